@@ -1,0 +1,67 @@
+# Each target makes its own .venv, and refreshes it when pyproject.toml, setup.py, the C sources or the Python change.
+#
+#   make demo       trains the tutorial's model        make test       runs the tests
+#   make bench      times us against our peers         make lint       formatting, lint, types
+#   make sanitize   the C runtime under sanitizers     make clean      removes what these made
+
+PYTHON ?= python3
+CC ?= cc
+NATIVE := pullback/runtime/native
+PY := .venv/bin/python
+C_SOURCES := $(sort $(wildcard $(NATIVE)/*.[ch]))
+PYTEST_ARGS ?= -n 2
+
+# Two fingerprints: of the interpreter and the place, for the environment; of the sources, for what is installed in it.
+PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys.version_info >= (3, 10); \
+	print(zlib.crc32(repr((sys.version, sys.base_prefix, "$(CURDIR)")).encode()))' 2>/dev/null)
+CONTENTS := $(shell cat pyproject.toml setup.py $(C_SOURCES) | cksum | tr ' ' -)
+
+.PHONY: demo test bench lint sanitize clean venv
+.DELETE_ON_ERROR:
+
+demo: .venv/.demo-$(CONTENTS)
+	$(PY) -m pullback demo
+
+test: .venv/.test-$(CONTENTS)
+	$(PY) -m pytest $(PYTEST_ARGS) tests
+
+bench: .venv/.bench-$(CONTENTS)
+	$(PY) -m benchmarks
+
+venv: .venv/.test-$(CONTENTS)
+
+lint: .venv/.test-$(CONTENTS)
+	$(PY) -m ruff format --check
+	$(PY) -m ruff check
+	$(PY) -m mypy
+
+# .venv/.EXTRA-CONTENTS says that the package with that extra is installed.
+.venv/.%-$(CONTENTS): $(PYTHON_STAMP)
+	$(PY) -m pip install --quiet --quiet --disable-pip-version-check --editable '.[$*]'
+	@rm -f .venv/.$*-*
+	@touch $@
+
+# Without ensurepip (Debian's python3 without python3-venv), virtualenv or the interpreter's own pip will do.
+$(PYTHON_STAMP):
+	@case '$@' in *-) echo 'error: $(PYTHON) is missing or older than 3.10; try make PYTHON=python3.12'; exit 1;; esac
+	@rm -rf .venv
+	@$(PYTHON) -m venv .venv 2>/dev/null \
+	|| { rm -rf .venv; $(PYTHON) -m virtualenv --quiet .venv 2>/dev/null; } \
+	|| { rm -rf .venv; $(PYTHON) -m venv --without-pip .venv 2>/dev/null \
+	     && $(PYTHON) -m pip --python $(PY) install --quiet pip setuptools 2>/dev/null; } \
+	|| { rm -rf .venv; echo 'error: $(PYTHON) can make no virtual environment.' \
+	     'Install one of: the system package python3-venv, or `$(PYTHON) -m pip install --user virtualenv`.'; exit 1; }
+	@touch $@
+
+SANITIZERS := address undefined thread
+
+sanitize: $(SANITIZERS:%=sanitize-%)
+
+sanitize-%: tests/runtime/native/test_rt.c $(C_SOURCES)
+	@mkdir -p build/sanitize
+	$(CC) -O1 -g -std=c11 -pthread -Wall -Wextra -Werror -fsanitize=$* -fno-sanitize-recover=all -I$(NATIVE) \
+		$< $(NATIVE)/one.c -o build/sanitize/test_rt-$*
+	build/sanitize/test_rt-$*
+
+clean:
+	rm -rf .venv build dist *.egg-info $(NATIVE)/*.so
