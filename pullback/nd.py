@@ -1,0 +1,17 @@
+"""The older names for making tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback.runtime.device import Device
+from pullback.runtime.tensor import Tensor, empty, tensor
+
+NDArray = Tensor
+
+__all__ = ["NDArray", "array", "empty"]
+
+
+def array(data: Any, device: Device | None = None) -> Tensor:
+    """A tensor with a copy of ``data``: anything that ``pullback.runtime.tensor`` takes."""
+    return tensor(data, device=device, copy=True)

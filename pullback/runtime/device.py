@@ -1,0 +1,55 @@
+"""Where tensors live. There is one device so far: the CPU of this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pullback.ir.errors import TargetError
+
+_KINDS_OF_NAMES = {"cpu": "cpu", "llvm": "cpu"}  # a target's name, or a device's own
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device number ``index`` of the given ``kind``."""
+
+    kind: str
+    index: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind != "cpu":
+            raise TargetError(f"unknown device {self.kind!r}", hint='the only kind of device is "cpu"')
+        if isinstance(self.index, bool) or not isinstance(self.index, int):
+            raise TargetError(f"a device's index must be an int, got {self.index!r}")
+        if self.index != 0:
+            raise TargetError(f"there is no device cpu({self.index})", hint="the only device is cpu(0)")
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.index})"
+
+    __repr__ = __str__
+
+
+def cpu(index: int = 0) -> Device:
+    """The CPU of this process."""
+    return Device("cpu", index)
+
+
+def device(target: object, index: int = 0) -> Device:
+    """The device on which code for ``target`` runs.
+
+    ``target`` is a name ("llvm", "cpu"), a target's text ("llvm -mcpu=znver4"), an object with a ``kind`` such as a
+    Target, or a Device, which is returned as it is.
+    """
+    if isinstance(target, Device):
+        return target
+    name = target if isinstance(target, str) else getattr(target, "kind", None)
+    name = getattr(name, "name", name)  # TVM's target.kind.name
+    if not isinstance(name, str):
+        raise TargetError(f"expected a target or a device's name, got {target!r}")
+    words = name.split()
+    kind = _KINDS_OF_NAMES.get(words[0]) if words else None
+    if kind is None:
+        known = ", ".join(f'"{known}"' for known in _KINDS_OF_NAMES)
+        raise TargetError(f"unknown device {name!r}", hint=f"known ones are {known}")
+    return Device(kind, index)

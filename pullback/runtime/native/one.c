@@ -1,0 +1,8 @@
+/* The whole runtime as one translation unit: compile this file alone. */
+#include "internal.h"
+
+#include "clock.c"
+#include "memory.c"
+#include "runtime.c"
+#include "status.c"
+#include "thread_pool.c"

@@ -1,0 +1,402 @@
+/* Thread pool: a small persistent team that runs one job at a time.
+ *
+ * A job [0, count) is cut into contiguous pieces, at most PIECES_PER_THREAD a thread, and each thread owns a lane: a
+ * run of consecutive pieces. A thread takes pieces from the front of its own lane, then from the back of the others'.
+ * So in a quiet machine a thread always gets the same part of the data, and in a busy one nobody waits for a thread
+ * that isn't running: the caller can finish a job alone.
+ *
+ * A lane is one atomic word, (job number, next piece, end), so a thread that comes late finds another job number, or no
+ * piece, and touches nothing else. Only a thread that holds a piece may read the job, which can't end before that piece
+ * is reported done. Idle workers spin for a bounded time that adapts to the gaps between jobs, then park.
+ */
+#include "internal.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+    CACHE_LINE = 128, /* two lines of 64: neighbours are prefetched in pairs */
+    PIECES_PER_THREAD = 4,
+    PAUSES_PER_LOOK = 32,      /* between two looks at the clock */
+    LONGEST_SPIN_NS = 100000,  /* an idle worker's, before it parks */
+    SHORTEST_SPIN_NS = 5000,   /* what it shrinks to while jobs are far apart */
+    YIELD_AFTER_NS = 20000     /* of spinning, we offer the CPU to others */
+};
+
+struct lane {
+    _Alignas(CACHE_LINE) _Atomic uint64_t word; /* job number: 48 bits, next piece: 8, end: 8 */
+    _Atomic int parked;
+    pthread_mutex_t mutex; /* held around `parked` going up and the signal that ends it */
+    pthread_cond_t wake;
+    pthread_t thread;
+};
+
+static struct pool {
+    _Atomic int threads; /* wanted, the caller included; 0: not yet decided */
+    _Atomic int busy;    /* held by whoever runs a job or changes the pool; guards the fields up to `lanes_used` */
+    int workers;         /* threads running, in lanes 1 to `workers` */
+    uint64_t job;        /* its number */
+    pb_task task;
+    void *closure;
+    int64_t count;
+    int64_t pieces;
+    int lanes_used;
+    _Atomic int stop;
+    _Alignas(CACHE_LINE) _Atomic int64_t remaining; /* pieces not yet reported done */
+    struct lane lanes[PB_MAX_THREADS];              /* lane 0 is the caller's */
+} pool;
+
+static _Thread_local int inside_task;
+
+/* ---- ranges and words ---------------------------------------------------------------------------------------- */
+
+/* Where part `index` begins when [0, total) is cut into `parts` ranges whose lengths differ by at most one. */
+static int64_t cut(int64_t total, int64_t parts, int64_t index)
+{
+    int64_t longer = total % parts;
+    return index * (total / parts) + (index < longer ? index : longer);
+}
+
+static uint64_t make_word(uint64_t job, int64_t pieces)
+{
+    return job << 16 | (uint64_t)pieces;
+}
+
+static uint64_t job_of(uint64_t word)
+{
+    return word >> 16;
+}
+
+static int next_of(uint64_t word)
+{
+    return word >> 8 & 0xff;
+}
+
+static int end_of(uint64_t word)
+{
+    return word & 0xff;
+}
+
+static int has_piece(uint64_t word)
+{
+    return next_of(word) < end_of(word);
+}
+
+/* ---- doing a job --------------------------------------------------------------------------------------------- */
+
+/* Takes a piece of `job` from the lane's front (its owner) or back (others); -1 when none is left. */
+static int take(struct lane *lane, uint64_t job, int from_back)
+{
+    uint64_t word = atomic_load_explicit(&lane->word, memory_order_acquire);
+    while (job_of(word) == job && has_piece(word)) {
+        uint64_t rest = from_back ? word - 1 : word + (1 << 8);
+        if (atomic_compare_exchange_weak_explicit(&lane->word, &word, rest, memory_order_acq_rel, memory_order_acquire))
+            return from_back ? end_of(word) - 1 : next_of(word);
+    }
+    return -1;
+}
+
+static int64_t drain(int index, uint64_t job, int from_back)
+{
+    int64_t done = 0;
+    for (int piece; (piece = take(&pool.lanes[index], job, from_back)) >= 0; done++) {
+        int64_t global = cut(pool.pieces, pool.lanes_used, index) + piece;
+        pool.task(pool.closure, cut(pool.count, pool.pieces, global), cut(pool.count, pool.pieces, global + 1));
+    }
+    return done;
+}
+
+/* Enters a job through its own lane, then helps with the others. A piece not yet reported keeps the job in place. */
+static void work(int self, uint64_t job)
+{
+    int64_t done = drain(self, job, 0);
+    if (done == 0)
+        return;
+    for (int step = 1, lanes = pool.lanes_used; step < lanes; step++)
+        done += drain((self + step) % lanes, job, 1);
+    atomic_fetch_sub_explicit(&pool.remaining, done, memory_order_acq_rel);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------------- */
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int spin_until_work(struct lane *self, int64_t limit_ns)
+{
+    int64_t start = pb_now_ns(), spent = 0;
+    while (spent < limit_ns && !atomic_load_explicit(&pool.stop, memory_order_relaxed)) {
+        for (int i = 0; i < PAUSES_PER_LOOK; i++) {
+            if (has_piece(atomic_load_explicit(&self->word, memory_order_acquire)))
+                return 1;
+            pause_cpu();
+        }
+        if (spent > YIELD_AFTER_NS)
+            sched_yield();
+        spent = pb_now_ns() - start;
+    }
+    return 0;
+}
+
+/* `parked` and `word` are written and read in opposite orders here and in wake_if_parked, all sequentially consistent.
+ * A wake-up counts even if others have done the work by then: jobs are coming, and the worker goes back to spinning. */
+static void park_until_woken(struct lane *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    atomic_store(&self->parked, 1);
+    if (!has_piece(atomic_load(&self->word)) && !atomic_load(&pool.stop)) {
+        while (atomic_load(&self->parked))
+            pthread_cond_wait(&self->wake, &self->mutex);
+    }
+    atomic_store(&self->parked, 0);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+static void wake_if_parked(struct lane *lane)
+{
+    if (!atomic_load(&lane->parked))
+        return;
+    pthread_mutex_lock(&lane->mutex);
+    atomic_store(&lane->parked, 0);
+    pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->mutex);
+}
+
+static void wait_until_done(void)
+{
+    int64_t start = 0;
+    while (atomic_load_explicit(&pool.remaining, memory_order_acquire) != 0) {
+        for (int i = 0; i < PAUSES_PER_LOOK && atomic_load_explicit(&pool.remaining, memory_order_acquire) != 0; i++)
+            pause_cpu();
+        if (start == 0)
+            start = pb_now_ns();
+        else if (pb_now_ns() - start > YIELD_AFTER_NS)
+            sched_yield();
+    }
+}
+
+/* A spin that would have met the next job is worth its time; one that never does shrinks. */
+static int64_t adapted_spin(int64_t spin_ns, int64_t gap_ns)
+{
+    if (gap_ns <= LONGEST_SPIN_NS)
+        return LONGEST_SPIN_NS;
+    return spin_ns / 2 > SHORTEST_SPIN_NS ? spin_ns / 2 : SHORTEST_SPIN_NS;
+}
+
+static void *worker_main(void *argument)
+{
+    struct lane *self = argument;
+    int64_t spin_ns = LONGEST_SPIN_NS;
+    inside_task = 1;
+    while (!atomic_load(&pool.stop)) {
+        if (!spin_until_work(self, spin_ns)) {
+            int64_t start = pb_now_ns() - spin_ns;
+            park_until_woken(self);
+            spin_ns = adapted_spin(spin_ns, pb_now_ns() - start);
+        }
+        work((int)(self - pool.lanes), job_of(atomic_load_explicit(&self->word, memory_order_acquire)));
+    }
+    return NULL;
+}
+
+/* ---- the team ------------------------------------------------------------------------------------------------ */
+
+static int try_hold_pool(void)
+{
+    return !atomic_load_explicit(&pool.busy, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&pool.busy, 1, memory_order_acquire);
+}
+
+static void release_pool(void)
+{
+    atomic_store_explicit(&pool.busy, 0, memory_order_release);
+}
+
+/* In a fork's child no worker exists, and the pool may have been caught in any state. */
+static void reset_after_fork(void)
+{
+    pool.workers = 0;
+    atomic_store(&pool.remaining, 0);
+    atomic_store(&pool.stop, 0);
+    release_pool();
+}
+
+static void register_fork_handler(void)
+{
+    pthread_atfork(NULL, NULL, reset_after_fork);
+}
+
+static int start_worker(struct lane *lane)
+{
+    atomic_store(&lane->word, 0);
+    atomic_store(&lane->parked, 0);
+    pthread_mutex_init(&lane->mutex, NULL);
+    pthread_cond_init(&lane->wake, NULL);
+    if (pthread_create(&lane->thread, NULL, worker_main, lane) == 0)
+        return 1;
+    pthread_cond_destroy(&lane->wake);
+    pthread_mutex_destroy(&lane->mutex);
+    return 0;
+}
+
+/* Fewer workers than wanted, when the system refuses a thread, only make jobs slower. Signals other than
+ * faults stay with the host's threads. */
+static void start_workers(int wanted)
+{
+    if (pool.workers >= wanted)
+        return;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    sigset_t blocked, before;
+    pthread_once(&once, register_fork_handler);
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    while (pool.workers < wanted && start_worker(&pool.lanes[pool.workers + 1]))
+        pool.workers++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void stop_workers(void)
+{
+    atomic_store(&pool.stop, 1);
+    for (int i = 1; i <= pool.workers; i++) {
+        struct lane *lane = &pool.lanes[i];
+        wake_if_parked(lane);
+        pthread_join(lane->thread, NULL);
+        pthread_cond_destroy(&lane->wake);
+        pthread_mutex_destroy(&lane->mutex);
+    }
+    pool.workers = 0;
+    atomic_store(&pool.stop, 0);
+}
+
+/* ---- how many threads ---------------------------------------------------------------------------------------- */
+
+static int usable_cpus(void)
+{
+    long cpus = 0;
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        cpus = CPU_COUNT(&set);
+#endif
+    if (cpus < 1)
+        cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    return cpus < 1 ? 1 : cpus > PB_MAX_THREADS ? PB_MAX_THREADS : (int)cpus;
+}
+
+/* *threads stays as it is when the variable is unset or empty. */
+static pb_status threads_from_environment(int *threads)
+{
+    const char *text = getenv("PULLBACK_NUM_THREADS");
+    if (text == NULL || *text == '\0')
+        return PB_OK;
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    while (isspace((unsigned char)*end))
+        end++;
+    if (end == text || *end != '\0' || errno != 0 || value < 1 || value > PB_MAX_THREADS)
+        return pb_fail(PB_ERROR_ENVIRONMENT,
+                       "PULLBACK_NUM_THREADS must be a whole number from 1 to %d, got \"%.64s\"; mend it or unset it",
+                       PB_MAX_THREADS, text);
+    *threads = (int)value;
+    return PB_OK;
+}
+
+pb_status pb_check_environment(void)
+{
+    int ignored;
+    return threads_from_environment(&ignored);
+}
+
+int pb_get_num_threads(void)
+{
+    int threads = atomic_load_explicit(&pool.threads, memory_order_relaxed);
+    if (threads == 0) {
+        int undecided = 0;
+        threads = usable_cpus();
+        threads_from_environment(&threads);
+        if (!atomic_compare_exchange_strong(&pool.threads, &undecided, threads))
+            threads = undecided; /* another thread set it meanwhile */
+    }
+    return threads;
+}
+
+/* Stops the workers between two jobs; the next job starts as many as it wants. */
+static pb_status end_workers(int threads_of_next_job)
+{
+    if (inside_task)
+        return pb_fail(PB_ERROR_STATE, "the thread pool can't be changed from inside one of its tasks");
+    while (!try_hold_pool())
+        sched_yield();
+    stop_workers();
+    atomic_store(&pool.threads, threads_of_next_job);
+    release_pool();
+    return PB_OK;
+}
+
+pb_status pb_set_num_threads(int threads)
+{
+    if (threads < 1 || threads > PB_MAX_THREADS)
+        return pb_fail(PB_ERROR_ARGUMENT, "the number of threads must be from 1 to %d, got %d", PB_MAX_THREADS,
+                       threads);
+    return end_workers(threads);
+}
+
+pb_status pb_shutdown(void)
+{
+    return end_workers(pb_get_num_threads());
+}
+
+/* ---- a job --------------------------------------------------------------------------------------------------- */
+
+static void publish(pb_task task, void *closure, int64_t count)
+{
+    int64_t threads = pool.workers + 1;
+    int64_t pieces = count < threads * PIECES_PER_THREAD ? count : threads * PIECES_PER_THREAD;
+    pool.job = (pool.job + 1) & (UINT64_MAX >> 16);
+    pool.task = task;
+    pool.closure = closure;
+    pool.count = count;
+    pool.pieces = pieces;
+    pool.lanes_used = (int)(pieces < threads ? pieces : threads);
+    atomic_store_explicit(&pool.remaining, pieces, memory_order_relaxed);
+    for (int i = 0; i < pool.lanes_used; i++) {
+        int64_t own = cut(pieces, pool.lanes_used, i + 1) - cut(pieces, pool.lanes_used, i);
+        atomic_store(&pool.lanes[i].word, make_word(pool.job, own));
+    }
+    for (int i = 1; i < pool.lanes_used; i++)
+        wake_if_parked(&pool.lanes[i]);
+}
+
+void pb_parallel_for(pb_task task, void *closure, int64_t count)
+{
+    if (count <= 0)
+        return;
+    if (count == 1 || pb_get_num_threads() == 1 || inside_task || !try_hold_pool()) {
+        task(closure, 0, count);
+        return;
+    }
+    start_workers(pb_get_num_threads() - 1);
+    inside_task = 1;
+    publish(task, closure, count);
+    work(0, pool.job);
+    wait_until_done();
+    inside_task = 0;
+    release_pool();
+}

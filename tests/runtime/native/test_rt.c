@@ -1,0 +1,296 @@
+/* The C runtime's own test: exit status 0 when all is well. `make sanitize` runs it under ASan, UBSan and TSan.
+ *
+ * With `latency` as its argument it measures the pool instead: jobs back to back, after some work, and after a pause.
+ */
+#define _GNU_SOURCE
+#include "rt.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                              \
+    do {                                                                              \
+        if (!(condition)) {                                                           \
+            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1);                                                                  \
+        }                                                                             \
+    } while (0)
+
+enum { MANY = 1000 };
+
+/* ---- tasks: each counts its visits to an item, so a job that skips or repeats one is seen -------------------- */
+
+static void visit(void *closure, int64_t begin, int64_t end)
+{
+    int *visits = closure;
+    for (int64_t i = begin; i < end; i++)
+        visits[i]++;
+}
+
+static void check_job(int64_t count)
+{
+    int visits[MANY] = {0};
+    pb_parallel_for(visit, visits, count);
+    for (int64_t i = 0; i < MANY; i++)
+        CHECK(visits[i] == (i < count));
+}
+
+static void visit_nested(void *closure, int64_t begin, int64_t end)
+{
+    int(*visits)[10] = closure;
+    CHECK(pb_set_num_threads(2) == PB_ERROR_STATE);
+    for (int64_t i = begin; i < end; i++)
+        pb_parallel_for(visit, visits[i], 10);
+}
+
+/* ---- tests --------------------------------------------------------------------------------------------------- */
+
+static void test_status(void)
+{
+    CHECK(strcmp(pb_last_error(), "") == 0);
+    CHECK(pb_set_num_threads(0) == PB_ERROR_ARGUMENT);
+    CHECK(strcmp(pb_last_error(), "the number of threads must be from 1 to 256, got 0") == 0);
+    CHECK(pb_set_num_threads(PB_MAX_THREADS + 1) == PB_ERROR_ARGUMENT);
+}
+
+static void test_environment(void)
+{
+    const char *bad[] = {"0", "-1", "two", "3x", "257", "99999999999999999999", "1.5"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        setenv("PULLBACK_NUM_THREADS", bad[i], 1);
+        CHECK(pb_check_environment() == PB_ERROR_ENVIRONMENT);
+        CHECK(strstr(pb_last_error(), bad[i]) != NULL);
+    }
+    setenv("PULLBACK_NUM_THREADS", "", 1);
+    CHECK(pb_check_environment() == PB_OK);
+    setenv("PULLBACK_NUM_THREADS", " 3 ", 1);
+    CHECK(pb_check_environment() == PB_OK);
+    CHECK(pb_get_num_threads() == 3); /* the first look decides */
+    unsetenv("PULLBACK_NUM_THREADS");
+    CHECK(pb_get_num_threads() == 3);
+}
+
+static void test_memory(void)
+{
+    int64_t count = pb_allocation_count(), bytes = pb_allocated_bytes();
+    char *block = pb_alloc(100), *empty = pb_alloc(0);
+    CHECK(block != NULL && (uintptr_t)block % PB_ALIGNMENT == 0);
+    CHECK(empty != NULL && empty != block);
+    memset(block, 1, 100);
+    CHECK(pb_allocation_count() == count + 2);
+    CHECK(pb_allocated_bytes() == bytes + 100);
+    CHECK(pb_peak_bytes() >= bytes + 100);
+    pb_free(block);
+    pb_free(empty);
+    pb_free(NULL);
+    CHECK(pb_allocated_bytes() == bytes);
+    CHECK(pb_alloc(SIZE_MAX) == NULL);
+    CHECK(strstr(pb_last_error(), "out of memory") != NULL);
+    CHECK(pb_allocated_bytes() == bytes);
+}
+
+static void test_clock(void)
+{
+    int64_t start = pb_now_ns();
+    usleep(2000);
+    CHECK(pb_now_ns() - start >= 2000000);
+}
+
+static void test_table(void)
+{
+    const pb_runtime *runtime = pb_runtime_get();
+    int visits[3] = {0};
+    CHECK(runtime->abi == PB_ABI);
+    CHECK(runtime->now_ns() > 0);
+    runtime->parallel_for(visit, visits, 3);
+    CHECK(visits[0] == 1 && visits[1] == 1 && visits[2] == 1);
+}
+
+static void test_jobs(void)
+{
+    for (int threads = 1; threads <= 5; threads++) {
+        CHECK(pb_set_num_threads(threads) == PB_OK);
+        CHECK(pb_get_num_threads() == threads);
+        for (int64_t count = -1; count <= MANY; count += count < 40 ? 1 : 137)
+            check_job(count);
+        for (int i = 0; i < 300; i++) {
+            check_job(i % 20);
+            if (i % 50 == 0)
+                usleep(300); /* long enough for workers to park */
+        }
+    }
+}
+
+static void test_nested_jobs(void)
+{
+    int visits[20][10] = {{0}};
+    CHECK(pb_set_num_threads(3) == PB_OK);
+    pb_parallel_for(visit_nested, visits, 20);
+    for (int i = 0; i < 20; i++)
+        for (int j = 0; j < 10; j++)
+            CHECK(visits[i][j] == 1);
+}
+
+static void *run_jobs(void *argument)
+{
+    for (int i = 0; i < 300; i++)
+        check_job(50);
+    return argument;
+}
+
+static void *change_threads(void *argument)
+{
+    for (int i = 0; i < 30; i++)
+        CHECK(pb_set_num_threads(1 + i % 3) == PB_OK);
+    return argument;
+}
+
+static void test_concurrent_callers(void)
+{
+    pthread_t threads[3];
+    CHECK(pb_set_num_threads(3) == PB_OK);
+    pthread_create(&threads[0], NULL, run_jobs, NULL);
+    pthread_create(&threads[1], NULL, run_jobs, NULL);
+    pthread_create(&threads[2], NULL, change_threads, NULL);
+    run_jobs(NULL);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void test_shutdown(void)
+{
+    CHECK(pb_set_num_threads(3) == PB_OK);
+    for (int i = 0; i < 20; i++) {
+        check_job(10);
+        CHECK(pb_shutdown() == PB_OK);
+    }
+    CHECK(pb_get_num_threads() == 3);
+}
+
+static atomic_int keep_running;
+
+static void *run_jobs_while_told(void *argument)
+{
+    while (atomic_load(&keep_running))
+        check_job(50);
+    return argument;
+}
+
+/* What a fork's child can do: run jobs in a pool of its own. TSan can't follow threads started after a fork. */
+static void use_pool_in_child(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    CHECK(pb_set_num_threads(1) == PB_OK);
+#endif
+    for (int i = 0; i < 20; i++)
+        check_job(100);
+    CHECK(pb_shutdown() == PB_OK);
+}
+
+/* Forks while another thread uses the pool. */
+static void test_fork(void)
+{
+    pthread_t other;
+    CHECK(pb_set_num_threads(3) == PB_OK);
+    check_job(100);
+    atomic_store(&keep_running, 1);
+    pthread_create(&other, NULL, run_jobs_while_told, NULL);
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            use_pool_in_child();
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        check_job(100);
+    }
+    atomic_store(&keep_running, 0);
+    pthread_join(other, NULL);
+}
+
+/* ---- latency ------------------------------------------------------------------------------------------------- */
+
+static void nothing(void *closure, int64_t begin, int64_t end)
+{
+    (void)closure, (void)begin, (void)end;
+}
+
+static void wait_ns(int64_t ns)
+{
+    for (int64_t start = pb_now_ns(); pb_now_ns() - start < ns;)
+        ;
+}
+
+static void busy_task(void *closure, int64_t begin, int64_t end)
+{
+    wait_ns(*(int64_t *)closure * (end - begin));
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return (*(const int64_t *)a > *(const int64_t *)b) - (*(const int64_t *)a < *(const int64_t *)b);
+}
+
+/* Medians and 99th percentiles of one job's time, a gap of `gap_ns` of the caller's own work before each. */
+static void measure(const char *name, pb_task task, void *closure, int64_t count, int64_t gap_ns)
+{
+    enum { ROUNDS = 2001 };
+    static int64_t times[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        wait_ns(gap_ns);
+        int64_t start = pb_now_ns();
+        pb_parallel_for(task, closure, count);
+        times[i] = pb_now_ns() - start;
+    }
+    qsort(times, ROUNDS, sizeof *times, ascending);
+    printf("%-44s median %8.2f us   99%% %8.2f us\n", name, times[ROUNDS / 2] * 1e-3, times[ROUNDS * 99 / 100] * 1e-3);
+}
+
+static void measure_latency(void)
+{
+    int64_t two_us = 2000, ten_us = 10000;
+    for (int threads = 1; threads <= 2; threads++) {
+        pb_set_num_threads(threads);
+        printf("%d thread%s\n", threads, threads > 1 ? "s" : "");
+        measure("  empty job of 2, back to back", nothing, NULL, 2, 0);
+        measure("  empty job of 1000, back to back", nothing, NULL, 1000, 0);
+        measure("  empty job of 1000, every 10 us", nothing, NULL, 1000, 10000);
+        measure("  empty job of 1000, every 50 us", nothing, NULL, 1000, 50000);
+        measure("  empty job of 1000, every 300 us", nothing, NULL, 1000, 300000);
+        measure("  2 x 2 us of work, every 10 us", busy_task, &two_us, 2, 10000);
+        measure("  8 x 2 us of work, every 10 us", busy_task, &two_us, 8, 10000);
+        measure("  2 x 10 us of work, every 10 us", busy_task, &ten_us, 2, 10000);
+        measure("  2 x 10 us of work, every 50 us", busy_task, &ten_us, 2, 50000);
+        measure("  2 x 10 us of work, every 300 us", busy_task, &ten_us, 2, 300000);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "latency") == 0) {
+        measure_latency();
+        return 0;
+    }
+    test_status();
+    test_environment();
+    test_memory();
+    test_clock();
+    test_table();
+    test_jobs();
+    test_nested_jobs();
+    test_concurrent_callers();
+    test_shutdown();
+    test_fork();
+    CHECK(pb_shutdown() == PB_OK);
+    CHECK(pb_allocated_bytes() == 0);
+    puts("C runtime: all tests passed");
+    return 0;
+}

@@ -1,0 +1,52 @@
+"""Loading the C runtime, and building it as one file with other compilers' warnings on."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pullback.ir.errors import InternalError
+from pullback.runtime import library
+
+TEST_PROGRAM = Path(__file__).parent / "native" / "test_rt.c"
+
+
+def test_a_missing_library_says_how_to_build_it(tmp_path):
+    with pytest.raises(
+        ImportError, match=r"C runtime is missing: .*none\.so does not exist\. Build it with .*pip install -e \."
+    ):
+        library.load(tmp_path / "none.so")
+
+
+def test_a_foreign_library_says_how_to_build_it(tmp_path):
+    path = tmp_path / "broken.so"
+    path.write_bytes(b"not a library")
+    with pytest.raises(ImportError, match=r"C runtime cannot be used: .*Build it with"):
+        library.load(path)
+
+
+def test_an_unknown_status_is_our_own_mistake():
+    with pytest.raises(InternalError, match="unknown status 99"):
+        library.check(99)
+
+
+@pytest.mark.parametrize("single_file", [True, False])
+def test_the_c_test_program(tmp_path, single_file):
+    native = library.NATIVE_DIRECTORY
+    sources = [native / "one.c"] if single_file else sorted(set(native.glob("*.c")) - {native / "one.c"})
+    flags = [
+        "-O2",
+        "-std=c11",
+        "-pthread",
+        "-Wall",
+        "-Wextra",
+        "-Wshadow",
+        "-Wstrict-prototypes",
+        "-Werror",
+        f"-I{native}",
+    ]
+    program = tmp_path / "test_rt"
+    subprocess.run([os.environ.get("CC", "cc"), *flags, TEST_PROGRAM, *sources, "-o", program], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("C runtime: all tests passed\n", "", 0)

@@ -1,0 +1,247 @@
+"""Tensors: making them, reading them, copying them."""
+
+import copy
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+import pullback.nd
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
+from pullback.runtime import Tensor, allocated_bytes, allocation_count, cpu, empty, peak_bytes, tensor
+from pullback.runtime.dtype import NUMPY_DTYPES
+
+SHAPES = [(), (0,), (1,), (3,), (2, 3), (2, 0, 3), (1, 1, 4, 5)]
+
+
+def values(shape, dtype):
+    return np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(NUMPY_DTYPES[dtype])
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("share", [True, False])
+def test_a_numpy_array_makes_the_round_trip(shape, dtype, share):
+    array = values(shape, dtype)
+    made = tensor(array, copy=not share)
+    assert (made.shape, made.dtype, made.ndim, made.size) == (shape, dtype, len(shape), array.size)
+    assert (made.nbytes, made.device) == (array.nbytes, cpu(0))
+    for out in (made.numpy(), made.asnumpy(), np.asarray(made), np.array(made)):
+        assert out.dtype == array.dtype and out.shape == shape and out.flags.c_contiguous
+        np.testing.assert_array_equal(out, array)
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+def test_memory_is_aligned(dtype):
+    assert all(empty(shape, dtype).data_ptr % 64 == 0 for shape in SHAPES)
+
+
+@given(
+    npst.arrays(
+        npst.integer_dtypes(endianness="=") | npst.floating_dtypes(endianness="=", sizes=(16, 32, 64)),
+        npst.array_shapes(min_dims=0, min_side=0),
+    ),
+    st.data(),
+)
+def test_any_layout_becomes_contiguous(array, data):
+    axes = data.draw(st.permutations(range(array.ndim)))
+    flips = tuple(slice(None, None, data.draw(st.sampled_from([1, -1, 2]))) for _ in axes)
+    strided = array.transpose(axes)[flips]
+    np.testing.assert_array_equal(tensor(strided).numpy(), strided)
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "shape"),
+    [
+        (1.5, "float32", ()),
+        (3, "int64", ()),
+        (True, "bool", ()),
+        ([1, 2.5], "float32", (2,)),
+        ([[1, 2], [3, 4]], "int64", (2, 2)),
+        ((True, False), "bool", (2,)),
+        ([], "float32", (0,)),
+        (range(3), "int64", (3,)),
+        (np.float64(1), "float64", ()),
+        ([np.float64(1), 2.0], "float64", (2,)),
+        ([np.zeros(3), np.ones(3)], "float64", (2, 3)),
+        ([tensor(1.0), tensor(2.0)], "float32", (2,)),
+        (memoryview(b"ab"), "uint8", (2,)),
+    ],
+)
+def test_dtype_of_data(data, dtype, shape):
+    made = tensor(data)
+    assert (made.dtype, made.shape) == (dtype, shape)
+    np.testing.assert_array_equal(made.numpy(), np.asarray(data))
+
+
+@pytest.mark.parametrize("given_dtype", ["bfloat16", ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16)])
+def test_a_given_dtype_converts(given_dtype):
+    assert tensor([1, 2], given_dtype).dtype == "bfloat16"
+    assert tensor(np.ones(3), dtype=given_dtype).dtype == "bfloat16"
+    assert tensor(tensor([1.0]), dtype=given_dtype).dtype == "bfloat16"
+
+
+def test_a_tensor_of_a_tensor_is_itself_unless_copied():
+    made = tensor([1.0])
+    assert tensor(made) is made
+    assert tensor(made, "float32", cpu(0), copy=False) is made
+    assert tensor(made, copy=True).data_ptr != made.data_ptr
+    assert tensor(made, "float64").dtype == "float64"
+
+
+def test_sharing_is_zero_copy_and_shows_changes():
+    array = np.arange(4.0)
+    made = tensor(array, copy=False)
+    assert made.data_ptr == array.ctypes.data
+    array[1] = 7
+    assert made[1].item() == 7
+    made.copyfrom(np.zeros(4))
+    assert array.sum() == 0
+
+
+def test_nd_array_always_copies():
+    array = np.arange(4.0)
+    made = pullback.nd.array(array, cpu(0))
+    array[:] = 0
+    np.testing.assert_array_equal(made.asnumpy(), [0, 1, 2, 3])
+    assert made.dtype == "float64" and isinstance(made, pullback.nd.NDArray)
+
+
+def test_copies_between_tensors():
+    source, target = tensor([[1.0, 2.0]]), empty((1, 2))
+    assert source.copyto(target) is target
+    np.testing.assert_array_equal(target.numpy(), [[1, 2]])
+    on_device = source.copyto(cpu())
+    assert on_device is not source and on_device.data_ptr != source.data_ptr
+    assert target.copyfrom([[5, 6]]) is target
+    np.testing.assert_array_equal(target.numpy(), [[5, 6]])
+
+
+def test_overlapping_copy():
+    array = np.arange(6.0)
+    whole, part = tensor(array[:5]), tensor(array[1:])
+    part.copyfrom(whole)
+    np.testing.assert_array_equal(array, [0, 0, 1, 2, 3, 4])
+
+
+def test_scalars():
+    assert tensor(2.5).item() == 2.5 and isinstance(tensor([[3]]).item(), int)
+    assert float(tensor(3)) == 3.0 and int(tensor(3.7)) == 3 and bool(tensor([0])) is False
+    assert isinstance(tensor(1.5, "bfloat16").item(), float)
+    assert tensor(True).item() is True
+
+
+def test_indexing_copies():
+    made = tensor(np.arange(6.0).reshape(2, 3))
+    assert len(made) == 2
+    row = made[1]
+    made.copyfrom(np.zeros((2, 3)))
+    np.testing.assert_array_equal(row.numpy(), [3, 4, 5])
+    assert made[:, 1:].shape == (2, 2) and made[0, 0].shape == () and made[..., None].shape == (2, 3, 1)
+    assert [part.shape for part in made] == [(3,), (3,)]
+    with pytest.raises(IndexError):
+        made[2]
+
+
+def test_text():
+    assert repr(tensor([1.0, 2.0])) == "tensor([1., 2.], shape=(2,), dtype=float32)"
+    assert repr(tensor(True)) == "tensor(True, shape=(), dtype=bool)"
+
+
+def test_pickle_and_deepcopy_own_their_memory():
+    made = tensor([1, 2], "bfloat16")
+    for other in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), copy.copy(made)):
+        assert other.data_ptr != made.data_ptr and other.dtype == "bfloat16" and not other.is_pinned()
+        np.testing.assert_array_equal(other.numpy(), made.numpy())
+
+
+def test_numpy_functions_take_tensors():
+    np.testing.assert_array_equal(np.add(tensor([1.0, 2.0]), 1), [2, 3])
+    assert np.asarray(tensor([1.0]), dtype="float64").dtype == np.float64
+
+
+def test_counters_follow_the_memory():
+    count, held = allocation_count(), allocated_bytes()
+    made = empty((1000, 1000))
+    assert allocation_count() == count + 1
+    assert allocated_bytes() == held + 4_000_000 <= peak_bytes()
+    view = np.asarray(made)
+    del made
+    assert allocated_bytes() == held + 4_000_000
+    del view
+    assert allocated_bytes() == held
+
+
+def raises(error, message, function, *arguments, **keywords):
+    with pytest.raises(error) as caught:
+        function(*arguments, **keywords)
+    assert str(caught.value).splitlines()[0] == message
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "datetime64[s]", "<U1", "object", "S3", [("a", "i4")]])
+def test_element_types_that_no_tensor_has(dtype):
+    raises(DTypeError, f"a tensor cannot have elements of dtype {str(np.dtype(dtype))!r}", tensor, np.zeros(1, dtype))
+
+
+def test_errors_of_making():
+    raises(
+        DTypeError,
+        f"dtype '{np.dtype('f4').newbyteorder().str}' is not in this machine's byte order",
+        tensor,
+        np.zeros(2, np.dtype("f4").newbyteorder()),
+    )
+    raises(DTypeError, "unknown dtype 'float33'", empty, (), "float33")
+    raises(DTypeError, "a tensor cannot have elements of dtype 'object'", tensor, {"a": 1})
+    raises(DTypeError, "a tensor cannot have elements of dtype 'object'", tensor, None)
+    raises(ShapeError, "a shape has no negative sizes, got (2, -1)", empty, (2, -1))
+    raises(ShapeError, "a shape must be a sequence of ints, got (2.0,)", empty, (2.0,))
+    raises(MemoryError, f"out of memory: could not allocate {2**66} bytes", empty, (2**32, 2**32))
+    raises(ArgumentError, "a tensor has no mask", tensor, np.ma.masked_array([1.0, 2.0], [True, False]))
+    raises(ArgumentError, "expected a Device, got 'cpu'", tensor, [1.0], device="cpu")
+    raises(ArgumentError, "cannot make a tensor of float32 from this list without a copy", tensor, [1.0], copy=False)
+    raises(
+        ArgumentError,
+        "cannot make a tensor of float64 from this ndarray without a copy",
+        tensor,
+        np.zeros(4)[::2],
+        copy=False,
+    )
+    with pytest.raises(ShapeError, match="cannot make a tensor of these lists"):
+        tensor([[1], [2, 3]])
+    with pytest.raises(ArgumentError, match="a value does not fit the dtype"):
+        tensor([300], dtype="int8")
+
+
+def test_errors_of_reading():
+    raises(ShapeError, "only a tensor with one element is a number; this one has shape (2,)", tensor([1, 2]).item)
+    raises(ShapeError, "only a tensor with one element is a number; this one has shape (0,)", bool, tensor([]))
+    raises(TypeError, "a tensor of rank 0 has no length", len, tensor(1))
+    raises(TypeError, "a tensor of rank 0 has no length", list, tensor(1))
+
+
+def test_errors_of_copying():
+    target = empty((2,), "int64")
+    raises(ShapeError, "cannot copy shape (1,) into a tensor of shape (2,)", target.copyfrom, [1])
+    raises(
+        DTypeError,
+        "cannot copy float32 into a tensor of int64 without losing values",
+        target.copyfrom,
+        tensor([1.0, 2.0]),
+    )
+    raises(ArgumentError, "expected a Tensor or a Device to copy to, got list", target.copyto, [1])
+    frozen = np.zeros(2)
+    frozen.flags.writeable = False
+    raises(ArgumentError, "this tensor borrows memory that is read-only", tensor(frozen).copyfrom, [1.0, 2.0])
+    raises(
+        ArgumentError,
+        "a tensor of 8 bytes does not fit in memory of 4 bytes",
+        Tensor,
+        (2,),
+        "float32",
+        None,
+        empty((1,))._memory,
+    )

@@ -1,0 +1,197 @@
+"""The thread pool, called as compiled code calls it, from Python threads and across forks. Its C test goes deeper."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from pullback.ir.errors import ArgumentError, UserError
+from pullback.runtime import get_num_threads, runtime_table, set_num_threads
+
+Task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class Table(ctypes.Structure):
+    """The ``pb_runtime`` of rt.h."""
+
+    _fields_ = (
+        ("abi", ctypes.c_int64),
+        ("parallel_for", ctypes.CFUNCTYPE(None, Task, ctypes.c_void_p, ctypes.c_int64)),
+        ("now_ns", ctypes.CFUNCTYPE(ctypes.c_int64)),
+    )
+
+
+TABLE = Table.from_address(runtime_table())
+
+
+@pytest.fixture(autouse=True)
+def same_threads_after():
+    before = get_num_threads()
+    yield
+    set_num_threads(before)
+
+
+def visits(count):
+    """How often a job visits each of ``count`` items."""
+    seen = np.zeros(max(count, 0), np.int64)
+
+    def task(_, begin, end):
+        seen[begin:end] += 1
+
+    TABLE.parallel_for(Task(task), None, count)
+    return seen
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("count", [-1, 0, 1, 2, 3, 7, 8, 13, 1000])
+def test_each_item_is_visited_once(threads, count):
+    set_num_threads(threads)
+    assert get_num_threads() == threads
+    for _ in range(5):
+        assert (visits(count) == 1).all()
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_ranges_are_contiguous_and_even(threads):
+    set_num_threads(threads)
+    ranges = []
+    TABLE.parallel_for(Task(lambda _, begin, end: ranges.append((begin, end))), None, 1001)
+    ranges.sort()
+    assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+    assert ranges[-1][1] == 1001
+    sizes = {end - begin for begin, end in ranges}
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_closure_and_clock():
+    value = ctypes.c_int64(41)
+
+    def task(closure, begin, end):
+        ctypes.c_int64.from_address(closure).value += end - begin
+
+    set_num_threads(1)
+    TABLE.parallel_for(Task(task), ctypes.addressof(value), 1)
+    assert value.value == 42
+    assert 0 < TABLE.now_ns() <= TABLE.now_ns()
+
+
+def test_nested_jobs_run_inline():
+    set_num_threads(3)
+    seen = np.zeros((20, 10), np.int64)
+
+    def outer(_, begin, end):
+        for i in range(begin, end):
+
+            def inner(_, first, last, row=seen[i]):
+                row[first:last] += 1
+
+            TABLE.parallel_for(Task(inner), None, 10)
+
+    TABLE.parallel_for(Task(outer), None, 20)
+    assert (seen == 1).all()
+
+
+def test_two_python_threads():
+    set_num_threads(2)
+    failures = []
+
+    def run():
+        for _ in range(100):
+            if not (visits(50) == 1).all():
+                failures.append(1)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_the_pool_cannot_change_inside_a_task():
+    set_num_threads(2)
+    caught = []
+
+    def task(_, begin, end):
+        try:
+            set_num_threads(1)
+        except UserError as error:
+            caught.append(str(error))
+
+    TABLE.parallel_for(Task(task), None, 2)
+    assert set(caught) == {"the thread pool can't be changed from inside one of its tasks"}
+    assert get_num_threads() == 2
+
+
+@pytest.mark.parametrize("threads", [0, -1, 257, 2**40, -(2**40)])
+def test_numbers_of_threads_out_of_range(threads):
+    with pytest.raises(ArgumentError, match="the number of threads must be from 1 to 256"):
+        set_num_threads(threads)
+
+
+@pytest.mark.parametrize("threads", [True, 1.0, "2", None])
+def test_numbers_of_threads_that_are_no_ints(threads):
+    with pytest.raises(ArgumentError, match="the number of threads must be an int"):
+        set_num_threads(threads)
+
+
+def run_python(program, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_the_environment_sets_the_number():
+    program = "import pullback.runtime as r; print(r.get_num_threads())"
+    assert run_python(program, PULLBACK_NUM_THREADS="3").stdout == "3\n"
+    expected = len(os.sched_getaffinity(0))
+    assert run_python(program, PULLBACK_NUM_THREADS="").stdout == f"{expected}\n"
+    done = run_python(
+        "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n" + program, PULLBACK_NUM_THREADS=""
+    )
+    assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize("value", ["0", "two", "300", "-2", "1.5"])
+def test_an_environment_that_makes_no_sense(value):
+    done = run_python("import pullback.runtime", PULLBACK_NUM_THREADS=value)
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1] == (
+        "pullback.ir.errors.UserError: PULLBACK_NUM_THREADS must be a whole number from 1 to 256, "
+        f'got "{value}"; mend it or unset it'
+    )
+
+
+FORKING = """
+import os, threading
+from test_thread_pool import set_num_threads, visits
+
+set_num_threads(3)
+assert (visits(100) == 1).all()
+running = True
+
+def keep_busy():
+    while running:
+        visits(100)
+
+other = threading.Thread(target=keep_busy)
+other.start()
+for _ in range(10):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if all((visits(100) == 1).all() for _ in range(10)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (visits(100) == 1).all()
+running = False
+other.join()
+print("done")
+"""
+
+
+def test_fork_while_another_thread_uses_the_pool():
+    done = run_python(FORKING, PYTHONPATH=os.path.dirname(__file__))
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
