@@ -1,0 +1,5 @@
+"""Benchmarks: pullback against its peers in one run (`python -m benchmarks mlp`, `python -m benchmarks gemm`).
+
+A process per side, rounds interleaved, the same threads and data, the result synchronised every step, medians.
+Numbers that the project publishes come from here alone.
+"""

@@ -1,0 +1,49 @@
+"""The command line: `python -m benchmarks mlp|gemm`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks import gemm as gemm_benchmark
+from benchmarks import mlp as mlp_benchmark
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: pullback against its peers in one run.")
+Rounds = Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median of them counts.")]
+Seconds = Annotated[float, typer.Option(min=0.01, help="How long a round of one side takes.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", dir_okay=False, help="Write everything measured to FILE.")]
+
+
+@app.command()
+def mlp(
+    ours: Annotated[str, typer.Option(help=f"Our sides, of {','.join(mlp_benchmark.OURS)}.")] = "pullback",
+    peers: Annotated[str, typer.Option(help=f"Peers, of {','.join(mlp_benchmark.PEERS)}.")] = "torch,jax",
+    rounds: Rounds = 7,
+    seconds: Seconds = 0.4,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every side.")] = 2,
+    cached: Annotated[bool, typer.Option(help="Measure the first step over a filled compile cache too.")] = True,
+    json: JsonFile = None,
+    python_tvm: Annotated[str | None, typer.Option(help="A Python that has apache-tvm, for the peer tvm.")] = None,
+) -> None:
+    """The tutorial's MLP training step."""
+    try:
+        good = mlp_benchmark.run(_names(ours), _names(peers), rounds, seconds, threads, cached, json, python_tvm)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    raise typer.Exit(0 if good else 1)
+
+
+@app.command()
+def gemm(rounds: Rounds = 5, seconds: Seconds = 0.2, json: JsonFile = None) -> None:
+    """Matrix products: one thread, two threads, all transposes."""
+    raise typer.Exit(0 if gemm_benchmark.run(rounds, seconds, json) else 1)
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m benchmarks")

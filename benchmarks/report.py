@@ -1,0 +1,69 @@
+"""Tables and the JSON file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness import Measurement, foreign_load, machine
+from benchmarks.peak import Peak
+
+SPINNING = 0.25  # seconds of processor time while idle that are worth a warning
+FOREIGN_LOAD = 0.15  # processors used by others that are worth a warning
+console = Console(highlight=False)
+
+
+def heading(name: str) -> None:
+    """The machine, and a warning when it is not ours alone."""
+    about = machine()
+    console.print(f"[bold]{name}[/bold] on {about['processor']}, {about['cores']} cores, {about['system']}")
+    load = foreign_load()
+    if load > FOREIGN_LOAD:
+        console.print(f"[yellow]others are using {load:.1f} processors: these numbers are not fit to quote[/yellow]")
+
+
+def limits(peaks: dict[int, Peak]) -> None:
+    """What the C loops reached before and after the sides ran."""
+    for threads, peak in peaks.items():
+        console.print(
+            f"measured limit of {threads} thread{'s' if threads > 1 else ''} (C loops): {peak.gflops:.0f} GFLOP/s "
+            f"in float32 multiply-adds, {peak.gigabytes_per_second:.0f} GB/s"
+        )
+
+
+def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """The first column is left-aligned, numbers are right-aligned."""
+    output = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        output.add_column(column, justify="left" if number == 0 else "right")
+    for row in rows:
+        output.add_row(*row)
+    console.print(output)
+
+
+def warnings(measurements: list[Measurement]) -> None:
+    """Sides that failed, and sides whose threads were busy while they should have been idle."""
+    for m in measurements:
+        if m.failure is not None:
+            console.print(f"[red]{m.side.name}: {m.failure}[/red]", markup=True)
+        elif m.idle_processor_seconds > SPINNING:
+            console.print(
+                f"[yellow]{m.side.name} used {m.idle_processor_seconds:.2f} s of processor time while it should have "
+                "been idle: the others' times are too long[/yellow]"
+            )
+
+
+def write_json(path: Path, name: str, peaks: dict[int, Peak], measurements: list[Measurement], **more: Any) -> None:
+    """Everything that was measured, for later comparison."""
+    content = {
+        "benchmark": name,
+        "machine": machine(),
+        "peak": {str(threads): vars(peak) for threads, peak in peaks.items()},
+        "sides": {m.side.name: m.as_json() for m in measurements},
+    } | more
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    console.print(f"written: {path}")
