@@ -1,0 +1,32 @@
+"""What both IRs share: nodes, spans, errors, operators, modules, structural equality."""
+
+from pullback.ir.errors import (
+    ArgumentError,
+    CheckpointError,
+    DifferentiationError,
+    DTypeError,
+    InternalError,
+    NameNotFound,
+    PullbackError,
+    ScriptError,
+    ShapeError,
+    TargetError,
+    UserError,
+)
+from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.node import (
+    Node,
+    Span,
+    assert_structural_equal,
+    span_scope,
+    structural_digest,
+    structural_equal,
+    structural_hash,
+)
+from pullback.ir.op import Op
+
+__all__ = [
+    "ArgumentError", "CheckpointError", "DTypeError", "DifferentiationError", "GlobalVar", "IRModule", "InternalError",
+    "NameNotFound", "Node", "Op", "PullbackError", "ScriptError", "ShapeError", "Span", "TargetError", "UserError",
+    "assert_structural_equal", "span_scope", "structural_digest", "structural_equal", "structural_hash",
+]  # fmt: skip

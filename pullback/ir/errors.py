@@ -1,0 +1,77 @@
+"""The error classes: mistakes of the user apart from mistakes of the compiler.
+
+A user error says what was expected, what came, where (a span with a caret under the source line), and how to mend it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pullback.ir.node import Span
+
+
+class PullbackError(Exception):
+    """Base of everything that pullback raises on purpose."""
+
+
+class UserError(PullbackError):
+    """A mistake in what the user wrote or passed.
+
+    ``span`` is the place in the user's source that is to blame, when one is known; it is shown with a caret.
+    ``hint`` says how to mend it.
+    """
+
+    def __init__(self, message: str, *, span: Span | None = None, hint: str | None = None) -> None:
+        self.message, self.span, self.hint = message, span, hint
+        parts = [message]
+        if span is not None:
+            parts.append(span.caret())
+        if hint is not None:
+            parts.append(f"hint: {hint}")
+        super().__init__("\n".join(parts))
+
+
+class ShapeError(UserError, ValueError):
+    """Ranks or sizes do not fit."""
+
+
+class DTypeError(UserError, TypeError):
+    """Element types do not fit; nothing is promoted implicitly."""
+
+
+class ScriptError(UserError, SyntaxError):
+    """Source text that is not a well-formed program of one of the IRs."""
+
+    def __init__(self, message: str, *, span: Span | None = None, hint: str | None = None) -> None:
+        UserError.__init__(self, message, span=span, hint=hint)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NameNotFound(UserError, KeyError):
+    """A function, parameter, operator or attribute of that name does not exist."""
+
+    def __str__(self) -> str:  # KeyError would print the repr
+        return str(self.args[0])
+
+
+class DifferentiationError(UserError):
+    """Something has no derivative: every offending place is listed."""
+
+
+class ArgumentError(UserError, ValueError):
+    """A call at run time got arguments that do not fit its signature."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint is truncated, foreign, damaged, or made for another model."""
+
+
+class TargetError(UserError, ValueError):
+    """The target or device does not exist or cannot do what is asked."""
+
+
+class InternalError(PullbackError):
+    """A mistake of pullback's own: please report it."""

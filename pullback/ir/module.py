@@ -1,0 +1,147 @@
+"""A module: functions of both IRs by name, and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pullback.ir.errors import NameNotFound, UserError
+from pullback.ir.node import Closed, Node
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalVar(Node):
+    """The name of a function in a module; ``struct_info`` is the function's type when it is known."""
+
+    name: str
+    struct_info: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def name_hint(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Any) -> Any:
+        """A call of the graph function (relax registers how)."""
+        if _call_global is None:
+            raise UserError("import pullback.relax before calling a GlobalVar")
+        return _call_global(self, args)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GlobalVar) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(("GlobalVar", self.name))
+
+
+_call_global = None
+
+
+def set_call_global(function: Any) -> None:
+    global _call_global
+    _call_global = function
+
+
+class IRModule:
+    """Functions by name, in the order of definition, with module attributes.
+
+    ``mod["name"]`` reads, ``mod["name"] = function`` writes; names may be strings or :class:`GlobalVar`. Passes never
+    change a module in place: they work on :meth:`copy`.
+    """
+
+    def __init__(self, functions: Mapping[Any, Any] | None = None, attrs: Mapping[str, Any] | None = None) -> None:
+        self.functions: dict[str, Any] = {}
+        self.attrs: dict[str, Any] = dict(attrs or {})
+        for name, function in (functions or {}).items():
+            self[name] = function
+
+    @staticmethod
+    def from_expr(function: Any) -> IRModule:
+        """A module with one function, ``main``."""
+        return IRModule({"main": function})
+
+    def __getitem__(self, name: str | GlobalVar) -> Any:
+        key = _key(name)
+        if key not in self.functions:
+            known = ", ".join(self.functions) or "none"
+            raise NameNotFound(f"the module has no function {key!r}; it has: {known}")
+        return self.functions[key]
+
+    def __setitem__(self, name: str | GlobalVar, function: Any) -> None:
+        self.functions[_key(name)] = function
+
+    def __delitem__(self, name: str | GlobalVar) -> None:
+        del self.functions[_key(name)]
+
+    def __contains__(self, name: str | GlobalVar) -> bool:
+        return _key(name) in self.functions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.functions)
+
+    def __len__(self) -> int:
+        return len(self.functions)
+
+    def items(self) -> list[tuple[str, Any]]:
+        return list(self.functions.items())
+
+    def get_global_var(self, name: str) -> GlobalVar:
+        """The GlobalVar of an existing function."""
+        return GlobalVar(name, getattr(self[name], "struct_info", None))
+
+    def get_global_vars(self) -> list[GlobalVar]:
+        return [self.get_global_var(n) for n in self.functions]
+
+    def unique_name(self, name: str) -> str:
+        """``name``, or ``name_1``, ``name_2``, … when it is taken."""
+        if name not in self.functions:
+            return name
+        k = 1
+        while f"{name}_{k}" in self.functions:
+            k += 1
+        return f"{name}_{k}"
+
+    def add_func(self, function: Any, name: str) -> GlobalVar:
+        """Add under a fresh name made from ``name``."""
+        fresh = self.unique_name(name)
+        self[fresh] = function
+        return self.get_global_var(fresh)
+
+    def update_func(self, var: str | GlobalVar, function: Any) -> None:
+        self[var] = function
+
+    def update(self, other: IRModule | Mapping[Any, Any]) -> None:
+        for name, function in (other.functions if isinstance(other, IRModule) else other).items():
+            self[name] = function
+
+    def copy(self) -> IRModule:
+        return IRModule(self.functions, self.attrs)
+
+    def with_attr(self, key: str, value: Any) -> IRModule:
+        return self.with_attrs({key: value})
+
+    def with_attrs(self, attrs: Mapping[str, Any]) -> IRModule:
+        """A copy with the attributes added."""
+        return IRModule(self.functions, self.attrs | dict(attrs))
+
+    def get_attr(self, key: str, default: Any = None) -> Any:
+        return self.attrs.get(key, default)
+
+    def structural_items(self) -> list[tuple[str, Any]]:
+        return [("functions", {name: Closed(f) for name, f in self.functions.items()}), ("attrs", self.attrs)]
+
+    def script(self, **options: Any) -> str:
+        return Node.script(self, **options)  # type: ignore[arg-type]
+
+    def show(self, **options: Any) -> None:
+        print(self.script(**options))
+
+    def __str__(self) -> str:
+        return self.script() if Node._printer is not None else repr(self)
+
+    def __repr__(self) -> str:
+        return f"IRModule({', '.join(self.functions)})"
+
+
+def _key(name: str | GlobalVar) -> str:
+    return name.name if isinstance(name, GlobalVar) else name

@@ -1,0 +1,248 @@
+"""What every node of both IRs has: a span, frozen fields, structural equality apart from identity.
+
+Nodes compare by identity (``==`` on expressions builds an expression or is identity). Structural comparison is
+:func:`structural_equal`: bound variables correspond by position, spans are ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import linecache
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import PullbackError
+
+
+@dataclass(frozen=True)
+class Span:
+    """A place in the user's source: one-based line, zero-based columns; ``text`` is the line when no file holds it."""
+
+    file: str
+    line: int
+    column: int = 0
+    end_column: int | None = None
+    text: str | None = None
+
+    def source_line(self) -> str:
+        return self.text if self.text is not None else linecache.getline(self.file, self.line).rstrip("\n")
+
+    def caret(self) -> str:
+        """``file:line:column``, the source line, and carets under the place."""
+        source = self.source_line()
+        where = f"  --> {self.file}:{self.line}:{self.column + 1}"
+        if not source.strip():
+            return where
+        indent = len(source) - len(source.lstrip())
+        width = max(1, min(self.end_column or self.column + 1, len(source)) - self.column)
+        return f"{where}\n    {source.lstrip()}\n    {' ' * max(0, self.column - indent)}{'^' * width}"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column + 1}"
+
+
+_span: ContextVar[Span | None] = ContextVar("pullback_span", default=None)
+
+
+def current_span() -> Span | None:
+    """The span that new nodes take when none is given."""
+    return _span.get()
+
+
+@contextlib.contextmanager
+def span_scope(span: Span | None) -> Iterator[None]:
+    """Nodes built inside take ``span``; ``None`` keeps the surrounding one."""
+    if span is None:
+        yield
+        return
+    token = _span.set(span)
+    try:
+        yield
+    finally:
+        _span.reset(token)
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """Base of all IR nodes: a frozen dataclass, identity for ``==`` and ``hash``, a span that is not structure."""
+
+    span: Span | None = field(default_factory=current_span, kw_only=True, repr=False, compare=False)
+
+    _printer = None  # not a field: the hook of set_printer
+    binder = None  # not a field either: the name of the field that holds the symbol which this node binds
+
+    def script(self, **options: Any) -> str:
+        """The node as script text: printing and parsing it back gives a structurally equal node."""
+        if Node._printer is None:
+            raise PullbackError("no printer is loaded: import pullback.script first")
+        return Node._printer(self, **options)
+
+    def show(self, **options: Any) -> None:
+        """Print :meth:`script`."""
+        print(self.script(**options))
+
+    def __str__(self) -> str:
+        return self.script() if Node._printer is not None else repr(self)
+
+
+def set_printer(printer: Any) -> None:
+    """Install the function that turns a node into text (the room ``script`` does so on import)."""
+    Node._printer = staticmethod(printer)
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A part of a structure that has no free symbols: those inside correspond whatever surrounds it."""
+
+    node: Any
+
+
+class Symbol(Node):
+    """A node that is a name plus identity (variables, buffers): structural equality maps one to the other."""
+
+
+def structure(node: Any) -> Iterator[tuple[str, Any]]:
+    """The structural fields of a node: all dataclass fields but the span and those marked ``compare=False``."""
+    for item in fields(node):
+        if item.compare:
+            yield item.name, getattr(node, item.name)
+
+
+def structural_equal(a: Any, b: Any) -> bool:
+    """Whether two nodes, modules or containers of nodes have the same structure.
+
+    Symbols correspond one to one, by first occurrence, inside the node that binds them; spans and the names of symbols
+    do not count.
+    """
+    return _Comparer().equal(a, b, "root") is None
+
+
+def assert_structural_equal(a: Any, b: Any) -> None:
+    """Raise ``ValueError`` naming the first place where ``a`` and ``b`` differ, with both texts."""
+    difference = _Comparer().equal(a, b, "root")
+    if difference is not None:
+        raise ValueError(f"structures differ at {difference}\n--- left\n{a}\n--- right\n{b}")
+
+
+class _Comparer:
+    """Walks two structures at once. ``equal`` returns None, or the path of the first difference."""
+
+    def __init__(self) -> None:
+        self.forward: dict[int, Any] = {}
+        self.backward: dict[int, Any] = {}
+
+    def equal(self, a: Any, b: Any, path: str) -> str | None:
+        if isinstance(a, Symbol) or isinstance(b, Symbol):
+            return self.symbol(a, b, path)
+        if isinstance(a, Closed) and isinstance(b, Closed):
+            return _Comparer().equal(a.node, b.node, path)
+        if isinstance(a, Node) or hasattr(a, "structural_items"):
+            if type(a) is not type(b):
+                return f"{path}: {type(a).__name__} against {type(b).__name__}"
+            return self.binder(a, b, path) if getattr(a, "binder", None) else self.node(a, b, path)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            if a.keys() != b.keys():
+                return f"{path}: keys {sorted(map(str, a))} against {sorted(map(str, b))}"
+            return self.first((a[k], b[k], f"{path}[{k!r}]") for k in a)
+        if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+            if len(a) != len(b):
+                return f"{path}: length {len(a)} against {len(b)}"
+            return self.first((x, y, f"{path}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True)))
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+            same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+            return None if same else f"{path}: constants differ"
+        if isinstance(a, float) and isinstance(b, float):
+            return None if repr(a) == repr(b) else f"{path}: {a!r} against {b!r}"  # NaN is NaN, -0.0 is not 0.0
+        same = type(a) is type(b) and a == b
+        return None if same else f"{path}: {a!r} against {b!r}"
+
+    def first(self, triples: Iterator[tuple[Any, Any, str]]) -> str | None:
+        return next((d for d in (self.equal(*t) for t in triples) if d is not None), None)
+
+    def node(self, a: Any, b: Any, path: str) -> str | None:
+        items_a, items_b = node_items(a), node_items(b)
+        name = type(a).__name__
+        return self.first((x, y, f"{path}.{name}.{k}") for (k, x), (_, y) in zip(items_a, items_b, strict=True))
+
+    def binder(self, a: Any, b: Any, path: str) -> str | None:
+        """A node that binds a symbol: inside it, the symbols of the two sides correspond anew."""
+        x, y = id(getattr(a, a.binder)), id(getattr(b, b.binder))
+        outer = self.forward.pop(x, None), self.backward.pop(y, None)
+        difference = self.node(a, b, path)
+        for table, key, old in zip((self.forward, self.backward), (x, y), outer, strict=True):
+            table.pop(key, None)
+            if old is not None:
+                table[key] = old
+        return difference
+
+    def symbol(self, a: Any, b: Any, path: str) -> str | None:
+        if type(a) is not type(b):
+            return f"{path}: {type(a).__name__} against {type(b).__name__}"
+        if id(a) in self.forward or id(b) in self.backward:
+            ok = self.forward.get(id(a)) is b and self.backward.get(id(b)) is a
+            return None if ok else f"{path}: {a.name} against {b.name}"
+        self.forward[id(a)], self.backward[id(b)] = b, a
+        return self.node(a, b, path)
+
+
+def node_items(node: Any) -> list[tuple[str, Any]]:
+    """Structural fields of a node in comparison order: binders come before what they bind."""
+    custom = getattr(node, "structural_items", None)
+    return list(custom()) if custom is not None else list(structure(node))
+
+
+def structural_hash(node: Any) -> int:
+    """A hash that agrees with :func:`structural_equal`; the same from run to run (blake2b, 64 bits)."""
+    return int.from_bytes(structural_digest(node)[:8], "little")
+
+
+def structural_digest(node: Any) -> bytes:
+    """A 32-byte digest of the structure: equal for structurally equal nodes, stable between processes."""
+    import hashlib
+
+    digest = hashlib.blake2b(digest_size=32)
+    numbers: dict[int, int] = {}
+    fresh = itertools.count()
+
+    def visit(x: Any) -> None:
+        if isinstance(x, Symbol):
+            if id(x) in numbers:
+                digest.update(b"s%d;" % numbers[id(x)])
+                return
+            numbers[id(x)] = next(fresh)
+            digest.update(b"S")
+        if isinstance(x, Closed):
+            digest.update(b"C" + structural_digest(x.node))
+        elif isinstance(x, Node) or hasattr(x, "structural_items"):
+            digest.update(b"N" + type(x).__name__.encode() + b"(")
+            bound = id(getattr(x, x.binder)) if getattr(x, "binder", None) else None
+            outer = numbers.pop(bound, None)
+            for _, value in node_items(x):
+                visit(value)
+            numbers.pop(bound, None)
+            if outer is not None:
+                numbers[bound] = outer
+            digest.update(b")")
+        elif isinstance(x, Mapping):
+            digest.update(b"{")
+            for key in sorted(x, key=str):
+                digest.update(repr(key).encode() + b":")
+                visit(x[key])
+            digest.update(b"}")
+        elif isinstance(x, (tuple, list)):
+            digest.update(b"[")
+            for value in x:
+                visit(value)
+            digest.update(b"]")
+        elif isinstance(x, np.ndarray):
+            digest.update(f"A{x.dtype}{x.shape}".encode() + x.tobytes())
+        else:
+            digest.update(f"{type(x).__name__}={x!r};".encode())
+
+    visit(node)
+    return digest.digest()

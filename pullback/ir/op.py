@@ -1,0 +1,140 @@
+"""Operators: one object holds everything that is known of an op.
+
+An op's *signature* is written ``"x, y | axis=-1, keepdims=False"``: tensor arguments, then attributes with their
+defaults. ``name?`` is an optional trailing tensor argument, ``name*`` takes a sequence of tensors. The rules are
+functions of the same arguments:
+
+    infer(x, y, *, axis, keepdims)            struct infos -> struct info           (shapes, dtypes, errors)
+    te(x, y, *, axis, keepdims)               te tensors -> te tensor               (meaning, for native code)
+    numpy(x, y, *, axis, keepdims)            arrays -> array                       (meaning, for the interpreter)
+    gradient(dy, y, x0, x1, *, axis, …)       expressions -> one adjoint (or None) per tensor argument
+    check(x, y, *, …)                         te tensors -> bool te tensor of shape (), or None: what must hold of the
+                                              *values* before the op may run, with ``check_message`` for the user
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pullback.ir.errors import InternalError, NameNotFound, UserError
+from pullback.ir.node import Node
+
+_REQUIRED = object()
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parsed form of ``"x, y? | axis=-1"``."""
+
+    tensors: tuple[str, ...]
+    optional: frozenset[str]
+    variadic: bool
+    attrs: Mapping[str, Any]  # name -> default, or the marker _REQUIRED
+
+    @staticmethod
+    def parse(text: str) -> Signature:
+        left, _, right = text.partition("|")
+        names = [n.strip() for n in left.split(",") if n.strip()]
+        variadic = any(n.endswith("*") for n in names)
+        if variadic and len(names) != 1:
+            raise InternalError(f"a sequence of tensors must be the only tensor argument: {text!r}")
+        optional = frozenset(n[:-1] for n in names if n.endswith("?"))
+        call = ast.parse(f"f({right.strip()})", mode="eval").body
+        attrs: dict[str, Any] = {a.id: _REQUIRED for a in call.args}  # type: ignore[attr-defined]
+        attrs |= {k.arg: ast.literal_eval(k.value) for k in call.keywords}  # type: ignore[attr-defined]
+        return Signature(tuple(n.rstrip("?*") for n in names), optional, variadic, attrs)
+
+    def bind(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments of a Python call as (tensor arguments, attributes)."""
+        names = [*self.tensors, *self.attrs]
+        if len(args) > len(names):
+            raise UserError(f"{op} takes {self} but got {len(args)} positional arguments")
+        values = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names or name in values:
+                problem = "got twice" if name in values else "does not exist"
+                raise UserError(f"{op}: argument {name!r} {problem}", hint=f"its arguments are ({self})")
+            values[name] = value
+        tensors = []
+        for name in self.tensors:
+            value = values.get(name)
+            if value is None and name not in self.optional:
+                raise UserError(f"{op}: argument {name!r} is missing", hint=f"its arguments are ({self})")
+            if value is not None:
+                tensors.append(value)
+        if self.variadic:
+            tensors = list(tensors[0])
+        attrs = {}
+        for name, default in self.attrs.items():
+            if values.get(name, default) is _REQUIRED:
+                raise UserError(f"{op}: argument {name!r} is missing", hint=f"its arguments are ({self})")
+            attrs[name] = values.get(name, default)
+        return tensors, attrs
+
+    def __str__(self) -> str:
+        parts = [n + ("=None" if n in self.optional else "") for n in self.tensors]
+        parts += [n if d is _REQUIRED else f"{n}={d!r}" for n, d in self.attrs.items()]
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Op(Node):
+    """An operator of the graph IR; calling it builds a call expression."""
+
+    registry: ClassVar[dict[str, Op]] = {}
+    build: ClassVar[Callable[[Op, list[Any], dict[str, Any]], Any] | None] = None  # set by relax
+
+    name: str
+    signature: Signature = field(compare=False)
+    infer: Callable[..., Any] = field(compare=False)
+    te: Callable[..., Any] | None = field(default=None, compare=False)
+    numpy: Callable[..., Any] | None = field(default=None, compare=False)
+    gradient: Callable[..., Any] | None = field(default=None, compare=False)
+    check: Callable[..., Any] | None = field(default=None, compare=False)
+    check_message: str = field(default="", compare=False)
+    doc: str = field(default="", compare=False)
+    family: str = field(default="", compare=False)
+    samples: Callable[..., Any] | None = field(default=None, compare=False)
+
+    @staticmethod
+    def get(name: str) -> Op:
+        """The op of that name, with or without the prefix ``relax.``."""
+        op = Op.registry.get(name) or Op.registry.get(f"relax.{name}")
+        if op is None:
+            raise NameNotFound(f"there is no operator {name!r}")
+        return op
+
+    @property
+    def short(self) -> str:
+        """The name as written after ``R.``: ``nn.relu``."""
+        return self.name.removeprefix("relax.")
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return f"{self.short}({self.signature})\n\n{self.doc}"
+
+    @property
+    def __name__(self) -> str:
+        return self.short.rsplit(".", 1)[-1]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors, attrs = self.signature.bind(self.short, args, kwargs)
+        if Op.build is None:
+            raise InternalError("the graph IR is not loaded")
+        return Op.build(self, tensors, attrs)
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+
+def define(name: str, signature: str, **rules: Any) -> Op:
+    """Register the operator ``relax.<name>``; ``rules`` are the fields of :class:`Op`."""
+    full = f"relax.{name}"
+    if full in Op.registry:
+        raise InternalError(f"operator {full} is defined twice")
+    op = Op(full, Signature.parse(signature), **rules)
+    Op.registry[full] = op
+    return op

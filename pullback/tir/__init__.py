@@ -1,0 +1,44 @@
+"""The loop IR: scalar expressions, loops over buffers, kernels and host functions."""
+
+from pullback.tir.expr import (
+    Binary,
+    Buffer,
+    BufferLoad,
+    Call,
+    Cast,
+    FloatImm,
+    IntImm,
+    PrimExpr,
+    Select,
+    Var,
+    as_expr,
+    binary,
+    call,
+    cast,
+    const,
+    fma,
+    maximum,
+    minimum,
+    select,
+)
+from pullback.tir.stmt import (
+    Allocate,
+    BufferStore,
+    Check,
+    For,
+    If,
+    KernelCall,
+    Let,
+    PrimFunc,
+    Seq,
+    Stmt,
+    loop,
+    seq,
+    store,
+)
+
+__all__ = [
+    "Allocate", "Binary", "Buffer", "BufferLoad", "BufferStore", "Call", "Cast", "Check", "FloatImm", "For", "If",
+    "IntImm", "KernelCall", "Let", "PrimExpr", "PrimFunc", "Select", "Seq", "Stmt", "Var", "as_expr", "binary", "call",
+    "cast", "const", "fma", "loop", "maximum", "minimum", "select", "seq", "store",
+]  # fmt: skip

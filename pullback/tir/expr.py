@@ -1,0 +1,426 @@
+"""Scalar expressions of the loop IR: the whole grammar.
+
+    e ::= Var | IntImm | FloatImm
+        | Binary(kind, e, e)        arithmetic, comparison, logic
+        | Select(condition, e, e)   both sides are evaluated
+        | Cast(dtype, e)
+        | Call(name, e…)            a pure scalar intrinsic: exp, sqrt, fma, …
+        | BufferLoad(buffer, e…)
+
+Every expression has a ``dtype``; operands of a Binary have equal dtypes (Python scalars are weak: they take the
+other side's). Integer arithmetic wraps; float arithmetic is IEEE with NaN kept by ``min``/``max``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pullback.ir.errors import DTypeError, InternalError
+from pullback.ir.node import Node, Symbol
+
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+ARITHMETIC = ("add", "sub", "mul", "div", "floordiv", "floormod", "truncmod", "min", "max")
+LOGIC = ("and", "or")  # on bool
+BITWISE = ("bitand", "bitor", "bitxor", "shl", "shr")  # on integers; shr is arithmetic for signed types
+KINDS = ARITHMETIC + COMPARISONS + LOGIC + BITWISE
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+DTYPES = (*FLOATS, *INTEGERS, "bool")
+
+# Intrinsics with the number of arguments; the result has the first argument's dtype unless said otherwise.
+INTRINSICS = {
+    "abs": 1, "exp": 1, "exp2": 1, "expm1": 1, "log": 1, "log2": 1, "log10": 1, "log1p": 1, "sqrt": 1, "rsqrt": 1,
+    "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1, "sinh": 1, "cosh": 1, "tanh": 1, "asinh": 1,
+    "acosh": 1, "atanh": 1, "erf": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "pow": 2, "atan2": 2,
+    "isnan": 1, "isinf": 1, "isfinite": 1,  # -> bool
+    "not": 1,  # logical on bool, bitwise on integers
+    "fma": 3,  # a * b + c, rounded once
+    "reinterpret": 1,  # same bits as another dtype of the same width (the Call's own dtype)
+}  # fmt: skip
+
+
+def is_float(dtype: str) -> bool:
+    return dtype in FLOATS
+
+
+def is_integer(dtype: str) -> bool:
+    return dtype in INTEGERS
+
+
+def is_signed(dtype: str) -> bool:
+    return dtype in ("int8", "int16", "int32", "int64")
+
+
+def bits(dtype: str) -> int:
+    """Width of an element in memory, in bits (bool takes a byte)."""
+    if dtype == "bool":
+        return 8
+    return 16 if dtype == "bfloat16" else int(dtype.lstrip("uintfloa"))
+
+
+def nbytes(dtype: str) -> int:
+    return bits(dtype) // 8
+
+
+@dataclass(frozen=True, eq=False)
+class PrimExpr(Node):
+    """Base of scalar expressions; ``==`` is identity, comparisons are methods :meth:`equal` etc."""
+
+    @property
+    def dtype(self) -> str:
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> PrimExpr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: Any) -> PrimExpr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: Any) -> PrimExpr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> PrimExpr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> PrimExpr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> PrimExpr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> PrimExpr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> PrimExpr:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: Any) -> PrimExpr:
+        return binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> PrimExpr:
+        return binary("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> PrimExpr:
+        return binary("floormod", self, other)
+
+    def __rmod__(self, other: Any) -> PrimExpr:
+        return binary("floormod", other, self)
+
+    def __neg__(self) -> PrimExpr:
+        # 0 - x would turn -0.0 into +0.0
+        return binary("mul", self, -1) if is_float(self.dtype) else binary("sub", 0, self)
+
+    def __lt__(self, other: Any) -> PrimExpr:
+        return binary("lt", self, other)
+
+    def __le__(self, other: Any) -> PrimExpr:
+        return binary("le", self, other)
+
+    def __gt__(self, other: Any) -> PrimExpr:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: Any) -> PrimExpr:
+        return binary("ge", self, other)
+
+    def equal(self, other: Any) -> PrimExpr:
+        return binary("eq", self, other)
+
+    def not_equal(self, other: Any) -> PrimExpr:
+        return binary("ne", self, other)
+
+    def __and__(self, other: Any) -> PrimExpr:
+        return binary("and" if self.dtype == "bool" else "bitand", self, other)
+
+    def __or__(self, other: Any) -> PrimExpr:
+        return binary("or" if self.dtype == "bool" else "bitor", self, other)
+
+    def __xor__(self, other: Any) -> PrimExpr:
+        return binary("bitxor", self, other)
+
+    def __lshift__(self, other: Any) -> PrimExpr:
+        return binary("shl", self, other)
+
+    def __rshift__(self, other: Any) -> PrimExpr:
+        return binary("shr", self, other)
+
+    def __invert__(self) -> PrimExpr:
+        return call("not", self)
+
+    def astype(self, dtype: str) -> PrimExpr:
+        return cast(dtype, self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a symbolic scalar has no truth value at compile time; use Select or an if in the script")
+
+
+@dataclass(frozen=True, eq=False)
+class Var(PrimExpr, Symbol):
+    """A scalar variable: a name plus identity (loop variables, symbolic sizes, let-bound values)."""
+
+    name: str = field(compare=False)
+    type: str = "int64"
+
+    def __post_init__(self) -> None:
+        _known(self.type)
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+
+@dataclass(frozen=True, eq=False)
+class IntImm(PrimExpr):
+    """An integer or bool constant."""
+
+    value: int
+    type: str = "int64"
+
+    def __post_init__(self) -> None:
+        if self.type != "bool" and not is_integer(self.type):
+            raise DTypeError(f"an integer constant needs an integer or bool dtype, not {self.type}")
+        object.__setattr__(self, "value", int(self.value))
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+    def __int__(self) -> int:
+        return self.value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+@dataclass(frozen=True, eq=False)
+class FloatImm(PrimExpr):
+    """A floating-point constant (its value is rounded to ``type`` by whoever evaluates it)."""
+
+    value: float
+    type: str = "float32"
+
+    def __post_init__(self) -> None:
+        if not is_float(self.type):
+            raise DTypeError(f"a floating-point constant needs a float dtype, not {self.type}")
+        object.__setattr__(self, "value", float(self.value))
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+    def __float__(self) -> float:
+        return self.value
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(PrimExpr):
+    kind: str
+    a: PrimExpr
+    b: PrimExpr
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InternalError(f"unknown binary kind {self.kind!r}")
+        if self.a.dtype != self.b.dtype:
+            raise DTypeError(f"{self.kind} of {self.a.dtype} and {self.b.dtype}: cast one side")
+        if self.kind in LOGIC and self.a.dtype != "bool":
+            raise DTypeError(f"logical {self.kind} needs bool, not {self.a.dtype}")
+        if self.kind in BITWISE and not (is_integer(self.a.dtype) or self.a.dtype == "bool"):
+            raise DTypeError(f"{self.kind} needs integers, not {self.a.dtype}")
+
+    @property
+    def dtype(self) -> str:
+        return "bool" if self.kind in COMPARISONS or self.kind in LOGIC else self.a.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Select(PrimExpr):
+    """``a`` where ``condition`` holds, else ``b``; both are evaluated."""
+
+    condition: PrimExpr
+    a: PrimExpr
+    b: PrimExpr
+
+    def __post_init__(self) -> None:
+        if self.condition.dtype != "bool" or self.a.dtype != self.b.dtype:
+            raise DTypeError(f"select({self.condition.dtype}, {self.a.dtype}, {self.b.dtype})")
+
+    @property
+    def dtype(self) -> str:
+        return self.a.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Cast(PrimExpr):
+    """Conversion of value. Float to integer truncates and saturates (NaN gives 0); to bool is ``!= 0``."""
+
+    type: str
+    value: PrimExpr
+
+    def __post_init__(self) -> None:
+        _known(self.type)
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+
+@dataclass(frozen=True, eq=False)
+class Call(PrimExpr):
+    """A pure scalar intrinsic of :data:`INTRINSICS`."""
+
+    name: str
+    args: tuple[PrimExpr, ...]
+    type: str
+
+    def __post_init__(self) -> None:
+        if INTRINSICS.get(self.name) != len(self.args):
+            raise InternalError(f"unknown intrinsic {self.name} with {len(self.args)} arguments")
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer(Symbol):
+    """A dense row-major array in memory: a name plus identity.
+
+    ``scope``: ``global`` (a parameter's memory), ``local`` (registers or stack of one task), ``workspace`` (scratch
+    memory shared by the tasks of a kernel: the planner gives it a place in the arena), ``arena`` (at byte ``offset``).
+    """
+
+    name: str = field(compare=False)
+    shape: tuple[PrimExpr | int, ...]
+    dtype: str = "float32"
+    scope: str = "global"
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        _known(self.dtype)
+        if self.scope not in ("global", "local", "workspace", "arena"):
+            raise InternalError(f"unknown scope {self.scope!r}")
+        shape = tuple(int(s) if isinstance(s, IntImm) else s for s in self.shape)
+        object.__setattr__(self, "shape", shape)
+
+    def __getitem__(self, indices: Any) -> BufferLoad:
+        indices = indices if isinstance(indices, tuple) else (indices,)
+        return BufferLoad(self, tuple(as_expr(i) for i in indices))
+
+
+@dataclass(frozen=True, eq=False)
+class BufferLoad(PrimExpr):
+    buffer: Buffer
+    indices: tuple[PrimExpr, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.indices) != len(self.buffer.shape):
+            raise InternalError(f"{self.buffer.name} has rank {len(self.buffer.shape)}, got {len(self.indices)} indices")
+
+    @property
+    def dtype(self) -> str:
+        return self.buffer.dtype
+
+
+def _known(dtype: str) -> None:
+    if dtype not in DTYPES:
+        raise DTypeError(f"unknown dtype {dtype!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
+
+
+def const(value: Any, dtype: str) -> PrimExpr:
+    """A constant of the dtype."""
+    return FloatImm(float(value), dtype) if is_float(dtype) else IntImm(int(value), dtype)
+
+
+def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
+    """A PrimExpr from a Python number; without ``dtype`` ints are int64, floats float32, bools bool."""
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(value, bool):
+        return const(value, dtype or "bool")
+    if isinstance(value, int) or (hasattr(value, "__index__") and not isinstance(value, float)):
+        return const(int(value), dtype or "int64")
+    if isinstance(value, float) or hasattr(value, "__float__"):
+        if dtype is not None and not is_float(dtype):
+            raise DTypeError(f"the Python float {value!r} cannot become {dtype}")
+        return const(float(value), dtype or "float32")
+    raise DTypeError(f"not a scalar: {value!r}")
+
+
+def _fold(kind: str, a: int, b: int) -> int | bool | None:
+    """Integer constant folding, used for sizes and indices."""
+    if kind in ("floordiv", "floormod") and b == 0:
+        return None
+    table = {
+        "add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "floordiv": lambda: a // b,
+        "floormod": lambda: a % b, "min": lambda: min(a, b), "max": lambda: max(a, b), "eq": lambda: a == b,
+        "ne": lambda: a != b, "lt": lambda: a < b, "le": lambda: a <= b, "gt": lambda: a > b, "ge": lambda: a >= b,
+    }  # fmt: skip
+    return table[kind]() if kind in table else None
+
+
+def binary(kind: str, a: Any, b: Any) -> PrimExpr:
+    """``a kind b`` with weak Python scalars; folds int64 constants and the neutral elements of + and * on int64."""
+    if not isinstance(a, PrimExpr):
+        a = as_expr(a, b.dtype if isinstance(b, PrimExpr) else None)
+    if not isinstance(b, PrimExpr):
+        b = as_expr(b, a.dtype)
+    if a.dtype == "int64" and b.dtype == "int64":
+        if isinstance(a, IntImm) and isinstance(b, IntImm):
+            folded = _fold(kind, a.value, b.value)
+            if folded is not None:
+                return IntImm(folded, "bool" if kind in COMPARISONS else "int64")
+        if kind == "add" and isinstance(a, IntImm) and a.value == 0:
+            return b
+        if kind in ("add", "sub") and isinstance(b, IntImm) and b.value == 0:
+            return a
+        if kind in ("mul", "floordiv") and isinstance(b, IntImm) and b.value == 1:
+            return a
+        if kind == "mul" and isinstance(a, IntImm) and a.value == 1:
+            return b
+        if kind == "mul" and any(isinstance(x, IntImm) and x.value == 0 for x in (a, b)):
+            return IntImm(0)
+        if kind == "floormod" and isinstance(b, IntImm) and b.value == 1:
+            return IntImm(0)
+    return Binary(kind, a, b)
+
+
+def call(name: str, *args: Any, dtype: str | None = None) -> PrimExpr:
+    """An intrinsic call; ``isnan``-like ones give bool, the rest the first argument's dtype."""
+    exprs = tuple(as_expr(a) for a in args)
+    result = "bool" if name in ("isnan", "isinf", "isfinite") else exprs[0].dtype
+    return Call(name, exprs, dtype or result)
+
+
+def cast(dtype: str, value: Any) -> PrimExpr:
+    value = as_expr(value)
+    if value.dtype == dtype:
+        return value
+    if isinstance(value, IntImm) and (is_float(dtype) or dtype == "int64"):
+        return const(value.value, dtype)
+    return Cast(dtype, value)
+
+
+def select(condition: PrimExpr, a: Any, b: Any) -> PrimExpr:
+    """``a`` if condition else ``b``, Python scalars weak."""
+    if not isinstance(a, PrimExpr):
+        a = as_expr(a, b.dtype if isinstance(b, PrimExpr) else None)
+    if not isinstance(b, PrimExpr):
+        b = as_expr(b, a.dtype)
+    if isinstance(condition, IntImm):
+        return a if condition.value else b
+    return Select(condition, a, b)
+
+
+def minimum(a: Any, b: Any) -> PrimExpr:
+    return binary("min", a, b)
+
+
+def maximum(a: Any, b: Any) -> PrimExpr:
+    return binary("max", a, b)
+
+
+def fma(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
+    """``a * b + c`` rounded once."""
+    return call("fma", a, b, c)

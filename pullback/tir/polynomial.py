@@ -1,0 +1,86 @@
+"""Sizes as polynomials: a canonical form for int64 expressions, so that equal sizes can be seen to be equal.
+
+A polynomial maps monomials to integer coefficients; a monomial is a sorted tuple of atoms; an atom is a variable or
+an opaque sub-expression (a quotient, a remainder, a minimum) of canonical parts. ``n*(m+2) - 2*n`` is ``n*m``.
+"""
+
+from __future__ import annotations
+
+from pullback.tir.expr import Binary, IntImm, PrimExpr, Var, as_expr, binary
+
+Monomial = tuple[str, ...]
+
+
+class Polynomial:
+    """Σ coefficient · Π atoms."""
+
+    def __init__(self, terms: dict[Monomial, int], atoms: dict[str, PrimExpr]) -> None:
+        self.terms = {m: c for m, c in terms.items() if c != 0}
+        self.atoms = atoms
+
+    @staticmethod
+    def of(expr: int | PrimExpr) -> Polynomial:
+        """The canonical form of an int64 expression."""
+        expr = as_expr(expr)
+        if isinstance(expr, IntImm):
+            return Polynomial({(): expr.value}, {})
+        if isinstance(expr, Binary) and expr.kind in ("add", "sub", "mul"):
+            a, b = Polynomial.of(expr.a), Polynomial.of(expr.b)
+            return a * b if expr.kind == "mul" else a.plus(b, 1 if expr.kind == "add" else -1)
+        if isinstance(expr, Binary):
+            a, b = simplify(expr.a), simplify(expr.b)
+            folded = binary(expr.kind, a, b)
+            if isinstance(folded, IntImm):
+                return Polynomial({(): folded.value}, {})
+            if not isinstance(folded, Binary):
+                return Polynomial.of(folded)
+            return Polynomial._atom(f"({key(a)} {expr.kind} {key(b)})", folded)
+        if isinstance(expr, Var):
+            return Polynomial._atom(f"{expr.name}#{id(expr)}", expr)
+        return Polynomial._atom(f"#{id(expr)}", expr)
+
+    @staticmethod
+    def _atom(name: str, expr: PrimExpr) -> Polynomial:
+        return Polynomial({(name,): 1}, {name: expr})
+
+    def plus(self, other: Polynomial, sign: int) -> Polynomial:
+        terms = dict(self.terms)
+        for monomial, c in other.terms.items():
+            terms[monomial] = terms.get(monomial, 0) + sign * c
+        return Polynomial(terms, self.atoms | other.atoms)
+
+    def __mul__(self, other: Polynomial) -> Polynomial:
+        terms: dict[Monomial, int] = {}
+        for m, c in self.terms.items():
+            for n, d in other.terms.items():
+                product = tuple(sorted(m + n))
+                terms[product] = terms.get(product, 0) + c * d
+        return Polynomial(terms, self.atoms | other.atoms)
+
+    def expr(self) -> PrimExpr:
+        """The polynomial as an expression, terms in a fixed order."""
+        result: PrimExpr = IntImm(0)
+        for monomial in sorted(self.terms, key=lambda m: (-len(m), m)):
+            term: PrimExpr = IntImm(1)
+            for atom in monomial:
+                term = term * self.atoms[atom]
+            result = result + term * self.terms[monomial]
+        return result
+
+
+def key(expr: int | PrimExpr) -> str:
+    """A string that is equal for sizes that are equal as polynomials."""
+    p = Polynomial.of(expr)
+    return " + ".join(f"{p.terms[m]}*{'*'.join(m)}" for m in sorted(p.terms)) or "0"
+
+
+def simplify(expr: int | PrimExpr) -> PrimExpr:
+    """The canonical expression of the same value."""
+    return Polynomial.of(expr).expr()
+
+
+def same(a: int | PrimExpr, b: int | PrimExpr) -> bool:
+    """Whether two sizes are equal for all values of their variables, as polynomials."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return a is b or not Polynomial.of(a).plus(Polynomial.of(b), -1).terms

@@ -1,0 +1,163 @@
+"""Statements and functions of the loop IR: the whole grammar.
+
+    s ::= For(var, extent, body, kind)    var from 0 to extent; kind: serial | parallel | vectorized | unrolled
+        | Let(var, e, body)               var is e in body
+        | Allocate(buffer, body)          a local or workspace buffer, contents undefined
+        | If(e, s, s?)
+        | BufferStore(buffer, e, e…)
+        | Seq(s…)
+        | KernelCall(name, buffers…, e…)  host functions only
+        | Check(buffer, code)             host functions only: stop with status ``code`` if buffer[0] is false
+
+    f ::= PrimFunc(name, params, body, attrs)      params: buffers, then scalar variables
+
+``parallel``: iterations are independent tasks, in any order, by any number of threads; never inside another parallel
+or vectorized loop. ``vectorized``: iterations are independent lanes, executed statement by statement (the first
+statement for all lanes, then the second); the loop holds no loops but unrolled ones. ``unrolled``: constant extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from pullback.ir.errors import DTypeError, InternalError
+from pullback.ir.node import Node
+from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr
+
+LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
+
+
+@dataclass(frozen=True, eq=False)
+class Stmt(Node):
+    """Base of statements."""
+
+
+@dataclass(frozen=True, eq=False)
+class For(Stmt):
+    binder = "var"
+
+    var: Var
+    extent: PrimExpr
+    body: Stmt
+    kind: str = "serial"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extent", as_expr(self.extent))
+        if self.kind not in LOOP_KINDS:
+            raise InternalError(f"unknown loop kind {self.kind!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Let(Stmt):
+    binder = "var"
+
+    var: Var
+    value: PrimExpr
+    body: Stmt
+
+    def __post_init__(self) -> None:
+        if self.var.dtype != self.value.dtype:
+            raise DTypeError(f"let {self.var.name}: {self.var.dtype} = {self.value.dtype}")
+
+
+@dataclass(frozen=True, eq=False)
+class Allocate(Stmt):
+    binder = "buffer"
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
+class If(Stmt):
+    condition: PrimExpr
+    then: Stmt
+    otherwise: Stmt | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class BufferStore(Stmt):
+    buffer: Buffer
+    value: PrimExpr
+    indices: tuple[PrimExpr, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", as_expr(self.value, self.buffer.dtype))
+        object.__setattr__(self, "indices", tuple(as_expr(i) for i in self.indices))
+        if self.value.dtype != self.buffer.dtype:
+            raise DTypeError(f"storing {self.value.dtype} in {self.buffer.name}, which holds {self.buffer.dtype}")
+        if len(self.indices) != len(self.buffer.shape):
+            raise InternalError(f"{self.buffer.name} has rank {len(self.buffer.shape)}, got {len(self.indices)} indices")
+
+
+@dataclass(frozen=True, eq=False)
+class Seq(Stmt):
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCall(Stmt):
+    """Run the PrimFunc ``name`` of the module on these buffers and scalars, the values of its scalar parameters."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    scalars: tuple[PrimExpr, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Check(Stmt):
+    """Leave the host function with status ``code`` when ``buffer[0]`` (bool, one element) is false."""
+
+    buffer: Buffer
+    code: int
+
+
+@dataclass(frozen=True, eq=False)
+class PrimFunc(Node):
+    """A function over buffers. Distinct buffer parameters never overlap in memory.
+
+    Attribute ``kind``: ``kernel`` (the default) or ``host`` (its body holds KernelCall and Check).
+    """
+
+    name: str
+    params: tuple[Buffer | Var, ...]
+    body: Stmt
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        return tuple(p for p in self.params if isinstance(p, Buffer))
+
+    def structural_items(self) -> list[tuple[str, Any]]:
+        return [("params", self.params), ("body", self.body), ("attrs", self.attrs)]
+
+
+def seq(*stmts: Stmt | None) -> Stmt:
+    """The statements one after another: nested sequences are flattened, None is left out."""
+    flat: list[Stmt] = []
+    for s in stmts:
+        if isinstance(s, Seq):
+            flat.extend(s.stmts)
+        elif s is not None:
+            flat.append(s)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def store(buffer: Buffer, indices: Any, value: Any) -> BufferStore:
+    indices = indices if isinstance(indices, (tuple, list)) else (indices,)
+    return BufferStore(buffer, value, tuple(indices))
+
+
+def loop(name: str, extent: Any, body: Any, kind: str = "serial") -> Stmt:
+    """``for name in kind(extent): body(var)``; an extent of 1 substitutes 0 and drops the loop."""
+    extent = as_expr(extent)
+    if getattr(extent, "value", None) == 1 and kind != "parallel":
+        return body(as_expr(0))
+    var = Var(name)
+    return For(var, extent, body(var), kind)
