@@ -1,0 +1,137 @@
+"""Tensor expressions: what each element of a tensor is, with no word about loops.
+
+    tensor ::= placeholder(shape, dtype) | compute(shape, lambda i, j: element)
+    element ::= a tir expression in which tensor[i, j] reads another tensor
+              | sum/prod/max/min/argmax/argmin(expression, reduce_axes)       only at the top of an element
+
+A DAG of these is what a schedule turns into loops (room ``schedule``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pullback.ir.errors import InternalError
+from pullback.ir.node import Node, Symbol
+from pullback.tir.expr import PrimExpr, Var, as_expr
+
+REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceAxis(Node):
+    """An axis of summation: a loop variable and its extent."""
+
+    var: Var
+    extent: int | PrimExpr
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce(Node):
+    """``kind`` over all values of ``source`` as the axes run; argmax and argmin give the first index (int64)."""
+
+    kind: str
+    source: PrimExpr
+    axes: tuple[ReduceAxis, ...]
+
+    def __post_init__(self) -> None:
+        if self.kind not in REDUCTIONS:
+            raise InternalError(f"unknown reduction {self.kind!r}")
+        if self.kind.startswith("arg") and len(self.axes) != 1:
+            raise InternalError("argmax and argmin reduce one axis")
+
+    @property
+    def dtype(self) -> str:
+        return "int64" if self.kind.startswith("arg") else self.source.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor(Symbol):
+    """A tensor: ``axes`` and ``body`` say what element ``[axes]`` is; a placeholder has neither.
+
+    """
+
+    name: str = field(compare=False)
+    shape: tuple[int | PrimExpr, ...]
+    dtype: str
+    axes: tuple[Var, ...] = ()
+    body: PrimExpr | Reduce | None = None
+
+    @property
+    def is_placeholder(self) -> bool:
+        return self.body is None
+
+    @property
+    def is_reduction(self) -> bool:
+        return isinstance(self.body, Reduce)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, indices: Any) -> TensorLoad:
+        indices = indices if isinstance(indices, tuple) else (indices,)
+        return TensorLoad(self, tuple(as_expr(i) for i in indices))
+
+
+@dataclass(frozen=True, eq=False)
+class TensorLoad(PrimExpr):
+    """``tensor[indices]`` inside an element expression."""
+
+    tensor: Tensor
+    indices: tuple[PrimExpr, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.indices) != self.tensor.ndim:
+            raise InternalError(f"{self.tensor.name} has rank {self.tensor.ndim}, got {len(self.indices)} indices")
+
+    @property
+    def dtype(self) -> str:
+        return self.tensor.dtype
+
+
+def placeholder(shape: Sequence[int | PrimExpr], dtype: str = "float32", name: str = "p") -> Tensor:
+    """An input tensor."""
+    return Tensor(name, tuple(shape), dtype)
+
+
+def compute(shape: Sequence[int | PrimExpr], element: Callable[..., Any], name: str = "t") -> Tensor:
+    """The tensor whose element at the axes is ``element(*axes)``; a function of one ``*indices`` works too."""
+    names = [p.name for p in inspect.signature(element).parameters.values() if p.kind != p.VAR_POSITIONAL]
+    names = names if len(names) == len(shape) else [f"i{k}" for k in range(len(shape))]
+    axes = tuple(Var(n) for n in names)
+    body = element(*axes)
+    body = body if isinstance(body, Reduce) else as_expr(body)
+    return Tensor(name, tuple(shape), body.dtype, axes, body)
+
+
+def reduce_axis(extent: int | PrimExpr, name: str = "k") -> ReduceAxis:
+    """An axis to reduce over, from 0 to ``extent``."""
+    return ReduceAxis(Var(name), extent)
+
+
+def reduction(kind: str, source: PrimExpr, axes: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
+    return Reduce(kind, source, (axes,) if isinstance(axes, ReduceAxis) else tuple(axes))
+
+
+def sum(source: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
+    """Σ source, in the order of the axes."""
+    return reduction("sum", source, axis)
+
+
+def max(source: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
+    """The largest source; NaN if any is."""
+    return reduction("max", source, axis)
+
+
+def min(source: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
+    """The smallest source; NaN if any is."""
+    return reduction("min", source, axis)
+
+
+def prod(source: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
+    """Π source, in the order of the axes."""
+    return reduction("prod", source, axis)
