@@ -1,0 +1,38 @@
+"""Rough costs, in nanoseconds of one core: enough to decide what is worth dividing among threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pullback.te.graph import body_expr
+from pullback.te.tensor import Tensor
+from pullback.tir.expr import Binary, Call
+from pullback.tir.visitor import walk
+
+FORK_JOIN = 2_000  # handing work to the pool and waiting for it
+_TRANSCENDENTAL = 0.5
+_SIMPLE = 0.03
+_CHEAP_CALLS = ("abs", "sqrt", "floor", "ceil", "trunc", "round", "not", "fma", "isnan", "isinf", "isfinite")
+
+
+def element_cost(stages: Iterable[Tensor]) -> float:
+    """Nanoseconds for one element of each stage, vectorized."""
+    total = 0.0
+    for stage in stages:
+        for node in walk(body_expr(stage)):
+            if isinstance(node, Call):
+                total += _SIMPLE if node.name in _CHEAP_CALLS else _TRANSCENDENTAL
+            elif isinstance(node, Binary):
+                total += _SIMPLE
+        total += 2 * _SIMPLE  # memory
+    return total
+
+
+def is_costly(stage: Tensor) -> bool:
+    """Whether computing an element twice is worse than writing and reading it."""
+    return any(isinstance(n, Call) and n.name not in _CHEAP_CALLS for n in walk(body_expr(stage)))
+
+
+def worth_threads(nanoseconds: float) -> bool:
+    """Whether work of this size gains from the pool."""
+    return nanoseconds > 2 * FORK_JOIN

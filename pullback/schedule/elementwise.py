@@ -1,0 +1,74 @@
+"""Elementwise: outputs whose elements do not depend on one another, no reductions.
+
+    for i in parallel(rows):
+        for j in vectorized(columns):
+            out[i, j] = f(x[i, j], y[j], …)
+
+Axes that every access treats as one are merged first, so that the vector loop is long.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pullback.schedule.coalesce import coalesce
+from pullback.schedule.cost import element_cost, worth_threads
+from pullback.schedule.group import Group
+from pullback.schedule.pointwise import buffer_readers, point
+from pullback.tir import For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
+from pullback.tir.visitor import substitute
+
+_CHUNK = 4096  # elements of a one-dimensional loop that one task takes
+
+
+@dataclass(frozen=True, eq=False)
+class Elementwise:
+    """A group without reductions; outputs of equal shape share one loop nest."""
+
+    group: Group
+
+    @staticmethod
+    def recognize(group: Group) -> Elementwise | None:
+        shapes = {o.shape for o in group.outputs}
+        if group.reductions or (len(shapes) > 1 and len(group.stages) > len(group.outputs)):
+            return None
+        return Elementwise(group)
+
+    def lower(self, name: str) -> PrimFunc:
+        nests, renamed = [], {}
+        shapes = list(dict.fromkeys(o.shape for o in self.group.outputs))
+        for shape in shapes:
+            axes = [Var(f"i{k}") for k in range(len(shape))]
+            extents = list(shape)
+            members = [s for s in self.group.stages if s.shape == shape]
+            body = point(self.group, members, axes, buffer_readers(self.group))
+            if len(shapes) == 1:  # a parameter has one shape in all nests
+                axes, extents, body, renamed = coalesce(axes, extents, body)
+            cost = element_cost(self.group.stages) * math.prod(e for e in extents if isinstance(e, int))
+            nests.append(nest(axes, extents, body, worth_threads(cost)))
+        return self.group.function(name, seq(*nests), renamed)
+
+
+def nest(axes: list[Var], extents: list[int | PrimExpr], body: Stmt, threads: bool) -> Stmt:
+    """Loops over the axes: the last vectorized, the first parallel when ``threads``."""
+    if not axes:
+        return body
+    if len(axes) == 1 and threads:
+        return _chunks(axes[0], extents[0], body)
+    result: Stmt = For(axes[-1], as_expr(extents[-1]), body, "vectorized")
+    for k in range(len(axes) - 2, -1, -1):
+        result = For(axes[k], as_expr(extents[k]), result, "parallel" if k == 0 and threads else "serial")
+    return result
+
+
+def _chunks(axis: Var, extent: int | PrimExpr, body: Stmt) -> Stmt:
+    """One long axis: tasks of a fixed number of elements."""
+    chunk, lane = Var("chunk"), Var("lane")
+    size = minimum(as_expr(extent) - chunk * _CHUNK, _CHUNK) if not _divides(extent) else as_expr(_CHUNK)
+    inner = For(lane, size, substitute(body, {axis: chunk * _CHUNK + lane}), "vectorized")
+    return For(chunk, (as_expr(extent) + (_CHUNK - 1)) // _CHUNK, inner, "parallel")
+
+
+def _divides(extent: int | PrimExpr) -> bool:
+    return isinstance(extent, int) and extent % _CHUNK == 0

@@ -1,0 +1,75 @@
+"""The part that all schedules share: computing stages at one point of the iteration space, and storing the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pullback.schedule.group import Group, same_axes
+from pullback.te.graph import Lower, Reader, body_expr
+from pullback.te.tensor import Tensor
+from pullback.tir import Let, PrimExpr, Stmt, Var, seq, store
+
+
+def buffer_readers(group: Group) -> dict[Tensor, Reader]:
+    """Inputs are read from memory."""
+    return {t: (lambda indices, b=group.buffers[t]: b[indices]) for t in group.inputs}  # type: ignore[misc]
+
+
+def point(
+    group: Group,
+    members: Sequence[Tensor],
+    axes: Sequence[PrimExpr],
+    readers: Mapping[Tensor, Reader],
+    at: Callable[[Tensor], Sequence[PrimExpr]] | None = None,
+) -> Stmt:
+    """Compute ``members`` (stages over the same space, in order) at the point ``axes`` and store the outputs among them.
+
+    Members that are outputs or read twice are bound by Let; all loads come before all stores, so that an output may
+    share the memory of an input that is read at this point only. ``at`` gives the indices of a member whose shape is
+    not the space itself (sizes of 1 left out or put in); by default they are the axes.
+    """
+    place = at or (lambda _: axes)
+    values: dict[Tensor, Var] = {}
+    lets: list[tuple[Var, PrimExpr]] = []
+    all_readers = dict(readers)
+    stores = []
+    for stage in members:
+        if stage not in group.outputs and group.reads.get(stage, 0) < 2:
+            continue  # inlined in its only reader
+        indices = tuple(place(stage))
+        lower = Lower(all_readers)
+        value = readers[stage](indices) if stage in readers else lower.element(stage, indices)
+        var = Var(f"v_{stage.name}".replace(".", "_"), stage.dtype)
+        lets.append((var, value))
+        values[stage] = var
+        all_readers[stage] = _reuse(stage, var, indices, readers)
+        if stage in group.outputs:
+            stores.append(store(group.buffers[stage], indices, var))
+    body: Stmt = seq(*stores)
+    for var, value in reversed(lets):
+        body = Let(var, value, body)
+    return body
+
+
+def _reuse(stage: Tensor, var: Var, point: Sequence[PrimExpr], readers: Mapping[Tensor, Reader]) -> Reader:
+    """Reads the bound value at this very point; elsewhere the stage is computed again."""
+
+    def read(indices: tuple[PrimExpr, ...]) -> PrimExpr:
+        if same_axes(indices, point) or all(_constant_equal(i, p) for i, p in zip(indices, point, strict=True)):
+            return var
+        if stage in readers:
+            return readers[stage](indices)
+        return Lower(readers).element(stage, indices)
+
+    return read
+
+
+def _constant_equal(a: PrimExpr, b: PrimExpr) -> bool:
+    return a is b or (getattr(a, "value", None) is not None and getattr(a, "value", 0) == getattr(b, "value", 1))
+
+
+def element_at(stage: Tensor, readers: Mapping[Tensor, Reader], bindings: Mapping[Var, PrimExpr]) -> PrimExpr:
+    """The source of a reduction (or an element) with its axes replaced."""
+    from pullback.tir.visitor import substitute
+
+    return Lower(readers).expr(substitute(body_expr(stage), bindings))

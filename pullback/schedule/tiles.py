@@ -1,0 +1,48 @@
+"""The size of a register tile, from the vector width and the number of registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tile:
+    """``rows × columns`` accumulators; columns is a number of whole vectors, or all the columns there are."""
+
+    rows: int
+    columns: int
+
+
+def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
+    """The tile with the least estimated time for a ``rows × columns`` result.
+
+    A step of k in a tile of m rows and v vectors takes m·v/2 cycles of multiply-adds (two units), m/2 + v/2 cycles of
+    loads (two ports), and not less than 4 cycles (the latency of a chain). m·v accumulators, v vectors of B and a
+    broadcast of A must fit the registers. Fewer different tiles at the edges mean less code.
+    """
+    best: tuple[float, Tile] | None = None
+    for vectors in (1, 2, 3, 4):
+        if vectors > 1 and (vectors - 1) * lanes >= columns:
+            break
+        most = (registers - vectors - 1) // vectors
+        for m in range(1, min(most, rows, 16) + 1):
+            tile = Tile(m, min(vectors * lanes, columns) if columns < lanes else vectors * lanes)
+            score = _cycles(rows, columns, m, vectors, lanes)
+            if best is None or score < best[0]:
+                best = (score, tile)
+    assert best is not None
+    return best[1]
+
+
+def _cycles(rows: int, columns: int, m: int, vectors: int, lanes: int) -> float:
+    def step(height: int, width: int) -> float:
+        return max(height * width / 2, (height + width) / 2, 4.0)
+
+    def across(height: int) -> float:
+        full, rest = divmod(columns, vectors * lanes)
+        return full * step(height, vectors) + (step(height, -(-rest // lanes)) if rest else 0.0)
+
+    full, rest = divmod(rows, m)
+    variants = (1 + bool(full and rest)) * (1 + bool(columns % (vectors * lanes) and columns > vectors * lanes))
+    total = full * across(m) + (across(rest) if rest else 0.0)
+    return total * (1 + 0.03 * (variants - 1)) * (1 + 0.02 / (m * vectors))
