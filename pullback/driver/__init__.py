@@ -1,0 +1,35 @@
+"""From modules to executables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback.driver.executable import Executable
+from pullback.driver.pipeline import prepare
+from pullback.ir.errors import UserError
+from pullback.ir.module import IRModule
+from pullback.relax.analysis import check_well_formed
+from pullback.relax.expr import Function
+from pullback.relax.transform.join_step import JoinStep
+from pullback.target import Target
+
+
+def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
+    """Compile a module for ``target``: ``"llvm"`` (this machine), a Target, or ``"debug"`` (the interpreter).
+
+    A trainer module gets a private function ``__step`` that joins adjoint and optimizer. Raises UserError when the
+    module is not well-formed, TargetError when the target does not exist.
+    """
+    if isinstance(module, Function):
+        module = IRModule.from_expr(module)
+    if not isinstance(module, IRModule):
+        raise UserError(f"compile takes an IRModule, not {type(module).__name__}")
+    check_well_formed(module)
+    if target == "debug":
+        return Executable(JoinStep()(module), None)
+    return Executable(prepare(module), Target(target))
+
+
+build = compile
+
+__all__ = ["Executable", "build", "compile"]

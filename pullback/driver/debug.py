@@ -1,0 +1,38 @@
+"""The debug ladder: ``PULLBACK_DEBUG=1..5`` shows more and more of what the compiler does, on standard error.
+
+    1  one line per compiled function: stages, kernels, bytes, milliseconds, cache hits
+    2  and the graph IR after each pass
+    3  and the loop IR of each kernel and the host function
+    4  and the LLVM IR
+    5  and the assembly
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from pullback.ir.errors import UserError
+
+
+def level() -> int:
+    """The rung asked for, 0 by default."""
+    text = os.environ.get("PULLBACK_DEBUG", "0") or "0"
+    if text not in ("0", "1", "2", "3", "4", "5"):
+        raise UserError(f"PULLBACK_DEBUG must be 0 to 5, not {text!r}")
+    return int(text)
+
+
+def say(rung: int, text: str) -> None:
+    """Print when the ladder reaches that high."""
+    if level() >= rung:
+        print(text, file=sys.stderr, flush=True)
+
+
+def show_stage(stage: str, result: Any, name: str) -> Any:
+    """Show the graph IR after a pass, the loop IR after lowering; returns ``result``."""
+    rung = 3 if stage in ("LowerToTir", "plan_memory") else 2
+    if level() >= rung:
+        say(rung, f"# {name} after {stage}\n{result}\n")
+    return result

@@ -1,0 +1,138 @@
+"""Executables: functions that can be called, compiled natively or interpreted, behind one face.
+
+A function is compiled when it is first called (and again for other symbolic sizes): the object cache makes that a file
+read from the second process on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.driver.native import NativeFunction, compile_function
+from pullback.driver.signature import Signature
+from pullback.ir.errors import ArgumentError, NameNotFound
+from pullback.ir.module import IRModule
+from pullback.relax.expr import Function
+from pullback.relax.interpreter import evaluate
+from pullback.runtime.report import Report
+from pullback.runtime.tensor import Tensor, tensor
+from pullback.target import Target
+
+
+class Executable:
+    """The functions of a compiled module. ``target`` is None for the interpreter."""
+
+    def __init__(self, module: IRModule, target: Target | None) -> None:
+        self.module, self.target = module, target
+        self._functions: dict[str, CompiledFunction] = {}
+        self._lock = threading.Lock()
+
+    def function(self, name: str) -> CompiledFunction:
+        """The function of that name; a NameNotFound lists those there are."""
+        known = self._functions.get(name)
+        if known is not None:
+            return known
+        function = self.module.functions.get(name)
+        if not isinstance(function, Function):
+            names = [n for n, f in self.module.items() if isinstance(f, Function) and not f.attrs.get("private")]
+            raise NameNotFound(f"the executable has no function {name!r}; it has: {', '.join(names) or 'none'}")
+        with self._lock:
+            return self._functions.setdefault(name, CompiledFunction(self, name, function))
+
+    __getitem__ = function
+
+
+class CompiledFunction:
+    """One function: ``f(*args)``. Specialised, and compiled, for every set of symbolic sizes that it meets."""
+
+    def __init__(self, executable: Executable, name: str, function: Function) -> None:
+        self.executable, self.name = executable, name
+        self.signature = Signature(name, function)
+        self.donated: tuple[int, ...] = tuple(function.attrs.get("donate", ()))
+        self._native: dict[tuple[tuple[str, int], ...], NativeFunction] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        flat, sizes = self.signature.flatten(args)
+        if self.donated:
+            flat = [tensor(t, copy=True) if i in self.donated else t for i, t in enumerate(flat)]
+        results = self._flat_call(flat, sizes)()
+        if self.donated:
+            results = [results[0], *(flat[i] for i in self.donated)]
+        return self.signature.unflatten(results)
+
+    def bind(self, tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
+        """A prepared call on flat tensors, to be repeated: ``call()`` gives the results that are not donated, as a list
+        of fresh tensors; ``call.set(i, tensor)`` replaces an input of the same type; ``call.donated`` names the inputs
+        that a call overwrites."""
+        flat, sizes = self.signature.flatten(_nest(self.signature, tensors))
+        return self._flat_call(flat, sizes)
+
+    def profile(self, *args: Any) -> Report:
+        """Run once and tell the time of each kernel."""
+        if self.executable.target is None:
+            raise ArgumentError("the interpreter has no profile", hint='compile for "llvm"')
+        flat, sizes = self.signature.flatten(args)
+        flat = [tensor(t, copy=True) if i in self.donated else t for i, t in enumerate(flat)]
+        return self._flat_call(flat, sizes).profile()  # type: ignore[attr-defined]
+
+    def _flat_call(self, flat: list[Tensor], sizes: dict[str, int]) -> Any:
+        if self.executable.target is None:
+            return InterpretedCall(self, flat)
+        return self.native(sizes).call(flat)
+
+    def native(self, sizes: dict[str, int] | None = None) -> NativeFunction:
+        """The machine code for these symbolic sizes, compiled when first asked for."""
+        key = tuple(sorted((sizes or {}).items()))
+        known = self._native.get(key)
+        if known is None:
+            with self._lock:
+                known = self._native.get(key)
+                if known is None:
+                    assert self.executable.target is not None
+                    known = compile_function(self.executable.module, self.name, dict(key), self.executable.target)
+                    self._native[key] = known
+        return known
+
+
+def _nest(signature: Signature, tensors: Sequence[Tensor]) -> list[Any]:
+    """Flat tensors in the nesting of the parameters."""
+    rest = iter(tensors)
+
+    def build(info: Any) -> Any:
+        return tuple(map(build, info.fields)) if hasattr(info, "fields") else next(rest)
+
+    try:
+        nested = [build(info) for _, info in signature.params]
+    except StopIteration:
+        raise ArgumentError(f"{signature.name}: too few tensors: {len(tensors)}") from None
+    if next(rest, None) is not None:
+        raise ArgumentError(f"{signature.name}: too many tensors: {len(tensors)}")
+    return nested
+
+
+class InterpretedCall:
+    """A call by the interpreter; donated inputs are overwritten after everything has been computed."""
+
+    def __init__(self, function: CompiledFunction, flat: list[Tensor]) -> None:
+        self.function, self.flat = function, list(flat)
+        self.donated = function.donated
+
+    def set(self, index: int, value: Tensor) -> None:
+        self.flat[index] = value
+
+    def __call__(self) -> list[Tensor]:
+        arrays = _nest(self.function.signature, [t.numpy() for t in self.flat])  # type: ignore[misc]
+        result = evaluate(self.function.executable.module, self.function.name, arrays)
+        leaves = _leaves(result)
+        for value, i in zip(leaves[1:] if self.donated else [], self.donated, strict=True):
+            self.flat[i].copyfrom(value)
+        return [tensor(v, copy=True) for v in (leaves[:1] if self.donated else leaves)]
+
+
+def _leaves(value: Any) -> list[np.ndarray]:
+    return [leaf for v in value for leaf in _leaves(v)] if isinstance(value, tuple) else [value]

@@ -1,0 +1,61 @@
+"""The pipeline: from a graph function to kernels and a plan, as one page.
+
+    source       what the user wrote (and what Gradient and SetupTrainer added)
+    raised       RaiseOps: legalised ops are ops again
+    joined       JoinStep: a trainer module gets ``__step``
+    inlined      InlineFunctions: one function, no calls of others; DeadCodeElimination
+    simplified   Simplify, FoldConstant, EliminateCommonSubexpr
+    fused        FuseOps: groups that are one kernel each
+    lowered      LowerToTir: kernels, scheduled for the machine
+    planned      plan_memory: a host function and places for all values
+
+``PULLBACK_DEBUG`` shows the way: see ``driver/debug.py``.
+"""
+
+from __future__ import annotations
+
+from pullback.driver.debug import show_stage
+from pullback.ir.module import IRModule
+from pullback.relax.expr import Function
+from pullback.relax.struct_info import symbolic_vars
+from pullback.relax.transform.bind_sizes import bind_function_sizes
+from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
+from pullback.relax.transform.fold_constant import FoldConstant
+from pullback.relax.transform.fuse_ops import FuseOps
+from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.join_step import JoinStep
+from pullback.relax.transform.lower_to_tir import LowerToTir
+from pullback.relax.transform.plan_memory import Plan, plan_memory
+from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.simplify import Simplify
+from pullback.schedule.group import Machine
+from pullback.target import Target
+
+
+def prepare(module: IRModule) -> IRModule:
+    """The steps that concern the module as a whole."""
+    return JoinStep()(RaiseOps()(module))
+
+
+def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Plan:
+    """Everything from a prepared module to the plan of one function, with its symbolic sizes bound."""
+    function: Function = module[name]
+    bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
+    function = remove_dead_bindings(inline_calls(bind_function_sizes(function, bound), module))
+    kernels = {n: f for n, f in module.items() if not isinstance(f, Function)}
+    work = IRModule({**kernels, name: function}, module.attrs)
+    machine = Machine(target.vector_bytes, target.registers)
+    for step in (
+        Simplify(),
+        FoldConstant(),
+        EliminateCommonSubexpr(),
+        FuseOps(machine),
+        LowerToTir(machine),
+    ):
+        work = show_stage(step.name, step(work), name)
+    donated = function.attrs.get("donate", ())
+    donate = {k + 1: i for k, i in enumerate(donated)}  # result 0 is the loss
+    plan = plan_memory(name, work[name], work, donate)
+    show_stage("plan_memory", plan.host, name)
+    return plan

@@ -1,0 +1,87 @@
+"""What a compiled function takes and returns: arguments are checked here, before any memory is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.ir.errors import ArgumentError, DTypeError, PullbackError, ShapeError
+from pullback.relax.expr import Function
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info, format_shape
+from pullback.runtime.tensor import Tensor, tensor
+from pullback.tir.expr import Var
+from pullback.tir.polynomial import same
+from pullback.tir.visitor import substitute
+
+
+class Signature:
+    """The parameters of a graph function, with names, and its result."""
+
+    def __init__(self, name: str, function: Function) -> None:
+        self.name = name
+        self.params = [(p.name, p.struct_info) for p in function.params]
+        self.result = function.ret_struct_info
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{n}: {format_info(i)}' for n, i in self.params)})"
+
+    def flatten(self, args: Sequence[Any]) -> tuple[list[Tensor], dict[str, int]]:
+        """The arguments as a flat list of tensors, and the symbolic sizes that they bind.
+
+        Raises ArgumentError, ShapeError or DTypeError naming the argument, what was expected and what came.
+        """
+        if len(args) != len(self.params):
+            raise ArgumentError(
+                f"{self.name} takes {len(self.params)} arguments, got {len(args)}", hint=f"its signature is {self}"
+            )
+        flat: list[Tensor] = []
+        sizes: dict[Var, int] = {}
+        for (name, info), value in zip(self.params, args, strict=True):
+            self._argument(name, info, value, flat, sizes)
+        return flat, {v.name: s for v, s in sizes.items()}
+
+    def _argument(self, name: str, info: StructInfo, value: Any, flat: list[Tensor], sizes: dict[Var, int]) -> None:
+        if isinstance(info, TupleStructInfo):
+            if not isinstance(value, (tuple, list)) or len(value) != len(info.fields):
+                given = f"{len(value)} values" if isinstance(value, (tuple, list)) else type(value).__name__
+                raise ArgumentError(f"{self.name}: {name} must be a tuple of {len(info.fields)} values, got {given}")
+            for k, (field, item) in enumerate(zip(info.fields, value, strict=True)):
+                self._argument(f"{name}[{k}]", field, item, flat, sizes)
+            return
+        if not isinstance(info, TensorStructInfo):
+            raise ArgumentError(f"{self.name}: {name} is {format_info(info)}, which cannot be passed from Python")
+        flat.append(self._tensor(name, info, value, sizes))
+
+    def _tensor(self, name: str, info: TensorStructInfo, value: Any, sizes: dict[Var, int]) -> Tensor:
+        if not isinstance(value, Tensor):
+            try:
+                value = tensor(value)
+            except PullbackError as error:
+                raise type(error)(f"{self.name}: {name}: {error}") from None
+        if value.dtype != info.dtype:
+            message = f"{self.name}: {name} must have dtype {info.dtype}, got {value.dtype}"
+            raise DTypeError(message, hint=f'convert it first: array.astype("{info.dtype}")')
+        shape = info.shape or ()
+        if len(value.shape) != len(shape) or not all(map(lambda e, g: _fits(e, g, sizes), shape, value.shape)):
+            bound = "".join(f" with {v.name} = {s}" for v, s in sizes.items())
+            expected, given = format_shape(shape), format_shape(value.shape)
+            raise ShapeError(f"{self.name}: {name} must have shape {expected}{bound}, got {given}")
+        return value
+
+    def unflatten(self, values: Sequence[Any]) -> Any:
+        """Flat results as nested tuples."""
+        rest = iter(values)
+
+        def build(info: StructInfo) -> Any:
+            return tuple(map(build, info.fields)) if isinstance(info, TupleStructInfo) else next(rest)
+
+        return build(self.result)
+
+
+def _fits(expected: Any, given: int, sizes: dict[Var, int]) -> bool:
+    if isinstance(expected, int):
+        return expected == given
+    if isinstance(expected, Var) and expected not in sizes:
+        sizes[expected] = given
+        return True
+    return same(substitute(expected, sizes), given)

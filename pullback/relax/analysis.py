@@ -1,0 +1,224 @@
+"""Facts about graph functions: matching of types, free variables, well-formedness, users of a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pullback.ir.errors import UserError
+from pullback.ir.module import GlobalVar, IRModule
+from pullback.relax.expr import (
+    Binding,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    MatchCast,
+    PrimValue,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from pullback.relax.struct_info import (
+    Dim,
+    FuncStructInfo,
+    ObjectStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    dim,
+    same_info,
+    symbolic_vars,
+)
+from pullback.tir.expr import PrimExpr
+from pullback.tir.expr import Var as SizeVar
+from pullback.tir.polynomial import same
+from pullback.tir.visitor import substitute
+
+ATOMS = (Var, Constant, ShapeExpr, PrimValue, GlobalVar)
+
+
+def bind_size(size: Dim, sizes: Mapping[SizeVar, Dim]) -> Dim:
+    """A size with symbolic variables replaced."""
+    return dim(substitute(size, sizes)) if isinstance(size, PrimExpr) and sizes else size
+
+
+def bind_sizes(info: StructInfo, sizes: Mapping[SizeVar, Dim]) -> StructInfo:
+    """A type with symbolic variables replaced."""
+    if not sizes:
+        return info
+    if isinstance(info, TensorStructInfo) and info.shape is not None:
+        return TensorStructInfo(tuple(bind_size(s, sizes) for s in info.shape), info.dtype)
+    if isinstance(info, TupleStructInfo):
+        return TupleStructInfo(tuple(bind_sizes(f, sizes) for f in info.fields))
+    if isinstance(info, ShapeStructInfo):
+        return ShapeStructInfo(tuple(bind_size(s, sizes) for s in info.values))
+    if isinstance(info, FuncStructInfo):
+        return FuncStructInfo(tuple(bind_sizes(p, sizes) for p in info.params), bind_sizes(info.ret, sizes))
+    return info
+
+
+def match_info(expected: StructInfo, given: StructInfo, sizes: dict[SizeVar, Dim]) -> bool:
+    """Whether ``given`` fits ``expected``; symbolic sizes of ``expected`` are bound in ``sizes``."""
+    if isinstance(expected, ObjectStructInfo):
+        return True
+    if isinstance(expected, TensorStructInfo) and isinstance(given, TensorStructInfo):
+        if expected.dtype != given.dtype:
+            return False
+        if expected.shape is None or given.shape is None:
+            return expected.ndim in (-1, given.ndim)
+        if len(expected.shape) != len(given.shape):
+            return False
+        return all(_match_size(e, g, sizes) for e, g in zip(expected.shape, given.shape, strict=True))
+    if isinstance(expected, TupleStructInfo) and isinstance(given, TupleStructInfo):
+        if len(expected.fields) != len(given.fields):
+            return False
+        return all(match_info(e, g, sizes) for e, g in zip(expected.fields, given.fields, strict=True))
+    return same_info(expected, given)
+
+
+def _match_size(expected: Dim, given: Dim, sizes: dict[SizeVar, Dim]) -> bool:
+    if isinstance(expected, SizeVar) and expected not in sizes:
+        sizes[expected] = given
+        return True
+    return same(bind_size(expected, sizes), given)
+
+
+def sub_exprs(expr: Any) -> Iterator[Any]:
+    """The direct sub-expressions of an expression (not those inside functions)."""
+    if isinstance(expr, Call):
+        if isinstance(expr.op, Expr):
+            yield expr.op
+        yield from expr.args
+    elif isinstance(expr, Tuple):
+        yield from expr.fields
+    elif isinstance(expr, TupleGetItem):
+        yield expr.tuple_value
+
+
+def used_vars(expr: Any) -> Iterator[Var]:
+    """The variables in an expression, in order, with repetitions."""
+    if isinstance(expr, Var):
+        yield expr
+    for sub in sub_exprs(expr):
+        yield from used_vars(sub)
+
+
+def post_order_visit(expr: Any, visit: Any) -> None:
+    """Call ``visit`` on every node of an expression or function, operands first."""
+    if isinstance(expr, Function):
+        for binding in expr.bindings:
+            post_order_visit(binding.value, visit)
+        post_order_visit(expr.body.body, visit)
+    else:
+        if isinstance(expr, Call) and not isinstance(expr.op, Expr):
+            visit(expr.op)
+        for sub in sub_exprs(expr):
+            post_order_visit(sub, visit)
+    visit(expr)
+
+
+def users(function: Function) -> dict[Var, list[Binding]]:
+    """The bindings that read each variable."""
+    result: dict[Var, list[Binding]] = {}
+    for binding in function.bindings:
+        for var in dict.fromkeys(used_vars(binding.value)):
+            result.setdefault(var, []).append(binding)
+    return result
+
+
+def called_functions(function: Function) -> list[str]:
+    """Names of the module's functions that the function mentions."""
+    names: dict[str, None] = {}
+
+    def visit(node: Any) -> None:
+        if isinstance(node, GlobalVar):
+            names[node.name] = None
+
+    post_order_visit(function, visit)
+    return list(names)
+
+
+def free_vars(function: Function) -> list[Var]:
+    """Variables that are used but neither parameters nor bound before."""
+    bound, free = set(function.params), {}
+    for binding in function.bindings:
+        free.update((v, None) for v in used_vars(binding.value) if v not in bound)
+        bound.add(binding.var)
+    free.update((v, None) for v in used_vars(function.body.body) if v not in bound)
+    return list(free)
+
+
+def well_formed(module: IRModule | Function) -> bool:
+    """Whether :func:`check_well_formed` finds nothing."""
+    try:
+        check_well_formed(module)
+    except UserError:
+        return False
+    return True
+
+
+def check_well_formed(module: IRModule | Function) -> None:
+    """Raise a UserError at the first breach: a variable used before or outside its scope, bound twice, or shadowed; an
+    argument that is no atom; a dataflow variable that leaves its block; an unknown function; a size bound nowhere."""
+    functions = module.functions if isinstance(module, IRModule) else {"function": module}
+    for name, function in functions.items():
+        if isinstance(function, Function):
+            _check_function(name, function, functions if isinstance(module, IRModule) else None)
+
+
+def _check_function(name: str, function: Function, functions: Mapping[str, Any] | None) -> None:
+    visible: set[Var] = set()
+    known_sizes = {v for p in function.params for v in symbolic_vars(p.struct_info)}
+
+    def bind(var: Var) -> None:
+        if var in visible:
+            raise UserError(f"{name}: variable {var.name} is bound twice", span=var.span)
+        visible.add(var)
+
+    def use(expr: Any, node: Any) -> None:
+        for var in used_vars(expr):
+            if var not in visible:
+                raise UserError(f"{name}: variable {var.name} is used where it is not defined", span=node.span)
+        for sub in [expr, *sub_exprs(expr)]:
+            if isinstance(sub, GlobalVar) and functions is not None and sub.name not in functions:
+                raise UserError(f"{name}: there is no function {sub.name} in the module", span=node.span)
+        if isinstance(expr, Call):
+            use_callee = expr.op
+            if isinstance(use_callee, GlobalVar) and functions is not None and use_callee.name not in functions:
+                raise UserError(f"{name}: there is no function {use_callee.name} in the module", span=node.span)
+
+    for param in function.params:
+        if isinstance(param, DataflowVar):
+            raise UserError(f"{name}: parameter {param.name} cannot be a dataflow variable", span=param.span)
+        bind(param)
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if not isinstance(block, DataflowBlock) and isinstance(binding.var, DataflowVar):
+                raise UserError(f"{name}: {binding.var.name} is a dataflow variable outside a dataflow block")
+            use(binding.value, binding)
+            for arg in sub_exprs(binding.value):
+                if not isinstance(arg, ATOMS) and not (isinstance(arg, Tuple) and _atomic_tuple(arg)):
+                    raise UserError(f"{name}: {binding.var.name} has a nested argument", span=binding.span)
+            if isinstance(binding, MatchCast):
+                known_sizes.update(symbolic_vars(binding.target))
+            for size in symbolic_vars(binding.var.struct_info):
+                if size not in known_sizes:
+                    raise UserError(f"{name}: the symbolic size {size.name} is bound nowhere", span=binding.span)
+            bind(binding.var)
+        visible -= {b.var for b in block.bindings if isinstance(b.var, DataflowVar)}
+    use(function.body.body, function)
+
+
+def _atomic_tuple(expr: Tuple) -> bool:
+    return all(isinstance(f, ATOMS) or (isinstance(f, Tuple) and _atomic_tuple(f)) for f in expr.fields)
+
+
+def has_side_effect(binding: Binding) -> bool:
+    """MatchCast checks at run time, so it stays even when nobody reads it."""
+    return not isinstance(binding, VarBinding)

@@ -1,0 +1,442 @@
+"""Expressions of the graph IR: the whole grammar.
+
+    e ::= Var | DataflowVar | GlobalVar | Constant(array) | ShapeExpr | PrimValue
+        | Tuple(e…) | TupleGetItem(e, index)
+        | Call(op or function, e…, attrs)
+        | Function(params, SeqExpr(blocks, e), ret_struct_info, attrs)
+
+    block   ::= BindingBlock(binding…) | DataflowBlock(binding…)      a DataflowVar lives only in its block
+    binding ::= VarBinding(var, e) | MatchCast(var, e, struct_info)
+
+Every expression knows its struct info from the moment it is built; an expression whose parts do not fit cannot be
+built. In a function, arguments are atoms (A-normal form): ``BlockBuilder`` sees to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import ArgumentError, DTypeError, InternalError, ShapeError, UserError
+from pullback.ir.module import GlobalVar, set_call_global
+from pullback.ir.node import Node, Symbol
+from pullback.ir.op import Op
+from pullback.relax.struct_info import (
+    Dim,
+    FuncStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    dim,
+    format_info,
+    same_info,
+)
+from pullback.tir.expr import DTYPES, PrimExpr
+
+
+def _infix(name: str, swapped: bool = False) -> Any:
+    def method(self: Expr, other: Any) -> Call:
+        return Op.get(name)(other, self) if swapped else Op.get(name)(self, other)
+
+    return method
+
+
+@dataclass(frozen=True, eq=False)
+class Expr(Node):
+    """Base of graph expressions; infix operators build calls of the registered ops."""
+
+    @property
+    def struct_info(self) -> StructInfo:
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """The sizes, of a tensor."""
+        info = self.struct_info
+        if not isinstance(info, TensorStructInfo) or info.shape is None:
+            raise ShapeError(f"expected a tensor of known shape, got {format_info(info)}", span=self.span)
+        return info.shape
+
+    @property
+    def dtype(self) -> str:
+        """The element type, of a tensor."""
+        info = self.struct_info
+        if not isinstance(info, TensorStructInfo):
+            raise DTypeError(f"expected a tensor, got {format_info(info)}", span=self.span)
+        return info.dtype
+
+    __add__, __radd__ = _infix("add"), _infix("add", True)
+    __sub__, __rsub__ = _infix("subtract"), _infix("subtract", True)
+    __mul__, __rmul__ = _infix("multiply"), _infix("multiply", True)
+    __truediv__, __rtruediv__ = _infix("divide"), _infix("divide", True)
+    __floordiv__, __rfloordiv__ = _infix("floor_divide"), _infix("floor_divide", True)
+    __mod__, __rmod__ = _infix("mod"), _infix("mod", True)
+    __pow__, __rpow__ = _infix("power"), _infix("power", True)
+    __matmul__, __rmatmul__ = _infix("matmul"), _infix("matmul", True)
+    __lt__, __le__, __gt__, __ge__ = _infix("less"), _infix("less_equal"), _infix("greater"), _infix("greater_equal")
+    __and__, __or__, __xor__ = _infix("logical_and"), _infix("logical_or"), _infix("logical_xor")
+    __array_ufunc__ = None  # so that `ndarray + expr` asks us
+
+    def __neg__(self) -> Call:
+        return Op.get("negative")(self)
+
+    def astype(self, dtype: str) -> Call:
+        return Op.get("astype")(self, dtype)
+
+    def __getitem__(self, index: Any) -> Expr:
+        if isinstance(self.struct_info, TupleStructInfo):
+            return tuple_get_item(self, index)
+        raise UserError("only tuples can be indexed with []", span=self.span, hint="use R.take or R.strided_slice")
+
+    def __iter__(self) -> Iterator[Expr]:
+        info = self.struct_info
+        if not isinstance(info, TupleStructInfo):
+            raise UserError(f"cannot unpack {format_info(info)}: it is no tuple", span=self.span)
+        return (tuple_get_item(self, i) for i in range(len(info.fields)))
+
+    def __bool__(self) -> bool:
+        raise UserError("a graph value has no truth value at compile time", span=self.span, hint="use R.where")
+
+
+@dataclass(frozen=True, eq=False)
+class Var(Expr, Symbol):
+    """A variable: a name plus identity, with its static type."""
+
+    name: str = field(compare=False)
+    info: StructInfo
+
+    @property
+    def struct_info(self) -> StructInfo:
+        return self.info
+
+    @property
+    def name_hint(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Any) -> Call:
+        return Call(self, tuple(as_relax(a) for a in args))
+
+    def structural_items(self) -> list[tuple[str, Any]]:
+        return [("info", self.info)]
+
+
+@dataclass(frozen=True, eq=False)
+class DataflowVar(Var):
+    """A variable that is visible only inside its dataflow block."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Expr):
+    """An array known at compile time (read-only)."""
+
+    data: np.ndarray
+
+    def __post_init__(self) -> None:
+        data = np.array(self.data, order="C", copy=True)
+        if data.dtype.name not in DTYPES:
+            raise DTypeError(f"a constant cannot hold {data.dtype}")
+        data.setflags(write=False)
+        object.__setattr__(self, "data", data)
+
+    @property
+    def struct_info(self) -> StructInfo:
+        return TensorStructInfo(self.data.shape, self.data.dtype.name)
+
+
+@dataclass(frozen=True, eq=False)
+class ShapeExpr(Expr):
+    """A shape as a value: ``R.shape([n, 4])``."""
+
+    values: tuple[Dim, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(dim(v) for v in self.values))
+
+    @property
+    def struct_info(self) -> StructInfo:
+        return ShapeStructInfo(self.values)
+
+    def __iter__(self) -> Iterator[Dim]:  # type: ignore[override]
+        return iter(self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class PrimValue(Expr):
+    """A scalar of the host."""
+
+    value: PrimExpr | int | float
+
+    @property
+    def struct_info(self) -> StructInfo:
+        kind = "float64" if isinstance(self.value, float) else "int64"
+        return PrimStructInfo(getattr(self.value, "dtype", kind))
+
+
+@dataclass(frozen=True, eq=False)
+class Tuple(Expr):
+    fields: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(as_relax(f) for f in self.fields))
+
+    @property
+    def struct_info(self) -> StructInfo:
+        return TupleStructInfo(tuple(f.struct_info for f in self.fields))
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+
+@dataclass(frozen=True, eq=False)
+class TupleGetItem(Expr):
+    tuple_value: Expr
+    index: int
+
+    def __post_init__(self) -> None:
+        info = self.tuple_value.struct_info
+        if not isinstance(info, TupleStructInfo):
+            raise UserError(f"cannot take item {self.index} of {format_info(info)}: it is no tuple", span=self.span)
+        if not 0 <= self.index < len(info.fields):
+            raise UserError(f"index {self.index} is outside {format_info(info)}", span=self.span)
+
+    @property
+    def struct_info(self) -> StructInfo:
+        return self.tuple_value.struct_info.fields[self.index]  # type: ignore[attr-defined]
+
+
+def tuple_get_item(value: Expr, index: int) -> Expr:
+    """``value[index]``; of an explicit tuple, the field itself. Negative indices count from the end."""
+    index = index + len(value.struct_info.fields) if index < 0 else index  # type: ignore[attr-defined]
+    if isinstance(value, Tuple) and 0 <= index < len(value.fields):
+        return value.fields[index]
+    return TupleGetItem(value, index)
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Expr):
+    """An op, a function of the module or a variable of function type, applied.
+
+    ``attrs`` are the op's attributes; ``sinfo_args`` the struct infos given explicitly (``call_tir``).
+    """
+
+    op: Op | Expr | GlobalVar
+    args: tuple[Expr | GlobalVar, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    sinfo_args: tuple[StructInfo, ...] = ()
+    info: StructInfo = field(default=None, compare=False)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
+        if self.info is None:
+            object.__setattr__(self, "info", self._deduce())
+
+    def _deduce(self) -> StructInfo:
+        if isinstance(self.op, Op):
+            if self.sinfo_args:
+                return self.sinfo_args[0] if len(self.sinfo_args) == 1 else TupleStructInfo(self.sinfo_args)
+            try:
+                return self.op.infer(*(a.struct_info for a in self.args), **self.attrs)
+            except UserError as error:
+                if error.span is None and self.span is not None:
+                    raise type(error)(error.message, span=self.span, hint=error.hint) from None
+                raise
+        info = self.op.struct_info
+        if not isinstance(info, FuncStructInfo):
+            name = getattr(self.op, "name", "the callee")
+            raise UserError(f"cannot call {name}: its type is not known to be a function", span=self.span)
+        return _call_info(getattr(self.op, "name", "function"), info, self)
+
+    @property
+    def struct_info(self) -> StructInfo:
+        return self.info
+
+
+def _call_info(name: str, info: FuncStructInfo, call: Call) -> StructInfo:
+    """The result type of calling a function: arguments are matched, symbolic sizes take the arguments' values."""
+    if len(info.params) != len(call.args):
+        message = f"{name} takes {len(info.params)} arguments, got {len(call.args)}"
+        raise ArgumentError(message, span=call.span, hint=f"its type is {format_info(info)}")
+    from pullback.relax.analysis import bind_sizes, match_info
+
+    sizes: dict[Any, Dim] = {}
+    for i, (expected, arg) in enumerate(zip(info.params, call.args, strict=True)):
+        if not match_info(expected, arg.struct_info, sizes):
+            given = format_info(arg.struct_info)
+            message = f"argument {i} of {name}: expected {format_info(expected)}, got {given}"
+            raise ShapeError(message, span=call.span)
+    return bind_sizes(info.ret, sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Binding(Node):
+    var: Var
+
+
+@dataclass(frozen=True, eq=False)
+class VarBinding(Binding):
+    """``var = value``."""
+
+    value: Expr
+
+    def structural_items(self) -> list[tuple[str, Any]]:
+        return [("value", self.value), ("var", self.var)]
+
+
+@dataclass(frozen=True, eq=False)
+class MatchCast(Binding):
+    """``var = R.match_cast(value, struct_info)``: checked when it runs; binds new symbolic sizes."""
+
+    value: Expr
+    target: StructInfo
+
+    def structural_items(self) -> list[tuple[str, Any]]:
+        return [("value", self.value), ("target", self.target), ("var", self.var)]
+
+
+@dataclass(frozen=True, eq=False)
+class BindingBlock(Node):
+    bindings: tuple[Binding, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bindings", tuple(self.bindings))
+
+
+@dataclass(frozen=True, eq=False)
+class DataflowBlock(BindingBlock):
+    """Bindings without side effects or control flow."""
+
+
+@dataclass(frozen=True, eq=False)
+class SeqExpr(Expr):
+    blocks: tuple[BindingBlock, ...]
+    body: Expr
+
+    @property
+    def struct_info(self) -> StructInfo:
+        return self.body.struct_info
+
+    @property
+    def bindings(self) -> Iterator[Binding]:
+        return (b for block in self.blocks for b in block.bindings)
+
+
+@dataclass(frozen=True, eq=False)
+class Function(Expr):
+    """A graph function. ``attrs["private"]`` marks one that is not called from outside the module."""
+
+    params: tuple[Var, ...]
+    body: SeqExpr
+    ret_struct_info: StructInfo = None  # type: ignore[assignment]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "params", tuple(self.params))
+        object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
+        if not isinstance(self.body, SeqExpr):
+            object.__setattr__(self, "body", SeqExpr((), self.body))
+        if self.ret_struct_info is None:
+            object.__setattr__(self, "ret_struct_info", self.body.struct_info)
+        elif not same_info(self.ret_struct_info, self.body.struct_info):
+            declared, found = format_info(self.ret_struct_info), format_info(self.body.struct_info)
+            raise ShapeError(f"the function returns {found} but declares {declared}", span=self.span)
+
+    @property
+    def struct_info(self) -> StructInfo:
+        return FuncStructInfo(tuple(p.struct_info for p in self.params), self.ret_struct_info)
+
+    @property
+    def bindings(self) -> Iterator[Binding]:
+        return self.body.bindings
+
+    def with_attrs(self, attrs: Mapping[str, Any]) -> Function:
+        merged = dict(self.attrs) | dict(attrs)
+        return Function(self.params, self.body, self.ret_struct_info, merged, span=self.span)
+
+    def with_attr(self, key: str, value: Any) -> Function:
+        return self.with_attrs({key: value})
+
+
+def const(value: Any, dtype: str | None = None) -> Constant:
+    """A constant from a number, list or array. Python floats are float32, ints int64, bools bool by default."""
+    if dtype is None and not hasattr(value, "dtype"):
+        kind = np.asarray(value).dtype.kind
+        dtype = {"f": "float32", "i": "int64", "b": "bool"}.get(kind)
+    return Constant(np.asarray(value).astype(_np_dtype(dtype)) if dtype else np.asarray(value))
+
+
+def _np_dtype(dtype: str) -> Any:
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return ml_dtypes.bfloat16
+    if dtype not in DTYPES:
+        raise DTypeError(f"unknown dtype {dtype!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
+    return np.dtype(dtype)
+
+
+def as_relax(value: Any, dtype: str | None = None) -> Expr:
+    """An expression from what users write: numbers (of ``dtype``), arrays, tuples, tir sizes."""
+    if isinstance(value, (Expr, GlobalVar)):
+        return value  # type: ignore[return-value]
+    if isinstance(value, (tuple, list)):
+        return Tuple(tuple(as_relax(v) for v in value))
+    if isinstance(value, PrimExpr):
+        return PrimValue(value)
+    if isinstance(value, (bool, int, float)):
+        return const(value, dtype)
+    if hasattr(value, "numpy") or hasattr(value, "__array__"):
+        return Constant(np.asarray(value.numpy() if hasattr(value, "numpy") else value))
+    raise UserError(f"{value!r} cannot be used as a graph value")
+
+
+def _build(op: Op, tensors: Sequence[Any], attrs: dict[str, Any]) -> Call:
+    """A call of an op on what the user wrote: Python numbers take the dtype of the tensors beside them."""
+    dtypes = [t.struct_info.dtype for t in tensors if isinstance(getattr(t, "struct_info", None), TensorStructInfo)]
+    dtypes += [t.dtype.name for t in tensors if isinstance(t, np.ndarray)]
+    weak = dtypes[0] if dtypes else None
+    args = []
+    for name, tensor in zip(op.signature.tensors * max(1, len(tensors)), tensors, strict=False):
+        if isinstance(tensor, float) and weak is not None and "float" not in weak:
+            raise DTypeError(
+                f"{op.short}: the Python number {tensor!r} does not fit the {weak} tensor beside it",
+                hint=f"cast the tensor with R.astype, or write R.const({tensor!r}, dtype)",
+            )
+        expr = as_relax(tensor, weak)
+        if not isinstance(expr.struct_info, TensorStructInfo):
+            raise UserError(f"{op.short}: argument {name!r} must be a tensor, got {format_info(expr.struct_info)}")
+        args.append(expr)
+    return Call(op, tuple(args), {k: _attr(v) for k, v in attrs.items()})
+
+
+def _attr(value: Any) -> Any:
+    """Attributes in canonical form: tuples for sequences, names for dtypes, sizes for shapes."""
+    if isinstance(value, ShapeExpr):
+        return value.values
+    if isinstance(value, PrimValue):
+        return value.value
+    if isinstance(value, (list, tuple)):
+        return tuple(_attr(v) for v in value)
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return np.dtype(value).name
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str, PrimExpr)):
+        return value
+    raise InternalError(f"an attribute cannot hold {value!r}")
+
+
+def _call_global(callee: GlobalVar, args: tuple[Any, ...]) -> Call:
+    return Call(callee, tuple(as_relax(a) for a in args))
+
+
+Op.build = _build  # type: ignore[assignment]
+set_call_global(_call_global)

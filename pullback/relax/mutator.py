@@ -1,0 +1,207 @@
+"""Rewriting graph functions: a visitor of bindings and a mutator that rebuilds functions in A-normal form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pullback.relax.analysis import bind_size, bind_sizes
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import (
+    Binding,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    MatchCast,
+    PrimValue,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+
+    tuple_get_item,
+)
+from pullback.tir.expr import PrimExpr
+from pullback.tir.expr import Var as SizeVar
+
+
+class ExprVisitor:
+    """Walks a function: override ``visit_call`` and the like; the default goes on to the operands."""
+
+    def visit_function(self, function: Function) -> None:
+        for binding in function.bindings:
+            self.visit_binding(binding)
+        self.visit_expr(function.body.body)
+
+    def visit_binding(self, binding: Binding) -> None:
+        self.visit_expr(binding.value)  # type: ignore[attr-defined]
+
+    def visit_expr(self, expr: Any) -> None:
+        method = getattr(self, f"visit_{_snake(type(expr).__name__)}", None)
+        (method or self.generic_visit)(expr)
+
+    def generic_visit(self, expr: Any) -> None:
+        from pullback.relax.analysis import sub_exprs
+
+        for sub in sub_exprs(expr):
+            self.visit_expr(sub)
+
+
+def _snake(name: str) -> str:
+    return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+
+class ExprMutator:
+    """Rebuilds a function binding by binding.
+
+    Override ``rewrite_call(call) -> Expr`` (operands are already rewritten) or ``rewrite_binding``. The result is in
+    A-normal form again, with struct info deduced anew. ``sizes`` replaces symbolic sizes.
+    """
+
+    def __init__(self, sizes: Mapping[SizeVar, Any] | None = None) -> None:
+        self.sizes = dict(sizes or {})
+        self.env: dict[Var, Expr] = {}
+        self.builder = BlockBuilder()
+
+    def function(self, function: Function) -> Function:
+        """The rewritten function; parameters are kept unless their sizes change."""
+        self.env = {}
+        self.builder.begin([p.name for p in function.params])
+        params = []
+        for param in function.params:
+            info = bind_sizes(param.struct_info, self.sizes)
+            fresh = param if info is param.struct_info else Var(param.name, info, span=param.span)
+            self.env[param] = fresh
+            params.append(fresh)
+        for block in function.body.blocks:
+            if isinstance(block, DataflowBlock):
+                with self.builder.dataflow():
+                    self.block(block)
+            else:
+                self.block(block)
+        body = self.builder.finish(self.expr(function.body.body))
+        return Function(tuple(params), body, None, function.attrs, span=function.span)
+
+    def block(self, block: Any) -> None:
+        for binding in block.bindings:
+            self.rewrite_binding(binding)
+
+    def rewrite_binding(self, binding: Binding) -> None:
+        """Rewrite one binding and record what its variable stands for."""
+        value = self.expr(binding.value)  # type: ignore[attr-defined]
+        if isinstance(binding, MatchCast):
+            self.env[binding.var] = self.builder.match_cast(value, bind_sizes(binding.target, self.sizes))
+            return
+        self.bind(binding.var, value)
+
+    def bind(self, var: Var, value: Expr) -> None:
+        """Bind ``value`` under the name of ``var``, keeping whether it leaves its dataflow block."""
+        if isinstance(value, Var) and isinstance(var, DataflowVar):
+            self.env[var] = value  # an alias
+        elif isinstance(var, DataflowVar):
+            self.env[var] = self.builder.emit(value, var.name)
+        else:
+            self.env[var] = self.builder.emit_output(value, var.name)
+
+    def expr(self, expr: Any) -> Any:
+        if isinstance(expr, Var):
+            return self.env.get(expr, expr)
+        if isinstance(expr, Call):
+            return self.rewrite_call(self._call(expr))
+        if isinstance(expr, Tuple):
+            fields = tuple(self.expr(f) for f in expr.fields)
+            return expr if all(map(_same, fields, expr.fields)) else Tuple(fields, span=expr.span)
+        if isinstance(expr, TupleGetItem):
+            value = self.expr(expr.tuple_value)
+            return expr if value is expr.tuple_value else tuple_get_item(value, expr.index)
+        if isinstance(expr, ShapeExpr):
+            return ShapeExpr(tuple(bind_size(s, self.sizes) for s in expr.values)) if self.sizes else expr
+        if isinstance(expr, PrimValue) and isinstance(expr.value, PrimExpr) and self.sizes:
+            return PrimValue(bind_size(expr.value, self.sizes))
+        return expr
+
+    def _call(self, call: Call) -> Call:
+        op = self.expr(call.op) if isinstance(call.op, Expr) else call.op
+        args = tuple(self.expr(a) for a in call.args)
+        attrs = {k: self._attr(v) for k, v in call.attrs.items()} if self.sizes else call.attrs
+        sinfo = tuple(bind_sizes(s, self.sizes) for s in call.sinfo_args)
+        if not self.sizes and op is call.op and all(map(_same, args, call.args)):
+            return call
+        return Call(op, args, attrs, sinfo, span=call.span)
+
+    def _attr(self, value: Any) -> Any:
+        if isinstance(value, PrimExpr):
+            return bind_size(value, self.sizes)
+        return tuple(self._attr(v) for v in value) if isinstance(value, tuple) else value
+
+    def rewrite_call(self, call: Call) -> Expr:
+        return call
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b
+
+
+def copy_with_new_vars(function: Function) -> Function:
+    """The same function over fresh parameters and variables."""
+    return CopyWithNewVars().function(function)
+
+
+class CopyWithNewVars(ExprMutator):
+    """Gives every parameter and variable a fresh identity."""
+
+    def function(self, function: Function) -> Function:
+        fresh = {p: Var(p.name, p.struct_info, span=p.span) for p in function.params}
+        body = inline_body(function, fresh, self.builder_for(function))
+        return Function(tuple(fresh.values()), body, None, function.attrs, span=function.span)
+
+    def builder_for(self, function: Function) -> BlockBuilder:
+        self.builder.begin([p.name for p in function.params])
+        return self.builder
+
+
+def inline_body(function: Function, arguments: Mapping[Var, Expr], builder: BlockBuilder) -> Any:
+    """The body of ``function`` over ``arguments``, block structure kept, as a SeqExpr."""
+    mutator = Emitter(builder, arguments)
+    for block in function.body.blocks:
+        if isinstance(block, DataflowBlock):
+            with builder.dataflow():
+                mutator.block(block)
+        else:
+            mutator.block(block)
+    return builder.finish(mutator.expr(function.body.body))
+
+
+def emit_body(function: Function, arguments: Mapping[Var, Expr], builder: BlockBuilder, final: bool = False) -> Expr:
+    """Append the bindings of ``function`` over ``arguments`` to the current block of ``builder``.
+
+    Returns what the function returns. Inside a dataflow block everything becomes a DataflowVar unless ``final``.
+    """
+    mutator = Emitter(builder, arguments, flatten=not final)
+    for block in function.body.blocks:
+        mutator.block(block)
+    return mutator.expr(function.body.body)
+
+
+class Emitter(ExprMutator):
+    """Emits bindings of one function into the builder of another; binding always makes a fresh variable.
+
+    ``arguments`` say what the variables (and constants) of the first stand for in the second. With ``flatten``
+    everything becomes local to the open dataflow block.
+    """
+
+    def __init__(self, builder: BlockBuilder, arguments: Mapping[Any, Expr], flatten: bool = False) -> None:
+        super().__init__()
+        self.builder, self.env, self.flatten = builder, dict(arguments), flatten
+
+    def expr(self, expr: Any) -> Any:
+        return self.env[expr] if isinstance(expr, Constant) and expr in self.env else super().expr(expr)  # type: ignore[index]
+
+    def bind(self, var: Var, value: Expr) -> None:
+        emit = self.builder.emit if self.flatten or isinstance(var, DataflowVar) else self.builder.emit_output
+        self.env[var] = emit(value, var.name)
+
+

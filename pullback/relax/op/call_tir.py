@@ -1,0 +1,47 @@
+"""``call_tir``: calling a kernel of the loop IR from a graph function, destination passing hidden.
+
+    y = R.call_tir(cls.kernel, (x, w), out_sinfo=R.Tensor((m, n), "float32"))
+
+runs ``kernel(x, w, y)`` on a fresh ``y``. ``LegalizeOps`` records in the attribute ``origin`` which op and attributes
+the kernel came from, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pullback.ir.errors import UserError
+from pullback.ir.module import GlobalVar
+from pullback.ir.op import define
+from pullback.relax.expr import Call, Expr, ShapeExpr, Tuple, as_relax
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+
+
+def _infer(*args: Any, **attrs: Any) -> StructInfo:
+    raise UserError("R.call_tir needs out_sinfo")
+
+
+call_tir_op = define("call_tir", "func, args, tir_vars? | origin=None", infer=_infer, family="call_tir", doc=__doc__)
+
+
+def call_tir(
+    func: GlobalVar,
+    args: Expr | Sequence[Any],
+    out_sinfo: StructInfo | Sequence[StructInfo],
+    tir_vars: ShapeExpr | Sequence[Any] | None = None,
+    origin: Mapping[str, Any] | None = None,
+) -> Call:
+    """Call the PrimFunc ``func`` on tensors ``args``; it writes results of type ``out_sinfo`` (one, or several)."""
+    if not isinstance(func, GlobalVar):
+        raise UserError(f"R.call_tir calls a function of the module, written cls.name, not {func!r}")
+    values = args if isinstance(args, Tuple) else as_relax(list(args) if not isinstance(args, Expr) else [args])
+    infos = out_sinfo.fields if isinstance(out_sinfo, TupleStructInfo) else out_sinfo
+    infos = (infos,) if isinstance(infos, StructInfo) else tuple(infos)
+    if not all(isinstance(i, TensorStructInfo) for i in infos):
+        raise UserError("out_sinfo of R.call_tir must be R.Tensor(…) or a sequence of them")
+    operands: tuple[Any, ...] = (func, values)
+    if tir_vars is not None:
+        operands += (tir_vars if isinstance(tir_vars, ShapeExpr) else ShapeExpr(tuple(tir_vars)),)
+    attrs = {"origin": dict(origin)} if origin else {}
+    return Call(call_tir_op, operands, attrs, infos)

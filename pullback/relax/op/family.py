@@ -1,0 +1,234 @@
+"""What ops of one family have in common: type rules, broadcasting, tensor expressions from scalar expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback import te, tir
+from pullback.ir.errors import DTypeError, ShapeError
+from pullback.ir.op import Op, define
+from pullback.relax.expr import const
+from pullback.relax.op.namespace import ops
+from pullback.relax.op.sample import Domain
+from pullback.relax.struct_info import Dim, TensorStructInfo, format_info, format_shape, same_shape
+from pullback.tir.expr import DTYPES, FLOATS, INTEGERS
+from pullback.tir.polynomial import same
+
+NUMBERS = FLOATS + INTEGERS
+DTYPE_CLASSES = {
+    "float": FLOATS,
+    "integer": INTEGERS,
+    "number": NUMBERS,
+    "bool": ("bool",),
+    "integer or bool": (*INTEGERS, "bool"),
+    "any": DTYPES,
+}
+
+
+def known_shape(op: str, info: Any, argument: str = "its argument") -> tuple[Dim, ...]:
+    """The shape of a tensor type, or a ShapeError when it is not known."""
+    if not isinstance(info, TensorStructInfo) or info.shape is None:
+        raise ShapeError(f"{op}: {argument} must be a tensor of known shape, got {format_info(info)}")
+    return info.shape
+
+
+def expect_dtype(op: str, info: TensorStructInfo, kinds: str, argument: str = "its argument") -> None:
+    """Raise a DTypeError unless the dtype belongs to the class, a key of DTYPE_CLASSES."""
+    if info.dtype not in DTYPE_CLASSES[kinds]:
+        article = "an" if kinds[0] in "aeiou" else "a"
+        wanted = "a floating-point" if kinds == "float" else f"{article} {kinds}"
+        raise DTypeError(f"{op}: {argument} must have {wanted} dtype, got {info.dtype}", hint="cast it with R.astype")
+
+
+def expect_same_dtype(op: str, *infos: TensorStructInfo) -> str:
+    """The common dtype; nothing is promoted."""
+    dtypes = [i.dtype for i in infos]
+    if len(set(dtypes)) > 1:
+        raise DTypeError(
+            f"{op}: the operands must have the same dtype, got {' and '.join(dtypes)}",
+            hint="nothing is promoted implicitly: cast one side with R.astype",
+        )
+    return dtypes[0]
+
+
+def normalize_axis(op: str, axis: int, ndim: int) -> int:
+    """``axis`` counted from the front."""
+    if not isinstance(axis, int) or isinstance(axis, bool) or not -ndim <= axis < ndim:
+        raise ShapeError(f"{op}: axis {axis!r} is outside a tensor of rank {ndim}")
+    return axis % ndim
+
+
+def normalize_axes(op: str, axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Sorted distinct axes counted from the front; None means all."""
+    if axes is None:
+        return tuple(range(ndim))
+    given = [normalize_axis(op, a, ndim) for a in ((axes,) if isinstance(axes, int) else axes)]
+    if len(set(given)) != len(given):
+        raise ShapeError(f"{op}: the axes {axes!r} name one axis twice")
+    return tuple(sorted(given))
+
+
+def broadcast_shapes(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """NumPy's rule: aligned at the right, sizes equal or one of them 1."""
+    result: list[Dim] = []
+    for k in range(1, max(map(len, shapes), default=0) + 1):
+        sizes = [s[-k] for s in shapes if len(s) >= k]
+        size: Dim = 1
+        for other in sizes:
+            if isinstance(other, int) and other == 1:
+                continue
+            if isinstance(size, int) and size == 1:
+                size = other
+            elif not same(size, other):
+                listed = " and ".join(format_shape(s) for s in shapes)
+                raise ShapeError(f"{op}: the shapes {listed} do not broadcast")
+        result.append(size)
+    return tuple(reversed(result))
+
+
+def broadcast_index(tensor: te.Tensor, indices: Sequence[tir.PrimExpr]) -> tir.PrimExpr:
+    """``tensor`` read at the indices of a shape that it broadcasts to."""
+    own = indices[len(indices) - tensor.ndim :]
+    return tensor[tuple(tir.as_expr(0) if s == 1 else i for s, i in zip(tensor.shape, own, strict=True))]
+
+
+def collapse_like(gradient: Any, operand: Any) -> Any:
+    """The adjoint of broadcasting: sum ``gradient`` over the axes along which ``operand`` was repeated."""
+    if same_shape(gradient.shape, operand.shape):
+        return gradient
+    return ops.collapse_sum_to(gradient, operand.shape)
+
+
+def collapse_to_operands(gradients: Sequence[Any], *operands: Any) -> tuple[Any, ...]:
+    """:func:`collapse_like` of every adjoint that there is."""
+    pairs = zip(gradients, operands, strict=True)
+    return tuple(None if g is None else collapse_like(g, x) for g, x in pairs)
+
+
+def masked(condition: Any, value: Any) -> Any:
+    """``value`` where the condition holds, else 0: unlike a product, it keeps what is masked out from being NaN."""
+    return ops.where(condition, value, const(0.0, value.dtype))
+
+
+def elementwise_te(scalar: Callable[..., Any], name: str) -> Callable[..., te.Tensor]:
+    """The tensor expression of a scalar function over broadcast operands."""
+
+    def build(*tensors: te.Tensor, **attrs: Any) -> te.Tensor:
+        shape = broadcast_shapes(name, *(t.shape for t in tensors))
+        return te.compute(shape, lambda *i: scalar(*(broadcast_index(t, i) for t in tensors), **attrs), name)
+
+    return build
+
+
+def elementwise_infer(name: str, dtypes: str, result: str | None) -> Callable[..., TensorStructInfo]:
+    """Broadcast shape; equal operand dtypes of a class; ``result`` dtype, or the operands'."""
+
+    def infer(*infos: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
+        shapes = [known_shape(name, i) for i in infos]
+        for info in infos:
+            expect_dtype(name, info, dtypes)
+        dtype = expect_same_dtype(name, *infos)
+        return TensorStructInfo(broadcast_shapes(name, *shapes), result or dtype)
+
+    return infer
+
+
+def wide(dtype: str) -> str:
+    """The type in which sums of ``dtype`` are accumulated."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def in_wide(numpy: Callable[..., Any]) -> Callable[..., np.ndarray]:
+    """The NumPy meaning with half-precision arguments computed in float32 and the result rounded once."""
+
+    def run(x: np.ndarray, *rest: Any, **attrs: Any) -> np.ndarray:
+        if wide(x.dtype.name) == x.dtype.name:
+            return np.asarray(numpy(x, *rest, **attrs))
+        rest = tuple(r.astype(np.float32) if getattr(r, "dtype", None) == x.dtype else r for r in rest)
+        result = np.asarray(numpy(x.astype(np.float32), *rest, **attrs))
+        return result.astype(x.dtype) if result.dtype == np.float32 else result
+
+    return run
+
+
+def scalar_in_wide(scalar: Callable[..., tir.PrimExpr]) -> Callable[..., tir.PrimExpr]:
+    """The scalar expression with a half-precision argument computed in float32 and the result rounded once."""
+
+    def run(x: tir.PrimExpr, **attrs: Any) -> tir.PrimExpr:
+        result = scalar(tir.cast(wide(x.dtype), x), **attrs)
+        return tir.cast(x.dtype, result) if result.dtype == wide(x.dtype) else result
+
+    return run
+
+
+def unary(
+    name: str,
+    *,
+    numpy: Callable[..., Any],
+    scalar: Callable[..., Any],
+    gradient: Callable[..., Any] | None = None,
+    dtypes: str = "float",
+    result: str | None = None,
+    attrs: str = "",
+    doc: str = "",
+    domain: tuple[float, float] = (-3.0, 3.0),
+    **rules: Any,
+) -> Op:
+    """An elementwise op of one tensor. ``gradient(y, x, dy, **attrs)`` gives dx; None: the derivative is zero
+    everywhere (or the result is not real). ``domain``: the interval from which samples are drawn."""
+
+    def adjoint(dy: Any, y: Any, x: Any, **kw: Any) -> tuple[Any, ...]:
+        return (gradient(y, x, dy, **kw),)  # type: ignore[misc]
+
+    rules.setdefault("samples", Domain("unary", *domain, dtypes))
+    return define(
+        name,
+        f"x | {attrs}" if attrs else "x",
+        infer=rules.pop("infer", None) or elementwise_infer(name, dtypes, result),
+        te=elementwise_te(scalar_in_wide(scalar), name),
+        numpy=in_wide(numpy),
+        gradient=adjoint if gradient else zero_gradient,
+        doc=doc,
+        family="unary",
+        **rules,
+    )
+
+
+def binary(
+    name: str,
+    *,
+    numpy: Callable[..., Any],
+    scalar: Callable[..., Any],
+    gradient: Callable[..., Any] | None = None,
+    dtypes: str = "number",
+    result: str | None = None,
+    doc: str = "",
+    domain: tuple[float, float] = (-3.0, 3.0),
+    **rules: Any,
+) -> Op:
+    """An elementwise op of two tensors that broadcast. ``gradient(z, x, y, dz)`` gives (dx, dy) in the broadcast
+    shape; this family sums them back to the operands' shapes."""
+
+    def adjoint(dz: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
+        return collapse_to_operands(gradient(z, x, y, dz), x, y)  # type: ignore[misc]
+
+    rules.setdefault("samples", Domain("binary", *domain, dtypes))
+    return define(
+        name,
+        "x, y",
+        infer=rules.pop("infer", None) or elementwise_infer(name, dtypes, result),
+        te=elementwise_te(scalar, name),
+        numpy=numpy,
+        gradient=adjoint if gradient else zero_gradient,
+        doc=doc,
+        family="binary",
+        **rules,
+    )
+
+
+def zero_gradient(dy: Any, y: Any, *args: Any, **attrs: Any) -> tuple[None, ...]:
+    """The derivative is zero almost everywhere: no argument gets an adjoint."""
+    return (None,) * len(args)

@@ -1,0 +1,204 @@
+"""Struct info: the static types of the graph IR.
+
+    s ::= TensorStructInfo(shape?, dtype)      shape: sizes, ints or int64 tir expressions; None when unknown
+        | TupleStructInfo(s…)
+        | FuncStructInfo(s…, s)
+        | ShapeStructInfo(values)
+        | PrimStructInfo(dtype)
+        | ObjectStructInfo()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.errors import DTypeError, ShapeError
+from pullback.ir.node import Node
+from pullback.tir.expr import DTYPES, IntImm, PrimExpr, Var
+from pullback.tir.polynomial import same, simplify
+
+Dim = int | PrimExpr
+
+
+@dataclass(frozen=True, eq=False)
+class StructInfo(Node):
+    """Base of the static types; ``==`` compares by value."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StructInfo) and same_info(self, other)
+
+    def __hash__(self) -> int:
+        return hash(type(self).__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectStructInfo(StructInfo):
+    """Anything."""
+
+
+@dataclass(frozen=True, eq=False)
+class PrimStructInfo(StructInfo):
+    """A scalar of the host, such as a size."""
+
+    dtype: str = "int64"
+
+
+@dataclass(frozen=True, eq=False)
+class ShapeStructInfo(StructInfo):
+    """A shape as a value."""
+
+    values: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorStructInfo(StructInfo):
+    """A tensor of the shape (None: unknown) and dtype."""
+
+    shape: tuple[Dim, ...] | None = None
+    dtype: str = "float32"
+    unknown_ndim: int | None = None  # the rank of a tensor whose shape is unknown
+
+    def __init__(
+        self, shape: Sequence[Any] | None = None, dtype: str = "float32", ndim: int | None = None, span: Any = None
+    ) -> None:
+        values = getattr(shape, "values", shape)  # a ShapeExpr is fine too
+        sizes = None if values is None else tuple(dim(s) for s in values)
+        if sizes is not None and ndim is not None and ndim != len(sizes):
+            raise ShapeError(f"ndim={ndim} does not fit the shape {format_shape(sizes)}")
+        if str(dtype) not in DTYPES:
+            raise DTypeError(f"unknown dtype {str(dtype)!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
+        object.__setattr__(self, "shape", sizes)
+        object.__setattr__(self, "dtype", str(dtype))
+        object.__setattr__(self, "unknown_ndim", ndim if sizes is None else None)
+        object.__setattr__(self, "span", span)
+
+    @property
+    def ndim(self) -> int:
+        """The rank, or -1 when it is unknown."""
+        if self.shape is not None:
+            return len(self.shape)
+        return -1 if self.unknown_ndim is None else self.unknown_ndim
+
+    @property
+    def is_static(self) -> bool:
+        return self.shape is not None and all(isinstance(s, int) for s in self.shape)
+
+    def __repr__(self) -> str:
+        return format_info(self)
+
+
+@dataclass(frozen=True, eq=False)
+class TupleStructInfo(StructInfo):
+    fields: tuple[StructInfo, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.fields))
+
+
+@dataclass(frozen=True, eq=False)
+class FuncStructInfo(StructInfo):
+    params: tuple[StructInfo, ...]
+    ret: StructInfo
+
+
+def dim(size: Any) -> Dim:
+    """A size in canonical form: an int, or an int64 expression that is not constant."""
+    if isinstance(size, PrimExpr):
+        if size.dtype != "int64":
+            raise DTypeError(f"a symbolic size must be int64, not {size.dtype}")
+        canonical = size if isinstance(size, Var) else simplify(size)
+        return canonical.value if isinstance(canonical, IntImm) else canonical
+    value = getattr(size, "value", size)  # a PrimValue is fine too
+    if isinstance(value, PrimExpr):
+        return dim(value)
+    try:
+        number = value.__index__()
+    except AttributeError:
+        raise ShapeError(f"a size must be an int or a symbolic int64 expression, not {size!r}") from None
+    if number < 0:
+        raise ShapeError(f"a size cannot be negative: {number}")
+    return number
+
+
+def same_shape(a: Iterable[Dim], b: Iterable[Dim]) -> bool:
+    a, b = tuple(a), tuple(b)
+    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+
+
+def same_info(a: StructInfo, b: StructInfo) -> bool:
+    """Equality of static types, sizes compared as polynomials."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, TensorStructInfo):
+        if a.dtype != b.dtype or a.ndim != b.ndim or (a.shape is None) != (b.shape is None):
+            return False
+        return a.shape is None or same_shape(a.shape, b.shape)
+    if isinstance(a, TupleStructInfo):
+        return len(a.fields) == len(b.fields) and all(map(same_info, a.fields, b.fields))
+    if isinstance(a, FuncStructInfo):
+        return len(a.params) == len(b.params) and all(map(same_info, (*a.params, a.ret), (*b.params, b.ret)))
+    if isinstance(a, ShapeStructInfo):
+        return same_shape(a.values, b.values)
+    return not isinstance(a, PrimStructInfo) or a.dtype == b.dtype
+
+
+def format_shape(shape: Iterable[Dim] | None) -> str:
+    """``(64, n)``."""
+    if shape is None:
+        return "(?)"
+    parts = [format_dim(s) for s in shape]
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
+
+
+def format_dim(size: Dim) -> str:
+    if isinstance(size, Var):
+        return size.name
+    kind = getattr(size, "kind", None)
+    if kind in _INFIX:
+        return f"({format_dim(size.a)} {_INFIX[kind]} {format_dim(size.b)})"
+    if kind in ("min", "max"):
+        return f"{kind}({format_dim(size.a)}, {format_dim(size.b)})"
+    return str(getattr(size, "value", size))
+
+
+def format_info(info: StructInfo) -> str:
+    """A type as messages show it: ``Tensor((64, 10), float32)``."""
+    if isinstance(info, TensorStructInfo):
+        return f"Tensor({format_shape(info.shape)}, {info.dtype})"
+    if isinstance(info, TupleStructInfo):
+        return f"Tuple({', '.join(map(format_info, info.fields))})"
+    if isinstance(info, FuncStructInfo):
+        return f"({', '.join(map(format_info, info.params))}) -> {format_info(info.ret)}"
+    if isinstance(info, ShapeStructInfo):
+        return f"Shape{format_shape(info.values)}"
+    return info.dtype if isinstance(info, PrimStructInfo) else "Object"
+
+
+def symbolic_vars(info: StructInfo) -> list[Var]:
+    """The symbolic sizes in a type, in the order of appearance."""
+    from pullback.tir.visitor import walk
+
+    found: dict[Var, None] = {}
+
+    def visit(x: Any) -> None:
+        if isinstance(x, PrimExpr):
+            found.update((v, None) for v in walk(x) if isinstance(v, Var))
+        elif isinstance(x, TensorStructInfo):
+            visit(x.shape)
+        elif isinstance(x, TupleStructInfo):
+            visit(x.fields)
+        elif isinstance(x, FuncStructInfo):
+            visit((*x.params, x.ret))
+        elif isinstance(x, ShapeStructInfo):
+            visit(x.values)
+        elif isinstance(x, tuple):
+            for y in x:
+                visit(y)
+
+    visit(info)
+    return list(found)

@@ -1,0 +1,31 @@
+"""Passes over graph functions: one pass a file, the file's name is the pass's."""
+
+from pullback.ir.passes import FunctionPass, Pass, Sequential, module_pass
+from pullback.relax.transform.bind_params import BindParams
+from pullback.relax.transform.bind_sizes import BindSizes
+from pullback.relax.transform.dead_code_elimination import DeadCodeElimination
+from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
+from pullback.relax.transform.fold_constant import FoldConstant
+from pullback.relax.transform.fold_transpose import FoldTranspose
+from pullback.relax.transform.gradient import Gradient
+from pullback.relax.transform.inline_functions import InlineFunctions
+from pullback.relax.transform.legalize_ops import LegalizeOps
+from pullback.relax.transform.normalize import Normalize
+from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.rebatch import RebatchInputs
+from pullback.relax.transform.simplify import Simplify
+
+
+def __getattr__(name: str):  # noqa: ANN202
+    if name == "AppendLoss":  # its home is the room above
+        from pullback.relax.training.utils import AppendLoss
+
+        return AppendLoss
+    raise AttributeError(f"there is no pass {name!r}")
+
+
+__all__ = [
+    "BindParams", "BindSizes", "DeadCodeElimination", "EliminateCommonSubexpr", "FoldConstant", "FoldTranspose",
+    "FunctionPass", "Gradient", "InlineFunctions", "LegalizeOps", "Normalize", "Pass", "RaiseOps", "RebatchInputs",
+    "Sequential", "Simplify", "module_pass",
+]  # fmt: skip

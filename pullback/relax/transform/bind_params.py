@@ -1,0 +1,53 @@
+"""BindParams: parameters become constants.
+
+    def f(x, w): …   with {"w": array}        →        def f(x): … R.const(array) …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import NameNotFound, ShapeError
+from pullback.ir.module import IRModule
+from pullback.ir.passes import Pass
+from pullback.relax.expr import Constant, Expr, Function, Var, as_relax
+from pullback.relax.mutator import inline_body
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.struct_info import format_info, same_info
+
+
+@dataclass(frozen=True)
+class BindParams(Pass):
+    """``params`` maps parameter names (or variables) of ``func_name`` to arrays of exactly their type."""
+
+    func_name: str
+    params: Mapping[Any, Any]
+
+    def run(self, module: IRModule) -> IRModule:
+        result = module.copy()
+        result[self.func_name] = bind_params(module[self.func_name], self.params)
+        return result
+
+
+def bind_params(function: Function, values: Mapping[Any, Any]) -> Function:
+    """``function`` with the named parameters replaced by constants."""
+    by_name = {p.name: p for p in function.params}
+    bound: dict[Var, Constant] = {}
+    for key, value in values.items():
+        name = key if isinstance(key, str) else key.name
+        if name not in by_name:
+            raise NameNotFound(f"there is no parameter {name!r}; the parameters are {', '.join(by_name)}")
+        constant = value if isinstance(value, Constant) else as_relax(np.asarray(value))
+        expected, given = by_name[name].struct_info, constant.struct_info
+        if not same_info(expected, given):
+            raise ShapeError(f"parameter {name} is {format_info(expected)}, got {format_info(given)}")
+        bound[by_name[name]] = constant
+    rest = tuple(p for p in function.params if p not in bound)
+    builder = BlockBuilder()
+    builder.begin([p.name for p in rest])
+    arguments: dict[Var, Expr] = {p: bound.get(p, p) for p in function.params}
+    return Function(rest, inline_body(function, arguments, builder), None, function.attrs, span=function.span)

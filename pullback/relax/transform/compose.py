@@ -1,0 +1,89 @@
+"""From graph ops to tensor expressions: a sequence of bindings as one DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pullback import te
+from pullback.ir.errors import InternalError
+from pullback.ir.op import Op
+from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var
+from pullback.relax.op_calls import is_op
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
+from pullback.te.graph import is_index_map
+from pullback.tir import const
+
+VIEWS = ("reshape", "flatten", "expand_dims", "squeeze")
+
+
+def is_view(expr: Any) -> bool:
+    """Whether the value is its argument's memory in another shape."""
+    return any(is_op(expr, name) for name in VIEWS)
+
+
+def has_te(expr: Any) -> bool:
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.te is not None
+
+
+class Composer:
+    """Builds the te DAG of bindings. Variables bound outside become placeholders, in ``inputs``."""
+
+    def __init__(self) -> None:
+        self.values: dict[Var, Any] = {}
+        self.inputs: dict[Expr, te.Tensor] = {}
+
+    def add(self, binding: Binding) -> None:
+        self.values[binding.var] = self.value(binding.value)  # type: ignore[attr-defined]
+
+    def value(self, expr: Any) -> Any:
+        """A tensor, or a tuple of tensors."""
+        if isinstance(expr, Var) and expr in self.values:
+            return self.values[expr]
+        if isinstance(expr, TupleGetItem) and expr.tuple_value in self.values:
+            return self.values[expr.tuple_value][expr.index]  # type: ignore[index]
+        if isinstance(expr, Tuple):
+            return tuple(self.value(f) for f in expr.fields)
+        if isinstance(expr, Constant) and expr.data.size == 1:
+            number = const(expr.data.reshape(()).item(), expr.dtype)
+            return te.compute(expr.shape, lambda *_: number, "constant")
+        if has_te(expr):
+            result = expr.op.te(*(self.value(a) for a in expr.args), **expr.attrs)
+            return tuple(result) if isinstance(result, (list, tuple)) else result
+        if isinstance(expr, (Var, Constant, TupleGetItem)):
+            return self.placeholder(expr)
+        raise InternalError(f"no tensor expression for {type(expr).__name__}")
+
+    def placeholder(self, expr: Expr) -> Any:
+        if isinstance(expr, TupleGetItem) and isinstance(expr.tuple_value, Var):
+            return self.placeholder(expr.tuple_value)[expr.index]
+        info = expr.struct_info
+        if isinstance(info, TupleStructInfo):
+            raise InternalError("a tuple cannot enter a group: its items do")
+        if not isinstance(info, TensorStructInfo) or not info.is_static:
+            raise InternalError(f"a group's input must have a static shape, not {info}")
+        if expr not in self.inputs:
+            name = getattr(expr, "name", "constant")
+            self.inputs[expr] = te.placeholder(info.shape, info.dtype, name)  # type: ignore[arg-type]
+        return self.inputs[expr]
+
+
+def compose(bindings: Iterable[Binding], outputs: Sequence[Var]) -> tuple[Composer, list[te.Tensor]]:
+    """The te DAG of ``bindings`` and the tensors of the variables ``outputs`` (tuples flattened)."""
+    composer = Composer()
+    for binding in bindings:
+        composer.add(binding)
+    tensors: list[te.Tensor] = []
+    for var in outputs:
+        value = composer.values[var]
+        tensors.extend(value if isinstance(value, tuple) else (value,))
+    return composer, tensors
+
+
+def is_free(binding: Binding) -> bool:
+    """Whether a binding only moves or repeats elements, so that any reader may do it itself."""
+    value = binding.value  # type: ignore[attr-defined]
+    if not has_te(value) or isinstance(value.struct_info, TupleStructInfo) or value.op.check is not None:
+        return False
+    _, (tensor,) = compose([binding], [binding.var])
+    return not tensor.is_placeholder and is_index_map(tensor)

@@ -1,0 +1,73 @@
+"""EliminateCommonSubexpr: a value computed twice is computed once.
+
+    a = R.exp(x)                 a = R.exp(x)
+    b = R.exp(x)        →
+    c = R.add(a, b)              c = R.add(a, a)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.op import Op
+from pullback.ir.passes import FunctionPass
+from pullback.relax.expr import Binding, Call, Constant, DataflowVar, Function, MatchCast, Tuple, TupleGetItem, Var
+from pullback.relax.mutator import ExprMutator
+from pullback.tir.expr import PrimExpr
+from pullback.tir.polynomial import key as size_key
+
+
+@dataclass(frozen=True)
+class EliminateCommonSubexpr(FunctionPass):
+    """Merge bindings whose values are the same op on the same operands."""
+
+    def function(self, function: Function, module: IRModule) -> Function:
+        return _Merge().function(function)
+
+
+class _Merge(ExprMutator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[Any, Var] = {}
+
+    def rewrite_binding(self, binding: Binding) -> None:
+        if isinstance(binding, MatchCast):
+            return super().rewrite_binding(binding)
+        value = self.expr(binding.value)  # type: ignore[attr-defined]
+        key = value_key(value) if isinstance(value, (Call, TupleGetItem)) else None
+        known = self.known.get(key) if key is not None else None
+        if known is not None and isinstance(binding.var, DataflowVar):
+            self.env[binding.var] = known
+            return None
+        self.bind(binding.var, value if known is None else known)
+        bound = self.env[binding.var]
+        if key is not None and known is None and isinstance(bound, Var):
+            self.known[key] = bound
+        return None
+
+
+def value_key(expr: Any) -> Any:
+    """A hashable key: equal keys mean equal values. Only pure calls have one."""
+    if isinstance(expr, Var):
+        return ("var", id(expr))
+    if isinstance(expr, Constant):
+        return ("const", expr.data.dtype.name, expr.data.shape, expr.data.tobytes())
+    if isinstance(expr, Tuple):
+        return ("tuple", *(value_key(f) for f in expr.fields))
+    if isinstance(expr, TupleGetItem):
+        return ("item", value_key(expr.tuple_value), expr.index)
+    if isinstance(expr, Call) and isinstance(expr.op, (Op, GlobalVar)):
+        attrs = tuple(sorted((k, _attr_key(v)) for k, v in expr.attrs.items()))
+        infos = tuple(repr(s) for s in expr.sinfo_args)
+        return ("call", expr.op.name, attrs, infos, *(value_key(a) for a in expr.args))
+    if isinstance(expr, GlobalVar):
+        return ("global", expr.name)
+    return ("object", id(expr))
+
+
+def _attr_key(value: Any) -> str:
+    if isinstance(value, PrimExpr):
+        return size_key(value)
+    return repr([_attr_key(v) for v in value]) if isinstance(value, tuple) else f"{type(value).__name__}:{value!r}"

@@ -1,0 +1,65 @@
+"""FoldConstant: what depends on constants only is computed now, by the interpreter.
+
+    y = R.add(R.const(1.0), R.const(2.0))        →        y = R.const(3.0)
+
+Results above ``limit_bytes`` stay computed at run time: a module should not grow by gigabytes of zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import UserError
+from pullback.ir.module import IRModule
+from pullback.ir.op import Op
+from pullback.ir.passes import FunctionPass
+from pullback.relax.expr import Binding, Call, Constant, Expr, Function
+from pullback.relax.interpreter import conform
+from pullback.relax.mutator import ExprMutator
+from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.tir.expr import nbytes
+
+
+@dataclass(frozen=True)
+class FoldConstant(FunctionPass):
+    """Evaluate calls whose operands are all constants and whose result has at most ``limit_bytes``."""
+
+    limit_bytes: int = 4096
+
+    def function(self, function: Function, module: IRModule) -> Function:
+        return remove_dead_bindings(_Fold(self.limit_bytes).function(function))
+
+
+class _Fold(ExprMutator):
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__()
+        self.limit_bytes = limit_bytes
+
+    def rewrite_binding(self, binding: Binding) -> None:
+        super().rewrite_binding(binding)
+        value = self.builder.lookup(self.env[binding.var])  # type: ignore[arg-type]
+        if isinstance(value, Constant):
+            self.env[binding.var] = value
+
+    def rewrite_call(self, call: Call) -> Expr:
+        info = call.struct_info
+        if not isinstance(call.op, Op) or call.op.numpy is None or not call.args:
+            return call
+        if not all(isinstance(a, Constant) for a in call.args) or not _small(info, self.limit_bytes):
+            return call
+        try:
+            with np.errstate(all="ignore"):
+                value = call.op.numpy(*(a.data for a in call.args), **call.attrs)  # type: ignore[union-attr]
+        except UserError:
+            return call  # a failed check belongs to run time
+        return Constant(conform(value, info, call), span=call.span)
+
+
+def _small(info: Any, limit: int) -> bool:
+    if not isinstance(info, TensorStructInfo) or not info.is_static:
+        return False
+    return int(np.prod(info.shape, dtype=np.int64)) * nbytes(info.dtype) <= limit  # type: ignore[arg-type]

@@ -1,0 +1,235 @@
+"""FuseOps: ops that can be one kernel become one function.
+
+    lv = R.matmul(x, w)                          @R.function(private=True)      # attribute primitive
+    y = R.add(lv, b)               →             def fused_matmul_add(x, w, b): …
+                                                 y = cls.fused_matmul_add(x, w, b)
+
+Nothing here knows an op: a set of bindings may form a group when it leaves the graph free of cycles and a schedule
+recognizes its tensor expressions. Ops that only move elements are copied into every reader that takes them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pullback.ir.module import IRModule
+from pullback.ir.passes import Pass
+from pullback.relax.analysis import used_vars
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relax.mutator import Emitter
+from pullback.relax.struct_info import TupleStructInfo
+from pullback.relax.transform.compose import compose, has_te, is_free, is_view
+from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.schedule.group import Group, Machine, recognize
+
+_MOST_OPS = 40  # of one group: beyond that compiling slows down and nothing is gained
+
+
+@dataclass(frozen=True)
+class FuseOps(Pass):
+    """Form groups in every function that is not primitive itself. ``enable=False`` leaves every op alone."""
+
+    machine: Machine = field(default_factory=Machine)
+    enable: bool = True
+
+    def run(self, module: IRModule) -> IRModule:
+        result = module.copy()
+        if self.enable:
+            for name, function in module.items():
+                if isinstance(function, Function) and not function.attrs.get("primitive"):
+                    _Fusion(function, result, self.machine).rewrite(name)
+        return result
+
+
+@dataclass(eq=False)
+class _Set:
+    """Bindings that become one function: indices into the list of all bindings, and copies of free ones."""
+
+    members: set[int]
+    copies: set[int] = field(default_factory=set)
+
+
+class _Fusion:
+    def __init__(self, function: Function, module: IRModule, machine: Machine) -> None:
+        self.function, self.module, self.machine = function, module, machine
+        self.bindings: list[Binding] = list(function.bindings)
+        self.definition = {b.var: k for k, b in enumerate(self.bindings)}
+        self.reads = [self._reads(b) for b in self.bindings]
+        self.readers: list[set[int]] = [set() for _ in self.bindings]
+        for k, sources in enumerate(self.reads):
+            for s in sources:
+                self.readers[s].add(k)
+        self.returned = {self.definition[v] for v in used_vars(function.body.body) if v in self.definition}
+        self.free = {k for k, b in enumerate(self.bindings) if is_free(b)}
+        self.group_of = {k: _Set({k}) for k, b in enumerate(self.bindings)}
+
+    def _reads(self, binding: Binding) -> list[int]:
+        used = dict.fromkeys(used_vars(binding.value))  # type: ignore[attr-defined]
+        return [self.definition[v] for v in used if v in self.definition]
+
+    def fusible(self, k: int) -> bool:
+        value = self.bindings[k].value  # type: ignore[attr-defined]
+        if not has_te(value) or is_view(value) or value.op.check is not None:
+            return False
+        return not isinstance(value.struct_info, TupleStructInfo)
+
+    # -- forming groups
+
+    def form(self) -> None:
+        for k in range(len(self.bindings)):
+            if self.fusible(k):
+                self.absorb(k)
+
+    def absorb(self, k: int) -> None:
+        """Join binding ``k`` with the groups of what it reads, the latest first."""
+        pending = sorted(self.reads[k], reverse=True)
+        while pending:
+            source = pending.pop(0)
+            group = self.group_of[k]
+            if source in group.members or not self.fusible(source):
+                continue
+            if source in self.free and k not in self.free:
+                merged = _Set(group.members, group.copies | {source})
+                if self.accepted(merged):
+                    self.adopt(merged)
+                    pending = sorted({*pending, *self.reads[source]}, reverse=True)
+            elif source not in self.free and k not in self.free:
+                other = self.group_of[source]
+                merged = _Set(group.members | other.members, group.copies | other.copies)
+                if self.accepted(merged):
+                    self.adopt(merged)
+
+    def adopt(self, merged: _Set) -> None:
+        for m in merged.members:
+            self.group_of[m] = merged
+
+    def accepted(self, candidate: _Set) -> bool:
+        """Whether the set is one kernel and leaves the graph acyclic."""
+        everything = candidate.members | candidate.copies
+        if len(everything) > _MOST_OPS or self.makes_cycle(candidate):
+            return False
+        return self.recognized(sorted(everything), self.outputs(candidate))
+
+    def recognized(self, order: list[int], outputs: list[int]) -> bool:
+        composer, tensors = compose((self.bindings[m] for m in order), [self.bindings[m].var for m in outputs])
+        distinct = len(set(tensors)) == len(tensors) and not any(t.is_placeholder for t in tensors)
+        return distinct and recognize(Group(tuple(composer.inputs.values()), tuple(tensors), self.machine)) is not None
+
+    def outputs(self, group: _Set) -> list[int]:
+        """Members that somebody outside the group reads."""
+        return sorted(
+            m
+            for m in group.members
+            if m in self.returned or any(not self.takes(r, group) for r in self.readers[m])
+        )
+
+    def takes(self, reader: int, group: _Set) -> bool:
+        """Whether all that ``reader`` does happens inside ``group``."""
+        if reader in group.members:
+            return True
+        if reader not in group.copies or reader in self.returned:
+            return False
+        return all(self.takes(r, group) for r in self.readers[reader])
+
+    def makes_cycle(self, candidate: _Set) -> bool:
+        """Whether a path leaves the set and comes back. A free binding that the set copies is no way back."""
+        inside = candidate.members
+        stack = [r for m in inside for r in self.readers[m] if r not in inside]
+        seen: set[int] = set()
+        while stack:
+            k = stack.pop()
+            if k in seen:
+                continue
+            seen.add(k)
+            for member in self.group_of[k].members:
+                for reader in self.readers[member]:
+                    if reader not in inside:
+                        stack.append(reader)
+                    elif member not in candidate.copies:
+                        return True
+        return False
+
+    # -- writing the result
+
+    def rewrite(self, name: str) -> None:
+        self.form()
+        groups = list(dict.fromkeys(self.group_of.values()))
+        builder = BlockBuilder()
+        builder.begin([p.name for p in self.function.params])
+        with builder.dataflow():
+            env: dict[Var, Expr] = {p: p for p in self.function.params}
+            emitter = Emitter(builder, env)
+            for group in self.in_order(groups):
+                if len(group.members) + len(group.copies) == 1:
+                    emitter.rewrite_binding(self.bindings[next(iter(group.members))])
+                else:
+                    self.emit(group, emitter)
+            result = emitter.expr(self.function.body.body)
+        body = builder.finish(result)
+        fused = Function(self.function.params, body, None, self.function.attrs, span=self.function.span)
+        self.module[name] = remove_dead_bindings(fused)
+
+    def in_order(self, groups: list[_Set]) -> Iterable[_Set]:
+        """Groups after what they read, otherwise in the order of their last member."""
+        waiting = {g: {self.group_of[s] for s in self.external_reads(g)} - {g} for g in groups}
+        ready = [(max(g.members), k, g) for k, g in enumerate(groups) if not waiting[g]]
+        numbers = {g: k for k, g in enumerate(groups)}
+        heapq.heapify(ready)
+        while ready:
+            _, _, group = heapq.heappop(ready)
+            yield group
+            for other, blockers in waiting.items():
+                if group in blockers:
+                    blockers.discard(group)
+                    if not blockers:
+                        heapq.heappush(ready, (max(other.members), numbers[other], other))
+
+    def external_reads(self, group: _Set) -> set[int]:
+        everything = group.members | group.copies
+        return {s for m in everything for s in self.reads[m]} - everything
+
+    def emit(self, group: _Set, emitter: Emitter) -> None:
+        """A call of a new primitive function."""
+        order = sorted(group.members | group.copies)
+        outputs = self.outputs(group)
+        function, arguments = primitive([self.bindings[m] for m in order], [self.bindings[m].var for m in outputs])
+        ops = [self.bindings[m].value.op.short.rsplit(".", 1)[-1] for m in order if m in group.members]  # type: ignore[attr-defined]
+        callee = self.module.add_func(function, "_".join(["fused", *ops[:6]]))
+        value = Call(callee, tuple(emitter.expr(a) for a in arguments))
+        if len(outputs) == 1:
+            emitter.bind(self.bindings[outputs[0]].var, value)
+        else:
+            result = emitter.builder.emit(value, "group")
+            for i, m in enumerate(outputs):
+                emitter.bind(self.bindings[m].var, TupleGetItem(result, i))
+
+
+def primitive(bindings: list[Binding], outputs: list[Var]) -> tuple[Function, list[Expr]]:
+    """The bindings as a function of what they read from outside, and those arguments."""
+    inside = {b.var for b in bindings}
+    arguments: dict[Expr, Var] = {}
+    builder = BlockBuilder()
+
+    def argument(expr: Expr) -> None:
+        if isinstance(expr, Var) and expr not in inside and expr not in arguments:
+            arguments[expr] = Var(expr.name, expr.struct_info, span=expr.span)
+        elif isinstance(expr, Constant) and expr.data.size > 1 and expr not in arguments:
+            arguments[expr] = Var("constant", expr.struct_info)
+        elif isinstance(expr, TupleGetItem):
+            argument(expr.tuple_value)
+
+    for binding in bindings:
+        for arg in binding.value.args:  # type: ignore[attr-defined]
+            argument(arg)
+    builder.begin([v.name for v in arguments.values()])
+    with builder.dataflow():
+        emitter = Emitter(builder, arguments, flatten=True)
+        for binding in bindings:
+            emitter.rewrite_binding(binding)
+        results = [builder.emit_output(emitter.env[v], v.name) for v in outputs]
+    body = builder.finish(Tuple(tuple(results)) if len(results) > 1 else results[0])
+    function = Function(tuple(arguments.values()), body, None, {"primitive": True, "private": True})
+    return function, list(arguments)

@@ -1,0 +1,67 @@
+"""LegalizeOps: graph ops become calls of loop-IR kernels.
+
+    y = R.matmul(x, w)        →        y = R.call_tir(cls.matmul, (x, w), out_sinfo=R.Tensor(…), origin=…)
+
+The kernels are the plain loops of the ops' tensor expressions. Nothing is lost: ``origin`` keeps the op and its
+attributes, so that :class:`RaiseOps` brings the ops back and the compiler schedules them as if never lowered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pullback import te
+from pullback.ir.module import IRModule
+from pullback.ir.op import Op
+from pullback.ir.passes import Pass
+from pullback.relax.expr import Call, Expr, Function
+from pullback.relax.mutator import ExprMutator
+from pullback.relax.op.call_tir import call_tir
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
+from pullback.relax.transform.eliminate_common_subexpr import value_key
+from pullback.te.naive import naive_kernel
+
+
+@dataclass(frozen=True)
+class LegalizeOps(Pass):
+    """Lower every op that has a tensor expression to a kernel of the module."""
+
+    def run(self, module: IRModule) -> IRModule:
+        lowering = _Legalize(module.copy())
+        for name, function in module.items():
+            if isinstance(function, Function):
+                lowering.module[name] = lowering.function(function)
+        return lowering.module
+
+
+class _Legalize(ExprMutator):
+    def __init__(self, module: IRModule) -> None:
+        super().__init__()
+        self.module = module
+        self.kernels: dict[object, str] = {}
+
+    def rewrite_call(self, call: Call) -> Expr:
+        if not isinstance(call.op, Op) or call.op.te is None:
+            return call
+        infos = [a.struct_info for a in call.args]
+        name = self.kernel(call, infos)
+        out = call.struct_info
+        outs = out.fields if isinstance(out, TupleStructInfo) else (out,)
+        origin = {"op": call.op.name, "attrs": dict(call.attrs)}
+        return call_tir(self.module.get_global_var(name), call.args, outs, origin=origin)
+
+    def kernel(self, call: Call, infos: list[TensorStructInfo]) -> str:
+        """The name of the kernel for this op on operands of these types, made on first use."""
+        shapes = tuple(repr(i) for i in infos)
+        key = (call.op.name, shapes, value_key(Call(call.op, (), call.attrs, (), call.struct_info)))  # type: ignore[union-attr]
+        if key not in self.kernels:
+            tensors = [
+                te.placeholder(i.shape, i.dtype, n)
+                for i, n in zip(infos, call.op.signature.tensors * max(1, len(infos)), strict=False)  # type: ignore[union-attr]
+            ]
+            result = call.op.te(*tensors, **call.attrs)  # type: ignore[union-attr]
+            outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+            name = self.module.unique_name(call.op.short.replace(".", "_"))  # type: ignore[union-attr]
+            self.module[name] = naive_kernel(name, tensors, outputs)
+            self.kernels[key] = name
+        return self.kernels[key]

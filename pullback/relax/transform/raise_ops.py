@@ -1,0 +1,49 @@
+"""RaiseOps: calls of kernels that LegalizeOps made become the ops they came from.
+
+    y = R.call_tir(cls.matmul, (x, w), out_sinfo=R.Tensor(…), origin={"op": "relax.matmul", …})
+        →
+    y = R.matmul(x, w)
+
+Kernels that nobody calls any more are removed; kernels written by the user (no origin) stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pullback.ir.module import IRModule
+from pullback.ir.op import Op
+from pullback.ir.passes import Pass
+from pullback.relax.analysis import called_functions
+from pullback.relax.expr import Call, Expr, Function
+from pullback.relax.mutator import ExprMutator
+from pullback.relax.op_calls import is_call_tir
+
+
+@dataclass(frozen=True)
+class RaiseOps(Pass):
+    """Undo LegalizeOps."""
+
+    def run(self, module: IRModule) -> IRModule:
+        result = module.copy()
+        freed: set[str] = set()
+        for name, function in module.items():
+            if isinstance(function, Function):
+                result[name] = _Raise(freed).function(function)
+        used = {n for f in result.functions.values() if isinstance(f, Function) for n in called_functions(f)}
+        for name in freed - used:
+            del result[name]
+        return result
+
+
+class _Raise(ExprMutator):
+    def __init__(self, freed: set[str]) -> None:
+        super().__init__()
+        self.freed = freed
+
+    def rewrite_call(self, call: Call) -> Expr:
+        origin = call.attrs.get("origin") if is_call_tir(call) else None
+        if not origin:
+            return call
+        self.freed.add(call.args[0].name)  # type: ignore[union-attr]
+        return Call(Op.get(origin["op"]), call.args[1].fields, origin["attrs"], span=call.span)  # type: ignore[union-attr]

@@ -1,0 +1,69 @@
+"""Simplify: identities of arithmetic and of shape ops that hold exactly, bit for bit.
+
+    multiply(x, 1) → x          divide(x, 1) → x            subtract(x, 0) → x
+    broadcast_to(x, x.shape) → x, and the same for reshape, permute_dims, astype, collapse_sum_to that change nothing
+
+``ones`` and ``zeros`` count as the constants they are, when their shape makes no difference. ``add(x, 0)`` is left
+alone: it turns -0.0 into 0.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.module import IRModule
+from pullback.ir.op import Op
+from pullback.ir.passes import FunctionPass
+from pullback.relax.expr import Call, Constant, Expr, Function, Var
+from pullback.relax.mutator import ExprMutator
+from pullback.relax.struct_info import same_info
+from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+
+_IDENTITY_IF_SAME_TYPE = ("broadcast_to", "reshape", "astype", "collapse_sum_to", "collapse_sum_like", "flatten")
+_NEUTRAL_RIGHT = {"multiply": 1, "divide": 1, "subtract": 0, "power": 1}
+_NEUTRAL_LEFT = {"multiply": 1}
+
+
+@dataclass(frozen=True)
+class Simplify(FunctionPass):
+    """Apply the identities until nothing changes in one forward sweep."""
+
+    def function(self, function: Function, module: IRModule) -> Function:
+        return remove_dead_bindings(_Simplify().function(function))
+
+
+class _Simplify(ExprMutator):
+    def rewrite_call(self, call: Call) -> Expr:
+        if not isinstance(call.op, Op):
+            return call
+        name, args = call.op.short, call.args
+        if name in _IDENTITY_IF_SAME_TYPE and same_info(args[0].struct_info, call.struct_info):
+            return args[0]
+        if name == "permute_dims" and _is_identity(call):
+            return args[0]
+        for neutral, kept, table in ((1, 0, _NEUTRAL_RIGHT), (0, 1, _NEUTRAL_LEFT)):
+            if name in table and self.is_filled(args[neutral], table[name]):
+                if same_info(args[kept].struct_info, call.struct_info):
+                    return args[kept]
+        return call
+
+    def is_filled(self, expr: Any, number: int) -> bool:
+        """Whether every element of the value is ``number``."""
+        value = self.builder.lookup(expr) if isinstance(expr, Var) else expr
+        if isinstance(value, Constant):
+            return bool(value.data.size) and bool(np.all(value.data == number))
+        if not isinstance(value, Call) or not isinstance(value.op, Op):
+            return False
+        if value.op.short == "broadcast_to":
+            return self.is_filled(value.args[0], number)
+        if value.op.short in ("full", "full_like") and "fill_value" in value.attrs:
+            return value.attrs["fill_value"] == number
+        return value.op.short in {1: ("ones", "ones_like"), 0: ("zeros", "zeros_like")}[number]
+
+
+def _is_identity(call: Call) -> bool:
+    axes, ndim = call.attrs["axes"], call.args[0].struct_info.ndim  # type: ignore[union-attr]
+    return (ndim <= 1) if axes is None else [a % ndim for a in axes] == list(range(ndim))

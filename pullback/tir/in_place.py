@@ -1,0 +1,32 @@
+"""In-place variants of kernels: one parameter for an input and an output that share their memory."""
+
+from __future__ import annotations
+
+from pullback.tir.expr import Buffer, BufferLoad
+from pullback.tir.polynomial import key
+from pullback.tir.stmt import BufferStore, PrimFunc
+from pullback.tir.visitor import Substitute, walk
+
+
+def may_share(function: PrimFunc, source: Buffer, target: Buffer) -> bool:
+    """Whether ``target`` may be written over ``source``: every element is read only where it is then written.
+
+    Schedules bind all loads of a point before its first store (``schedule.pointwise``), so equal indices suffice.
+    """
+    if source.shape != target.shape or source.dtype != target.dtype:
+        return False
+    stores = {_place(n.indices) for n in walk(function.body) if isinstance(n, BufferStore) and n.buffer is target}
+    reads = [n for n in walk(function.body) if isinstance(n, BufferLoad)]
+    if any(n.buffer is target for n in reads):
+        return False
+    return all(_place(n.indices) in stores for n in reads if n.buffer is source)
+
+
+def _place(indices: tuple) -> tuple[str, ...]:
+    return tuple(key(i) for i in indices)
+
+
+def share(function: PrimFunc, name: str, pairs: dict[Buffer, Buffer]) -> PrimFunc:
+    """The kernel with each ``target`` of ``pairs`` (target → source) replaced by its source and dropped as parameter."""
+    body = Substitute(buffers=pairs).stmt(function.body)
+    return PrimFunc(name, tuple(p for p in function.params if p not in pairs), body, function.attrs)

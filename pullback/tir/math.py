@@ -1,0 +1,405 @@
+"""Elementary functions written in the loop IR's own arithmetic.
+
+An expansion is an expression over add, mul, select, reinterpret, … that computes an intrinsic in all lanes at once. The
+interpreter can evaluate it as well as generated code does, so that its accuracy is tested without LLVM. Errors stay
+within 2 ulp over the whole range, infinities, NaN, subnormals and signed zeros included; ``rare`` marks arguments for
+which the C library has to be asked instead. float32 sin, cos, tan, log2 and log10 are evaluated in float64.
+
+The coefficients are minimax polynomials (Remez's algorithm in 60 digits), rounded.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pullback.tir.expr import PrimExpr, Var, as_expr, bits, call, cast, const, select
+
+
+@dataclass(frozen=True)
+class Template:
+    """An expression in variables: a function without a call."""
+
+    params: tuple[Var, ...]
+    body: PrimExpr
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """How to compute an intrinsic: ``value``, but the C library's answer where ``rare`` (a bool) holds."""
+
+    value: Template
+    rare: Template | None = None
+
+
+_EXP = {
+    "float32": (0.5, 0.1666666567325592, 0.041666291654109955, 0.008333498612046242, 0.0013944868696853518,
+                0.0001979015360120684),
+    "float64": (0.5, 0.16666666666666682, 0.04166666666666608, 0.008333333333316786, 0.0013888888889119118,
+                0.00019841269897013567, 2.480158692229289e-05, 2.7557234220182927e-06, 2.7557583890952267e-07,
+                2.5112264487100406e-08, 2.082642360533325e-09),
+}  # fmt: skip
+_EXP2 = {
+    "float32": (0.6931471824645996, 0.24022650718688965, 0.055504102259874344, 0.00961803738027811,
+                0.0013333936221897602, 0.0001546688290545717, 1.51960502989823e-05),
+    "float64": (0.6931471805599453, 0.24022650695910072, 0.05550410866482169, 0.009618129107628328,
+                0.0013333558146392404, 0.0001540353039364282, 1.5252733854619534e-05, 1.321548659372145e-06,
+                1.0178051805844768e-07, 7.054974736349086e-09, 4.456592545269048e-10, 2.5625305709773524e-11),
+}  # fmt: skip
+_EXPM1 = {
+    "float32": (0.5, 0.1666666716337204, 0.04166635125875473, 0.00833327230066061, 0.0013941206270828843,
+                0.00019914450240321457),
+    "float64": (0.5, 0.16666666666666666, 0.04166666666666669, 0.008333333333333338, 0.0013888888888871668,
+                0.00019841269841245149, 2.4801587350609428e-05, 2.7557319278272022e-06, 2.7557251428206503e-07,
+                2.505204706227308e-08, 2.0921741691055646e-09, 1.6093525580385153e-10),
+}  # fmt: skip
+_TANH = {
+    "float32": (-0.3333333134651184, 0.1333319991827011, -0.05394599214196205, 0.021696070209145546,
+                -0.008165033534169197, 0.002130902837961912),
+    "float64": (-0.33333333333333315, 0.13333333333329778, -0.05396825396607234, 0.021869488468947026,
+                -0.00886323431435136, 0.0035921140007819994, -0.0014557258573180333, 0.000589451035489593,
+                -0.00023700861846639827, 9.155130773302312e-05, -3.0178511663825165e-05, 6.037992017591295e-06),
+}  # fmt: skip
+_LOG_F32 = (0.3333333432674408, -0.24999965727329254, 0.2000003606081009, -0.16669440269470215, 0.14286959171295166,
+            -0.12424986809492111, 0.11011741310358047, -0.10794512182474136, 0.10745418816804886,
+            -0.061528630554676056)  # fmt: skip
+_LOG_F64 = (0.6666666666666666, 0.4000000000000626, 0.2857142856908171, 0.22222222647429804, 0.18181775614539042,
+            0.15387092999021962, 0.13250067313976457, 0.13251793669702938)  # fmt: skip
+_SIN = (-0.1666666664142677, 0.008333329362303705, -0.00019839327142118365, 2.718237314984338e-06)
+_COS = (-0.49999999999540573, 0.04166666656124696, -0.0013888881032236985, 2.479903094946089e-05, -2.717935525538165e-07)
+_ERF_SMALL = (0.12837916612625122, -0.37612634897232056, 0.11283694207668304, -0.02685927040874958,
+              0.005200634710490704, -0.0008137439726851881, 8.345231617568061e-05)  # fmt: skip
+_ERF_LARGE = (-0.0003408791380934417, -0.12702879309654236, -0.6383590698242188, -0.10281366854906082,
+              0.021642718464136124, -0.002884141867980361, 0.00017831918376032263)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Format:
+    """A binary floating-point format and the integers of its width."""
+
+    dtype: str
+    integer: str
+    mantissa: int  # bits without the hidden one
+    bias: int
+    ln2_high: float  # few bits: times an exponent it is exact
+    ln2_low: float
+    fma: bool
+
+    def const(self, value: float) -> PrimExpr:
+        return const(value, self.dtype)
+
+    def int(self, value: int) -> PrimExpr:
+        return const(value, self.integer)
+
+    def bits(self, x: PrimExpr) -> PrimExpr:
+        return call("reinterpret", x, dtype=self.integer)
+
+    def number(self, word: PrimExpr) -> PrimExpr:
+        return call("reinterpret", word, dtype=self.dtype)
+
+    def mad(self, a: PrimExpr, b: PrimExpr | float, c: PrimExpr | float) -> PrimExpr:
+        """``a * b + c``, in one instruction where the CPU has it."""
+        b, c = as_expr(b, self.dtype), as_expr(c, self.dtype)
+        return call("fma", a, b, c) if self.fma else a * b + c
+
+    def poly(self, x: PrimExpr, coefficients: tuple[float, ...]) -> PrimExpr:
+        """``c0 + c1 x + c2 x**2 + …`` by Horner's rule."""
+        result = self.const(coefficients[-1])
+        for c in reversed(coefficients[:-1]):
+            result = self.mad(result, x, c)
+        return result
+
+    def nearest(self, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """The integer next to a small x, as a float and as an integer: adding 1.5 * 2**mantissa rounds."""
+        magic = self.const(1.5 * 2.0**self.mantissa)
+        shifted = x + magic
+        return shifted - magic, self.bits(shifted) - self.bits(magic)
+
+    def power(self, n: PrimExpr) -> PrimExpr:
+        """2**n for an integer n in the range of normal numbers."""
+        return self.number((n + self.bias) << self.mantissa)
+
+    def scaled(self, x: PrimExpr, n: PrimExpr) -> PrimExpr:
+        """x * 2**n, rounded once, for n up to twice the exponent's range."""
+        half = n >> 1
+        return x * self.power(half) * self.power(n - half)
+
+    def with_sign(self, size: PrimExpr, sign: PrimExpr) -> PrimExpr:
+        """The non-negative ``size`` with the sign of ``sign``."""
+        top = self.int(-(2 ** (bits(self.dtype) - 1)))
+        return self.number(self.bits(size) | (self.bits(sign) & top))
+
+    def clamped(self, x: PrimExpr, low: float, high: float) -> PrimExpr:
+        """x in [low, high]; NaN stays."""
+        x = select(x > high, self.const(high), x)
+        return select(x < low, self.const(low), x)
+
+
+_FORMATS = {
+    "float32": ("int32", 23, 127, 0.693359375, -2.12194440e-4),
+    "float64": ("int64", 52, 1023, 6.93147180369123816490e-01, 1.90821492927058770002e-10),
+}
+
+
+def _format(dtype: str, fma: bool) -> _Format:
+    return _Format(dtype, *_FORMATS[dtype], fma)
+
+
+# ---- exponentials
+
+
+def _reduced(f: _Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """``(r, n)`` with x = n * ln 2 + r and |r| a little over ln 2 / 2 at most."""
+    n, word = f.nearest(x * (1 / math.log(2)))
+    return f.mad(n, -f.ln2_low, f.mad(n, -f.ln2_high, x)), word
+
+
+def exp(f: _Format, x: PrimExpr) -> PrimExpr:
+    x = f.clamped(x, *((-104.0, 89.0) if f.dtype == "float32" else (-746.0, 710.0)))
+    r, n = _reduced(f, x)
+    return f.scaled(f.mad(f.poly(r, _EXP[f.dtype]), r * r, r) + 1.0, n)
+
+
+def exp2(f: _Format, x: PrimExpr) -> PrimExpr:
+    x = f.clamped(x, *((-151.0, 129.0) if f.dtype == "float32" else (-1076.0, 1025.0)))
+    n, word = f.nearest(x)
+    r = x - n
+    return f.scaled(f.mad(f.poly(r, _EXP2[f.dtype]), r, 1.0), word)
+
+
+def expm1(f: _Format, x: PrimExpr) -> PrimExpr:
+    """2**n * (exp(r) - 1) + (2**n - 1), doubled at the end so that 2**n can't overflow before the sum does."""
+    y = f.clamped(x, *((-18.0, 89.0) if f.dtype == "float32" else (-38.0, 710.0)))
+    r, n = _reduced(f, y)
+    q = f.mad(f.poly(r, _EXPM1[f.dtype]), r * r, r)
+    half = f.power(n - 1)
+    result = f.mad(half, q, half - 0.5) * 2.0
+    return select(call("abs", x) < 2.0**-f.mantissa, x, result)
+
+
+def tanh(f: _Format, x: PrimExpr) -> PrimExpr:
+    """x + x**3 * P(x**2) near 0, else 1 - 2 / (exp(2|x|) + 1)."""
+    size = call("abs", x)
+    square = x * x
+    near = f.mad(f.poly(square, _TANH[f.dtype]) * square, size, size)
+    far = 1.0 - 2.0 / (exp(f, size * 2.0) + 1.0)
+    return f.with_sign(select(size < 0.625, near, far), x)
+
+
+# ---- logarithms
+
+
+def _log_of(f: _Format, m: PrimExpr, e: PrimExpr, low: PrimExpr | None = None) -> PrimExpr:
+    """log(1 + m) + e * ln 2 + low, for m in [sqrt(1/2) - 1, sqrt(2) - 1]."""
+    square = m * m
+    low = e * f.ln2_low if low is None else f.mad(e, f.ln2_low, low)
+    if f.dtype == "float32":
+        tail = f.mad(f.poly(m, _LOG_F32) * square, m, low)
+        return f.mad(e, f.ln2_high, f.mad(square, -0.5, tail) + m)
+    half = square * 0.5
+    s = m / (m + 2.0)
+    z = s * s
+    tail = f.mad(s, half + z * f.poly(z, _LOG_F64), low)
+    return f.mad(e, f.ln2_high, m - (half - tail))
+
+
+def _mantissa(f: _Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """``(m, e)`` with the normal number x = m * 2**e and m in [sqrt(1/2), sqrt(2)); e is an integer."""
+    word = f.bits(x)
+    e = (word - f.bits(f.const(math.sqrt(0.5)))) >> f.mantissa
+    return f.number(word - (e << f.mantissa)), e
+
+
+def _log_edges(f: _Format, x: PrimExpr, result: PrimExpr) -> PrimExpr:
+    """log's values at 0, infinity, NaN and below 0."""
+    outside = select(x.equal(0.0), f.const(-math.inf), f.const(math.nan))
+    return select(x > 0.0, select(x < math.inf, result, x), outside)
+
+
+def log(f: _Format, x: PrimExpr) -> PrimExpr:
+    tiny = 2.0 ** (1 - f.bias)
+    subnormal = x < tiny
+    m, e = _mantissa(f, select(subnormal, x * 2.0 ** (f.mantissa + 1), x))
+    exponent = cast(f.dtype, e) - select(subnormal, f.const(f.mantissa + 1.0), f.const(0.0))
+    return _log_edges(f, x, _log_of(f, m - 1.0, exponent))
+
+
+def log1p(f: _Format, x: PrimExpr) -> PrimExpr:
+    """log(u) for u = fl(1 + x), corrected by what the rounding of u lost; near 0 the argument itself is used."""
+    u = x + 1.0
+    m, e = _mantissa(f, u)
+    lost = select(u > 2.0, 1.0 - (u - x), x - (u - 1.0)) / u
+    near = e.equal(0)
+    m, lost = select(near, x, m - 1.0), select(near, f.const(0.0), lost)
+    result = _log_edges(f, u, _log_of(f, m, cast(f.dtype, e), lost))
+    return select(call("abs", x) < 2.0 ** -(f.mantissa + 2), x, result)
+
+
+def _through_double(compute: Callable[[_Format, PrimExpr], PrimExpr]) -> Callable[[_Format, PrimExpr], PrimExpr]:
+    """float32 functions that are evaluated in float64 and rounded once."""
+
+    def evaluate(f: _Format, x: PrimExpr) -> PrimExpr:
+        return cast("float32", compute(_format("float64", f.fma), cast("float64", x)))
+
+    return evaluate
+
+
+@_through_double
+def log2(f: _Format, x: PrimExpr) -> PrimExpr:
+    return log(f, x) * (1 / math.log(2))
+
+
+@_through_double
+def log10(f: _Format, x: PrimExpr) -> PrimExpr:
+    return log(f, x) * (1 / math.log(10))
+
+
+# ---- trigonometry of float32
+
+_TRIGONOMETRIC_LIMIT = 1.0e6  # beyond, the reduction below loses bits
+
+
+def _sin_cos(f: _Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """sine and cosine of x - n * pi/2, and n."""
+    n, word = f.nearest(x * (2 / math.pi))
+    r = f.mad(n, -6.07710050650619224932e-11, f.mad(n, -1.57079632673412561417e00, x))
+    z = r * r
+    return r * f.mad(f.poly(z, _SIN), z, 1.0), f.mad(f.poly(z, _COS), z, 1.0), word
+
+
+def _quadrant(s: PrimExpr, c: PrimExpr, n: PrimExpr) -> PrimExpr:
+    value = select((n & 1).equal(0), s, c)
+    return select((n & 2).equal(0), value, -value)
+
+
+@_through_double
+def sin(f: _Format, x: PrimExpr) -> PrimExpr:
+    return _quadrant(*_sin_cos(f, x))
+
+
+@_through_double
+def cos(f: _Format, x: PrimExpr) -> PrimExpr:
+    s, c, n = _sin_cos(f, x)
+    return _quadrant(s, c, n + 1)
+
+
+@_through_double
+def tan(f: _Format, x: PrimExpr) -> PrimExpr:
+    s, c, n = _sin_cos(f, x)
+    even = (n & 1).equal(0)
+    return select(even, s, -c) / select(even, c, s)
+
+
+def _huge(f: _Format, x: PrimExpr) -> PrimExpr:
+    return call("abs", x) > _TRIGONOMETRIC_LIMIT
+
+
+# ---- erf of float32
+
+
+def erf(f: _Format, x: PrimExpr) -> PrimExpr:
+    """x + x * P(x**2) near 0; else 1 - exp(Q(|x|) - |x|), as erfc falls off like an exponential."""
+    size = call("abs", x)
+    t = select(size > 4.0, f.const(4.0), size)
+    square = x * x
+    near = f.mad(f.poly(square, _ERF_SMALL), size, size)
+    far = 1.0 - exp(f, f.poly(t, _ERF_LARGE) - t)
+    return f.with_sign(select(size < 0.921875, near, far), x)
+
+
+_FUNCTIONS: dict[tuple[str, str], Callable[[_Format, PrimExpr], PrimExpr]] = {
+    **{(name, dtype): function for dtype in ("float32", "float64") for name, function in
+       (("exp", exp), ("exp2", exp2), ("expm1", expm1), ("tanh", tanh), ("log", log), ("log1p", log1p))},
+    **{(name, "float32"): function for name, function in
+       (("log2", log2), ("log10", log10), ("sin", sin), ("cos", cos), ("tan", tan), ("erf", erf))},
+}  # fmt: skip
+_RARE = {"sin": _huge, "cos": _huge, "tan": _huge}
+
+
+@functools.cache
+def expand(name: str, dtype: str, fma: bool = True) -> Expansion | None:
+    """The expansion of an intrinsic on float32 or float64, with or without fused multiply-add; None: ask libm."""
+    function = _FUNCTIONS.get((name, dtype))
+    if function is None:
+        return None
+    form, x = _format(dtype, fma), Var("x", dtype)
+    rare = _RARE.get(name)
+    return Expansion(Template((x,), function(form, x)), Template((x,), rare(form, x)) if rare else None)
+
+
+# ---- division of floats as Python and NumPy have it
+
+
+@functools.cache
+def float_binary(kind: str, dtype: str) -> Template | None:
+    """floordiv and floormod on floats, from C's fmod (truncmod); None for kinds that are instructions."""
+    if kind not in ("floordiv", "floormod"):
+        return None
+    a, b = Var("a", dtype), Var("b", dtype)
+    zero = const(0.0, dtype)
+    rest = _truncmod(a, b)
+    wrong = (b < zero).not_equal(rest < zero)
+    if kind == "floormod":
+        signed_zero = select(b < zero, const(-0.0, dtype), zero)
+        return Template((a, b), select(rest.equal(zero), signed_zero, select(wrong, rest + b, rest)))
+    quotient = (a - rest) / b
+    quotient = select(rest.not_equal(zero) & wrong, quotient - 1.0, quotient)
+    floor = call("floor", quotient)
+    floor = select(quotient - floor > 0.5, floor + 1.0, floor)
+    exact = a / b
+    body = select(b.equal(zero), exact, select(quotient.equal(zero), exact * zero, floor))
+    return Template((a, b), body)
+
+
+def _truncmod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    from pullback.tir.expr import binary
+
+    return binary("truncmod", a, b)
+
+
+# ---- half types
+
+
+@functools.cache
+def half_to_float(dtype: str) -> Template:
+    """float32 from the bits (uint16) of a float16 or bfloat16."""
+    u = Var("u", "uint16")
+    word = cast("uint32", u)
+    if dtype == "bfloat16":
+        return Template((u,), call("reinterpret", word << 16, dtype="float32"))
+    magnitude = (word & 0x7FFF) << 13
+    finite = call("reinterpret", call("reinterpret", magnitude, dtype="float32") * 2.0**112, dtype="uint32")
+    special = (word & 0x7C00).equal(0x7C00)
+    body = select(special, magnitude | 0x7F800000, finite) | ((word & 0x8000) << 16)
+    return Template((u,), call("reinterpret", body, dtype="float32"))
+
+
+@functools.cache
+def float_to_half(dtype: str) -> Template:
+    """The bits (uint16) of a float32 rounded to float16 or bfloat16, ties to even."""
+    x = Var("x", "float32")
+    word = call("reinterpret", x, dtype="uint32")
+    if dtype == "bfloat16":
+        rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16
+        return Template((x,), cast("uint16", select(x.not_equal(x), (word >> 16) | 0x40, rounded)))
+    sign, size = word & 0x80000000, word & 0x7FFFFFFF
+    magic = ((127 - 15) + (23 - 10) + 1) << 23
+    tiny = call("reinterpret", size, dtype="float32") + call("reinterpret", const(magic, "uint32"), dtype="float32")
+    subnormal = call("reinterpret", tiny, dtype="uint32") - magic
+    normal = (size + (((15 - 127) << 23) % 2**32) + 0xFFF + ((size >> 13) & 1)) >> 13
+    special = select(size > 255 << 23, const(0x7E00, "uint32"), const(0x7C00, "uint32"))
+    result = select(size >= (127 + 16) << 23, special, select(size < 113 << 23, subnormal, normal))
+    return Template((x,), cast("uint16", result | (sign >> 16)))
+
+
+@functools.cache
+def round_to_odd() -> Template:
+    """float32 from float64, truncated, its last bit set when inexact: rounding that again to less is rounding once."""
+    x = Var("x", "float64")
+    near = cast("float32", x)
+    back = cast("float64", near)
+    word = call("reinterpret", near, dtype="uint32")
+    word = select(call("abs", back) > call("abs", x), word - 1, word)
+    return Template((x,), call("reinterpret", select(back.not_equal(x), word | 1, word), dtype="float32"))

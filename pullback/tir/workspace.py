@@ -1,0 +1,35 @@
+"""Workspace buffers: scratch memory that a kernel asks for becomes a parameter, so that the planner gives it a place.
+
+    def k(A, B):                                def k(A, B, panels):
+        panels = T.alloc_buffer(…, "workspace")     …
+        …                               →
+"""
+
+from __future__ import annotations
+
+from pullback.tir.expr import Buffer
+from pullback.tir.stmt import Allocate, PrimFunc, Stmt
+from pullback.tir.visitor import Mutator, Substitute
+
+
+def lift_workspaces(function: PrimFunc) -> tuple[PrimFunc, list[Buffer]]:
+    """The kernel with its workspace buffers as further parameters, and those parameters."""
+    lift = _Lift()
+    body = lift.stmt(function.body)
+    if not lift.found:
+        return function, []
+    params = {old: Buffer(old.name, old.shape, old.dtype) for old in lift.found}
+    body = Substitute(buffers=params).stmt(body)
+    return PrimFunc(function.name, (*function.params, *params.values()), body, function.attrs), list(params.values())
+
+
+class _Lift(Mutator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Buffer] = []
+
+    def stmt(self, node: Stmt) -> Stmt:
+        if isinstance(node, Allocate) and node.buffer.scope == "workspace":
+            self.found.append(node.buffer)
+            return self.stmt(node.body)
+        return super().stmt(node)
