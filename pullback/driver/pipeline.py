@@ -4,7 +4,7 @@
     raised       RaiseOps: legalised ops are ops again
     joined       JoinStep: a trainer module gets ``__step``
     inlined      InlineFunctions: one function, no calls of others; DeadCodeElimination
-    simplified   Simplify, FoldConstant, EliminateCommonSubexpr
+    simplified   CanonicalizeBindings, Simplify, FoldConstant, EliminateCommonSubexpr
     fused        FuseOps: groups that are one kernel each
     lowered      LowerToTir: kernels, scheduled for the machine
     planned      plan_memory: a host function and places for all values
@@ -19,6 +19,7 @@ from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import symbolic_vars
 from pullback.relax.transform.bind_sizes import bind_function_sizes
+from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
@@ -47,7 +48,9 @@ def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Ta
     work = IRModule({**kernels, name: function}, module.attrs)
     machine = Machine(target.vector_bytes, target.registers)
     for step in (
+        CanonicalizeBindings(),
         Simplify(),
+        CanonicalizeBindings(),
         FoldConstant(),
         EliminateCommonSubexpr(),
         FuseOps(machine),

@@ -3,6 +3,7 @@
 from pullback.ir.passes import FunctionPass, Pass, Sequential, module_pass
 from pullback.relax.transform.bind_params import BindParams
 from pullback.relax.transform.bind_sizes import BindSizes
+from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
 from pullback.relax.transform.dead_code_elimination import DeadCodeElimination
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
@@ -25,7 +26,7 @@ def __getattr__(name: str):  # noqa: ANN202
 
 
 __all__ = [
-    "BindParams", "BindSizes", "DeadCodeElimination", "EliminateCommonSubexpr", "FoldConstant", "FoldTranspose",
+    "BindParams", "BindSizes", "CanonicalizeBindings", "DeadCodeElimination", "EliminateCommonSubexpr", "FoldConstant", "FoldTranspose",
     "FunctionPass", "Gradient", "InlineFunctions", "LegalizeOps", "Normalize", "Pass", "RaiseOps", "RebatchInputs",
     "Sequential", "Simplify", "module_pass",
 ]  # fmt: skip
