@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 from pullback.schedule.coalesce import coalesce
-from pullback.schedule.cost import element_cost, worth_threads
+from pullback.schedule.cost import element_cost, is_costly, worth_threads
 from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers, point
 from pullback.tir import For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
@@ -33,7 +33,8 @@ class Elementwise:
         shapes = {o.shape for o in group.outputs}
         if group.reductions or (len(shapes) > 1 and len(group.stages) > len(group.outputs)):
             return None
-        return Elementwise(group)
+        repeats_work = any(is_costly(s) and s.shape not in shapes for s in group.stages)
+        return Elementwise(group) if group.fallback or not repeats_work else None
 
     def lower(self, name: str) -> PrimFunc:
         nests, renamed = [], {}

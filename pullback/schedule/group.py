@@ -25,11 +25,15 @@ class Machine:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """``outputs`` computed from placeholders ``inputs`` (in the order of the kernel's parameters)."""
+    """``outputs`` computed from placeholders ``inputs`` (in the order of the kernel's parameters).
+
+    ``fallback``: take any schedule that is correct; otherwise one that would be a bad choice declines.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     machine: Machine = field(default_factory=Machine)
+    fallback: bool = False
 
     @cached_property
     def stages(self) -> list[Tensor]:
@@ -42,6 +46,15 @@ class Group:
     @cached_property
     def reads(self) -> dict[Tensor, int]:
         return read_counts(self.stages)
+
+    @cached_property
+    def readers(self) -> dict[Tensor, list[Tensor]]:
+        """The stages that read each tensor."""
+        result: dict[Tensor, list[Tensor]] = {}
+        for stage in self.stages:
+            for tensor in dict.fromkeys(load.tensor for load in stage.loads):
+                result.setdefault(tensor, []).append(stage)
+        return result
 
     @cached_property
     def buffers(self) -> dict[Tensor, Buffer]:

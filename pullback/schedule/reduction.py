@@ -28,7 +28,7 @@ from pullback.te.graph import Lower, Reader, better, body_expr, combine, identit
 from pullback.te.tensor import Reduce, Tensor
 from pullback.tir import Allocate, Buffer, For, If, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, select, seq, store
 from pullback.tir.expr import nbytes
-from pullback.tir.visitor import substitute
+from pullback.tir.visitor import substitute, walk
 
 _LOCAL_ROW = 2048  # elements of a row that are kept rather than computed again
 
@@ -49,6 +49,8 @@ class Reduction:
         shapes = {_kept(r) for r in group.reductions}
         if len(shapes) != 1 or not all(isinstance(s, int) for stage in group.stages for s in stage.shape):
             return None
+        if not group.fallback and any(is_matmul(r) for r in group.reductions):
+            return None
         try:
             return Reduction(group, _Rows(group, shapes.pop()).body())
         except _Declined:
@@ -56,6 +58,16 @@ class Reduction:
 
     def lower(self, name: str) -> PrimFunc:
         return self.group.function(name, self.body)
+
+
+def is_matmul(stage: Tensor) -> bool:
+    """Whether a reduction sums products in which either factor has an axis that the other lacks."""
+    source = body_expr(stage)
+    if stage.body.kind != "sum" or getattr(source, "kind", None) != "mul":  # type: ignore[union-attr]
+        return False
+    axes = {v for v, s in zip(stage.axes, stage.shape, strict=True) if s != 1}
+    left, right = (axes.intersection(walk(side)) for side in (source.a, source.b))  # type: ignore[attr-defined, arg-type]
+    return bool(left - right) and bool(right - left)
 
 
 def _kept(stage: Tensor) -> tuple[int, ...]:
@@ -120,7 +132,7 @@ class _Rows:
             return _nest(self.row, list(self.kept), inner, kind)
         columns = self.kept[-1]
         lanes = max(1, self.group.machine.vector_bytes // max(4, *(nbytes(r.dtype) for r in self.group.reductions)))
-        self.width = min(columns, 4 * lanes)
+        self.width = max(1, min(columns, 4 * lanes))
         full, rest = divmod(columns, self.width)
         block = Var("block")
         inner = self._columns(block, self.width) if full else self._columns(block, rest)
@@ -153,7 +165,7 @@ class _Rows:
         return body
 
     def _keep_scalar(self, stage: Tensor) -> bool:
-        readers = [s for s in self.group.stages if any(load.tensor is stage for load in loads_of(s))]
+        readers = self.group.readers.get(stage, ())
         inner = any(s.is_reduction or self.level[s] == "vector" for s in readers)
         return stage in self.group.outputs or len(readers) > 1 or (inner and self._follows_reduction(stage))
 
@@ -236,7 +248,7 @@ class _Rows:
         value = self._value(stage, indices)
         if stage in self.group.outputs:
             target = self.group.buffers[stage]
-            self.readers[stage] = lambda i: target[i]
+            self.readers[stage] = self._read_vector(stage, target, whole=True)
             body: Stmt = store(target, indices, value)
         else:
             local = Buffer(f"l_{stage.name}".replace(".", "_"), tuple(sizes), stage.dtype, "local")
@@ -247,12 +259,14 @@ class _Rows:
             body = For(inner[k], as_expr(sizes[k]), body, "vectorized" if k == len(inner) - 1 else "serial")
         return body
 
-    def _read_vector(self, stage: Tensor, local: Buffer) -> Reader:
+    def _read_vector(self, stage: Tensor, buffer: Buffer, whole: bool = False) -> Reader:
+        """Reads an element of this row, from a buffer that holds the row or the ``whole`` stage."""
+
         def read(indices: tuple[PrimExpr, ...]) -> PrimExpr:
             used = [i for i, s in zip(indices, stage.shape, strict=True) if s != 1]
             if any(a is not b for a, b in zip(used, self.row, strict=False)):
                 raise _Declined
-            return local[tuple(used[len(self.row) :])]
+            return buffer[indices] if whole else buffer[tuple(used[len(self.row) :])]
 
         return read
 

@@ -25,7 +25,7 @@ def split(outputs: Sequence[Tensor], machine: Machine) -> list[tuple[Group, dict
         cut = _Cut({k for k in kept if k is not stage})
         copy = cut.tensor(stage)
         inputs = placeholders([copy])
-        group = Group(tuple(inputs), (copy,), machine)
+        group = Group(tuple(inputs), (copy,), machine, fallback=True)
         original = {new: old for old, new in cut.stand_ins.items()}
         result.append((group, {t: original.get(t, t) for t in inputs} | {copy: stage}))
     return result

@@ -19,11 +19,9 @@ def body_expr(tensor: Tensor) -> PrimExpr:
     return body.source if isinstance(body, Reduce) else body
 
 
-def loads_of(tensor: Tensor) -> list[TensorLoad]:
+def loads_of(tensor: Tensor) -> tuple[TensorLoad, ...]:
     """The reads of other tensors in the element of a stage."""
-    if tensor.is_placeholder:
-        return []
-    return [n for n in walk(body_expr(tensor)) if isinstance(n, TensorLoad)]
+    return tensor.loads
 
 
 def stages(outputs: Iterable[Tensor]) -> list[Tensor]:

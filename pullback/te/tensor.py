@@ -12,11 +12,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pullback.ir.errors import InternalError
 from pullback.ir.node import Node, Symbol
 from pullback.tir.expr import PrimExpr, Var, as_expr
+from pullback.tir.visitor import walk
 
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
 
@@ -71,6 +73,14 @@ class Tensor(Symbol):
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+    @cached_property
+    def loads(self) -> tuple[TensorLoad, ...]:
+        """The reads of other tensors in the element, in order."""
+        if self.body is None:
+            return ()
+        source = self.body.source if isinstance(self.body, Reduce) else self.body
+        return tuple(n for n in walk(source) if isinstance(n, TensorLoad))
 
     def __getitem__(self, indices: Any) -> TensorLoad:
         indices = indices if isinstance(indices, tuple) else (indices,)

@@ -195,9 +195,10 @@ class _Frame:
         array, index = self._place(node.buffer, node.indices)
         if self.shape:
             value = np.broadcast_to(value, self.shape)
+            index = tuple(np.broadcast_to(i, self.shape) for i in index)
             if self.mask is not None:
                 chosen = np.broadcast_to(self.mask, self.shape)
-                value, index = value[chosen], tuple(np.broadcast_to(i, self.shape)[chosen] for i in index)
+                value, index = value[chosen], tuple(i[chosen] for i in index)
         array[index] = value
 
     def stmt_kernelcall(self, node: KernelCall) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
@@ -23,10 +24,15 @@ from pullback.tir.expr import (
 from pullback.tir.stmt import PrimFunc, Stmt
 
 
+@functools.cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
+
 def children(node: Node) -> Iterator[Node]:
     """The direct sub-nodes (expressions and statements) of a node; buffers are not entered."""
-    for item in fields(node):
-        value = getattr(node, item.name)
+    for name in _field_names(type(node)):
+        value = getattr(node, name)
         if isinstance(value, (PrimExpr, Stmt)):
             yield value
         elif isinstance(value, tuple):
@@ -95,14 +101,15 @@ class Mutator:
 
     def _rebuild(self, node: Any) -> Any:
         changes: dict[str, Any] = {}
-        for item in fields(node):
-            old = getattr(node, item.name)
+        names = _field_names(type(node))
+        for name in names:
+            old = getattr(node, name)
             new = self._field(old)
             if new is not old:
-                changes[item.name] = new
+                changes[name] = new
         if not changes:
             return node
-        values = {f.name: getattr(node, f.name) for f in fields(node)} | changes
+        values = {name: getattr(node, name) for name in names} | changes
         return type(node)(**values)
 
     def _field(self, value: Any) -> Any:

@@ -135,21 +135,19 @@ class _Fusion:
         return all(self.takes(r, group) for r in self.readers[reader])
 
     def makes_cycle(self, candidate: _Set) -> bool:
-        """Whether a path leaves the set and comes back. A free binding that the set copies is no way back."""
-        inside = candidate.members
-        stack = [r for m in inside for r in self.readers[m] if r not in inside]
+        """Whether a path leaves the set and comes back to something that it (or a copy in it) reads from outside."""
+        wanted = self.external_reads(candidate)
+        stack = [r for m in candidate.members for r in self.readers[m] if r not in candidate.members]
         seen: set[int] = set()
         while stack:
             k = stack.pop()
             if k in seen:
                 continue
-            seen.add(k)
             for member in self.group_of[k].members:
-                for reader in self.readers[member]:
-                    if reader not in inside:
-                        stack.append(reader)
-                    elif member not in candidate.copies:
-                        return True
+                if member in wanted:
+                    return True
+                seen.add(member)
+                stack.extend(r for r in self.readers[member] if r not in candidate.members)
         return False
 
     # -- writing the result
@@ -216,7 +214,7 @@ def primitive(bindings: list[Binding], outputs: list[Var]) -> tuple[Function, li
     def argument(expr: Expr) -> None:
         if isinstance(expr, Var) and expr not in inside and expr not in arguments:
             arguments[expr] = Var(expr.name, expr.struct_info, span=expr.span)
-        elif isinstance(expr, Constant) and expr.data.size > 1 and expr not in arguments:
+        elif isinstance(expr, Constant) and expr.data.size != 1 and expr not in arguments:
             arguments[expr] = Var("constant", expr.struct_info)
         elif isinstance(expr, TupleGetItem):
             argument(expr.tuple_value)

@@ -215,8 +215,8 @@ class _ReverseSweep:
             self.adjoints[expr] = self.add(self.adjoints.get(expr), adjoint, f"{expr.name}_adjoint")
 
     def add(self, known: Adjoint, more: Adjoint, name: str) -> Adjoint:
-        if more is None or (known is None and isinstance(more, Var)):
-            return known if more is None else self.builder.emit(more, name)
+        if more is None:
+            return known
         if isinstance(more, list):
             known = known if known is not None else [None] * len(more)
             return [self.add(k, m, f"{name}_{i}") for i, (k, m) in enumerate(zip(known, more, strict=True))]

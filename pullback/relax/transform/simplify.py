@@ -23,6 +23,7 @@ from pullback.relax.struct_info import same_info
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
 _IDENTITY_IF_SAME_TYPE = ("broadcast_to", "reshape", "astype", "collapse_sum_to", "collapse_sum_like", "flatten")
+_KEEP_ELEMENTS = ("broadcast_to", "reshape", "expand_dims", "squeeze", "flatten", "permute_dims")
 _NEUTRAL_RIGHT = {"multiply": 1, "divide": 1, "subtract": 0, "power": 1}
 _NEUTRAL_LEFT = {"multiply": 1}
 
@@ -57,7 +58,7 @@ class _Simplify(ExprMutator):
             return bool(value.data.size) and bool(np.all(value.data == number))
         if not isinstance(value, Call) or not isinstance(value.op, Op):
             return False
-        if value.op.short == "broadcast_to":
+        if value.op.short in _KEEP_ELEMENTS:
             return self.is_filled(value.args[0], number)
         if value.op.short in ("full", "full_like") and "fill_value" in value.attrs:
             return value.attrs["fill_value"] == number
