@@ -1,0 +1,249 @@
+"""The smaller passes, by Before and Expected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pullback
+from pullback.ir import ShapeError, UserError, assert_structural_equal, structural_equal
+from pullback.relax.transform import (
+    BindParams,
+    BindSizes,
+    CanonicalizeBindings,
+    DeadCodeElimination,
+    EliminateCommonSubexpr,
+    FoldConstant,
+    InlineFunctions,
+    LegalizeOps,
+    RaiseOps,
+    RebatchInputs,
+    Simplify,
+)
+from pullback.script import ir as I
+from pullback.script import relax as R
+from tests.helpers import round_trip
+
+
+def check(step, before, expected) -> None:
+    after = step(before)
+    assert_structural_equal(after, expected)
+    round_trip(after)
+
+
+def test_dead_code_elimination():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((3,), "float32")):
+            with R.dataflow():
+                a = R.exp(x)
+                b = R.add(a, x)
+                c = R.add(x, x)
+                R.output(c)
+            return c
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((3,), "float32")):
+            with R.dataflow():
+                c = R.add(x, x)
+                R.output(c)
+            return c
+
+    check(DeadCodeElimination(), Before, Expected)
+
+
+def test_common_subexpressions():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((3,), "float32")):
+            with R.dataflow():
+                a = R.exp(x)
+                b = R.exp(x)
+                c = R.add(a, b)
+                R.output(c)
+            return c
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((3,), "float32")):
+            with R.dataflow():
+                a = R.exp(x)
+                c = R.add(a, a)
+                R.output(c)
+            return c
+
+    check(EliminateCommonSubexpr(), Before, Expected)
+
+
+def test_fold_constant_keeps_what_would_grow():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((3,), "float32")):
+            with R.dataflow():
+                a = R.add(R.const(1.0, "float32"), R.const(2.0, "float32"))
+                b = R.broadcast_to(a, (3,))
+                c = R.add(x, b)
+                R.output(c)
+            return c
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((3,), "float32")):
+            with R.dataflow():
+                b = R.broadcast_to(R.const(3.0, "float32"), (3,))
+                c = R.add(x, b)
+                R.output(c)
+            return c
+
+    check(FoldConstant(), Before, Expected)
+
+
+def test_simplify_is_exact():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((3,), "float32")):
+            with R.dataflow():
+                one = R.ones((3,), "float32")
+                a = R.multiply(one, x)
+                b = R.reshape(a, (3,))
+                c = R.add(b, R.zeros((3,), "float32"))
+                R.output(c)
+            return c
+
+    @I.ir_module
+    class Expected:  # x + 0 stays: it would turn -0.0 into 0.0
+        @R.function
+        def main(x: R.Tensor((3,), "float32")):
+            with R.dataflow():
+                zero = R.zeros((3,), "float32")
+                c = R.add(x, zero)
+                R.output(c)
+            return c
+
+    check(Simplify(), Before, Expected)
+
+
+def test_canonicalize_bindings():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((3,), "float32"), y: R.Tensor((3,), "float32")):
+            with R.dataflow():
+                t = (x, y)
+                a = t[1]
+                b = a
+                c = R.exp(b)
+                R.output(c)
+            d = (c, c)
+            e = d[0]
+            return e
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((3,), "float32"), y: R.Tensor((3,), "float32")):
+            with R.dataflow():
+                c = R.exp(y)
+                R.output(c)
+            return c
+
+    check(CanonicalizeBindings(), Before, Expected)
+
+
+def test_inline_functions():
+    @I.ir_module
+    class Before:
+        @R.function(private=True)
+        def twice(x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):
+            with R.dataflow():
+                y = R.add(x, x)
+                R.output(y)
+            return y
+
+        @R.function
+        def main(x: R.Tensor((3,), "float32")):
+            cls = Before
+            y = cls.twice(x)
+            z = cls.twice(y)
+            return z
+
+    inlined = InlineFunctions()(Before)["main"]
+    assert [b.value.op.short for b in inlined.bindings if hasattr(b.value, "op")] == ["add", "add"]
+
+
+def test_recursion_is_refused():
+    @I.ir_module
+    class Loop:
+        @R.function
+        def main(x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):
+            cls = Loop
+            y = cls.main(x)
+            return y
+
+    with pytest.raises(UserError, match="recursive functions are not supported yet: main → main"):
+        pullback.compile(Loop)["main"](np.zeros(3, "float32"))
+
+
+@I.ir_module
+class Model:
+    I.module_attrs({"note": 1})
+
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32"), w: R.Tensor((4, 5), "float32")):
+        with R.dataflow():
+            y = R.matmul(x, w)
+            z = R.nn.softmax(y)
+            s = R.sum(z, axis=0)
+            R.output(s)
+        return s
+
+
+def test_legalize_then_raise_gives_the_same_module():
+    legal = LegalizeOps()(Model)
+    assert not any(getattr(b.value, "op", None) and b.value.op.short != "call_tir" for b in legal["main"].bindings)
+    round_trip(legal)
+    assert structural_equal(RaiseOps()(legal), Model)
+
+
+def test_legalized_kernels_mean_the_same():
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((3, 4)).astype("float32"), rng.standard_normal((4, 5)).astype("float32")
+    bound = BindSizes({"n": 3})(Model)
+    plain = pullback.compile(bound, "debug")["main"](x, w).numpy()
+    np.testing.assert_allclose(pullback.compile(LegalizeOps()(bound), "debug")["main"](x, w).numpy(), plain, rtol=1e-5)
+    native = [pullback.compile(m)["main"](x, w).numpy() for m in (bound, Model, LegalizeOps()(Model))]
+    assert native[0].tobytes() == native[1].tobytes() == native[2].tobytes()
+
+
+def test_bind_params():
+    w = np.ones((4, 5), "float32")
+    bound = BindParams("main", {"w": w})(Model)
+    assert [p.name for p in bound["main"].params] == ["x"]
+    with pytest.raises(ShapeError, match=r"parameter w is Tensor\(\(4, 5\), float32\), got Tensor\(\(4,\), float32\)"):
+        BindParams("main", {"w": w[:, 0]})(Model)
+
+
+def test_rebatch():
+    bound = BindSizes({"n": 3})(Model)
+    assert RebatchInputs(7, "main")(bound)["main"].params[0].struct_info.shape == (7, 4)
+
+    @I.ir_module
+    class Fixed:
+        @R.function
+        def backbone(x: R.Tensor((4, 6), "float32")):
+            with R.dataflow():
+                y = R.reshape(x, (4, 2, 3))
+                R.output(y)
+            return y
+
+    with pytest.raises(ShapeError, match="backbone cannot run on batches of 3 rows") as caught:
+        RebatchInputs(3)(Fixed)
+    assert 'make the batch dimension symbolic: x: R.Tensor(("n", …), …)' in str(caught.value)
