@@ -7,7 +7,14 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, DTypeError, PullbackError, ShapeError
 from pullback.relax.expr import Function
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info, format_shape
+from pullback.relax.struct_info import (
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    format_info,
+    format_shape,
+    symbolic_vars,
+)
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.tir.expr import Var
 from pullback.tir.polynomial import same
@@ -62,10 +69,12 @@ class Signature:
             message = f"{self.name}: {name} must have dtype {info.dtype}, got {value.dtype}"
             raise DTypeError(message, hint=f'convert it first: array.astype("{info.dtype}")')
         shape = info.shape or ()
+        before = dict(sizes)
         if len(value.shape) != len(shape) or not all(map(lambda e, g: _fits(e, g, sizes), shape, value.shape)):
-            bound = "".join(f" with {v.name} = {s}" for v, s in sizes.items())
+            known = ", ".join(f"{v.name} = {before[v]}" for v in symbolic_vars(info) if v in before)
             expected, given = format_shape(shape), format_shape(value.shape)
-            raise ShapeError(f"{self.name}: {name} must have shape {expected}{bound}, got {given}")
+            where = f" with {known}" if known else ""
+            raise ShapeError(f"{self.name}: {name} must have shape {expected}{where}, got {given}")
         return value
 
     def unflatten(self, values: Sequence[Any]) -> Any:

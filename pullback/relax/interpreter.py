@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback import te
 from pullback.ir.errors import ArgumentError, InternalError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.op import Op
@@ -29,6 +30,7 @@ from pullback.relax.expr import (
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
 from pullback.runtime.dtype import numpy_dtype
+from pullback.te import interpreter as te_interpreter
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.expr import PrimExpr
 
@@ -111,12 +113,26 @@ class _Frame:
         return tuple(self.attr(v) for v in value) if isinstance(value, tuple) else value
 
     def eval_call_tir(self, call: Call) -> Any:
-        arguments = [np.ascontiguousarray(a) for a in self.eval(call.args[1])]
+        arguments = [np.ascontiguousarray(a).reshape(np.shape(a)) for a in self.eval(call.args[1])]
+        self.check_origin(call, arguments)
         infos = [bind_sizes(s, self.sizes) for s in call.sinfo_args]
         results = [np.empty(i.shape, numpy_dtype(i.dtype)) for i in infos]  # type: ignore[attr-defined]
         scalars = list(self.eval(call.args[2])) if len(call.args) > 2 else []
         tir_interpreter.run(self.module[call.args[0]], [*arguments, *results, *scalars])  # type: ignore[index]
         return results[0] if len(results) == 1 else tuple(results)
+
+
+    def check_origin(self, call: Call, arguments: Sequence[np.ndarray]) -> None:
+        """The run-time check of the op that a legalised kernel came from."""
+        origin = call.attrs.get("origin")
+        op = Op.get(origin["op"]) if origin else None
+        if op is None or op.check is None:
+            return
+        tensors = [te.placeholder(a.shape, a.dtype.name) for a in arguments]
+        result = op.check(*tensors, **{k: self.attr(v) for k, v in origin["attrs"].items()})
+        feeds = dict(zip(tensors, arguments, strict=True))
+        if result is not None and not te_interpreter.evaluate([result], feeds)[0].all():
+            raise ArgumentError(op.check_message, span=call.span)
 
 
 def value_info(value: Any) -> StructInfo:

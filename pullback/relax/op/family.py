@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,13 @@ DTYPE_CLASSES = {
 }
 
 
+def specialize(op: Op, kind: type[Op]) -> Op:
+    """Register ``op`` anew as a ``kind``, a subclass of Op whose ``__call__`` takes more than the signature says."""
+    special = kind(**{f.name: getattr(op, f.name) for f in fields(op)})
+    Op.registry[op.name] = special
+    return special
+
+
 def known_shape(op: str, info: Any, argument: str = "its argument") -> tuple[Dim, ...]:
     """The shape of a tensor type, or a ShapeError when it is not known."""
     if not isinstance(info, TensorStructInfo) or info.shape is None:
@@ -38,8 +46,8 @@ def known_shape(op: str, info: Any, argument: str = "its argument") -> tuple[Dim
 def expect_dtype(op: str, info: TensorStructInfo, kinds: str, argument: str = "its argument") -> None:
     """Raise a DTypeError unless the dtype belongs to the class, a key of DTYPE_CLASSES."""
     if info.dtype not in DTYPE_CLASSES[kinds]:
-        article = "an" if kinds[0] in "aeiou" else "a"
-        wanted = "a floating-point" if kinds == "float" else f"{article} {kinds}"
+        names = {"float": "a floating-point", "number": "a numeric", "bool": "a bool"}
+        wanted = names.get(kinds, f"an {kinds}")
         raise DTypeError(f"{op}: {argument} must have {wanted} dtype, got {info.dtype}", hint="cast it with R.astype")
 
 

@@ -1,0 +1,33 @@
+"""The ops of the graph IR: one op is one place, one file a family. Importing this package registers them all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback.ir.op import Op
+from pullback.relax.op import (  # noqa: F401
+    binary,
+    call_tir,
+    create,
+    elementwise,
+    index,
+    join,
+    linear_algebra,
+    manipulate,
+    nn,
+    reduce,
+)
+from pullback.relax.op.namespace import Namespace
+
+nn = Namespace("nn")  # type: ignore[assignment]  # noqa: F811  relax.op.nn.relu, not the file of that family
+
+
+def __getattr__(name: str) -> Any:
+    full = f"relax.{name}"
+    if full in Op.registry:
+        return Op.registry[full]
+    raise AttributeError(f"there is no operator {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(op.short for op in Op.registry.values() if "." not in op.short)

@@ -1,0 +1,214 @@
+"""Elementwise ops of two tensors that broadcast: z[i] = f(x[i], y[i])."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pullback import tir
+from pullback.ir.errors import DTypeError
+from pullback.relax.op.family import binary, elementwise_infer, masked
+from pullback.relax.op.namespace import ops
+from pullback.relax.struct_info import TensorStructInfo
+from pullback.tir import call
+from pullback.tir.expr import is_float
+
+# -- arithmetic
+
+add = binary(
+    "add",
+    numpy=np.add,
+    scalar=operator.add,
+    gradient=lambda z, x, y, dz: (dz, dz),
+    doc="x + y.",
+)
+subtract = binary(
+    "subtract",
+    numpy=np.subtract,
+    scalar=operator.sub,
+    gradient=lambda z, x, y, dz: (dz, -dz),
+    doc="x - y.",
+)
+multiply = binary(
+    "multiply",
+    numpy=np.multiply,
+    scalar=operator.mul,
+    gradient=lambda z, x, y, dz: (dz * y, dz * x),
+    doc="x · y.",
+)
+
+
+def _divide_infer(x: TensorStructInfo, y: TensorStructInfo) -> TensorStructInfo:
+    if not is_float(x.dtype) and x.dtype == y.dtype:
+        hint = "R.floor_divide divides integers; R.astype makes floats of them"
+        raise DTypeError(f"divide: the operands must have a floating-point dtype, got {x.dtype}", hint=hint)
+    return elementwise_infer("divide", "float", None)(x, y)
+
+
+divide = binary(
+    "divide",
+    numpy=np.divide,
+    scalar=operator.truediv,
+    infer=_divide_infer,
+    dtypes="float",
+    gradient=lambda z, x, y, dz: (dz / y, -(dz * z / y)),
+    domain=(0.2, 3.0),
+    doc="x / y of floats, by the rules of IEEE 754: x/0 is an infinity, 0/0 is NaN.",
+)
+
+
+floor_divide = binary(
+    "floor_divide",
+    numpy=np.floor_divide,
+    scalar=operator.floordiv,
+    domain=(0.7, 9.0),
+    doc="⌊x / y⌋, as Python has it; of integers, x // 0 is 0.",
+)
+mod = binary(
+    "mod",
+    numpy=np.mod,
+    scalar=operator.mod,
+    gradient=lambda z, x, y, dz: (dz, -(dz * ops.floor_divide(x, y))),
+    domain=(0.7, 9.0),
+    doc="x - ⌊x / y⌋·y, exactly: it has the sign of y; of integers, x mod 0 is 0.",
+)
+
+
+def _power_gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
+    """dx = y·xʸ⁻¹ (0 at x = y = 0), dy = z·ln x (0 at x = 0, y ≥ 0); what is masked is kept finite, so that the
+    second derivative is too."""
+    zero = ops.equal(x, 0.0)
+    corner = ops.logical_and(zero, ops.equal(y, 0.0))
+    at_zero = ops.logical_and(zero, y >= 0.0)
+    one = ops.ones_like(x)
+    dx = dz * y * ops.power(ops.where(corner, one, x), y - 1.0)
+    dy = dz * z * ops.log(ops.where(at_zero, one, x))
+    return masked(ops.logical_not(corner), dx), masked(ops.logical_not(at_zero), dy)
+
+
+power = binary(
+    "power",
+    numpy=np.power,
+    scalar=lambda x, y: call("pow", x, y),
+    dtypes="float",
+    gradient=_power_gradient,
+    domain=(0.2, 3.0),
+    doc="xʸ of floats; NaN for a negative x and a y that is no integer; x⁰ is 1.",
+)
+
+
+def _extremum_gradient(wins: Callable[[Any, Any], Any]) -> Callable[..., tuple[Any, Any]]:
+    def gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
+        shared = ops.where(ops.equal(x, y), dz * 0.5, dz)
+        return masked(ops.logical_not(wins(y, x)), shared), masked(ops.logical_not(wins(x, y)), shared)
+
+    return gradient
+
+
+maximum = binary(
+    "maximum",
+    numpy=np.maximum,
+    scalar=tir.maximum,
+    gradient=_extremum_gradient(operator.gt),
+    doc="The larger of x and y, NaN if either is; where they are equal each gets half of the adjoint, as in PyTorch.",
+)
+minimum = binary(
+    "minimum",
+    numpy=np.minimum,
+    scalar=tir.minimum,
+    gradient=_extremum_gradient(operator.lt),
+    doc="The smaller of x and y, NaN if either is; where they are equal each gets half of the adjoint, as in PyTorch.",
+)
+
+
+def _atan2_gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
+    scaled = dz / (x * x + y * y)
+    return scaled * y, -(scaled * x)
+
+
+atan2 = binary(
+    "atan2",
+    numpy=np.arctan2,
+    scalar=lambda x, y: call("atan2", x, y),
+    dtypes="float",
+    gradient=_atan2_gradient,
+    domain=(0.2, 3.0),
+    doc="The angle of the point (y, x) in radians: atan(x / y) in the right quadrant.",
+)
+
+# -- comparisons: the result is bool; NaN is unequal to everything and unordered
+
+equal = binary(
+    "equal",
+    numpy=np.equal,
+    scalar=lambda x, y: x.equal(y),
+    dtypes="any",
+    result="bool",
+    doc="Whether x = y.",
+)
+not_equal = binary(
+    "not_equal",
+    numpy=np.not_equal,
+    scalar=lambda x, y: x.not_equal(y),
+    dtypes="any",
+    result="bool",
+    doc="Whether x ≠ y.",
+)
+less = binary("less", numpy=np.less, scalar=operator.lt, result="bool", doc="Whether x < y.")
+less_equal = binary("less_equal", numpy=np.less_equal, scalar=operator.le, result="bool", doc="Whether x ≤ y.")
+greater = binary("greater", numpy=np.greater, scalar=operator.gt, result="bool", doc="Whether x > y.")
+greater_equal = binary(
+    "greater_equal",
+    numpy=np.greater_equal,
+    scalar=operator.ge,
+    result="bool",
+    doc="Whether x ≥ y.",
+)
+
+# -- logic and bits
+
+logical_and = binary("logical_and", numpy=np.logical_and, scalar=operator.and_, dtypes="bool", doc="x and y.")
+logical_or = binary("logical_or", numpy=np.logical_or, scalar=operator.or_, dtypes="bool", doc="x or y.")
+logical_xor = binary("logical_xor", numpy=np.logical_xor, scalar=operator.xor, dtypes="bool", doc="Either x or y.")
+bitwise_and = binary(
+    "bitwise_and",
+    numpy=np.bitwise_and,
+    scalar=operator.and_,
+    dtypes="integer or bool",
+    doc="The bits set in both x and y.",
+)
+bitwise_or = binary(
+    "bitwise_or",
+    numpy=np.bitwise_or,
+    scalar=operator.or_,
+    dtypes="integer or bool",
+    doc="The bits set in x or y.",
+)
+bitwise_xor = binary(
+    "bitwise_xor",
+    numpy=np.bitwise_xor,
+    scalar=operator.xor,
+    dtypes="integer or bool",
+    doc="The bits set in either x or y.",
+)
+
+
+left_shift = binary(
+    "left_shift",
+    numpy=np.left_shift,
+    scalar=operator.lshift,
+    dtypes="integer",
+    domain=(0, 7),
+    doc="x · 2ʸ, what does not fit being lost; 0 for y outside 0 … width - 1.",
+)
+right_shift = binary(
+    "right_shift",
+    numpy=np.right_shift,
+    scalar=operator.rshift,
+    dtypes="integer",
+    domain=(0, 7),
+    doc="⌊x / 2ʸ⌋; 0 or -1, by the sign of x, for y outside 0 … width - 1.",
+)

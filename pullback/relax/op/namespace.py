@@ -1,0 +1,30 @@
+"""Dotted names of ops as attributes: ``R.nn.relu`` is the op ``relax.nn.relu``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback.ir.op import Op
+
+
+class Namespace:
+    """The ops whose names begin with ``prefix.``; all ops when the prefix is empty."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._start = f"relax.{prefix}." if prefix else "relax."
+
+    def __getattr__(self, name: str) -> Any:
+        op = Op.registry.get(self._start + name)
+        if op is not None:
+            return op
+        inner = self._start + name + "."
+        if any(full.startswith(inner) for full in Op.registry):
+            return Namespace(inner.removeprefix("relax.").rstrip("."))
+        raise AttributeError(f"there is no operator {(self._start + name).removeprefix('relax.')}")
+
+    def __dir__(self) -> list[str]:
+        names = [full.removeprefix(self._start) for full in Op.registry if full.startswith(self._start)]
+        return sorted({name.partition(".")[0] for name in names})
+
+
+ops = Namespace()  # how gradient rules name ops of other files: looked up when the rule runs

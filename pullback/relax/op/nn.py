@@ -1,0 +1,525 @@
+"""Composites for neural networks: softmax, losses, normalisation; each a few stages with a stable gradient of its own.
+
+Half-precision types are computed in float32 and rounded once at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback import te, tir
+from pullback.ir.errors import ShapeError, UserError
+from pullback.ir.op import define
+from pullback.relax.op.family import (
+    expect_dtype,
+    expect_same_dtype,
+    in_wide,
+    known_shape,
+    masked,
+    normalize_axes,
+    normalize_axis,
+    wide,
+)
+from pullback.relax.op.index import all_of
+from pullback.relax.op.namespace import ops
+from pullback.relax.op.reduce import te_cast, te_mean, te_reduce, te_sum, te_variance
+from pullback.relax.op.sample import Floats, Ints, sample
+from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
+
+# -- softmax
+
+
+def _softmax_infer(name: str) -> Any:
+    def infer(x: TensorStructInfo, *, axis: int) -> TensorStructInfo:
+        normalize_axis(name, axis, len(known_shape(name, x)))
+        expect_dtype(name, x, "float")
+        return x
+
+    return infer
+
+
+def _along(i: Sequence[tir.PrimExpr], axis: int) -> tuple[tir.PrimExpr, ...]:
+    """The index into a tensor that was reduced along ``axis`` with its size kept as 1."""
+    return (*i[:axis], tir.as_expr(0), *i[axis + 1 :])
+
+
+def te_softmax(x: te.Tensor, axis: int) -> te.Tensor:
+    x = te_cast(x, wide(x.dtype))
+    peak = te_reduce("max", x, (axis,), True, "max")
+    e = te.compute(x.shape, lambda *i: tir.call("exp", x[i] - peak[_along(i, axis)]), "exp")
+    total = te_sum(e, (axis,), True)
+    return te.compute(x.shape, lambda *i: e[i] / total[_along(i, axis)], "softmax")
+
+
+def te_log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
+    x = te_cast(x, wide(x.dtype))
+    peak = te_reduce("max", x, (axis,), True, "max")
+    e = te.compute(x.shape, lambda *i: tir.call("exp", x[i] - peak[_along(i, axis)]), "exp")
+    total = te_sum(e, (axis,), True)
+    log = te.compute(total.shape, lambda *i: tir.call("log", total[i]), "log")
+    return te.compute(x.shape, lambda *i: x[i] - peak[_along(i, axis)] - log[_along(i, axis)], "log_softmax")
+
+
+def softmax_array(x: np.ndarray, axis: int) -> np.ndarray:
+    e = np.exp(x - np.max(x, axis, keepdims=True, initial=-np.inf))
+    return e / np.sum(e, axis, keepdims=True)
+
+
+def log_softmax_array(x: np.ndarray, axis: int) -> np.ndarray:
+    z = x - np.max(x, axis, keepdims=True, initial=-np.inf)
+    return z - np.log(np.sum(np.exp(z), axis, keepdims=True))
+
+
+_SOFTMAX_SAMPLES = [
+    sample((3, 17)),
+    sample((2, 3, 4), axis=1),
+    sample((5,), axis=0),
+    sample((2, 1)),
+    sample((0, 3)),
+    sample((1, 129), axis=-1),
+    sample([[1e4, 0.0, -1e4], [float("-inf"), 0.0, 1.0]], smooth=False),
+]
+
+define(
+    "nn.softmax",
+    "x | axis=-1",
+    infer=_softmax_infer("nn.softmax"),
+    te=lambda x, *, axis: te_cast(te_softmax(x, normalize_axis("nn.softmax", axis, x.ndim)), x.dtype),
+    numpy=in_wide(softmax_array),
+    gradient=lambda dy, y, x, *, axis: (y * (dy - ops.sum(dy * y, axis, True)),),
+    family="softmax",
+    doc="exp(x - max x) / Σ exp(x - max x) along an axis.",
+    samples=_SOFTMAX_SAMPLES,
+)
+define(
+    "nn.log_softmax",
+    "x | axis=-1",
+    infer=_softmax_infer("nn.log_softmax"),
+    te=lambda x, *, axis: te_cast(te_log_softmax(x, normalize_axis("nn.log_softmax", axis, x.ndim)), x.dtype),
+    numpy=in_wide(log_softmax_array),
+    gradient=lambda dy, y, x, *, axis: (dy - ops.exp(y) * ops.sum(dy, axis, True),),
+    family="softmax",
+    doc="log softmax along an axis: x - max x - log Σ exp(x - max x).",
+    samples=_SOFTMAX_SAMPLES,
+)
+
+# -- losses on class indices
+
+_REDUCTIONS = ("mean", "sum", "none")
+
+
+def _class_axis(predictions: Any) -> int:
+    return 1 if len(predictions.shape) > 1 else 0
+
+
+def _nll_infer(name: str) -> Any:
+    def infer(
+        predictions: TensorStructInfo,
+        targets: TensorStructInfo,
+        weights: TensorStructInfo | None = None,
+        *,
+        reduction: str,
+        ignore_index: int,
+    ) -> TensorStructInfo:
+        if reduction not in _REDUCTIONS:
+            raise UserError(f"{name}: reduction must be one of {', '.join(map(repr, _REDUCTIONS))}, got {reduction!r}")
+        shape, given = known_shape(name, predictions, "predictions"), known_shape(name, targets, "targets")
+        expect_dtype(name, predictions, "float", "predictions")
+        expect_dtype(name, targets, "integer", "targets")
+        if not shape:
+            raise ShapeError(f"{name}: predictions must have the shape (C,) or (N, C, d…), got ()")
+        axis = _class_axis(predictions)
+        expected = (*shape[:axis], *shape[axis + 1 :])
+        if not same_shape(given, expected):
+            raise ShapeError(
+                f"{name}: targets must have the shape {format_shape(expected)}, got {format_shape(given)}",
+                hint=f"predictions have the shape {format_shape(shape)}, their classes along axis {axis}",
+            )
+        if weights is not None:
+            if not same_shape(known_shape(name, weights, "weights"), (shape[axis],)):
+                wanted, got = format_shape((shape[axis],)), format_shape(weights.shape)
+                raise ShapeError(f"{name}: weights must have the shape {wanted}, got {got}")
+            expect_same_dtype(name, predictions, weights)
+        return TensorStructInfo(given if reduction == "none" else (), predictions.dtype)
+
+    return infer
+
+
+def te_nll(
+    logs: te.Tensor, targets: te.Tensor, weights: te.Tensor | None, reduction: str, ignore_index: int
+) -> te.Tensor:
+    """-Σ w·logs[target] / Σ w in the accumulator's type; an ignored target reads a valid element and counts 0."""
+    axis = 1 if logs.ndim > 1 else 0
+    kind, classes = wide(logs.dtype), tir.as_expr(logs.shape[axis])
+
+    def target(i: Sequence[tir.PrimExpr]) -> tuple[tir.PrimExpr, tir.PrimExpr]:
+        t = tir.cast("int64", targets[tuple(i)])
+        return t.not_equal(ignore_index), tir.maximum(tir.minimum(t, classes - 1), 0)
+
+    def weight(*i: tir.PrimExpr) -> tir.PrimExpr:
+        valid, t = target(i)
+        return tir.select(valid, tir.const(1, kind) if weights is None else tir.cast(kind, weights[t]), 0.0)
+
+    def loss(*i: tir.PrimExpr) -> tir.PrimExpr:
+        valid, t = target(i)
+        log = tir.cast(kind, logs[(*i[:axis], t, *i[axis:])])
+        return tir.select(valid, -(log if weights is None else log * w[i]), 0.0)
+
+    w = te.compute(targets.shape, weight, "weight")
+    each = te.compute(targets.shape, loss, "loss")
+    if reduction == "none":
+        return each
+    axes = range(targets.ndim)
+    total = te_sum(each, axes, False)
+    if reduction == "sum":
+        return total
+    divisor = te_sum(w, axes, False)
+    return te.compute((), lambda: total[()] / divisor[()], "mean")
+
+
+_TARGET_CHECK = "a target is neither a class, 0 … C - 1, nor ignore_index"
+
+
+def nll_array(
+    name: str, logs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, reduction: str, ignore_index: int
+) -> np.ndarray:
+    axis = 1 if logs.ndim > 1 else 0
+    classes = logs.shape[axis]
+    valid = targets != ignore_index
+    if not np.all(~valid | ((targets >= 0) & (targets < classes))):
+        raise UserError(f"{name}: {_TARGET_CHECK}")
+    index = np.where(valid, targets, 0).astype(np.int64)
+    w = np.where(valid, logs.dtype.type(1) if weights is None else weights[index], logs.dtype.type(0))
+    picked = np.squeeze(np.take_along_axis(logs, np.expand_dims(index, axis), axis), axis)
+    each = np.where(valid, -picked * w, logs.dtype.type(0))
+    if reduction == "none":
+        return each
+    total = np.sum(each, dtype=logs.dtype)
+    if reduction == "sum":
+        return total
+    with np.errstate(invalid="ignore"):
+        return total / np.sum(w, dtype=logs.dtype)
+
+
+def _target_check(
+    predictions: te.Tensor, targets: te.Tensor, weights: te.Tensor | None = None, *, reduction: str, ignore_index: int
+) -> te.Tensor:
+    classes = tir.as_expr(predictions.shape[1 if predictions.ndim > 1 else 0])
+
+    def valid(*i: tir.PrimExpr) -> tir.PrimExpr:
+        t = tir.cast("int64", targets[i])
+        return ((t >= 0) & (t < classes)) | t.equal(ignore_index)
+
+    return all_of(te.compute(targets.shape, valid, "valid"))
+
+
+class _Targets:
+    """What both losses' gradients need, in the shape of the targets unless said otherwise."""
+
+    def __init__(
+        self, dy: Any, predictions: Any, targets: Any, weights: Any, reduction: str, ignore_index: int
+    ) -> None:
+        self.axis = _class_axis(predictions)
+        self.classes: Dim = predictions.shape[self.axis]
+        self.index = targets if targets.dtype == "int64" else ops.astype(targets, "int64")
+        self.valid = ops.not_equal(self.index, ignore_index)
+        if weights is None:
+            self.weight = ops.astype(self.valid, predictions.dtype)
+        else:
+            self.weight = masked(self.valid, ops.take(weights, self.index, 0, "clip"))
+        self.scale = dy / ops.sum(self.weight) if reduction == "mean" else dy
+
+    def over_classes(self, value: Any) -> Any:
+        """A value in the shape of the targets, with an axis of size 1 where the classes are."""
+        return ops.expand_dims(value, self.axis)
+
+    def hot(self, on: Any, off: Any, dtype: str) -> Any:
+        """One-hot targets, in the shape of the predictions."""
+        return ops.one_hot(self.index, on, off, self.classes, self.axis, dtype)
+
+
+def _weights_adjoint(t: _Targets, y: Any, logs: Any, reduction: str) -> Any:
+    picked = ops.sum(masked(t.hot(True, False, "bool"), logs), t.axis)
+    each = -(picked + y if reduction == "mean" else picked) * t.scale
+    return ops.take_gradient(masked(t.valid, each), t.index, t.classes, 0, "clip")
+
+
+def _nll_gradient(
+    dy: Any, y: Any, predictions: Any, targets: Any, weights: Any = None, *, reduction: str, ignore_index: int
+) -> tuple[Any, ...]:
+    t = _Targets(dy, predictions, targets, weights, reduction, ignore_index)
+    chosen = ops.logical_and(t.hot(True, False, "bool"), t.over_classes(t.valid))
+    dx = masked(chosen, t.over_classes(-(t.weight * t.scale)))
+    return (dx, None) if weights is None else (dx, None, _weights_adjoint(t, y, predictions, reduction))
+
+
+_NLL_SAMPLES = [
+    sample((5, 4), Ints((5,), 0, 4)),
+    sample((5, 4), Ints((5,), 0, 4, "int32"), Floats((4,), 0.5, 2.0)),
+    sample((2, 3, 4), Ints((2, 4), 0, 3), Floats((3,), 0.5, 2.0), reduction="sum"),
+    sample((2, 3, 2, 2), Ints((2, 2, 2), 0, 3), reduction="none"),
+    sample((5, 3), Ints((5,), 0, 3), Floats((3,), 0.5, 2.0), reduction="none", ignore_index=1),
+    sample((9, 3), Ints((9,), 0, 3), Floats((3,), 0.5, 2.0), ignore_index=1),
+    sample((9, 3), Ints((9,), 0, 3), ignore_index=2),
+    sample((4,), Ints((), 0, 4)),
+    sample((1, 1), Ints((1,), 0, 1)),
+    sample((0, 3), Ints((0,), 0, 3), reduction="sum"),
+]
+
+define(
+    "nn.nll_loss",
+    "predictions, targets, weights? | reduction='mean', ignore_index=-100",
+    infer=_nll_infer("nn.nll_loss"),
+    te=lambda predictions, targets, weights=None, *, reduction, ignore_index: te_cast(
+        te_nll(predictions, targets, weights, reduction, ignore_index), predictions.dtype
+    ),
+    numpy=in_wide(
+        lambda predictions, targets, weights=None, *, reduction, ignore_index: nll_array(
+            "nn.nll_loss", predictions, targets, weights, reduction, ignore_index
+        )
+    ),
+    gradient=_nll_gradient,
+    check=_target_check,
+    check_message=f"nn.nll_loss: {_TARGET_CHECK}",
+    family="class loss",
+    doc="The negative log-likelihood: -w[t]·predictions[n, t, d…] with t = targets[n, d…], for log-probabilities of\n"
+    "shape (N, C, d…) or (C,), integer targets of shape (N, d…) or () and optional class weights of shape (C,).\n"
+    "'mean' divides the sum by Σ w[t]; 'none' does not reduce. A target equal to ignore_index counts nothing; any\n"
+    "other outside 0 … C - 1 is an error. PyTorch's nll_loss.",
+    samples=_NLL_SAMPLES,
+)
+
+
+def _cross_entropy_gradient(
+    dy: Any, y: Any, predictions: Any, targets: Any, weights: Any = None, *, reduction: str, ignore_index: int
+) -> tuple[Any, ...]:
+    t = _Targets(dy, predictions, targets, weights, reduction, ignore_index)
+    difference = ops.nn.softmax(predictions, t.axis) - t.hot(1.0, 0.0, predictions.dtype)
+    dx = masked(t.over_classes(t.valid), difference * t.over_classes(t.weight * t.scale))
+    if weights is None:
+        return dx, None
+    return dx, None, _weights_adjoint(t, y, ops.nn.log_softmax(predictions, t.axis), reduction)
+
+
+define(
+    "nn.cross_entropy",
+    "predictions, targets, weights? | reduction='mean', ignore_index=-100",
+    infer=_nll_infer("nn.cross_entropy"),
+    te=lambda predictions, targets, weights=None, *, reduction, ignore_index: te_cast(
+        te_nll(te_log_softmax(predictions, _class_axis(predictions)), targets, weights, reduction, ignore_index),
+        predictions.dtype,
+    ),
+    numpy=in_wide(
+        lambda predictions, targets, weights=None, *, reduction, ignore_index: nll_array(
+            "nn.cross_entropy",
+            log_softmax_array(predictions, _class_axis(predictions)),
+            targets,
+            weights,
+            reduction,
+            ignore_index,
+        )
+    ),
+    gradient=_cross_entropy_gradient,
+    check=_target_check,
+    check_message=f"nn.cross_entropy: {_TARGET_CHECK}",
+    family="class loss",
+    doc="nll_loss of the log softmax of logits along the class axis (1, or 0 for a single example), with the same\n"
+    "arguments; its adjoint is (softmax - one_hot)·w. PyTorch's cross_entropy with class indices.",
+    samples=_NLL_SAMPLES,
+)
+
+# -- cross entropy with probabilities
+
+
+def _logits_infer(predictions: TensorStructInfo, labels: TensorStructInfo) -> TensorStructInfo:
+    name = "nn.cross_entropy_with_logits"
+    a, b = known_shape(name, predictions, "predictions"), known_shape(name, labels, "labels")
+    expect_dtype(name, predictions, "float", "predictions")
+    if not same_shape(a, b):
+        raise ShapeError(
+            f"{name}: predictions and labels must have one shape, got {format_shape(a)}, {format_shape(b)}"
+        )
+    return TensorStructInfo((), expect_same_dtype(name, predictions, labels))
+
+
+def _logits_te(predictions: te.Tensor, labels: te.Tensor) -> te.Tensor:
+    kind = wide(predictions.dtype)
+    n = predictions.shape[0] if predictions.ndim > 1 else 1
+    product = te.compute(
+        predictions.shape, lambda *i: tir.cast(kind, predictions[i]) * tir.cast(kind, labels[i]), "product"
+    )
+    total = te_sum(product, range(predictions.ndim), False)
+    mean = te.compute((), lambda: -(total[()] / tir.cast(kind, tir.as_expr(n))), "cross_entropy")
+    return te_cast(mean, predictions.dtype)
+
+
+def _logits(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    n = predictions.shape[0] if predictions.ndim > 1 else 1
+    with np.errstate(invalid="ignore"):
+        return -(np.sum(predictions * labels, dtype=predictions.dtype) / predictions.dtype.type(n))
+
+
+def _logits_gradient(dy: Any, y: Any, predictions: Any, labels: Any) -> tuple[Any, Any]:
+    n = predictions.shape[0] if len(predictions.shape) > 1 else 1
+    scale = -(dy / (float(n) if isinstance(n, int) else ops.full((), n, dy.dtype)))
+    return scale * labels, scale * predictions
+
+
+define(
+    "nn.cross_entropy_with_logits",
+    "predictions, labels",
+    infer=_logits_infer,
+    te=_logits_te,
+    numpy=in_wide(_logits),
+    gradient=_logits_gradient,
+    family="probability loss",
+    doc="-Σ predictions·labels / N over all elements, with N the first size (1 for rank 1). As in TVM, the\n"
+    "predictions are taken as they are: give it log-probabilities, R.nn.log_softmax(logits).",
+    samples=[sample((5, 4), (5, 4)), sample((3,), (3,)), sample((2, 3, 4), (2, 3, 4)), sample((1, 1), (1, 1))],
+)
+
+# -- normalisation
+
+
+def _norm_shape(
+    name: str, x: TensorStructInfo, axes: Any, *parameters: tuple[str, TensorStructInfo]
+) -> TensorStructInfo:
+    shape = known_shape(name, x)
+    expect_dtype(name, x, "float")
+    expected = [shape[a] for a in normalize_axes(name, axes, len(shape))]
+    for label, info in parameters:
+        if not same_shape(known_shape(name, info, label), expected):
+            got = format_shape(info.shape)
+            raise ShapeError(f"{name}: {label} must have the shape {format_shape(expected)} of the axes, got {got}")
+    expect_same_dtype(name, x, *(i for _, i in parameters))
+    return x
+
+
+def _parameter_index(i: Sequence[tir.PrimExpr], axes: Sequence[int]) -> tuple[tir.PrimExpr, ...]:
+    return tuple(i[a] for a in axes)
+
+
+def _kept_index(i: Sequence[tir.PrimExpr], axes: Sequence[int]) -> tuple[tir.PrimExpr, ...]:
+    return tuple(tir.as_expr(0) if a in axes else e for a, e in enumerate(i))
+
+
+def _others(x: Any, axes: Any) -> tuple[list[int], list[int]]:
+    """The normalised axes and the others."""
+    own = list(normalize_axes("normalisation", axes, len(x.shape)))
+    return own, [a for a in range(len(x.shape)) if a not in own]
+
+
+def _spread(parameter: Any, x: Any, axes: Any) -> Any:
+    """A parameter of the normalised axes, made to broadcast against x."""
+    own, others = _others(x, axes)
+    return parameter if own == list(range(len(others), len(x.shape))) else ops.expand_dims(parameter, others)
+
+
+def _layer_norm_te(
+    x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, *, axes: Any, epsilon: float, center: bool, scale: bool
+) -> te.Tensor:
+    own, kind = normalize_axes("nn.layer_norm", axes, x.ndim), wide(x.dtype)
+    mean = te_mean(x, own, True)
+    variance = te_variance(x, own, True)
+    inverse = te.compute(variance.shape, lambda *i: tir.call("rsqrt", variance[i] + epsilon), "inverse")
+
+    def element(*i: tir.PrimExpr) -> tir.PrimExpr:
+        at = _kept_index(i, own)
+        y = (tir.cast(kind, x[i]) - mean[at]) * inverse[at]
+        y = y * tir.cast(kind, gamma[_parameter_index(i, own)]) if scale else y
+        return y + tir.cast(kind, beta[_parameter_index(i, own)]) if center else y
+
+    return te_cast(te.compute(x.shape, element, "layer_norm"), x.dtype)
+
+
+def _spread_array(parameter: np.ndarray, x: np.ndarray, axes: Any) -> np.ndarray:
+    return np.expand_dims(parameter, tuple(_others(x, axes)[1])).astype(x.dtype)
+
+
+def _layer_norm(
+    x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, *, axes: Any, epsilon: float, center: bool, scale: bool
+) -> np.ndarray:
+    own = tuple(_others(x, axes)[0])
+    y = (x - np.mean(x, own, keepdims=True)) / np.sqrt(np.var(x, own, keepdims=True) + x.dtype.type(epsilon))
+    y = y * _spread_array(gamma, x, axes) if scale else y
+    return y + _spread_array(beta, x, axes) if center else y
+
+
+def _layer_norm_gradient(
+    dy: Any, y: Any, x: Any, gamma: Any, beta: Any, *, axes: Any, epsilon: float, center: bool, scale: bool
+) -> tuple[Any, Any, Any]:
+    own, others = _others(x, axes)
+    inverse = ops.rsqrt(ops.variance(x, own, True) + epsilon)
+    normal = (x - ops.mean(x, own, True)) * inverse
+    d = dy * _spread(gamma, x, axes) if scale else dy
+    dx = inverse * (d - ops.mean(d, own, True) - normal * ops.mean(d * normal, own, True))
+    return dx, ops.sum(dy * normal, others) if scale else None, ops.sum(dy, others) if center else None
+
+
+define(
+    "nn.layer_norm",
+    "x, gamma, beta | axes=-1, epsilon=1e-05, center=True, scale=True",
+    infer=lambda x, gamma, beta, *, axes, epsilon, center, scale: _norm_shape(
+        "nn.layer_norm", x, axes, ("gamma", gamma), ("beta", beta)
+    ),
+    te=_layer_norm_te,
+    numpy=in_wide(_layer_norm),
+    gradient=_layer_norm_gradient,
+    family="normalisation",
+    doc="(x - mean) / √(variance + epsilon) · gamma + beta, with mean and variance over the axes, whose sizes gamma\n"
+    "and beta have; without scale (center) gamma (beta) is not used.",
+    samples=[
+        sample((3, 17), (17,), (17,)),
+        sample((2, 3, 4), (3, 4), (3, 4), axes=(1, 2), epsilon=1e-3),
+        sample((2, 3, 4), (3,), (3,), axes=1),
+        sample((3, 4), (4,), (4,), center=False, scale=False),
+        sample((0, 4), (4,), (4,)),
+    ],
+)
+
+
+def _rms_norm_te(x: te.Tensor, weight: te.Tensor, *, axes: Any, epsilon: float) -> te.Tensor:
+    own, kind = normalize_axes("nn.rms_norm", axes, x.ndim), wide(x.dtype)
+    mean = te_mean(x, own, True, lambda e, i: e * e)
+    inverse = te.compute(mean.shape, lambda *i: tir.call("rsqrt", mean[i] + epsilon), "inverse")
+
+    def element(*i: tir.PrimExpr) -> tir.PrimExpr:
+        y = tir.cast(kind, x[i]) * inverse[_kept_index(i, own)]
+        return y * tir.cast(kind, weight[_parameter_index(i, own)])
+
+    return te_cast(te.compute(x.shape, element, "rms_norm"), x.dtype)
+
+
+def _rms_norm(x: np.ndarray, weight: np.ndarray, *, axes: Any, epsilon: float) -> np.ndarray:
+    own = tuple(_others(x, axes)[0])
+    mean = np.mean(x * x, own, keepdims=True)
+    return x / np.sqrt(mean + x.dtype.type(epsilon)) * _spread_array(weight, x, axes)
+
+
+def _rms_norm_gradient(dy: Any, y: Any, x: Any, weight: Any, *, axes: Any, epsilon: float) -> tuple[Any, Any]:
+    own, others = _others(x, axes)
+    inverse = ops.rsqrt(ops.mean(x * x, own, True) + epsilon)
+    normal = x * inverse
+    d = dy * _spread(weight, x, axes)
+    return inverse * (d - normal * ops.mean(d * normal, own, True)), ops.sum(dy * normal, others)
+
+
+define(
+    "nn.rms_norm",
+    "x, weight | axes=-1, epsilon=1e-05",
+    infer=lambda x, weight, *, axes, epsilon: _norm_shape("nn.rms_norm", x, axes, ("weight", weight)),
+    te=_rms_norm_te,
+    numpy=in_wide(_rms_norm),
+    gradient=_rms_norm_gradient,
+    family="normalisation",
+    doc="x / √(mean x² + epsilon) · weight, with the mean over the axes, whose sizes weight has.",
+    samples=[
+        sample((3, 17), (17,)),
+        sample((2, 3, 4), (3, 4), axes=(1, 2)),
+        sample((2, 3, 4), (3,), axes=1, epsilon=1e-3),
+        sample((0, 4), (4,)),
+    ],
+)

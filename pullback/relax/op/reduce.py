@@ -1,0 +1,349 @@
+"""Reductions: sum, mean, … over axes. Signature of all: ``x | axis=None, keepdims=False``; None means every axis.
+
+The order of a reduction is that of the axes. Half-precision types accumulate in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback import te, tir
+from pullback.ir.errors import ShapeError
+from pullback.ir.op import Op, define
+from pullback.relax.op.family import (
+    expect_dtype,
+    in_wide,
+    known_shape,
+    masked,
+    normalize_axes,
+    normalize_axis,
+    wide,
+    zero_gradient,
+)
+from pullback.relax.op.namespace import ops
+from pullback.relax.op.sample import Ints, sample
+from pullback.relax.struct_info import Dim, TensorStructInfo
+
+Axes = int | Sequence[int] | None
+
+SAMPLES = (
+    sample((2, 3, 5)),
+    sample((3, 17), axis=1),
+    sample((3, 4, 5), axis=(0, -1), keepdims=True),
+    sample((4, 1, 3), axis=1),
+    sample((129,), axis=-1, keepdims=True),
+    sample((), axis=None),
+    sample((0, 3), axis=1, keepdims=True),
+    sample((2, 3), axis=()),
+)
+EMPTY = (sample((3, 0), axis=1), sample((0,), keepdims=True))
+
+# -- what all share
+
+
+def reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
+    """The shape after reducing ``axes``."""
+    sizes = [1 if a in axes else s for a, s in enumerate(shape)]
+    return tuple(sizes if keepdims else (s for a, s in enumerate(shape) if a not in axes))
+
+
+def te_cast(x: te.Tensor, dtype: str) -> te.Tensor:
+    """``x`` as another type: a stage, or nothing to do."""
+    return x if x.dtype == dtype else te.compute(x.shape, lambda *i: tir.cast(dtype, x[i]), "cast")
+
+
+def te_reduce(
+    kind: str, x: te.Tensor, axes: Sequence[int], keepdims: bool, name: str, source: Callable[..., Any] | None = None
+) -> te.Tensor:
+    """``kind`` of ``source(element, index)`` over ``axes``: one reduction stage."""
+    ks = {a: te.reduce_axis(x.shape[a], f"k{a}") for a in axes}
+
+    def element(*i: tir.PrimExpr) -> Any:
+        kept = iter(i)
+        index = []
+        for a in range(x.ndim):
+            if a in ks and keepdims:
+                next(kept)
+            index.append(ks[a].var if a in ks else next(kept))
+        value = x[tuple(index)] if source is None else source(x[tuple(index)], tuple(index))
+        return te.reduction(kind, value, tuple(ks.values())) if ks else value
+
+    return te.compute(reduced_shape(x.shape, axes, keepdims), element, name)
+
+
+def te_sum(x: te.Tensor, axes: Sequence[int], keepdims: bool, source: Callable[..., Any] | None = None) -> te.Tensor:
+    """Σ in the accumulator's type, which the result keeps."""
+    kind = wide(x.dtype)
+    return te_reduce("sum", x, axes, keepdims, "sum", lambda e, i: (source or _first)(tir.cast(kind, e), i))
+
+
+def _first(e: Any, i: Any) -> Any:
+    return e
+
+
+def count(shape: Sequence[Dim], axes: Sequence[int]) -> Dim:
+    """How many elements are reduced into one."""
+    return math.prod((shape[a] for a in axes), start=1)
+
+
+def te_mean(x: te.Tensor, axes: Sequence[int], keepdims: bool, source: Callable[..., Any] | None = None) -> te.Tensor:
+    """The mean in the accumulator's type."""
+    total = te_sum(x, axes, keepdims, source)
+    n = tir.cast(total.dtype, tir.as_expr(count(x.shape, axes)))
+    return te.compute(total.shape, lambda *i: total[i] / n, "mean")
+
+
+def restore(value: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
+    """A reduced value with the reduced axes of ``x`` put back as size 1."""
+    axes = normalize_axes("reduction", axis, len(x.shape))
+    return value if keepdims or not axes else ops.expand_dims(value, axes)
+
+
+def scalar_count(x: Any, axis: Axes) -> Any:
+    """The number of reduced elements as a Python number, or as a scalar tensor when it is symbolic."""
+    n = count(x.shape, normalize_axes("reduction", axis, len(x.shape)))
+    return float(n) if isinstance(n, int) else ops.full((), n, x.dtype)
+
+
+def reduction(
+    name: str,
+    *,
+    te: Callable[..., Any],
+    numpy: Callable[..., Any],
+    gradient: Callable[..., Any],
+    dtypes: str = "number",
+    empty: bool = True,
+    doc: str = "",
+    samples: Sequence[Any] = (),
+) -> Op:
+    """A reduction. ``te(x, axes, keepdims)`` takes axes counted from the front; ``gradient(dy, y, x, axis)`` gets dy
+    and y with the reduced axes as size 1; ``empty``: whether the reduction of nothing has a value."""
+
+    def infer(x: TensorStructInfo, *, axis: Axes, keepdims: bool) -> TensorStructInfo:
+        shape = known_shape(name, x)
+        expect_dtype(name, x, dtypes)
+        axes = normalize_axes(name, axis, len(shape))
+        if not empty and any(shape[a] == 0 for a in axes):
+            raise ShapeError(f"{name} of no elements: axis {next(a for a in axes if shape[a] == 0)} has size 0")
+        return TensorStructInfo(reduced_shape(shape, axes, keepdims), x.dtype)
+
+    def adjoint(dy: Any, y: Any, x: Any, *, axis: Axes, keepdims: bool) -> tuple[Any]:
+        return (gradient(restore(dy, x, axis, keepdims), restore(y, x, axis, keepdims), x, axis),)
+
+    return define(
+        name,
+        "x | axis=None, keepdims=False",
+        infer=infer,
+        te=lambda x, *, axis, keepdims: te_cast(te(x, normalize_axes(name, axis, x.ndim), keepdims), x.dtype),
+        numpy=in_wide(lambda x, axis, keepdims: numpy(x, normalize_axes(name, axis, x.ndim), keepdims)),
+        gradient=adjoint,
+        family="reduction",
+        doc=doc,
+        samples=[*SAMPLES, *(EMPTY if empty and dtypes == "number" else ()), *samples],
+    )
+
+
+# -- the reductions
+
+reduction(
+    "sum",
+    te=te_sum,
+    numpy=lambda x, axes, keepdims: np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype),
+    gradient=lambda dy, y, x, axis: ops.broadcast_to(dy, x.shape),
+    doc="Σ x over the axes, in x's dtype; 0 of nothing.",
+    samples=[sample(Ints((3, 4), -5, 5, "int32"), axis=0)],
+)
+reduction(
+    "mean",
+    te=te_mean,
+    numpy=lambda x, axes, keepdims: np.sum(x, axis=axes, keepdims=keepdims) / x.dtype.type(count(x.shape, axes)),
+    gradient=lambda dy, y, x, axis: ops.broadcast_to(dy / scalar_count(x, axis), x.shape),
+    dtypes="float",
+    doc="Σ x / n over the axes; NaN of nothing.",
+)
+
+
+def _product_gradient(dy: Any, y: Any, x: Any, axis: Axes) -> Any:
+    return dy * product_of_others(x, normalize_axes("prod", axis, len(x.shape)))
+
+
+def product_of_others(x: Any, axes: Sequence[int]) -> Any:
+    """For each element, the product of the others along ``axes``: exact where some are 0, and differentiable again.
+
+    With the axes merged into one of size n: products of all before and of all after, by doubling, in ⌈log₂ n⌉ steps;
+    for a symbolic n, the product along the rows of x repeated n times with ones on the diagonal.
+    """
+    kept = [a for a in range(len(x.shape)) if a not in axes]
+    order = [*kept, *axes]
+    moved = ops.permute_dims(x, order)
+    n = count(x.shape, axes)
+    flat = ops.reshape(moved, (*(x.shape[a] for a in kept), n))
+    if isinstance(n, int):
+        others = _scan(flat, n, before=True) * _scan(flat, n, before=False)
+    else:
+        row = ops.arange(0, n, 1, "int64")
+        diagonal = ops.equal(ops.expand_dims(row, 0), ops.expand_dims(row, 1))
+        rows = ops.where(diagonal, ops.ones((), x.dtype), ops.expand_dims(flat, -2))
+        others = ops.prod(rows, -1)
+    back = [order.index(a) for a in range(len(order))]
+    return ops.permute_dims(ops.reshape(others, moved.shape), back)
+
+
+def _scan(x: Any, n: int, before: bool) -> Any:
+    """The product of all elements before (or after) each one along the last axis, of size ``n``."""
+    lead = (0, 0) * (len(x.shape) - 1)
+
+    def shift(value: Any, by: int) -> Any:
+        begin, end, pad = (0, n - by, (by, 0)) if before else (by, n, (0, by))
+        return ops.nn.pad(ops.strided_slice(value, [-1], [begin], [end]), (*lead, *pad), "constant", 1.0)
+
+    if n == 0:
+        return x
+    result, step = shift(x, 1), 1
+    while step < n:
+        result, step = result * shift(result, step), step * 2
+    return result
+
+
+reduction(
+    "prod",
+    te=lambda x, axes, keepdims: te_reduce("prod", x, axes, keepdims, "prod", lambda e, i: tir.cast(wide(x.dtype), e)),
+    numpy=lambda x, axes, keepdims: np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype),
+    gradient=_product_gradient,
+    doc="Π x over the axes, in x's dtype; 1 of nothing.",
+    samples=[sample([1.5, 0.0, -2.0]), sample([[0.0, 0.0, 2.0], [3.0, 0.0, -1.0]], axis=1)],
+)
+
+
+def _extremum_gradient(dy: Any, y: Any, x: Any, axis: Axes) -> Any:
+    """Evenly shared among the elements that equal the extremum, as PyTorch's amax does."""
+    hit = ops.equal(x, y)
+    ties = ops.sum(hit.astype(x.dtype), axis, True)
+    return masked(hit, dy / ties)
+
+
+TIES = (
+    sample([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]], axis=1, smooth=False),
+    sample([1.0, float("nan"), 2.0], smooth=False),
+)
+reduction(
+    "max",
+    te=lambda x, axes, keepdims: te_reduce("max", x, axes, keepdims, "max"),
+    numpy=lambda x, axes, keepdims: np.max(x, axis=axes, keepdims=keepdims),
+    gradient=_extremum_gradient,
+    empty=False,
+    doc="The largest x over the axes, NaN if any is; equal ones share the adjoint evenly, as in PyTorch's amax.",
+    samples=TIES,
+)
+reduction(
+    "min",
+    te=lambda x, axes, keepdims: te_reduce("min", x, axes, keepdims, "min"),
+    numpy=lambda x, axes, keepdims: np.min(x, axis=axes, keepdims=keepdims),
+    gradient=_extremum_gradient,
+    empty=False,
+    doc="The smallest x over the axes, NaN if any is; equal ones share the adjoint evenly, as in PyTorch's amin.",
+    samples=TIES,
+)
+
+
+def te_variance(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
+    """The mean of squared deviations from the mean, in the accumulator's type."""
+    center = te_mean(x, axes, True)
+
+    def squared(e: Any, index: tuple[Any, ...]) -> Any:
+        deviation = e - center[tuple(tir.as_expr(0) if a in axes else i for a, i in enumerate(index))]
+        return deviation * deviation
+
+    return te_mean(x, axes, keepdims, squared)
+
+
+def _te_std(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
+    v = te_variance(x, axes, keepdims)
+    return te.compute(v.shape, lambda *i: tir.call("sqrt", v[i]), "std")
+
+
+def _deviation(x: Any, axis: Axes) -> Any:
+    return x - ops.mean(x, axis, True)
+
+
+def _std_gradient(dy: Any, y: Any, x: Any, axis: Axes) -> Any:
+    positive = y > 0.0
+    safe = ops.where(positive, y, ops.ones_like(y))
+    return masked(positive, dy / (safe * scalar_count(x, axis)) * _deviation(x, axis))
+
+
+reduction(
+    "variance",
+    te=te_variance,
+    numpy=lambda x, axes, keepdims: np.var(x, axis=axes, keepdims=keepdims),
+    gradient=lambda dy, y, x, axis: dy * 2.0 / scalar_count(x, axis) * _deviation(x, axis),
+    dtypes="float",
+    doc="Σ (x - mean)² / n over the axes: the variance of a whole population.",
+)
+reduction(
+    "std",
+    te=_te_std,
+    numpy=lambda x, axes, keepdims: np.std(x, axis=axes, keepdims=keepdims),
+    gradient=_std_gradient,
+    dtypes="float",
+    doc="√variance over the axes; where it is 0 the derivative is taken as 0, as in PyTorch.",
+)
+
+
+def _arg(name: str, which: str, numpy: Callable[..., Any]) -> Op:
+    def infer(x: TensorStructInfo, *, axis: int | None, keepdims: bool) -> TensorStructInfo:
+        shape = known_shape(name, x)
+        expect_dtype(name, x, "number")
+        axes = range(len(shape)) if axis is None else (normalize_axis(name, axis, len(shape)),)
+        if any(shape[a] == 0 for a in axes):
+            raise ShapeError(f"{name} of no elements: the shape is {shape}")
+        return TensorStructInfo(reduced_shape(shape, axes, keepdims), "int64")
+
+    def build(x: te.Tensor, *, axis: int | None, keepdims: bool) -> te.Tensor:
+        if x.ndim == 0:
+            return te.compute((), lambda: tir.as_expr(0), name)
+        if axis is not None or x.ndim == 1:
+            return te_reduce(name, x, (normalize_axis(name, axis or 0, x.ndim),), keepdims, name)
+        k = te.reduce_axis(count(x.shape, range(x.ndim)), "k")
+        index, rest = [], k.var
+        for size in reversed(x.shape[1:]):
+            index.append(rest % size)
+            rest = rest // size
+        index.append(rest)
+        source = x[tuple(reversed(index))]
+        shape = (1,) * x.ndim if keepdims else ()
+        return te.compute(shape, lambda *i: te.reduction(name, source, k), name)
+
+    def meaning(x: np.ndarray, *, axis: int | None, keepdims: bool) -> np.ndarray:
+        return np.asarray(numpy(x, axis=axis, keepdims=keepdims), np.int64)
+
+    return define(
+        name,
+        "x | axis=None, keepdims=False",
+        infer=infer,
+        te=build,
+        numpy=meaning,
+        gradient=zero_gradient,
+        family="arg reduction",
+        doc=f"The index (int64) of the {which} x along an axis, or in the flattened x; of equal ones the first, "
+        "and of NaNs the first NaN.",
+        samples=[
+            sample((3, 17), axis=1),
+            sample((3, 4, 5), axis=-2, keepdims=True),
+            sample((3, 4)),
+            sample((2, 1), keepdims=True),
+            sample(()),
+            sample((0, 3), axis=1),
+            sample([1.0, 3.0, 3.0, 0.0, 0.0]),
+            sample([[1.0, float("nan"), 3.0, float("nan")]], axis=1),
+            sample(Ints((4, 5), 0, 3), axis=0),
+        ],
+    )
+
+
+_arg("argmax", "largest", np.argmax)
+_arg("argmin", "smallest", np.argmin)

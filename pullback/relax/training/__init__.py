@@ -1,0 +1,17 @@
+"""Training: losses, optimizers, the pass that makes a model trainable, and the trainer."""
+
+from __future__ import annotations
+
+from pullback.relax.training import loss, optimizer, setup_trainer, trainer, utils
+from pullback.relax.training.fit import EpochRecord, Evaluation, History
+from pullback.relax.training.loss import Loss
+from pullback.relax.training.make import make_trainer
+from pullback.relax.training.optimizer import Optimizer
+from pullback.relax.training.setup_trainer import SetupTrainer
+from pullback.relax.training.trainer import Trainer
+from pullback.relax.training.utils import AppendLoss, append_loss
+
+__all__ = [
+    "AppendLoss", "EpochRecord", "Evaluation", "History", "Loss", "Optimizer", "SetupTrainer", "Trainer", "append_loss",
+    "loss", "make_trainer", "optimizer", "setup_trainer", "trainer", "utils",
+]  # fmt: skip

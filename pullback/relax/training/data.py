@@ -1,0 +1,142 @@
+"""Data sets in memory: checked once, then gathered batch by batch into buffers that are reused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import ArgumentError, ShapeError, UserError
+from pullback.relax.struct_info import format_shape
+from pullback.relax.training.interface import Interface, Slot
+from pullback.relax.training.loss import class_axis
+from pullback.relax.training.values import as_array, as_tensor
+from pullback.runtime.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tensors of one batch; the next batch of the same size overwrites them."""
+
+    inputs: list[Tensor]
+    targets: list[Tensor]
+    rows: int
+
+
+class DataSet:
+    """Inputs and targets of a model: every array has one row for each example; shared targets are given once.
+
+    Arrays have the declared dtype, or are cast as a whole when that changes no value. Raises ArgumentError,
+    ShapeError or DTypeError at once when lengths, shapes, dtypes or class labels are wrong.
+    """
+
+    def __init__(self, inputs: Any, targets: Any, interface: Interface) -> None:
+        if not isinstance(interface.batch, int) and interface.batch is None:
+            raise UserError("the model's first input has no batch dimension", hint="train it with update(…)")
+        self._interface = interface
+        self._slots = (*interface.inputs, *interface.targets)
+        given = [*_several(inputs, interface.inputs, "input"), *_several(targets, interface.targets, "target")]
+        self._arrays = [self._checked(value, slot) for value, slot in zip(given, self._slots, strict=True)]
+        lengths = {s.name: len(a) for a, s in zip(self._arrays, self._slots, strict=True) if interface.has_rows(s)}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{name} has {rows}" for name, rows in lengths.items())
+            raise ArgumentError(f"inputs and targets must have the same number of rows: {listed}")
+        self.rows = next(iter(lengths.values()))
+        if self.rows == 0:
+            raise ArgumentError("the data set is empty: it has 0 rows")
+        self._check_labels()
+        self._buffers: dict[int, tuple[Batch, list[np.ndarray | None]]] = {}
+
+    def _checked(self, value: Any, slot: Slot) -> np.ndarray:
+        if not self._interface.has_rows(slot):
+            return np.asarray(as_tensor(value, slot))
+        array = np.ascontiguousarray(as_array(value, slot))
+        wanted: tuple[Any, ...] = slot.info.shape[1:]  # type: ignore[index]
+        if array.shape[1:] != wanted:
+            expected = format_shape(("rows", *wanted))
+            raise ShapeError(f"{slot} must have shape {expected}, got {format_shape(array.shape)}")
+        return array
+
+    def _check_labels(self) -> None:
+        """Class labels lie between 0 and the number of classes, or are the ignored one."""
+        record, classes = self._interface.record, self.classes
+        if classes is None or not self.has_labels:
+            return
+        labels = self._arrays[len(self._interface.inputs)]
+        wrong = (labels < 0) | (labels >= classes)
+        if record.ignore_index is not None:
+            wrong &= labels != record.ignore_index
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            slot = self._interface.targets[0]
+            raise ArgumentError(
+                f"{slot} must hold classes from 0 to {classes - 1}, got {labels[place]} at index {place}",
+                hint="count classes from 0",
+            )
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the first target holds class labels (not probabilities)."""
+        target, prediction = self._interface.targets[0].info, self._interface.prediction
+        return target.ndim == prediction.ndim - 1
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes there are; None when the loss knows of none."""
+        prediction = self._interface.prediction
+        if not self._interface.record.classification or prediction.shape is None:
+            return None
+        size = prediction.shape[class_axis(prediction.ndim)]
+        return size if isinstance(size, int) else None
+
+    def batches(self, size: int, order: np.ndarray | None = None) -> Iterator[Batch]:
+        """All rows, ``size`` at a time, the last batch with what is left; in the given order, else as they are."""
+        for start in range(0, self.rows, size):
+            stop = min(start + size, self.rows)
+            batch, views = self._buffer(stop - start)
+            for array, view in zip(self._arrays, views, strict=True):
+                if view is None:
+                    continue
+                if order is None:
+                    np.copyto(view, array[start:stop])
+                else:  # mode "clip" writes into `out` directly; the indices are right as they are
+                    np.take(array, order[start:stop], axis=0, out=view, mode="clip")
+            yield batch
+
+    def _buffer(self, rows: int) -> tuple[Batch, list[np.ndarray | None]]:
+        """The batch whose tensors hold ``rows`` rows, and views of those tensors (None: nothing to gather)."""
+        if rows not in self._buffers:
+            tensors: list[Tensor] = []
+            views: list[np.ndarray | None] = []
+            for array, slot in zip(self._arrays, self._slots, strict=True):
+                gathers = self._interface.has_rows(slot)
+                tensors.append(Tensor((rows, *array.shape[1:]), slot.info.dtype) if gathers else as_tensor(array, slot))
+                views.append(np.asarray(tensors[-1]) if gathers else None)
+            count = len(self._interface.inputs)
+            self._buffers[rows] = Batch(tensors[:count], tensors[count:], rows), views
+        return self._buffers[rows]
+
+    def correct(self, batch: Batch, prediction: Tensor) -> tuple[int, int]:
+        """How many predictions of a batch have their largest value at the right class, of how many that count."""
+        found = np.asarray(prediction)
+        axis = class_axis(found.ndim)
+        labels = np.asarray(batch.targets[0])
+        if not self.has_labels:
+            labels = labels.argmax(axis)
+        counted = labels != self._interface.record.ignore_index
+        return int(((found.argmax(axis) == labels) & counted).sum()), int(counted.sum())
+
+
+def _several(values: Any, slots: Sequence[Slot], kind: str) -> list[Any]:
+    """The arrays of several slots: a list or tuple of them, or the only one by itself."""
+    if len(slots) == 1 and not (isinstance(values, (list, tuple)) and len(values) == 1 and hasattr(values[0], "shape")):
+        return [values]
+    if not isinstance(values, (list, tuple)) or len(values) != len(slots):
+        got = f"{len(values)} of them" if isinstance(values, (list, tuple)) else type(values).__name__
+        names = ", ".join(slot.name for slot in slots)
+        raise ArgumentError(
+            f"the model takes {len(slots)} {kind}s, so a list of arrays for {names} is needed, got {got}"
+        )
+    return list(values)

@@ -1,0 +1,193 @@
+"""Training over whole data sets: ``fit`` and ``evaluate`` of the trainer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import ArgumentError, UserError
+from pullback.relax.training.data import Batch, DataSet
+from pullback.relax.training.diagnose import check_finite
+from pullback.relax.training.interface import Interface
+from pullback.relax.training.program import Programs
+from pullback.relax.training.progress import Progress
+from pullback.relax.training.step import Values
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch of ``fit``: the mean loss of its rows, each at the moment it was trained on.
+
+    ``accuracy`` of the training rows is not measured (a step gives no predictions), and None.
+    """
+
+    epoch: int  # counted from 1 over all calls of fit
+    loss: float
+    accuracy: float | None
+    validation_loss: float | None
+    validation_accuracy: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class History:
+    """What ``fit`` did."""
+
+    epochs: list[EpochRecord] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return "\n".join(["History:", *(f"  {_line(record)}" for record in self.epochs)])
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What ``evaluate`` found: the mean loss of ``count`` rows, and the share of right predictions."""
+
+    loss: float
+    accuracy: float | None
+    count: int
+
+
+class Fitting:
+    """The part of a trainer that runs over data sets."""
+
+    _interface: Interface
+    _programs: Programs
+    _values: Values
+    _generator: np.random.Generator
+    _epochs: int
+    mod: Any
+
+    def fit(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        seed: int | None = None,
+        validation: tuple[Any, Any] | None = None,
+        progress: bool = True,
+        detect_nan: bool = False,
+    ) -> History:
+        """Train on all rows of ``x`` and ``y``, ``epochs`` times.
+
+        ``x``, ``y``: arrays with one row for each example (a list of arrays when the model takes several), of the
+        declared dtypes or such that a cast changes no value. ``batch_size``: by default the model's own; the last
+        batch of an epoch has the rows that are left, and the model is compiled for that number of rows once.
+        ``shuffle`` draws a new order for each epoch from the trainer's generator, which ``seed`` restarts, and which
+        is saved with the trainer: training goes on after ``load`` as if it had never stopped. ``validation``: inputs
+        and targets on which each epoch is evaluated. ``progress`` shows a bar where the output is a terminal.
+        ``detect_nan`` stops at the first loss that is not finite, with the trainer as it was before that step, and
+        says which op is to blame; it makes steps slower.
+
+        The loss of an epoch is the mean over its rows: batch losses weighted by their rows when the loss reduces by
+        "mean", and summed, then divided by the rows, when by "sum". Ctrl-C (KeyboardInterrupt) leaves the last
+        complete step.
+        """
+        for name, number in (("epochs", epochs), ("batch_size", 1 if batch_size is None else batch_size)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ArgumentError(f"{name} must be an int ≥ 1, got {number!r}")
+        data = self._data_set(x, y)
+        if validation is not None and (not isinstance(validation, (tuple, list)) or len(validation) != 2):
+            raise ArgumentError(f"validation must be a pair (inputs, targets), got {type(validation).__name__}")
+        validation_data = None if validation is None else self._data_set(*validation)
+        size = self._batch_size(batch_size, data.rows)
+        self._values.check_complete(self._interface)
+        self._prepare(data.rows, size)
+        if seed is not None:
+            self._generator = np.random.Generator(np.random.PCG64(seed))
+        history = History()
+        with Progress(progress, epochs, data.rows) as bar:
+            for _ in range(epochs):
+                started = time.perf_counter()
+                order = self._generator.permutation(data.rows) if shuffle else None
+                loss = self._epoch(data, size, order, bar, detect_nan)
+                self._epochs += 1
+                found = self._evaluate(validation_data, size) if validation_data is not None else None
+                record = EpochRecord(
+                    self._epochs, loss, None, found and found.loss, found and found.accuracy,
+                    time.perf_counter() - started,
+                )  # fmt: skip
+                history.epochs.append(record)
+                bar.epoch(_line(record))
+        return history
+
+    def evaluate(self, x: Any, y: Any, batch_size: int | None = None) -> Evaluation:
+        """The mean loss over all rows, and the accuracy when the loss is a cross entropy; nothing is updated.
+
+        Arguments are as for :meth:`fit`. The accuracy is the share of rows (pixels, tokens, …) whose largest
+        prediction is at the right class; ignored targets do not count.
+        """
+        data = self._data_set(x, y)
+        self._values.check_complete(self._interface)
+        return self._evaluate(data, self._batch_size(batch_size, data.rows))
+
+    def _data_set(self, x: Any, y: Any) -> DataSet:
+        if not self._interface.record.reduction:
+            raise UserError(
+                "this trainer module does not tell how its loss reduces, so that no mean over batches can be taken",
+                hint="such a module was not made by SetupTrainer, or was read from text: set it up, or use update(…)",
+            )
+        return DataSet(x, y, self._interface)
+
+    def _batch_size(self, asked: int | None, rows: int) -> int:
+        """The batch size asked for, else the model's own, else all rows up to 64."""
+        if asked is not None:
+            return asked
+        batch = self._interface.batch
+        return batch if isinstance(batch, int) else min(64, rows)
+
+    def _prepare(self, rows: int, size: int) -> None:
+        """Compile for both sizes of batches before the first step: what cannot be compiled fails early."""
+        for count in {min(size, rows), rows % size} - {0}:
+            self._programs.of(count, trains=True)
+
+    def _epoch(self, data: DataSet, size: int, order: np.ndarray | None, bar: Progress, detect_nan: bool) -> float:
+        """Train once on all rows; returns the mean loss of a row."""
+        total = 0.0
+        is_sum = self._interface.record.reduction == "sum"
+        for batch in data.batches(size, order):
+            loss = self._step(batch, detect_nan)
+            total += loss if is_sum else loss * batch.rows
+            bar.advance(batch.rows, loss)
+        return total / data.rows
+
+    def _step(self, batch: Batch, detect_nan: bool) -> float:
+        """One step on a batch; returns its loss."""
+        step = self._programs.of(batch.rows, trains=True).step
+        self._values = self._values.unpinned()
+        if not detect_nan:
+            return step(batch.inputs, batch.targets, self._values).item()  # type: ignore[return-value]
+        before = self._values.copy()
+        loss = step(batch.inputs, batch.targets, self._values).item()
+        if not np.isfinite(loss):
+            self._values = before
+            check_finite(self.mod, self._interface, batch, before, float(loss))
+        return loss  # type: ignore[return-value]
+
+    def _evaluate(self, data: DataSet, size: int) -> Evaluation:
+        total, right, counted = 0.0, 0, 0
+        record = self._interface.record
+        for batch in data.batches(size):
+            program = self._programs.of(batch.rows, trains=False)
+            loss = float(program.loss(batch.inputs, batch.targets, self._values))
+            total += loss if record.reduction == "sum" else loss * batch.rows
+            if record.classification:
+                found = data.correct(batch, program.predict(batch.inputs, self._values)[0])
+                right, counted = right + found[0], counted + found[1]
+        return Evaluation(total / data.rows, right / counted if counted else None, data.rows)
+
+
+def _line(record: EpochRecord) -> str:
+    """``epoch 3: loss 0.4321, validation loss 0.4512, validation accuracy 0.8412, 1.20 s``."""
+    parts = [f"loss {record.loss:.4f}"]
+    if record.validation_loss is not None:
+        parts.append(f"validation loss {record.validation_loss:.4f}")
+    if record.validation_accuracy is not None:
+        parts.append(f"validation accuracy {record.validation_accuracy:.4f}")
+    return f"epoch {record.epoch}: {', '.join(parts)}, {record.seconds:.2f} s"

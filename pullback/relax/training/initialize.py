@@ -1,0 +1,42 @@
+"""Initial values of parameters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pullback.ir.errors import ShapeError
+from pullback.relax.struct_info import format_info
+from pullback.relax.training.interface import Slot
+from pullback.runtime.dtype import numpy_dtype
+from pullback.runtime.tensor import Tensor
+
+
+def xavier_uniform(slot: Slot, generator: np.random.Generator) -> Tensor:
+    """Uniform in ±√(6 / (fan_in + fan_out)); zeros for a rank below two, which has no fans (biases, scales).
+
+    The last two axes of a matrix (inputs, outputs) are its fans. From rank three on the tensor is a convolution's
+    weight (outputs, inputs, kernel…), whose kernel positions multiply both. Source: Glorot & Bengio, Understanding the
+    difficulty of training deep feedforward neural networks, AISTATS 2010, eq. 16.
+    """
+    shape = static_shape(slot)
+    if len(shape) < 2:
+        return zeros(slot)
+    positions = math.prod(shape[2:])
+    bound = math.sqrt(6.0 / max(1, (shape[0] + shape[1]) * positions))
+    values = generator.uniform(-bound, bound, shape)
+    return Tensor(shape, slot.info.dtype).copyfrom(values.astype(numpy_dtype(slot.info.dtype)))
+
+
+def zeros(slot: Slot) -> Tensor:
+    """Zeros of the slot's type."""
+    shape = static_shape(slot)
+    return Tensor(shape, slot.info.dtype).copyfrom(np.zeros(shape, numpy_dtype(slot.info.dtype)))
+
+
+def static_shape(slot: Slot) -> tuple[int, ...]:
+    """The shape; a ShapeError when it is symbolic."""
+    if not slot.info.is_static:
+        raise ShapeError(f"{slot} needs a shape that is known to be initialized, it is {format_info(slot.info)}")
+    return slot.info.shape  # type: ignore[return-value]

@@ -1,0 +1,109 @@
+"""What a trainer module takes: its inputs, parameters, states, targets and optimizer states, by name and type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pullback.ir.errors import ArgumentError, ShapeError
+from pullback.ir.module import IRModule
+from pullback.relax.expr import Function, Var
+from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, format_info
+from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER, TrainingRecord
+from pullback.tir.polynomial import same
+
+_HOW = "make the module with relax.training.SetupTrainer(loss, optimizer, loss_args)(model)"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One tensor that a trainer module takes."""
+
+    kind: str  # "input", "parameter", "state", "target" or "optimizer state"
+    name: str
+    info: TensorStructInfo
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """The tensors of a trainer module in the order in which its functions take them, and the record of its making."""
+
+    inputs: tuple[Slot, ...]
+    params: tuple[Slot, ...]
+    states: tuple[Slot, ...]
+    targets: tuple[Slot, ...]
+    optimizer_states: tuple[Slot, ...]
+    prediction: TensorStructInfo  # the type of the first output
+    record: TrainingRecord
+
+    @staticmethod
+    def of(module: IRModule) -> Interface:
+        """The interface of a trainer module; an ArgumentError when it is none."""
+        missing = [name for name in (BACKBONE, LOSS, ADJOINT, OPTIMIZER) if name not in module]
+        keys = ("input_num", "param_num", "state_num", "optim_state")
+        missing += [f"the attribute {key}" for key in keys if key not in module.attrs]
+        if missing:
+            raise ArgumentError(f"this is no trainer module: it lacks {', '.join(missing)}", hint=_HOW)
+        inputs, params, states = (int(module.attrs[key]) for key in keys[:3])
+        variables = module[LOSS].params
+        ends = (inputs, inputs + params, inputs + params + states)
+        optim_info = module[OPTIMIZER].params[2].struct_info
+        record = getattr(module.attrs["optim_state"], "record", None)
+        return Interface(
+            _slots("input", variables[: ends[0]]),
+            _slots("parameter", variables[ends[0] : ends[1]]),
+            _slots("state", variables[ends[1] : ends[2]]),
+            _slots("target", variables[ends[2] :]),
+            tuple(Slot("optimizer state", str(i), info) for i, info in enumerate(optim_info.fields)),
+            _first_output(module[BACKBONE]),
+            record or TrainingRecord(),
+        )
+
+    @property
+    def kept(self) -> tuple[Slot, ...]:
+        """What a step changes: parameters, states, optimizer states."""
+        return self.params + self.states + self.optimizer_states
+
+    @property
+    def batch(self) -> Dim | None:
+        """The leading size of the first input, commonly the number of rows; None when it has none."""
+        shape = self.inputs[0].info.shape if self.inputs else None
+        return shape[0] if shape else None
+
+    def has_rows(self, slot: Slot) -> bool:
+        """Whether the tensor's leading axis is the batch."""
+        shape, batch = slot.info.shape, self.batch
+        if not shape or batch is None or slot.name in self.record.shared_targets:
+            return False
+        return same(shape[0], batch)
+
+    def with_rows(self, rows: int) -> Interface:
+        """The interface for another number of rows."""
+
+        def resized(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+            return tuple(
+                Slot(s.kind, s.name, TensorStructInfo((rows, *s.info.shape[1:]), s.info.dtype))  # type: ignore[index]
+                if self.has_rows(s)
+                else s
+                for s in slots
+            )
+
+        return replace(self, inputs=resized(self.inputs), targets=resized(self.targets))
+
+
+def _first_output(backbone: Function) -> TensorStructInfo:
+    info = backbone.ret_struct_info
+    return info.fields[0] if isinstance(info, TupleStructInfo) else info  # type: ignore[return-value]
+
+
+def _slots(kind: str, variables: tuple[Var, ...]) -> tuple[Slot, ...]:
+    slots = []
+    for var in variables:
+        info = var.struct_info
+        if not isinstance(info, TensorStructInfo) or info.shape is None:
+            message = f"{kind} {var.name} must be a tensor of known shape, it is {format_info(info)}"
+            raise ShapeError(message, span=var.span)
+        slots.append(Slot(kind, var.name, info))
+    return tuple(slots)

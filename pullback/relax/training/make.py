@@ -1,0 +1,73 @@
+"""The short way: a trainer from a model, a loss and an optimizer in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback.ir.errors import ArgumentError
+from pullback.ir.module import IRModule
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.training.loss import CategoricalCrossEntropyLoss, Loss, class_axis
+from pullback.relax.training.optimizer import Optimizer
+from pullback.relax.training.setup_trainer import BACKBONE, SetupTrainer, check_backbone
+from pullback.relax.training.trainer import Trainer
+from pullback.runtime.device import Device
+
+_ONE_HOT = "one-hot"
+_INITIALIZERS = ("xavier", "zeros")
+
+
+def make_trainer(
+    module: IRModule,
+    loss: Loss,
+    optimizer: Optimizer,
+    *,
+    target: Any = "llvm",
+    device: Device | None = None,
+    seed: int = 0,
+    init: str = "xavier",
+    targets: StructInfo | str | list[StructInfo] | None = None,
+    profile: bool = False,
+) -> Trainer:
+    """A trainer for a model: sets it up, compiles it for ``target`` and initialises its parameters.
+
+    ``module`` has the function ``backbone`` and the attributes ``param_num`` and ``state_num``. ``targets``: the
+    types of the loss's targets; by default class indices (int64, one for each row) for a cross entropy, else the type
+    of the prediction; "one-hot" stands for the prediction's type. ``init``: "xavier" (uniform; biases zero) or
+    "zeros"; states begin as zeros. ``seed`` is that of the initial values and of the order in which ``fit`` takes the
+    rows.
+    """
+    check_backbone(module)
+    if init not in _INITIALIZERS:
+        raise ArgumentError(f"init must be one of {', '.join(map(repr, _INITIALIZERS))}, got {init!r}")
+    infos = [*_predictions(module, loss), *_targets(module, loss, targets)]
+    setup = SetupTrainer(loss, optimizer, infos, legalize=False)  # the compiler starts from the ops in any case
+    trainer = Trainer(module, int(module.attrs["param_num"]), setup)  # type: ignore[arg-type]
+    trainer.build(target, device, profile)
+    trainer.seed(seed)
+    if init == "xavier":
+        trainer.xavier_uniform_init_params(seed)
+    return trainer
+
+
+def _predictions(module: IRModule, loss: Loss) -> list[StructInfo]:
+    """The types of the outputs that the loss takes."""
+    info = module[BACKBONE].ret_struct_info
+    return list(info.fields if isinstance(info, TupleStructInfo) else (info,))[: loss.num_backbone_outputs]
+
+
+def _targets(module: IRModule, loss: Loss, asked: Any) -> list[StructInfo]:
+    prediction = _predictions(module, loss)[0]
+    if isinstance(asked, StructInfo):
+        return [asked]
+    if isinstance(asked, (list, tuple)):
+        return list(asked)
+    if asked is not None and asked != _ONE_HOT:
+        raise ArgumentError(f'targets must be a struct info, a list of them, or "{_ONE_HOT}", got {asked!r}')
+    if not isinstance(prediction, TensorStructInfo) or prediction.shape is None:
+        raise ArgumentError("the type of the targets cannot be told from the prediction's", hint="give targets=…")
+    takes_indices = loss.classification and not isinstance(loss, CategoricalCrossEntropyLoss)
+    if not takes_indices or asked == _ONE_HOT:
+        return [prediction]
+    axis = class_axis(prediction.ndim)
+    return [TensorStructInfo((*prediction.shape[:axis], *prediction.shape[axis + 1 :]), "int64")]

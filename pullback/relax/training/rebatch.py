@@ -1,0 +1,38 @@
+"""The same trainer module for another number of rows: the last batch of an epoch is commonly a smaller one."""
+
+from __future__ import annotations
+
+from pullback.ir.errors import UserError
+from pullback.ir.module import IRModule
+from pullback.ir.node import structural_equal
+from pullback.relax.training.interface import Interface
+from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS
+from pullback.relax.transform import Gradient, RaiseOps, RebatchInputs
+
+
+def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -> IRModule:
+    """The trainer module for ``rows`` rows; without what training needs, unless ``trains``.
+
+    The gradients are derived anew, so an adjoint that another pass changed cannot be rebatched: that is an error.
+    Raises ShapeError when the model writes its batch size out.
+    """
+    module = RaiseOps()(module)
+    names = [slot.name for slot in interface.inputs + interface.targets if interface.has_rows(slot)]
+    result = module.copy()
+    for name in (BACKBONE, LOSS):
+        result = RebatchInputs(rows, name, input_num=0, also=names)(result)
+    if not trains:
+        return IRModule({BACKBONE: result[BACKBONE], LOSS: result[LOSS]})
+    if not structural_equal(_differentiated(module, interface)[ADJOINT], module[ADJOINT]):
+        raise UserError(
+            f"{ADJOINT} was changed by a pass after SetupTrainer, so it cannot be derived for {rows} rows",
+            hint="make the batch dimension symbolic, or give fit a number of rows that the batch size divides",
+        )
+    return _differentiated(result, interface)
+
+
+def _differentiated(module: IRModule, interface: Interface) -> IRModule:
+    """The module with the adjoint of its loss function derived anew."""
+    first = len(interface.inputs)
+    params = module[LOSS].params[first : first + len(interface.params)]
+    return Gradient(LOSS, require_grads=params, target_index=0)(module)

@@ -1,0 +1,209 @@
+"""SetupTrainer: from a model to a module that can be trained.
+
+backbone(inputs…, params…, states…) -> (outputs…, new states…)              given
+    →
+backbone_loss(inputs…, params…, states…, targets…) -> loss, or (loss, new states…)
+backbone_loss_adjoint(inputs…, params…, states…, targets…) -> (what backbone_loss returns, (gradients of params…))
+optimizer((params…), (gradients…), (optim_states…)) -> ((new params…), (new optim_states…))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, ShapeError, UserError
+from pullback.ir.module import IRModule
+from pullback.ir.passes import Pass
+from pullback.relax.analysis import check_well_formed
+from pullback.relax.expr import Function, Var
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info, same_info
+from pullback.relax.training.loss import Loss
+from pullback.relax.training.optimizer import Optimizer
+from pullback.relax.training.utils import AppendLoss
+from pullback.relax.transform import Gradient, LegalizeOps
+from pullback.tir.expr import FLOATS
+
+BACKBONE, LOSS, ADJOINT, OPTIMIZER = "backbone", "backbone_loss", "backbone_loss_adjoint", "optimizer"
+OLD_BACKBONE = "predict"  # the backbone's name in older programs
+
+
+@dataclass(frozen=True)
+class SetupTrainer(Pass):
+    """Make a trainer module from a module with the function ``backbone`` and the attributes ``param_num``,
+    ``state_num``.
+
+    ``loss`` is appended to the backbone, for arguments of the types ``loss_args``: the outputs that it takes, then
+    the targets. ``optimizer`` is initialised for the parameters. With ``legalize`` the ops are lowered to kernels at
+    the end. The result has the module attributes ``input_num`` and ``optim_state``, the initial optimizer states,
+    which can be read as ``optim_states`` too.
+
+    Raises a UserError that says what of the above does not hold.
+    """
+
+    loss: Loss
+    optimizer: Optimizer
+    loss_args: Sequence[StructInfo]
+    legalize: bool = True
+
+    def run(self, module: IRModule) -> IRModule:
+        module = _with_backbone(module)
+        interface = check_backbone(module)
+        loss_function = self.loss(*self.loss_args)
+        module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
+        self._check_states(module, interface)
+        first, last = interface.input_num, interface.input_num + interface.param_num
+        params = list(module[LOSS].params[first:last])
+        module = Gradient(LOSS, require_grads=params, target_index=0)(module)
+        module[OPTIMIZER] = self.optimizer.init(params).get_function()
+        record = TrainingRecord.of(self.loss, self.optimizer)
+        state = OptimizerState(self.optimizer.state or (), record)
+        module = module.with_attrs({"input_num": interface.input_num, "optim_state": state})
+        if self.legalize:
+            module = LegalizeOps()(module)
+        module.attrs = TrainerAttributes(module.attrs)
+        return module
+
+    def _check_states(self, module: IRModule, interface: Interface) -> None:
+        """After the outputs that the loss takes and those nobody takes, the backbone returns its new states."""
+        info = module[BACKBONE].ret_struct_info
+        results = info.fields if isinstance(info, TupleStructInfo) else (info,)
+        free = len(results) - self.loss.num_backbone_outputs
+        if free < interface.state_num:
+            raise ArgumentError(
+                f"the backbone returns {len(results)} values: {self.loss.num_backbone_outputs} for the loss and"
+                f" {max(free, 0)} updated states, but state_num is {interface.state_num}",
+                span=module[BACKBONE].span,
+                hint="return the predictions, then one updated value for each state",
+            )
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How many inputs, parameters and states a backbone takes, in this order."""
+
+    input_num: int
+    param_num: int
+    state_num: int
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """What a trainer has to know of the loss and the optimizer that made its module; empty when nobody recorded it."""
+
+    loss: str = ""  # its name
+    reduction: str = ""
+    outputs: int = 1  # how many outputs of the backbone the loss takes
+    classification: bool = False
+    ignore_index: int | None = None
+    shared_targets: tuple[str, ...] = ()
+    optimizer: str = ""
+    hyperparameters: tuple[tuple[str, float], ...] = ()
+
+    @staticmethod
+    def of(loss: Loss, optimizer: Optimizer) -> TrainingRecord:
+        return TrainingRecord(
+            loss.name, loss.reduction, loss.num_backbone_outputs, loss.classification,
+            getattr(loss, "ignore_index", None), tuple(loss.shared_targets),
+            optimizer.name, tuple(optimizer.hyperparameters.items()),
+        )  # fmt: skip
+
+
+class OptimizerState(tuple):
+    """The initial optimizer states, with the record of where they come from."""
+
+    record: TrainingRecord
+
+    def __new__(cls, values: Sequence[Any], record: TrainingRecord) -> OptimizerState:
+        self = super().__new__(cls, values)
+        self.record = record
+        return self
+
+
+class TrainerAttributes(dict[str, Any]):
+    """The attributes of a trainer module: ``optim_states`` reads ``optim_state``."""
+
+    def __missing__(self, key: str) -> Any:
+        if key == "optim_states" and "optim_state" in self:
+            return self["optim_state"]
+        raise KeyError(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+
+def _with_backbone(module: IRModule) -> IRModule:
+    """The module with a ``backbone``; in older programs it is called ``predict``."""
+    if BACKBONE not in module and OLD_BACKBONE in module:
+        module = module.copy()
+        module[BACKBONE] = module[OLD_BACKBONE]
+    return module
+
+
+def check_backbone(module: IRModule) -> Interface:
+    """Raise a UserError unless the module can be made a trainer module; returns the sizes of its interface."""
+    if BACKBONE not in module:
+        known = ", ".join(module) or "none"
+        raise NameNotFound(f"a model needs a function {BACKBONE!r}; the module has: {known}")
+    backbone = module[BACKBONE]
+    if not isinstance(backbone, Function):
+        raise UserError(f"{BACKBONE} must be a graph function, it is a {type(backbone).__name__}")
+    check_well_formed(module)
+    params, states = _count(module, "param_num"), _count(module, "state_num")
+    total = len(backbone.params)
+    if params + states > total:
+        raise ArgumentError(
+            f"the backbone has {total} parameters, but param_num + state_num = {params} + {states}", span=backbone.span
+        )
+    interface = Interface(total - params - states, params, states)
+    if interface.param_num == 0:
+        raise ArgumentError("param_num is 0: there is nothing to train", span=backbone.span)
+    _check_params(backbone.params[interface.input_num : interface.input_num + params])
+    _check_updated_states(backbone, states)
+    return interface
+
+
+def _count(module: IRModule, key: str) -> int:
+    hint = f'write I.module_attrs({{"param_num": …, "state_num": …}}) in the module, or mod.with_attr("{key}", …)'
+    if key not in module.attrs:
+        raise ArgumentError(f"a model needs the integer module attribute {key!r}", hint=hint)
+    value = getattr(module.attrs[key], "value", module.attrs[key])
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ArgumentError(f"the module attribute {key!r} must be an integer ≥ 0, it is {value!r}", hint=hint)
+    return value
+
+
+def _check_params(params: Sequence[Var]) -> None:
+    for param in params:
+        info = param.struct_info
+        if not isinstance(info, TensorStructInfo) or info.dtype not in FLOATS:
+            raise DTypeError(
+                f"parameter {param.name} must be a float tensor, it is {format_info(info)}",
+                span=param.span,
+                hint="the backbone takes inputs, then the param_num parameters, then the state_num states",
+            )
+
+
+def _check_updated_states(backbone: Function, count: int) -> None:
+    """The last ``count`` results have the types of the last ``count`` parameters."""
+    if not count:
+        return
+    info = backbone.ret_struct_info
+    results = info.fields if isinstance(info, TupleStructInfo) else ()
+    if len(results) <= count:
+        raise ArgumentError(
+            f"state_num is {count}, so the backbone must return a prediction and {count} updated states,"
+            f" it returns {format_info(info)}",
+            span=backbone.span,
+        )
+    for state, updated in zip(backbone.params[-count:], results[-count:], strict=True):
+        if not same_info(state.struct_info, updated):
+            raise ShapeError(
+                f"state {state.name} is {format_info(state.struct_info)}, its updated value {format_info(updated)}",
+                span=backbone.span,
+                hint="the last results are the updated states, in the order of the states",
+            )

@@ -1,0 +1,114 @@
+"""One training step of a compiled module: the call that reads inputs and overwrites parameters and states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from pullback.ir.errors import UserError
+from pullback.relax.training.interface import Interface
+from pullback.runtime.tensor import Tensor
+
+STEP = "__step"  # the function that the compiler makes of adjoint and optimizer
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a trainer keeps; None is a parameter or state without a value. Steps overwrite the tensors in place."""
+
+    params: tuple[Tensor | None, ...]
+    states: tuple[Tensor | None, ...]
+    optimizer_states: tuple[Tensor, ...]
+
+    @cached_property
+    def all(self) -> tuple[Tensor, ...]:
+        return self.params + self.states + self.optimizer_states  # type: ignore[return-value]
+
+    @cached_property
+    def is_complete(self) -> bool:
+        return all(value is not None for value in self.all)
+
+    def check_complete(self, interface: Interface) -> None:
+        """Raise a UserError that names the first parameter or state without a value."""
+        if self.is_complete:
+            return
+        for slot, value in zip(interface.kept, self.all, strict=True):
+            if value is None:
+                raise UserError(
+                    f"{slot} has no value yet",
+                    hint="call xavier_uniform_init_params() or load_params(…); zero_init_states() or load_states(…)",
+                )
+
+    def copy(self) -> Values:
+        """The same values in new memory."""
+        return Values(*(tuple(map(_copy, group)) for group in (self.params, self.states, self.optimizer_states)))
+
+    def unpinned(self) -> Values:
+        """These values, those that somebody else sees replaced by copies: a step must not change what others hold."""
+        if not any(value.is_pinned() for value in self.all):
+            return self
+        groups = (self.params, self.states, self.optimizer_states)
+        return Values(*(tuple(_copy(v) if v is not None and v.is_pinned() else v for v in g) for g in groups))
+
+    def with_params(self, changed: dict[int, Tensor]) -> Values:
+        return replace(self, params=tuple(changed.get(i, v) for i, v in enumerate(self.params)))
+
+    def with_states(self, changed: dict[int, Tensor]) -> Values:
+        return replace(self, states=tuple(changed.get(i, v) for i, v in enumerate(self.states)))
+
+
+def _copy(value: Tensor | None) -> Tensor | None:
+    return None if value is None else Tensor(value.shape, value.dtype).copyfrom(value)
+
+
+class StepFunction:
+    """The step function of a virtual machine, bound to a trainer's values.
+
+    Binding is done once for each set of argument shapes; a call then sets the inputs and targets that changed.
+    """
+
+    def __init__(self, vm: Any, interface: Interface) -> None:
+        self._vm = vm
+        self._inputs, kept = len(interface.inputs), len(interface.params) + len(interface.states)
+        self._first_target = self._inputs + kept
+        self._first_optimizer_state = self._first_target + len(interface.targets)
+        self._bound: dict[tuple[tuple[int, ...], ...], _Bound] = {}
+
+    def __call__(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> Tensor:
+        """Run one step: the tensors of ``values`` are overwritten, the loss is returned.
+
+        A failing check raises ArgumentError before anything is written.
+        """
+        key = tuple([t.shape for t in inputs])
+        bound = self._bound.get(key)
+        if bound is None:
+            arguments = [*inputs, *values.params, *values.states, *targets, *values.optimizer_states]
+            bound = self._bound[key] = _Bound(self._vm.bind(STEP, arguments), values, [*inputs, *targets])
+        elif bound.values is not values:
+            self._rebind(bound, values)
+        arguments = bound.arguments
+        for position, given in enumerate((*inputs, *targets)):
+            if arguments[position] is not given:
+                place = position if position < self._inputs else position - self._inputs + self._first_target
+                bound.call.set(place, given)
+                arguments[position] = given
+        return bound.call()[0]
+
+    def _rebind(self, bound: _Bound, values: Values) -> None:
+        """Make ``values`` what the call overwrites."""
+        for position, tensor in enumerate(values.params + values.states, self._inputs):
+            bound.call.set(position, tensor)
+        for position, tensor in enumerate(values.optimizer_states, self._first_optimizer_state):
+            bound.call.set(position, tensor)
+        bound.values = values
+
+
+@dataclass
+class _Bound:
+    """A bound call, and what it is bound to."""
+
+    call: Any
+    values: Values
+    arguments: list[Tensor]  # inputs, then targets

@@ -1,0 +1,256 @@
+"""Trainer: runs a trainer module, and keeps parameters, states and optimizer states between steps.
+
+    >>> module = SetupTrainer(loss, optimizer, [prediction_info, target_info])(model)
+    >>> vm = relax.VirtualMachine(pullback.compile(module, "llvm"), device)
+    >>> trainer = Trainer(module, vm, device)
+    >>> trainer.xavier_uniform_init_params()
+    >>> loss = trainer.update(x, y)
+
+The older form, ``Trainer(model, param_num, setup_trainer)`` and then ``.build(target=…, device=…)``, does the first two
+lines itself. ``fit``, ``evaluate``, ``save`` and ``load`` come from the files fit.py and checkpoint.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.module import IRModule
+from pullback.relax.training.checkpoint import Checkpoints
+from pullback.relax.training.fit import Fitting
+from pullback.relax.training.initialize import xavier_uniform, zeros
+from pullback.relax.training.interface import Interface, Slot
+from pullback.relax.training.program import Program, Programs
+from pullback.relax.training.setup_trainer import ADJOINT, SetupTrainer
+from pullback.relax.training.step import STEP, Values
+from pullback.relax.training.values import as_tensor, copies_by_name, fresh_copy
+from pullback.runtime.device import Device, cpu
+from pullback.runtime.tensor import Tensor
+
+
+class Trainer(Fitting, Checkpoints):
+    """Trains the model of a trainer module.
+
+    ``train_mod``: what :class:`SetupTrainer` returned. ``vm``: a virtual machine with that module compiled. ``device``:
+    where parameters and states live. With ``zero_init_param_state`` they begin as zeros, else they have no values until
+    they are initialised or loaded.
+
+    Whatever fails, fails before anything changes: after an error the trainer is as it was.
+    """
+
+    def __init__(
+        self,
+        train_mod: IRModule,
+        vm: Any,
+        device: Device | SetupTrainer | None = None,
+        zero_init_param_state: bool = True,
+    ) -> None:
+        self._generator = np.random.Generator(np.random.PCG64())
+        self._epochs = 0
+        self._zero_init = zero_init_param_state
+        self._setup: tuple[IRModule, SetupTrainer] | None = None
+        if isinstance(device, SetupTrainer):  # the older form: the model, how many parameters it has, the pass
+            attrs = {"param_num": vm, "state_num": train_mod.get_attr("state_num", 0)}
+            self._setup = train_mod.with_attrs(attrs), device
+            return
+        self._start(train_mod, vm, device)
+
+    def build(self, target: Any = "llvm", device: Device | None = None, profile: bool = False) -> Trainer:
+        """Set up and compile the model, in the older form of the constructor; returns the trainer."""
+        if self._setup is None:
+            raise UserError("this trainer was made with a virtual machine: there is nothing to build")
+        from pullback.driver import compile
+        from pullback.runtime.vm import VirtualMachine
+
+        model, setup = self._setup
+        module = setup(model)
+        device = device or cpu()
+        self._start(module, VirtualMachine(compile(module, target), device, profile=profile), device)
+        return self
+
+    def _start(self, module: IRModule, vm: Any, device: Device | None) -> None:
+        """Take a module and its virtual machine into use."""
+        interface = Interface.of(module)
+        self.mod, self.vm, self.device = module, vm, device or cpu()
+        self._interface = interface
+        self._programs = Programs(module, Program(vm, interface), self._load_module)
+        initial = module.attrs["optim_state"]
+        states = tuple(fresh_copy(v, s) for v, s in zip(initial, interface.optimizer_states, strict=True))
+        self._values = Values((None,) * len(interface.params), (None,) * len(interface.states), states)
+        if self._zero_init:
+            self.zero_init_params()
+            self.zero_init_states()
+
+    def _load_module(self, module: IRModule) -> Any:
+        """A virtual machine with a module compiled as the trainer's own was."""
+        from pullback.driver import compile
+
+        target = self.vm.executable.target  # None for the interpreter
+        return type(self.vm)(compile(module, "debug" if target is None else target), self.device)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("mod", "vm", "device", "_interface", "_programs", "_values") and self.__dict__.get("_setup"):
+            raise UserError("this trainer is not built yet", hint="call trainer.build(target=…, device=…) first")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    # ---- parameters and states ---------------------------------------------------------------------------------------
+
+    @property
+    def params(self) -> Mapping[str, Tensor]:
+        """The parameters by name: copies, which later steps do not change."""
+        return self.export_params()
+
+    @property
+    def states(self) -> Mapping[str, Tensor]:
+        """The states by name: copies, which later steps do not change."""
+        return self.export_states()
+
+    @property
+    def optimizer_states(self) -> tuple[Tensor, ...]:
+        """The optimizer states, first the number of steps: copies."""
+        return self._values.copy().optimizer_states
+
+    @property
+    def steps(self) -> int:
+        """How many steps were made."""
+        return int(self._values.optimizer_states[0].item())
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs ``fit`` has completed."""
+        return self._epochs
+
+    def seed(self, seed: int) -> None:
+        """Restart the generator from which ``fit`` draws the order of rows."""
+        self._generator = np.random.Generator(np.random.PCG64(seed))
+
+    def xavier_uniform_init_params(self, seed: int | None = None) -> None:
+        """Draw weights from Glorot and Bengio's uniform distribution; parameters of rank one or zero become zeros.
+
+        Without a seed, one is drawn from NumPy's global generator, so that ``np.random.seed`` has its usual effect.
+        """
+        generator = np.random.Generator(np.random.PCG64(np.random.randint(2**31) if seed is None else seed))
+        drawn = {i: xavier_uniform(slot, generator) for i, slot in enumerate(self._interface.params)}
+        self._values = self._values.with_params(drawn)
+
+    xaiver_uniform_init_params = xavier_uniform_init_params  # the reference's spelling
+
+    def zero_init_params(self) -> None:
+        """Make all parameters zeros."""
+        self._values = self._values.with_params({i: zeros(s) for i, s in enumerate(self._interface.params)})
+
+    def zero_init_states(self) -> None:
+        """Make all states zeros."""
+        self._values = self._values.with_states({i: zeros(s) for i, s in enumerate(self._interface.states)})
+
+    def load_params(self, params: Sequence[Any] | Mapping[str, Any]) -> None:
+        """Copy parameters from a list of all, in the model's order, or from a dict of some by name.
+
+        Raises ArgumentError, ShapeError or DTypeError, with all parameters unchanged, when one does not fit.
+        """
+        changed = copies_by_name(params, self._interface.params, "parameter")
+        self._values = self._values.with_params(changed)
+
+    def load_states(self, states: Sequence[Any] | Mapping[str, Any]) -> None:
+        """Copy states from a list of all, in the model's order, or from a dict of some by name; errors as above."""
+        self._values = self._values.with_states(copies_by_name(states, self._interface.states, "state"))
+
+    def export_params(self) -> dict[str, Tensor]:
+        """A copy of each parameter by name."""
+        return self._export(self._interface.params, self._values.params)
+
+    def export_states(self) -> dict[str, Tensor]:
+        """A copy of each state by name."""
+        return self._export(self._interface.states, self._values.states)
+
+    @staticmethod
+    def _export(slots: Sequence[Slot], values: Sequence[Tensor | None]) -> dict[str, Tensor]:
+        named = zip(slots, values, strict=True)
+        missing = next((slot for slot, value in named if value is None), None)
+        if missing is not None:
+            raise UserError(f"{missing} has no value yet", hint="initialize or load it first")
+        return {s.name: Tensor(v.shape, v.dtype).copyfrom(v) for s, v in zip(slots, values, strict=True)}  # type: ignore[union-attr]
+
+    # ---- running -----------------------------------------------------------------------------------------------------
+
+    def predict(self, *input_instances: Any) -> Tensor | tuple[Tensor, ...]:
+        """What the backbone returns for these inputs, without the updated states: one tensor, or a tuple of several.
+
+        Inputs are of the declared shapes (a symbolic size takes any value), and are cast to the declared dtype when
+        that changes no value.
+        """
+        inputs, _ = self._arguments(list(input_instances), None)
+        self._values.check_complete(self._interface)
+        results = self._programs.main.predict(inputs, self._values)
+        return results[0] if len(results) == 1 else results
+
+    def update(self, input_instances: Any, targets: Any) -> Tensor:
+        """Make one training step on a batch; returns the loss before the step, as a scalar tensor.
+
+        Several inputs or targets are given as a list, one alone may be. Each has the declared shape and is cast to the
+        declared dtype when that changes no value. A failed step changes nothing.
+        """
+        inputs, labels = self._arguments(input_instances, targets)
+        self._values.check_complete(self._interface)
+        self._values = self._values.unpinned()
+        return self._programs.main.step(inputs, labels, self._values)
+
+    update_params = update  # the older name
+
+    def profile_adjoint(self, input_instances: Any, targets: Any) -> Any:
+        """Run the adjoint function under the profiler, print its table and return the report.
+
+        The virtual machine must have been made with ``profile=True``. Nothing is updated.
+        """
+        inputs, labels = self._arguments(input_instances, targets)
+        self._values.check_complete(self._interface)
+        return self._profile(ADJOINT, [*inputs, *self._values.params, *self._values.states, *labels])
+
+    def profile_step(self, input_instances: Any, targets: Any) -> Any:
+        """Run a whole training step, on copies, under the profiler: prints and returns its report."""
+        inputs, labels = self._arguments(input_instances, targets)
+        self._values.check_complete(self._interface)
+        kept = self._values.copy()
+        return self._profile(STEP, [*inputs, *kept.params, *kept.states, *labels, *kept.optimizer_states])
+
+    def _profile(self, name: str, arguments: Sequence[Any]) -> Any:
+        report = self.vm.profile(name, *arguments)
+        print(report)
+        return report
+
+    def _arguments(
+        self, inputs: Any, targets: Any, interface: Interface | None = None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Inputs and targets (None: not wanted) as tensors of the declared types."""
+        interface = interface or self._interface
+        sizes: dict[Any, Any] = {}
+        given = _as_list(inputs, interface.inputs, "input")
+        tensors = [as_tensor(v, s, sizes) for v, s in zip(given, interface.inputs, strict=True)]
+        if targets is None:
+            return tensors, []
+        given = _as_list(targets, interface.targets, "target")
+        return tensors, [as_tensor(v, s, sizes) for v, s in zip(given, interface.targets, strict=True)]
+
+    def __repr__(self) -> str:
+        if self.__dict__.get("_values") is None:
+            return "Trainer(not built)"
+        names = ", ".join(slot.name for slot in self._interface.params)
+        return f"Trainer(parameters: {names}; optimizer: {self._interface.record.optimizer}; steps: {self.steps})"
+
+
+def _as_list(values: Any, slots: Sequence[Slot], kind: str) -> list[Any]:
+    """The values of several slots: a list of them, or the only one by itself."""
+    given = list(values) if isinstance(values, (list, tuple)) else [values]
+    if len(given) != len(slots):
+        names = ", ".join(slot.name for slot in slots) or "none"
+        plural = "" if len(slots) == 1 else "s"
+        raise ArgumentError(
+            f"the model takes {len(slots)} {kind}{plural} ({names}), got {len(given)}",
+            hint=f"a list holds one entry for each {kind}; nested lists of numbers go into an array first"
+            if isinstance(values, (list, tuple))
+            else None,
+        )
+    return given

@@ -1,0 +1,90 @@
+"""Values at the boundary: what users pass becomes tensors of the declared shape and dtype, or a clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
+from pullback.relax.analysis import match_info
+from pullback.relax.struct_info import TensorStructInfo, format_shape
+from pullback.relax.training.interface import Slot
+from pullback.runtime.dtype import numpy_dtype
+from pullback.runtime.interchange import array_of, is_python_data
+from pullback.runtime.tensor import Tensor, tensor
+
+
+def as_tensor(value: Any, slot: Slot, sizes: dict[Any, Any] | None = None) -> Tensor:
+    """``value`` as a tensor of the slot's type; it may share the memory of ``value``.
+
+    Symbolic sizes are bound in ``sizes``, and agree between values that share it. Raises ShapeError, or DTypeError
+    when a cast to the declared dtype would change a value.
+    """
+    info = slot.info
+    if isinstance(value, Tensor) and value.dtype == info.dtype and value.shape == info.shape:
+        return value  # what almost every step of a training meets
+    array = as_array(value, slot)
+    given = TensorStructInfo(array.shape, info.dtype)
+    if not match_info(info, given, {} if sizes is None else sizes):
+        raise ShapeError(f"{slot} must have shape {format_shape(info.shape)}, got {format_shape(array.shape)}")
+    return value if isinstance(value, Tensor) and value.dtype == info.dtype else tensor(array)
+
+
+def as_array(value: Any, slot: Slot) -> np.ndarray:
+    """``value``, of any shape, as an array of the slot's dtype; a DTypeError when that would change a value."""
+    wanted = numpy_dtype(slot.info.dtype)
+    reads_python_floats = is_python_data(value) and wanted.kind not in "iub"
+    array = np.asarray(value) if isinstance(value, Tensor) else array_of(value, wanted if reads_python_floats else None)
+    if array.dtype == wanted:
+        return array
+    with np.errstate(all="ignore"):
+        cast = array.astype(wanted)
+        changed = _changed(array, cast)
+    if changed.any():
+        place = tuple(int(i) for i in np.argwhere(changed)[0])
+        where = f" at index {place}" if place else ""
+        raise DTypeError(
+            f"{slot} must be {slot.info.dtype}, got {array.dtype.name} whose values would change:"
+            f" {array[place]} to {cast[place]}{where}",
+            hint=f'round it on purpose with .astype("{slot.info.dtype}"), or declare {slot.name} as {array.dtype.name}',
+        )
+    return cast
+
+
+def _changed(array: np.ndarray, cast: np.ndarray) -> np.ndarray:
+    """Where a cast gave another value; NaN stays NaN."""
+    same = cast.astype(array.dtype) == array
+    integers = next((a.dtype for a in (array, cast) if a.dtype.kind in "iu"), None)
+    if integers is not None and {array.dtype.kind, cast.dtype.kind}.isdisjoint("b"):
+        # A float beyond the integers' range comes back as anything, so it is compared with the range.
+        wide = (cast if integers is array.dtype else array).astype(np.float64)
+        limits = np.iinfo(integers)
+        same &= (wide >= float(limits.min)) & (wide < float(limits.max) + (limits.bits < 64))
+    elif integers is None:
+        same |= np.isnan(array) & np.isnan(cast)
+    return np.asarray(~same)
+
+
+def fresh_copy(value: Any, slot: Slot) -> Tensor:
+    """``value`` as a tensor with memory of its own."""
+    checked = as_tensor(value, slot)
+    return Tensor(checked.shape, checked.dtype).copyfrom(checked)
+
+
+def copies_by_name(values: Any, slots: Sequence[Slot], kind: str) -> dict[int, Tensor]:
+    """Copies of what a list (one for each slot) or a mapping by name (any of them) gives, by position."""
+    if isinstance(values, Mapping):
+        positions = {slot.name: i for i, slot in enumerate(slots)}
+        unknown = [str(name) for name in values if name not in positions]
+        if unknown:
+            known = ", ".join(positions) or "none"
+            raise ArgumentError(f"there is no {kind} {', '.join(unknown)}; the {kind}s are: {known}")
+        return {positions[name]: fresh_copy(value, slots[positions[name]]) for name, value in values.items()}
+    if not isinstance(values, (list, tuple)):
+        raise ArgumentError(f"expected a list or a dict of {kind}s, got {type(values).__name__}")
+    if len(values) != len(slots):
+        names = ", ".join(slot.name for slot in slots) or "none"
+        raise ArgumentError(f"expected {len(slots)} {kind}s ({names}), got {len(values)}")
+    return {i: fresh_copy(value, slot) for i, (value, slot) in enumerate(zip(values, slots, strict=True))}

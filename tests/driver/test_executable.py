@@ -1,0 +1,232 @@
+"""Calling compiled functions: arguments, results, donation, threads, forks, memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import pullback
+from pullback import relax, runtime
+from pullback.ir import ArgumentError, DTypeError, NameNotFound, ShapeError, TargetError
+from pullback.script import ir as I
+from pullback.script import relax as R
+from tests.driver.models import mlp_trainer_module, step_arguments
+
+
+@I.ir_module
+class Module:
+    @R.function
+    def scale(x: R.Tensor(("n", 4), "float32"), pair: R.Tuple(R.Tensor((4,), "float32"), R.Tensor((), "float32"))):
+        with R.dataflow():
+            y = R.add(R.multiply(x, pair[0]), pair[1])
+            s = R.sum(y)
+            R.output(y, s)
+        return (y, (s, x))
+
+
+X = np.arange(12, dtype="float32").reshape(3, 4)
+PAIR = (np.ones(4, "float32"), np.float32(2))
+
+
+@pytest.fixture(params=["debug", "llvm"])
+def scale(request):
+    return relax.VirtualMachine(pullback.compile(Module, request.param), pullback.cpu())["scale"]
+
+
+def test_nested_arguments_and_results(scale):
+    y, (s, x) = scale(X, PAIR)
+    np.testing.assert_array_equal(y.numpy(), X + 2)
+    assert float(s) == (X + 2).sum()
+    np.testing.assert_array_equal(x.numpy(), X)
+
+
+def test_symbolic_sizes_specialize(scale):
+    for n in (1, 3, 0, 7):
+        x = np.ones((n, 4), "float32")
+        y, (s, _) = scale(x, PAIR)
+        assert y.shape == (n, 4)
+        assert float(s) == 12 * n
+
+
+def test_results_are_fresh(scale):
+    first, (_, same) = scale(X, PAIR)
+    before = first.numpy()
+    second, _ = scale(X * 3, PAIR)
+    assert first.data_ptr != second.data_ptr
+    np.testing.assert_array_equal(first.numpy(), before)
+    assert same.data_ptr != X.ctypes.data
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "message"),
+    [
+        ((X,), ArgumentError, "scale takes 2 arguments, got 1"),
+        ((X[0], PAIR), ShapeError, "scale: x must have shape (n, 4), got (4,)"),
+        ((X.astype("float64"), PAIR), DTypeError, "scale: x must have dtype float32, got float64"),
+        ((X, PAIR[:1]), ArgumentError, "scale: pair must be a tuple of 2 values, got 1 values"),
+        ((X, (PAIR[0], np.ones(1, "float32"))), ShapeError, "scale: pair[1] must have shape (), got (1,)"),
+    ],
+)
+def test_wrong_arguments(scale, args, error, message):
+    with pytest.raises(error) as caught:
+        scale(*args)
+    assert message in str(caught.value)
+
+
+def test_unknown_names():
+    executable = pullback.compile(Module)
+    with pytest.raises(NameNotFound, match="the executable has no function 'nothing'; it has: scale"):
+        relax.VirtualMachine(executable)["nothing"]
+    with pytest.raises(TargetError, match="unknown target kind 'vulkan'"):
+        pullback.compile(Module, "vulkan")
+
+
+def test_profile():
+    machine = relax.VirtualMachine(pullback.compile(Module), pullback.cpu(), profile=True)
+    report = machine.profile("scale", X, PAIR)
+    assert report.calls and all(c.microseconds >= 0 for c in report.calls)
+    assert "kernel" in str(report)
+
+
+# -- the joined step
+
+
+@pytest.fixture(scope="module")
+def trainer_module():
+    return mlp_trainer_module()
+
+
+def test_native_step_is_the_interpreters(trainer_module):
+    results = []
+    for target in ("debug", "llvm"):
+        tensors = step_arguments(trainer_module)
+        bound = relax.VirtualMachine(pullback.compile(trainer_module, target)).bind("__step", tensors)
+        losses = [float(bound()[0]) for _ in range(3)]
+        results.append((losses, [tensors[i].numpy() for i in bound.donated]))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
+    for a, b in zip(results[0][1], results[1][1], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_neither_copy_nor_allocate(trainer_module):
+    tensors = step_arguments(trainer_module)
+    bound = relax.VirtualMachine(pullback.compile(trainer_module)).bind("__step", tensors)
+    losses = [bound()[0]]
+    pointers = [t.data_ptr for t in tensors]
+    allocations = runtime.allocation_count()
+    for _ in range(50):
+        losses.append(bound()[0])
+    assert runtime.allocation_count() == allocations
+    assert [t.data_ptr for t in tensors] == pointers
+    values = [float(loss) for loss in losses]
+    assert len({loss.data_ptr for loss in losses}) == len(losses)
+    assert values == sorted(values, reverse=True)  # each kept its own value, and training goes on
+
+
+def test_a_failed_check_changes_nothing(trainer_module):
+    for target in ("debug", "llvm"):
+        tensors = step_arguments(trainer_module)
+        bound = relax.VirtualMachine(pullback.compile(trainer_module, target)).bind("__step", tensors)
+        bound()
+        before = [t.numpy() for t in tensors]
+        labels = next(i for i, t in enumerate(tensors) if t.dtype == "int64" and t.shape == (8,))
+        bound.set(labels, pullback.tensor(np.array([0, 1, 2, 3, 4, 0, 1, 5])))
+        with pytest.raises(ArgumentError, match="class"):
+            bound()
+        for i, (tensor, old) in enumerate(zip(tensors, before, strict=True)):
+            assert i == labels or tensor.numpy().tobytes() == old.tobytes()
+
+
+def test_overlapping_donated_memory_is_refused(trainer_module):
+    tensors = step_arguments(trainer_module)
+    same = next(i for i, t in enumerate(tensors) if t.shape == (12, 12))
+    other = next(i for i, t in enumerate(tensors) if t.shape == (12, 12) and i != same)
+    tensors[other] = tensors[same]
+    with pytest.raises(ArgumentError, match="share memory, and one is overwritten"):
+        relax.VirtualMachine(pullback.compile(trainer_module)).bind("__step", tensors)
+
+
+PARAMETERS_AFTER_20_STEPS = """
+import hashlib, pullback
+from pullback import relax
+from tests.driver.models import mlp_trainer_module, step_arguments
+module = mlp_trainer_module(sizes=(784, 128, 128, 10), batch=64)
+tensors = step_arguments(module)
+bound = relax.VirtualMachine(pullback.compile(module)).bind("__step", tensors)
+for _ in range(20):
+    bound()
+print(hashlib.sha256(b"".join(tensors[i].numpy().tobytes() for i in bound.donated)).hexdigest())
+"""
+
+
+def run_python(code: str, **environment: str) -> str:
+    """The output of a program in another process."""
+    env = os.environ | {"PYTHONPATH": os.getcwd()} | environment
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_bits_do_not_depend_on_threads_or_runs():
+    digests = [run_python(PARAMETERS_AFTER_20_STEPS, PULLBACK_NUM_THREADS=n) for n in ("1", "2", "3", "2")]
+    assert len(set(digests)) == 1
+
+
+def test_second_process_compiles_nothing(tmp_path):
+    patched = "import llvmlite.binding as b\ndef no(*a, **k): raise AssertionError('compiled')\nb.TargetMachine.emit_object = no\n"
+    environment = {"PULLBACK_CACHE_DIR": str(tmp_path)}
+    first = run_python(PARAMETERS_AFTER_20_STEPS, **environment)
+    assert run_python(patched + PARAMETERS_AFTER_20_STEPS, **environment) == first
+
+
+def test_cache_may_be_damaged_or_deleted_at_any_time(tmp_path):
+    environment = {"PULLBACK_CACHE_DIR": str(tmp_path)}
+    first = run_python(PARAMETERS_AFTER_20_STEPS, **environment)
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2 :] = b"\0" * (len(data) - len(data) // 2)
+            path.write_bytes(data)
+    assert run_python(PARAMETERS_AFTER_20_STEPS, **environment) == first
+    delete = "import shutil, os\nshutil.rmtree(os.environ['PULLBACK_CACHE_DIR'])\n"
+    assert run_python(PARAMETERS_AFTER_20_STEPS.replace("for _", delete + "for _"), **environment) == first
+
+
+def test_two_trainers_in_two_threads(trainer_module):
+    def train() -> str:
+        tensors = step_arguments(trainer_module)
+        bound = relax.VirtualMachine(executable).bind("__step", tensors)
+        for _ in range(30):
+            bound()
+        return hashlib.sha256(b"".join(t.numpy().tobytes() for t in tensors)).hexdigest()
+
+    executable = pullback.compile(trainer_module)
+    expected = train()
+    results: list[str] = []
+    threads = [threading.Thread(target=lambda: results.append(train())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [expected, expected]
+
+
+def test_a_forked_worker_is_correct(trainer_module):
+    tensors = step_arguments(trainer_module)
+    bound = relax.VirtualMachine(pullback.compile(trainer_module)).bind("__step", tensors)
+    bound()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, np.float64(float(bound()[0])).tobytes())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert np.frombuffer(os.read(reader, 8))[0] == float(bound()[0])

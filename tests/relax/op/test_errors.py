@@ -1,0 +1,167 @@
+"""Calls that do not fit: the class of the error and its message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
+from pullback.ir.op import Op
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Expr, Var
+from pullback.relax.interpreter import evaluate
+from pullback.relax.op.namespace import ops
+from pullback.relax.struct_info import TensorStructInfo
+
+
+def var(shape: Any, dtype: str = "float32") -> Var:
+    return Var("x", TensorStructInfo(shape, dtype))
+
+
+X, Y = var((3, 4)), var((3, 5))
+K, B, S = var((3,), "int64"), var((3, 4), "bool"), var(())
+UNKNOWN = var(None)
+
+SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
+    "unknown shape": (
+        lambda: ops.exp(UNKNOWN),
+        r"exp: its argument must be a tensor of known shape, got Tensor\(\(\?\)",
+    ),
+    "broadcast": (lambda: X + Y, r"add: the shapes \(3, 4\) and \(3, 5\) do not broadcast"),
+    "where": (lambda: ops.where(B, Y, Y), r"where: the shapes \(3, 4\) and \(3, 5\) and \(3, 5\) do not broadcast"),
+    "axis": (lambda: ops.sum(X, axis=2), "sum: axis 2 is outside a tensor of rank 2"),
+    "axis twice": (lambda: ops.mean(X, axis=(0, -2)), r"mean: the axes \(0, -2\) name one axis twice"),
+    "empty max": (lambda: ops.max(var((0, 3)), axis=0), "max of no elements: axis 0 has size 0"),
+    "empty argmin": (lambda: ops.argmin(var((0, 3))), "argmin of no elements"),
+    "matmul": (lambda: ops.matmul(X, Y), r"matmul: the shapes \(3, 4\) and \(3, 5\) do not fit"),
+    "matmul of a scalar": (lambda: ops.matmul(X, S), r"must have rank 1 or more, got \(3, 4\) and \(\)"),
+    "matmul batch": (
+        lambda: ops.matmul(var((2, 3, 4)), var((5, 4, 3))),
+        r"the shapes \(2,\) and \(5,\) do not broadcast",
+    ),
+    "linear": (lambda: ops.linear(X, Y), r"linear: x of shape \(3, 4\) does not fit weight of shape \(3, 5\)"),
+    "linear bias": (lambda: ops.linear(X, X, var((4,))), r"linear: bias must have the shape \(3,\), got \(4,\)"),
+    "reshape": (lambda: ops.reshape(X, (5, 2)), r"\(3, 4\) and \(5, 2\) differ in their number of elements"),
+    "reshape -1": (lambda: ops.reshape(X, (5, -1)), r"\(3, 4\) has 12 elements: no size fits \(5, -1\)"),
+    "reshape two -1": (lambda: ops.reshape(X, (-1, -1)), "only one size may be -1"),
+    "squeeze": (lambda: ops.squeeze(X, 0), r"squeeze: axis 0 of the shape \(3, 4\) does not have size 1"),
+    "permutation": (lambda: ops.permute_dims(X, (0, 0)), r"axes \(0, 0\) is no permutation of the 2 axes"),
+    "broadcast_to": (lambda: ops.broadcast_to(X, (3, 5)), r"broadcast_to: the shapes \(3, 4\) and \(3, 5\)"),
+    "broadcast_to fewer": (lambda: ops.broadcast_to(X, (4,)), r"\(3, 4\) does not broadcast to \(4,\)"),
+    "collapse": (lambda: ops.collapse_sum_to(X, (2, 4)), r"the shapes \(3, 4\) and \(2, 4\) do not broadcast"),
+    "collapse more": (lambda: ops.collapse_sum_like(X, var((1, 3, 4))), r"\(3, 4\) is no broadcast of \(1, 3, 4\)"),
+    "concat": (lambda: ops.concat([X, Y]), r"concat: the shapes \(3, 4\), \(3, 5\) differ outside axis 0"),
+    "stack": (lambda: ops.stack([X, Y]), r"stack: the shapes \(3, 4\), \(3, 5\) differ"),
+    "split": (lambda: ops.split(X, 0), "split: the number of sections must be positive, got 0"),
+    "split indices": (lambda: ops.split(X, [2, 1]), r"indices must be ascending and not negative, got \(2, 1\)"),
+    "slice": (lambda: ops.strided_slice(X, [0], [0], [1, 2]), "strided_slice: 1 axes need as many begins, ends and"),
+    "slice stride": (lambda: ops.strided_slice(X, [0], [0], [1], [0]), "a stride cannot be 0"),
+    "slice axis twice": (lambda: ops.strided_slice(X, [0, -2], [0, 0], [1, 1]), "name one axis twice"),
+    "pad": (lambda: ops.nn.pad(X, (1, 1)), "pad_width must hold before and after of each of the 2 axes"),
+    "pad negative": (lambda: ops.nn.pad(X, (1, 1, -1, 0)), "pad_width cannot be negative"),
+    "dilate": (lambda: ops.nn.dilate(X, (0, 1)), r"nn.dilate: strides must be 2 positive numbers, got \(0, 1\)"),
+    "tile": (lambda: ops.tile(X, -1), "tile: repeats cannot be negative"),
+    "repeat": (lambda: ops.repeat(X, -1), "repeat: repeats cannot be negative"),
+    "take": (lambda: ops.take(X, K), "take: a tensor of rank 2 needs an axis"),
+    "take of nothing": (lambda: ops.take(var((0, 2)), K, 0), "axis 0 of x has size 0: there is nothing to take"),
+    "triangle": (lambda: ops.tril(K), "tril: expected a tensor of rank 2 or more, got rank 1"),
+    "full": (lambda: ops.full((2,), X), r"full: fill_value must have shape \(\), got"),
+    "full_like": (lambda: ops.full_like(X, X), r"full_like: fill_value must have shape \(\)"),
+    "size": (lambda: ops.zeros((-1,)), "a size cannot be negative: -1"),
+    "targets": (lambda: ops.nn.nll_loss(X, var((4,), "int64")), r"targets must have the shape \(3,\), got \(4,\)"),
+    "weights": (
+        lambda: ops.nn.nll_loss(X, K, var((3,))),
+        r"nn.nll_loss: weights must have the shape \(4,\), got \(3,\)",
+    ),
+    "labels": (lambda: ops.nn.cross_entropy_with_logits(X, Y), "predictions and labels must have one shape"),
+    "gamma": (lambda: ops.nn.layer_norm(X, S, S), r"gamma must have the shape \(4,\) of the axes, got \(\)"),
+    "rms": (lambda: ops.nn.rms_norm(X, var((3,))), r"weight must have the shape \(4,\) of the axes, got \(3,\)"),
+    "softmax axis": (lambda: ops.nn.softmax(X, 2), "nn.softmax: axis 2 is outside a tensor of rank 2"),
+}
+DTYPES: dict[str, tuple[Callable[[], Expr], str]] = {
+    "unary": (lambda: ops.exp(K), "exp: its argument must have a floating-point dtype, got int64"),
+    "unary number": (lambda: -B, "negative: its argument must have a numeric dtype, got bool"),
+    "unary bool": (lambda: ops.logical_not(X), "logical_not: its argument must have a bool dtype, got float32"),
+    "mixed": (lambda: X + var((3, 4), "float64"), "operands must have the same dtype, got float32 and float64"),
+    "divide": (lambda: K / K, "divide: the operands must have a floating-point dtype, got int64\nhint: R.floor_divide"),
+    "float scalar": (lambda: K * 2.5, "multiply: the Python number 2.5 does not fit the int64 tensor beside it"),
+    "bitwise": (lambda: ops.bitwise_and(X, X), "bitwise_and: its argument must have an integer or bool dtype"),
+    "shift": (lambda: ops.left_shift(B, B), "left_shift: its argument must have an integer dtype, got bool"),
+    "clip": (lambda: ops.clip(K, 0.5, 1), "clip: min=0.5 does not fit the int64 tensor"),
+    "astype": (lambda: X.astype("float33"), "astype: unknown dtype 'float33'"),
+    "mean": (lambda: ops.mean(K), "mean: its argument must have a floating-point dtype, got int64"),
+    "sum": (lambda: ops.sum(B), "sum: its argument must have a numeric dtype, got bool"),
+    "condition": (lambda: ops.where(X, X, X), "where: the condition must have a bool dtype, got float32"),
+    "indices": (lambda: ops.take(X, X, 0), "take: indices must have an integer dtype, got float32"),
+    "one_hot": (lambda: ops.one_hot(X, 1.0, 0.0, 3), "one_hot: indices must have an integer dtype"),
+    "one_hot values": (lambda: ops.one_hot(K, 1.0, 0, 3), "on_value and off_value have different dtypes, float32 and"),
+    "concat": (lambda: ops.concat([X, B]), "concat: the operands must have the same dtype, got float32 and bool"),
+    "full": (lambda: ops.full((2,), 0.5, "int32"), "full: the Python float 0.5 cannot become int32"),
+    "targets": (lambda: ops.nn.nll_loss(X, S), "nn.nll_loss: targets must have an integer dtype, got float32"),
+    "softmax": (lambda: ops.nn.softmax(K), "nn.softmax: its argument must have a floating-point dtype"),
+}
+VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
+    "reduction": (lambda: ops.nn.nll_loss(X, K, reduction="avg"), "must be one of 'mean', 'sum', 'none', got 'avg'"),
+    "take mode": (lambda: ops.take(X, K, 0, "near"), "mode must be one of 'raise', 'fast', 'clip', 'wrap', got 'near'"),
+    "pad mode": (lambda: ops.nn.pad(K, (1, 1), "mirror"), "pad_mode must be 'constant', got 'mirror'"),
+    "concat": (lambda: ops.concat([]), "concat: there must be at least one tensor"),
+    "arange": (lambda: ops.arange(0, 5, 0), "arange: the step cannot be 0"),
+    "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
+    "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
+    "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),
+    "unknown": (lambda: ops.sum(X, axes=0), "sum: argument 'axes' does not exist"),
+}
+
+
+def check(build: Callable[[], Expr], kind: type[UserError], message: str) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        build()
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes(name: str) -> None:
+    build, message = SHAPES[name]
+    check(build, ShapeError, message)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_dtypes(name: str) -> None:
+    build, message = DTYPES[name]
+    check(build, DTypeError, message)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_attributes(name: str) -> None:
+    build, message = VALUES[name]
+    check(build, UserError, message)
+
+
+def refuses(call: Expr, params: list[Var], values: list[Any], message: str) -> None:
+    """The interpreter and machine code both raise an ArgumentError with the message."""
+    builder = BlockBuilder()
+    with builder.function("main", params):
+        builder.emit_func_output(builder.emit(call))
+    module = builder.get()
+    for f in (lambda: evaluate(module, "main", values), lambda: pullback.compile(module).function("main")(*values)):
+        with pytest.raises(ArgumentError, match=message):
+            f()
+
+
+@pytest.mark.parametrize("name", ["nn.nll_loss", "nn.cross_entropy"])
+@pytest.mark.parametrize("bad", [3, -1, 100, -101])
+def test_target_that_is_no_class(name: str, bad: int) -> None:
+    p, t = var((2, 3)), Var("t", TensorStructInfo((2,), "int64"))
+    message = f"{name}: a target is neither a class, 0 … C - 1, nor ignore_index"
+    refuses(Op.get(name)(p, t), [p, t], [np.zeros((2, 3), np.float32), np.array([0, bad])], message)
+
+
+@pytest.mark.parametrize("bad", [3, -4])
+def test_index_outside_the_axis(bad: int) -> None:
+    x, i = var((2, 3)), Var("i", TensorStructInfo((1,), "int64"))
+    values = [np.zeros((2, 3), np.float32), np.array([bad])]
+    refuses(ops.take(x, i, 1), [x, i], values, "take: an index is outside the axis")

@@ -1,0 +1,24 @@
+"""Every op says everything that is known of it."""
+
+import pytest
+
+from pullback.ir.op import Op
+from pullback.relax.op.sample import Domain, Sample
+from tests.samples import all_ops
+
+
+@pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.short)
+def test_definition_is_complete(op: Op) -> None:
+    for rule in ("infer", "te", "numpy", "gradient"):
+        assert getattr(op, rule) is not None, f"{op.short} has no {rule} rule"
+    assert op.doc.strip(), f"{op.short} has no documentation"
+    assert op.family, f"{op.short} belongs to no family"
+    assert isinstance(op.samples, Domain) or all(isinstance(s, Sample) for s in op.samples)
+    assert op.samples, f"{op.short} has no samples"
+    assert bool(op.check) == bool(op.check_message), f"{op.short}: a check needs a message"
+
+
+@pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.short)
+def test_documentation_shows_the_signature(op: Op) -> None:
+    first = op.__doc__.splitlines()[0]
+    assert first.startswith(f"{op.short}(") and all(name in first for name in op.signature.attrs)

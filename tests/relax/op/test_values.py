@@ -1,0 +1,68 @@
+"""Each op's result: the NumPy meaning against the struct info, and every backend against the NumPy meaning."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pullback.ir.op import Op
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
+from tests.relax.op.backends import BACKENDS, as_list, call_of
+from tests.samples import Case, all_ops, cases, dtypes_of
+
+# Ops that round once for an element: 4 ulp. Others: 64 of the largest result.
+ELEMENTWISE = (
+    *("unary", "binary", "astype", "where", "permute", "reshape", "join", "split", "slice", "pad", "repeat", "take"),
+    *("create", "one_hot", "triangle"),
+)
+CANCELLING = ("nn.gelu",)  # 1 + erf(x) of a negative x: relative to 1, not to the result
+
+
+def epsilon(dtype: np.dtype) -> float:
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
+def assert_close(case: Case, got: np.ndarray, expected: np.ndarray) -> None:
+    """Equal; or of floats, within 4 ulp for ops that round once an element, within 64 of the largest for others."""
+    assert got.shape == expected.shape and got.dtype == expected.dtype
+    if expected.dtype.kind in "iub" or expected.size == 0:
+        np.testing.assert_array_equal(got, expected)
+        return
+    eps = epsilon(expected.dtype)
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    if case.op.family in ELEMENTWISE and case.op.short not in CANCELLING:
+        np.testing.assert_allclose(a, b, rtol=4 * eps, atol=eps / 16)
+    else:
+        finite = np.abs(b[np.isfinite(b)])
+        np.testing.assert_allclose(a, b, rtol=64 * eps, atol=64 * eps * max(finite.max(initial=0), 1))
+
+
+@pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.short)
+def test_meaning_has_the_type_that_struct_info_promises(op: Op) -> None:
+    for dtype in dtypes_of(op):
+        for case in cases(op, dtype):
+            info = call_of(case)[1].struct_info
+            infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
+            with np.errstate(all="ignore"):
+                values = as_list(op.numpy(*case.args, **case.attrs))  # type: ignore[misc]
+            assert len(values) == len(infos)
+            for value, expected in zip(values, infos, strict=True):
+                assert isinstance(expected, TensorStructInfo)
+                found = (np.shape(value), np.asarray(value).dtype.name)
+                assert found == (expected.shape, expected.dtype), case.id
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.short)
+def test_backend_agrees_with_the_meaning(op: Op, backend: str) -> None:
+    for dtype in dtypes_of(op) if backend != "legalized" else dtypes_of(op)[-2:]:
+        samples = list(cases(op, dtype))
+        for case, result in zip(samples, BACKENDS[backend](samples), strict=True):
+            with np.errstate(all="ignore"):
+                expected = as_list(op.numpy(*case.args, **case.attrs))  # type: ignore[misc]
+            for g, e in zip(as_list(result), expected, strict=True):
+                try:
+                    assert_close(case, g, np.asarray(e))
+                except AssertionError as error:
+                    raise AssertionError(f"{case.id}: {error}") from None
