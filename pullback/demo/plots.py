@@ -70,7 +70,7 @@ def _draw_curves(figure: Any, epochs: list[Any]) -> None:
     accuracy_axes.set_ylabel("test accuracy")
     accuracy_axes.set_xlabel("epoch")
     accuracy_axes.set_xticks(_epoch_ticks(len(numbers)))
-    accuracy_axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}" if value <= 1 else "")
+    accuracy_axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}" if value <= 1 else "")
     accuracy_axes.margins(x=0.08, y=0.25)
     for axes in (loss_axes, accuracy_axes):
         axes.grid(alpha=0.25)
