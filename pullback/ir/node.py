@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import linecache
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -129,18 +129,38 @@ def assert_structural_equal(a: Any, b: Any) -> None:
         raise ValueError(f"structures differ at {difference}\n--- left\n{a}\n--- right\n{b}")
 
 
+Triple = tuple[Any, Any, str]  # two parts and where they stand
+
+
 class _Comparer:
-    """Walks two structures at once. ``equal`` returns None, or the path of the first difference."""
+    """Walks two structures at once, without recursion: kernels nest deeply.
+
+    :meth:`step` compares two parts: the text of a difference, or the pairs of sub-parts to compare next.
+    """
 
     def __init__(self) -> None:
         self.forward: dict[int, Any] = {}
         self.backward: dict[int, Any] = {}
 
     def equal(self, a: Any, b: Any, path: str) -> str | None:
+        """None, or the path of the first difference."""
+        pending: list[Triple | Callable[[], None]] = [(a, b, path)]
+        while pending:
+            task = pending.pop()
+            if callable(task):
+                task()
+                continue
+            result = self.step(*task)
+            if isinstance(result, str):
+                return result
+            pending.extend(reversed(result))
+        return None
+
+    def step(self, a: Any, b: Any, path: str) -> str | list[Triple | Callable[[], None]]:
         if isinstance(a, Symbol) or isinstance(b, Symbol):
             return self.symbol(a, b, path)
         if isinstance(a, Closed) and isinstance(b, Closed):
-            return _Comparer().equal(a.node, b.node, path)
+            return _Comparer().equal(a.node, b.node, path) or []
         if isinstance(a, Node) or hasattr(a, "structural_items"):
             if type(a) is not type(b):
                 return f"{path}: {type(a).__name__} against {type(b).__name__}"
@@ -148,46 +168,53 @@ class _Comparer:
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             if a.keys() != b.keys():
                 return f"{path}: keys {sorted(map(str, a))} against {sorted(map(str, b))}"
-            return self.first((a[k], b[k], f"{path}[{k!r}]") for k in a)
+            return [(a[k], b[k], f"{path}[{k!r}]") for k in a]
         if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
             if len(a) != len(b):
                 return f"{path}: length {len(a)} against {len(b)}"
-            return self.first((x, y, f"{path}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True)))
-        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-            same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-            return None if same else f"{path}: constants differ"
+            return [(x, y, f"{path}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True))]
+        array_a, array_b = _as_array(a), _as_array(b)
+        if array_a is not None and array_b is not None and type(a) is type(b):
+            same = array_a.dtype == array_b.dtype and array_a.shape == array_b.shape
+            return [] if same and array_a.tobytes() == array_b.tobytes() else f"{path}: constants differ"
         if isinstance(a, float) and isinstance(b, float):
-            return None if repr(a) == repr(b) else f"{path}: {a!r} against {b!r}"  # NaN is NaN, -0.0 is not 0.0
+            return [] if repr(a) == repr(b) else f"{path}: {a!r} against {b!r}"  # NaN is NaN, -0.0 is not 0.0
         same = type(a) is type(b) and a == b
-        return None if same else f"{path}: {a!r} against {b!r}"
+        return [] if same else f"{path}: {a!r} against {b!r}"
 
-    def first(self, triples: Iterator[tuple[Any, Any, str]]) -> str | None:
-        return next((d for d in (self.equal(*t) for t in triples) if d is not None), None)
-
-    def node(self, a: Any, b: Any, path: str) -> str | None:
+    def node(self, a: Any, b: Any, path: str) -> list[Triple | Callable[[], None]]:
         items_a, items_b = node_items(a), node_items(b)
         name = type(a).__name__
-        return self.first((x, y, f"{path}.{name}.{k}") for (k, x), (_, y) in zip(items_a, items_b, strict=True))
+        return [(x, y, f"{path}.{name}.{k}") for (k, x), (_, y) in zip(items_a, items_b, strict=True)]
 
-    def binder(self, a: Any, b: Any, path: str) -> str | None:
+    def binder(self, a: Any, b: Any, path: str) -> list[Triple | Callable[[], None]]:
         """A node that binds a symbol: inside it, the symbols of the two sides correspond anew."""
         x, y = id(getattr(a, a.binder)), id(getattr(b, b.binder))
         outer = self.forward.pop(x, None), self.backward.pop(y, None)
-        difference = self.node(a, b, path)
-        for table, key, old in zip((self.forward, self.backward), (x, y), outer, strict=True):
-            table.pop(key, None)
-            if old is not None:
-                table[key] = old
-        return difference
 
-    def symbol(self, a: Any, b: Any, path: str) -> str | None:
+        def leave() -> None:
+            for table, key, old in zip((self.forward, self.backward), (x, y), outer, strict=True):
+                table.pop(key, None)
+                if old is not None:
+                    table[key] = old
+
+        return [*self.node(a, b, path), leave]
+
+    def symbol(self, a: Any, b: Any, path: str) -> str | list[Triple | Callable[[], None]]:
         if type(a) is not type(b):
             return f"{path}: {type(a).__name__} against {type(b).__name__}"
         if id(a) in self.forward or id(b) in self.backward:
             ok = self.forward.get(id(a)) is b and self.backward.get(id(b)) is a
-            return None if ok else f"{path}: {a.name} against {b.name}"
+            return [] if ok else f"{path}: {a.name} against {b.name}"
         self.forward[id(a)], self.backward[id(b)] = b, a
         return self.node(a, b, path)
+
+
+def _as_array(value: Any) -> np.ndarray | None:
+    """The elements of an array, a NumPy scalar or a runtime tensor."""
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    return np.asarray(value.numpy()) if hasattr(value, "numpy") and not isinstance(value, Node) else None
 
 
 def node_items(node: Any) -> list[tuple[str, Any]]:
@@ -239,8 +266,8 @@ def structural_digest(node: Any) -> bytes:
             for value in x:
                 visit(value)
             digest.update(b"]")
-        elif isinstance(x, np.ndarray):
-            digest.update(f"A{x.dtype}{x.shape}".encode() + x.tobytes())
+        elif (array := _as_array(x)) is not None:
+            digest.update(f"A{type(x).__name__}{array.dtype}{array.shape}".encode() + array.tobytes())
         else:
             digest.update(f"{type(x).__name__}={x!r};".encode())
 

@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pullback.schedule.cost import element_cost, is_costly, worth_threads
-from pullback.schedule.group import Group
+from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers
 from pullback.te.graph import Lower, Reader, better, body_expr, combine, identity, loads_of
-from pullback.te.tensor import Reduce, Tensor
+from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import Allocate, Buffer, For, If, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, select, seq, store
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
@@ -33,16 +33,11 @@ from pullback.tir.visitor import substitute, walk
 _LOCAL_ROW = 2048  # elements of a row that are kept rather than computed again
 
 
-class _Declined(Exception):
-    """The group does not have the form of rows or columns."""
-
-
 @dataclass(frozen=True, eq=False)
 class Reduction:
     """Reductions over the same kept axes, with elementwise stages before, between and after."""
 
-    group: Group
-    body: Stmt
+    rows: _Rows
 
     @staticmethod
     def recognize(group: Group) -> Reduction | None:
@@ -51,13 +46,11 @@ class Reduction:
             return None
         if not group.fallback and any(is_matmul(r) for r in group.reductions):
             return None
-        try:
-            return Reduction(group, _Rows(group, shapes.pop()).body())
-        except _Declined:
-            return None
+        rows = _Rows(group, shapes.pop())
+        return Reduction(rows) if rows.fits() else None
 
     def lower(self, name: str) -> PrimFunc:
-        return self.group.function(name, self.body)
+        return self.rows.group.function(name, self.rows.body())
 
 
 def is_matmul(stage: Tensor) -> bool:
@@ -87,7 +80,6 @@ class _Rows:
         self.point: list[PrimExpr] = list(self.row)  # the row's indices; in column mode the last one is base + lane
         self.locals: list[Buffer] = []
         self.readers: dict[Tensor, Reader] = {}
-        self._check()
 
     def _level(self, stage: Tensor) -> str:
         """``row``: one element a row; ``vector``: a whole row of elements."""
@@ -108,17 +100,36 @@ class _Rows:
                 columns += indices is axes[-1]
         return columns > rows
 
-    def _check(self) -> None:
-        """Outputs are per row, or (by rows only) whole rows; everything that follows a reduction fits the rows."""
+    def fits(self) -> bool:
+        """Whether outputs, and what follows a reduction, are one element a row or (by rows only) whole rows; and whether
+        each such stage is read by stages of the same row."""
         after: set[Tensor] = set()
         for stage in self.group.stages:
-            follows = stage.is_reduction or any(load.tensor in after for load in loads_of(stage))
-            if follows:
+            if stage.is_reduction or any(load.tensor in after for load in loads_of(stage)):
                 after.add(stage)
-            needs_loop = stage in self.group.outputs or follows
-            if needs_loop and not stage.is_reduction:
+            in_loop = stage in after or stage in self.group.outputs
+            if in_loop and not stage.is_reduction:
                 if self.level[stage] == "other" or (self.level[stage] == "vector" and self.by_columns):
-                    raise _Declined
+                    return False
+            for load in loads_of(stage):
+                in_memory = load.tensor in after or self._keeps(load.tensor)
+                if in_memory and not (self._same_row(stage, load) and (in_loop or stage in after)):
+                    return False
+        return True
+
+    def _keeps(self, stage: Tensor) -> bool:
+        """Whether the values of a stage are stored rather than inlined."""
+        if stage.is_placeholder or stage.is_reduction:
+            return False
+        kept = self._keep_scalar if self.level[stage] == "row" else self._keep_vector
+        return kept(stage)
+
+    def _same_row(self, reader: Tensor, load: TensorLoad) -> bool:
+        """Whether a stage at a row reads another at the same row."""
+        rows = len(self.kept)
+        own = [v for v, s in zip(reader.axes, reader.shape, strict=True) if s != 1][:rows]
+        read = [i for i, s in zip(load.indices, load.tensor.shape, strict=True) if s != 1][:rows]
+        return same_axes(read, own)
 
     # -- loops
 
@@ -203,20 +214,13 @@ class _Rows:
         return buffer
 
     def _read_local(self, stage: Tensor, buffer: Buffer) -> Reader:
-        """Reads a row's value. The indices must be the row's own."""
+        """Reads a row's value; :meth:`fits` has seen to it that the indices are the row's own."""
 
         def read(indices: tuple[PrimExpr, ...]) -> PrimExpr:
-            used = [i for i, s in zip(indices, stage.shape, strict=True) if s != 1]
             if not self.by_columns:
-                if any(a is not b for a, b in zip(used, self.row, strict=True)):
-                    raise _Declined
                 return buffer[0]
-            if any(a is not b for a, b in zip(used[:-1], self.row[:-1], strict=True)):
-                raise _Declined
-            last = used[-1]
-            if getattr(last, "kind", None) != "add" or last.a is not self.row[-1]:  # type: ignore[attr-defined]
-                raise _Declined
-            return buffer[last.b]  # type: ignore[attr-defined]
+            last = [i for i, s in zip(indices, stage.shape, strict=True) if s != 1][-1]
+            return buffer[last.b]  # type: ignore[attr-defined]  # it is row + lane: see _place
 
         return read
 
@@ -264,8 +268,6 @@ class _Rows:
 
         def read(indices: tuple[PrimExpr, ...]) -> PrimExpr:
             used = [i for i, s in zip(indices, stage.shape, strict=True) if s != 1]
-            if any(a is not b for a, b in zip(used, self.row, strict=False)):
-                raise _Declined
             return buffer[indices] if whole else buffer[tuple(used[len(self.row) :])]
 
         return read

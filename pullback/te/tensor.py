@@ -9,7 +9,6 @@ A DAG of these is what a schedule turns into loops (room ``schedule``).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -110,7 +109,8 @@ def placeholder(shape: Sequence[int | PrimExpr], dtype: str = "float32", name: s
 
 def compute(shape: Sequence[int | PrimExpr], element: Callable[..., Any], name: str = "t") -> Tensor:
     """The tensor whose element at the axes is ``element(*axes)``; a function of one ``*indices`` works too."""
-    names = [p.name for p in inspect.signature(element).parameters.values() if p.kind != p.VAR_POSITIONAL]
+    code = getattr(element, "__code__", None)
+    names = list(code.co_varnames[: code.co_argcount]) if code is not None else []
     names = names if len(names) == len(shape) else [f"i{k}" for k in range(len(shape))]
     axes = tuple(Var(n) for n in names)
     body = element(*axes)

@@ -24,8 +24,17 @@ from pullback.tir.expr import (
 from pullback.tir.stmt import PrimFunc, Stmt
 
 
+_LEAVES = ("span", "kind", "type", "name", "dtype", "code", "scope", "offset")  # fields that hold no nodes
+
+
 @functools.cache
 def _field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a node class that hold nodes."""
+    return tuple(f.name for f in fields(kind) if f.name not in _LEAVES)
+
+
+@functools.cache
+def _all_field_names(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
 
@@ -109,7 +118,7 @@ class Mutator:
                 changes[name] = new
         if not changes:
             return node
-        values = {name: getattr(node, name) for name in names} | changes
+        values = {name: getattr(node, name) for name in _all_field_names(type(node))} | changes
         return type(node)(**values)
 
     def _field(self, value: Any) -> Any:

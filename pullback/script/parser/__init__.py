@@ -1,0 +1,9 @@
+"""Reading script: source text to IR.
+
+``entry`` takes what was decorated, ``module`` reads classes, ``graph`` graph functions, ``loops`` loop functions; all
+three evaluate expressions with ``evaluator``, which looks names up in a ``scope``.
+"""
+
+from pullback.script import ir, relax, tir
+
+__all__ = ["ir", "relax", "tir"]

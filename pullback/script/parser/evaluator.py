@@ -1,0 +1,228 @@
+"""Evaluating the expressions of a script: a subset of Python over IR values and captured Python values."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from pullback.ir.errors import InternalError, ScriptError, UserError
+from pullback.ir.node import span_scope
+from pullback.ir.op import Op
+from pullback.relax.expr import Expr
+from pullback.script.source import Source
+from pullback.tir import expr as tir
+
+
+class Names(Protocol):
+    """Where names are looked up; ``read`` raises a ScriptError when there is no such name."""
+
+    def read(self, name: str) -> Any: ...
+
+
+BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.MatMult: operator.matmul,
+    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}  # fmt: skip
+
+COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_,
+    ast.IsNot: operator.is_not, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+
+SCALAR_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+}  # fmt: skip
+
+UNSUPPORTED = {
+    ast.Lambda: ("a lambda", "define a Python function outside and call it"),
+    ast.ListComp: ("a comprehension", "write the values out, or call a Python function that builds them"),
+    ast.GeneratorExp: ("a comprehension", "write the values out, or call a Python function that builds them"),
+    ast.SetComp: ("a comprehension", "write the values out, or call a Python function that builds them"),
+    ast.DictComp: ("a comprehension", "write the values out, or call a Python function that builds them"),
+    ast.NamedExpr: ("an assignment inside an expression", "assign on a line of its own"),
+    ast.JoinedStr: ("an f-string", "build the string outside the function"),
+    ast.Await: ("await", None),
+    ast.Yield: ("yield", "return the values as a tuple"),
+    ast.YieldFrom: ("yield", "return the values as a tuple"),
+    ast.Set: ("a set", "use a tuple"),
+}  # fmt: skip
+
+
+class Evaluator:
+    """Evaluates expression nodes; every IR node that is built takes the span of its source."""
+
+    def __init__(self, source: Source, names: Names) -> None:
+        self.source, self.names = source, names
+
+    def eval(self, node: ast.expr) -> Any:
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            what, hint = UNSUPPORTED.get(type(node), (f"{type(node).__name__}", None))
+            raise self.source.error(node, f"{what} cannot be used in a script", hint)
+        return method(node)
+
+    @contextlib.contextmanager
+    def blame(self, node: ast.AST, what: Callable[[], str] | None = None) -> Iterator[None]:
+        """IR built inside takes the span of ``node``; what goes wrong inside is shown there."""
+        span = self.source.span(node)
+        with span_scope(span):
+            try:
+                yield
+            except UserError as error:
+                if error.span is not None:
+                    raise
+                raise type(error)(error.message, span=span, hint=error.hint) from None
+            except InternalError as error:
+                raise ScriptError(str(error), span=span) from error
+            except Exception as error:
+                doing = what() if what is not None else "this"
+                raise ScriptError(f"{doing} raised {type(error).__name__}: {error}", span=span) from error
+
+    # -- leaves and containers
+
+    def _constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def _name(self, node: ast.Name) -> Any:
+        with self.blame(node):
+            return self.names.read(node.id)
+
+    def _tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
+        return tuple(self._items(node.elts))
+
+    def _list(self, node: ast.List) -> list[Any]:
+        return self._items(node.elts)
+
+    def _items(self, nodes: list[ast.expr]) -> list[Any]:
+        items: list[Any] = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                with self.blame(node):
+                    items.extend(self.eval(node.value))
+            else:
+                items.append(self.eval(node))
+        return items
+
+    def _dict(self, node: ast.Dict) -> dict[Any, Any]:
+        result: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                with self.blame(value):
+                    result.update(self.eval(value))
+            else:
+                result[self.eval(key)] = self.eval(value)
+        return result
+
+    def _slice(self, node: ast.Slice) -> slice:
+        return slice(*(None if part is None else self.eval(part) for part in (node.lower, node.upper, node.step)))
+
+    # -- attributes, items, calls
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        value = self.eval(node.value)
+        with self.blame(node):
+            try:
+                return getattr(value, node.attr)
+            except AttributeError as error:
+                raise ScriptError(str(error)) from None
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        value, index = self.eval(node.value), self.eval(node.slice)
+        with self.blame(node, lambda: f"the index {ast.unparse(node.slice)}"):
+            return value[index]
+
+    def _call(self, node: ast.Call) -> Any:
+        function = self.eval(node.func)
+        args = self._items(node.args)
+        kwargs: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = self.eval(keyword.value)
+            kwargs.update({keyword.arg: value} if keyword.arg is not None else value)
+        return self.call(node, function, args, kwargs)
+
+    def call(self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a Python value; parsers extend it for what only they understand."""
+        with self.blame(node, lambda: f"calling {ast.unparse(node.func)}"):
+            if not callable(function):
+                raise ScriptError(f"{ast.unparse(node.func)} cannot be called: it is {describe(function)}")
+            return function(*args, **kwargs)
+
+    # -- operators
+
+    def _binop(self, node: ast.BinOp) -> Any:
+        a, b = self.eval(node.left), self.eval(node.right)
+        with self.blame(node, lambda: ast.unparse(node)):
+            if isinstance(b, tir.PrimExpr) and not isinstance(a, tir.PrimExpr | Expr):
+                a = tir.as_expr(a, b.dtype)
+            return BINARY[type(node.op)](a, b)
+
+    def _unaryop(self, node: ast.UnaryOp) -> Any:
+        value = self.eval(node.operand)
+        with self.blame(node, lambda: ast.unparse(node)):
+            if isinstance(node.op, ast.Not):
+                return tir.call("not", value) if isinstance(value, tir.PrimExpr) else not value
+            if isinstance(node.op, ast.USub):
+                return -value
+            return +value if isinstance(node.op, ast.UAdd) else ~value
+
+    def _boolop(self, node: ast.BoolOp) -> Any:
+        kind = "and" if isinstance(node.op, ast.And) else "or"
+        result = self.eval(node.values[0])
+        for part in node.values[1:]:
+            if not isinstance(result, tir.PrimExpr | Expr) and bool(result) == (kind == "or"):
+                return result  # as Python: the rest is not evaluated
+            value = self.eval(part)
+            with self.blame(node, lambda: ast.unparse(node)):
+                result = self._logic(kind, result, value)
+        return result
+
+    def _logic(self, kind: str, a: Any, b: Any) -> Any:
+        if isinstance(a, Expr) or isinstance(b, Expr):
+            raise ScriptError(f"{kind!r} does not work on tensors", hint=f"use R.logical_{kind}(a, b)")
+        if isinstance(a, tir.PrimExpr):
+            return tir.binary(kind, a, b)
+        return b  # a is a Python value that decides nothing
+
+    def _compare(self, node: ast.Compare) -> Any:
+        left, result = self.eval(node.left), None
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.eval(right_node)
+            with self.blame(node, lambda: ast.unparse(node)):
+                part = self._comparison(op, left, right)
+                result = part if result is None else self._logic("and", result, part) if result is not False else False
+            left = right
+        return result
+
+    def _comparison(self, op: ast.cmpop, a: Any, b: Any) -> Any:
+        if isinstance(a, tir.PrimExpr) or isinstance(b, tir.PrimExpr):
+            if type(op) not in SCALAR_COMPARE:
+                raise ScriptError("scalars of the loop IR have no identity or membership")
+            return tir.binary(SCALAR_COMPARE[type(op)], a, b)
+        if isinstance(op, ast.Eq | ast.NotEq):
+            equal = isinstance(op, ast.Eq)
+            if isinstance(a, Expr) or isinstance(b, Expr):
+                return Op.get("equal" if equal else "not_equal")(a, b)
+            return a == b if equal else a != b
+        return COMPARE[type(op)](a, b)
+
+    def _ifexp(self, node: ast.IfExp) -> Any:
+        condition = self.eval(node.test)
+        if isinstance(condition, Expr):
+            raise self.source.error(node, "a choice between tensors needs R.where", "write R.where(condition, a, b)")
+        if isinstance(condition, tir.PrimExpr):
+            a, b = self.eval(node.body), self.eval(node.orelse)
+            with self.blame(node):
+                return tir.select(condition, a, b)
+        return self.eval(node.body if condition else node.orelse)
+
+
+def describe(value: Any) -> str:
+    """A value as messages name it."""
+    if isinstance(value, Expr):
+        return f"a graph value of type {value.struct_info!r}"
+    return f"{type(value).__name__} {value!r}"

@@ -1,0 +1,247 @@
+"""Loop functions: from the syntax tree of ``@T.prim_func`` to a PrimFunc."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pullback.ir.errors import ScriptError
+from pullback.ir.node import span_scope
+from pullback.relax.expr import Expr
+from pullback.script import tir as T  # noqa: N812
+from pullback.script.parser.evaluator import BINARY, describe
+from pullback.script.parser.function import FunctionParser, is_docstring
+from pullback.script.sizes import sizes_scope
+from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr
+from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq, Stmt, store
+
+
+@dataclass(frozen=True)
+class Binder:
+    """A statement whose body is the rest of its block: Let (with a value) or Allocate."""
+
+    symbol: Any
+    value: PrimExpr | None
+    span: Any
+
+    def close(self, rest: Stmt) -> Stmt:
+        with span_scope(self.span):
+            return Allocate(self.symbol, rest) if self.value is None else Let(self.symbol, self.value, rest)
+
+
+class LoopFunctionParser(FunctionParser):
+    """Reads one ``@T.prim_func``."""
+
+    kind = "@T.prim_func"
+    hints = {  # noqa: RUF012
+        ast.While: "loops have an extent: for i in range(n)",
+        ast.FunctionDef: "write a Python function outside that returns an expression, and call it",
+        ast.Return: "a loop function writes its results to buffer parameters",
+        ast.With: "the blocks of a loop function are: with T.scope():",
+        ast.AnnAssign: "give it a value: name: T.float32 = value",
+        ast.AugAssign: "a name stands for one value: use a new name, or an element of a buffer",
+    }
+
+    def parse(self) -> PrimFunc:
+        """The function."""
+        with sizes_scope(self.scope.sizes):
+            params = self.parameters()
+            if self.node.returns is not None:
+                raise self.source.error(self.node.returns, "a loop function returns nothing", self.hints[ast.Return])
+            self.enter_body()
+            body = self.block(self.node.body)
+        return PrimFunc(self.node.name, params, body, self.attrs, span=self.span)
+
+    def parameters(self) -> tuple[Buffer | Var, ...]:
+        """Scalars are read first, so that buffers may have them in their shapes."""
+        arguments, values = self.arguments(), {}
+        for arg in arguments:
+            if arg.annotation is None:
+                hint = f'write {arg.arg}: T.Buffer((4, 8), "float32") or {arg.arg}: T.int64'
+                raise self.source.error(arg, f"parameter {arg.arg!r} has no type", hint)
+            if not isinstance(arg.annotation, ast.Call):
+                values[arg.arg] = self.eval_annotation(arg.annotation)
+            if isinstance(values.get(arg.arg), T.DType):
+                self.scope.sizes.declare(arg.arg, values[arg.arg].name)
+        for arg in arguments:
+            value = values[arg.arg] if arg.arg in values else self.eval_annotation(arg.annotation)  # type: ignore[arg-type]
+            values[arg.arg] = self.parameter(arg, value)
+            self.scope.define(arg.arg, values[arg.arg], self.source.span(arg))
+        return tuple(values[arg.arg] for arg in arguments)
+
+    def parameter(self, arg: ast.arg, annotation: Any) -> Buffer | Var:
+        if isinstance(annotation, T.DType):
+            return self.scope.sizes.declare(arg.arg, annotation.name)
+        if isinstance(annotation, Buffer):
+            return replace(annotation, name=arg.arg, span=self.source.span(arg))
+        hint = 'a parameter is a T.Buffer((4, 8), "float32") or a scalar such as T.int64'
+        raise self.source.error(arg, f"parameter {arg.arg!r} has the annotation {describe(annotation)}", hint)
+
+    # -- statements
+
+    def block(self, nodes: Sequence[ast.stmt]) -> Stmt:
+        """Statements in a scope of their own. ``pass`` in front makes a sequence of a single statement explicit."""
+        self.scope.push()
+        groups: list[tuple[list[Stmt], bool, Binder | None]] = []
+        stmts, explicit = [], False
+        for node in nodes:
+            if isinstance(node, ast.Pass):
+                explicit = True
+                continue
+            result = self.statement(node)
+            if isinstance(result, Binder):
+                groups.append((stmts, explicit, result))
+                stmts, explicit = [], False
+            elif result is not None:
+                stmts.append(result)
+        groups.append((stmts, explicit, None))
+        self.scope.pop()
+        rest: Stmt | None = None
+        for stmts, explicit, binder in reversed(groups):
+            if binder is not None:
+                stmts = [*stmts, binder.close(rest)]  # type: ignore[arg-type]
+            rest = stmts[0] if len(stmts) == 1 and not explicit else Seq(tuple(stmts))
+        assert rest is not None
+        return rest
+
+    def statement(self, node: ast.stmt) -> Stmt | Binder | None:
+        if is_docstring(node):
+            return None
+        if isinstance(node, ast.Assign):
+            return self.assignment(node)
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            return self.annotated(node)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+            return self.update(node)
+        if isinstance(node, ast.For) and not node.orelse:
+            return self.loop(node)
+        if isinstance(node, ast.If):
+            return self.condition(node)
+        if isinstance(node, ast.With) and self.is_call_of(node.items[0].context_expr, T.scope):
+            return self.block(node.body)
+        if isinstance(node, ast.Expr):
+            return self.expression(node)
+        raise self.unsupported(node)
+
+    def expression(self, node: ast.Expr) -> Stmt | None:
+        if self.is_call_of(node.value, T.func_attr):
+            self.add_attrs(node.value)  # type: ignore[arg-type]
+            return None
+        value = self.eval(node.value)
+        if value is not None and not isinstance(value, Stmt):
+            hint = "assign it to a name or to an element of a buffer, or delete the line"
+            raise self.source.error(node, "the value of this expression is not used", hint)
+        return value
+
+    # -- assignments
+
+    def assignment(self, node: ast.Assign) -> Stmt | Binder | None:
+        if len(node.targets) != 1:
+            raise self.source.error(node, "several assignments on one line", "write one name = value a line")
+        target = node.targets[0]
+        if isinstance(target, ast.Subscript):
+            return self.store(target, node, self.eval(node.value))
+        if not isinstance(target, ast.Name):
+            raise self.source.error(target, "only names and elements of buffers can be assigned")
+        span = self.source.span(target)
+        scalar = self.new_scalar(target.id, node.value)
+        value = scalar if scalar is not None else self.eval(node.value)
+        if isinstance(value, Expr):
+            raise self.source.error(node.value, f"{describe(value)} has no place in a loop function")
+        if isinstance(value, PrimExpr) and scalar is None:
+            return self.let(target, Var(target.id, value.dtype, span=span), value, node)
+        if isinstance(value, T.Allocation):
+            buffer = replace(value.buffer, name=target.id, span=span)
+            self.scope.define(target.id, buffer, span)
+            return Binder(buffer, None, self.source.span(node))
+        if isinstance(value, Buffer) and value.name == T.UNNAMED:
+            value = replace(value, name=target.id, span=span)
+        self.scope.define(target.id, value, span)
+        return None
+
+    def annotated(self, node: ast.AnnAssign) -> Binder:
+        """``x: T.float32 = value``."""
+        dtype = self.eval_annotation(node.annotation)
+        if not isinstance(node.target, ast.Name) or not isinstance(dtype, T.DType):
+            raise self.source.error(node, "an annotated assignment is written name: T.float32 = value")
+        value = self.eval(node.value)  # type: ignore[arg-type]
+        with self.evaluator.blame(node.value):  # type: ignore[arg-type]
+            value = as_expr(value, dtype.name)
+        return self.let(node.target, Var(node.target.id, dtype.name, span=self.source.span(node.target)), value, node)
+
+    def let(self, target: ast.Name, var: Var, value: PrimExpr, node: ast.stmt) -> Binder:
+        with self.evaluator.blame(node):
+            if var.dtype != value.dtype:
+                hint = f"convert it: T.cast({var.dtype!r}, …)"
+                raise ScriptError(f"{target.id} is declared {var.dtype} but its value is {value.dtype}", hint=hint)
+            self.scope.define(target.id, var, self.source.span(target))
+        return Binder(var, value, self.source.span(node))
+
+    def store(self, target: ast.Subscript, node: ast.stmt, value: Any) -> BufferStore:
+        """``A[i, j] = value``."""
+        buffer, index = self.eval(target.value), self.eval(target.slice)
+        if not isinstance(buffer, Buffer):
+            raise self.source.error(
+                target.value, f"only buffers have elements that can be assigned, not {describe(buffer)}"
+            )
+        with self.evaluator.blame(node):
+            return store(buffer, index, value)
+
+    def update(self, node: ast.AugAssign) -> BufferStore:
+        """``A[i] += value``."""
+        assert isinstance(node.target, ast.Subscript)
+        old, value = self.eval(node.target), self.eval(node.value)
+        with self.evaluator.blame(node):
+            new = BINARY[type(node.op)](old, value)
+        return self.store(node.target, node, new)
+
+    # -- control flow
+
+    def loop(self, node: ast.For) -> Stmt:
+        names = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        loop = self.loop_range(node.iter)
+        if len(names) != len(loop.extents) or not all(isinstance(n, ast.Name) for n in names):
+            raise self.source.error(node.target, f"{len(loop.extents)} loop variables are expected here")
+        self.scope.push()
+        variables = []
+        for name, extent in zip(names, loop.extents, strict=True):
+            span = self.source.span(name)
+            var = Var(name.id, loop.dtype or extent.dtype, span=span)  # type: ignore[attr-defined]
+            shifted = var if isinstance(loop.start, int) and loop.start == 0 else var + loop.start
+            with self.evaluator.blame(name):
+                self.scope.define(name.id, shifted, span)  # type: ignore[attr-defined]
+            variables.append(var)
+        body = self.block(node.body)
+        self.scope.pop()
+        with span_scope(self.source.span(node)):
+            for var, extent in zip(reversed(variables), reversed(loop.extents), strict=True):
+                body = For(var, extent, body, loop.kind)
+        return body
+
+    def loop_range(self, node: ast.expr) -> T.Loop:
+        """What a for statement goes over."""
+        if isinstance(node, ast.Call) and self.eval(node.func) is range:
+            args = [self.eval(a) for a in node.args]
+            with self.evaluator.blame(node):
+                value = T.serial(*args)
+        else:
+            value = self.eval(node)
+        if not isinstance(value, T.Loop):
+            hint = "loops go over range(n), T.grid(m, n), T.parallel(n), T.vectorized(n) or T.unrolled(n)"
+            raise self.source.error(node, f"a loop cannot go over {describe(value)}", hint)
+        return value
+
+    def condition(self, node: ast.If) -> Stmt:
+        """``if``: of the loop IR, or decided now when the condition is a Python value."""
+        condition = self.eval(node.test)
+        if not isinstance(condition, PrimExpr):
+            return self.block(node.body if condition else node.orelse)
+        if condition.dtype != "bool":
+            hint = "compare it with something: x != 0"
+            raise self.source.error(node.test, f"a condition must be bool, not {condition.dtype}", hint)
+        then = self.block(node.body)
+        otherwise = self.block(node.orelse) if node.orelse else None
+        with span_scope(self.source.span(node)):
+            return If(condition, then, otherwise)

@@ -1,0 +1,97 @@
+"""Names while a function is parsed: its own first, then those of the place where it is defined."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.errors import ScriptError
+from pullback.ir.node import Span
+from pullback.script.environment import Environment
+from pullback.script.sizes import Sizes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a name stands for, and where it was given."""
+
+    value: Any
+    span: Span | None
+
+
+class Scope:
+    """The names of one function: levels of local names, symbolic sizes, and the surrounding Python names.
+
+    A name is given once while it is visible; ``_`` may be given any number of times.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment, self.sizes = environment, Sizes()
+        self.levels: list[dict[str, Entry]] = [{}]
+        self.closed: dict[str, Span | None] = {}
+        self.ended: set[str] = set()  # names of inner levels that are over
+        self.assigned: set[str] = set()
+
+    def define(self, name: str, value: Any, span: Span | None) -> None:
+        """Give a name its only meaning."""
+        if name != "_":
+            earlier = next((level[name] for level in self.levels if name in level), None)
+            if earlier is not None:
+                raise self._shadowing(name, earlier.span, span)
+            if name in self.closed:
+                raise self._shadowing(name, self.closed[name], span)
+        self.levels[-1][name] = Entry(value, span)
+
+    def _shadowing(self, name: str, earlier: Span | None, span: Span | None) -> ScriptError:
+        where = f", first on line {earlier.line}:\n{earlier.caret()}\nagain:" if earlier is not None else ""
+        hint = f"a name stands for one value: give the new one another name, such as {self._fresh(name)}"
+        return ScriptError(f"{name!r} is assigned twice{where}", span=span, hint=hint)
+
+    def _fresh(self, name: str) -> str:
+        taken = self.assigned | {n for level in self.levels for n in level}
+        return next(f"{name}_{k}" for k in range(1, len(taken) + 2) if f"{name}_{k}" not in taken)
+
+    def push(self) -> None:
+        """Open an inner level."""
+        self.levels.append({})
+
+    def pop(self) -> None:
+        """Forget the names of the innermost level."""
+        self.ended.update(self.levels.pop())
+
+    def close(self, name: str) -> None:
+        """A dataflow variable's block has ended: the name may not be read any more."""
+        self.closed[name] = self.levels[-1].pop(name).span
+
+    def read(self, name: str) -> Any:
+        """The meaning of a name."""
+        for level in reversed(self.levels):
+            if name in level:
+                return level[name].value
+        if name in self.closed:
+            raise ScriptError(
+                f"{name!r} is a dataflow variable: it is not visible after its block",
+                hint=f"add it to the block's outputs: R.output(…, {name})",
+            )
+        if name in self.sizes.by_name:
+            return self.sizes.by_name[name]
+        if name in self.ended:
+            hint = "a name lives until the end of its block: keep the value in a buffer that is allocated before"
+            raise ScriptError(f"{name!r} is not visible here: the block that assigns it has ended", hint=hint)
+        if name in self.assigned:
+            raise ScriptError(f"{name!r} is read before it is assigned")
+        if name in self.environment:
+            return self.environment[name]
+        local = [n for level in self.levels for n in level] + list(self.sizes.by_name)
+        close = difflib.get_close_matches(name, [*local, *self.environment], n=1)
+        hint = f"did you mean {close[0]!r}?" if close else None
+        raise ScriptError(f"the name {name!r} is not defined", hint=hint)
+
+
+def assigned_names(body: Iterable[ast.stmt]) -> list[str]:
+    """The names that statements assign, also in nested blocks."""
+    nodes = (n for statement in body for n in ast.walk(statement))
+    return [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]

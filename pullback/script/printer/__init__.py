@@ -1,0 +1,12 @@
+"""Writing script: IR to text.
+
+``names`` gives unique Python names, ``literals`` writes attributes and arrays, ``scalars`` the expressions of the loop
+IR, ``types`` struct infos, ``graph`` and ``loops`` functions, and ``module`` puts a module together.
+"""
+
+from pullback.ir.node import set_printer
+from pullback.script.printer.module import script
+
+set_printer(script)
+
+__all__ = ["script"]

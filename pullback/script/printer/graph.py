@@ -1,0 +1,255 @@
+"""Graph functions as script."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from pullback.ir.errors import UserError
+from pullback.ir.module import GlobalVar
+from pullback.ir.op import _REQUIRED, Op
+from pullback.relax.expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    MatchCast,
+    PrimValue,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from pullback.relax.op_calls import is_call_tir
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, same_info, symbolic_vars
+from pullback.script.printer.layout import Group, Lines, indented
+from pullback.script.printer.literals import attribute, constant
+from pullback.script.printer.names import Names, identifier
+from pullback.script.printer.scalars import ScalarPrinter
+from pullback.script.printer.types import info_text, quoted, sequence
+from pullback.tir.expr import PrimExpr
+
+
+class GraphPrinter:
+    """Prints one graph function, or a part of one. ``functions`` are the names that ``cls`` has; ``types`` writes the
+    type of every variable."""
+
+    def __init__(self, functions: Collection[str] = (), types: bool = False, level: int = 0) -> None:
+        self.functions, self.types, self.level = functions, types, level
+        self.names = Names()
+        self.sizes: dict[int, Any] = {}  # symbolic sizes in the body, in order of mention
+        self.mentions_module = False
+        self.scalars = ScalarPrinter(self.names, self.names.bind)
+        self.body_scalars = _NotingScalars(self)
+
+    # -- functions
+
+    def function(self, function: Function, name: str, options: str) -> Lines:
+        """``def name(…)`` with its decorator."""
+        for param in function.params:
+            self.names.bind(param)
+        for param in function.params:
+            for size in symbolic_vars(param.struct_info):
+                if self.names.get(size) is None:
+                    self.names.bind(size)
+        attrs = dict(function.attrs)
+        if attrs.get("private") is True:
+            options = f"private=True{', ' if options else ''}{options}"
+            del attrs["private"]
+        body = Lines(self.level + 1)
+        for block in function.body.blocks:
+            self.block(block, body)
+        body.add(f"return {self.expr(function.body.body)}")
+        lines = Lines(self.level)
+        lines.add(f"@R.function({options})" if options else "@R.function")
+        params = [f"{self.names.get(p)}: {self.signature_info(p.struct_info)}" for p in function.params]
+        self.header(f"def {name}(", params, function.ret_struct_info, lines)
+        with indented(lines):
+            self.preamble(lines, attrs)
+        lines.extend(body)
+        return lines
+
+    def header(self, head: str, params: list[str], ret: StructInfo, lines: Lines) -> None:
+        """Parameters, one a line where one line is too short, and the return type."""
+        tail = f") -> {self.signature_info(ret)}:"
+        if len(head) + sum(len(p) + 2 for p in params) + len(tail) <= lines.room:
+            lines.add(f"{head}{', '.join(params)}{tail}")
+        else:
+            lines.spread(Group(head, params, tail), one_per_line=True)
+
+    def preamble(self, lines: Lines, attrs: dict[str, Any]) -> None:
+        """Attributes, the module's name, and the symbolic sizes that the body mentions."""
+        if attrs:
+            lines.add(f"R.func_attr({attribute(attrs, self.body_scalars, self.info)})")
+        if self.mentions_module:
+            lines.add("cls = Module")
+        for size in self.sizes.values():
+            lines.add(f"{self.names.get(size)} = T.{size.dtype}()")
+
+    def signature_info(self, info: StructInfo) -> str:
+        return info_text(info, self.scalars, quote=True)
+
+    def info(self, info: StructInfo) -> str:
+        return info_text(info, self.body_scalars)
+
+    # -- blocks and bindings
+
+    def block(self, block: BindingBlock, lines: Lines) -> None:
+        if not isinstance(block, DataflowBlock):
+            for binding in block.bindings:
+                self.binding(binding, lines)
+            return
+        lines.add("with R.dataflow():")
+        with indented(lines):
+            for binding in block.bindings:
+                self.binding(binding, lines)
+            outputs = [b.var for b in block.bindings if not isinstance(b.var, DataflowVar)]
+            lines.add(f"R.output({', '.join(self.var(v) for v in outputs)})")
+
+    def binding(self, binding: Binding, lines: Lines) -> None:
+        value = binding.value  # type: ignore[attr-defined]
+        if isinstance(binding, MatchCast):
+            text = f"R.match_cast({self.expr(value)}, {self.info(binding.target)})"
+            annotation = self.annotation(binding.var, binding.target)
+            lines.add(f"{self.names.bind(binding.var)}{annotation} = {text}")
+            return
+        annotation = self.annotation(binding.var, deduced(value))
+        text = self.expr(value)
+        lines.add(f"{self.names.bind(binding.var)}{annotation} = {text}")
+
+    def annotation(self, var: Var, found: StructInfo | None) -> str:
+        """The type of a variable, where its value does not say it."""
+        if self.types or found is None or not same_info(var.struct_info, found):
+            return f": {self.info(var.struct_info)}"
+        return ""
+
+    # -- expressions
+
+    def var(self, var: Var) -> str:
+        return self.names.get(var) or identifier(var.name)
+
+    def expr(self, expr: Any) -> str:
+        """An expression on one line."""
+        if isinstance(expr, Var):
+            return self.var(expr)
+        if isinstance(expr, Call):
+            return self.call(expr)
+        if isinstance(expr, Tuple):
+            return sequence([self.expr(f) for f in expr.fields]) if expr.fields else "R.tuple()"
+        if isinstance(expr, Constant):
+            return constant(expr.data)
+        if isinstance(expr, ShapeExpr):
+            return f"R.shape([{', '.join(self.body_scalars.size(v) for v in expr.values)}])"
+        if isinstance(expr, PrimValue):
+            return f"R.prim_value({attribute(expr.value, self.body_scalars)})"
+        if isinstance(expr, TupleGetItem):
+            if isinstance(expr.tuple_value, Tuple):
+                return f"R.TupleGetItem({self.expr(expr.tuple_value)}, {expr.index})"
+            return f"{self.expr(expr.tuple_value)}[{expr.index}]"
+        if isinstance(expr, GlobalVar):
+            return self.global_var(expr)
+        if isinstance(expr, Op):
+            return f"R.{expr.short}"
+        return f'I.opaque("{type(expr).__name__}")'
+
+    def global_var(self, var: GlobalVar) -> str:
+        if var.name in self.functions:
+            self.mentions_module = True
+            return f"cls.{var.name}" if identifier(var.name) == var.name else f"cls[{quoted(var.name)}]"
+        info = f", {self.info(var.struct_info)}" if var.struct_info is not None else ""
+        return f"I.GlobalVar({quoted(var.name)}{info})"
+
+    def call(self, call: Call) -> str:
+        if isinstance(call.op, Op):
+            return self.call_tir(call) if is_call_tir(call) and _plain_call_tir(call) else self.op_call(call, call.op)
+        if call.attrs or call.sinfo_args:
+            return self.raw_call(call, self.expr(call.op))
+        return f"{self.expr(call.op)}({', '.join(self.expr(a) for a in call.args)})"
+
+    def op_call(self, call: Call, op: Op) -> str:
+        """``R.op(tensors, attributes that are not the default)``."""
+        if not _plain_op_call(call, op):
+            return self.raw_call(call, quoted(op.name))
+        args = [self.expr(a) for a in call.args]
+        items = [f"[{', '.join(args)}]"] if op.signature.variadic else args
+        positional = op.signature.variadic or len(args) == len(op.signature.tensors)
+        for key, default in op.signature.attrs.items():
+            value = call.attrs[key]
+            if default is _REQUIRED and positional:
+                items.append(attribute(value, self.body_scalars))
+            elif default is _REQUIRED or not _same_attribute(value, default):
+                items.append(f"{key}={attribute(value, self.body_scalars)}")
+        return f"R.{op.short}({', '.join(items)})"
+
+    def raw_call(self, call: Call, op: str) -> str:
+        """A call that no op builds just so: every part as it is."""
+        attrs = attribute(call.attrs, self.body_scalars, self.info)
+        items = [op, sequence([self.expr(a) for a in call.args]), attrs]
+        if call.sinfo_args:
+            items.append(f"[{', '.join(map(self.info, call.sinfo_args))}]")
+        return f"R.call({', '.join(items)})"
+
+    def call_tir(self, call: Call) -> str:
+        infos = [self.info(i) for i in call.sinfo_args]
+        out = infos[0] if len(infos) == 1 else f"[{', '.join(infos)}]"
+        items = [self.expr(call.args[0]), self.expr(call.args[1]), f"out_sinfo={out}"]
+        if len(call.args) == 3:
+            items.append(f"tir_vars={self.expr(call.args[2])}")
+        if "origin" in call.attrs:
+            items.append(f"origin={attribute(call.attrs['origin'], self.body_scalars, self.info)}")
+        return f"R.call_tir({', '.join(items)})"
+
+
+class _NotingScalars(ScalarPrinter):
+    """Scalars in the body: the sizes that they mention are noted, to be declared at its top."""
+
+    def __init__(self, printer: GraphPrinter) -> None:
+        super().__init__(printer.names, printer.names.bind)
+        self.printer = printer
+
+    def name(self, symbol: Any) -> str:
+        self.printer.sizes.setdefault(id(symbol), symbol)
+        return super().name(symbol)
+
+
+def deduced(value: Any) -> StructInfo | None:
+    """The type that the parser will find for a value, or None when it will find none."""
+    if not isinstance(value, Call) or value.sinfo_args:
+        return getattr(value, "struct_info", None)
+    try:
+        return Call(value.op, value.args, value.attrs).struct_info
+    except UserError:
+        return None
+
+
+def _plain_call_tir(call: Call) -> bool:
+    origin = call.attrs.get("origin", {"": None})
+    well_formed = len(call.args) in (2, 3) and isinstance(call.args[0], GlobalVar) and isinstance(call.args[1], Tuple)
+    shaped = len(call.args) == 2 or isinstance(call.args[2], ShapeExpr)
+    known = set(call.attrs) <= {"origin"} and bool(origin) and bool(call.sinfo_args)
+    return well_formed and shaped and known
+
+
+def _plain_op_call(call: Call, op: Op) -> bool:
+    """Whether calling the op on these arguments builds this very call."""
+    count, signature = len(call.args), op.signature
+    fits = signature.variadic or len(signature.tensors) - len(signature.optional) <= count <= len(signature.tensors)
+    tensors = all(isinstance(a.struct_info, TensorStructInfo) for a in call.args)
+    attrs = set(call.attrs) == set(signature.attrs) and all(map(_canonical, call.attrs.values()))
+    return fits and tensors and attrs and not call.sinfo_args
+
+
+def _canonical(value: Any) -> bool:
+    """Whether an attribute is in the form that ops store."""
+    if isinstance(value, tuple):
+        return all(map(_canonical, value))
+    return value is None or isinstance(value, PrimExpr) or type(value) in (bool, int, float, str)
+
+
+def _same_attribute(value: Any, default: Any) -> bool:
+    if isinstance(default, list | tuple):
+        return isinstance(value, tuple) and repr(value) == repr(tuple(default))
+    return type(value) is type(default) and repr(value) == repr(default)

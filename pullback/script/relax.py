@@ -1,0 +1,200 @@
+"""``R``: graph functions. Every registered op is an attribute: ``R.matmul``, ``R.nn.relu``.
+
+    @R.function
+    def main(x: R.Tensor(("n", 784), "float32"), w: R.Tensor((784, 10), "float32")) -> R.Tensor(("n", 10), "float32"):
+        with R.dataflow():
+            lv = R.matmul(x, w)
+            out = R.nn.relu(lv)
+            R.output(out)
+        return out
+
+Types and ops work outside scripts too: ``R.Tensor((2, 3))`` is a TensorStructInfo, ``R.add(x, y)`` a call.
+"""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import pullback.relax.op  # noqa: F401  registers the ops
+from pullback.ir.errors import ScriptError, UserError
+from pullback.ir.node import current_span
+from pullback.ir.op import Op
+from pullback.relax import expr as _expr
+from pullback.relax import struct_info as _info
+from pullback.relax.op import call_tir as _call_tir
+from pullback.relax.op.namespace import Namespace
+from pullback.script.sizes import read_shape
+from pullback.tir.expr import DTYPES
+
+_ops = Namespace()
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    try:
+        return getattr(_ops, name)
+    except AttributeError:
+        raise AttributeError(f"there is no R.{name}{suggestion(name, __dir__())}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*(n for n in globals() if not n.startswith("_")), *dir(_ops)})
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """``: did you mean …?``, or nothing."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+# -- types
+
+
+def Tensor(shape: Any = None, dtype: str = "float32", ndim: int | None = None) -> _info.TensorStructInfo:  # noqa: N802
+    """The type of a tensor; sizes are ints, symbolic expressions, or strings such as ``"n"`` and ``"n * 2"``."""
+    sizes = None if shape is None else read_shape(shape)
+    return _info.TensorStructInfo(sizes, dtype, None if ndim == -1 else ndim, span=current_span())
+
+
+def Tuple(*fields: Any) -> _info.TupleStructInfo:  # noqa: N802
+    """The type of a tuple."""
+    if len(fields) == 1 and isinstance(fields[0], (list, builtins.tuple)):
+        fields = builtins.tuple(fields[0])
+    return _info.TupleStructInfo(_infos(fields))
+
+
+def Shape(values: Sequence[Any]) -> _info.ShapeStructInfo:  # noqa: N802
+    """The type of a shape."""
+    return _info.ShapeStructInfo(builtins.tuple(_info.dim(v) for v in read_shape(values)))
+
+
+def Prim(dtype: str = "int64") -> _info.PrimStructInfo:  # noqa: N802
+    """The type of a scalar of the host."""
+    return _info.PrimStructInfo(dtype_name(dtype))
+
+
+def Object() -> _info.ObjectStructInfo:  # noqa: N802
+    """The type of anything."""
+    return _info.ObjectStructInfo()
+
+
+def Callable(params: Sequence[Any] = (), ret: Any = None) -> _info.FuncStructInfo:  # noqa: N802
+    """The type of a function."""
+    return _info.FuncStructInfo(_infos(params), Object() if ret is None else as_info(ret))
+
+
+def as_info(value: Any) -> _info.StructInfo:
+    """A type, from a type or from its constructor without parentheses (``R.Object``)."""
+    if value in (Tensor, Tuple, Prim, Object, Callable):
+        value = value()
+    if not isinstance(value, _info.StructInfo):
+        raise ScriptError(f"expected a type such as R.Tensor((64, 10), 'float32'), not {value!r}")
+    return value
+
+
+def _infos(values: Sequence[Any]) -> builtins.tuple[_info.StructInfo, ...]:
+    return builtins.tuple(as_info(v) for v in values)
+
+
+def dtype_name(value: Any) -> str:
+    """A dtype's name, checked."""
+    name = str(value)
+    if name not in DTYPES:
+        raise ScriptError(f"unknown dtype {name!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
+    return name
+
+
+dtype = dtype_name
+
+# -- values
+
+const = _expr.const
+
+
+def tuple(*fields: Any) -> _expr.Tuple:
+    """A tuple: ``R.tuple(a, b)``; in scripts ``(a, b)`` is the same."""
+    return _expr.Tuple(fields)
+
+
+def shape(values: Sequence[Any]) -> _expr.ShapeExpr:
+    """A shape as a value."""
+    return _expr.ShapeExpr(read_shape(values))
+
+
+def prim_value(value: Any) -> _expr.PrimValue:
+    """A scalar of the host as a value."""
+    return _expr.PrimValue(value)
+
+
+def TupleGetItem(value: _expr.Expr, index: int) -> _expr.TupleGetItem:  # noqa: N802
+    """``value[index]``, kept as written even when ``value`` is an explicit tuple."""
+    return _expr.TupleGetItem(_expr.as_relax(value), index)
+
+
+def call_tir(
+    func: Any,
+    args: Any,
+    out_sinfo: Any,
+    tir_vars: Any = None,
+    origin: Mapping[str, Any] | None = None,
+) -> _expr.Call:
+    """Call a kernel of the module; ``origin`` says which op and attributes it was made from."""
+    return _call_tir.call_tir(func, args, out_sinfo, tir_vars, origin)
+
+
+def call(op: str, args: Sequence[Any], attrs: Mapping[str, Any], sinfo_args: Sequence[Any] = ()) -> _expr.Call:
+    """A call just as given, with no defaults filled in: what the printer writes for calls no op builds."""
+    operands = _expr.Tuple(args).fields
+    return _expr.Call(Op.get(op), operands, attrs, _infos(sinfo_args))
+
+
+# -- what only the parser understands
+
+
+@dataclass(frozen=True)
+class MatchCast:
+    """What ``R.match_cast`` gives: the parser binds it to a variable."""
+
+    value: Any
+    info: _info.StructInfo
+
+
+def match_cast(value: Any, struct_info: Any) -> MatchCast:
+    """``y = R.match_cast(x, R.Tensor((m, 4)))``: ``x`` with that type, checked when it runs; new sizes are bound."""
+    return MatchCast(value, as_info(struct_info))
+
+
+def dataflow() -> NoReturn:
+    """``with R.dataflow():`` opens a block without side effects; ``R.output`` ends it."""
+    raise UserError("R.dataflow() means something only inside @R.function")
+
+
+def output(*variables: Any) -> NoReturn:
+    """The variables of a dataflow block that are visible after it."""
+    raise UserError("R.output() means something only inside a dataflow block of @R.function")
+
+
+def func_attr(attrs: Mapping[str, Any]) -> NoReturn:
+    """Attributes of the function."""
+    raise UserError("R.func_attr() means something only inside @R.function")
+
+
+def function(func: Any = None, *, private: bool = False, name: str | None = None) -> Any:
+    """Decorator: the graph function that the Python function's source describes.
+
+    Inside a class with ``@I.ir_module`` it becomes a function of the module: ``private`` ones are not called from
+    outside, and ``name`` is the name in the module when it cannot be a Python name.
+    """
+    from pullback.script.parser.entry import decorate
+
+    frame = sys._getframe(1)
+    options = {"private": private, "name": name}
+    if func is None:
+        return lambda f: decorate(function, f, frame, options)
+    return decorate(function, func, frame, options)

@@ -1,0 +1,227 @@
+"""``T``: loop functions.
+
+    @T.prim_func
+    def double(A: T.Buffer((4, "n"), "float32"), B: T.Buffer((4, "n"), "float32"), n: T.int64):
+        for i, j in T.grid(4, n):
+            x: T.float32 = A[i, j]
+            B[i, j] = x + x
+
+All intrinsics of the loop IR are here by name (``T.exp``, ``T.fma``, …); ``+``, ``//``, ``and``, ``not`` and the like
+are written as in Python.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from pullback.ir.errors import ScriptError, UserError
+from pullback.script.sizes import read_shape
+from pullback.tir import expr as _expr
+from pullback.tir import stmt as _stmt
+
+# -- dtypes
+
+
+class DType:
+    """``T.int64``: as an annotation a scalar's dtype; called, a constant, a conversion, or a new variable."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, value: Any = None) -> _expr.PrimExpr:
+        if value is None:
+            return _expr.Var("v", self.name)
+        if isinstance(value, _expr.PrimExpr):
+            return _expr.cast(self.name, value)
+        if isinstance(value, str):
+            value = float(value)
+        if isinstance(value, float) and not _expr.is_float(self.name):
+            raise ScriptError(f"T.{self.name}({value!r}): the constant is not an integer")
+        return _expr.const(value, self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"T.{self.name}"
+
+
+float16, bfloat16, float32, float64 = (DType(d) for d in _expr.FLOATS)
+int8, int16, int32, int64, uint8, uint16, uint32, uint64 = (DType(d) for d in _expr.INTEGERS)
+bool = DType("bool")
+
+# -- expressions
+
+Var = _expr.Var
+min, max = _expr.minimum, _expr.maximum
+select, cast, call = _expr.select, _expr.cast, _expr.call
+
+
+def _intrinsic(name: str, arity: int) -> Callable[..., _expr.PrimExpr]:
+    def intrinsic(*args: Any) -> _expr.PrimExpr:
+        if len(args) != arity:
+            raise ScriptError(f"T.{name} takes {arity} argument{'s' * (arity > 1)}, got {len(args)}")
+        return _expr.call(name, *_weak(args))
+
+    intrinsic.__name__ = intrinsic.__qualname__ = name
+    intrinsic.__doc__ = f"The intrinsic ``{name}`` of the loop IR."
+    return intrinsic
+
+
+def _weak(args: tuple[Any, ...]) -> list[_expr.PrimExpr]:
+    """Python numbers take the dtype of the first expression beside them."""
+    dtype = next((a.dtype for a in args if isinstance(a, _expr.PrimExpr)), None)
+    return [_expr.as_expr(a, dtype) for a in args]
+
+
+globals().update({
+    name: _intrinsic(name, arity) for name, arity in _expr.INTRINSICS.items() if name not in ("not", "reinterpret")
+})  # fmt: skip
+
+
+def truncmod(a: Any, b: Any) -> _expr.PrimExpr:
+    """The remainder with the sign of ``a``."""
+    return _expr.binary("truncmod", a, b)
+
+
+def reinterpret(dtype: Any, value: Any) -> _expr.PrimExpr:
+    """The same bits as another dtype."""
+    return _expr.call("reinterpret", value, dtype=str(dtype))
+
+
+def Binary(kind: str, a: Any, b: Any) -> _expr.Binary:  # noqa: N802
+    """The node as given: constants are not folded."""
+    return _expr.Binary(kind, _expr.as_expr(a), _expr.as_expr(b))
+
+
+def Select(condition: Any, a: Any, b: Any) -> _expr.Select:  # noqa: N802
+    """The node as given: a constant condition is kept."""
+    return _expr.Select(_expr.as_expr(condition), _expr.as_expr(a), _expr.as_expr(b))
+
+
+def Cast(dtype: Any, value: Any) -> _expr.Cast:  # noqa: N802
+    """The node as given: needless conversions are kept."""
+    return _expr.Cast(str(dtype), _expr.as_expr(value))
+
+
+# -- buffers
+
+UNNAMED = ""  # the name of a buffer until the parser knows what it is assigned to
+
+
+def Buffer(shape: Any, dtype: Any = "float32", scope: str = "global", offset: int = 0) -> _expr.Buffer:  # noqa: N802
+    """A buffer: the annotation of a parameter."""
+    return _expr.Buffer(UNNAMED, read_shape(shape), str(dtype), scope, offset)
+
+
+def arena_buffer(shape: Any, dtype: Any = "float32", offset: int = 0) -> _expr.Buffer:
+    """A buffer in the arena of a host function, ``offset`` bytes from its start."""
+    return Buffer(shape, dtype, "arena", offset)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What ``T.alloc_buffer`` gives: the parser makes it live until the end of the block."""
+
+    buffer: _expr.Buffer
+
+
+def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> Allocation:
+    """``acc = T.alloc_buffer((8, 48))``: scratch memory for the rest of the block, contents undefined."""
+    return Allocation(Buffer(shape, dtype, scope))
+
+
+# -- loops
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What a ``for`` statement goes over: one loop for each extent, all of one kind."""
+
+    extents: tuple[Any, ...]
+    kind: str
+    dtype: str | None = None
+    start: Any = 0
+
+
+def serial(*bounds: Any, dtype: str | None = None) -> Loop:
+    """``for i in T.serial(n)``, the same as ``range(n)``; ``T.serial(a, b)`` counts from ``a`` to ``b - 1``."""
+    return _loop("serial", bounds, dtype)
+
+
+def parallel(*bounds: Any, dtype: str | None = None) -> Loop:
+    """Iterations are independent tasks."""
+    return _loop("parallel", bounds, dtype)
+
+
+def vectorized(*bounds: Any, dtype: str | None = None) -> Loop:
+    """Iterations are lanes, executed statement by statement."""
+    return _loop("vectorized", bounds, dtype)
+
+
+def unrolled(*bounds: Any, dtype: str | None = None) -> Loop:
+    """Iterations are written out; the extent is constant."""
+    return _loop("unrolled", bounds, dtype)
+
+
+def grid(*extents: Any) -> Loop:
+    """``for i, j in T.grid(m, n)``: nested serial loops."""
+    return Loop(tuple(_expr.as_expr(e) for e in extents), "serial")
+
+
+def _loop(kind: str, bounds: tuple[Any, ...], dtype: str | None) -> Loop:
+    if len(bounds) not in (1, 2):
+        raise ScriptError(
+            f"a loop takes (extent) or (start, stop), got {len(bounds)} arguments",
+            hint="loops step by 1: multiply the variable inside the loop",
+        )
+    start = bounds[0] if len(bounds) == 2 else 0
+    extent = _expr.as_expr(bounds[-1])
+    return Loop((extent if isinstance(start, int) and start == 0 else extent - start,), kind, dtype, start)
+
+
+# -- statements
+
+
+def let(value: Any) -> _expr.PrimExpr:
+    """``x = T.let(e)``: the value of ``e``, named for the rest of the block."""
+    return _expr.as_expr(value)
+
+
+def kernel(name: str, *buffers: _expr.Buffer) -> _stmt.KernelCall:
+    """Host functions: run the kernel of that name on the buffers."""
+    if not isinstance(name, str) or not all(isinstance(b, _expr.Buffer) for b in buffers):
+        raise ScriptError("T.kernel takes the kernel's name as a string, then buffers")
+    return _stmt.KernelCall(name, buffers)
+
+
+def check(flag: _expr.Buffer, code: int) -> _stmt.Check:
+    """Host functions: stop with the status ``code`` when ``flag[0]`` is false."""
+    if not isinstance(flag, _expr.Buffer) or not isinstance(code, int):
+        raise ScriptError("T.check takes a buffer of one bool, then a status code")
+    return _stmt.Check(flag, code)
+
+
+def scope() -> NoReturn:
+    """``with T.scope():`` ends the life of the values and buffers named inside it."""
+    raise UserError("T.scope() means something only inside @T.prim_func")
+
+
+def func_attr(attrs: Mapping[str, Any]) -> NoReturn:
+    """Attributes of the function."""
+    raise UserError("T.func_attr() means something only inside @T.prim_func")
+
+
+def prim_func(func: Any = None, *, private: builtins.bool = False, name: str | None = None) -> Any:
+    """Decorator: the loop function that the Python function's source describes (options as in ``R.function``)."""
+    from pullback.script.parser.entry import decorate
+
+    frame = sys._getframe(1)
+    options = {"private": private, "name": name}
+    if func is None:
+        return lambda f: decorate(prim_func, f, frame, options)
+    return decorate(prim_func, func, frame, options)

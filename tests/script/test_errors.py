@@ -1,0 +1,582 @@
+"""Mistakes in scripts: one tiny program each, with the message it gets."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from pullback.ir import ScriptError, UserError
+from pullback.script import from_source
+
+PROGRAMS = {
+    "undefined name": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32"), weight: R.Tensor((2, 3), "float32")):
+            y = R.add(x, weigth)
+            return y
+        """,
+        """
+        the name 'weigth' is not defined
+          --> model.py:4:18
+            y = R.add(x, weigth)
+                         ^^^^^^
+        hint: did you mean 'weight'?
+        """,
+    ),
+    "unknown op": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y = R.substract(x, x)
+            return y
+        """,
+        """
+        there is no R.substract: did you mean subtract?
+          --> model.py:4:9
+            y = R.substract(x, x)
+                ^^^^^^^^^^^
+        """,
+    ),
+    "shadowed name": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y = R.add(x, x)
+            y = R.add(y, x)
+            return y
+        """,
+        """
+        'y' is assigned twice, first on line 4:
+          --> model.py:4:5
+            y = R.add(x, x)
+            ^
+        again:
+          --> model.py:5:5
+            y = R.add(y, x)
+            ^
+        hint: a name stands for one value: give the new one another name, such as y_1
+        """,
+    ),
+    "read before": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y = R.add(x, z)
+            z = R.add(x, x)
+            return y
+        """,
+        """
+        'z' is read before it is assigned
+          --> model.py:4:18
+            y = R.add(x, z)
+                         ^
+        """,
+    ),
+    "shapes": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32"), w: R.Tensor((4, 5), "float32")):
+            y = R.add(x, R.matmul(x, w))
+            return y
+        """,
+        None,  # the op's own words; the place is checked below
+    ),
+    "no return": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y = R.add(x, x)
+        """,
+        """
+        function main returns nothing
+          --> model.py:3:5
+            def main(x: R.Tensor((2, 3), "float32")):
+                ^^^^
+        hint: end it with return and a value
+        """,
+    ),
+    "two returns": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            return x
+            return x
+        """,
+        """
+        there is a statement after the return
+          --> model.py:5:5
+            return x
+            ^^^^^^^^
+        hint: return once, at the end; return several values as a tuple
+        """,
+    ),
+    "return in dataflow": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            with R.dataflow():
+                return x
+        """,
+        """
+        return stands inside a dataflow block
+          --> model.py:5:9
+            return x
+            ^^^^^^^^
+        hint: move it after the block
+        """,
+    ),
+    "dataflow variable after its block": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            with R.dataflow():
+                lv = R.add(x, x)
+                y = R.add(lv, x)
+                R.output(y)
+            return lv
+        """,
+        """
+        'lv' is a dataflow variable: it is not visible after its block
+          --> model.py:8:12
+            return lv
+                   ^^
+        hint: add it to the block's outputs: R.output(…, lv)
+        """,
+    ),
+    "output of a parameter": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            with R.dataflow():
+                y = R.add(x, x)
+                R.output(x)
+            return x
+        """,
+        """
+        'x' is not assigned in this dataflow block
+          --> model.py:6:18
+            R.output(x)
+                     ^
+        hint: R.output names variables that the block assigns; others are visible anyway
+        """,
+    ),
+    "if": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            if x:
+                y = x
+            return x
+        """,
+        """
+        an if statement cannot be used in @R.function
+          --> model.py:4:5
+            if x:
+            ^^^^^
+        hint: choose values with R.where(condition, a, b); a choice known at compile time belongs outside
+        """,
+    ),
+    "for": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            for i in range(3):
+                y = x
+            return x
+        """,
+        """
+        a for loop cannot be used in @R.function
+          --> model.py:4:5
+            for i in range(3):
+            ^^^^^^^^^^^^^^^^^^
+        hint: write the steps out, or build them with a Python function that the script calls
+        """,
+    ),
+    "lambda": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            f = lambda a: a
+            return x
+        """,
+        """
+        a lambda cannot be used in a script
+          --> model.py:4:9
+            f = lambda a: a
+                ^^^^^^^^^^^
+        hint: define a Python function outside and call it
+        """,
+    ),
+    "augmented assignment": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            x += x
+            return x
+        """,
+        """
+        an augmented assignment cannot be used in @R.function
+          --> model.py:4:5
+            x += x
+            ^^^^^^
+        hint: a name stands for one value: assign the result to a new name
+        """,
+    ),
+    "keyword-only parameter": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32"), *, w: R.Tensor((2, 3), "float32")):
+            return x
+        """,
+        """
+        parameters of @R.function are plain: no *, **, / or keyword-only ones
+          --> model.py:3:45
+            def main(x: R.Tensor((2, 3), "float32"), *, w: R.Tensor((2, 3), "float32")):
+                                                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ),
+    "parameter without a type": (
+        """
+        @R.function
+        def main(x):
+            return x
+        """,
+        """
+        parameter 'x' has no type
+          --> model.py:3:10
+            def main(x):
+                     ^
+        hint: write x: R.Tensor((64, 784), "float32")
+        """,
+    ),
+    "wrong return type": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")) -> R.Tensor((2, 4), "float32"):
+            return x
+        """,
+        """
+        the function returns Tensor((2, 3), float32) but declares Tensor((2, 4), float32)
+          --> model.py:4:5
+            return x
+            ^^^^^^^^
+        """,
+    ),
+    "wrong annotation": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y: R.Tensor((2, 4), "float32") = x
+            return y
+        """,
+        """
+        y is declared Tensor((2, 4), float32) but is Tensor((2, 3), float32)
+          --> model.py:4:38
+            y: R.Tensor((2, 4), "float32") = x
+                                             ^
+        hint: change the annotation, or use R.match_cast when the type is known only at run time
+        """,
+    ),
+    "unused value": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            R.add(x, x)
+            return x
+        """,
+        """
+        the value of this expression is not used
+          --> model.py:4:5
+            R.add(x, x)
+            ^^^^^^^^^^^
+        hint: assign it to a name, or delete the line
+        """,
+    ),
+    "nested match_cast": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y = R.add(x, R.match_cast(x, R.Tensor(("m", 3), "float32")))
+            return y
+        """,
+        """
+        the result of R.match_cast needs a name
+          --> model.py:4:9
+            y = R.add(x, R.match_cast(x, R.Tensor(("m", 3), "float32")))
+                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        hint: write y = R.match_cast(…) first, then use y
+        """,
+    ),
+    "call before definition": (
+        """
+        @I.ir_module
+        class Net:
+            @R.function
+            def main(x: R.Tensor((2, 3), "float32")):
+                cls = Net
+                y = cls.later(x)
+                return y
+
+            @R.function
+            def later(x: R.Tensor((2, 3), "float32")):
+                return x
+        """,
+        """
+        later is called before its definition and has no return type
+          --> model.py:7:13
+            y = cls.later(x)
+                ^^^^^^^^^
+        hint: declare what it returns, def later(…) -> R.Tensor(…), or define it earlier
+        """,
+    ),
+    "unknown function": (
+        """
+        @I.ir_module
+        class Net:
+            @R.function
+            def main(x: R.Tensor((2, 3), "float32")):
+                cls = Net
+                y = cls.mian(x)
+                return y
+        """,
+        """
+        Net has no function 'mian': did you mean main?
+          --> model.py:7:13
+            y = cls.mian(x)
+                ^^^^^^^^
+        """,
+    ),
+    "two functions of one name": (
+        """
+        @I.ir_module
+        class Net:
+            @R.function
+            def main(x: R.Tensor((2, 3), "float32")):
+                return x
+
+            @R.function
+            def main(x: R.Tensor((2, 3), "float32")):
+                return x
+        """,
+        """
+        the module has two functions named 'main'
+          --> model.py:9:5
+            def main(x: R.Tensor((2, 3), "float32")):
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        hint: rename one
+        """,
+    ),
+    "no decorator": (
+        """
+        @I.ir_module
+        class Net:
+            def main(x: R.Tensor((2, 3), "float32")):
+                return x
+        """,
+        """
+        function main has no decorator
+          --> model.py:4:9
+            def main(x: R.Tensor((2, 3), "float32")):
+                ^^^^
+        hint: write @R.function above it
+        """,
+    ),
+    "not Python": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            return return x
+        """,
+        """
+        this is not Python: invalid syntax
+          --> model.py:4:12
+            return return x
+                   ^^^^^^
+        """,
+    ),
+    "unpacking": (
+        """
+        @R.function
+        def main(t: R.Tuple(R.Tensor((2,), "float32"), R.Tensor((3,), "float32"))):
+            a, b, c = t
+            return a
+        """,
+        """
+        3 names for a tuple of 2
+          --> model.py:4:5
+            a, b, c = t
+            ^^^^^^^
+        """,
+    ),
+    "a helper that fails": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y = R.add(x, int("one"))
+            return y
+        """,
+        """
+        calling int raised ValueError: invalid literal for int() with base 10: 'one'
+          --> model.py:4:18
+            y = R.add(x, int("one"))
+                         ^^^^^^^^^^
+        """,
+    ),
+    "loop over a list": (
+        """
+        @T.prim_func
+        def k(A: T.Buffer((4,), "float32")):
+            for i in [1, 2]:
+                A[i] = 0.0
+        """,
+        """
+        a loop cannot go over list [1, 2]
+          --> model.py:4:14
+            for i in [1, 2]:
+                     ^^^^^^
+        hint: loops go over range(n), T.grid(m, n), T.parallel(n), T.vectorized(n) or T.unrolled(n)
+        """,
+    ),
+    "loop variables": (
+        """
+        @T.prim_func
+        def k(A: T.Buffer((4,), "float32")):
+            for i, j in T.grid(2, 3, 4):
+                A[i] = 0.0
+        """,
+        """
+        3 loop variables are expected here
+          --> model.py:4:9
+            for i, j in T.grid(2, 3, 4):
+                ^^^^
+        """,
+    ),
+    "while": (
+        """
+        @T.prim_func
+        def k(A: T.Buffer((4,), "float32")):
+            while True:
+                A[0] = 0.0
+        """,
+        """
+        a while loop cannot be used in @T.prim_func
+          --> model.py:4:5
+            while True:
+            ^^^^^^^^^^^
+        hint: loops have an extent: for i in range(n)
+        """,
+    ),
+    "dtypes in a store": (
+        """
+        @T.prim_func
+        def k(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "int32")):
+            for i in range(4):
+                A[i] = B[i]
+        """,
+        """
+        storing int32 in A, which holds float32
+          --> model.py:5:9
+            A[i] = B[i]
+            ^^^^^^^^^^^
+        """,
+    ),
+    "dtypes in an operation": (
+        """
+        @T.prim_func
+        def k(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "int32")):
+            for i in range(4):
+                A[i] = A[i] + B[i] * 2
+        """,
+        """
+        add of float32 and int32: cast one side
+          --> model.py:5:16
+            A[i] = A[i] + B[i] * 2
+                   ^^^^^^^^^^^^^^^
+        """,
+    ),
+    "rank of an index": (
+        """
+        @T.prim_func
+        def k(A: T.Buffer((4,), "float32")):
+            A[0, 0] = 1.0
+        """,
+        """
+        A has rank 1, got 2 indices
+          --> model.py:4:5
+            A[0, 0] = 1.0
+            ^^^^^^^^^^^^^
+        """,
+    ),
+    "shadowed loop variable": (
+        """
+        @T.prim_func
+        def k(A: T.Buffer((4,), "float32")):
+            for i in range(4):
+                for i in range(4):
+                    A[i] = 0.0
+        """,
+        """
+        'i' is assigned twice, first on line 4:
+          --> model.py:4:9
+            for i in range(4):
+                ^
+        again:
+          --> model.py:5:13
+            for i in range(4):
+                ^
+        hint: a name stands for one value: give the new one another name, such as i_1
+        """,
+    ),
+    "a name after its scope": (
+        """
+        @T.prim_func
+        def k(A: T.Buffer((4,), "float32")):
+            for i in range(4):
+                x = A[i]
+            A[0] = x
+        """,
+        """
+        'x' is not visible here: the block that assigns it has ended
+          --> model.py:6:12
+            A[0] = x
+                   ^
+        hint: a name lives until the end of its block: keep the value in a buffer that is allocated before
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_message(name: str) -> None:
+    program, message = PROGRAMS[name]
+    with pytest.raises(UserError) as caught:
+        from_source(textwrap.dedent(program), file="model.py")
+    if message is not None:
+        assert str(caught.value) == textwrap.dedent(message).strip("\n")
+
+
+def test_an_error_of_an_op_points_at_its_call() -> None:
+    with pytest.raises(UserError) as caught:
+        from_source(textwrap.dedent(PROGRAMS["shapes"][0]), file="model.py")
+    span = caught.value.span
+    assert span is not None
+    assert (span.line, span.column, span.end_column) == (4, 17, 31)
+
+
+def test_several_definitions_need_a_name() -> None:
+    text = """
+@R.function
+def a(x: R.Tensor((2,), "float32")):
+    return x
+
+@R.function
+def b(x: R.Tensor((3,), "float32")):
+    return x
+"""
+    assert from_source(text, name="b").params[0].shape == (3,)
+    with pytest.raises(ScriptError, match="must define one module or function; it defines a, b"):
+        from_source(text)
+    with pytest.raises(ScriptError, match="the text does not define 'c'; it defines a, b"):
+        from_source(text, name="c")
