@@ -1,0 +1,173 @@
+"""Schedules: the kernels of groups mean what their tensor expressions mean, on sizes around the tile's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pullback import te, tir
+from pullback.schedule.contraction import Contraction
+from pullback.schedule.elementwise import Elementwise
+from pullback.schedule.group import Group, Machine, lower, recognize
+from pullback.schedule.reduction import Reduction
+from pullback.schedule.split import split
+from pullback.schedule.tiles import choose_tile
+from pullback.te import interpreter as te_interpreter
+from pullback.te.graph import placeholders
+from pullback.tir import interpreter as tir_interpreter
+from pullback.tir.workspace import lift_workspaces
+from tests.helpers import round_trip
+
+SMALL = Machine(vector_bytes=16, registers=16)  # few lanes: odd sizes reach every edge soon
+
+
+def group_of(*outputs: te.Tensor, machine: Machine = SMALL) -> Group:
+    return Group(tuple(placeholders(outputs)), tuple(outputs), machine)
+
+
+def run(group: Group) -> None:
+    """The kernel, in the loop-IR interpreter, gives what the te interpreter gives; its text parses to itself."""
+    kernel, workspaces = lift_workspaces(lower(group, "kernel"))
+    round_trip(kernel)
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype(t.dtype) for t in group.inputs}
+    expected = te_interpreter.evaluate(group.outputs, feeds)
+    results = [np.full(t.shape, np.nan).astype(t.dtype) for t in group.outputs]
+    scratch = [np.full(b.shape, np.nan).astype(b.dtype) for b in workspaces]
+    arguments = [*feeds.values(), *results, *scratch]
+    tir_interpreter.run(kernel, [a.reshape(b.shape) for a, b in zip(arguments, kernel.buffers, strict=True)])
+    for result, value in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, value, rtol=2e-5, atol=2e-5)
+
+
+def matmul(m: int, n: int, k: int, transposed: bool = False) -> te.Tensor:
+    a = te.placeholder((m, k), name="a")
+    b = te.placeholder((n, k) if transposed else (k, n), name="b")
+    axis = te.reduce_axis(k)
+    read = (lambda j: b[j, axis.var]) if transposed else (lambda j: b[axis.var, j])
+    return te.compute((m, n), lambda i, j: te.sum(a[i, axis.var] * read(j), axis), "matmul")
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (8, 12, 2), (17, 9, 3), (9, 1, 4), (1, 33, 5), (16, 24, 1)])
+def test_contraction(m, n, k, transposed):
+    group = group_of(matmul(m, n, k, transposed))
+    assert isinstance(recognize(group), Contraction)
+    run(group)
+
+
+def test_contraction_with_epilogue_and_two_outputs():
+    product = matmul(9, 13, 6)
+    bias = te.placeholder((13,), name="bias")
+    total = te.compute((9, 13), lambda i, j: product[i, j] + bias[j], "total")
+    relu = te.compute((9, 13), lambda i, j: tir.select(total[i, j] < 0, 0, total[i, j]), "relu")
+    mask = te.compute((9, 13), lambda i, j: relu[i, j] > 0, "mask")
+    group = group_of(relu, mask)
+    assert isinstance(recognize(group), Contraction)
+    run(group)
+
+
+def test_contraction_refuses_what_is_no_epilogue():
+    product = matmul(8, 8, 8)
+    turned = te.compute((8, 8), lambda i, j: product[j, i], "turned")
+    assert not isinstance(recognize(group_of(turned)), Contraction)
+    twice = te.compute((8, 8), lambda i, j: matmul(8, 8, 8)[i, j] + product[i, j], "twice")
+    assert recognize(group_of(twice)) is None  # two matmuls are two kernels
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 7, 3), (1, 1, 1, 1), (3, 4, 9, 2)])
+def test_batched_contraction(shape):
+    batch, m, n, k = shape
+    for transposed in (False, True):
+        a = te.placeholder((batch, m, k), name="a")
+        b = te.placeholder((batch, n, k) if transposed else (batch, k, n), name="b")
+        axis = te.reduce_axis(k)
+        right = (lambda p, j, b=b, x=axis: b[p, j, x.var]) if transposed else (lambda p, j, b=b, x=axis: b[p, x.var, j])
+        product = te.compute((batch, m, n), lambda p, i, j: te.sum(a[p, i, axis.var] * right(p, j), axis), "matmul")  # noqa: B023
+        run(group_of(product))
+
+
+def softmax(rows: int, columns: int) -> te.Tensor:
+    x = te.placeholder((rows, columns), name="x")
+    k, l = te.reduce_axis(columns), te.reduce_axis(columns)
+    largest = te.compute((rows,), lambda i: te.max(x[i, k.var], k), "largest")
+    e = te.compute((rows, columns), lambda i, j: tir.call("exp", x[i, j] - largest[i]), "e")
+    total = te.compute((rows, 1), lambda i, _: te.sum(e[i, l.var], l), "total")
+    return te.compute((rows, columns), lambda i, j: e[i, j] / total[i, 0], "softmax")
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 2), (5, 17), (4, 40), (2, 129)])
+def test_rows(rows, columns):
+    group = group_of(softmax(rows, columns))
+    assert isinstance(recognize(group), Reduction)
+    run(group)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (5, 1), (3, 17), (0, 4), (7, 40)])
+def test_columns(rows, columns):
+    y = te.placeholder((rows, columns), name="y")
+    k = te.reduce_axis(rows)
+    total = te.compute((columns,), lambda j: te.sum(y[k.var, j] * 2.0, k), "total")
+    half = te.compute((columns,), lambda j: total[j] * 0.5, "half")
+    group = group_of(total, half)
+    assert isinstance(recognize(group), Reduction)
+    run(group)
+
+
+def test_reduction_refuses_other_rows():
+    """A stage that reads another row's total cannot be in the same kernel."""
+    x = te.placeholder((4, 4), name="x")
+    k = te.reduce_axis(4)
+    total = te.compute((4,), lambda i: te.sum(x[i, k.var], k), "total")
+    shifted = te.compute((4,), lambda i: total[3 - i], "shifted")
+    crossed = te.compute((4, 4), lambda i, j: x[i, j] / total[j], "crossed")
+    assert recognize(group_of(shifted)) is None
+    assert recognize(group_of(crossed)) is None
+
+
+def test_splitting_what_is_no_single_kernel():
+    x = te.placeholder((4, 4), name="x")
+    k, l = te.reduce_axis(4), te.reduce_axis(4)
+    total = te.compute((4,), lambda i: te.sum(x[i, k.var], k), "total")
+    crossed = te.compute((4, 4), lambda i, j: x[i, j] / total[j], "crossed")
+    final = te.compute((), lambda: te.sum(crossed[l.var, 0], l), "final")
+    pieces = split([final], SMALL)
+    assert [g.outputs[0].name for g, _ in pieces] == ["total", "final"]
+    values = {x: np.arange(1, 17, dtype="float32").reshape(4, 4)}
+    for group, original in pieces:
+        kernel, _ = lift_workspaces(lower(group, "kernel"))
+        arguments = [values[original[t]] for t in group.inputs]
+        result = np.empty(group.outputs[0].shape, "float32")
+        shaped = [a.reshape(b.shape) for a, b in zip([*arguments, result], kernel.buffers, strict=True)]
+        tir_interpreter.run(kernel, shaped)
+        values[original[group.outputs[0]]] = result
+    np.testing.assert_allclose(values[final], te_interpreter.evaluate([final], {x: values[x]})[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5), (2, 0, 3), (4, 1, 6)])
+def test_elementwise(shape):
+    x, y = te.placeholder(shape, name="x"), te.placeholder(shape[-1:], name="y")
+    z = te.compute(shape, lambda *i: x[i] * 2.0 + y[i[-1:]], "z")
+    group = group_of(z)
+    assert isinstance(recognize(group), Elementwise)
+    run(group)
+
+
+def test_axes_merge_where_all_accesses_allow():
+    x, y = te.placeholder((6, 10), name="x"), te.placeholder((6, 10), name="y")
+    same = lower(group_of(te.compute((6, 10), lambda i, j: x[i, j] + y[i, j], "z")), "same")
+    assert [b.shape for b in same.buffers] == [(60,)] * 3
+    square = te.placeholder((6, 6), name="s")
+    turned = lower(group_of(te.compute((6, 6), lambda i, j: square[i, j] + square[j, i], "z")), "turned")
+    assert [b.shape for b in turned.buffers] == [(6, 6)] * 2
+
+
+def test_tiles_fit_the_registers():
+    for registers, lanes in ((32, 16), (16, 8), (32, 8), (16, 4)):
+        for rows in (1, 3, 8, 64, 509, 784):
+            for columns in (1, 10, 16, 128, 383):
+                tile = choose_tile(rows, columns, lanes, registers)
+                vectors = -(-tile.columns // lanes)
+                assert tile.rows * vectors + vectors + 1 <= registers
+                assert 1 <= tile.rows <= rows
+                assert tile.columns % lanes == 0 or tile.columns == columns
