@@ -48,7 +48,7 @@ def compile_function(module: IRModule, name: str, sizes: dict[str, int], target:
 
 def object_code(functions: Sequence[Any], target: Target) -> tuple[bytes, bool]:
     """The object code of loop-IR functions, and whether it came from the cache."""
-    digest = hashlib.sha256(f"{compiler_fingerprint()} {target}".encode())
+    digest = hashlib.sha256(f"{compiler_fingerprint()} {target.key}".encode())
     for function in functions:
         digest.update(function.name.encode() + structural_digest(function))
     key, cache = digest.hexdigest(), ObjectCache()

@@ -72,7 +72,7 @@ def evaluate(expr: PrimExpr, values: Mapping[Var, Any]) -> np.ndarray:
         return np.broadcast_to(frame.expr(expr), shape)
 
 
-class _Stop(Exception):
+class _Stop(Exception):  # noqa: N818
     """A failed Check."""
 
 
@@ -172,14 +172,15 @@ class _Frame:
         extent = int(np.max(extents, initial=0))
         if extent <= 0:
             return
+        kind = numpy_dtype(node.var.dtype)
         if node.kind in ("serial", "unrolled"):
             for i in range(extent):
-                self.env[node.var] = np.int64(i)
+                self.env[node.var] = kind.type(i)
                 self._iteration(node, extents)
             return
         outer = self.shape
         self.shape = (extent, *outer)
-        self.env[node.var] = np.arange(extent).reshape((extent, *(1 for _ in outer)))
+        self.env[node.var] = np.arange(extent, dtype=kind).reshape((extent, *(1 for _ in outer)))
         self._iteration(node, extents)
         self.shape = outer
 

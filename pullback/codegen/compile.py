@@ -1,0 +1,93 @@
+"""LLVM IR text to object code, and object code to callable addresses.
+
+The text is nearly final: values are numbered, invariants hoisted, tiles unrolled, lanes explicit. So two passes do:
+SROA, which makes registers of local buffers, and the simplification of control flow. LLVM's -O2 made no kernel faster
+and took twice the time (in the code generator, strength reduction and scheduling still run).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import sys
+
+import llvmlite.binding as llvm
+
+from pullback.codegen import host
+from pullback.codegen.module import exported_symbol
+from pullback.ir.errors import InternalError
+from pullback.target import Target
+
+_numbers = itertools.count()
+
+
+def compile_object(ir_text: str, target: Target) -> bytes:
+    """Relocatable, position-independent object code; its only undefined symbols are functions of libm."""
+    with host.lock:
+        machine = host.machine(target.triple, target.cpu, target.features)
+        return machine.emit_object(_optimized(ir_text, machine))
+
+
+def compile_assembly(ir_text: str, target: Target) -> str:
+    """The same as assembly text, to look at."""
+    with host.lock:
+        machine = host.machine(target.triple, target.cpu, target.features)
+        return machine.emit_assembly(_optimized(ir_text, machine))
+
+
+def _optimized(ir_text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    try:
+        module = llvm.parse_assembly(ir_text)
+    except RuntimeError as error:
+        raise InternalError(f"the generated LLVM IR is not well-formed: {error}") from None
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    return module
+
+
+class Library:
+    """Object code loaded into this process; its functions live as long as this object does."""
+
+    def __init__(self, jit: llvm.LLJIT, name: str, tracker: llvm.ResourceTracker) -> None:
+        self._jit, self._name, self._trackers = jit, name, [tracker]
+        self._addresses: dict[str, int] = {}
+
+    def address(self, name: str) -> int:
+        """Where the exported function begins."""
+        known = self._addresses.get(name)
+        if known is None:
+            with host.lock:
+                try:
+                    symbol = exported_symbol(name)
+                    tracker = self._jit.lookup(self._name, symbol)
+                except RuntimeError as error:
+                    raise InternalError(f"the object has no function {name!r}: {error}") from None
+            self._trackers.append(tracker)
+            known = self._addresses[name] = tracker[symbol]
+        return known
+
+
+@functools.cache
+def _linker() -> llvm.LLJIT:
+    """The JIT linker of this process; nothing is compiled in it."""
+    host.initialize()
+    if hasattr(llvm, "load_library_permanently") and sys.platform.startswith("linux"):
+        with contextlib.suppress(RuntimeError):  # libm is in the process already where it is not a library of its own
+            llvm.load_library_permanently("libm.so.6")
+    machine = host.machine(host.triple(), host.cpu(), host.features())
+    return llvm.create_lljit_compiler(machine, use_jit_link=True)
+
+
+def load_object(code: bytes) -> Library:
+    """Link object code made for this machine into this process."""
+    with host.lock:
+        name = f"pullback{next(_numbers)}"
+        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        try:
+            tracker = builder.link(_linker(), name)
+        except RuntimeError as error:
+            raise InternalError(f"the object code can't be loaded: {error}") from None
+        return Library(_linker(), name, tracker)

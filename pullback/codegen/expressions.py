@@ -1,0 +1,417 @@
+"""Evaluates scalar expressions of the loop IR in generated code.
+
+Two ways: :meth:`Expressions.value` gives a :class:`Value`; :meth:`Expressions.poly` gives integer index arithmetic as a
+polynomial, so that memory accesses know their stride and comparisons of indices fold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pullback.codegen.arithmetic import Arithmetic
+from pullback.codegen.builder import FunctionBuilder
+from pullback.codegen.poly import Atom, Poly
+from pullback.codegen.values import Value, constant, is_half
+from pullback.ir.errors import InternalError
+from pullback.target import Target
+from pullback.tir import math as expansions
+from pullback.tir.expr import (
+    COMPARISONS,
+    Binary,
+    BufferLoad,
+    Call,
+    Cast,
+    FloatImm,
+    IntImm,
+    PrimExpr,
+    Select,
+    Var,
+    is_float,
+)
+
+_INT32 = (-(2**31), 2**31 - 1)
+_SIGN = {"lt": (-1,), "le": (-1, 0), "gt": (1,), "ge": (0, 1), "eq": (0,), "ne": (-1, 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The vectorized loop that code is emitted for: ``active`` is how many lanes count, if not all and known."""
+
+    count: int
+    atom: Atom
+    mask: Value | None = None
+    active: int | None = None
+
+
+class Expressions(Arithmetic):
+    """Evaluates expressions; ``env`` says what each variable is: a polynomial (int64) or a value."""
+
+    def __init__(self, builder: FunctionBuilder, target: Target) -> None:
+        super().__init__(builder)
+        self.target = target
+        self.env: dict[Var, Poly | Value] = {}
+        self.lanes: Lanes | None = None
+        self._memo: dict[int, Value] = {}
+        self._polys: dict[int, Poly] = {}
+        self._orders = itertools.count()
+
+    def load(self, node: BufferLoad) -> Value:
+        raise NotImplementedError
+
+    # ---- environment
+
+    def atom(self, ref: str, bounds: tuple[int, int] | None = None, width: int = 0) -> Atom:
+        return Atom(ref, next(self._orders), bounds, width)
+
+    def forget(self) -> None:
+        """Values may have changed: variables are bound anew, or memory was written."""
+        self._memo, self._polys = {}, {}
+
+    @contextlib.contextmanager
+    def bound(self, var: Var, meaning: Poly | Value) -> Iterator[None]:
+        """``var`` means that inside."""
+        saved = self._memo, self._polys
+        self.forget()
+        self.env[var] = meaning
+        try:
+            yield
+        finally:
+            del self.env[var]
+            self._memo, self._polys = saved
+
+    # ---- index arithmetic
+
+    def poly(self, node: PrimExpr | int) -> Poly:
+        """An int64 expression as a polynomial."""
+        if isinstance(node, int):
+            return Poly.of(node)
+        if isinstance(node, IntImm):
+            return Poly.of(node.value)
+        known = self._polys.get(id(node))
+        if known is None:
+            known = self._polys[id(node)] = self._poly(node)
+        return known
+
+    def _poly(self, node: PrimExpr) -> Poly:
+        if node.dtype != "int64":
+            return self.poly_of(self.cast(self.value(node), "int64"))
+        if isinstance(node, Var):
+            meaning = self._meaning(node)
+            return meaning if isinstance(meaning, Poly) else self.poly_of(meaning)
+        if isinstance(node, Binary):
+            if node.kind == "add":
+                return self.poly(node.a) + self.poly(node.b)
+            if node.kind == "sub":
+                return self.poly(node.a) - self.poly(node.b)
+            if node.kind == "mul":
+                return self.poly(node.a) * self.poly(node.b)
+            if node.kind in ("floordiv", "floormod"):
+                divisor = self.poly(node.b).const
+                if divisor is not None and divisor > 0:
+                    return self._divided(node.kind, self.poly(node.a), divisor)
+            if node.kind in ("min", "max"):
+                return self._extreme_poly(node)
+        if isinstance(node, Select):
+            condition = self.value(node.condition)
+            if condition.const is not None:
+                return self.poly(node.a if condition.const else node.b)
+        return self.poly_of(self._value(node))
+
+    def _extreme_poly(self, node: Binary) -> Poly:
+        """The smaller or larger of two indices: one of them if the ranges decide, else a value whose range is known."""
+        a, b = self.poly(node.a), self.poly(node.b)
+        bounds = (a - b).range
+        if bounds is not None and (bounds[1] <= 0 or bounds[0] >= 0):
+            return a if (bounds[1] <= 0) == (node.kind == "min") else b
+        value = self.binary(node.kind, self.poly_value(a), self.poly_value(b))
+        if value.lanes > 1:
+            return self.poly_of(value)
+        limits = a.range, b.range
+        pick = min if node.kind == "min" else max
+        both = None not in limits
+        known = (pick(limits[0][0], limits[1][0]), pick(limits[0][1], limits[1][1])) if both else None
+        return Poly.of(self.atom(value.ref, known))
+
+    def _divided(self, kind: str, numerator: Poly, divisor: int) -> Poly:
+        """Division by a positive constant: exact parts are taken out, and ``n % d`` is ``n - d * (n // d)``."""
+        quotient, rest, factor = numerator.divide(divisor)
+        if divisor > factor:
+            quotient = self._quotient(quotient, divisor // factor)
+        if kind == "floordiv":
+            return quotient
+        if divisor == factor:
+            return rest
+        return numerator - quotient.scaled(divisor)
+
+    def _quotient(self, numerator: Poly, divisor: int) -> Poly:
+        """The atom ``numerator // divisor``."""
+        bounds = numerator.range
+        value = self.poly_value(numerator, narrow=True)
+        by = constant(divisor, value.dtype)
+        if bounds is not None and bounds[0] >= 0:
+            result = self.op("udiv", value.dtype, value, by)
+        else:
+            result = self.binary("floordiv", value, by)
+        limits = (bounds[0] // divisor, bounds[1] // divisor) if bounds is not None else None
+        if result.lanes == 1:
+            return Poly.of(self.atom(self.cast(result, "int64").ref, limits))
+        return Poly.of(self.atom(result.ref, limits, 32 if result.dtype == "int32" else 64))
+
+    def poly_of(self, value: Value) -> Poly:
+        """An integer value as a polynomial: a number or one atom."""
+        if value.const is not None:
+            return Poly.of(int(value.const))
+        return Poly.of(self.atom(value.ref, None, 64 if value.lanes > 1 else 0))
+
+    def scalar(self, poly: Poly) -> str:
+        """The operand (i64) of a polynomial that is the same in all lanes."""
+        terms, const = poly.split_const()
+        total: str | None = None
+        for monomial, coefficient in terms.ordered():
+            term = Poly({monomial: coefficient})
+            flag = " nsw" if term.range is not None else ""
+            ref = monomial[0].ref
+            for atom in monomial[1:]:
+                ref = self.builder.pure(f"mul i64 {ref}, {atom.ref}")
+            if coefficient != 1:
+                ref = self.builder.pure(f"mul{flag} i64 {ref}, {coefficient}")
+            total = ref if total is None else self.builder.pure(f"add{flag} i64 {total}, {ref}")
+        if total is None:
+            return str(const)
+        return self.builder.pure(f"add i64 {total}, {const}") if const else total
+
+    def vector(self, poly: Poly) -> Value:
+        """A polynomial that differs between lanes, as a vector of int32 if its range says that it fits, else int64."""
+        fits = poly.within(*_INT32) and all(Poly({m: c}).within(*_INT32) for m, c in poly.terms.items())
+        dtype = "int32" if fits else "int64"
+        uniform: dict[tuple[Atom, ...], int] = {}
+        total: Value | None = None
+        for monomial, coefficient in poly.ordered():
+            varying = [a for a in monomial if a.is_lane or a.width]
+            if not varying:
+                uniform[monomial] = coefficient
+                continue
+            scale = Poly({tuple(a for a in monomial if a not in varying): coefficient})
+            term = self._lane_factor(varying[0], dtype, scale.const if len(varying) == 1 else None)
+            for atom in varying[1:]:
+                term = self.binary("mul", term, self._lane_factor(atom, dtype, None))
+            if not (len(varying) == 1 and varying[0].is_lane and scale.const is not None):
+                term = self.binary("mul", term, self._narrowed(scale, dtype))
+            total = term if total is None else self.binary("add", total, term)
+        return self.binary("add", self._narrowed(Poly(uniform), dtype), total) if uniform else total
+
+    def _lane_factor(self, atom: Atom, dtype: str, step: int | None) -> Value:
+        if atom.is_lane:
+            return self.iota(self.lanes.count, dtype, 1 if step is None else step)
+        value = Value(atom.ref, f"int{atom.width}", self.lanes.count)
+        return self.cast(value, dtype)
+
+    def _narrowed(self, poly: Poly, dtype: str) -> Value:
+        """A uniform polynomial as a scalar of int64 or int32."""
+        const = poly.const
+        value = Value(self.scalar(poly), "int64", 1, const)
+        return self.cast(value, dtype)
+
+    def poly_value(self, poly: Poly, narrow: bool = False) -> Value:
+        """A polynomial as an int64 value; ``narrow`` allows int32 lanes."""
+        if poly.varies:
+            value = self.vector(poly)
+            return value if narrow else self.cast(value, "int64")
+        return Value(self.scalar(poly), "int64", 1, poly.const)
+
+    # ---- values
+
+    def value(self, node: PrimExpr) -> Value:
+        """The value of an expression; an expression object is evaluated once per stretch of straight-line code."""
+        if isinstance(node, (IntImm, FloatImm)):
+            return constant(node.value, node.dtype)
+        known = self._memo.get(id(node))
+        if known is None:
+            known = self._memo[id(node)] = self._value(node)
+        return known
+
+    def _value(self, node: PrimExpr) -> Value:
+        if isinstance(node, Var):
+            meaning = self._meaning(node)
+            return meaning if isinstance(meaning, Value) else self.cast(self.poly_value(meaning), node.dtype)
+        if isinstance(node, BufferLoad):
+            return self.load(node)
+        if isinstance(node, Binary):
+            return self._binary(node)
+        if isinstance(node, Select):
+            return self.select(self.value(node.condition), self.value(node.a), self.value(node.b))
+        if isinstance(node, Cast):
+            return self.converted(self.value(node.value), node.type)
+        if isinstance(node, Call):
+            return self._call(node)
+        raise InternalError(f"cannot evaluate {type(node).__name__}")
+
+    def _meaning(self, var: Var) -> Poly | Value:
+        if var not in self.env:
+            raise InternalError(f"the variable {var.name} is not bound here")
+        return self.env[var]
+
+    def _binary(self, node: Binary) -> Value:
+        if node.a.dtype == "int64" and _is_index(node):
+            if node.kind in COMPARISONS:
+                return self._compare_indices(node)
+            if node.kind in ("add", "sub", "mul", "floordiv", "floormod", "min", "max"):
+                poly = self._indexed(node)
+                if poly is not None:
+                    return self.poly_value(poly)
+        return self.combined(node.kind, self.value(node.a), self.value(node.b))
+
+    def combined(self, kind: str, a: Value, b: Value) -> Value:
+        """Any binary kind on any dtype."""
+        dtype = a.dtype
+        if is_half(dtype):
+            wide = self.combined(kind, self.converted(a, "float32"), self.converted(b, "float32"))
+            return wide if wide.dtype == "bool" else self.converted(wide, dtype)
+        if is_float(dtype):
+            if kind == "truncmod":
+                return self.libm("fmod", [a, b])
+            template = expansions.float_binary(kind, dtype)
+            if template is not None:
+                return self.inline(template, a, b)
+        return self.binary(kind, a, b)
+
+    def _indexed(self, node: Binary) -> Poly | None:
+        """The polynomial of a Binary of index arithmetic, unless it is a division that polynomials can't do."""
+        if node.kind in ("floordiv", "floormod") and not (self.poly(node.b).const or 0) > 0:
+            return None
+        return self.poly(node)
+
+    def _compare_indices(self, node: Binary) -> Value:
+        """A comparison of two indices, folded where their ranges decide it, in 32 bits per lane where those do."""
+        difference = self.poly(node.a) - self.poly(node.b)
+        bounds = difference.range
+        if bounds is not None:
+            possible = {s for s in (-1, 0, 1) if _reachable(s, *bounds)}
+            holds = possible & set(_SIGN[node.kind])
+            if not holds or holds == possible:
+                return constant(bool(holds), "bool")
+        if difference.varies and bounds is not None:
+            value = self.poly_value(difference, narrow=True)
+            return self.compare(node.kind, value, constant(0, value.dtype))
+        return self.compare(node.kind, self.value(node.a), self.value(node.b))
+
+    def converted(self, value: Value, dtype: str) -> Value:
+        """A cast to or from any dtype; half types go through float32."""
+        source = value.dtype
+        if source == dtype:
+            return value
+        if is_half(source):
+            if source == "float16" and self.target.abilities.half:
+                wide = self._half_instruction(value)
+            else:
+                wide = self.inline(expansions.half_to_float(source), self.reinterpret(value, "uint16"))
+            return self.cast(wide, dtype) if not is_half(dtype) else self.converted(wide, dtype)
+        if not is_half(dtype):
+            return self.cast(value, dtype)
+        if source == "float64":
+            value = self.inline(expansions.round_to_odd(), value)
+        elif source != "float32":
+            value = self.cast(value, "float32")
+        if dtype == "float16" and self.target.abilities.half:
+            return self._half_instruction(value)
+        return self.reinterpret(self.inline(expansions.float_to_half(dtype), value), dtype)
+
+    def _half_instruction(self, value: Value) -> Value:
+        """float16 to float32 or back by the CPU's own instruction."""
+        half = "half" if value.lanes == 1 else f"<{value.lanes} x half>"
+        if value.dtype == "float16":
+            bits = self.builder.pure(f"bitcast {value.typed} to {half}")
+            return self.convert("fpext", _Raw(bits, half, value.lanes), "float32")
+        rounded = self.builder.pure(f"fptrunc {value.typed} to {half}")
+        return self.convert("bitcast", _Raw(rounded, half, value.lanes), "float16")
+
+    def _call(self, node: Call) -> Value:
+        args = [self.value(a) for a in node.args]
+        if node.name == "reinterpret":
+            return self.reinterpret(args[0], node.type)
+        dtype = args[0].dtype
+        if is_half(dtype):
+            wide = "float64" if node.name == "fma" else "float32"
+            parts = [self.converted(a, wide) for a in args]
+            if node.name == "fma":  # the product is exact in double
+                result = self.binary("add", self.binary("mul", parts[0], parts[1]), parts[2])
+            else:
+                result = self.intrinsic_value(node.name, parts)
+            return result if result.dtype == "bool" else self.converted(result, dtype)
+        return self.intrinsic_value(node.name, args)
+
+    def intrinsic_value(self, name: str, args: list[Value]) -> Value:
+        """An intrinsic on values that are not half."""
+        result = self.call(name, args)
+        if result is not None:
+            return result
+        expansion = expansions.expand(name, args[0].dtype, self.target.abilities.fma)
+        if expansion is None:
+            return self.libm(name, args)
+        common = self.inline(expansion.value, *args)
+        if expansion.rare is None:
+            return common
+        return self._guarded(self.inline(expansion.rare, *args), common, name, args)
+
+    def _guarded(self, rare: Value, common: Value, name: str, args: list[Value]) -> Value:
+        """``common``, but libm's value in the lanes where ``rare`` holds, at a branch's cost when there are none."""
+        condition = rare
+        if rare.lanes > 1:
+            reduced = f"call i1 @llvm.vector.reduce.or.v{rare.lanes}i1({rare.typed})"
+            condition = Value(self.builder.pure(reduced), "bool")
+        if condition.const == 0:
+            return common
+        condition = self.builder.pure(f"freeze {condition.typed}")
+        slow, after, before = self.builder.label("rare"), self.builder.label("common"), self.builder.block
+        self.builder.branch_if(condition, slow, after)
+        self.builder.start(slow)
+        with self.builder.scope():
+            patched = self.select(rare, self.libm(name, args), common)
+        last = self.builder.block
+        self.builder.branch(after)
+        self.builder.start(after)
+        ref = self.builder.fresh(f"phi {common.type} [ {common.ref}, %{before} ], [ {patched.ref}, %{last} ]")
+        return Value(ref, common.dtype, common.lanes)
+
+    def inline(self, template: expansions.Template, *args: Value) -> Value:
+        """The value of an expansion at these arguments."""
+        saved = self._memo, self._polys
+        self.forget()
+        for var, value in zip(template.params, args, strict=True):
+            self.env[var] = value
+        try:
+            return self.value(template.body)
+        finally:
+            for var in template.params:
+                self.env.pop(var, None)
+            self._memo, self._polys = saved
+
+
+class _Raw(Value):
+    """An operand of an LLVM type that no dtype has in registers (``half``)."""
+
+    __slots__ = ("_type",)
+
+    def __init__(self, ref: str, type_name: str, lanes: int) -> None:
+        super().__init__(ref, "", lanes)
+        object.__setattr__(self, "_type", type_name)
+
+    @property
+    def type(self) -> str:
+        return self._type
+
+
+def _reachable(sign: int, low: int, high: int) -> bool:
+    return low < 0 if sign < 0 else high > 0 if sign > 0 else low <= 0 <= high
+
+
+def _is_index(node: PrimExpr) -> bool:
+    """Whether an int64 expression (or a comparison of two) is of variables and constants alone, nothing loaded."""
+    if isinstance(node, (Var, IntImm)):
+        return node.dtype == "int64"
+    if isinstance(node, Binary):
+        return _is_index(node.a) and _is_index(node.b)
+    return False

@@ -1,0 +1,118 @@
+"""What LLVM knows of this machine and of others: triples, CPUs, and what a CPU can do."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from pullback.ir.errors import TargetError
+
+lock = threading.RLock()  # held around sequences of LLVM calls that belong together
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What matters of a CPU to code generation."""
+
+    vector_bytes: int
+    registers: int  # vector registers
+    masks: bool  # masked loads and stores are instructions
+    fma: bool  # fused multiply-add is an instruction
+    half: bool  # conversion between float16 and float32 is an instruction
+
+
+@functools.cache
+def initialize() -> None:
+    """Load all of LLVM's targets, once."""
+    with lock:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+
+
+@functools.cache
+def triple() -> str:
+    return llvm.get_process_triple()
+
+
+@functools.cache
+def cpu() -> str:
+    return llvm.get_host_cpu_name()
+
+
+@functools.cache
+def features() -> tuple[str, ...]:
+    """The features of this machine's CPU, as ``+name`` and ``-name``, sorted."""
+    return tuple(sorted(f for f in llvm.get_host_cpu_features().flatten().split(",") if f))
+
+
+@functools.cache
+def check_triple(name: str) -> None:
+    """Raise a TargetError when LLVM has no back end for the triple."""
+    initialize()
+    try:
+        llvm.Target.from_triple(name)
+    except RuntimeError as error:
+        known = ("x86_64-linux-gnu", "aarch64-linux-gnu", "armv7-linux-gnueabihf", "riscv64-linux-gnu",
+                 "wasm32-unknown-unknown")  # fmt: skip
+        hint = f"for example {', '.join(known)}"
+        raise TargetError(f"unknown target triple {name!r}: {error}", hint=hint) from None
+
+
+def check_cpu(triple_name: str, name: str) -> None:
+    """Raise a TargetError for a CPU name that can't be one (LLVM would only print a warning for an unknown one)."""
+    if not all(c.isalnum() or c in "-_.+" for c in name):
+        raise TargetError(f"{name!r} can't be the name of a CPU of {triple_name}")
+
+
+def machine(triple_name: str, cpu_name: str, feature_names: tuple[str, ...], opt: int = 2) -> llvm.TargetMachine:
+    """A target machine for position-independent code that uses the widest vectors there are."""
+    initialize()
+    names = list(feature_names)
+    if triple_name.startswith(("x86_64", "amd64", "i386", "i686")):
+        names.append("-prefer-256-bit")
+    abi = ""
+    if triple_name.startswith("riscv") and "+d" in feature_names:
+        abi = "lp64d" if triple_name.startswith("riscv64") else "ilp32d"
+    reloc = "static" if triple_name.startswith("wasm") else "pic"
+    target = llvm.Target.from_triple(triple_name)
+    return target.create_target_machine(
+        cpu=cpu_name, features=",".join(names), opt=opt, reloc=reloc, codemodel="default", abiname=abi
+    )
+
+
+_PROBE = """
+define <16 x float> @add(<16 x float> %a, <16 x float> %b) {
+  %c = fadd <16 x float> %a, %b
+  ret <16 x float> %c
+}
+define float @fma(float %a, float %b, float %c) {
+  %d = call float @llvm.fma.f32(float %a, float %b, float %c)
+  ret float %d
+}
+define float @half(i16 %a) {
+  %b = bitcast i16 %a to half
+  %c = fpext half %b to float
+  ret float %c
+}
+"""
+
+
+@functools.cache
+def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -> Abilities:
+    """Found by compiling three tiny functions and reading the assembly: LLVM has no table to ask."""
+    check_triple(triple_name)
+    with lock:
+        module = llvm.parse_assembly(f'target triple = "{triple_name}"\n{_PROBE}')
+        text = machine(triple_name, cpu_name, feature_names).emit_assembly(module)
+    arch = triple_name.split("-")[0]
+    fma = "fmaf" not in text
+    half = not any(name in text for name in ("__extendhfsf2", "__gnu_h2f_ieee", "__aeabi_h2f"))
+    if arch in ("x86_64", "amd64", "i386", "i686"):
+        vector_bytes = 64 if "%zmm" in text else 32 if "%ymm" in text else 16
+        return Abilities(vector_bytes, 32 if vector_bytes == 64 else 16, vector_bytes > 16, fma, half)
+    registers = 32 if arch.startswith(("aarch64", "arm64", "riscv", "powerpc", "ppc", "loongarch")) else 16
+    masks = arch.startswith("riscv") and "+v" in feature_names
+    return Abilities(16, registers, masks, fma, half)

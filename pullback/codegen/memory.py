@@ -1,0 +1,245 @@
+"""Loads and stores: the address of an element, and the cheapest access for all lanes at once.
+
+An access whose index does not differ between lanes is a scalar one; stride 1 is a vector one; anything else gathers or
+scatters. Lanes that don't count are masked off, except in local memory, whose rows are padded to whole vectors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pullback.codegen.expressions import Expressions
+from pullback.codegen.poly import Poly
+from pullback.codegen.values import Value, constant, memory_type, suffix
+from pullback.ir.errors import InternalError
+from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, nbytes
+from pullback.tir.stmt import BufferStore
+
+STACK_LIMIT = 64 * 1024  # bytes of one local buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where a buffer lies.
+
+    ``row`` is the padded length of the last axis of a local buffer; ``lanes`` > 1 when each lane of a vectorized loop
+    has its own copy, interleaved.
+    """
+
+    pointer: str
+    strides: tuple[Poly, ...]
+    local: bool = False
+    row: int = 0
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An access for the current lanes: ``kind`` is uniform, contiguous or scattered (a vector of pointers)."""
+
+    kind: str
+    pointer: str
+    align: int
+    unmasked: bool = False  # contiguous, and the lanes that don't count may be read
+    padding: bool = False  # and may be written too
+
+
+def padded(extent: int, lanes: int) -> int:
+    """The extent rounded up so that whole vectors of ``lanes``, and a power of two of the rest, fit."""
+    rest = extent % lanes
+    return extent - rest + (1 << (rest - 1).bit_length() if rest else 0)
+
+
+class MemoryAccess(Expressions):
+    """Adds buffers to :class:`Expressions`."""
+
+    def __init__(self, *args, **options) -> None:
+        super().__init__(*args, **options)
+        self.memory: dict[Buffer, Memory] = {}
+        self._versions: dict[Buffer, int] = {}
+
+    # ---- buffers
+
+    def bind_buffer(self, buffer: Buffer, pointer: str) -> None:
+        """The elements of the buffer start at ``pointer``, dense and row-major."""
+        strides: list[Poly] = []
+        stride = Poly.of(1)
+        for size in reversed(buffer.shape):
+            strides.append(stride)
+            stride = stride * self.poly(size)
+        self.memory[buffer] = Memory(pointer, tuple(reversed(strides)))
+
+    def adopt(self, buffer: Buffer, memory: Memory, pointer: str) -> None:
+        """A buffer of the function that this one was cut out of is at ``pointer``."""
+        if memory.local:
+            self.memory[buffer] = dataclasses.replace(memory, pointer=pointer)
+        else:
+            self.bind_buffer(buffer, pointer)
+
+    @contextlib.contextmanager
+    def allocated(self, buffer: Buffer) -> Iterator[None]:
+        """A local buffer exists inside: memory in the frame; registers, where all its indices are constant."""
+        if buffer.scope != "local":
+            message = f"buffer {buffer.name} of scope {buffer.scope} is allocated inside a kernel"
+            raise InternalError(f"{message}: workspace buffers must have become parameters")
+        sizes = [s if isinstance(s, int) else None for s in buffer.shape]
+        if None in sizes:
+            raise InternalError(f"the local buffer {buffer.name} has a symbolic shape")
+        lanes = self.lanes.count if self.lanes is not None else 1
+        row = padded(sizes[-1], self.target.lanes(buffer.dtype)) if sizes and lanes == 1 else math.prod(sizes[-1:])
+        strides, stride = [], lanes
+        for size in reversed([*sizes[:-1], row] if sizes else []):
+            strides.append(Poly.of(stride))
+            stride *= size
+        count = max(stride, 1)
+        if count * nbytes(buffer.dtype) > STACK_LIMIT:
+            raise InternalError(f"the local buffer {buffer.name} needs {count * nbytes(buffer.dtype)} bytes of stack: "
+                                f"{STACK_LIMIT} are allowed")  # fmt: skip
+        pointer = self.builder.alloca(count, memory_type(buffer.dtype))
+        outer = self.memory.get(buffer)
+        self.memory[buffer] = Memory(pointer, tuple(reversed(strides)), True, row, lanes)
+        self.written(buffer)
+        yield
+        if outer is None:
+            del self.memory[buffer]
+        else:
+            self.memory[buffer] = outer
+
+    def written(self, *buffers: Buffer) -> None:
+        """What was loaded from the buffers before is out of date."""
+        for buffer in buffers:
+            self._versions[buffer] = self.builder.tick()
+        self.forget()
+
+    # ---- addresses
+
+    def access(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> Access:
+        memory = self.memory.get(buffer)
+        if memory is None:
+            raise InternalError(f"the buffer {buffer.name} is not a parameter and not allocated here")
+        polys = [self.poly(i) for i in indices]
+        flat = Poly()
+        for index, stride in zip(polys, memory.strides, strict=True):
+            flat = flat + index * stride
+        if memory.lanes > 1:
+            flat = flat + Poly.of(self.lanes.atom)
+        size, element = nbytes(buffer.dtype), memory_type(buffer.dtype)
+        if not flat.varies:
+            pointer, align = self._pointer(memory, element, size, flat)
+            return Access("uniform", pointer, align)
+        if not flat.irregular:
+            stride, rest = flat.split_lane()
+            if stride.const == 1:
+                pointer, align = self._pointer(memory, element, size, rest)
+                return Access("contiguous", pointer, align, *self._padding(memory, buffer, polys))
+        offsets = self.vector(flat)
+        text = f"getelementptr {element}, ptr {memory.pointer}, {offsets.typed}"
+        return Access("scattered", self.builder.pure(text), size)
+
+    def _pointer(self, memory: Memory, element: str, size: int, offset: Poly) -> tuple[str, int]:
+        """The address of an element and its alignment; a constant part of the offset is added last."""
+        terms, const = offset.split_const()
+        pointer = memory.pointer
+        if terms.terms:
+            pointer = self.builder.pure(f"getelementptr {element}, ptr {pointer}, i64 {self.scalar(terms)}")
+        if const:
+            pointer = self.builder.pure(f"getelementptr {element}, ptr {pointer}, i64 {const}")
+        align = size
+        if memory.local:
+            align = math.gcd(64, *(c * size for c in offset.terms.values()))
+        return pointer, align
+
+    def _padding(self, memory: Memory, buffer: Buffer, polys: list[Poly]) -> tuple[bool, bool]:
+        """Whether lanes that don't count may be read, and written, in a contiguous access: a local row's padding."""
+        if not memory.local:
+            return False, False
+        if memory.lanes > 1:
+            return True, True
+        if any(p.varies for p in polys[:-1]):
+            return False, False
+        base = polys[-1].split_lane()[1].range
+        if base is None or base[0] < 0 or base[1] + self.lanes.count > memory.row:
+            return False, False
+        active = self.lanes.active
+        return True, active is not None and base[0] + active >= buffer.shape[-1]
+
+    # ---- loads
+
+    def load(self, node: BufferLoad) -> Value:
+        """The element, or a vector of the lanes' elements (zero in lanes that don't count)."""
+        buffer, dtype = node.buffer, node.buffer.dtype
+        access = self.access(buffer, node.indices)
+        version = self._versions.get(buffer, 0)
+        if access.kind == "uniform":
+            text = f"load {memory_type(dtype)}, ptr {access.pointer}, align {access.align}"
+            return self.from_memory(self.builder.pure(text, version), dtype, 1)
+        lanes, mask = self.lanes.count, self.lanes.mask
+        vector = memory_type(dtype, lanes)
+        if access.kind == "contiguous" and (mask is None or access.unmasked):
+            text = f"load {vector}, ptr {access.pointer}, align {access.align}"
+        else:
+            flags = self._mask_operand(lanes)
+            kind = suffix("uint8" if dtype == "bool" else dtype, lanes)
+            if access.kind == "contiguous":
+                operand = f"ptr align {access.align} {access.pointer}"
+                text = f"call {vector} @llvm.masked.load.{kind}.p0({operand}, {flags}, {vector} zeroinitializer)"
+            else:
+                operand = f"<{lanes} x ptr> align {access.align} {access.pointer}"
+                kind = f"{kind}.v{lanes}p0"
+                text = f"call {vector} @llvm.masked.gather.{kind}({operand}, {flags}, {vector} zeroinitializer)"
+        return self.from_memory(self.builder.pure(text, version), dtype, lanes)
+
+    def _mask_operand(self, lanes: int) -> str:
+        mask = self.lanes.mask
+        return f"<{lanes} x i1> splat (i1 true)" if mask is None else self.splat(mask, lanes).typed
+
+    # ---- stores
+
+    def store(self, node: BufferStore) -> None:
+        buffer, dtype = node.buffer, node.buffer.dtype
+        value = self.value(node.value)
+        access = self.access(buffer, node.indices)
+        if access.kind == "uniform" and value.lanes == 1:
+            value = self.to_memory(value)
+            self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")
+        else:
+            self._store_lanes(dtype, access, self.splat(value, self.lanes.count))
+        self.written(buffer)
+
+    def _store_lanes(self, dtype: str, access: Access, value: Value) -> None:
+        lanes, mask = self.lanes.count, self.lanes.mask
+        vector, kind = memory_type(dtype, lanes), suffix("uint8" if dtype == "bool" else dtype, lanes)
+        value = self.to_memory(value)
+        if access.kind == "contiguous":
+            if mask is not None and access.unmasked and not access.padding:  # blend, so that it stays a register
+                old = self.builder.fresh(f"load {vector}, ptr {access.pointer}, align {access.align}")
+                value = self.select(mask, value, Value(old, value.dtype, lanes))
+            if mask is None or access.unmasked:
+                self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")
+                return
+            operands = f"{value.typed}, ptr align {access.align} {access.pointer}, {self._mask_operand(lanes)}"
+            self.builder.effect(f"call void @llvm.masked.store.{kind}.p0({operands})")
+            return
+        pointer = access.pointer
+        if access.kind == "uniform":  # all lanes write one element: the last one that counts wins
+            first = self.builder.pure(f"insertelement <{lanes} x ptr> poison, ptr {pointer}, i64 0")
+            zeros = f"<{lanes} x i32> zeroinitializer"
+            pointer = self.builder.pure(f"shufflevector <{lanes} x ptr> {first}, <{lanes} x ptr> poison, {zeros}")
+        operands = f"{value.typed}, <{lanes} x ptr> align {access.align} {pointer}, {self._mask_operand(lanes)}"
+        self.builder.effect(f"call void @llvm.masked.scatter.{kind}.v{lanes}p0({operands})")
+
+    def lane_mask(self, active: str, lanes: int) -> Value:
+        """The mask of the lanes below a number that is known at run time only (an i64 operand)."""
+        limit = self.cast(Value(active, "int64"), "int32")
+        return self.compare("lt", self.iota(lanes, "int32"), limit)
+
+    def constant_mask(self, active: int, lanes: int) -> Value:
+        bits = ", ".join(f"i1 {'true' if i < active else 'false'}" for i in range(lanes))
+        return Value(f"<{bits}>", "bool", lanes)
+
+    def false(self) -> Value:
+        return constant(False, "bool")

@@ -1,0 +1,286 @@
+"""Functions of the loop IR as one LLVM module, in text.
+
+A kernel becomes ``void name(ptr rt, ptr buffer…, scalar…)``; each of its parallel loops a task that the runtime runs; a
+host function the exported ``i32 name(ptr rt, ptr buffers, ptr arena, ptr trace)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pullback.codegen.builder import FunctionBuilder, Globals
+from pullback.codegen.poly import Poly
+from pullback.codegen.statements import Statements, stored_buffers
+from pullback.codegen.values import Value, memory_type, register_type
+from pullback.ir.errors import InternalError
+from pullback.target import Target
+from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, Var
+from pullback.tir.stmt import BufferStore, Check, For, KernelCall, PrimFunc
+from pullback.tir.visitor import walk
+
+_LIBM = {*INTRINSICS, "fmod", "rint", "fabs"}
+RUNTIME = "{ i64, ptr, ptr }"  # struct pb_runtime: abi, parallel_for, now_ns
+
+
+def emit_module(functions: Sequence[PrimFunc], target: Target) -> str:
+    """The LLVM IR of the functions. Host functions are exported; kernels too when there are no host functions."""
+    hosts = [f for f in functions if f.attrs.get("kind") == "host"]
+    kernels = [f for f in functions if f.attrs.get("kind") != "host"]
+    names = [f.name for f in functions]
+    repeated = sorted({n for n in names if names.count(n) > 1})
+    if repeated:
+        raise InternalError(f"functions of one module with the same name: {', '.join(repeated)}")
+    shared = Globals()
+    texts = [text for f in kernels for text in _Kernel(f, target, shared, exported=not hosts).emit()]
+    texts += [_Host(f, target, shared, {k.name: k for k in kernels}).emit() for f in hosts]
+    head = f'target triple = "{target.triple}"\n'
+    return "\n".join([head, *shared.declarations.values(), *shared.definitions.values(), *texts])
+
+
+def traced_kernels(host: PrimFunc) -> list[str]:
+    """The names of the kernels in the order of their entries in a host function's trace."""
+    return [n.name for n in walk(host.body) if isinstance(n, KernelCall)]
+
+
+def exported_symbol(name: str) -> str:
+    """The symbol under which a function is exported: its name, or ``name_`` for one that is a function of libm."""
+    return f"{name}_" if name in _LIBM or (name[-1:] in ("f", "l") and name[:-1] in _LIBM) else name
+
+
+def _kernel_symbol(name: str) -> str:
+    return f"kernel.{name}"
+
+
+def _quoted(name: str) -> str:
+    """A name as LLVM has it in text."""
+    return name if re.fullmatch(r"[A-Za-z_.$][A-Za-z0-9_.$]*", name) else '"' + re.sub(r'["\\]', "_", name) + '"'
+
+
+@dataclass(frozen=True)
+class _Capture:
+    """What a parallel loop's body uses of its surroundings: an operand of the kernel and a parameter of the body."""
+
+    operand: str
+    type: str
+    parameter: str
+
+
+class _Kernel:
+    """Emits one kernel and its tasks."""
+
+    def __init__(self, func: PrimFunc, target: Target, shared: Globals, exported: bool) -> None:
+        self.func, self.target, self.shared = func, target, shared
+        self.linkage = "" if exported else "internal "
+        self.name = exported_symbol(func.name) if exported else _kernel_symbol(func.name)
+        self.tasks: list[str] = []
+
+    def emit(self) -> list[str]:
+        written = set(stored_buffers(self.func.body))
+        builder = FunctionBuilder("", self.shared)
+        emitter = Statements(builder, self.target, outline=self.outline)
+        params = ["ptr %rt"]
+        for i, param in enumerate(self.func.params):
+            if isinstance(param, Buffer):
+                params.append(_pointer_parameter(f"%b{i}", param, written))
+            else:
+                params.append(f"{register_type(param.dtype)} %s{i}")
+                emitter.env[param] = _scalar_meaning(emitter, param, f"%s{i}")
+        for i, param in enumerate(self.func.params):
+            if isinstance(param, Buffer):
+                emitter.bind_buffer(param, f"%b{i}")
+        emitter.stmt(self.func.body)
+        builder.effect("ret void")
+        builder.header = f"define {self.linkage}void @{_quoted(self.name)}({', '.join(params)})"
+        return [*self.tasks, builder.text()]
+
+    def outline(self, emitter: Statements, node: For) -> None:
+        """The body of a parallel loop as a function of its own, and the call that has the runtime run it."""
+        task = f"{self.name}.task{len(self.tasks) // 2}"
+        captures = self._task_body(emitter, node, f"{task}.body")
+        self.tasks.append(_task_entry(task, captures))
+        builder = emitter.builder
+        struct = "{ " + ", ".join(c.type for c in captures) + " }"
+        closure = builder.name("closure")
+        builder.entry.append(f"  {closure} = alloca {struct}, align 8")
+        for i, capture in enumerate(captures):
+            field = builder.pure(f"getelementptr {struct}, ptr {closure}, i32 0, i32 {i}")
+            builder.effect(f"store {capture.type} {capture.operand}, ptr {field}")
+        slot = builder.pure(f"getelementptr {RUNTIME}, ptr %rt, i32 0, i32 1")
+        run = builder.pure(f"load ptr, ptr {slot}", 0)
+        extent = emitter.scalar(emitter.poly(node.extent))
+        builder.effect(f"call void {run}(ptr @{_quoted(task)}, ptr {closure}, i64 {extent})")
+
+    def _task_body(self, outer: Statements, node: For, name: str) -> list[_Capture]:
+        builder = FunctionBuilder("", self.shared)
+        inner = Statements(builder, self.target)
+        captures: list[_Capture] = []
+        params: list[str] = []
+        for var in _free_variables(node, outer):
+            meaning = outer.env[var]
+            if isinstance(meaning, Poly) and meaning.const is not None:
+                inner.env[var] = meaning
+                continue
+            parameter = f"%s{len(captures)}"
+            value = outer.poly_value(meaning) if isinstance(meaning, Poly) else meaning
+            bounds = meaning.range if isinstance(meaning, Poly) else None
+            inner.env[var] = _scalar_meaning(inner, var, parameter, bounds)
+            captures.append(_Capture(value.ref, value.type, parameter))
+            params.append(f"{value.type} {parameter}")
+        written = set(stored_buffers(node.body))
+        for buffer in _used_buffers(node, outer):
+            parameter = f"%b{len(captures)}"
+            captures.append(_Capture(outer.memory[buffer].pointer, "ptr", parameter))
+            params.append(_pointer_parameter(parameter, buffer, written))
+            inner.adopt(buffer, outer.memory[buffer], parameter)
+        extent = outer.poly(node.extent)
+        bounds = extent.range
+        with builder.counting("%begin", "%end") as index:
+            atom = inner.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else None)
+            with inner.bound(node.var, Poly.of(atom)):
+                inner.stmt(node.body)
+        builder.effect("ret void")
+        builder.header = (
+            f"define internal void @{_quoted(name)}({', '.join([*params, 'i64 %begin', 'i64 %end'])}) noinline"
+        )
+        self.tasks.append(builder.text())
+        return captures
+
+
+def _pointer_parameter(name: str, buffer: Buffer, written: set[Buffer]) -> str:
+    """Parameters never overlap, so a buffer that is only read does not change."""
+    return f"ptr noalias {'' if buffer in written else 'readonly '}{name}"
+
+
+def _scalar_meaning(emitter: Statements, var: Var, ref: str, bounds: tuple[int, int] | None = None) -> Poly | Value:
+    if var.dtype == "int64":
+        return Poly.of(emitter.atom(ref, bounds))
+    return Value(ref, var.dtype)
+
+
+def _free_variables(node: For, outer: Statements) -> list[Var]:
+    """The variables of the surroundings that a loop uses, those in the shapes of its buffers too."""
+    used = {n: None for n in walk(node.body) if isinstance(n, Var)}
+    for buffer in _used_buffers(node, outer):
+        for size in buffer.shape:
+            if not isinstance(size, int):
+                used.update({n: None for n in walk(size) if isinstance(n, Var)})
+    return [v for v in used if v in outer.env]
+
+
+def _used_buffers(node: For, outer: Statements) -> list[Buffer]:
+    used = {n.buffer: None for n in walk(node.body) if isinstance(n, (BufferLoad, BufferStore))}
+    return [b for b in used if b in outer.memory]
+
+
+def _task_entry(name: str, captures: list[_Capture]) -> str:
+    """``void task(ptr closure, i64 begin, i64 end)``: unpacks the closure, so that the body's pointers don't alias."""
+    struct = "{ " + ", ".join(c.type for c in captures) + " }"
+    builder = FunctionBuilder(f"define internal void @{_quoted(name)}(ptr %closure, i64 %begin, i64 %end)", None)
+    operands = []
+    for i, capture in enumerate(captures):
+        field = builder.fresh(f"getelementptr {struct}, ptr %closure, i32 0, i32 {i}")
+        operands.append(f"{capture.type} {builder.fresh(f'load {capture.type}, ptr {field}')}")
+    operands += ["i64 %begin", "i64 %end"]
+    builder.effect(f"call void @{_quoted(name + '.body')}({', '.join(operands)})")
+    builder.effect("ret void")
+    return builder.text()
+
+
+class _HostStatements(Statements):
+    """Adds the statements that only host functions have."""
+
+    def __init__(self, builder: FunctionBuilder, target: Target, kernels: dict[str, PrimFunc]) -> None:
+        super().__init__(builder, target)
+        self.kernels, self.calls = kernels, 0
+
+    def stmt_kernelcall(self, node: KernelCall) -> None:
+        kernel = self.kernels.get(node.name)
+        if kernel is None:
+            raise InternalError(f"there is no kernel {node.name!r} in this module")
+        scalars = [p for p in kernel.params if not isinstance(p, Buffer)]
+        if len(kernel.buffers) != len(node.buffers) or len(scalars) != len(node.scalars):
+            raise InternalError(f"{node.name} takes {len(kernel.params)} arguments")
+        self.trace(self.calls)
+        self.calls += 1
+        operands = ["ptr %rt"]
+        buffers, values = iter(node.buffers), iter(node.scalars)
+        for param in kernel.params:
+            if isinstance(param, Buffer):
+                operands.append(f"ptr {self.pointer(next(buffers))}")
+            else:
+                operands.append(self.value(next(values)).typed)
+        self.builder.effect(f"call void @{_quoted(_kernel_symbol(node.name))}({', '.join(operands)})")
+        self.written(*node.buffers)
+
+    def stmt_check(self, node: Check) -> None:
+        byte = self.builder.fresh(f"load i8, ptr {self.pointer(node.buffer)}")
+        failed, passed = self.builder.label("failed"), self.builder.label("passed")
+        self.builder.branch_if(self.builder.fresh(f"icmp eq i8 {byte}, 0"), failed, passed)
+        self.builder.start(failed)
+        self.builder.effect(f"ret i32 {node.code}")
+        self.builder.start(passed)
+
+    def trace(self, index: int) -> None:
+        self.builder.effect(f"call void @pb.trace(ptr %rt, ptr %trace, i64 {index})")
+
+    def pointer(self, buffer: Buffer) -> str:
+        """Where a buffer lies: buffers of scope arena need no declaration."""
+        if buffer not in self.memory:
+            if buffer.scope != "arena":
+                raise InternalError(f"the buffer {buffer.name} is not a parameter of the host function")
+            place = f"getelementptr i8, ptr %arena, i64 {buffer.offset}"
+            name = self.builder.name("arena")
+            self.builder.entry.append(f"  {name} = {place}")
+            self.bind_buffer(buffer, name)
+        return self.memory[buffer].pointer
+
+    def access(self, buffer, indices):
+        self.pointer(buffer)
+        return super().access(buffer, indices)
+
+
+class _Host:
+    """Emits one host function. After its buffers' pointers, ``buffers`` holds pointers to the scalar parameters."""
+
+    def __init__(self, func: PrimFunc, target: Target, shared: Globals, kernels: dict[str, PrimFunc]) -> None:
+        self.func, self.target, self.shared, self.kernels = func, target, shared, kernels
+
+    def emit(self) -> str:
+        header = (
+            f"define i32 @{_quoted(exported_symbol(self.func.name))}(ptr %rt, ptr %buffers, ptr %arena, ptr %trace)"
+        )
+        builder = FunctionBuilder(header, self.shared)
+        emitter = _HostStatements(builder, self.target, self.kernels)
+        scalars = [p for p in self.func.params if not isinstance(p, Buffer)]
+        for i, param in enumerate([*self.func.buffers, *scalars]):
+            builder.entry.append(f"  %slot{i} = getelementptr ptr, ptr %buffers, i64 {i}")
+            builder.entry.append(f"  %p{i} = load ptr, ptr %slot{i}")
+            if not isinstance(param, Buffer):
+                builder.entry.append(f"  %v{i} = load {memory_type(param.dtype)}, ptr %p{i}")
+                value = emitter.from_memory(f"%v{i}", param.dtype, 1)
+                emitter.env[param] = _scalar_meaning(emitter, param, value.ref)
+        for i, buffer in enumerate(self.func.buffers):
+            emitter.bind_buffer(buffer, f"%p{i}")
+        self.shared.define("pb.trace", _TRACE)
+        emitter.stmt(self.func.body)
+        emitter.trace(emitter.calls)
+        builder.effect("ret i32 0")
+        return builder.text()
+
+
+_TRACE = f"""define internal void @pb.trace(ptr %rt, ptr %trace, i64 %index) nounwind noinline {{
+  %off = icmp eq ptr %trace, null
+  br i1 %off, label %done, label %on
+on:
+  %slot = getelementptr {RUNTIME}, ptr %rt, i32 0, i32 2
+  %clock = load ptr, ptr %slot
+  %now = call i64 %clock()
+  %place = getelementptr i64, ptr %trace, i64 %index
+  store i64 %now, ptr %place
+  br label %done
+done:
+  ret void
+}}
+"""

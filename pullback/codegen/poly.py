@@ -1,0 +1,169 @@
+"""Index arithmetic as polynomials with integer coefficients over atoms.
+
+An atom is a value of the generated code: a loop variable, a size, something loaded, or the lane number of the
+vectorized loop. Two indices are equal when their polynomials are; the stride along the lanes is a coefficient; a
+division is exact, or vanishes, when the coefficients and the ranges say so. All identities hold modulo 2**64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Interval = tuple[int, int] | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Atom:
+    """A value in an index. ``order`` grows inwards: atoms of outer loops have smaller ones.
+
+    ``ref`` is None for the lane number. ``width`` is 0 for what is the same in all lanes, else the bits of a lane.
+    """
+
+    ref: str | None
+    order: int
+    range: Interval = None
+    width: int = 0
+
+    @property
+    def is_lane(self) -> bool:
+        return self.ref is None
+
+
+Monomial = tuple[Atom, ...]
+
+
+class Poly:
+    """A polynomial: a mapping from monomials (sorted tuples of atoms) to non-zero coefficients."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: dict[Monomial, int] | None = None) -> None:
+        self.terms = terms or {}
+
+    @classmethod
+    def of(cls, value: int | Atom) -> Poly:
+        if isinstance(value, Atom):
+            return cls({(value,): 1})
+        return cls({(): value} if value else {})
+
+    @property
+    def const(self) -> int | None:
+        """The value, if it is a known number."""
+        if not self.terms:
+            return 0
+        return self.terms.get(()) if len(self.terms) == 1 else None
+
+    def __add__(self, other: Poly) -> Poly:
+        terms = dict(self.terms)
+        for monomial, coefficient in other.terms.items():
+            total = terms.get(monomial, 0) + coefficient
+            if total:
+                terms[monomial] = total
+            else:
+                terms.pop(monomial, None)
+        return Poly(terms)
+
+    def scaled(self, factor: int) -> Poly:
+        return Poly({m: c * factor for m, c in self.terms.items()} if factor else {})
+
+    def __sub__(self, other: Poly) -> Poly:
+        return self + other.scaled(-1)
+
+    def __mul__(self, other: Poly) -> Poly:
+        for factor, rest in ((other.const, self), (self.const, other)):
+            if factor is not None:
+                return rest.scaled(factor) if factor != 1 else rest
+        result = Poly()
+        for m1, c1 in self.terms.items():
+            for m2, c2 in other.terms.items():
+                monomial = tuple(sorted(m1 + m2, key=lambda a: a.order))
+                result = result + Poly({monomial: c1 * c2})
+        return result
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Poly) and self.terms == other.terms
+
+    __hash__ = None
+
+    @property
+    def varies(self) -> bool:
+        """Whether lanes differ."""
+        return any(a.width or a.is_lane for m in self.terms for a in m)
+
+    @property
+    def irregular(self) -> bool:
+        """Whether lanes differ by more than a constant stride."""
+        for monomial in self.terms:
+            lanes = sum(a.is_lane for a in monomial)
+            if lanes > 1 or any(a.width for a in monomial):
+                return True
+        return False
+
+    def split_lane(self) -> tuple[Poly, Poly]:
+        """(coefficient of the lane number, the rest); for regular polynomials."""
+        stride: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
+        for monomial, coefficient in self.terms.items():
+            if any(a.is_lane for a in monomial):
+                stride[tuple(a for a in monomial if not a.is_lane)] = coefficient
+            else:
+                rest[monomial] = coefficient
+        return Poly(stride), Poly(rest)
+
+    def split_const(self) -> tuple[Poly, int]:
+        """(the polynomial without its constant term, the constant)."""
+        return Poly({m: c for m, c in self.terms.items() if m}), self.terms.get((), 0)
+
+    def ordered(self) -> Iterator[tuple[Monomial, int]]:
+        """The terms, those of outer loops first, so that their sums are invariant in the inner ones."""
+        return iter(sorted(self.terms.items(), key=lambda item: [a.order for a in reversed(item[0])]))
+
+    @property
+    def range(self) -> Interval:
+        """Bounds of the value, or None."""
+        low = high = 0
+        for monomial, coefficient in self.terms.items():
+            a, b = coefficient, coefficient
+            for atom in monomial:
+                if atom.range is None:
+                    return None
+                corners = [x * y for x in (a, b) for y in atom.range]
+                a, b = min(corners), max(corners)
+            low, high = low + min(a, b), high + max(a, b)
+        return low, high
+
+    def within(self, low: int, high: int) -> bool:
+        """Whether the value surely lies in [low, high]."""
+        bounds = self.range
+        return bounds is not None and low <= bounds[0] and bounds[1] <= high
+
+    def divide(self, divisor: int) -> tuple[Poly, Poly, int]:
+        """``(q, r, g)`` with ``self = g*q + r`` and ``0 <= r < g`` for sure, g a divisor of ``divisor``, if only 1.
+
+        Then ``self // divisor = q // (divisor / g)`` and ``self % divisor = g * (q % (divisor / g)) + r``.
+        """
+        for factor in _factors(divisor, [abs(c) for m, c in self.terms.items() if m]):
+            high: dict[Monomial, int] = {}
+            low: dict[Monomial, int] = {}
+            for monomial, coefficient in self.terms.items():
+                quotient, remainder = divmod(coefficient, factor)
+                if monomial and remainder:
+                    low[monomial] = coefficient
+                    continue
+                if quotient:
+                    high[monomial] = quotient
+                if remainder:
+                    low[monomial] = remainder
+            rest = Poly(low)
+            if rest.within(0, factor - 1):
+                return Poly(high), rest, factor
+        return self, Poly(), 1
+
+
+def _factors(divisor: int, coefficients: list[int]) -> list[int]:
+    """The divisor itself and its common divisors with coefficients, largest first."""
+    found = {divisor} | {math.gcd(divisor, c) for c in coefficients}
+    return sorted((f for f in found if f > 1), reverse=True)

@@ -1,0 +1,288 @@
+"""Statements of the loop IR in generated code: loops of every kind, conditions, local buffers, parallel tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pullback.codegen.expressions import Lanes
+from pullback.codegen.memory import MemoryAccess, padded
+from pullback.codegen.poly import Atom, Poly
+from pullback.codegen.values import Value, is_half
+from pullback.ir.errors import InternalError
+from pullback.tir.expr import Binary, Buffer, BufferLoad, Call, Cast, IntImm, PrimExpr, Select, Var, nbytes
+from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Seq, Stmt
+from pullback.tir.visitor import children, walk
+
+Outliner = Callable[["Statements", For], None]
+Chunk = tuple[int, int, int]  # first iteration, lanes, lanes that count
+
+
+class Statements(MemoryAccess):
+    """Emits statements into one function. ``outline`` is called for parallel loops."""
+
+    def __init__(self, *args, outline: Outliner | None = None, **options) -> None:
+        super().__init__(*args, **options)
+        self.outline = outline
+
+    def stmt(self, node: Stmt) -> None:
+        method = getattr(self, "stmt_" + type(node).__name__.lower(), None)
+        if method is None:
+            raise InternalError(f"{type(node).__name__} is not a statement of a kernel")
+        method(node)
+
+    def stmt_seq(self, node: Seq) -> None:
+        for part in node.stmts:
+            self.stmt(part)
+
+    def stmt_bufferstore(self, node: BufferStore) -> None:
+        self.store(node)
+
+    def stmt_allocate(self, node: Allocate) -> None:
+        with self.allocated(node.buffer):
+            self.stmt(node.body)
+
+    def stmt_let(self, node: Let) -> None:
+        value = self.poly(node.value) if node.var.dtype == "int64" else self.value(node.value)
+        with self.bound(node.var, value):
+            self.stmt(node.body)
+
+    # ---- conditions
+
+    def stmt_if(self, node: If) -> None:
+        condition = self.value(node.condition)
+        if condition.const is not None:
+            taken = node.then if condition.const else node.otherwise
+            if taken is not None:
+                self.stmt(taken)
+            return
+        if condition.lanes > 1:
+            self._masked(condition, node.then)
+            if node.otherwise is not None:
+                self._masked(self.call("not", [condition]), node.otherwise)
+            return
+        then, after = self.builder.label("then"), self.builder.label("endif")
+        otherwise = self.builder.label("else") if node.otherwise is not None else after
+        self.builder.branch_if(condition.ref, then, otherwise)
+        self._branch(then, node.then, after)
+        if node.otherwise is not None:
+            self._branch(otherwise, node.otherwise, after)
+        self.builder.start(after)
+        self.written(*stored_buffers(node))
+
+    def _branch(self, label: str, body: Stmt, after: str) -> None:
+        self.builder.start(label)
+        self.forget()
+        with self.builder.scope():
+            self.stmt(body)
+        self.builder.branch(after)
+
+    def _masked(self, condition: Value, body: Stmt) -> None:
+        """``body`` for the lanes where the condition holds, if there are any."""
+        outer = self.lanes
+        mask = Value(self.builder.pure(f"freeze {condition.typed}"), "bool", condition.lanes)
+        if outer.mask is not None:
+            mask = self.binary("and", mask, outer.mask)
+        some = self.builder.pure(f"call i1 @llvm.vector.reduce.or.v{mask.lanes}i1({mask.typed})")
+        self.lanes = Lanes(outer.count, outer.atom, mask)
+        self.forget()
+        with self.builder.when(some):
+            self.stmt(body)
+        self.lanes = outer
+        self.written(*stored_buffers(body))
+
+    # ---- loops
+
+    def stmt_for(self, node: For) -> None:
+        extent = self.poly(node.extent)
+        if extent.const is not None and extent.const <= 0:
+            return
+        if node.kind == "unrolled":
+            if extent.const is None:
+                raise InternalError(f"the unrolled loop over {node.var.name} has a symbolic extent")
+            for i in range(extent.const):
+                with self.bound(node.var, Poly.of(i)):
+                    self.stmt(node.body)
+        elif node.kind == "vectorized":
+            if self.lanes is not None:
+                raise InternalError(f"the vectorized loop over {node.var.name} is inside another one")
+            self._vectorized(node, extent)
+        elif node.kind == "parallel":
+            self._parallel(node, extent)
+        elif extent.const == 1:
+            with self.bound(node.var, Poly.of(0)):
+                self.stmt(node.body)
+        else:
+            self._serial(node, extent)
+
+    def _parallel(self, node: For, extent: Poly) -> None:
+        if self.lanes is not None or self.outline is None:
+            raise InternalError(f"the parallel loop over {node.var.name} is inside a parallel or vectorized loop")
+        if extent.const == 1:
+            with self.bound(node.var, Poly.of(0)):
+                self.stmt(node.body)
+            return
+        self.outline(self, node)
+        self.written(*stored_buffers(node.body))
+
+    def _serial(self, node: For, extent: Poly) -> None:
+        if extent.varies:
+            raise InternalError(f"the extent of the loop over {node.var.name} differs between lanes")
+        self.counted(node.var, "0", extent, node.body)
+
+    def counted(self, var: Var, begin: str, extent: Poly, body: Stmt, scale: int = 1, lane: Atom | None = None) -> None:
+        """A run-time loop: ``var`` is ``scale * i + lane`` for i from ``begin`` to ``extent``."""
+        bounds = extent.range
+        changed = stored_buffers(body)
+        end = self.scalar(extent)
+        with self.builder.counting(begin, end, guard=begin != "0" or bounds is None or bounds[0] < 1) as index:
+            index = self.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else None)
+            value = Poly({(index,): scale})
+            self.written(*changed)
+            with self.bound(var, value + Poly.of(lane) if lane is not None else value):
+                self.stmt(body)
+        self.written(*changed)
+
+    # ---- vectorized loops
+
+    def _vectorized(self, node: For, extent: Poly) -> None:
+        width = self.width(node)
+        if extent.const is None:
+            self._vectorized_dynamic(node, extent, width)
+            return
+        full, chunks = extent.const // width, self.chunks(extent.const, width)
+        if full > 1 and self._is_tile(node) and len(chunks) <= 2 * self.target.registers:
+            if _unrolled_size(node.body) > len(chunks):
+                self._interleaved(node, node.body, chunks)
+                return
+        elif full > 1:
+            self._lanes_loop(node, Poly.of(full), width)
+            chunks = chunks[full:]
+        for chunk in chunks:
+            self._constant_chunk(node, node.body, chunk)
+
+    def _interleaved(self, node: For, body: Stmt, chunks: list[Chunk]) -> None:
+        """Statement by statement, each for all chunks: what is shared along the lanes is live for a short time only."""
+        if isinstance(body, Seq):
+            for part in body.stmts:
+                self._interleaved(node, part, chunks)
+        elif isinstance(body, For) and body.kind == "unrolled" and self.poly(body.extent).const is not None:
+            for i in range(self.poly(body.extent).const):
+                with self.bound(body.var, Poly.of(i)):
+                    self._interleaved(node, body.body, chunks)
+        else:
+            for chunk in chunks:
+                self._constant_chunk(node, body, chunk)
+
+    def _constant_chunk(self, node: For, body: Stmt, chunk: Chunk) -> None:
+        start, lanes, active = chunk
+        mask = self.constant_mask(active, lanes) if active < lanes else None
+        self._chunk(node, body, Poly.of(start), lanes, mask, active)
+
+    def _vectorized_dynamic(self, node: For, extent: Poly, width: int) -> None:
+        total = self.poly_value(extent)
+        full = self.poly_of(self.op("sdiv", "int64", total, self.poly_value(Poly.of(width))))
+        self._lanes_loop(node, full, width)
+        done = full.scaled(width)
+        rest = self.scalar(extent - done)
+        masked = self.target.abilities.masks
+        some = self.builder.pure(f"icmp sgt i64 {rest}, 0")
+        changed = stored_buffers(node.body)
+        with self.builder.when(some):
+            if masked and width > 1:
+                self._chunk(node, node.body, done, width, self.lane_mask(rest, width), None)
+            else:
+                with self.builder.counting("0", rest, guard=False) as index:
+                    self.written(*changed)
+                    with self.bound(node.var, done + Poly.of(self.atom(index))):
+                        self.stmt(node.body)
+        self.written(*changed)
+
+    def _lanes_loop(self, node: For, full: Poly, width: int) -> None:
+        """A run-time loop over whole vectors."""
+        if width == 1:
+            self.counted(node.var, "0", full, node.body)
+            return
+        lane = Atom(None, 1 << 60, (0, width - 1))
+        self.lanes = Lanes(width, lane)
+        self.counted(node.var, "0", full, node.body, width, lane)
+        self.lanes = None
+
+    def _chunk(self, node: For, body: Stmt, start: Poly, lanes: int, mask: Value | None, active: int | None) -> None:
+        """One vector of iterations, beginning at ``start``."""
+        if lanes == 1:
+            with self.bound(node.var, start):
+                self.stmt(body)
+            return
+        lane = Atom(None, 1 << 60, (0, lanes - 1))
+        self.lanes = Lanes(lanes, lane, mask, active if mask is not None else None)
+        with self.bound(node.var, start + Poly.of(lane)):
+            self.stmt(body)
+        self.lanes = None
+
+    def chunks(self, extent: int, width: int) -> list[Chunk]:
+        """``(start, lanes, lanes that count)`` of whole vectors and then of the rest: one masked vector, or, where the
+        CPU has no masks, vectors of falling powers of two."""
+        result = [(start, width, width) for start in range(0, extent - extent % width, width)]
+        start = extent - extent % width
+        while start < extent:
+            rest = extent - start
+            lanes = padded(rest, width) if self.target.abilities.masks else 1 << (rest.bit_length() - 1)
+            result.append((start, lanes, min(rest, lanes)))
+            start += lanes
+        return result
+
+    def width(self, node: For) -> int:
+        """Lanes of a vectorized loop: a vector register of the widest element that its body computes with."""
+        return self.target.vector_bytes // max(_element_sizes(node.body), default=4)
+
+    def _is_tile(self, node: For) -> bool:
+        """Whether the body keeps values of this loop's lanes in a local buffer of an outer scope: registers."""
+        own = {n.buffer for n in walk(node.body) if isinstance(n, Allocate)}
+        for n in walk(node.body):
+            if isinstance(n, (BufferLoad, BufferStore)) and n.buffer not in own:
+                memory = self.memory.get(n.buffer)
+                if memory is not None and memory.local and any(m is node.var for i in n.indices for m in walk(i)):
+                    return True
+        return False
+
+
+def stored_buffers(node: Stmt) -> list[Buffer]:
+    """The buffers that a statement writes, or hands to kernels."""
+    found: dict[Buffer, None] = {}
+    for n in walk(node):
+        if isinstance(n, BufferStore):
+            found[n.buffer] = None
+        elif isinstance(n, KernelCall):
+            found.update(dict.fromkeys(n.buffers))
+    return list(found)
+
+
+def _unrolled_size(node: Stmt) -> int:
+    """The largest number of copies that unrolled loops make of a statement inside."""
+    unrolled = isinstance(node, For) and node.kind == "unrolled" and isinstance(node.extent, IntImm)
+    own = node.extent.value if unrolled else 1
+    return own * max((_unrolled_size(c) for c in children(node) if isinstance(c, Stmt)), default=1)
+
+
+def _element_sizes(node: Stmt | PrimExpr) -> set[int]:
+    """Bytes of the elements that a statement loads, stores and computes, apart from its indices."""
+    sizes: set[int] = set()
+    stack: list = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, BufferLoad):
+            sizes.add(_computed_size(current.dtype))
+            continue
+        if isinstance(current, BufferStore):
+            sizes.add(_computed_size(current.buffer.dtype))
+            stack.append(current.value)
+            continue
+        computes = isinstance(current, (Binary, Select, Cast, Call))
+        if computes and current.dtype not in ("int64", "bool"):  # int64 is mostly index arithmetic
+            sizes.add(_computed_size(current.dtype))
+        stack.extend(children(current))
+    return sizes
+
+
+def _computed_size(dtype: str) -> int:
+    return 4 if is_half(dtype) else nbytes(dtype)

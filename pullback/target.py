@@ -1,0 +1,138 @@
+"""The machine that code is made for: a kind, a triple, a CPU and its features.
+
+      Target("llvm")                                                          this machine
+      Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon")  another one
+      Target({"kind": "llvm", "mcpu": "znver4"})                              options as a mapping
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.errors import TargetError
+
+KINDS = ("llvm",)
+OPTIONS = ("mtriple", "mcpu", "mattr")
+
+
+@dataclass(frozen=True, init=False)
+class Target:
+    """What code is compiled for; equal targets give equal code.
+
+    ``features`` are LLVM's, a sorted tuple of ``+name`` and ``-name``; those that the CPU implies need not be listed.
+    """
+
+    kind: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...]
+
+    def __init__(self, spec: str | Mapping[str, Any] | Target = "llvm") -> None:
+        if isinstance(spec, Target):
+            kind, options = spec.kind, {"mtriple": spec.triple, "mcpu": spec.cpu, "mattr": spec.features}
+        elif isinstance(spec, str):
+            kind, options = _parse(spec)
+        elif isinstance(spec, Mapping):
+            options = dict(spec)
+            kind = options.pop("kind", None)
+        else:
+            raise TargetError(f"a target is a string or a mapping, not {type(spec).__name__}")
+        if kind not in KINDS:
+            raise TargetError(f"unknown target kind {kind!r}", hint=f"the kinds are {', '.join(KINDS)}")
+        for option in options:
+            if option not in OPTIONS:
+                hint = f"the options are {', '.join('-' + o for o in OPTIONS)}"
+                raise TargetError(f"unknown target option -{option}", hint=hint)
+        triple, cpu, features = _resolve(options.get("mtriple"), options.get("mcpu"), options.get("mattr"))
+        for name, value in (("kind", kind), ("triple", triple), ("cpu", cpu), ("features", features)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def arch(self) -> str:
+        """The first part of the triple: x86_64, aarch64, riscv64, wasm32, …"""
+        return self.triple.split("-")[0]
+
+    @property
+    def key(self) -> str:
+        """All that is known of the target, for cache keys: unlike ``str``, not relative to this machine."""
+        return f"{self.kind} {self.triple} {self.cpu} {','.join(self.features)}"
+
+    @property
+    def is_host(self) -> bool:
+        """Whether code for this target is made for exactly this machine."""
+        return (self.triple, self.cpu, self.features) == _resolve(None, None, None)
+
+    @property
+    def vector_bytes(self) -> int:
+        """Width of a vector register in bytes: 64, 32 or 16."""
+        return self.abilities.vector_bytes
+
+    @property
+    def registers(self) -> int:
+        """The number of vector registers: 32 or 16."""
+        return self.abilities.registers
+
+    @property
+    def abilities(self) -> Any:
+        """What the CPU can do, as :class:`pullback.codegen.host.Abilities`; asked from LLVM once per target."""
+        from pullback.codegen import host
+
+        return host.abilities(self.triple, self.cpu, self.features)
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of the dtype in one vector register."""
+        from pullback.tir.expr import nbytes
+
+        return self.vector_bytes // nbytes(dtype)
+
+    def __str__(self) -> str:
+        """The shortest text that gives this target back: ``llvm`` for this machine."""
+        if self.is_host:
+            return self.kind
+        parts = [self.kind, f"-mtriple={self.triple}"]
+        if self.cpu:
+            parts.append(f"-mcpu={self.cpu}")
+        if self.features:
+            parts.append(f"-mattr={','.join(self.features)}")
+        return " ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"Target({str(self)!r})"
+
+
+def _parse(text: str) -> tuple[str | None, dict[str, str]]:
+    """``kind -option=value …`` as the kind and the options."""
+    words = shlex.split(text)
+    options: dict[str, str] = {}
+    for word in words[1:]:
+        name, sign, value = word.partition("=")
+        if not name.startswith("-") or not sign:
+            raise TargetError(f"target option {word!r} is not of the form -name=value", hint=f"in {text!r}")
+        options[name.lstrip("-")] = value
+    return (words[0] if words else None), options
+
+
+def _resolve(
+    triple: str | None, cpu: str | None, attributes: str | Iterable[str] | None
+) -> tuple[str, str, tuple[str, ...]]:
+    """Fill in what was not said: nothing at all means this machine; a triple alone means its baseline CPU."""
+    if isinstance(attributes, str):
+        attributes = [a for a in attributes.split(",") if a]
+    features = tuple(sorted(attributes)) if attributes is not None else None
+    for feature in features or ():
+        if feature[:1] not in "+-":
+            raise TargetError(f"feature {feature!r} of the target needs a + or - before its name")
+    from pullback.codegen import host
+
+    if triple is None:
+        triple = host.triple()
+        if cpu in (None, "native", "host"):
+            cpu = host.cpu()
+            features = host.features() if features is None else features
+    else:
+        host.check_triple(triple)
+    host.check_cpu(triple, cpu or "")
+    return triple, cpu or "", features or ()

@@ -1,0 +1,109 @@
+"""Runs kernels natively, and beside the interpreter."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from pullback.codegen import compile_object, emit_module, load_object
+from pullback.target import Target
+from pullback.tir import interpreter
+from pullback.tir.expr import Buffer
+
+_TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_PARALLEL_FOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+_NOW = ctypes.CFUNCTYPE(ctypes.c_int64)
+
+
+class Runtime(ctypes.Structure):
+    """A stand-in for the C runtime that runs tasks last first, in pieces of uneven size, and counts the time."""
+
+    _fields_ = [("abi", ctypes.c_int64), ("parallel_for", ctypes.c_void_p), ("now_ns", ctypes.c_void_p)]
+
+    def __init__(self):
+        self.pieces, self.clock = [], 0
+        self._callbacks = _PARALLEL_FOR(self.run), _NOW(self.now)
+        super().__init__(1, *(ctypes.cast(c, ctypes.c_void_p) for c in self._callbacks))
+
+    def run(self, task, closure, count):
+        end = count
+        while end > 0:
+            begin = max(0, end - 1 - end % 3)
+            self.pieces.append((begin, end))
+            _TASK(task)(closure, begin, end)
+            end = begin
+
+    def now(self):
+        self.clock += 1
+        return self.clock
+
+    @property
+    def address(self):
+        return ctypes.addressof(self)
+
+
+class Native:
+    """Compiles functions for this machine and calls them."""
+
+    def __init__(self):
+        self.runtime = Runtime()
+
+    def load(self, functions):
+        target = Target("llvm")
+        return load_object(compile_object(emit_module(functions, target), target))
+
+    def call(self, library, func, arguments):
+        values = [
+            a.ctypes.data_as(ctypes.c_void_p) if isinstance(p, Buffer) else ctypes.c_int64(a)
+            for p, a in zip(func.params, arguments, strict=True)
+        ]
+        types = [ctypes.c_void_p if isinstance(p, Buffer) else ctypes.c_int64 for p in func.params]
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p, *types)(library.address(func.name))(self.runtime.address, *values)
+
+    def __call__(self, func, *arguments):
+        """Run one kernel on arrays and numbers."""
+        self.call(self.load([func]), func, arguments)
+
+    def host(self, library, name, buffers, arena_bytes=0, trace=0):
+        """Call an exported host function: its status and its trace."""
+        pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(b.ctypes.data for b in buffers))
+        arena = np.zeros(arena_bytes + 64, np.uint8)
+        times = np.zeros(trace, np.int64) if trace else None
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)(library.address(name))
+        start = arena.ctypes.data + -arena.ctypes.data % 64
+        return function(self.runtime.address, pointers, start, times.ctypes.data if trace else None), times
+
+    def check(self, func, *arguments, ulp=0, library=None):
+        """Run natively and by the interpreter on equal copies: results must agree up to ``ulp``. Gives the arrays."""
+        ours = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+        theirs = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+        self.call(library or self.load([func]), func, ours)
+        interpreter.run(func, theirs)
+        for param, a, b in zip(func.params, ours, theirs, strict=True):
+            if isinstance(a, np.ndarray):
+                same(a, b, ulp, f"{func.name}: {param.name}")
+        return ours
+
+
+def same(ours, expected, ulp=0, what=""):
+    """Equal values (NaN equals NaN), or at most ``ulp`` units in the last place apart."""
+    if ours.dtype.kind in "biu":
+        np.testing.assert_array_equal(ours, expected, err_msg=what)
+        return
+    with np.errstate(all="ignore"):
+        a, b = ours.astype(np.float64), expected.astype(np.float64)
+        unit = np.abs(np.spacing(expected)).astype(np.float64)
+        good = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= ulp * unit)
+    if not good.all():
+        bad = np.flatnonzero(~good.ravel())[:5]
+        raise AssertionError(f"{what}: got {a.ravel()[bad]}, expected {b.ravel()[bad]} at {bad}")
+
+
+@pytest.fixture(scope="session")
+def native():
+    return Native()
+
+
+@pytest.fixture(scope="session")
+def close():
+    return same

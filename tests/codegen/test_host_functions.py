@@ -1,0 +1,161 @@
+"""Host functions: calls, arena, checks, traces, conditions; and objects that travel between processes."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pullback.codegen import compile_object, emit_module, load_object, traced_kernels
+from pullback.ir.errors import InternalError
+from pullback.target import Target
+from pullback.tir import Buffer, Check, If, KernelCall, PrimFunc, Var, call, loop, seq, store
+from pullback.tir.interpreter import run
+
+
+def kernels(n=20):
+    x, y, ok = Buffer("x", (n,)), Buffer("y", (n,)), Buffer("ok", (1,), "bool")
+    double = PrimFunc("double", (x, y), loop("i", n, lambda i: store(y, i, x[i] * 2.0), "vectorized"))
+    add = PrimFunc("add one", (x, y), loop("i", n, lambda i: store(y, i, x[i] + 1.0), "parallel"))
+    test = PrimFunc("test", (x, ok), store(ok, 0, x[0] > 0.0))
+    return [double, add, test]
+
+
+def host(n=20):
+    x, y = Buffer("x", (n,)), Buffer("y", (n,))
+    a, b, ok = Buffer("a", (n,), "float32", "arena", 0), Buffer("b", (n,), "float32", "arena", 128), Buffer(
+        "ok", (1,), "bool", "arena", 256)  # fmt: skip
+    body = seq(KernelCall("test", (x, ok)), Check(ok, 7), KernelCall("double", (x, a)), KernelCall("add one", (a, b)),
+               KernelCall("double", (b, y)))  # fmt: skip
+    return PrimFunc("main", (x, y), body, {"kind": "host"})
+
+
+def test_calls_checks_and_trace(native):
+    library = native.load([*kernels(), host()])
+    x, y = np.arange(1, 21, dtype=np.float32), np.zeros(20, np.float32)
+    native.runtime.clock = 0
+    status, times = native.host(library, "main", [x, y], 512, trace=5)
+    assert status == 0
+    np.testing.assert_array_equal(y, (x * 2 + 1) * 2)
+    assert times.tolist() == [1, 2, 3, 4, 5]
+    assert traced_kernels(host()) == ["test", "double", "add one", "double"]
+    status, _ = native.host(library, "main", [x, y], 512)
+    assert status == 0
+
+    y[:] = 0
+    status, _ = native.host(library, "main", [-x, y], 512)
+    assert status == 7 and not y.any()
+
+
+@pytest.mark.parametrize("sign, status", [(1, 0), (-1, 7)])
+def test_interpreter_agrees(sign, status):
+    x, y = sign * np.arange(1, 21, dtype=np.float32), np.zeros(20, np.float32)
+    assert run(host(), [x, y], {k.name: k for k in kernels()}) == status
+    np.testing.assert_array_equal(y, 0 * x if status else (x * 2 + 1) * 2)
+
+
+def test_conditions_loops_and_scalars(native):
+    n, k = Var("n"), Var("k")
+    x, y = Buffer("x", (n,)), Buffer("y", (n,))
+    scale = PrimFunc("scale", (x, y, n, k), loop("i", n, lambda i: store(y, i, x[i] + y[i]), "vectorized"))
+    m = Var("m")
+    a, b = Buffer("a", (m,)), Buffer("b", (m,))
+    body = loop("t", 3, lambda t: If(a[t] > 0.0, KernelCall("scale", (a, b), (m, t))))
+    main = PrimFunc("main", (a, b, m), body, {"kind": "host"})
+    library = native.load([scale, main])
+    x_array, y_array = np.array([1, -1, 1, 4, 5], np.float32), np.zeros(5, np.float32)
+    status, _ = native.host(library, "main", [x_array, y_array, np.array([5], np.int64)])
+    assert status == 0
+    np.testing.assert_array_equal(y_array, 2 * x_array)
+    y_array[:] = 0
+    run(main, [x_array, y_array, 5], {"scale": scale})
+    np.testing.assert_array_equal(y_array, 2 * x_array)
+
+
+def test_loads_between_calls_are_fresh(native):
+    """A host function's own loads see what kernels wrote, in loops too."""
+    x, y = Buffer("x", (1,)), Buffer("y", (1,))
+    grow = PrimFunc("grow", (x, y), store(y, 0, y[0] + x[0]))
+    a, b, flag = Buffer("a", (1,)), Buffer("b", (1,)), Var("flag", "bool")
+    body = loop("t", 10, lambda t: If((b[0] < 3.0) & flag, KernelCall("grow", (a, b))))
+    library = native.load([grow, PrimFunc("main", (a, b, flag), body, {"kind": "host"})])
+    out = np.zeros(1, np.float32)
+    for value, expected in ((True, 3), (False, 3)):
+        native.host(library, "main", [np.ones(1, np.float32), out, np.array([value])])
+        assert out.tolist() == [expected]
+
+
+def test_names_of_the_c_library_are_free(native):
+    """A kernel and a host function may be called like the functions that their code calls."""
+    x, y = Buffer("x", (20,)), Buffer("y", (20,))
+    kernel = PrimFunc("acos", (x, y), loop("i", 20, lambda i: store(y, i, call("acos", x[i])), "vectorized"))
+    main = PrimFunc("cosh", (x, y), KernelCall("acos", (x, y)), {"kind": "host"})
+    values, out = np.linspace(-1, 1, 20).astype(np.float32), np.zeros(20, np.float32)
+    assert native.host(native.load([kernel, main]), "cosh", [values, out])[0] == 0
+    np.testing.assert_allclose(out, np.arccos(values), rtol=1e-6)
+    out[:] = 0
+    native(kernel, values, out)
+    np.testing.assert_allclose(out, np.arccos(values), rtol=1e-6)
+
+
+def test_errors():
+    target = Target("llvm")
+    x = Buffer("x", (4,))
+    with pytest.raises(InternalError, match="no kernel 'missing'"):
+        emit_module([PrimFunc("m", (x,), KernelCall("missing", (x,)), {"kind": "host"})], target)
+    with pytest.raises(InternalError, match="same name"):
+        emit_module([kernels()[0], kernels()[0]], target)
+    with pytest.raises(InternalError, match="takes 2 arguments"):
+        emit_module([*kernels(), PrimFunc("m", (x,), KernelCall("double", (x,)), {"kind": "host"})], target)
+    with pytest.raises(InternalError, match="not a statement of a kernel"):
+        emit_module([PrimFunc("k", (x,), KernelCall("double", (x, x)))], target)
+    library = load_object(compile_object(emit_module([*kernels(), host()], target), target))
+    with pytest.raises(InternalError, match="no function 'double'"):
+        library.address("double")
+    with pytest.raises(InternalError, match="can't be loaded"):
+        load_object(b"not an object")
+
+
+_LOADER = """
+import ctypes, sys
+import llvmlite.binding as llvm
+def refuse(*args): raise AssertionError("LLVM compiled something")
+llvm.TargetMachine.emit_object = llvm.TargetMachine._emit_to_memory = llvm.parse_assembly = refuse
+llvm.create_mcjit_compiler = refuse
+from pullback.codegen import load_object
+library = load_object(open(sys.argv[1], "rb").read())
+x, y = (ctypes.c_float * 4)(1, 2, 3, 4), (ctypes.c_float * 4)()
+function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.address("f"))
+function(None, x, y)
+print(list(y))
+"""
+
+
+def test_object_loads_in_another_process_without_a_compiler(tmp_path):
+    x, y = Buffer("x", (4,)), Buffer("y", (4,))
+    func = PrimFunc(
+        "f", (x, y), loop("i", 4, lambda i: store(y, i, call("cosh", x[i]) + call("exp", x[i])), "vectorized")
+    )
+    target = Target("llvm")
+    path = tmp_path / "f.o"
+    path.write_bytes(compile_object(emit_module([func], target), target))
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
+    out = subprocess.run([sys.executable, "-c", _LOADER, str(path)], capture_output=True, text=True, env=environment)
+    assert out.returncode == 0, out.stderr
+    values = np.arange(1, 5, dtype=np.float64)
+    np.testing.assert_allclose(eval(out.stdout), np.cosh(values) + np.exp(values), rtol=1e-6)
+
+
+def test_many_libraries_live_and_die(native):
+    x, y = Buffer("x", (4,)), Buffer("y", (4,))
+    data = np.ones(4, np.float32)
+    libraries = []
+    for k in range(6):
+        func = PrimFunc("f", (x, y), loop("i", 4, lambda i, k=k: store(y, i, x[i] * float(k)), "vectorized"))
+        libraries.append((k, func, native.load([func])))
+    del libraries[1::2]
+    for k, func, library in libraries:
+        out = np.zeros(4, np.float32)
+        native.call(library, func, (data, out))
+        assert out.tolist() == [k] * 4

@@ -1,0 +1,184 @@
+"""Targets, and code for machines other than this one."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from pullback.codegen import compile_assembly, compile_object, emit_module, load_object
+from pullback.ir.errors import TargetError
+from pullback.target import Target
+from pullback.tir import Allocate, Buffer, Check, If, KernelCall, PrimFunc, Var, call, cast, fma, loop, seq, store
+from pullback.tir.expr import FLOATS, INTRINSICS
+from pullback.tir.interpreter import run
+
+TARGETS = {
+    "x86-64": "llvm -mtriple=x86_64-linux-gnu",
+    "haswell": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",
+    "skylake": "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512",
+    "znver4": "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4",
+    "aarch64": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon",
+    "armv7": "llvm -mtriple=armv7-linux-gnueabihf -mcpu=cortex-a9 -mattr=+neon",
+    "thumb": "llvm -mtriple=thumbv7em-none-eabi -mcpu=cortex-m4",
+    "riscv64": "llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64 -mattr=+m,+a,+f,+d,+v",
+    "wasm32": "llvm -mtriple=wasm32-unknown-unknown -mattr=+simd128",
+}
+EXPECTED = {  # vector bytes, registers, masks
+    "x86-64": (16, 16, False), "haswell": (32, 16, True), "skylake": (64, 32, True), "znver4": (64, 32, True),
+    "aarch64": (16, 32, False), "armv7": (16, 16, False), "thumb": (16, 16, False), "riscv64": (16, 32, True),
+    "wasm32": (16, 16, False),
+}  # fmt: skip
+
+
+def everything():
+    """A kernel with a tile, a tail, a gather, a condition, functions, half types and a parallel loop; and its host."""
+    n = Var("n")
+    x, y, at = Buffer("x", (50, 19)), Buffer("y", (50, 19)), Buffer("at", (19,), "int32")
+    h, ok = Buffer("h", (19,), "float16"), Buffer("ok", (1,), "bool")
+    acc = Buffer("acc", (2, 19), "float32", "local")
+
+    def row(i):
+        return Allocate(acc, seq(
+            loop("j", 19, lambda j: loop("r", 2, lambda r: store(acc, (r, j), 0.0), "unrolled"), "vectorized"),
+            loop("k", 50, lambda k: loop("j", 19, lambda j: loop(
+                "r", 2, lambda r: store(acc, (r, j), fma(x[k, j], x[i, j], acc[r, j])), "unrolled"), "vectorized")),
+            loop("j", 19, lambda j: If(acc[0, j] > 0.0, store(
+                y, (i, j), call("tanh", acc[1, j]) + call("asinh", x[i, cast("int64", at[j])])
+                + cast("float32", h[j]))), "vectorized"),
+        ))  # fmt: skip
+
+    body = seq(loop("i", 50, row, "parallel"), loop("j", n, lambda j: store(y, (0, j), y[0, j] + 1.0), "vectorized"),
+               store(ok, 0, True))  # fmt: skip
+    kernel = PrimFunc("kernel", (x, y, at, h, ok, n), body)
+    flag = Buffer("flag", (1,), "bool", "arena", 0)
+    host = PrimFunc("main", (x, y, at, h, n), seq(KernelCall("kernel", (x, y, at, h, flag), (n,)), Check(flag, 1)),
+                    {"kind": "host"})  # fmt: skip
+    return [kernel, host]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_abilities(name):
+    target = Target(TARGETS[name])
+    assert (target.vector_bytes, target.registers, target.abilities.masks) == EXPECTED[name]
+    assert target.lanes("float32") == target.vector_bytes // 4
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_object(name):
+    target = Target(TARGETS[name])
+    code = compile_object(emit_module(everything(), target), target)
+    magic = b"\0asm" if name == "wasm32" else b"\x7fELF"
+    assert code.startswith(magic) and len(code) > 500
+
+
+LIBM = {
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "ceilf", "cos", "cosh", "erf", "exp2", "expm1",
+    "floor", "floorf", "fma", "fmaf", "fmod", "log10", "log2", "pow", "rint", "rintf", "sin", "sinh", "tan", "trunc",
+    "truncf",
+}  # fmt: skip
+
+
+def undefined_symbols(code):
+    """The undefined symbols of a 64-bit little-endian ELF object."""
+    offset, count = struct.unpack_from("<Q", code, 0x28)[0], struct.unpack_from("<H", code, 0x3C)[0]
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, offset + 64 * i) for i in range(count)]
+    names = set()
+    for _, kind, _, _, start, size, link, *_ in sections:
+        for at in range(start, start + size if kind == 2 else start, 24):
+            name, _, _, section = struct.unpack_from("<IBBH", code, at)
+            if name and section == 0:
+                first = sections[link][4] + name
+                names.add(code[first : code.index(b"\0", first)].decode())
+    return names
+
+
+@pytest.mark.parametrize("name", ["x86-64", "haswell", "znver4", "aarch64"])
+def test_only_libm_is_needed(name):
+    """All intrinsics on all float types, casts and divisions, in vectors and in scalars."""
+    functions = []
+    for kind in ("vectorized", "serial"):
+        for dtype in FLOATS:
+            x, y, flag = Buffer("x", (100,), dtype), Buffer("y", (100,), dtype), Buffer("flag", (100,), "bool")
+            whole = Buffer("whole", (100,), "int64")
+
+            def body(i, x=x, y=y, flag=flag, whole=whole, dtype=dtype):
+                calls = [
+                    store(flag if n.startswith("is") else y, i, call(n, *[x[i]] * k))
+                    for n, k in INTRINSICS.items()
+                    if n not in ("not", "reinterpret")
+                ]
+                casts = [cast(dtype, whole[i]), x[i] // y[99 - i]]
+                wholes = [cast("int64", x[i]), cast("int64", cast("uint64", x[i])) // whole[99 - i]]
+                return seq(*calls, *(store(y, i, v) for v in casts), *(store(whole, i, v) for v in wholes))
+
+            functions.append(PrimFunc(f"{kind}_{dtype}", (x, y, flag, whole), loop("i", 100, body, kind)))
+    target = Target(TARGETS[name])
+    assert undefined_symbols(compile_object(emit_module(functions, target), target)) <= LIBM
+
+
+@pytest.mark.parametrize(
+    "name, register", [("znver4", "%zmm"), ("skylake", "%zmm"), ("haswell", "%ymm"), ("x86-64", "%xmm")]
+)
+def test_widest_registers_are_used(name, register):
+    target = Target(TARGETS[name])
+    x, y = Buffer("x", (1024,)), Buffer("y", (1024,))
+    func = PrimFunc("f", (x, y), loop("i", 1024, lambda i: store(y, i, x[i] * 2.0), "vectorized"))
+    assert register in compile_assembly(emit_module([func], target), target)
+
+
+def test_host_code_for_lesser_cpus_runs(native):
+    """Code for a baseline CPU of this machine's architecture gives the same values: no masks, no fma, no half."""
+    host = Target("llvm")
+    if host.arch != "x86_64":
+        pytest.skip("needs x86-64")
+    kernel = everything()[0]
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 19)).astype(np.float32)
+    arguments = lambda: [x, np.zeros_like(x), rng.permutation(19).astype(np.int32) * 0 + 5,  # noqa: E731
+                         np.linspace(-1, 1, 19).astype(np.float16), np.zeros(1, bool), 17]  # fmt: skip
+    expected = arguments()
+    run(kernel, expected)
+    cpus = ["x86-64", "x86-64-v2"] + (["haswell"] if host.vector_bytes >= 32 else [])
+    for cpu in cpus:
+        target = Target(f"llvm -mtriple={host.triple} -mcpu={cpu}")
+        ours = arguments()
+        native.call(load_object(compile_object(emit_module([kernel], target), target)), kernel, ours)
+        np.testing.assert_allclose(ours[1], expected[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", ["llvm", *TARGETS.values(), {"kind": "llvm", "mcpu": "haswell"}])
+def test_text_round_trip(spec):
+    target = Target(spec)
+    assert Target(str(target)) == target and Target(target) == target
+    assert hash(Target(str(target))) == hash(target)
+    assert eval(repr(target)) == target
+
+
+def test_host():
+    target = Target("llvm")
+    assert str(target) == "llvm" and target.is_host
+    assert Target({"kind": "llvm"}) == target
+    assert target.key != str(target) and target.cpu in target.key
+    assert target.features == tuple(sorted(target.features)) and all(f[0] in "+-" for f in target.features)
+
+
+def test_mapping():
+    a = Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72", "mattr": ["+neon"]})
+    assert a == Target(TARGETS["aarch64"])
+    assert (a.kind, a.triple, a.cpu, a.features) == ("llvm", "aarch64-linux-gnu", "cortex-a72", ("+neon",))
+
+
+@pytest.mark.parametrize("spec, message", [
+    ("cuda", "unknown target kind 'cuda'\nhint: the kinds are llvm"),
+    ("", "unknown target kind None"),
+    ({"mcpu": "znver4"}, "unknown target kind None"),
+    ("llvm -mcup=znver4", "unknown target option -mcup\nhint: the options are -mtriple, -mcpu, -mattr"),
+    ("llvm znver4", "'znver4' is not of the form -name=value"),
+    ("llvm -mattr=avx", "feature 'avx' of the target needs a \\+ or -"),
+    ("llvm -mtriple=z80-none", "unknown target triple 'z80-none'"),
+    ("llvm -mcpu=no/such", "can't be the name of a CPU"),
+    (3, "a target is a string or a mapping, not int"),
+])  # fmt: skip
+def test_errors(spec, message):
+    with pytest.raises(TargetError, match=message):
+        Target(spec)
