@@ -84,14 +84,18 @@ def c_peak(lanes: int, chains: int) -> float | None:
         return measure(ctypes.cast(loaded.peak, ctypes.c_void_p).value or 0, lanes, chains)
 
 
-def main() -> None:
+def compare() -> tuple[float, float | None]:
+    """GFLOP/s of one thread for the loop IR's kernel and for the same loop in C (None without a C compiler)."""
     target = Target("llvm")
     lanes = target.lanes("float32")
     kernel = peak_kernel(lanes, target.registers)
     chains = kernel.params[0].shape[0]
     library = load_object(compile_object(emit_module([kernel], target), target))
-    ours = measure(library.address("peak"), lanes, chains)
-    theirs = c_peak(lanes, chains)
+    return measure(library.address("peak"), lanes, chains), c_peak(lanes, chains)
+
+
+def main() -> None:
+    ours, theirs = compare()
     print(f"loop IR {ours:7.1f} GFLOP/s")
     if theirs is not None:
         print(f"C       {theirs:7.1f} GFLOP/s ({100 * ours / theirs:.1f} %)")
