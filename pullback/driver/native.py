@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from pullback.runtime.report import Report
 from pullback.runtime.slab import SmallMemory
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.target import Target
+from pullback.tir.expr import nbytes
 
 _SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)  # runtime, buffers, arena, trace
 _small = SmallMemory()
@@ -95,11 +97,7 @@ class NativeFunction:
 
 
 def _nbytes(info: Any) -> int:
-    from math import prod
-
-    from pullback.tir.expr import nbytes
-
-    return prod(info.shape) * nbytes(info.dtype)
+    return math.prod(info.shape) * nbytes(info.dtype)
 
 
 class BoundCall:
@@ -114,8 +112,8 @@ class BoundCall:
         self._pointers = (ctypes.c_void_p * (len(tensors) + len(plan.fresh)))(*(t.data_ptr for t in tensors))
         self._first_output = len(tensors)
         self._infos = plan.inputs
-        self._unsafe: str | None = None
-        self._check_donated()
+        for index in self.donated:
+            self._check_overlap(index)
 
     def set(self, index: int, value: Tensor) -> None:
         """Replace an input by a tensor of the same type."""
@@ -123,22 +121,22 @@ class BoundCall:
         if value.shape != info.shape or value.dtype != info.dtype:
             given = f"Tensor({value.shape}, {value.dtype})"
             raise ArgumentError(f"{self.native.name}: input {index} must be {info}, got {given}")
+        if value is self.inputs[index]:
+            return
         self.inputs[index] = value
         self._pointers[index] = value.data_ptr
-        self._check_donated()
+        self._check_overlap(index)
 
-    def _check_donated(self) -> None:
+    def _check_overlap(self, index: int) -> None:
         """Donated memory must be nobody else's: an input that overlaps it would change under the kernels' feet."""
-        if not self.donated:
-            return
-        donated = set(self.donated)
-        spans = sorted((t.data_ptr, t.data_ptr + t.nbytes, i) for i, t in enumerate(self.inputs) if t.nbytes)
-        end, owner = 0, -1
-        for first, last, i in spans:
-            if first < end and (i in donated or owner in donated):
-                raise ArgumentError(f"{self.native.name}: inputs {owner} and {i} share memory, and one is overwritten")
-            if last > end:
-                end, owner = last, i
+        first = self.inputs[index].data_ptr
+        last = first + self.inputs[index].nbytes
+        others = range(len(self.inputs)) if index in self.donated else self.donated
+        for k in others:
+            other = self.inputs[k]
+            begin = other.data_ptr
+            if begin < last and first < begin + other.nbytes and k != index:
+                raise ArgumentError(f"{self.native.name}: inputs {index} and {k} share memory, and one is overwritten")
 
     def __call__(self) -> list[Tensor]:
         return self._run(None)

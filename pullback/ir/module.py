@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,7 +52,7 @@ class IRModule:
 
     def __init__(self, functions: Mapping[Any, Any] | None = None, attrs: Mapping[str, Any] | None = None) -> None:
         self.functions: dict[str, Any] = {}
-        self.attrs: dict[str, Any] = dict(attrs or {})
+        self.attrs: dict[str, Any] = copy.copy(attrs) if isinstance(attrs, dict) else dict(attrs or {})
         for name, function in (functions or {}).items():
             self[name] = function
 
@@ -122,7 +123,15 @@ class IRModule:
 
     def with_attrs(self, attrs: Mapping[str, Any]) -> IRModule:
         """A copy with the attributes added."""
-        return IRModule(self.functions, self.attrs | dict(attrs))
+        result = self.copy()
+        result.attrs.update(attrs)
+        return result
+
+    def without_attr(self, key: str) -> IRModule:
+        """A copy without the attribute."""
+        result = self.copy()
+        result.attrs.pop(key, None)
+        return result
 
     def get_attr(self, key: str, default: Any = None) -> Any:
         return self.attrs.get(key, default)

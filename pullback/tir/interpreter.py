@@ -91,6 +91,10 @@ class _Frame:
         for param, argument in zip(func.params, arguments, strict=True):
             if isinstance(param, Var):
                 self.env[param] = numpy_dtype(param.dtype).type(argument)
+            else:  # a shape that is a variable takes the array's size
+                for size, given in zip(param.shape, argument.shape, strict=False):
+                    if isinstance(size, Var):
+                        self.env.setdefault(size, np.int64(given))
         for param, argument in zip(func.params, arguments, strict=True):
             if isinstance(param, Buffer):
                 self._bind(param, argument)

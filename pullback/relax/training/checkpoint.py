@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import safetensors
+import safetensors.numpy
 
 from pullback.ir.errors import CheckpointError
 from pullback.relax.struct_info import format_shape
@@ -65,11 +65,7 @@ class Checkpoints:
             "epochs": str(self._epochs),
         }
         metadata["sha256"] = _digest(tensors, metadata)
-        parts = {
-            name: {"dtype": array.dtype.name, "shape": array.shape, "data": array.tobytes()}
-            for name, array in tensors.items()
-        }
-        write_atomically(Path(path), safetensors.serialize(parts, metadata=metadata))
+        write_atomically(Path(path), safetensors.numpy.save(tensors, metadata))
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file that :meth:`save` wrote.

@@ -9,7 +9,6 @@ import numpy as np
 from pullback.ir.errors import ShapeError
 from pullback.relax.struct_info import format_info
 from pullback.relax.training.interface import Slot
-from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.tensor import Tensor
 
 
@@ -26,13 +25,13 @@ def xavier_uniform(slot: Slot, generator: np.random.Generator) -> Tensor:
     positions = math.prod(shape[2:])
     bound = math.sqrt(6.0 / max(1, (shape[0] + shape[1]) * positions))
     values = generator.uniform(-bound, bound, shape)
-    return Tensor(shape, slot.info.dtype).copyfrom(values.astype(numpy_dtype(slot.info.dtype)))
+    return Tensor(shape, slot.info.dtype).copyfrom(values.astype(slot.numpy_dtype))
 
 
 def zeros(slot: Slot) -> Tensor:
     """Zeros of the slot's type."""
     shape = static_shape(slot)
-    return Tensor(shape, slot.info.dtype).copyfrom(np.zeros(shape, numpy_dtype(slot.info.dtype)))
+    return Tensor(shape, slot.info.dtype).copyfrom(np.zeros(shape, slot.numpy_dtype))
 
 
 def static_shape(slot: Slot) -> tuple[int, ...]:

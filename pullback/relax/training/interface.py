@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function, Var
 from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER, TrainingRecord
+from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.polynomial import same
 
 _HOW = "make the module with relax.training.SetupTrainer(loss, optimizer, loss_args)(model)"
@@ -21,6 +25,10 @@ class Slot:
     kind: str  # "input", "parameter", "state", "target" or "optimizer state"
     name: str
     info: TensorStructInfo
+
+    @cached_property
+    def numpy_dtype(self) -> np.dtype:
+        return numpy_dtype(self.info.dtype)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"

@@ -11,7 +11,6 @@ from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
 from pullback.relax.analysis import match_info
 from pullback.relax.struct_info import TensorStructInfo, format_shape
 from pullback.relax.training.interface import Slot
-from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.interchange import array_of, is_python_data
 from pullback.runtime.tensor import Tensor, tensor
 
@@ -25,6 +24,8 @@ def as_tensor(value: Any, slot: Slot, sizes: dict[Any, Any] | None = None) -> Te
     info = slot.info
     if isinstance(value, Tensor) and value.dtype == info.dtype and value.shape == info.shape:
         return value  # what almost every step of a training meets
+    if isinstance(value, np.ndarray) and value.dtype == slot.numpy_dtype and value.shape == info.shape:
+        return tensor(value)
     array = as_array(value, slot)
     given = TensorStructInfo(array.shape, info.dtype)
     if not match_info(info, given, {} if sizes is None else sizes):
@@ -34,7 +35,7 @@ def as_tensor(value: Any, slot: Slot, sizes: dict[Any, Any] | None = None) -> Te
 
 def as_array(value: Any, slot: Slot) -> np.ndarray:
     """``value``, of any shape, as an array of the slot's dtype; a DTypeError when that would change a value."""
-    wanted = numpy_dtype(slot.info.dtype)
+    wanted = slot.numpy_dtype
     reads_python_floats = is_python_data(value) and wanted.kind not in "iub"
     array = np.asarray(value) if isinstance(value, Tensor) else array_of(value, wanted if reads_python_floats else None)
     if array.dtype == wanted:

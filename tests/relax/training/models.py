@@ -1,0 +1,56 @@
+"""Small models and data for the training tests."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import IRModule
+from pullback.relax import BlockBuilder, TensorStructInfo, Var, op
+
+SIZES = (20, 16, 12, 5)
+
+
+def mlp(batch: Any = 8, sizes: Sequence[int] = SIZES, dtype: str = "float32") -> IRModule:
+    """A perceptron: relu between the layers; parameters w0, b0, w1, …"""
+    x = Var("x", TensorStructInfo((batch, sizes[0]), dtype))
+    params = []
+    for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        params += [Var(f"w{i}", TensorStructInfo((inputs, outputs), dtype))]
+        params += [Var(f"b{i}", TensorStructInfo((outputs,), dtype))]
+    builder = BlockBuilder()
+    with builder.function("backbone", [x, *params]):
+        with builder.dataflow():
+            value: Any = x
+            for i in range(len(sizes) - 1):
+                value = op.add(op.matmul(value, params[2 * i]), params[2 * i + 1])
+                value = builder.emit(op.nn.relu(value)) if i < len(sizes) - 2 else value
+            out = builder.emit_output(value, "out")
+        builder.emit_func_output(out)
+    return builder.get().with_attrs({"param_num": len(params), "state_num": 0})
+
+
+def with_state(batch: int = 4, dtype: str = "float32") -> IRModule:
+    """A linear model that also counts its calls and remembers its last prediction's sum: two states."""
+    x, w = Var("x", TensorStructInfo((batch, 3), dtype)), Var("w", TensorStructInfo((3, 2), dtype))
+    calls, seen = Var("calls", TensorStructInfo((), "int64")), Var("seen", TensorStructInfo((2,), dtype))
+    builder = BlockBuilder()
+    with builder.function("backbone", [x, w, calls, seen]):
+        with builder.dataflow():
+            out = builder.emit_output(op.matmul(x, w), "out")
+            new_calls = builder.emit_output(op.add(calls, 1), "new_calls")
+            new_seen = builder.emit_output(op.sum(out, 0), "new_seen")
+        from pullback.relax import Tuple
+
+        builder.emit_func_output(Tuple((out, new_calls, new_seen)))
+    return builder.get().with_attrs({"param_num": 1, "state_num": 2})
+
+
+def classes(rows: int, inputs: int = SIZES[0], outputs: int = SIZES[-1], dtype: str = "float32") -> tuple[Any, Any]:
+    """Rows and the class labels that a hidden linear model gives them."""
+    generator = np.random.default_rng(3)
+    x = generator.standard_normal((rows, inputs)).astype(dtype)
+    return x, (x @ generator.standard_normal((inputs, outputs))).argmax(1)

@@ -1,0 +1,336 @@
+"""fit and evaluate: exact means, partial batches, order and resumption, labels, NaN, Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback
+from pullback.ir import ArgumentError, DTypeError, IRModule, ShapeError, UserError
+from pullback.relax import BlockBuilder, TensorStructInfo, Var, op
+from pullback.relax.training import SetupTrainer, Trainer, make_trainer, progress
+from pullback.relax.training.loss import CategoricalCrossEntropyLoss, CrossEntropyLoss, MSELoss
+from pullback.relax.training.optimizer import SGD, Adam, MomentumSGD
+from pullback.runtime.library import library
+from pullback.tir import Var as SizeVar
+from tests.relax.training.models import classes, mlp, with_state
+
+X, Y = classes(30)  # three batches of eight and one of six
+TARGETS = ("debug", "llvm")
+
+
+def trainer_of(
+    target: str = "debug", loss: Any = None, optimizer: Any = None, model: Any = None, **options: Any
+) -> Trainer:
+    loss, optimizer = loss or CrossEntropyLoss(), optimizer or SGD(0.05)
+    return make_trainer(model or mlp(), loss, optimizer, target=target, seed=2, **options)
+
+
+def params(trainer: Trainer) -> list[np.ndarray]:
+    return [value.numpy() for value in trainer.params.values()]
+
+
+def assert_same(first: list[np.ndarray], second: list[np.ndarray]) -> None:
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_evaluation_is_exact(target: str, reduction: str) -> None:
+    trainer = trainer_of(target, CrossEntropyLoss(reduction))
+    whole = trainer_of(target, CrossEntropyLoss(), model=mlp(30))
+    whole.load_params(trainer.params)
+    logits = whole.predict(X).numpy()
+    found = trainer.evaluate(X, Y)
+    assert found.count == 30
+    assert found.accuracy == (logits.argmax(1) == Y).mean()
+    expected = -(logits - np.log(np.exp(logits).sum(1, keepdims=True)))[np.arange(30), Y].mean()
+    assert found.loss == pytest.approx(expected, rel=1e-5)
+    assert trainer.evaluate(X, Y, batch_size=7).loss == pytest.approx(found.loss, rel=1e-5)
+    assert trainer.evaluate(X[:3], Y[:3]).count == 3, "fewer rows than a batch"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_epoch_is_its_updates(target: str) -> None:
+    """Without shuffling, fit does what update does on each batch, the last one of six rows included."""
+    fitted, stepped = trainer_of(target, optimizer=Adam(0.01)), trainer_of(target, optimizer=Adam(0.01))
+    tail = trainer_of(target, optimizer=Adam(0.01), model=mlp(6))
+    losses = [stepped.update(X[k : k + 8], Y[k : k + 8]).item() for k in (0, 8, 16)]
+    tail._values = stepped._values.copy()
+    losses.append(tail.update(X[24:], Y[24:]).item())
+    record = fitted.fit(X, Y, shuffle=False, progress=False).epochs[0]
+    assert record.loss == pytest.approx(np.dot(losses, [8, 8, 8, 6]) / 30, rel=1e-12)
+    assert_same(params(fitted), params(tail))
+    assert fitted.steps == 4 and fitted.epochs == 1
+
+
+def test_other_batch_sizes() -> None:
+    fitted, other = trainer_of(), trainer_of(model=mlp(10))
+    fitted.fit(X, Y, batch_size=10, seed=1, progress=False)
+    other.fit(X, Y, seed=1, progress=False)
+    assert_same(params(fitted), params(other))
+
+
+def test_symbolic_batches() -> None:
+    symbolic, fixed = trainer_of("llvm", model=mlp(SizeVar("n", "int64"))), trainer_of("llvm")
+    for trainer in (symbolic, fixed):
+        trainer.fit(X, Y, batch_size=8, seed=1, progress=False)
+    for a, b in zip(params(symbolic), params(fixed), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert symbolic.evaluate(X, Y).accuracy == fixed.evaluate(X, Y).accuracy
+
+
+def test_order_of_rows() -> None:
+    first, second, third = trainer_of(), trainer_of(), trainer_of()
+    first.fit(X, Y, seed=7, progress=False)
+    second.fit(X, Y, seed=7, progress=False)
+    third.fit(X, Y, seed=8, progress=False)
+    assert_same(params(first), params(second))
+    assert (params(first)[0] != params(third)[0]).any()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_legalized_trainers_take_other_sizes_too(target: str) -> None:
+    infos = [TensorStructInfo((8, 5)), TensorStructInfo((8,), "int64")]
+    module = SetupTrainer(CrossEntropyLoss(), SGD(0.05), infos)(mlp())
+    trainer = Trainer(module, pullback.VirtualMachine(pullback.compile(module, target), pullback.cpu()))
+    plain = trainer_of(target)
+    trainer.load_params(plain.params)
+    for t in (trainer, plain):
+        t.fit(X[:14], Y[:14], seed=1, progress=False)
+    for a, b in zip(params(trainer), params(plain), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_learning_and_history() -> None:
+    trainer = trainer_of("llvm", optimizer=MomentumSGD(0.02, 0.9))
+    x, y = classes(200)
+    history = trainer.fit(x[:150], y[:150], epochs=15, validation=(x[150:], y[150:]), progress=False)
+    assert [record.epoch for record in history.epochs] == list(range(1, 16))
+    assert history.epochs[-1].loss < 0.2 * history.epochs[0].loss
+    last = history.epochs[-1]
+    found = trainer.evaluate(x[150:], y[150:])
+    assert (last.validation_loss, last.validation_accuracy) == (found.loss, found.accuracy)
+    assert last.accuracy is None and last.seconds > 0
+    assert f"epoch 15: loss {last.loss:.4f}, validation loss" in repr(history)
+
+
+def test_regression_has_no_accuracy() -> None:
+    trainer = trainer_of(loss=MSELoss())
+    y = np.random.default_rng(0).standard_normal((30, 5)).astype(np.float32)
+    trainer.fit(X, y, progress=False)
+    assert trainer.evaluate(X, y).accuracy is None
+
+
+@pytest.mark.parametrize("loss", [CrossEntropyLoss("sum"), CategoricalCrossEntropyLoss()])
+def test_one_hot_targets(loss: Any) -> None:
+    trainer = trainer_of(loss=loss, targets="one-hot")
+    labels = trainer_of(loss=CrossEntropyLoss(loss.reduction))
+    found, expected = trainer.evaluate(X, np.eye(5)[Y]), labels.evaluate(X, Y)
+    assert found.accuracy == expected.accuracy
+    assert found.loss == pytest.approx(expected.loss, rel=1e-5)
+
+
+def test_ignored_rows_do_not_count() -> None:
+    trainer = trainer_of(loss=CrossEntropyLoss("sum", ignore_index=-1))
+    y = np.where(np.arange(30) % 3 == 0, -1, Y)
+    kept = np.arange(30) % 3 != 0
+    assert trainer.evaluate(X, y).accuracy == trainer.evaluate(X[kept], Y[kept]).accuracy
+
+
+def test_class_weights_are_given_once() -> None:
+    infos = [TensorStructInfo((5,), "int64"), TensorStructInfo((5,))]  # as many classes as rows
+    trainer = trainer_of(loss=CrossEntropyLoss("sum"), model=mlp(5), targets=infos)
+    plain = trainer_of(loss=CrossEntropyLoss("sum"), model=mlp(5))
+    weights = np.full(5, 2.0, np.float32)
+    found = trainer.evaluate(X[:12], [Y[:12], weights])
+    assert found.loss == pytest.approx(2 * plain.evaluate(X[:12], Y[:12]).loss, rel=1e-6)
+    trainer.fit(X[:12], [Y[:12], weights], progress=False)
+
+
+def test_states_go_through_partial_batches() -> None:
+    trainer = make_trainer(with_state(), MSELoss(), SGD(0.1), target="debug")
+    x = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32)
+    trainer.fit(x, np.zeros((10, 2)), epochs=2, progress=False)
+    assert trainer.states["calls"].item() == 6
+    trainer.evaluate(x, np.zeros((10, 2)))
+    assert trainer.states["calls"].item() == 6
+
+
+def test_a_step_of_fit_allocates_nothing() -> None:
+    trainer = trainer_of("llvm")
+    x, y = classes(64 * 8)
+    counts = []
+    for _ in range(3):
+        trainer.fit(x, y, progress=False)
+        counts.append(library.pb_allocation_count())
+    assert counts[2] - counts[1] < 16, "the buffers of a data set, but nothing for each of the 64 steps"
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda t: t.fit(X, Y[:9]), ArgumentError, "same number of rows: x has 30, targets has 9"),
+        (lambda t: t.fit(X[:0], Y[:0]), ArgumentError, "the data set is empty"),
+        (lambda t: t.fit(X[:, :3], Y), ShapeError, r"input x must have shape \(rows, 20\), got \(30, 3\)"),
+        (lambda t: t.fit(X, Y[:, None]), ShapeError, r"target targets must have shape \(rows,\), got \(30, 1\)"),
+        (lambda t: t.fit(X + 1e-9, Y.astype(float) + 0.5), DTypeError, "target targets must be int64"),
+        (lambda t: t.fit(X.astype("float64") * 1.1, Y), DTypeError, "input x must be float32, got float64"),
+        (lambda t: t.fit(X, Y + 1), ArgumentError, "classes from 0 to 4, got 5 at index"),
+        (lambda t: t.fit(X, np.where(np.arange(30) == 4, -3, Y)), ArgumentError, r"got -3 at index \(4,\)"),
+        (lambda t: t.fit(X, Y, epochs=0), ArgumentError, "epochs must be an int ≥ 1, got 0"),
+        (lambda t: t.fit(X, Y, batch_size=2.0), ArgumentError, "batch_size must be an int ≥ 1, got 2.0"),
+        (lambda t: t.fit(X, Y, validation=X), ArgumentError, r"validation must be a pair \(inputs, targets\)"),
+        (lambda t: t.fit(X, Y, validation=(X, Y[:3])), ArgumentError, "same number of rows"),
+        (lambda t: t.evaluate(X, Y + 1), ArgumentError, "classes from 0 to 4"),
+    ],
+)
+def test_bad_data_changes_nothing(call: Any, error: type[Exception], message: str) -> None:
+    trainer = trainer_of()
+    before = params(trainer)
+    with pytest.raises(error, match=message):
+        call(trainer)
+    assert_same(before, params(trainer))
+    assert trainer.steps == 0
+
+
+def reshaping(batch: int = 8) -> IRModule:
+    """A model that writes its batch size out."""
+    x, w = Var("x", TensorStructInfo((batch, 20))), Var("w", TensorStructInfo((20, 5)))
+    builder = BlockBuilder()
+    with builder.function("backbone", [x, w]):
+        with builder.dataflow():
+            out = builder.emit_output(op.matmul(op.reshape(x, (batch, 20)), w))
+        builder.emit_func_output(out)
+    return builder.get().with_attrs({"param_num": 1, "state_num": 0})
+
+
+def test_a_hard_coded_batch_size_fails_before_the_first_step() -> None:
+    trainer = trainer_of(model=reshaping())
+    with pytest.raises(ShapeError, match="backbone cannot run on batches of 6 rows"):
+        trainer.fit(X, Y, progress=False)
+    assert trainer.steps == 0
+    trainer.fit(X[:24], Y[:24], progress=False)
+
+
+def test_a_changed_adjoint_is_not_rederived() -> None:
+    infos = [TensorStructInfo((8, 5)), TensorStructInfo((8,), "int64")]
+    module = SetupTrainer(CrossEntropyLoss(), SGD(0.05), infos, legalize=False)(mlp())
+    doubled = SetupTrainer(CrossEntropyLoss("sum"), SGD(0.05), infos, legalize=False)(mlp())
+    module["backbone_loss_adjoint"] = doubled["backbone_loss_adjoint"]
+    trainer = Trainer(module, pullback.VirtualMachine(pullback.compile(module, "debug"), pullback.cpu()))
+    with pytest.raises(UserError, match="backbone_loss_adjoint was changed by a pass"):
+        trainer.fit(X, Y, progress=False)
+
+
+def test_a_module_read_from_text_has_no_record() -> None:
+    infos = [TensorStructInfo((8, 5)), TensorStructInfo((8,), "int64")]
+    module = SetupTrainer(CrossEntropyLoss(), SGD(0.05), infos, legalize=False)(mlp())
+    module = module.with_attr("optim_state", tuple(module.attrs["optim_state"]))
+    trainer = Trainer(module, pullback.VirtualMachine(pullback.compile(module, "debug"), pullback.cpu()))
+    with pytest.raises(UserError, match="does not tell how its loss reduces"):
+        trainer.fit(X, Y)
+    trainer.update(X[:8], Y[:8])
+
+
+# ---- NaN -------------------------------------------------------------------------------------------------------------
+
+
+def dividing() -> IRModule:
+    """A model that divides by the sum of its parameter, and takes a logarithm."""
+    x, w = Var("x", TensorStructInfo((2, 3))), Var("w", TensorStructInfo((3,)))
+    builder = BlockBuilder()
+    with builder.function("backbone", [x, w]):
+        with builder.dataflow():
+            total = builder.emit(op.sum(w), "total")
+            out = builder.emit_output(op.log(op.divide(op.multiply(x, w), total)), "out")
+        builder.emit_func_output(out)
+    return builder.get().with_attrs({"param_num": 1, "state_num": 0})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_detect_nan_names_the_op(target: str) -> None:
+    trainer = make_trainer(dividing(), MSELoss(), SGD(100.0), target=target, init="zeros")
+    trainer.load_params([np.array([1, 2, 3], np.float32)])
+    x, y = np.ones((6, 3), np.float32), np.zeros((6, 3), np.float32)
+    with pytest.raises(UserError, match=r"the loss of step 2 is nan: the first NaN is out = log\(") as caught:
+        trainer.fit(x, y, progress=False, detect_nan=True)
+    assert "before that step" in str(caught.value)
+    assert trainer.steps == 1 and np.isfinite(trainer.params["w"].numpy()).all(), "the last good step is kept"
+
+
+def test_detect_nan_looks_at_data_first() -> None:
+    trainer = trainer_of()
+    bad = X.copy()
+    bad[11, 3] = np.nan
+    with pytest.raises(UserError, match="the loss of step 2 is nan: input x holds NaN"):
+        trainer.fit(bad, Y, shuffle=False, progress=False, detect_nan=True)
+    assert trainer.steps == 1
+
+
+def test_without_detect_nan_training_goes_on() -> None:
+    trainer = trainer_of()
+    bad = X.copy()
+    bad[11, 3] = np.inf
+    assert np.isnan(trainer.fit(bad, Y, shuffle=False, progress=False).epochs[0].loss)
+
+
+def test_detect_nan_changes_no_bit() -> None:
+    watched, plain = trainer_of("llvm"), trainer_of("llvm")
+    watched.fit(X, Y, epochs=2, seed=1, progress=False, detect_nan=True)
+    plain.fit(X, Y, epochs=2, seed=1, progress=False)
+    assert_same(params(watched), params(plain))
+
+
+# ---- interruption and progress ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_ctrl_c_leaves_the_last_complete_step(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    interrupted, reference = trainer_of("llvm"), trainer_of("llvm")
+    advance = progress.Progress.advance
+    left = [steps]
+
+    def interrupt(self: Any, *args: Any) -> None:
+        advance(self, *args)
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress.Progress, "advance", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.fit(X, Y, epochs=2, shuffle=False, progress=False)
+    monkeypatch.undo()
+    assert interrupted.steps == steps + 1
+    rows = [(k, k + 8) for k in (0, 8, 16, 24)] * 2
+    for first, last in rows[: steps + 1]:
+        reference._programs.of(len(X[first:last]), True).step(
+            [pullback.tensor(X[first:last])], [pullback.tensor(Y[first:last])], reference._values
+        )
+    assert_same(params(interrupted), params(reference))
+    interrupted.fit(X, Y, progress=False)
+
+
+def test_progress_draws_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    trainer_of().fit(X, Y, epochs=2)
+    shown = capsys.readouterr().out
+    assert "epoch 1: loss" in shown and "epoch 2: loss" in shown
+    monkeypatch.delenv("FORCE_COLOR")
+    trainer_of().fit(X, Y)
+    assert capsys.readouterr().out == "", "nothing where the output is no terminal"
+
+
+def test_progress_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    with pytest.raises(UserError, match="needs the package rich"):
+        trainer_of().fit(X, Y)
+    trainer_of().fit(X, Y, progress=False)

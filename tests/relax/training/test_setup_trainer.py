@@ -1,0 +1,175 @@
+"""SetupTrainer: the module it makes, and what it refuses."""
+# ruff: noqa: N805, N812 (functions of a module have no self)
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pullback.ir import ArgumentError, DTypeError, IRModule, NameNotFound, ShapeError, assert_structural_equal
+from pullback.relax import TensorStructInfo, Tuple, transform
+from pullback.relax.analysis import check_well_formed
+from pullback.relax.interpreter import evaluate
+from pullback.relax.training import SetupTrainer
+from pullback.relax.training.loss import CrossEntropyLoss, MSELoss
+from pullback.relax.training.optimizer import SGD, Adam, MomentumSGD
+from pullback.script import ir as I
+from pullback.script import relax as R
+from tests.relax.training.models import mlp, with_state
+
+PAIR = [TensorStructInfo((2, 2), "float64")] * 2
+
+
+@I.ir_module
+class Backbone:
+    I.module_attrs({"param_num": 1, "state_num": 1})
+
+    @R.function
+    def backbone(x: R.Tensor((2, 2), "float64"), y: R.Tensor((2, 2), "float64"), z: R.Tensor((2, 2), "float64")):
+        with R.dataflow():
+            x1 = x + y
+            z1 = z + R.const(1, "float64")
+            R.output(x1, z1)
+        return x1, z1
+
+
+@I.ir_module
+class Expected:
+    @R.function
+    def backbone_loss(
+        x: R.Tensor((2, 2), "float64"),
+        y: R.Tensor((2, 2), "float64"),
+        z: R.Tensor((2, 2), "float64"),
+        targets: R.Tensor((2, 2), "float64"),
+    ):
+        with R.dataflow():
+            x1 = R.add(x, y)
+            z1 = R.add(z, R.const(1, "float64"))
+            lv = R.subtract(x1, targets)
+            lv1 = R.multiply(lv, lv)
+            gv = R.sum(lv1)
+            R.output(z1, gv)
+        return (gv, z1)
+
+    @R.function
+    def optimizer(
+        params: R.Tuple(R.Tensor((2, 2), "float64")),
+        gradients: R.Tuple(R.Tensor((2, 2), "float64")),
+        optim_states: R.Tuple(R.Tensor((), "int64"), R.Tensor((2, 2), "float64")),
+    ):
+        with R.dataflow():
+            num_steps = optim_states[0]
+            num_steps_new = R.add(num_steps, R.const(1, "int64"))
+            y = params[0]
+            y_grad = gradients[0]
+            y_v = optim_states[1]
+            lv = R.multiply(R.const(0.2, "float64"), y_v)
+            y_v_new = R.add(lv, y_grad)
+            lv1 = R.multiply(R.const(0.1, "float64"), y_v_new)
+            y_new = R.subtract(y, lv1)
+            params_new = (y_new,)
+            optim_states_new = (num_steps_new, y_v_new)
+            R.output(params_new, optim_states_new)
+        return (params_new, optim_states_new)
+
+
+def test_module() -> None:
+    module = SetupTrainer(MSELoss("sum"), MomentumSGD(0.1, 0.2), PAIR, legalize=False)(Backbone)
+    check_well_formed(module)
+    assert list(module) == ["backbone", "backbone_loss", "backbone_loss_adjoint", "optimizer"]
+    assert_structural_equal(module["backbone"], Backbone["backbone"])
+    assert_structural_equal(module["backbone_loss"], Expected["backbone_loss"])
+    assert_structural_equal(module["optimizer"], Expected["optimizer"])
+    assert list(Backbone) == ["backbone"] and "input_num" not in Backbone.attrs, "the model itself is unchanged"
+
+
+def test_attributes() -> None:
+    module = SetupTrainer(MSELoss("sum"), MomentumSGD(0.1, 0.2), PAIR)(Backbone)
+    numbers = {k: v for k, v in module.attrs.items() if k != "optim_state"}
+    assert numbers == {"param_num": 1, "state_num": 1, "input_num": 1}
+    assert module.attrs["optim_states"] is module.attrs["optim_state"] is module.get_attr("optim_states")
+    count, velocity = module.attrs["optim_state"]
+    assert count.item() == 0 and velocity.shape == (2, 2)
+    with pytest.raises(KeyError):
+        module.attrs["nothing"]
+
+
+def test_adjoint() -> None:
+    module = SetupTrainer(MSELoss("sum"), SGD(0.1), PAIR, legalize=False)(Backbone)
+    x, y, z, t = np.random.default_rng(0).standard_normal((4, 2, 2))
+    (loss, state), (gradient,) = evaluate(module, "backbone_loss_adjoint", (x, y, z, t))
+    np.testing.assert_allclose(loss, ((x + y - t) ** 2).sum())
+    np.testing.assert_allclose(state, z + 1)
+    np.testing.assert_allclose(gradient, 2 * (x + y - t))
+
+
+def test_legalized_is_the_same_module() -> None:
+    infos = [TensorStructInfo((8, 5)), TensorStructInfo((8,), "int64")]
+    plain = SetupTrainer(CrossEntropyLoss(), Adam(0.1), infos, legalize=False)(mlp())
+    lowered = SetupTrainer(CrossEntropyLoss(), Adam(0.1), infos)(mlp())
+    assert len(lowered) > len(plain)
+    raised = transform.RaiseOps()(lowered)
+    for name, function in plain.items():
+        assert_structural_equal(raised[name], function)
+
+
+def test_the_older_name_of_the_backbone() -> None:
+    module = mlp()
+    older = IRModule({"predict": module["backbone"]}, module.attrs)
+    infos = [TensorStructInfo((8, 5)), TensorStructInfo((8,), "int64")]
+    assert "backbone_loss_adjoint" in SetupTrainer(CrossEntropyLoss(), SGD(0.1), infos)(older)
+
+
+def changed(**attrs: Any) -> IRModule:
+    return with_state().with_attrs(attrs)
+
+
+def without(*keys: str) -> IRModule:
+    return IRModule(with_state().functions, {k: v for k, v in with_state().attrs.items() if k not in keys})
+
+
+def wrong_states() -> IRModule:
+    function = with_state()["backbone"]
+    out, calls, seen = function.body.body.fields
+    body = type(function.body)(function.body.blocks, Tuple((out, seen, calls)))
+    return IRModule({"backbone": type(function)(function.params, body)}, with_state().attrs)
+
+
+INFOS = [TensorStructInfo((4, 2))] * 2
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "message"),
+    [
+        (IRModule({"main": with_state()["backbone"]}), NameNotFound, "a model needs a function 'backbone'.*has: main"),
+        (without("param_num"), ArgumentError, "needs the integer module attribute 'param_num'"),
+        (without("state_num"), ArgumentError, "needs the integer module attribute 'state_num'"),
+        (changed(param_num="1"), ArgumentError, "'param_num' must be an integer ≥ 0, it is '1'"),
+        (changed(param_num=True), ArgumentError, "'param_num' must be an integer ≥ 0, it is True"),
+        (changed(param_num=-1), ArgumentError, "'param_num' must be an integer ≥ 0, it is -1"),
+        (changed(param_num=0), ArgumentError, "nothing to train"),
+        (changed(param_num=3), ArgumentError, r"has 4 parameters, but param_num \+ state_num = 3 \+ 2"),
+        (changed(param_num=1, state_num=1), DTypeError, "parameter calls must be a float tensor"),
+        (changed(param_num=1, state_num=3), ArgumentError, "must return a prediction and 3 updated states"),
+        (wrong_states(), ShapeError, "state calls is Tensor.*updated value Tensor"),
+        (mlp(4, (3, 2)).with_attrs({"param_num": 1, "state_num": 1}), ArgumentError, "must return a prediction and 1"),
+    ],
+)
+def test_errors_of_the_model(module: IRModule, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SetupTrainer(MSELoss(), SGD(0.1), INFOS)(module)
+
+
+@pytest.mark.parametrize(
+    ("loss", "infos", "error", "message"),
+    [
+        (MSELoss("none"), INFOS, ShapeError, "the loss must be one floating-point scalar"),
+        (MSELoss(), [TensorStructInfo((5, 2))] * 2, ShapeError, "output 0 of the backbone"),
+        (MSELoss(), INFOS[:1], ArgumentError, "got 1 of them"),
+    ],
+)
+def test_errors_of_the_loss(loss: Any, infos: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SetupTrainer(loss, SGD(0.1), infos)(with_state())
