@@ -1,0 +1,185 @@
+"""Rooms import only rooms below them: the list of `docs/map.md`, held against the imports of every module.
+
+Imports are read from the source, those inside functions too; what stands under `if TYPE_CHECKING:` does not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "pullback"
+
+# From the bottom up. A room is a folder or a file; the longest prefix counts.
+ROOMS = (
+    ("pullback.ir",),
+    ("pullback.runtime", "pullback.nd"),  # nd: the older face of the tensors
+    ("pullback.tir",),
+    ("pullback.te",),
+    ("pullback.schedule",),
+    ("pullback.codegen", "pullback.target"),  # a target asks LLVM about itself
+    ("pullback.relax",),
+    ("pullback.relax.op",),
+    ("pullback.relax.transform",),
+    ("pullback.script",),
+    ("pullback.driver",),
+    ("pullback.relax.training",),
+    ("pullback",),  # the package's face
+    ("pullback.demo",),
+    ("pullback.cli", "pullback.__main__"),
+)
+
+# Imports upwards that are wanted: (module, imported module) and the reason.
+EXCEPTIONS = {
+    ("pullback.relax.transform", "pullback.relax.training.utils"): (
+        "relax.transform.AppendLoss is a public name; the pass lives with the losses and is imported on first use"
+    ),
+}
+
+# Modules that import by name at run time, which the syntax tree does not show, and the reason.
+DYNAMIC = {
+    "pullback.relax": "relax.training, relax.build and the like are public names; they are found on first use",
+}
+
+# Packages that only some rooms may use.
+RESERVED = {
+    "llvmlite": ("pullback.codegen",),
+    "safetensors": ("pullback.relax.training",),
+    "rich": ("pullback.relax.training", "pullback.cli"),
+    "typer": ("pullback.cli",),
+    "matplotlib": ("pullback.demo",),
+    "torch": (),
+    "jax": (),
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """`module` imports `name`, a module where there is one of that name."""
+
+    module: str
+    name: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.module} (line {self.line}) imports {self.name}"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imports_in(module: str, tree: ast.Module) -> Iterator[Import]:
+    """All imports of a module, with absolute names."""
+    for node in _without_type_checking(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} line {node.lineno}: imports are absolute here"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield Import(module, full if full in MODULES else str(node.module), node.lineno)
+
+
+def _without_type_checking(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            for statement in child.orelse:
+                yield statement
+                yield from _without_type_checking(statement)
+            continue
+        yield child
+        yield from _without_type_checking(child)
+
+
+def room_of(module: str) -> int:
+    """The number of the room, counted from the bottom."""
+    best, room = "", -1
+    for number, prefixes in enumerate(ROOMS):
+        for prefix in prefixes:
+            if (module == prefix or module.startswith(f"{prefix}.")) and len(prefix) > len(best):
+                best, room = prefix, number
+    return room
+
+
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text())
+
+
+@functools.cache
+def all_imports() -> tuple[Import, ...]:
+    return tuple(found for module in MODULES for found in imports_in(module, tree_of(module)))
+
+
+def upward(imports: Iterable[Import]) -> list[Import]:
+    """Imports of a room above the importing module's own."""
+    ours = [i for i in imports if i.name.split(".")[0] == "pullback"]
+    return [i for i in ours if room_of(i.name) > room_of(i.module)]
+
+
+def test_every_module_has_a_room():
+    """A new folder is put in the list on purpose: it must not fall into the package's face."""
+    face = room_of("pullback")
+    assert [m for m in MODULES if room_of(m) == face] == ["pullback"]
+
+
+def test_rooms_import_only_rooms_below():
+    wrong = [i for i in upward(all_imports()) if (i.module, i.name) not in EXCEPTIONS]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_exceptions_are_still_needed():
+    found = {(i.module, i.name) for i in upward(all_imports())}
+    assert set(EXCEPTIONS) <= found
+
+
+def test_only_known_modules_import_by_name():
+    def imports_by_name(tree: ast.Module) -> bool:
+        called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        names = {getattr(function, "attr", getattr(function, "id", None)) for function in called}
+        return bool(names & {"import_module", "__import__"})
+
+    assert {module for module in MODULES if imports_by_name(tree_of(module))} == set(DYNAMIC)
+
+
+def test_lazy_names_of_relax_exist():
+    """What `pullback.relax` finds on first use is really there."""
+    import pullback.relax
+
+    for name in pullback.relax._ABOVE:
+        assert getattr(pullback.relax, name) is not None
+
+
+@pytest.mark.parametrize("package", RESERVED)
+def test_reserved_packages(package):
+    users = [i for i in all_imports() if i.name.split(".")[0] == package]
+    rooms = RESERVED[package]
+    wrong = [i for i in users if not any(i.module == r or i.module.startswith(f"{r}.") for r in rooms)]
+    assert not wrong, "\n".join(map(str, wrong))
+    assert users or not rooms, f"nobody imports {package} any more: take it off the list"
+
+
+def test_the_check_sees_imports_in_functions_but_not_for_types():
+    text = (
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n"
+        "    from pullback.driver import compile\n"
+        "else:\n"
+        "    import pullback.script\n"
+        "def f():\n"
+        "    if True:\n"
+        "        from pullback.relax import expr\n"
+    )
+    found = upward(imports_in("pullback.tir.example", ast.parse(text)))
+    assert [(i.name, i.line) for i in found] == [("pullback.script", 5), ("pullback.relax.expr", 8)]
