@@ -10,6 +10,7 @@ NATIVE := pullback/runtime/native
 PY := .venv/bin/python
 C_SOURCES := $(sort $(wildcard $(NATIVE)/*.[ch]))
 PYTEST_ARGS ?= -n 2
+PEERS ?= jax
 
 # Two fingerprints: of the interpreter and the place, for the environment; of the sources, for what is installed in it.
 PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys.version_info >= (3, 10); \
@@ -26,7 +27,8 @@ test: .venv/.test-$(CONTENTS)
 	$(PY) -m pytest $(PYTEST_ARGS) tests
 
 bench: .venv/.bench-$(CONTENTS)
-	$(PY) -m benchmarks
+	$(PY) -m benchmarks gemm
+	$(PY) -m benchmarks mlp --peers $(PEERS)
 
 venv: .venv/.test-$(CONTENTS)
 

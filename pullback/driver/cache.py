@@ -217,3 +217,14 @@ def compiler_fingerprint() -> str:
         digest.update(f"{file.relative_to(root)}\n".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def object_cache() -> ObjectCache:
+    """The cache of this process, for what the environment says at this moment."""
+    names = ("PULLBACK_CACHE", "PULLBACK_CACHE_DIR", "XDG_CACHE_HOME", "HOME")
+    return _cache_for(tuple(os.environ.get(name) for name in names))
+
+
+@functools.cache
+def _cache_for(environment: tuple[str | None, ...]) -> ObjectCache:
+    return ObjectCache()

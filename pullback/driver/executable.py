@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback.driver.native import NativeFunction, compile_function
 from pullback.driver.signature import Signature
-from pullback.ir.errors import ArgumentError, NameNotFound
+from pullback.ir.errors import ArgumentError, NameNotFound, TargetError
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.interpreter import evaluate
@@ -87,14 +87,20 @@ class CompiledFunction:
 
     def native(self, sizes: dict[str, int] | None = None) -> NativeFunction:
         """The machine code for these symbolic sizes, compiled when first asked for."""
+        target = self.executable.target
+        assert target is not None
+        if not target.is_host:
+            raise TargetError(
+                f"{self.name} is compiled for {target}, which is not this machine: it cannot be called here",
+                hint='compile for "llvm" to run it here',
+            )
         key = tuple(sorted((sizes or {}).items()))
         known = self._native.get(key)
         if known is None:
             with self._lock:
                 known = self._native.get(key)
                 if known is None:
-                    assert self.executable.target is not None
-                    known = compile_function(self.executable.module, self.name, dict(key), self.executable.target)
+                    known = compile_function(self.executable.module, self.name, dict(key), target)
                     self._native[key] = known
         return known
 

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from pullback import codegen
-from pullback.driver.cache import ObjectCache, compiler_fingerprint
+from pullback.driver.cache import compiler_fingerprint, object_cache
 from pullback.driver.debug import level, say
 from pullback.driver.pipeline import plan_function
 from pullback.ir.errors import ArgumentError
@@ -53,7 +53,7 @@ def object_code(functions: Sequence[Any], target: Target) -> tuple[bytes, bool]:
     digest = hashlib.sha256(f"{compiler_fingerprint()} {target.key}".encode())
     for function in functions:
         digest.update(function.name.encode() + structural_digest(function))
-    key, cache = digest.hexdigest(), ObjectCache()
+    key, cache = digest.hexdigest(), object_cache()
     code = cache.get(key)
     if code is not None and level() < 4:
         return code, True
@@ -158,5 +158,6 @@ class BoundCall:
             status = native.entry(native.runtime, ctypes.addressof(self._pointers), arena.address, trace)
         native.arenas.append(arena)
         if status:
-            raise ArgumentError(f"{native.name}: {native.plan.messages[status - 1]}")
+            where = "" if native.name.startswith("__") else f"{native.name}: "  # __step is no name of the user's
+            raise ArgumentError(where + native.plan.messages[status - 1])
         return outputs

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 
 
@@ -21,6 +22,9 @@ class Pass:
         raise NotImplementedError(f"{self.name} does not override run")
 
     def __call__(self, module: IRModule) -> IRModule:
+        if not isinstance(module, IRModule):
+            hint = "wrap a function with IRModule.from_expr(function)" if hasattr(module, "params") else None
+            raise UserError(f"{self.name} works on an IRModule, not on {type(module).__name__}", hint=hint)
         return self.run(module)
 
 

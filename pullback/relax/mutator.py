@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pullback.relax.analysis import bind_size, bind_sizes
+from pullback.relax.analysis import bind_size, bind_sizes, match_info
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import (
     Binding,
@@ -178,9 +178,15 @@ def inline_body(function: Function, arguments: Mapping[Var, Expr], builder: Bloc
 def emit_body(function: Function, arguments: Mapping[Var, Expr], builder: BlockBuilder, final: bool = False) -> Expr:
     """Append the bindings of ``function`` over ``arguments`` to the current block of ``builder``.
 
-    Returns what the function returns. Inside a dataflow block everything becomes a DataflowVar unless ``final``.
+    Returns what the function returns. Symbolic sizes of the parameters take the arguments' sizes. Inside a dataflow
+    block everything becomes a DataflowVar unless ``final``.
     """
-    mutator = Emitter(builder, arguments, flatten=not final)
+    sizes: dict[SizeVar, Any] = {}
+    for param in function.params:
+        if param in arguments:
+            match_info(param.struct_info, arguments[param].struct_info, sizes)
+    sizes = {var: size for var, size in sizes.items() if var is not size}
+    mutator = Emitter(builder, arguments, flatten=not final, sizes=sizes)
     for block in function.body.blocks:
         mutator.block(block)
     return mutator.expr(function.body.body)
@@ -193,8 +199,14 @@ class Emitter(ExprMutator):
     everything becomes local to the open dataflow block.
     """
 
-    def __init__(self, builder: BlockBuilder, arguments: Mapping[Any, Expr], flatten: bool = False) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        builder: BlockBuilder,
+        arguments: Mapping[Any, Expr],
+        flatten: bool = False,
+        sizes: Mapping[SizeVar, Any] | None = None,
+    ) -> None:
+        super().__init__(sizes)
         self.builder, self.env, self.flatten = builder, dict(arguments), flatten
 
     def expr(self, expr: Any) -> Any:

@@ -8,12 +8,15 @@ from pullback.relax.transform.dead_code_elimination import DeadCodeElimination
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fold_transpose import FoldTranspose
+from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.gradient import Gradient
 from pullback.relax.transform.inline_functions import InlineFunctions
+from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.legalize_ops import LegalizeOps
+from pullback.relax.transform.lower_to_tir import LowerToTir
 from pullback.relax.transform.normalize import Normalize
 from pullback.relax.transform.raise_ops import RaiseOps
-from pullback.relax.transform.rebatch import RebatchInputs
+from pullback.relax.transform.rebatch_inputs import RebatchInputs
 from pullback.relax.transform.simplify import Simplify
 
 
@@ -26,7 +29,7 @@ def __getattr__(name: str):  # noqa: ANN202
 
 
 __all__ = [
-    "BindParams", "BindSizes", "CanonicalizeBindings", "DeadCodeElimination", "EliminateCommonSubexpr", "FoldConstant", "FoldTranspose",
-    "FunctionPass", "Gradient", "InlineFunctions", "LegalizeOps", "Normalize", "Pass", "RaiseOps", "RebatchInputs",
+    "BindParams", "BindSizes", "CanonicalizeBindings", "DeadCodeElimination", "EliminateCommonSubexpr", "FoldConstant", "FoldTranspose", "FuseOps",
+    "FunctionPass", "Gradient", "InlineFunctions", "JoinStep", "LegalizeOps", "LowerToTir", "Normalize", "Pass", "RaiseOps", "RebatchInputs",
     "Sequential", "Simplify", "module_pass",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import NameNotFound, ShapeError
+from pullback.ir.errors import DTypeError, NameNotFound, ShapeError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
 from pullback.relax.expr import Constant, Expr, Function, Var, as_relax
@@ -44,7 +44,8 @@ def bind_params(function: Function, values: Mapping[Any, Any]) -> Function:
         constant = value if isinstance(value, Constant) else as_relax(np.asarray(value))
         expected, given = by_name[name].struct_info, constant.struct_info
         if not same_info(expected, given):
-            raise ShapeError(f"parameter {name} is {format_info(expected)}, got {format_info(given)}")
+            kind = ShapeError if getattr(given, "dtype", None) == getattr(expected, "dtype", None) else DTypeError
+            raise kind(f"parameter {name} is {format_info(expected)}, got {format_info(given)}")
         bound[by_name[name]] = constant
     rest = tuple(p for p in function.params if p not in bound)
     builder = BlockBuilder()

@@ -32,6 +32,7 @@ from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.fold_transpose import fold_transposes
 from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.tir.expr import FLOATS
 
 # An adjoint mirrors its value: an expression for a tensor, a list for a tuple, None for zero.
@@ -42,7 +43,8 @@ Adjoint = Any
 class Gradient(Pass):
     """Add ``<f>_adjoint``, which returns ``(what f returned, (adjoints…))``.
 
-    ``func_name``: the function, a name or a GlobalVar. ``require_grads``: parameters of it (or one), default all.
+    ``func_name``: the function, a name or a GlobalVar. ``require_grads``: parameters of it (or one, or names), default
+    all.
     ``target_index``: which of the function's results is differentiated, when it returns a tuple: a float scalar.
 
     Raises DifferentiationError when the target is no float scalar, when a required parameter is not of a float dtype,
@@ -50,26 +52,32 @@ class Gradient(Pass):
     """
 
     func_name: str | GlobalVar
-    require_grads: Var | Sequence[Var] | None = None
+    require_grads: Var | str | Sequence[Var | str] | None = None
     target_index: int = 0
 
     def run(self, module: IRModule) -> IRModule:
         name = self.func_name.name if isinstance(self.func_name, GlobalVar) else self.func_name
-        function = module[name]
+        if not isinstance(name, str):
+            message = f"Gradient takes the name of a function or its GlobalVar, not {type(name).__name__}"
+            raise DifferentiationError(message, hint='write Gradient("main")(module)')
+        raised = RaiseOps()(module)  # a legalised op has the op's gradient
+        function = raised[name]
         if not isinstance(function, Function):
             raise DifferentiationError(f"{name} is a kernel of the loop IR, not a graph function")
         required = _required_indices(name, function, self.require_grads)
-        adjoint = differentiate(name, inline_calls(function, module), required, self.target_index)
+        adjoint = differentiate(name, inline_calls(function, raised), required, self.target_index)
         result = module.copy()
         result[f"{name}_adjoint"] = adjoint
         return result
 
 
-def _required_indices(name: str, function: Function, required: Var | Sequence[Var] | None) -> list[int]:
+def _required_indices(name: str, function: Function, required: Var | str | Sequence[Var | str] | None) -> list[int]:
     """Positions of the parameters whose adjoints are wanted."""
-    given = list(function.params) if required is None else [required] if isinstance(required, Var) else list(required)
+    given = list(function.params) if required is None else [required] if isinstance(required, (Var, str)) else list(required)
+    by_name = {p.name: p for p in function.params}
     indices = []
-    for var in given:
+    for wanted in given:
+        var = by_name.get(wanted, wanted) if isinstance(wanted, str) else wanted
         if var not in function.params:
             label = getattr(var, "name", var)
             raise DifferentiationError(

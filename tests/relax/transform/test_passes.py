@@ -247,3 +247,31 @@ def test_rebatch():
     with pytest.raises(ShapeError, match="backbone cannot run on batches of 3 rows") as caught:
         RebatchInputs(3)(Fixed)
     assert 'make the batch dimension symbolic: x: R.Tensor(("n", …), …)' in str(caught.value)
+
+
+def test_inlining_binds_the_callees_sizes():
+    @I.ir_module
+    class Sizes:
+        @R.function(private=True)
+        def twice(x: R.Tensor(("n", "m"), "float32")) -> R.Tensor(("n * 2", "m"), "float32"):
+            with R.dataflow():
+                y = R.concat((x, x), axis=0)
+                R.output(y)
+            return y
+
+        @R.function
+        def main(x: R.Tensor((3, "k"), "float32")):
+            cls = Sizes
+            y = cls.twice(x)
+            z = cls.twice(y)
+            return z
+
+    x = np.arange(6, dtype="float32").reshape(3, 2)
+    for target in ("debug", "llvm"):
+        np.testing.assert_array_equal(pullback.compile(Sizes, target)["main"](x).numpy(), np.concatenate([x] * 4))
+
+
+def test_passes_want_modules():
+    with pytest.raises(UserError, match="LegalizeOps works on an IRModule, not on Function") as caught:
+        LegalizeOps()(Model["main"])
+    assert "IRModule.from_expr(function)" in str(caught.value)
