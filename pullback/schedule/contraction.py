@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.group import Group, same_axes
-from pullback.schedule.pointwise import buffer_readers, point
+from pullback.schedule.pointwise import buffer_readers, point, tasks
 from pullback.schedule.tiles import Tile, choose_tile
 from pullback.te.graph import Lower, body_expr, is_index_map, loads_of
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
@@ -158,10 +158,7 @@ class Contraction:
         body = copy(rest) if not full else copy(width)
         if full and rest:
             body = If(panel < full, copy(width), copy(rest))
-        flat = Var("task")
-        axes, sizes = [*batch, panel], [*(self.extents[v] for v in batch), full + bool(rest)]
-        body = substitute(body, _unflatten(flat, axes, sizes))
-        nest = For(flat, as_expr(math.prod(sizes)), body, "parallel" if threads else "serial")
+        nest = tasks([*batch, panel], [*(self.extents[v] for v in batch), full + bool(rest)], body, threads)
 
         def read(j0: PrimExpr, j: PrimExpr) -> PrimExpr:
             return panels[(*batch, j0 // width, self.k, j)]
@@ -172,7 +169,7 @@ class Contraction:
         """All register tiles; those at the lower and right edge are smaller."""
         mr, nr = self.tile.rows, self.tile.columns
         (m_full, m_rest), (n_full, n_rest) = divmod(self.rows, mr), divmod(self.columns, nr)
-        row_tile, panel, flat = Var("row_tile"), Var("panel"), Var("task")
+        row_tile, panel = Var("row_tile"), Var("panel")
 
         def body(rows: int, columns: int) -> Stmt:
             return self._tile(a, read_b, row_tile * mr, panel * nr, rows, columns)
@@ -187,8 +184,7 @@ class Contraction:
             whole = If(row_tile < m_full, edges(mr), edges(m_rest))
         axes = [*self.outer, panel, row_tile]
         sizes = [*(self.extents[v] for v in self.outer), n_full + bool(n_rest), m_full + bool(m_rest)]
-        whole = substitute(whole, _unflatten(flat, axes, sizes))
-        return For(flat, as_expr(math.prod(sizes)), whole, "parallel" if threads else "serial")
+        return tasks(axes, sizes, whole, threads)
 
     def _tile(
         self, a: PrimExpr, read_b: Callable[..., PrimExpr], i0: PrimExpr, j0: PrimExpr, rows: int, columns: int
@@ -225,16 +221,6 @@ class Contraction:
         readers = buffer_readers(self.group) | {self.anchor: lambda _: acc[r, j]}
         members = [s for s in self.group.stages if s is self.anchor or s.shape == self.anchor.shape]
         return point(self.group, members, axes, readers)
-
-
-def _unflatten(flat: Var, axes: list[Var], sizes: list[int]) -> dict[Var, PrimExpr]:
-    """Each axis as a function of the row-major number of the point."""
-    result: dict[Var, PrimExpr] = {}
-    rest: PrimExpr = flat
-    for axis, size in reversed(list(zip(axes, sizes, strict=True))):
-        result[axis] = rest % size if axis is not axes[0] else rest
-        rest = rest // size
-    return result
 
 
 def _is_sum_of_products(anchor: Tensor) -> bool:

@@ -1,13 +1,15 @@
-"""The part that all schedules share: computing stages at one point of the iteration space, and storing the outputs."""
+"""What schedules share: loops over tasks, computing stages at one point of the iteration space, storing the outputs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from pullback.schedule.group import Group, same_axes
-from pullback.te.graph import Lower, Reader, body_expr
+from pullback.te.graph import Lower, Reader
 from pullback.te.tensor import Tensor
-from pullback.tir import Let, PrimExpr, Stmt, Var, seq, store
+from pullback.tir import Let, PrimExpr, Stmt, Var, loop, seq, store
+from pullback.tir.visitor import substitute
 
 
 def buffer_readers(group: Group) -> dict[Tensor, Reader]:
@@ -68,8 +70,14 @@ def _constant_equal(a: PrimExpr, b: PrimExpr) -> bool:
     return a is b or (getattr(a, "value", None) is not None and getattr(a, "value", 0) == getattr(b, "value", 1))
 
 
-def element_at(stage: Tensor, readers: Mapping[Tensor, Reader], bindings: Mapping[Var, PrimExpr]) -> PrimExpr:
-    """The source of a reduction (or an element) with its axes replaced."""
-    from pullback.tir.visitor import substitute
+def tasks(axes: Sequence[Var], sizes: Sequence[int], body: Stmt, threads: bool) -> Stmt:
+    """One loop over all points of the axes, in row-major order; a single point needs no loop."""
 
-    return Lower(readers).expr(substitute(body_expr(stage), bindings))
+    def at(number: PrimExpr) -> Stmt:
+        place: dict[Var, PrimExpr] = {}
+        for axis, size in reversed(list(zip(axes, sizes, strict=True))):
+            place[axis] = number % size if axis is not axes[0] else number
+            number = number // size
+        return substitute(body, place)
+
+    return loop("task", math.prod(sizes), at, "parallel" if threads else "serial")

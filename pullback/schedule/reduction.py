@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from pullback.schedule.cost import element_cost, is_costly, worth_threads
 from pullback.schedule.group import Group, same_axes
-from pullback.schedule.pointwise import buffer_readers
+from pullback.schedule.pointwise import buffer_readers, tasks
 from pullback.te.graph import Lower, Reader, better, body_expr, combine, identity, loads_of
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import Allocate, Buffer, For, If, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, select, seq, store
@@ -137,10 +137,10 @@ class _Rows:
         cost = element_cost(self.group.stages) * max(
             (math.prod(s.shape) * math.prod(self._reduced_sizes(s)) for s in self.group.stages), default=1
         )
-        kind = "parallel" if worth_threads(cost) else "serial"
+        threads = worth_threads(cost)
         if not self.by_columns:
             inner = self._one_block(1)
-            return _nest(self.row, list(self.kept), inner, kind)
+            return tasks(self.row, list(self.kept), inner, threads)
         columns = self.kept[-1]
         lanes = max(1, self.group.machine.vector_bytes // max(4, *(nbytes(r.dtype) for r in self.group.reductions)))
         self.width = max(1, min(columns, 4 * lanes))
@@ -149,7 +149,7 @@ class _Rows:
         inner = self._columns(block, self.width) if full else self._columns(block, rest)
         if full and rest:
             inner = If(block < full, inner, self._columns(block, rest))
-        return _nest([*self.row[:-1], block], [*self.kept[:-1], full + bool(rest)], inner, kind)
+        return tasks([*self.row[:-1], block], [*self.kept[:-1], full + bool(rest)], inner, threads)
 
     def _columns(self, block: Var, width: int) -> Stmt:
         base = block * self.width
@@ -361,20 +361,6 @@ def _innermost_loads(stage: Tensor) -> list[PrimExpr]:
         if used:
             found.append(used[-1])
     return found
-
-
-def _nest(axes: Sequence[Var], sizes: Sequence[int], body: Stmt, kind: str) -> Stmt:
-    """One loop over all points of the axes."""
-    count = math.prod(sizes)
-    flat = Var("row")
-    bindings: dict[Var, PrimExpr] = {}
-    rest: PrimExpr = flat
-    for axis, size in reversed(list(zip(axes, sizes, strict=True))):
-        bindings[axis] = rest if axis is axes[0] else rest % size
-        rest = rest // size
-    if count == 1 and kind == "serial":
-        return substitute(body, {a: as_expr(0) for a in axes})
-    return For(flat, as_expr(count), substitute(body, bindings), kind)
 
 
 def _serial(reduce: Reduce, body: Stmt) -> Stmt:

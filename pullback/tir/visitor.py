@@ -23,7 +23,6 @@ from pullback.tir.expr import (
 )
 from pullback.tir.stmt import PrimFunc, Stmt
 
-
 _LEAVES = ("span", "kind", "type", "name", "dtype", "code", "scope", "offset")  # fields that hold no nodes
 
 

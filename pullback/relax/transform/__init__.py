@@ -20,7 +20,7 @@ from pullback.relax.transform.rebatch_inputs import RebatchInputs
 from pullback.relax.transform.simplify import Simplify
 
 
-def __getattr__(name: str):  # noqa: ANN202
+def __getattr__(name: str):
     if name == "AppendLoss":  # its home is the room above
         from pullback.relax.training.utils import AppendLoss
 
@@ -29,7 +29,25 @@ def __getattr__(name: str):  # noqa: ANN202
 
 
 __all__ = [
-    "BindParams", "BindSizes", "CanonicalizeBindings", "DeadCodeElimination", "EliminateCommonSubexpr", "FoldConstant", "FoldTranspose", "FuseOps",
-    "FunctionPass", "Gradient", "InlineFunctions", "JoinStep", "LegalizeOps", "LowerToTir", "Normalize", "Pass", "RaiseOps", "RebatchInputs",
-    "Sequential", "Simplify", "module_pass",
+    "BindParams",
+    "BindSizes",
+    "CanonicalizeBindings",
+    "DeadCodeElimination",
+    "EliminateCommonSubexpr",
+    "FoldConstant",
+    "FoldTranspose",
+    "FunctionPass",
+    "FuseOps",
+    "Gradient",
+    "InlineFunctions",
+    "JoinStep",
+    "LegalizeOps",
+    "LowerToTir",
+    "Normalize",
+    "Pass",
+    "RaiseOps",
+    "RebatchInputs",
+    "Sequential",
+    "Simplify",
+    "module_pass",
 ]  # fmt: skip

@@ -14,9 +14,9 @@ import numpy as np
 from pullback.ir.errors import DTypeError, NameNotFound, ShapeError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
+from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Constant, Expr, Function, Var, as_relax
 from pullback.relax.mutator import inline_body
-from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.struct_info import format_info, same_info
 
 

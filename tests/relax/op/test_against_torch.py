@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Expr, Var
@@ -14,7 +15,6 @@ from pullback.relax.interpreter import evaluate, value_info
 from pullback.relax.op.namespace import ops
 from pullback.relax.transform.gradient import Gradient
 
-torch = pytest.importorskip("torch")
 functional = torch.nn.functional
 
 rng = np.random.default_rng(0)

@@ -1,0 +1,9 @@
+# The model has no function predict.
+from pullback.relax import TensorStructInfo
+from pullback.relax.training import AppendLoss, loss
+from tests.errors.models import linear
+
+
+def mistake():
+    info = TensorStructInfo((4, 2), "float32")
+    AppendLoss("predict", loss.MSELoss()(info, info))(linear)

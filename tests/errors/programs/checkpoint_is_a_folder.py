@@ -1,0 +1,10 @@
+# A folder is no checkpoint.
+from tests.errors.models import linear_trainer
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer, folder):
+    trainer.load(folder)

@@ -1,0 +1,8 @@
+# "and" of floats.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 3), "float32"), y: R.Tensor((2, 3), "float32")):
+    z = R.logical_and(x, y)
+    return z

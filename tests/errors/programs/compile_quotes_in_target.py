@@ -1,0 +1,7 @@
+# A quote is not closed.
+import pullback
+from tests.errors.models import linear
+
+
+def mistake():
+    pullback.compile(linear, "llvm -mcpu='znver4")

@@ -1,0 +1,7 @@
+# There is no option -cpu.
+import pullback
+from tests.errors.models import linear
+
+
+def mistake():
+    pullback.compile(linear, "llvm -cpu=znver4")

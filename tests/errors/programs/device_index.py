@@ -1,0 +1,6 @@
+# There is one CPU.
+import pullback
+
+
+def mistake():
+    pullback.cpu(1)

@@ -1,0 +1,4 @@
+# The number of threads is no number.
+
+# environment: PULLBACK_NUM_THREADS=abc
+import pullback  # noqa: F401

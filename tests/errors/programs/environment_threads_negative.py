@@ -1,0 +1,4 @@
+# The number of threads is negative.
+
+# environment: PULLBACK_NUM_THREADS=-2
+import pullback  # noqa: F401

@@ -1,0 +1,10 @@
+# A batch has at least one row.
+from tests.errors.models import linear_trainer, X, Y
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.evaluate(X, Y, batch_size=-1)

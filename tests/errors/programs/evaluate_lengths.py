@@ -1,0 +1,10 @@
+# Four rows, three targets.
+from tests.errors.models import linear_trainer, X, Y
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.evaluate(X, Y[:3])

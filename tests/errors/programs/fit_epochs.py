@@ -1,0 +1,10 @@
+# At least one epoch.
+from tests.errors.models import linear_trainer, X, Y
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.fit(X, Y, epochs=0)

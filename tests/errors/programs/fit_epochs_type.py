@@ -1,0 +1,10 @@
+# Epochs are counted.
+from tests.errors.models import linear_trainer, X, Y
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.fit(X, Y, epochs=1.5)

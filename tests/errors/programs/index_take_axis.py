@@ -1,0 +1,8 @@
+# The axis lies outside.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 3), "float32"), i: R.Tensor((4,), "int64")):
+    y = R.take(x, i, axis=2)
+    return y

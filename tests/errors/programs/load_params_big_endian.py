@@ -1,0 +1,12 @@
+# The array has another byte order.
+import numpy as np
+
+from tests.errors.models import linear_trainer
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.load_params({"b": np.zeros(2, ">f4")})

@@ -1,0 +1,12 @@
+# Parameters are numbers.
+import numpy as np
+
+from tests.errors.models import linear_trainer
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.load_params({"b": np.array(["a", "b"])})

@@ -1,0 +1,9 @@
+# One weight for each of two classes.
+from pullback.relax import TensorStructInfo
+from pullback.relax.training import loss
+
+
+def mistake():
+    loss.CrossEntropyLoss()(
+        TensorStructInfo((4, 2), "float32"), TensorStructInfo((4,), "int64"), TensorStructInfo((4,), "float32")
+    )

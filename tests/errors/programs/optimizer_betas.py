@@ -1,0 +1,6 @@
+# betas are a pair.
+from pullback.relax.training import optimizer
+
+
+def mistake():
+    optimizer.Adam(0.1, betas=0.9)

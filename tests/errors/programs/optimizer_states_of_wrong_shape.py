@@ -1,0 +1,14 @@
+# The velocity has another shape than its parameter.
+import numpy as np
+
+import pullback
+from pullback.relax import VirtualMachine
+from pullback.relax.training import optimizer
+from tests.errors.models import linear
+
+
+def mistake():
+    update = optimizer.MomentumSGD(0.1, 0.9).init(linear["backbone"].params[2])
+    run = VirtualMachine(pullback.compile(update.get_function()))["MomentumSGD"]
+    b = np.zeros(2, "float32")
+    run((b,), (b,), (np.array(0), np.zeros(3, "float32")))

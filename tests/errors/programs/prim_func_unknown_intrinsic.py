@@ -1,0 +1,7 @@
+# There is no T.expo.
+from pullback.script import tir as T
+
+
+@T.prim_func
+def kernel(A: T.Buffer((4,), "float32")):
+    A[0] = T.expo(A[1])

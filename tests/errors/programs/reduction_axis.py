@@ -1,0 +1,8 @@
+# The tensor has two axes.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 3), "float32")):
+    y = R.sum(x, axis=2)
+    return y

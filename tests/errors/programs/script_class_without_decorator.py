@@ -1,0 +1,13 @@
+# The class has no @I.ir_module.
+import pullback
+from pullback.script import relax as R
+
+
+class Model:
+    @R.function
+    def main(x: R.Tensor((2, 3), "float32")):
+        return x
+
+
+def mistake():
+    pullback.compile(Model.main)

@@ -1,0 +1,6 @@
+# R.function decorates functions.
+from pullback.script import relax as R
+
+
+def mistake():
+    R.function(3)

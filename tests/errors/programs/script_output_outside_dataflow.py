@@ -1,0 +1,9 @@
+# R.output stands outside a dataflow block.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 3), "float32")):
+    y = R.exp(x)
+    R.output(y)
+    return y

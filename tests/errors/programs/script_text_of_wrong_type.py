@@ -1,0 +1,6 @@
+# from_source takes text.
+import pullback
+
+
+def mistake():
+    pullback.script.from_source(3)

@@ -1,0 +1,9 @@
+# SetupTrainer takes a module, not its function.
+from pullback.relax import TensorStructInfo
+from pullback.relax.training import loss, optimizer, SetupTrainer
+from tests.errors.models import linear
+
+
+def mistake():
+    info = TensorStructInfo((4, 2), "float32")
+    SetupTrainer(loss.MSELoss(), optimizer.SGD(0.1), [info, info])(linear["backbone"])

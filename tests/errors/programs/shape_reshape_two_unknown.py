@@ -1,0 +1,8 @@
+# Only one size can be found.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 3), "float32")):
+    y = R.reshape(x, (-1, -1))
+    return y

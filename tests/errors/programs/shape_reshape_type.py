@@ -1,0 +1,8 @@
+# A shape is a tuple of integers.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 3), "float32")):
+    y = R.reshape(x, "flat")
+    return y

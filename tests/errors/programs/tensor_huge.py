@@ -1,0 +1,6 @@
+# More bytes than there are addresses.
+import pullback
+
+
+def mistake():
+    pullback.runtime.empty((2**40, 2**40))

@@ -1,0 +1,6 @@
+# A scalar has no length.
+import pullback
+
+
+def mistake():
+    len(pullback.tensor(1.0))

@@ -1,0 +1,6 @@
+# None is no tensor.
+import pullback
+
+
+def mistake():
+    pullback.tensor(None)

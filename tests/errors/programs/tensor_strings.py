@@ -1,0 +1,6 @@
+# A tensor holds numbers.
+import pullback
+
+
+def mistake():
+    pullback.tensor(["a", "b"])

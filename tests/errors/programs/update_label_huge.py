@@ -1,0 +1,12 @@
+# A label far outside.
+import numpy as np
+
+from tests.errors.models import classifier_trainer, X
+
+
+def setup():
+    return classifier_trainer()
+
+
+def mistake(trainer):
+    trainer.update(X, np.array([0, 1, 2**62, -(2**62)]))

@@ -1,0 +1,12 @@
+# A class is not negative.
+import numpy as np
+
+from tests.errors.models import classifier_trainer, X
+
+
+def setup():
+    return classifier_trainer()
+
+
+def mistake(trainer):
+    trainer.update(X, np.array([0, 1, -1, 1]))

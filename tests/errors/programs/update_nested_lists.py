@@ -1,0 +1,10 @@
+# A list holds one entry for each input.
+from tests.errors.models import linear_trainer, X, Y
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.update(X.tolist(), Y)

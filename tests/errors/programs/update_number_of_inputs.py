@@ -1,0 +1,10 @@
+# The model takes one input.
+from tests.errors.models import linear_trainer, X, Y
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.update([X, X], Y)

@@ -1,0 +1,11 @@
+# w is float64.
+import numpy as np
+
+import pullback
+from pullback.relax import VirtualMachine
+from tests.errors.models import linear, X
+
+
+def mistake():
+    run = VirtualMachine(pullback.compile(linear), pullback.cpu())["backbone"]
+    run(X, np.zeros((3, 2)), np.zeros(2, "float32"))
