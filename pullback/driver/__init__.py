@@ -10,6 +10,7 @@ from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.expr import Function
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.join_step import JoinStep
 from pullback.target import Target
 
@@ -25,9 +26,30 @@ def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
     if not isinstance(module, IRModule):
         raise UserError(f"compile takes an IRModule, not {type(module).__name__}")
     check_well_formed(module)
+    for name, function in module.items():
+        if isinstance(function, Function):
+            _check_shapes_known(name, function)
     if target == "debug":
         return Executable(JoinStep()(module), None)
     return Executable(prepare(module), Target(target))
+
+
+def _check_shapes_known(name: str, function: Function) -> None:
+    """Parameters need shapes, symbolic ones at least: a UserError names the first without."""
+    for param in function.params:
+        for info in _tensors(param.struct_info):
+            if info.shape is None:
+                raise UserError(
+                    f"{name}: parameter {param.name} has no shape",
+                    span=param.span,
+                    hint='symbolic sizes will do: R.Tensor(("n", "m"), "float32")',
+                )
+
+
+def _tensors(info: StructInfo) -> list[TensorStructInfo]:
+    if isinstance(info, TupleStructInfo):
+        return [t for f in info.fields for t in _tensors(f)]
+    return [info] if isinstance(info, TensorStructInfo) else []
 
 
 build = compile

@@ -3,7 +3,7 @@
     source       what the user wrote (and what Gradient and SetupTrainer added)
     raised       RaiseOps: legalised ops are ops again
     joined       JoinStep: a trainer module gets ``__step``
-    inlined      InlineFunctions: one function, no calls of others; DeadCodeElimination
+    inlined      InlineFunctions: one function, no calls of others; ResolveMatchCast; DeadCodeElimination
     simplified   CanonicalizeBindings, Simplify, FoldConstant, EliminateCommonSubexpr
     fused        FuseOps: groups that are one kernel each
     lowered      LowerToTir: kernels, scheduled for the machine
@@ -29,6 +29,7 @@ from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.lower_to_tir import LowerToTir
 from pullback.relax.transform.plan_memory import Plan, plan_memory
 from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.resolve_match_cast import resolve_match_casts
 from pullback.relax.transform.simplify import Simplify
 from pullback.schedule.group import Machine
 from pullback.target import Target
@@ -43,7 +44,8 @@ def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Ta
     """Everything from a prepared module to the plan of one function, with its symbolic sizes bound."""
     function: Function = module[name]
     bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
-    function = remove_dead_bindings(inline_calls(bind_function_sizes(function, bound), module))
+    function = inline_calls(bind_function_sizes(function, bound), module)
+    function = remove_dead_bindings(resolve_match_casts(function))
     kernels = {n: f for n, f in module.items() if not isinstance(f, Function)}
     work = IRModule({**kernels, name: function}, module.attrs)
     machine = Machine(target.vector_bytes, target.registers)

@@ -17,6 +17,7 @@ from pullback.relax.transform.lower_to_tir import LowerToTir
 from pullback.relax.transform.normalize import Normalize
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.rebatch_inputs import RebatchInputs
+from pullback.relax.transform.resolve_match_cast import ResolveMatchCast
 from pullback.relax.transform.simplify import Simplify
 
 
@@ -46,7 +47,7 @@ __all__ = [
     "Normalize",
     "Pass",
     "RaiseOps",
-    "RebatchInputs",
+    "RebatchInputs", "ResolveMatchCast",
     "Sequential",
     "Simplify",
     "module_pass",
