@@ -39,7 +39,8 @@ class Target:
             options = dict(spec)
             kind = options.pop("kind", None)
         else:
-            raise TargetError(f"a target is a string or a mapping, not {type(spec).__name__}")
+            hint = 'such as "llvm" or "llvm -mtriple=aarch64-linux-gnu"'
+            raise TargetError(f"a target is a string or a mapping, not {type(spec).__name__}", hint=hint)
         if kind not in KINDS:
             raise TargetError(f"unknown target kind {kind!r}", hint=f"the kinds are {', '.join(KINDS)}")
         for option in options:
@@ -105,14 +106,17 @@ class Target:
 
 def _parse(text: str) -> tuple[str | None, dict[str, str]]:
     """``kind -option=value …`` as the kind and the options."""
-    words = shlex.split(text)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise TargetError(f"{text!r} cannot be read as a target: {error}") from None
     options: dict[str, str] = {}
     for word in words[1:]:
         name, sign, value = word.partition("=")
         if not name.startswith("-") or not sign:
             raise TargetError(f"target option {word!r} is not of the form -name=value", hint=f"in {text!r}")
         options[name.lstrip("-")] = value
-    return (words[0] if words else None), options
+    return (words[0] if words else ""), options
 
 
 def _resolve(

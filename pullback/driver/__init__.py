@@ -24,7 +24,8 @@ def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
     if isinstance(module, Function):
         module = IRModule.from_expr(module)
     if not isinstance(module, IRModule):
-        raise UserError(f"compile takes an IRModule, not {type(module).__name__}")
+        hint = "@I.ir_module above a class makes one of it; so do pullback.script.from_source and BlockBuilder.get()"
+        raise UserError(f"compile takes an IRModule, not {type(module).__name__}", hint=hint)
     check_well_formed(module)
     for name, function in module.items():
         if isinstance(function, Function):

@@ -1,10 +1,13 @@
-"""Native functions: a plan compiled, cached, loaded, and called through pointers."""
+"""Native functions: a function of a module planned, compiled, cached, loaded, and called through pointers.
+
+The cache has two levels. The key of the first is the module before any pass, so that a later process does nothing but
+read a file. The key of the second is the loop IR, so that modules which differ only before lowering share code.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -12,69 +15,96 @@ from time import perf_counter
 from typing import Any
 
 from pullback import codegen
+from pullback.driver.artifact import Artifact, Layout
 from pullback.driver.cache import compiler_fingerprint, object_cache
 from pullback.driver.debug import level, say
 from pullback.driver.pipeline import plan_function
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.ir.node import structural_digest
-from pullback.relax.transform.plan_memory import Plan
+from pullback.ir.op import Op
+from pullback.relax.analysis import called_functions
+from pullback.relax.expr import Call, Function
 from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
 from pullback.runtime.report import Report
 from pullback.runtime.slab import SmallMemory
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.target import Target
-from pullback.tir.expr import nbytes
 
 _SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)  # runtime, buffers, arena, trace
 _small = SmallMemory()
 
 
 def compile_function(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> NativeFunction:
-    """Plan, compile (or take from the cache) and load one function of a prepared module."""
+    """Compile (or take from the cache) and load one function of a prepared module."""
     start = perf_counter()
-    plan = plan_function(module, name, sizes, target)
-    functions = [*plan.kernels.values(), plan.host]
-    planned = perf_counter()
-    code, hit = object_code(functions, target)
-    library = codegen.load_object(code)
-    done = perf_counter()
+    key = function_key(module, name, sizes, target)
+    data = object_cache().get(key) if level() < 2 else None
+    artifact = Artifact.from_bytes(data) if data is not None else _make(module, name, sizes, target)
+    if data is None:
+        object_cache().put(key, artifact.to_bytes())
+    native = NativeFunction(name, artifact)
+    layout, source = artifact.layout, "read from the cache" if data is not None else "compiled"
     say(
         1,
-        f"# compiled {name}: {len(plan.kernels)} kernels, {len(plan.steps)} calls, {plan.arena_bytes} bytes of arena; "
-        f"passes {1e3 * (planned - start):.0f} ms, code {1e3 * (done - planned):.0f} ms{' (cached)' if hit else ''}",
+        f"# {name}: {source} in {1e3 * (perf_counter() - start):.0f} ms; {len(layout.steps)} kernel calls, "
+        f"{layout.arena_bytes} bytes of arena, {len(artifact.code)} bytes of code",
     )
-    return NativeFunction(name, plan, library)
+    return native
 
 
-def object_code(functions: Sequence[Any], target: Target) -> tuple[bytes, bool]:
-    """The object code of loop-IR functions, and whether it came from the cache."""
+def function_key(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> str:
+    """The key of a function before any pass: what it is made of, and the places that its messages show."""
+    reached: dict[str, Any] = {}
+    stack = [name]
+    while stack:
+        current = stack.pop()
+        if current not in reached:
+            reached[current] = module[current]
+            stack.extend(called_functions(module[current]) if isinstance(module[current], Function) else ())
+    digest = hashlib.sha256(f"{compiler_fingerprint()} {target.key} {name} {sorted(sizes.items())}".encode())
+    digest.update(structural_digest(IRModule({n: reached[n] for n in sorted(reached)})))
+    for function in reached.values():
+        for binding in function.bindings if isinstance(function, Function) else ():
+            value = binding.value
+            if isinstance(value, Call) and isinstance(value.op, Op) and value.op.check is not None and value.span:
+                digest.update(value.span.caret().encode())
+    return digest.hexdigest()
+
+
+def _make(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Artifact:
+    plan = plan_function(module, name, sizes, target)
+    code = object_code([*plan.kernels.values(), plan.host], target)
+    return Artifact(Layout.of(plan), tuple(plan.constants), code)
+
+
+def object_code(functions: Sequence[Any], target: Target) -> bytes:
+    """The object code of loop-IR functions, from the cache when it is there."""
     digest = hashlib.sha256(f"{compiler_fingerprint()} {target.key}".encode())
     for function in functions:
         digest.update(function.name.encode() + structural_digest(function))
     key, cache = digest.hexdigest(), object_cache()
-    code = cache.get(key)
-    if code is not None and level() < 4:
-        return code, True
-    text = codegen.emit_module(functions, target)
-    say(4, text)
-    if level() >= 5:
-        say(5, codegen.compile_assembly(text, target))
-    code = codegen.compile_object(text, target)
-    cache.put(key, code)
-    return code, False
+    code = cache.get(key) if level() < 4 else None
+    if code is None:
+        text = codegen.emit_module(functions, target)
+        say(4, text)
+        if level() >= 5:
+            say(5, codegen.compile_assembly(text, target))
+        code = codegen.compile_object(text, target)
+        cache.put(key, code)
+    return code
 
 
 class NativeFunction:
-    """A loaded host function with its plan. Calls may overlap: each has an arena of its own."""
+    """A loaded host function. Calls may overlap: each has an arena of its own."""
 
-    def __init__(self, name: str, plan: Plan, library: codegen.Library) -> None:
-        self.name, self.plan = name, plan
-        self._library = library  # keeps the code in memory
-        self.entry = _SIGNATURE(library.address(plan.host.name))
+    def __init__(self, name: str, artifact: Artifact) -> None:
+        self.name, self.layout = name, artifact.layout
+        self._library = codegen.load_object(artifact.code)  # keeps the code in memory
+        self.entry = _SIGNATURE(self._library.address(self.layout.entry))
         self.runtime = runtime_table()
-        self.constants = [tensor(c, copy=True) for c in plan.constants]
+        self.constants = [tensor(c, copy=True) for c in artifact.constants]
         self.arenas: deque[OwnedMemory] = deque()
 
     def call(self, flat: Sequence[Tensor]) -> BoundCall:
@@ -85,19 +115,15 @@ class NativeFunction:
         try:
             return self.arenas.pop()
         except IndexError:
-            return OwnedMemory(max(64, self.plan.arena_bytes))
+            return OwnedMemory(max(64, self.layout.arena_bytes))
 
     def fresh_outputs(self) -> list[Tensor]:
         outputs = []
-        for k in self.plan.fresh:
-            info = self.plan.outputs[k]
-            small = _nbytes(info) <= SmallMemory.limit
-            outputs.append(Tensor(info.shape, info.dtype, memory=_small.take() if small else None))  # type: ignore[arg-type]
+        for k in self.layout.fresh:
+            kind = self.layout.outputs[k]
+            memory = _small.take() if kind.nbytes <= SmallMemory.limit else None
+            outputs.append(Tensor(kind.shape, kind.dtype, memory=memory))
         return outputs
-
-
-def _nbytes(info: Any) -> int:
-    return math.prod(info.shape) * nbytes(info.dtype)
 
 
 class BoundCall:
@@ -105,22 +131,20 @@ class BoundCall:
 
     def __init__(self, native: NativeFunction, flat: Sequence[Tensor]) -> None:
         self.native, self.inputs = native, list(flat)
-        plan = native.plan
-        self.donated = tuple(plan.donated[k] for k in sorted(plan.donated))
+        self.donated = tuple(i for _, i in native.layout.donated)
         self._lock = threading.Lock()
         tensors = [*self.inputs, *native.constants]
-        self._pointers = (ctypes.c_void_p * (len(tensors) + len(plan.fresh)))(*(t.data_ptr for t in tensors))
         self._first_output = len(tensors)
-        self._infos = plan.inputs
+        self._pointers = (ctypes.c_void_p * (len(tensors) + len(native.layout.fresh)))(*(t.data_ptr for t in tensors))
         for index in self.donated:
             self._check_overlap(index)
 
     def set(self, index: int, value: Tensor) -> None:
         """Replace an input by a tensor of the same type."""
-        info = self._infos[index]
-        if value.shape != info.shape or value.dtype != info.dtype:
+        kind = self.native.layout.inputs[index]
+        if value.shape != kind.shape or value.dtype != kind.dtype:
             given = f"Tensor({value.shape}, {value.dtype})"
-            raise ArgumentError(f"{self.native.name}: input {index} must be {info}, got {given}")
+            raise ArgumentError(f"{self.native.name}: input {index} must be {kind}, got {given}")
         if value is self.inputs[index]:
             return
         self.inputs[index] = value
@@ -143,7 +167,7 @@ class BoundCall:
 
     def profile(self) -> Report:
         """Run once with the trace on."""
-        names = self.native.plan.steps
+        names = self.native.layout.steps
         stamps = (ctypes.c_int64 * (len(names) + 1))()
         self._run(ctypes.addressof(stamps))
         return Report.of(self.native.name, names, list(stamps))
@@ -159,5 +183,5 @@ class BoundCall:
         native.arenas.append(arena)
         if status:
             where = "" if native.name.startswith("__") else f"{native.name}: "  # __step is no name of the user's
-            raise ArgumentError(where + native.plan.messages[status - 1])
+            raise ArgumentError(where + native.layout.messages[status - 1])
         return outputs

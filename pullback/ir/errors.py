@@ -5,10 +5,20 @@ A user error says what was expected, what came, where (a span with a caret under
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pullback.ir.node import Span
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """``: did you mean …?``, or nothing. A dotted name that ends in ``name`` is the best guess."""
+    known = list(known)
+    last = name.rpartition(".")[2]
+    close = [k for k in known if k.rpartition(".")[2] == last] or difflib.get_close_matches(name, known, n=1)
+    return f": did you mean {close[0]}?" if close else ""
 
 
 class PullbackError(Exception):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pullback.ir.errors import InternalError, NameNotFound, UserError
+from pullback.ir.errors import InternalError, NameNotFound, UserError, suggestion
 from pullback.ir.node import Node
 
 _REQUIRED = object()
@@ -51,7 +51,7 @@ class Signature:
         """Positional and keyword arguments of a Python call as (tensor arguments, attributes)."""
         names = [*self.tensors, *self.attrs]
         if len(args) > len(names):
-            raise UserError(f"{op} takes {self} but got {len(args)} positional arguments")
+            raise UserError(f"{op} takes ({self}), got {len(args)} arguments")
         values = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
             if name not in names or name in values:
@@ -66,7 +66,11 @@ class Signature:
             if value is not None:
                 tensors.append(value)
         if self.variadic:
-            tensors = list(tensors[0])
+            try:
+                tensors = list(tensors[0])
+            except (TypeError, UserError):
+                message = f"{op}: argument {self.tensors[0]!r} must be a list of tensors"
+                raise UserError(message, hint=f"write {op}([x, y])") from None
         attrs = {}
         for name, default in self.attrs.items():
             if values.get(name, default) is _REQUIRED:
@@ -104,7 +108,8 @@ class Op(Node):
         """The op of that name, with or without the prefix ``relax.``."""
         op = Op.registry.get(name) or Op.registry.get(f"relax.{name}")
         if op is None:
-            raise NameNotFound(f"there is no operator {name!r}")
+            known = (op.short for op in Op.registry.values())
+            raise NameNotFound(f"there is no operator {name!r}{suggestion(name, known)}")
         return op
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pullback.ir.errors import UserError
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.relax.expr import (
     Binding,
@@ -23,6 +23,7 @@ from pullback.relax.expr import (
     Var,
     VarBinding,
 )
+from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import (
     Dim,
     FuncStructInfo,
@@ -32,12 +33,14 @@ from pullback.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
     dim,
+    format_info,
     same_info,
     symbolic_vars,
 )
-from pullback.tir.expr import PrimExpr
+from pullback.tir.expr import Buffer, PrimExpr
 from pullback.tir.expr import Var as SizeVar
 from pullback.tir.polynomial import same
+from pullback.tir.stmt import PrimFunc
 from pullback.tir.visitor import substitute
 
 ATOMS = (Var, Constant, ShapeExpr, PrimValue, GlobalVar)
@@ -165,7 +168,8 @@ def well_formed(module: IRModule | Function) -> bool:
 
 def check_well_formed(module: IRModule | Function) -> None:
     """Raise a UserError at the first breach: a variable used before or outside its scope, bound twice, or shadowed; an
-    argument that is no atom; a dataflow variable that leaves its block; an unknown function; a size bound nowhere."""
+    argument that is no atom; a dataflow variable that leaves its block; an unknown function; a size bound nowhere; a
+    kernel that is called with values it does not take."""
     functions = module.functions if isinstance(module, IRModule) else {"function": module}
     for name, function in functions.items():
         if isinstance(function, Function):
@@ -184,14 +188,22 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
     def use(expr: Any, node: Any) -> None:
         for var in used_vars(expr):
             if var not in visible:
-                raise UserError(f"{name}: variable {var.name} is used where it is not defined", span=node.span)
+                message = f"{name}: variable {var.name} is used where it is not defined"
+                raise UserError(message, span=node.span, hint="make it a parameter of the function, or bind it before")
         for sub in [expr, *sub_exprs(expr)]:
             if isinstance(sub, GlobalVar) and functions is not None and sub.name not in functions:
                 raise UserError(f"{name}: there is no function {sub.name} in the module", span=node.span)
         if isinstance(expr, Call):
-            use_callee = expr.op
-            if isinstance(use_callee, GlobalVar) and functions is not None and use_callee.name not in functions:
-                raise UserError(f"{name}: there is no function {use_callee.name} in the module", span=node.span)
+            callee = expr.op
+            if isinstance(callee, GlobalVar) and functions is not None:
+                if callee.name not in functions:
+                    raise UserError(f"{name}: there is no function {callee.name} in the module", span=node.span)
+                if not isinstance(functions[callee.name], Function):
+                    hint = f"write R.call_tir(cls.{callee.name}, (x, …), R.Tensor(…))"
+                    message = f"{name}: {callee.name} is a kernel of the loop IR, not a graph function"
+                    raise UserError(message, span=node.span, hint=hint)
+            if is_call_tir(expr) and functions is not None:
+                _check_call_tir(name, expr, functions[expr.args[0].name], node.span)  # type: ignore[union-attr]
 
     for param in function.params:
         if isinstance(param, DataflowVar):
@@ -213,6 +225,35 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
             bind(binding.var)
         visible -= {b.var for b in block.bindings if isinstance(b.var, DataflowVar)}
     use(function.body.body, function)
+
+
+def _check_call_tir(name: str, call: Call, kernel: Any, span: Any) -> None:
+    """The kernel's buffers are those of the arguments, then those of the results: they are not checked at run time."""
+    callee: str = call.args[0].name  # type: ignore[union-attr]
+    if not isinstance(kernel, PrimFunc):
+        message = f"{name}: R.call_tir calls kernels of the loop IR, {callee} is a graph function"
+        raise UserError(message, span=span, hint=f"write cls.{callee}(…)")
+    given = [*_fields(call.args[1].struct_info), *call.sinfo_args]  # type: ignore[union-attr]
+    buffers = [p for p in kernel.params if isinstance(p, Buffer)]
+    scalars = [p for p in kernel.params if not isinstance(p, Buffer)]
+    values: tuple[Any, ...] = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
+    if len(given) != len(buffers) or len(values) != len(scalars):
+        message = (
+            f"{name}: {callee} takes {len(buffers)} buffers and {len(scalars)} sizes, got {len(given)} and {len(values)}"
+        )
+        hint = "buffers are the arguments, then the results that out_sinfo declares; sizes are tir_vars"
+        raise ArgumentError(message, span=span, hint=hint)
+    sizes: dict[SizeVar, Dim] = dict(zip(scalars, values, strict=True))
+    for buffer, info in zip(buffers, given, strict=True):
+        wanted = TensorStructInfo(buffer.shape, buffer.dtype)
+        if not match_info(wanted, info, sizes):
+            kind = DTypeError if getattr(info, "dtype", None) != buffer.dtype else ShapeError
+            message = f"{name}: {callee} takes {buffer.name} as {format_info(wanted)}, got {format_info(info)}"
+            raise kind(message, span=span)
+
+
+def _fields(info: StructInfo) -> tuple[StructInfo, ...]:
+    return info.fields if isinstance(info, TupleStructInfo) else (info,)
 
 
 def _atomic_tuple(expr: Tuple) -> bool:

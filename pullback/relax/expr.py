@@ -37,6 +37,7 @@ from pullback.relax.struct_info import (
     format_info,
     same_info,
 )
+from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.expr import DTYPES, PrimExpr
 
 
@@ -140,7 +141,8 @@ class Constant(Expr):
     def __post_init__(self) -> None:
         data = np.array(self.data, order="C", copy=True)
         if data.dtype.name not in DTYPES:
-            raise DTypeError(f"a constant cannot hold {data.dtype}")
+            what = f"elements of dtype {str(data.dtype)!r}"
+            raise DTypeError(f"a constant cannot hold {what}", hint=f"the dtypes are {', '.join(DTYPES)}")
         data.setflags(write=False)
         object.__setattr__(self, "data", data)
 
@@ -246,9 +248,9 @@ class Call(Expr):
             try:
                 return self.op.infer(*(a.struct_info for a in self.args), **self.attrs)
             except UserError as error:
-                if error.span is None and self.span is not None:
-                    raise type(error)(error.message, span=self.span, hint=error.hint) from None
-                raise
+                named = error.message.startswith("a size ")  # what dim() raises knows no op
+                message = f"{self.op.short}: {error.message}" if named else error.message
+                raise type(error)(message, span=error.span or self.span, hint=error.hint) from None
         info = self.op.struct_info
         if not isinstance(info, FuncStructInfo):
             name = getattr(self.op, "name", "the callee")
@@ -367,20 +369,29 @@ class Function(Expr):
 
 def const(value: Any, dtype: str | None = None) -> Constant:
     """A constant from a number, list or array. Python floats are float32, ints int64, bools bool by default."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ShapeError("the lists of a constant differ in length", hint="nested lists are rows of one length") from None
     if dtype is None and not hasattr(value, "dtype"):
-        kind = np.asarray(value).dtype.kind
-        dtype = {"f": "float32", "i": "int64", "b": "bool"}.get(kind)
-    return Constant(np.asarray(value).astype(_np_dtype(dtype)) if dtype else np.asarray(value))
+        dtype = {"f": "float32", "i": "int64", "b": "bool"}.get(array.dtype.kind)
+    return Constant(_converted(array, dtype) if dtype else array)
 
 
-def _np_dtype(dtype: str) -> Any:
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return ml_dtypes.bfloat16
-    if dtype not in DTYPES:
-        raise DTypeError(f"unknown dtype {dtype!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
-    return np.dtype(dtype)
+def _converted(array: np.ndarray, dtype: str) -> np.ndarray:
+    """The values in another dtype: floats are rounded, but an integer type holds just what it is given."""
+    wanted = numpy_dtype(dtype)
+    if array.dtype == wanted:
+        return array
+    if wanted.kind in "iu" and array.dtype.kind in "iufO":
+        limits = np.iinfo(wanted)
+        for number in array.reshape(-1).tolist():
+            if not isinstance(number, (int, float)) or not limits.min <= number <= limits.max or number != int(number):
+                raise DTypeError(f"the number {number!r} does not fit a constant of dtype {dtype}")
+    try:
+        return array.astype(wanted)
+    except (TypeError, ValueError, OverflowError):
+        raise DTypeError(f"{array.tolist()!r} cannot become a constant of dtype {dtype}") from None
 
 
 def as_relax(value: Any, dtype: str | None = None) -> Expr:
@@ -395,7 +406,8 @@ def as_relax(value: Any, dtype: str | None = None) -> Expr:
         return const(value, dtype)
     if hasattr(value, "numpy") or hasattr(value, "__array__"):
         return Constant(np.asarray(value.numpy() if hasattr(value, "numpy") else value))
-    raise UserError(f"{value!r} cannot be used as a graph value")
+    hint = "use a variable of the function, a number, or R.const(array)"
+    raise UserError(f"{value!r} cannot be used as a graph value", hint=hint)
 
 
 def _build(op: Op, tensors: Sequence[Any], attrs: dict[str, Any]) -> Call:
@@ -412,7 +424,11 @@ def _build(op: Op, tensors: Sequence[Any], attrs: dict[str, Any]) -> Call:
             )
         expr = as_relax(tensor, weak)
         if not isinstance(expr.struct_info, TensorStructInfo):
-            raise UserError(f"{op.short}: argument {name!r} must be a tensor, got {format_info(expr.struct_info)}")
+            hint = "lists of numbers become a tensor with R.const(…)" if isinstance(tensor, list) else None
+            if isinstance(tensor, PrimExpr):
+                hint = "R works on tensors: T has the functions of the scalars in @T.prim_func"
+            given = format_info(expr.struct_info)
+            raise UserError(f"{op.short}: argument {name!r} must be a tensor, got {given}", hint=hint)
         args.append(expr)
     return Call(op, tuple(args), {k: _attr(v) for k, v in attrs.items()})
 

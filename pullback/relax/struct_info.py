@@ -10,13 +10,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.errors import DTypeError, ShapeError
 from pullback.ir.node import Node
-from pullback.tir.expr import DTYPES, IntImm, PrimExpr, Var
+from pullback.tir.expr import DTYPES, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.polynomial import same, simplify
 
 Dim = int | PrimExpr
@@ -69,6 +70,8 @@ class TensorStructInfo(StructInfo):
             raise ShapeError(f"ndim={ndim} does not fit the shape {format_shape(sizes)}")
         if str(dtype) not in DTYPES:
             raise DTypeError(f"unknown dtype {str(dtype)!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
+        if sizes is not None and math.prod(s for s in sizes if isinstance(s, int)) * nbytes(str(dtype)) >= 2**63:
+            raise ShapeError(f"a tensor of shape {format_shape(sizes)} has more bytes than there are addresses")
         object.__setattr__(self, "shape", sizes)
         object.__setattr__(self, "dtype", str(dtype))
         object.__setattr__(self, "unknown_ndim", ndim if sizes is None else None)
@@ -119,6 +122,8 @@ def dim(size: Any) -> Dim:
         raise ShapeError(f"a size must be an int or a symbolic int64 expression, not {size!r}") from None
     if number < 0:
         raise ShapeError(f"a size cannot be negative: {number}")
+    if number >= 2**63:
+        raise ShapeError(f"a size must be less than 2**63, got {number}")
     return number
 
 

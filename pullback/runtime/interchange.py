@@ -88,6 +88,8 @@ def array_of(data: Any, dtype: np.dtype | None) -> np.ndarray:
 
     Python floats become float32, ints int64 and bools bool; arrays keep their types.
     """
+    if data is None:
+        raise ArgumentError("expected a number, lists or an array, got None")
     if is_python_data(data):
         array = _array_of_python_data(data, dtype)
     elif isinstance(data, np.ma.MaskedArray):
@@ -106,7 +108,12 @@ def _array_of_python_data(data: Any, dtype: np.dtype | None) -> np.ndarray:
     except OverflowError as error:
         raise ArgumentError(f"a value does not fit the dtype: {error}") from error
     except ValueError as error:
-        raise ShapeError(f"cannot make a tensor of these lists: {error}") from error
+        if "inhomogeneous" not in str(error):
+            raise ArgumentError(f"cannot make a tensor of this: {error}") from error
+        hint = "nested lists are rows of one length"
+        raise ShapeError("cannot make a tensor of these lists: they differ in length", hint=hint) from error
+    if array.dtype == object and all(type(v) is int for v in array.flat):
+        raise ArgumentError("an integer is too large for every dtype of a tensor")
     if dtype is None and array.dtype == np.float64 and not _has_typed_leaf(data):
         return array.astype(np.float32)
     return array

@@ -33,10 +33,12 @@ def ir_module(cls: type | None = None) -> Any:
     return module_from_class(cls, frame)
 
 
-def module_attrs(attrs: Mapping[str, Any]) -> None:
+def module_attrs(attrs: Mapping[str, Any] | None = None, **misplaced: Any) -> None:
     """Attributes of the module, written in the class body (Python runs this line too, without effect)."""
-    if not isinstance(attrs, Mapping):
-        raise ScriptError(f"I.module_attrs takes a dictionary, not {attrs!r}")
+    if not isinstance(attrs, Mapping) or misplaced:
+        given = ", ".join(f"{k}=" for k in misplaced) or repr(attrs)
+        hint = 'write I.module_attrs({"param_num": 2, "state_num": 0})'
+        raise ScriptError(f"I.module_attrs takes one dictionary, not {given}", hint=hint)
 
 
 def array(values: Any, dtype: str) -> np.ndarray:

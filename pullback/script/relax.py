@@ -14,14 +14,13 @@ Types and ops work outside scripts too: ``R.Tensor((2, 3))`` is a TensorStructIn
 from __future__ import annotations
 
 import builtins
-import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import pullback.relax.op  # noqa: F401  registers the ops
-from pullback.ir.errors import ScriptError, UserError
+from pullback.ir.errors import ScriptError, UserError, suggestion
 from pullback.ir.node import current_span
 from pullback.ir.op import Op
 from pullback.relax import expr as _expr
@@ -40,17 +39,12 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(_ops, name)
     except AttributeError:
-        raise AttributeError(f"there is no R.{name}{suggestion(name, __dir__())}") from None
+        known = [*__dir__(), *(op.short for op in Op.registry.values())]
+        raise AttributeError(f"there is no R.{name}{suggestion(name, known)}") from None
 
 
 def __dir__() -> list[str]:
     return sorted({*(n for n in globals() if not n.startswith("_")), *dir(_ops)})
-
-
-def suggestion(name: str, known: Sequence[str]) -> str:
-    """``: did you mean …?``, or nothing."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f": did you mean {close[0]}?" if close else ""
 
 
 # -- types
@@ -139,8 +133,8 @@ def TupleGetItem(value: _expr.Expr, index: int) -> _expr.TupleGetItem:  # noqa: 
 
 def call_tir(
     func: Any,
-    args: Any,
-    out_sinfo: Any,
+    args: Any = (),
+    out_sinfo: Any = None,
     tir_vars: Any = None,
     origin: Mapping[str, Any] | None = None,
 ) -> _expr.Call:

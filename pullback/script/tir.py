@@ -18,10 +18,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pullback.ir.errors import ScriptError, UserError
+from pullback.ir.errors import ScriptError, UserError, suggestion
 from pullback.script.sizes import read_shape
 from pullback.tir import expr as _expr
 from pullback.tir import stmt as _stmt
+
+def __getattr__(name: str) -> NoReturn:
+    known = [n for n in globals() if not n.startswith("_")]
+    raise AttributeError(name if name.startswith("__") else f"there is no T.{name}{suggestion(name, known)}")
+
 
 # -- dtypes
 

@@ -309,14 +309,22 @@ class Buffer(Symbol):
         return BufferLoad(self, tuple(as_expr(i) for i in indices))
 
 
+def check_indices(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> None:
+    """Raise unless there is one integer for each axis."""
+    if len(indices) != len(buffer.shape):
+        raise InternalError(f"{buffer.name} has rank {len(buffer.shape)}, got {len(indices)} indices")
+    for index in indices:
+        if index.dtype not in INTEGERS:
+            raise DTypeError(f"an index of {buffer.name} must be an integer, got {index.dtype}")
+
+
 @dataclass(frozen=True, eq=False)
 class BufferLoad(PrimExpr):
     buffer: Buffer
     indices: tuple[PrimExpr, ...]
 
     def __post_init__(self) -> None:
-        if len(self.indices) != len(self.buffer.shape):
-            raise InternalError(f"{self.buffer.name} has rank {len(self.buffer.shape)}, got {len(self.indices)} indices")
+        check_indices(self.buffer, self.indices)
 
     @property
     def dtype(self) -> str:

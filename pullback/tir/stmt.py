@@ -25,7 +25,7 @@ from typing import Any
 
 from pullback.ir.errors import DTypeError, InternalError
 from pullback.ir.node import Node
-from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr
+from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr, check_indices
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
 
@@ -89,8 +89,7 @@ class BufferStore(Stmt):
         object.__setattr__(self, "indices", tuple(as_expr(i) for i in self.indices))
         if self.value.dtype != self.buffer.dtype:
             raise DTypeError(f"storing {self.value.dtype} in {self.buffer.name}, which holds {self.buffer.dtype}")
-        if len(self.indices) != len(self.buffer.shape):
-            raise InternalError(f"{self.buffer.name} has rank {len(self.buffer.shape)}, got {len(self.indices)} indices")
+        check_indices(self.buffer, self.indices)
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ call_tir_op = define("call_tir", "func, args, tir_vars? | origin=None", infer=_i
 def call_tir(
     func: GlobalVar,
     args: Expr | Sequence[Any],
-    out_sinfo: StructInfo | Sequence[StructInfo],
+    out_sinfo: StructInfo | Sequence[StructInfo] | None,
     tir_vars: ShapeExpr | Sequence[Any] | None = None,
     origin: Mapping[str, Any] | None = None,
 ) -> Call:
@@ -37,9 +37,10 @@ def call_tir(
         raise UserError(f"R.call_tir calls a function of the module, written cls.name, not {func!r}")
     values = args if isinstance(args, Tuple) else as_relax(list(args) if not isinstance(args, Expr) else [args])
     infos = out_sinfo.fields if isinstance(out_sinfo, TupleStructInfo) else out_sinfo
-    infos = (infos,) if isinstance(infos, StructInfo) else tuple(infos)
+    infos = tuple(infos) if isinstance(infos, (tuple, list)) else (infos,)
     if not all(isinstance(i, TensorStructInfo) for i in infos):
-        raise UserError("out_sinfo of R.call_tir must be R.Tensor(…) or a sequence of them")
+        hint = 'write R.call_tir(cls.kernel, (x, w), R.Tensor((64, 10), "float32"))'
+        raise UserError("out_sinfo of R.call_tir must be R.Tensor(…) or a sequence of them", hint=hint)
     operands: tuple[Any, ...] = (func, values)
     if tir_vars is not None:
         operands += (tir_vars if isinstance(tir_vars, ShapeExpr) else ShapeExpr(tuple(tir_vars)),)

@@ -39,7 +39,8 @@ def specialize(op: Op, kind: type[Op]) -> Op:
 def known_shape(op: str, info: Any, argument: str = "its argument") -> tuple[Dim, ...]:
     """The shape of a tensor type, or a ShapeError when it is not known."""
     if not isinstance(info, TensorStructInfo) or info.shape is None:
-        raise ShapeError(f"{op}: {argument} must be a tensor of known shape, got {format_info(info)}")
+        hint = 'declare the shape, such as R.Tensor(("n", 10), "float32"), or state it with R.match_cast'
+        raise ShapeError(f"{op}: {argument} must be a tensor of known shape, got {format_info(info)}", hint=hint)
     return info.shape
 
 
@@ -64,7 +65,9 @@ def expect_same_dtype(op: str, *infos: TensorStructInfo) -> str:
 
 def normalize_axis(op: str, axis: int, ndim: int) -> int:
     """``axis`` counted from the front."""
-    if not isinstance(axis, int) or isinstance(axis, bool) or not -ndim <= axis < ndim:
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        raise ShapeError(f"{op}: an axis must be an int, got {axis!r}")
+    if not -ndim <= axis < ndim:
         raise ShapeError(f"{op}: axis {axis!r} is outside a tensor of rank {ndim}")
     return axis % ndim
 
@@ -73,7 +76,7 @@ def normalize_axes(op: str, axes: int | Sequence[int] | None, ndim: int) -> tupl
     """Sorted distinct axes counted from the front; None means all."""
     if axes is None:
         return tuple(range(ndim))
-    given = [normalize_axis(op, a, ndim) for a in ((axes,) if isinstance(axes, int) else axes)]
+    given = [normalize_axis(op, a, ndim) for a in (axes if isinstance(axes, (tuple, list)) else (axes,))]
     if len(set(given)) != len(given):
         raise ShapeError(f"{op}: the axes {axes!r} name one axis twice")
     return tuple(sorted(given))
@@ -92,7 +95,11 @@ def broadcast_shapes(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
                 size = other
             elif not same(size, other):
                 listed = " and ".join(format_shape(s) for s in shapes)
-                raise ShapeError(f"{op}: the shapes {listed} do not broadcast")
+                if isinstance(size, int) and isinstance(other, int):
+                    hint = "sizes are compared from the last axis on: they must be equal, or one of them 1"
+                else:
+                    hint = "symbolic sizes may differ when it runs: give equal sizes one name"
+                raise ShapeError(f"{op}: the shapes {listed} do not broadcast", hint=hint)
         result.append(size)
     return tuple(reversed(result))
 

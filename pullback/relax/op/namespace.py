@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pullback.ir.errors import suggestion
 from pullback.ir.op import Op
 
 
@@ -20,7 +21,8 @@ class Namespace:
         inner = self._start + name + "."
         if any(full.startswith(inner) for full in Op.registry):
             return Namespace(inner.removeprefix("relax.").rstrip("."))
-        raise AttributeError(f"there is no operator {(self._start + name).removeprefix('relax.')}")
+        full = (self._start + name).removeprefix("relax.")
+        raise AttributeError(f"there is no R.{full}{suggestion(full, (op.short for op in Op.registry.values()))}")
 
     def __dir__(self) -> list[str]:
         names = [full.removeprefix(self._start) for full in Op.registry if full.startswith(self._start)]

@@ -26,6 +26,8 @@ from pullback.relax.transform.compose import Composer, compose, has_te, is_view
 from pullback.relax.transform.fuse_ops import primitive
 from pullback.schedule.group import Group, Machine, lower, recognize
 from pullback.schedule.split import split
+from pullback.tir import PrimFunc
+from pullback.tir.specialize import specialize
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,6 @@ class LowerToTir(Pass):
 
     def run(self, module: IRModule) -> IRModule:
         result = IRModule({}, module.attrs)
-        for name, function in module.items():
-            if not isinstance(function, Function):
-                result[name] = function
         lowering = _Lowering(module, result, self.machine)
         for name, function in module.items():
             if isinstance(function, Function) and not function.attrs.get("primitive"):
@@ -66,10 +65,20 @@ class _Lowering(ExprMutator):
             function, arguments = primitive([VarBinding(binding.var, value)], [binding.var])
             name = value.op.short.replace(".", "_")
             self.bind(binding.var, self.group(name, function, [self.expr(a) for a in arguments]))
-        elif isinstance(value, Call) and not is_view(value) and not is_call_tir(value):
+        elif is_call_tir(value):
+            self.bind(binding.var, self.users_kernel(self.expr(value)))
+        elif isinstance(value, Call) and not is_view(value):
             raise InternalError(f"{value.op} has no tensor expression, so it cannot be compiled")
         else:
             super().rewrite_binding(binding)
+
+    def users_kernel(self, call: Call) -> Expr:
+        """The call of a kernel that the user wrote, bound to the sizes of its arguments."""
+        name, values = call.args[0].name, call.args[1].fields  # type: ignore[union-attr]
+        shapes = [info.shape for info in (*(v.struct_info for v in values), *call.sinfo_args)]
+        scalars = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
+        kernel = self.share(name, specialize(self.module[name], shapes, scalars))
+        return call_tir(GlobalVar(kernel), call.args[1], call.sinfo_args)  # type: ignore[arg-type]
 
     def group(self, name: str, function: Function, arguments: list[Expr]) -> Expr:
         """The calls that compute what the primitive function returns."""
@@ -103,11 +112,14 @@ class _Lowering(ExprMutator):
 
     def kernel(self, name: str, group: Group) -> str:
         """The name of the group's kernel in the module; equal ones are shared."""
-        function = lower(group, name)
+        return self.share(name, lower(group, name))
+
+    def share(self, name: str, function: PrimFunc) -> str:
+        """The name under which an equal kernel is, or now becomes, a function of the module."""
         digest = structural_digest(function)
         if digest not in self.kernels:
             fresh = self.result.unique_name(name)
-            self.result[fresh] = type(function)(fresh, function.params, function.body, function.attrs)
+            self.result[fresh] = PrimFunc(fresh, function.params, function.body, function.attrs)
             self.kernels[digest] = fresh
         return self.kernels[digest]
 

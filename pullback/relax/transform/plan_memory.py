@@ -28,7 +28,6 @@ from pullback.relax.transform.lower_to_tir import is_check
 from pullback.tir import Buffer, Check, KernelCall, PrimFunc, Stmt, loop, seq, store
 from pullback.tir.expr import nbytes
 from pullback.tir.in_place import may_share, share
-from pullback.tir.specialize import specialize
 from pullback.tir.workspace import lift_workspaces
 
 ALIGNMENT = 64
@@ -164,19 +163,12 @@ class _Planner:
             return self.tree(expr)
         outputs = [Value(binding.var.name, i.shape, i.dtype) for i in expr.sinfo_args]
         step = Step(expr.args[0].name, _leaves(self.tree(expr.args[1])), outputs)
-        self.add_kernel(step, expr.args[2].values if len(expr.args) > 2 else ())
+        self.add_kernel(step)
         self.steps.append(step)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def add_kernel(self, step: Step, scalars: Sequence[Any]) -> None:
-        """The kernel for the step's shapes; a symbolic one gets a name for each set of sizes."""
-        general = self.module[step.kernel]
-        special = specialize(general, [v.shape for v in (*step.inputs, *step.outputs)], scalars)
-        if special is not general:
-            sizes = "_".join("x".join(map(str, b.shape)) for b in special.buffers)
-            step.kernel = f"{step.kernel}_{sizes}"
-        function, workspaces = lift_workspaces(special)
-        function = PrimFunc(step.kernel, function.params, function.body, function.attrs)
+    def add_kernel(self, step: Step) -> None:
+        function, workspaces = lift_workspaces(self.module[step.kernel])
         self.kernels[step.kernel] = function
         step.workspaces = [Value(b.name, b.shape, b.dtype) for b in workspaces]  # type: ignore[arg-type]
 

@@ -132,6 +132,8 @@ def from_source(
     When the text defines several things, ``name`` says which one is wanted. ``file`` is the name that messages show.
     The text is evaluated, so it must come from someone you trust.
     """
+    if not isinstance(text, str):
+        raise ScriptError(f"from_source takes the text of a script, not {type(text).__name__}")
     source = Source(file or f"<script {next(_texts)}>", text)
     constants: dict[str, Any] = {}
     environment = Environment.of_text(extra_vars).child(constants)
@@ -171,4 +173,5 @@ def _wanted(source: Source, definitions: Mapping[str, Definition], name: str | N
     known = ", ".join(definitions) or "nothing"
     if name is not None:
         raise ScriptError(f"the text does not define {name!r}; it defines {known}")
-    raise ScriptError(f"the text must define one module or function; it defines {known}", hint="pass name=…")
+    hint = "say which one with name=…" if definitions else "write a class with @I.ir_module, or @R.function"
+    raise ScriptError(f"the text must define one module or function; it defines {known}", hint=hint)

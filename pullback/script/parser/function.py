@@ -53,7 +53,8 @@ class FunctionParser:
         if odd is not None:
             raise self.source.error(odd, f"parameters of {self.kind} are plain: no *, **, / or keyword-only ones")
         if args.defaults:
-            raise self.source.error(args.defaults[0], f"parameters of {self.kind} have no default values")
+            hint = "pass the value in every call, or write it into the function: R.const(1.0)"
+            raise self.source.error(args.defaults[0], f"parameters of {self.kind} have no default values", hint)
         seen: dict[str, ast.arg] = {}
         for arg in args.args:
             if arg.arg in seen:

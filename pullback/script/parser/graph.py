@@ -159,7 +159,8 @@ class GraphFunctionParser(FunctionParser):
         if self.is_call_of(call, R.func_attr):
             self.add_attrs(call)  # type: ignore[arg-type]
         elif self.is_call_of(call, R.output):
-            raise self.source.error(node, "R.output must be the last statement of a dataflow block")
+            hint = "a return stands after the block, not in it"
+            raise self.source.error(node, "R.output must be the last statement of a dataflow block", hint)
         elif self.eval(call) is not None:
             hint = "assign it to a name, or delete the line"
             raise self.source.error(node, "the value of this expression is not used", hint)
