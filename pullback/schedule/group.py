@@ -1,7 +1,4 @@
-"""A group: the tensor expressions that one kernel computes, and the choice of the schedule that lowers it.
-
-Schedules are tried from the most particular to the most general; each either recognizes the group or declines.
-"""
+"""A group: the tensor expressions that one kernel computes, and facts about them that schedules ask for."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pullback.ir.errors import InternalError
 from pullback.te.graph import read_counts, stages
 from pullback.te.tensor import Tensor
 from pullback.tir import Buffer, PrimFunc, Stmt
@@ -71,28 +67,6 @@ class Group:
         """The kernel with parameters (inputs…, outputs…), some of them in another shape of the same memory."""
         params = [self.buffers[t] for t in (*self.inputs, *self.outputs)]
         return PrimFunc(name, tuple((renamed or {}).get(b, b) for b in params), body)
-
-
-def recognize(group: Group) -> object | None:
-    """The schedule for the group, or None when it is no single kernel."""
-    from pullback.schedule.contraction import Contraction
-    from pullback.schedule.elementwise import Elementwise
-    from pullback.schedule.reduction import Reduction
-
-    for kind in (Elementwise, Contraction, Reduction):
-        schedule = kind.recognize(group)
-        if schedule is not None:
-            return schedule
-    return None
-
-
-def lower(group: Group, name: str) -> PrimFunc:
-    """The kernel of a group that :func:`recognize` accepts."""
-    schedule = recognize(group)
-    if schedule is None:
-        listed = ", ".join(s.name for s in group.stages)
-        raise InternalError(f"no schedule for the group {listed}")
-    return schedule.lower(name)  # type: ignore[attr-defined]
 
 
 def same_axes(indices: Sequence[object], axes: Sequence[object]) -> bool:

@@ -8,7 +8,8 @@ import pytest
 from pullback import te, tir
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.elementwise import Elementwise
-from pullback.schedule.group import Group, Machine, lower, recognize
+from pullback.schedule.choose import lower, recognize
+from pullback.schedule.group import Group, Machine
 from pullback.schedule.reduction import Reduction
 from pullback.schedule.split import split
 from pullback.schedule.tiles import choose_tile

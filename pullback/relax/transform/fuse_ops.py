@@ -23,7 +23,8 @@ from pullback.relax.mutator import Emitter
 from pullback.relax.struct_info import TupleStructInfo
 from pullback.relax.transform.compose import compose, has_te, is_free, is_view
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
-from pullback.schedule.group import Group, Machine, recognize
+from pullback.schedule.choose import recognize
+from pullback.schedule.group import Group, Machine
 
 _MOST_OPS = 40  # of one group: beyond that compiling slows down and nothing is gained
 

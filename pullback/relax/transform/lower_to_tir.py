@@ -24,7 +24,8 @@ from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform.compose import Composer, compose, has_te, is_view
 from pullback.relax.transform.fuse_ops import primitive
-from pullback.schedule.group import Group, Machine, lower, recognize
+from pullback.schedule.choose import lower, recognize
+from pullback.schedule.group import Group, Machine
 from pullback.schedule.split import split
 from pullback.tir import PrimFunc
 from pullback.tir.specialize import specialize

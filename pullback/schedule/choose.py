@@ -1,0 +1,30 @@
+"""The choice of the schedule that lowers a group: each either recognizes it or declines."""
+
+from __future__ import annotations
+
+from pullback.ir.errors import InternalError
+from pullback.schedule.contraction import Contraction
+from pullback.schedule.elementwise import Elementwise
+from pullback.schedule.group import Group
+from pullback.schedule.reduction import Reduction
+from pullback.tir import PrimFunc
+
+Schedule = Elementwise | Contraction | Reduction
+
+
+def recognize(group: Group) -> Schedule | None:
+    """The schedule for the group, the most particular first, or None when it is no single kernel."""
+    for kind in (Elementwise, Contraction, Reduction):
+        schedule: Schedule | None = kind.recognize(group)
+        if schedule is not None:
+            return schedule
+    return None
+
+
+def lower(group: Group, name: str) -> PrimFunc:
+    """The kernel of a group that :func:`recognize` accepts."""
+    schedule = recognize(group)
+    if schedule is None:
+        listed = ", ".join(s.name for s in group.stages)
+        raise InternalError(f"no schedule for the group {listed}")
+    return schedule.lower(name)
