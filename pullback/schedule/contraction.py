@@ -92,6 +92,8 @@ class Contraction:
         if column in first.axes or column not in second.axes or k not in first.axes or k not in second.axes:
             return None
         rows = [v for v in anchor.axes[:-1] if v in first.axes and v not in second.axes]
+        if not rows and second.last is not column:
+            return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
         return Contraction(group, anchor, first, second, rows[-1] if rows else None, column)
 
     # -- sizes

@@ -17,8 +17,9 @@ from pullback.schedule.cost import element_cost, is_costly, worth_threads
 from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers, point
 from pullback.tir import For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
-from pullback.tir.visitor import substitute
+from pullback.tir.visitor import loads, substitute
 
+_TILE = 16  # of a transpose, in elements
 _CHUNK = 4096  # elements of a one-dimensional loop that one task takes
 
 
@@ -47,7 +48,11 @@ class Elementwise:
             if len(shapes) == 1:  # a parameter has one shape in all nests
                 axes, extents, body, renamed = coalesce(axes, extents, body)
             cost = element_cost(self.group.stages) * math.prod(e for e in extents if isinstance(e, int))
-            nests.append(nest(axes, extents, body, worth_threads(cost)))
+            crossed = _crossed_axis(axes, extents, body)
+            threads = worth_threads(cost)
+            nests.append(
+                nest(axes, extents, body, threads) if crossed is None else _tiled(axes, extents, body, threads, crossed)
+            )
         return self.group.function(name, seq(*nests), renamed)
 
 
@@ -60,6 +65,38 @@ def nest(axes: list[Var], extents: list[int | PrimExpr], body: Stmt, threads: bo
     result: Stmt = For(axes[-1], as_expr(extents[-1]), body, "vectorized")
     for k in range(len(axes) - 2, -1, -1):
         result = For(axes[k], as_expr(extents[k]), result, "parallel" if k == 0 and threads else "serial")
+    return result
+
+
+def _crossed_axis(axes: list[Var], extents: list[int | PrimExpr], body: Stmt) -> int | None:
+    """An axis, not the last, along which some access is contiguous: a transpose, if both axes are long."""
+    for load in loads(body):
+        last = load.indices[-1] if load.indices else None
+        for k, axis in enumerate(axes[:-1]):
+            if last is axis and all(isinstance(e, int) and e >= 2 * _TILE for e in (extents[k], extents[-1])):
+                return k
+    return None
+
+
+def _tiled(axes: list[Var], extents: list[int | PrimExpr], body: Stmt, threads: bool, crossed: int) -> Stmt:
+    """Square tiles of the last and the crossed axis, so that the lines of both accesses are used while in the cache.
+
+    for ib in parallel(I / 16): for jb in J / 16: for i in 16: for j in vectorized(16): …
+    """
+    blocks, inner = {}, {}
+    for k in (crossed, len(axes) - 1):
+        block, offset = Var("block"), Var("offset")
+        extent = as_expr(extents[k])
+        size = as_expr(_TILE) if extents[k] % _TILE == 0 else minimum(extent - block * _TILE, _TILE)  # type: ignore[operator]
+        blocks[k], inner[k] = (block, (extent + (_TILE - 1)) // _TILE), (offset, size)
+        body = substitute(body, {axes[k]: block * _TILE + offset})
+    last = len(axes) - 1
+    result: Stmt = For(inner[last][0], inner[last][1], body, "vectorized")
+    result = For(inner[crossed][0], inner[crossed][1], result)
+    loops = [(axes[k], as_expr(extents[k])) for k in range(last) if k != crossed]
+    order = [blocks[crossed], *loops, blocks[last]]
+    for number, (var, extent) in reversed(list(enumerate(order))):
+        result = For(var, extent, result, "parallel" if threads and number == 0 else "serial")
     return result
 
 

@@ -163,6 +163,22 @@ def test_axes_merge_where_all_accesses_allow():
     assert [b.shape for b in turned.buffers] == [(6, 6)] * 2
 
 
+@pytest.mark.parametrize("shape", [(32, 32), (40, 33), (3, 48, 65)])
+def test_transposes_are_tiled(shape):
+    x = te.placeholder((*shape[:-2], shape[-1], shape[-2]), name="x")
+    turned = te.compute(shape, lambda *i: x[(*i[:-2], i[-1], i[-2])] + 1.0, "turned")
+    kernel = lower(group_of(turned), "kernel")
+    assert "for block" in kernel.script()
+    run(group_of(turned))
+
+
+def test_matrix_times_vector_is_no_contraction():
+    a, v, k = te.placeholder((9, 21), name="a"), te.placeholder((21,), name="v"), te.reduce_axis(21)
+    group = group_of(te.compute((9,), lambda i: te.sum(a[i, k.var] * v[k.var], k), "matvec"))
+    assert isinstance(recognize(group), Reduction)
+    run(group)
+
+
 def test_tiles_fit_the_registers():
     for registers, lanes in ((32, 16), (16, 8), (32, 8), (16, 4)):
         for rows in (1, 3, 8, 64, 509, 784):
