@@ -1,0 +1,103 @@
+"""Nodes, spans, structural equality and hashes, modules, operators."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from pullback import tir
+from pullback.ir import GlobalVar, IRModule, NameNotFound, Op, Span, UserError, assert_structural_equal, span_scope
+from pullback.ir import structural_equal, structural_hash
+from pullback.ir.op import Signature, define
+from pullback.ir.passes import Sequential, module_pass
+from pullback.script import ir as I
+from pullback.script import relax as R
+
+
+def kernel(name: str = "i", factor: float = 2.0) -> tir.PrimFunc:
+    a = tir.Buffer("A", (4,))
+    return tir.PrimFunc("k", (a,), tir.loop(name, 4, lambda i: tir.store(a, i, a[i] * factor)))
+
+
+def test_nodes_are_frozen_and_compare_by_identity():
+    x = tir.Var("x")
+    assert x != tir.Var("x")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        x.name = "y"
+
+
+def test_spans():
+    span = Span("model.py", 3, 8, 12, text="    y = f(x)")
+    with span_scope(span):
+        assert tir.Var("x").span is span
+    assert tir.Var("x").span is None
+    assert span.caret() == "  --> model.py:3:9\n    y = f(x)\n        ^^^^"
+
+
+def test_structural_equality_ignores_names_and_spans():
+    assert structural_equal(kernel("i"), kernel("j"))
+    assert structural_hash(kernel("i")) == structural_hash(kernel("j"))
+    assert not structural_equal(kernel(), kernel(factor=3.0))
+    assert structural_hash(kernel()) != structural_hash(kernel(factor=3.0))
+    with pytest.raises(ValueError, match="structures differ at root"):
+        assert_structural_equal(kernel(), kernel(factor=3.0))
+
+
+def test_variables_correspond_one_to_one():
+    x, y = tir.Var("x"), tir.Var("y")
+    assert structural_equal(x + y, y + x)
+    assert not structural_equal(x + y, x + x)
+    assert not structural_equal(x + x, x + y)
+
+
+def test_modules():
+    @I.ir_module
+    class Module:
+        I.module_attrs({"a": 1})
+
+        @R.function
+        def main(x: R.Tensor((3,), "float32")):
+            return x
+
+    assert Module.get_attr("a") == 1
+    changed = Module.with_attr("b", 2)
+    assert "b" not in Module.attrs
+    assert changed.without_attr("a").attrs == {"b": 2}
+    changed["again"] = Module["main"]
+    assert list(changed) == ["main", "again"]
+    assert changed.get_global_var("again") == GlobalVar("again")
+    assert changed.unique_name("main") == "main_1"
+    assert list(Module) == ["main"]
+    with pytest.raises(NameNotFound, match="the module has no function 'other'; it has: main"):
+        Module["other"]
+
+
+def test_module_hash_follows_content():
+    a, b = IRModule({"k": kernel()}), IRModule({"k": kernel()})
+    assert structural_hash(a) == structural_hash(b)
+    assert structural_hash(a) != structural_hash(a.with_attr("x", np.float32(1)))
+
+
+def test_signatures():
+    signature = Signature.parse("x, w? | shape, axis=-1, keepdims=False")
+    assert str(signature) == "x, w=None, shape, axis=-1, keepdims=False"
+    assert signature.bind("op", (1,), {"shape": (2,)}) == ([1], {"shape": (2,), "axis": -1, "keepdims": False})
+    with pytest.raises(UserError, match="op: argument 'shape' is missing"):
+        signature.bind("op", (1,), {})
+    with pytest.raises(UserError, match="op: argument 'axes' does not exist"):
+        signature.bind("op", (1,), {"axes": 0})
+
+
+def test_registry():
+    assert Op.get("relax.add") is Op.get("add")
+    with pytest.raises(NameNotFound, match="there is no operator 'no_such_op'"):
+        Op.get("no_such_op")
+    with pytest.raises(Exception, match=r"relax\.add is defined twice"):
+        define("add", "x, y", infer=lambda x, y: x)
+
+
+def test_passes_compose():
+    rename = module_pass(lambda m: m.with_attr("seen", m.get_attr("seen", 0) + 1))
+    assert Sequential([rename, rename])(IRModule()).attrs == {"seen": 2}
