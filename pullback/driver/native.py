@@ -137,7 +137,7 @@ class BoundCall:
         self._first_output = len(tensors)
         self._pointers = (ctypes.c_void_p * (len(tensors) + len(native.layout.fresh)))(*(t.data_ptr for t in tensors))
         for index in self.donated:
-            self._check_overlap(index)
+            self._check_memory(index)
 
     def set(self, index: int, value: Tensor) -> None:
         """Replace an input by a tensor of the same type."""
@@ -149,10 +149,13 @@ class BoundCall:
             return
         self.inputs[index] = value
         self._pointers[index] = value.data_ptr
-        self._check_overlap(index)
+        self._check_memory(index)
 
-    def _check_overlap(self, index: int) -> None:
-        """Donated memory must be nobody else's: an input that overlaps it would change under the kernels' feet."""
+    def _check_memory(self, index: int) -> None:
+        """Donated memory must be writable and no other input's, which would change under the kernels' feet."""
+        if index in self.donated and not self.inputs[index].writable:
+            message = f"{self.native.name}: input {index} is overwritten, but its memory is read-only"
+            raise ArgumentError(message, hint="pass pullback.tensor(array, copy=True)")
         first = self.inputs[index].data_ptr
         last = first + self.inputs[index].nbytes
         others = range(len(self.inputs)) if index in self.donated else self.donated

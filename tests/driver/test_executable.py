@@ -152,6 +152,16 @@ def test_overlapping_donated_memory_is_refused(trainer_module):
         relax.VirtualMachine(pullback.compile(trainer_module)).bind("__step", tensors)
 
 
+def test_read_only_memory_is_not_overwritten(trainer_module):
+    tensors = step_arguments(trainer_module)
+    weights = next(i for i, t in enumerate(tensors) if t.shape == (12, 12))
+    array = tensors[weights].numpy()
+    array.flags.writeable = False
+    tensors[weights] = pullback.tensor(array)
+    with pytest.raises(ArgumentError, match=f"input {weights} is overwritten, but its memory is read-only"):
+        relax.VirtualMachine(pullback.compile(trainer_module)).bind("__step", tensors)
+
+
 PARAMETERS_AFTER_20_STEPS = """
 import hashlib, pullback
 from pullback import relax
