@@ -6,15 +6,13 @@ to native code.
 
 from __future__ import annotations
 
-from pullback import ir, nd, relax, runtime, te, tir  # noqa: F401
-from pullback.driver import compile  # noqa: A004
+from pullback import ir, nd, relax, runtime, script, target, te, tir
+from pullback.driver import compile
 from pullback.ir import IRModule
 from pullback.relax import op, training, transform  # noqa: F401
 from pullback.relax.training import make_trainer as trainer
 from pullback.runtime import Device, Tensor, cpu, device, tensor
 from pullback.runtime.vm import VirtualMachine
-from pullback import script  # noqa: F401  isort: skip
-from pullback import target  # noqa: F401  isort: skip
 
 __version__ = "0.1.0"
 

@@ -1,8 +1,8 @@
 """The machine that code is made for: a kind, a triple, a CPU and its features.
 
-      Target("llvm")                                                          this machine
-      Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon")  another one
-      Target({"kind": "llvm", "mcpu": "znver4"})                              options as a mapping
+Target("llvm")                                                          this machine
+Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon")  another one
+Target({"kind": "llvm", "mcpu": "znver4"})                              options as a mapping
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ class Target:
             if option not in OPTIONS:
                 hint = f"the options are {', '.join('-' + o for o in OPTIONS)}"
                 raise TargetError(f"unknown target option -{option}", hint=hint)
+        for option in ("mtriple", "mcpu"):
+            if not isinstance(options.get(option, ""), (str, type(None))):
+                raise TargetError(f"{option} of the target must be a string, got {options[option]!r}")
         triple, cpu, features = _resolve(options.get("mtriple"), options.get("mcpu"), options.get("mattr"))
         for name, value in (("kind", kind), ("triple", triple), ("cpu", cpu), ("features", features)):
             object.__setattr__(self, name, value)
@@ -125,10 +128,12 @@ def _resolve(
     """Fill in what was not said: nothing at all means this machine; a triple alone means its baseline CPU."""
     if isinstance(attributes, str):
         attributes = [a for a in attributes.split(",") if a]
-    features = tuple(sorted(attributes)) if attributes is not None else None
-    for feature in features or ():
-        if feature[:1] not in "+-":
+    if attributes is not None and not isinstance(attributes, (list, tuple)):
+        raise TargetError(f"mattr of the target must be a string or a list of them, got {attributes!r}")
+    for feature in attributes or ():
+        if not isinstance(feature, str) or feature[:1] not in ("+", "-"):
             raise TargetError(f"feature {feature!r} of the target needs a + or - before its name")
+    features = tuple(sorted(attributes)) if attributes is not None else None
     from pullback.codegen import host
 
     if triple is None:

@@ -1,9 +1,9 @@
 """Artifacts: what running a compiled function takes, as one block of bytes for the cache.
 
-    8 bytes    length of the header
-    header     JSON: the layout, constants as (dtype, shape)
-    constants  their bytes, one after another
-    code       object code
+8 bytes    length of the header
+header     JSON: the layout, constants as (dtype, shape)
+constants  their bytes, one after another
+code       object code
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The debug ladder: ``PULLBACK_DEBUG=1..5`` shows more and more of what the compiler does, on standard error.
 
-    1  one line per compiled function: stages, kernels, bytes, milliseconds, cache hits
-    2  and the graph IR after each pass
-    3  and the loop IR of each kernel and the host function
-    4  and the LLVM IR
-    5  and the assembly
+1  one line per compiled function: stages, kernels, bytes, milliseconds, cache hits
+2  and the graph IR after each pass
+3  and the loop IR of each kernel and the host function
+4  and the LLVM IR
+5  and the assembly
 """
 
 from __future__ import annotations

@@ -69,7 +69,13 @@ class IRModule:
         return self.functions[key]
 
     def __setitem__(self, name: str | GlobalVar, function: Any) -> None:
-        self.functions[_key(name)] = function
+        key = _key(name)
+        if not key or not key.isprintable():
+            raise UserError(f"the name of a function must be printable and not empty, got {key!r}")
+        if not isinstance(function, Node):
+            hint = "functions come from @R.function, @T.prim_func or a BlockBuilder"
+            raise UserError(f"{key} of a module must be a function, got {type(function).__name__}", hint=hint)
+        self.functions[key] = function
 
     def __delitem__(self, name: str | GlobalVar) -> None:
         del self.functions[_key(name)]

@@ -37,6 +37,7 @@ from pullback.relax.struct_info import (
     same_info,
     symbolic_vars,
 )
+from pullback.tir.bounds import check_bounds
 from pullback.tir.expr import Buffer, PrimExpr
 from pullback.tir.expr import Var as SizeVar
 from pullback.tir.polynomial import same
@@ -169,11 +170,13 @@ def well_formed(module: IRModule | Function) -> bool:
 def check_well_formed(module: IRModule | Function) -> None:
     """Raise a UserError at the first breach: a variable used before or outside its scope, bound twice, or shadowed; an
     argument that is no atom; a dataflow variable that leaves its block; an unknown function; a size bound nowhere; a
-    kernel that is called with values it does not take."""
+    kernel that is called with values it does not take, or that reads or writes beside its buffers."""
     functions = module.functions if isinstance(module, IRModule) else {"function": module}
     for name, function in functions.items():
         if isinstance(function, Function):
             _check_function(name, function, functions if isinstance(module, IRModule) else None)
+        elif isinstance(function, PrimFunc):
+            check_bounds(function)
 
 
 def _check_function(name: str, function: Function, functions: Mapping[str, Any] | None) -> None:
@@ -238,9 +241,8 @@ def _check_call_tir(name: str, call: Call, kernel: Any, span: Any) -> None:
     scalars = [p for p in kernel.params if not isinstance(p, Buffer)]
     values: tuple[Any, ...] = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
     if len(given) != len(buffers) or len(values) != len(scalars):
-        message = (
-            f"{name}: {callee} takes {len(buffers)} buffers and {len(scalars)} sizes, got {len(given)} and {len(values)}"
-        )
+        wanted = f"{len(buffers)} buffers and {len(scalars)} sizes"
+        message = f"{name}: {callee} takes {wanted}, got {len(given)} and {len(values)}"
         hint = "buffers are the arguments, then the results that out_sinfo declares; sizes are tir_vars"
         raise ArgumentError(message, span=span, hint=hint)
     sizes: dict[SizeVar, Dim] = dict(zip(scalars, values, strict=True))
@@ -248,7 +250,8 @@ def _check_call_tir(name: str, call: Call, kernel: Any, span: Any) -> None:
         wanted = TensorStructInfo(buffer.shape, buffer.dtype)
         if not match_info(wanted, info, sizes):
             kind = DTypeError if getattr(info, "dtype", None) != buffer.dtype else ShapeError
-            message = f"{name}: {callee} takes {buffer.name} as {format_info(wanted)}, got {format_info(info)}"
+            expected = format_info(bind_sizes(wanted, sizes))
+            message = f"{name}: {callee} takes {buffer.name} as {expected}, got {format_info(info)}"
             raise kind(message, span=span)
 
 

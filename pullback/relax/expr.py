@@ -251,10 +251,16 @@ class Call(Expr):
                 named = error.message.startswith("a size ")  # what dim() raises knows no op
                 message = f"{self.op.short}: {error.message}" if named else error.message
                 raise type(error)(message, span=error.span or self.span, hint=error.hint) from None
+            except (TypeError, ValueError, AttributeError, OverflowError) as error:
+                given = ", ".join(f"{k}={v!r}" for k, v in self.attrs.items())
+                message = f"{self.op.short} does not take {given}: {error}"
+                hint = f"its arguments are ({self.op.signature})"
+                raise ArgumentError(message, span=self.span, hint=hint) from error
         info = self.op.struct_info
         if not isinstance(info, FuncStructInfo):
             name = getattr(self.op, "name", "the callee")
-            raise UserError(f"cannot call {name}: its type is not known to be a function", span=self.span)
+            hint = f"a kernel (@T.prim_func) is called by R.call_tir(cls.{name}, (x, …), R.Tensor(…))"
+            raise UserError(f"cannot call {name}: it is no graph function", span=self.span, hint=hint)
         return _call_info(getattr(self.op, "name", "function"), info, self)
 
     @property
@@ -372,7 +378,9 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise ShapeError("the lists of a constant differ in length", hint="nested lists are rows of one length") from None
+        raise ShapeError(
+            "the lists of a constant differ in length", hint="nested lists are rows of one length"
+        ) from None
     if dtype is None and not hasattr(value, "dtype"):
         dtype = {"f": "float32", "i": "int64", "b": "bool"}.get(array.dtype.kind)
     return Constant(_converted(array, dtype) if dtype else array)
@@ -430,24 +438,26 @@ def _build(op: Op, tensors: Sequence[Any], attrs: dict[str, Any]) -> Call:
             given = format_info(expr.struct_info)
             raise UserError(f"{op.short}: argument {name!r} must be a tensor, got {given}", hint=hint)
         args.append(expr)
-    return Call(op, tuple(args), {k: _attr(v) for k, v in attrs.items()})
+    return Call(op, tuple(args), {k: _attr(op, k, v) for k, v in attrs.items()})
 
 
-def _attr(value: Any) -> Any:
+def _attr(op: Op, name: str, value: Any) -> Any:
     """Attributes in canonical form: tuples for sequences, names for dtypes, sizes for shapes."""
     if isinstance(value, ShapeExpr):
         return value.values
     if isinstance(value, PrimValue):
         return value.value
     if isinstance(value, (list, tuple)):
-        return tuple(_attr(v) for v in value)
+        return tuple(_attr(op, name, v) for v in value)
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return np.dtype(value).name
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str, PrimExpr)):
         return value
-    raise InternalError(f"an attribute cannot hold {value!r}")
+    kind = "a tensor" if isinstance(value, Expr) else f"{value!r}"
+    hint = f"it is known when the program is compiled; its arguments are ({op.signature})"
+    raise ArgumentError(f"{op.short}: argument {name!r} cannot be {kind}", hint=hint)
 
 
 def _call_global(callee: GlobalVar, args: tuple[Any, ...]) -> Call:

@@ -121,7 +121,6 @@ class _Frame:
         tir_interpreter.run(self.module[call.args[0]], [*arguments, *results, *scalars])  # type: ignore[index]
         return results[0] if len(results) == 1 else tuple(results)
 
-
     def check_origin(self, call: Call, arguments: Sequence[np.ndarray]) -> None:
         """The run-time check of the op that a legalised kernel came from."""
         origin = call.attrs.get("origin")
@@ -150,5 +149,3 @@ def conform(value: Any, info: StructInfo, call: Call) -> Any:
     if array.shape != info.shape:  # type: ignore[attr-defined]
         raise InternalError(f"{call.op} gave shape {array.shape}, its struct info says {format_info(info)}")
     return np.ascontiguousarray(array.astype(numpy_dtype(info.dtype), copy=False)).reshape(array.shape)  # type: ignore[attr-defined]
-
-

@@ -21,7 +21,6 @@ from pullback.relax.expr import (
     Tuple,
     TupleGetItem,
     Var,
-
     tuple_get_item,
 )
 from pullback.tir.expr import PrimExpr
@@ -215,5 +214,3 @@ class Emitter(ExprMutator):
     def bind(self, var: Var, value: Expr) -> None:
         emit = self.builder.emit if self.flatten or isinstance(var, DataflowVar) else self.builder.emit_output
         self.env[var] = emit(value, var.name)
-
-

@@ -1,11 +1,11 @@
 """Struct info: the static types of the graph IR.
 
-    s ::= TensorStructInfo(shape?, dtype)      shape: sizes, ints or int64 tir expressions; None when unknown
-        | TupleStructInfo(s…)
-        | FuncStructInfo(s…, s)
-        | ShapeStructInfo(values)
-        | PrimStructInfo(dtype)
-        | ObjectStructInfo()
+s ::= TensorStructInfo(shape?, dtype)      shape: sizes, ints or int64 tir expressions; None when unknown
+    | TupleStructInfo(s…)
+    | FuncStructInfo(s…, s)
+    | ShapeStructInfo(values)
+    | PrimStructInfo(dtype)
+    | ObjectStructInfo()
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,37 @@ from pullback.runtime.interchange import CPU_DLPACK_DEVICE, array_of, is_python_
 from pullback.runtime.memory import BorrowedMemory, Memory, OwnedMemory
 
 _CPU = cpu()
+
+
+def _refused(operator: str) -> Callable[..., Any]:
+    """A method that says what to write instead of arithmetic on tensors; arrays and graph values do it themselves."""
+
+    def method(self: Tensor, *others: Any) -> Any:
+        if any(isinstance(v, np.generic) or not isinstance(v, (Tensor, int, float, complex)) for v in others):
+            return NotImplemented
+        raise TypeError(
+            f"tensors do no arithmetic ({operator}): use float(tensor) of a scalar, such as a loss,"
+            " and np.asarray(tensor) of any"
+        )
+
+    return method
+
+
+def _ordering(symbol: str, compare: Callable[[Any, Any], bool]) -> Callable[[Tensor, Any], bool]:
+    """A comparison of scalars with each other and with numbers; of arrays, NumPy takes care."""
+
+    def method(self: Tensor, other: Any) -> bool:
+        if not isinstance(other, (Tensor, int, float)):
+            return NotImplemented
+        for value in (self, other):
+            if isinstance(value, Tensor) and value.size != 1:
+                raise TypeError(
+                    f"only tensors with one element are ordered ({symbol}); this one has shape {value.shape}:"
+                    " use np.asarray(tensor)"
+                )
+        return compare(self.item(), other.item() if isinstance(other, Tensor) else other)
+
+    return method
 
 
 class Tensor:
@@ -102,6 +133,29 @@ class Tensor:
 
     def __bool__(self) -> bool:
         return bool(self.item())
+
+    def __round__(self, digits: int | None = None) -> int | float:
+        return round(self.item(), digits)
+
+    def __format__(self, spec: str) -> str:
+        """A scalar as the Python number; of other tensors there is no format but the empty one."""
+        if not self.shape:
+            return format(self.item(), spec)
+        if spec:
+            raise TypeError(f"only a scalar has the format {spec!r}; this tensor has shape {self.shape}")
+        return str(self)
+
+    __lt__, __le__ = _ordering("<", operator.lt), _ordering("<=", operator.le)
+    __gt__, __ge__ = _ordering(">", operator.gt), _ordering(">=", operator.ge)
+    __add__ = __radd__ = _refused("+")
+    __sub__ = __rsub__ = __neg__ = _refused("-")
+    __mul__ = __rmul__ = _refused("*")
+    __truediv__ = __rtruediv__ = _refused("/")
+    __floordiv__ = __rfloordiv__ = _refused("//")
+    __mod__ = __rmod__ = _refused("%")
+    __pow__ = __rpow__ = _refused("**")
+    __matmul__ = __rmatmul__ = _refused("@")
+    __abs__ = _refused("abs")
 
     def __len__(self) -> int:
         if not self.shape:

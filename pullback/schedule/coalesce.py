@@ -75,9 +75,7 @@ def _position(indices: Sequence[PrimExpr], outer: Var, inner: Var) -> int | None
 
 def _uses_outside_accesses(body: Stmt, outer: Var, inner: Var) -> int:
     """Uses of the variables as values (``one_hot`` compares an index with data): these forbid merging."""
-    inside = sum(
-        1 for _, indices in _accesses(body) for i in indices for n in walk(i) if n is outer or n is inner
-    )
+    inside = sum(1 for _, indices in _accesses(body) for i in indices for n in walk(i) if n is outer or n is inner)
     return sum(1 for n in walk(body) if n is outer or n is inner) - inside
 
 

@@ -133,7 +133,9 @@ class Contraction:
         lower = Lower(buffer_readers(self.group))
         a, b = lower.expr(self.a.expr), lower.expr(self.b.expr)
         if self.b.last is self.column:
-            return self.group.function(name, self._tiles(a, lambda j0, j: substitute(b, {self.column: j0 + j}), threads))
+            return self.group.function(
+                name, self._tiles(a, lambda j0, j: substitute(b, {self.column: j0 + j}), threads)
+            )
         panels = Buffer("panels", self._panel_shape(), b.dtype, "workspace")
         copy, read = self._pack(b, panels, threads)
         return self.group.function(name, Allocate(panels, seq(copy, self._tiles(a, read, threads))))

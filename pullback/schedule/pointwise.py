@@ -24,7 +24,7 @@ def point(
     readers: Mapping[Tensor, Reader],
     at: Callable[[Tensor], Sequence[PrimExpr]] | None = None,
 ) -> Stmt:
-    """Compute ``members`` (stages over the same space, in order) at the point ``axes`` and store the outputs among them.
+    """Compute ``members`` (stages over the same space, in order) at the point ``axes``; store the outputs among them.
 
     Members that are outputs or read twice are bound by Let; all loads come before all stores, so that an output may
     share the memory of an input that is read at this point only. ``at`` gives the indices of a member whose shape is

@@ -101,16 +101,16 @@ class _Rows:
         return columns > rows
 
     def fits(self) -> bool:
-        """Whether outputs, and what follows a reduction, are one element a row or (by rows only) whole rows; and whether
-        each such stage is read by stages of the same row."""
+        """Whether outputs, and what follows a reduction, are one element a row or (by rows only) whole rows; and
+        whether each such stage is read by stages of the same row."""
         after: set[Tensor] = set()
+        forbidden = ("other", "vector") if self.by_columns else ("other",)
         for stage in self.group.stages:
             if stage.is_reduction or any(load.tensor in after for load in loads_of(stage)):
                 after.add(stage)
             in_loop = stage in after or stage in self.group.outputs
-            if in_loop and not stage.is_reduction:
-                if self.level[stage] == "other" or (self.level[stage] == "vector" and self.by_columns):
-                    return False
+            if in_loop and not stage.is_reduction and self.level[stage] in forbidden:
+                return False
             for load in loads_of(stage):
                 in_memory = load.tensor in after or self._keeps(load.tensor)
                 if in_memory and not (self._same_row(stage, load) and (in_loop or stage in after)):
@@ -320,7 +320,9 @@ class _Rows:
         clear = For(lane, as_expr(parts), store(partial, lane, identity(reduce.kind, stage.dtype)), "vectorized")
         main = For(chunk, as_expr(full), accumulate(parts, chunk * parts)) if full else None
         tail = accumulate(rest, as_expr(full * parts)) if rest else None
-        return seq(clear, _outer(reduce, seq(main, tail)), _tree(reduce.kind, partial, parts), store(result, 0, partial[0]))
+        return seq(
+            clear, _outer(reduce, seq(main, tail)), _tree(reduce.kind, partial, parts), store(result, 0, partial[0])
+        )
 
     def _reduce_argument(self, stage: Tensor, width: int) -> Stmt:
         """The first index of the best value, and the best value beside it."""

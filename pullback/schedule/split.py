@@ -63,5 +63,3 @@ class _Cut(Mutator):
         if isinstance(node, TensorLoad):
             return TensorLoad(self.tensor(node.tensor), tuple(self.expr(i) for i in node.indices))
         return super()._expr(node)
-
-

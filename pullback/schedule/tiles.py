@@ -18,8 +18,8 @@ def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
 
     A step of k in a tile of m rows and v vectors takes m·v/2 cycles of multiply-adds (two units), m/2 + v/2 cycles of
     loads (two ports), and not less than 4 cycles (the latency of a chain). m·v accumulators, v vectors of B and a
-    broadcast of A must fit the registers. More than 8 rows of A are more streams than the prefetchers follow (measured: 14
-    rows reach 104 GFLOP/s where 8 reach 115). Fewer different tiles at the edges mean less code.
+    broadcast of A must fit the registers. More than 8 rows of A are more streams than the prefetchers follow (measured:
+    14 rows reach 104 GFLOP/s where 8 reach 115). Fewer different tiles at the edges mean less code.
     """
     best: tuple[float, Tile] | None = None
     for vectors in (1, 2, 3, 4):

@@ -67,7 +67,7 @@ def read_shape(shape: Any) -> tuple[Any, ...]:
     Outside a script every call has its own symbolic sizes.
     """
     values = getattr(shape, "values", shape)  # a ShapeExpr or ShapeStructInfo
-    if isinstance(values, (str, int, PrimExpr)):
+    if not isinstance(values, (tuple, list)):
         values = (values,)
     sizes = _current.get() or Sizes()
     return tuple(sizes.parse(s) if isinstance(s, str) else s for s in values)

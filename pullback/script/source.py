@@ -38,6 +38,8 @@ class Source:
             raise ScriptError(
                 f"this is not Python: {error.msg}", span=self._span(line, column, end - 1 if end else None)
             ) from None
+        except RecursionError:
+            raise ScriptError("this text is nested too deeply") from None
 
     @staticmethod
     def inline(text: str, at: Span | None) -> Source:

@@ -18,10 +18,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pullback.ir.errors import ScriptError, UserError, suggestion
+from pullback.ir.errors import ScriptError, ShapeError, UserError, suggestion
 from pullback.script.sizes import read_shape
 from pullback.tir import expr as _expr
 from pullback.tir import stmt as _stmt
+
 
 def __getattr__(name: str) -> NoReturn:
     known = [n for n in globals() if not n.startswith("_")]
@@ -120,7 +121,15 @@ UNNAMED = ""  # the name of a buffer until the parser knows what it is assigned 
 
 def Buffer(shape: Any, dtype: Any = "float32", scope: str = "global", offset: int = 0) -> _expr.Buffer:  # noqa: N802
     """A buffer: the annotation of a parameter."""
-    return _expr.Buffer(UNNAMED, read_shape(shape), str(dtype), scope, offset)
+    sizes = read_shape(shape)
+    for size in sizes:
+        if isinstance(size, _expr.PrimExpr):
+            good = size.dtype in _expr.INTEGERS
+        else:
+            good = isinstance(size, int) and 0 <= size < 2**63
+        if not good:
+            raise ShapeError(f"a size of a buffer must be an int ≥ 0 or a symbolic int64 expression, not {size!r}")
+    return _expr.Buffer(UNNAMED, sizes, str(dtype), scope, offset)
 
 
 def arena_buffer(shape: Any, dtype: Any = "float32", offset: int = 0) -> _expr.Buffer:
@@ -137,7 +146,10 @@ class Allocation:
 
 def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> Allocation:
     """``acc = T.alloc_buffer((8, 48))``: scratch memory for the rest of the block, contents undefined."""
-    return Allocation(Buffer(shape, dtype, scope))
+    buffer = Buffer(shape, dtype, scope)
+    if scope == "local" and not all(isinstance(s, (int, _expr.IntImm)) for s in buffer.shape):
+        raise ShapeError("the shape of a local buffer must be constant")
+    return Allocation(buffer)
 
 
 # -- loops

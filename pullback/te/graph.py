@@ -121,7 +121,6 @@ def better(kind: str, value: PrimExpr, best: PrimExpr, at_start: PrimExpr) -> Pr
     """Whether ``value`` replaces ``best`` in an argmax or argmin: the first index wins, NaN wins over numbers."""
     wins = value > best if kind == "argmax" else value < best
     if is_float(value.dtype):
-
         wins = wins | (call("isnan", value) & ~call("isnan", best))
     return wins | at_start
 
@@ -136,5 +135,3 @@ def is_index_map(tensor: Tensor) -> bool:
         return False
     parts = [n for i in body.indices for n in walk(i)]
     return not any(isinstance(n, TensorLoad) or (isinstance(n, Binary) and "floor" in n.kind) for n in parts)
-
-

@@ -51,9 +51,7 @@ class Reduce(Node):
 
 @dataclass(frozen=True, eq=False)
 class Tensor(Symbol):
-    """A tensor: ``axes`` and ``body`` say what element ``[axes]`` is; a placeholder has neither.
-
-    """
+    """A tensor: ``axes`` and ``body`` say what element ``[axes]`` is; a placeholder has neither."""
 
     name: str = field(compare=False)
     shape: tuple[int | PrimExpr, ...]

@@ -27,6 +27,6 @@ def _place(indices: tuple) -> tuple[str, ...]:
 
 
 def share(function: PrimFunc, name: str, pairs: dict[Buffer, Buffer]) -> PrimFunc:
-    """The kernel with each ``target`` of ``pairs`` (target → source) replaced by its source and dropped as parameter."""
+    """The kernel with each target of ``pairs`` (target → source) replaced by its source and dropped as parameter."""
     body = Substitute(buffers=pairs).stmt(function.body)
     return PrimFunc(name, tuple(p for p in function.params if p not in pairs), body, function.attrs)

@@ -72,7 +72,7 @@ def evaluate(expr: PrimExpr, values: Mapping[Var, Any]) -> np.ndarray:
         return np.broadcast_to(frame.expr(expr), shape)
 
 
-class _Stop(Exception):  # noqa: N818
+class _Stop(Exception):
     """A failed Check."""
 
 

@@ -1,8 +1,8 @@
 """Kernels with symbolic sizes: bound to the sizes of the arrays that they are called on.
 
-    def k(A: T.Buffer((n, 4)), B: T.Buffer((n, 4))):  for i in range(n): …     on arrays of shape (8, 4)
-        →
-    def k(A: T.Buffer((8, 4)), B: T.Buffer((8, 4))):  for i in range(8): …
+def k(A: T.Buffer((n, 4)), B: T.Buffer((n, 4))):  for i in range(n): …     on arrays of shape (8, 4)
+    →
+def k(A: T.Buffer((8, 4)), B: T.Buffer((8, 4))):  for i in range(8): …
 """
 
 from __future__ import annotations

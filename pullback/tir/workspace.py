@@ -1,8 +1,8 @@
 """Workspace buffers: scratch memory that a kernel asks for becomes a parameter, so that the planner gives it a place.
 
-    def k(A, B):                                def k(A, B, panels):
-        panels = T.alloc_buffer(…, "workspace")     …
-        …                               →
+def k(A, B):                                def k(A, B, panels):
+    panels = T.alloc_buffer(…, "workspace")     …
+    …                               →
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def test_mapping():
 
 @pytest.mark.parametrize("spec, message", [
     ("cuda", "unknown target kind 'cuda'\nhint: the kinds are llvm"),
-    ("", "unknown target kind None"),
+    ("", "unknown target kind ''"),
     ({"mcpu": "znver4"}, "unknown target kind None"),
     ("llvm -mcup=znver4", "unknown target option -mcup\nhint: the options are -mtriple, -mcpu, -mattr"),
     ("llvm znver4", "'znver4' is not of the form -name=value"),

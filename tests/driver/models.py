@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 import pullback
@@ -17,7 +19,7 @@ def mlp(sizes: tuple[int, ...], batch: int) -> IRModule:
     """A backbone of dense layers with relu between them."""
     x = Var("x", TensorStructInfo((batch, sizes[0]), "float32"))
     params = []
-    for k, (m, n) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for k, (m, n) in enumerate(pairwise(sizes)):
         params += [Var(f"w{k}", TensorStructInfo((m, n), "float32")), Var(f"b{k}", TensorStructInfo((n,), "float32"))]
     builder = BlockBuilder()
     with builder.function("backbone", [x, *params]):

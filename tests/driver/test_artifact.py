@@ -39,7 +39,9 @@ def test_bytes_round_trip():
     assert [c.tobytes() for c in again.constants] == [c.tobytes() for c in artifact.constants]
     assert [c.dtype for c in again.constants] == [c.dtype for c in artifact.constants]
     x, t = np.ones((3, 2), "float32"), np.array([0, 1, 1])
-    results = [native.NativeFunction("main", a).call([pullback.tensor(x), pullback.tensor(t)])() for a in (artifact, again)]
+    results = [
+        native.NativeFunction("main", a).call([pullback.tensor(x), pullback.tensor(t)])() for a in (artifact, again)
+    ]
     assert float(results[0][0]) == float(results[1][0])
 
 

@@ -189,7 +189,10 @@ def test_bits_do_not_depend_on_threads_or_runs():
 
 
 def test_second_process_compiles_nothing(tmp_path):
-    patched = "import llvmlite.binding as b\ndef no(*a, **k): raise AssertionError('compiled')\nb.TargetMachine.emit_object = no\n"
+    patched = (
+        "import llvmlite.binding as b\ndef no(*a, **k): raise AssertionError('compiled')\n"
+        "b.TargetMachine.emit_object = no\n"
+    )
     environment = {"PULLBACK_CACHE_DIR": str(tmp_path)}
     first = run_python(PARAMETERS_AFTER_20_STEPS, **environment)
     assert run_python(patched + PARAMETERS_AFTER_20_STEPS, **environment) == first

@@ -40,7 +40,10 @@ def run_poisoned(plan: Plan, inputs: list[np.ndarray]) -> list[np.ndarray]:
         for first, last in live:
             keep[first:last] = True
         arena[~keep] = 0xFF
-        tir_interpreter.run(kernel, [view(arena, memory, b).reshape(p.shape) for b, p in zip(statement.buffers, kernel.buffers, strict=True)])
+        tir_interpreter.run(
+            kernel,
+            [view(arena, memory, b).reshape(p.shape) for b, p in zip(statement.buffers, kernel.buffers, strict=True)],
+        )
     results = dict(zip(plan.fresh, fresh, strict=True)) | {k: inputs[i] for k, i in plan.donated.items()}
     return [results[k] for k in range(len(plan.outputs))]
 
@@ -71,7 +74,9 @@ def needed_later(plan: Plan, statements: tuple) -> set[tuple[int, int]]:
     needed: set[tuple[int, int]] = set()
     for statement in reversed(statements):
         if isinstance(statement, Check):
-            needed |= {(statement.buffer.offset, statement.buffer.offset + 1)} if statement.buffer.scope == "arena" else set()
+            needed |= (
+                {(statement.buffer.offset, statement.buffer.offset + 1)} if statement.buffer.scope == "arena" else set()
+            )
             continue
         needed -= accesses(plan, statement, BufferStore) - accesses(plan, statement, BufferLoad)
         needed |= accesses(plan, statement, BufferLoad)

@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 
 from pullback import tir
-from pullback.ir import GlobalVar, IRModule, NameNotFound, Op, Span, UserError, assert_structural_equal, span_scope
-from pullback.ir import structural_equal, structural_hash
+from pullback.ir import (
+    GlobalVar,
+    IRModule,
+    NameNotFound,
+    Op,
+    Span,
+    UserError,
+    assert_structural_equal,
+    span_scope,
+    structural_equal,
+    structural_hash,
+)
 from pullback.ir.op import Signature, define
 from pullback.ir.passes import Sequential, module_pass
 from pullback.script import ir as I

@@ -1,4 +1,4 @@
-"""Random graphs: 3 to 12 ops with reuse, broadcasts and sizes 0 and 1, as pullback functions and as PyTorch programs."""
+"""Random graphs: 3 to 12 ops with reuse, broadcasts, sizes 0 and 1, as pullback functions and PyTorch programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Maker:
     def __init__(self, seed: int, torch: Any = None) -> None:
         self.rng = np.random.default_rng(seed)
         self.torch = torch
-        self.sizes = [int(s) for s in self.rng.choice([0, 1, 1, 2, 3, 5, 17], size=3, p=[0.04, 0.2, 0.2, 0.2, 0.16, 0.1, 0.1])]
+        self.sizes = [
+            int(s) for s in self.rng.choice([0, 1, 1, 2, 3, 5, 17], size=3, p=[0.04, 0.2, 0.2, 0.2, 0.16, 0.1, 0.1])
+        ]
         self.builder = BlockBuilder()
         self.values: list[Any] = []
         self.steps: list[Step] = []
@@ -77,7 +79,16 @@ class Maker:
         self.steps.append(step)
 
     def step(self) -> None:
-        options = [self.unary, self.unary, self.binary, self.binary, self.reduction, self.movement, self.matmul, self.rows]
+        options = [
+            self.unary,
+            self.unary,
+            self.binary,
+            self.binary,
+            self.reduction,
+            self.movement,
+            self.matmul,
+            self.rows,
+        ]
         while True:
             before = len(self.values)
             options[int(self.rng.integers(len(options)))]()

@@ -37,8 +37,8 @@ def against_torch(graph: Graph, loss: np.ndarray, gradients: list[np.ndarray], s
 
 
 def against_differences(graph: Graph, gradients: list[np.ndarray], seed: int) -> None:
-    """(f(x + h·d) - f(x - h·d)) / 2h is the product of the gradient and d; kinks near x are stepped around by the median
-    over several directions."""
+    """(f(x + h·d) - f(x - h·d)) / 2h is the product of the gradient and d; kinks near x are stepped around by the
+    median over several directions."""
     machine = pullback.compile(graph.module, "debug")["main"]
     rng, h, errors = np.random.default_rng(seed), 1e-6, []
     for _ in range(3):

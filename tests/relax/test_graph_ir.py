@@ -8,8 +8,19 @@ import pytest
 import pullback
 from pullback import relax, tir
 from pullback.ir import DTypeError, IRModule, Op, ShapeError, UserError, structural_equal
-from pullback.relax import BlockBuilder, Call, DataflowVar, ExprMutator, ExprVisitor, Function, TensorStructInfo, Tuple
-from pullback.relax import TupleStructInfo, Var, const
+from pullback.relax import (
+    BlockBuilder,
+    Call,
+    DataflowVar,
+    ExprMutator,
+    ExprVisitor,
+    Function,
+    TensorStructInfo,
+    Tuple,
+    TupleStructInfo,
+    Var,
+    const,
+)
 from pullback.relax.analysis import check_well_formed, free_vars, match_info, post_order_visit, users, well_formed
 from tests.helpers import round_trip
 

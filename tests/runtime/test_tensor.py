@@ -1,6 +1,7 @@
 """Tensors: making them, reading them, copying them."""
 
 import copy
+import operator
 import pickle
 
 import ml_dtypes
@@ -135,6 +136,48 @@ def test_scalars():
     assert tensor(True).item() is True
 
 
+def test_scalars_are_formatted_as_numbers():
+    loss = tensor(0.25)
+    assert f"{loss:.3f} {loss} {tensor(7):03d}" == "0.250 0.25 007"
+    assert round(tensor(2.675, "float64"), 1) == 2.7 and round(tensor(2.5)) == 2 and isinstance(round(loss), int)
+    assert f"{tensor([1.0])}" == "tensor([1.], shape=(1,), dtype=float32)"
+    raises(TypeError, "only a scalar has the format '.2f'; this tensor has shape (2,)", format, tensor([1, 2]), ".2f")
+
+
+def test_scalars_are_ordered():
+    low, high = tensor(1), tensor([1.5])
+    assert low < high and low <= 1 and high > 1 and high >= low and low < 2 and not low > 1.0
+    assert min([high, low]) is low and low < np.float32(2)
+    np.testing.assert_array_equal(low < np.array([0, 1, 2]), [False, False, True])
+    assert (low == 1) is False and low == low and hash(low) == hash(low), "equality is identity"
+    message = "only tensors with one element are ordered (<); this one has shape (2,): use np.asarray(tensor)"
+    raises(TypeError, message, operator.lt, tensor([1, 2]), 3)
+    with pytest.raises(TypeError, match="'<' not supported between instances of 'Tensor' and 'str'"):
+        low < "a"  # noqa: B015
+
+
+def test_there_is_no_arithmetic_but_with_arrays():
+    loss = tensor(0.25)
+    for symbol, calculate in {
+        "+": lambda: sum([loss, loss]), "-": lambda: 1 - loss, "*": lambda: 2 * loss, "/": lambda: loss / 2.0,
+        "//": lambda: loss // loss, "%": lambda: loss % 2, "**": lambda: loss**2, "@": lambda: loss @ loss,
+        "abs": lambda: abs(loss),
+    }.items():  # fmt: skip
+        raises(
+            TypeError,
+            f"tensors do no arithmetic ({symbol}): use float(tensor) of a scalar, such as a loss,"
+            " and np.asarray(tensor) of any",
+            calculate,
+        )
+    with pytest.raises(TypeError, match=r"\(-\)"):
+        operator.neg(loss)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        operator.add(loss, "a")
+    for both in (loss + np.ones(2), np.ones(2) + loss):
+        np.testing.assert_array_equal(both, [1.25, 1.25])
+    assert loss + np.float64(1) == 1.25
+
+
 def test_indexing_copies():
     made = tensor(np.arange(6.0).reshape(2, 3))
     assert len(made) == 2
@@ -196,7 +239,7 @@ def test_errors_of_making():
     )
     raises(DTypeError, "unknown dtype 'float33'", empty, (), "float33")
     raises(DTypeError, "a tensor cannot have elements of dtype 'object'", tensor, {"a": 1})
-    raises(DTypeError, "a tensor cannot have elements of dtype 'object'", tensor, None)
+    raises(ArgumentError, "expected a number, lists or an array, got None", tensor, None)
     raises(ShapeError, "a shape has no negative sizes, got (2, -1)", empty, (2, -1))
     raises(ShapeError, "a shape must be a sequence of ints, got (2.0,)", empty, (2.0,))
     raises(MemoryError, f"out of memory: could not allocate {2**66} bytes", empty, (2**32, 2**32))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pullback import te, tir
+from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.elementwise import Elementwise
-from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.reduction import Reduction
 from pullback.schedule.split import split
@@ -50,7 +50,9 @@ def matmul(m: int, n: int, k: int, transposed: bool = False) -> te.Tensor:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (8, 12, 2), (17, 9, 3), (9, 1, 4), (1, 33, 5), (16, 24, 1)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (8, 12, 2), (17, 9, 3), (9, 1, 4), (1, 33, 5), (16, 24, 1)]
+)
 def test_contraction(m, n, k, transposed):
     group = group_of(matmul(m, n, k, transposed))
     assert isinstance(recognize(group), Contraction)
@@ -90,10 +92,10 @@ def test_batched_contraction(shape):
 
 def softmax(rows: int, columns: int) -> te.Tensor:
     x = te.placeholder((rows, columns), name="x")
-    k, l = te.reduce_axis(columns), te.reduce_axis(columns)
+    k, m = te.reduce_axis(columns), te.reduce_axis(columns)
     largest = te.compute((rows,), lambda i: te.max(x[i, k.var], k), "largest")
     e = te.compute((rows, columns), lambda i, j: tir.call("exp", x[i, j] - largest[i]), "e")
-    total = te.compute((rows, 1), lambda i, _: te.sum(e[i, l.var], l), "total")
+    total = te.compute((rows, 1), lambda i, _: te.sum(e[i, m.var], m), "total")
     return te.compute((rows, columns), lambda i, j: e[i, j] / total[i, 0], "softmax")
 
 
@@ -128,10 +130,10 @@ def test_reduction_refuses_other_rows():
 
 def test_splitting_what_is_no_single_kernel():
     x = te.placeholder((4, 4), name="x")
-    k, l = te.reduce_axis(4), te.reduce_axis(4)
+    k, m = te.reduce_axis(4), te.reduce_axis(4)
     total = te.compute((4,), lambda i: te.sum(x[i, k.var], k), "total")
     crossed = te.compute((4, 4), lambda i, j: x[i, j] / total[j], "crossed")
-    final = te.compute((), lambda: te.sum(crossed[l.var, 0], l), "final")
+    final = te.compute((), lambda: te.sum(crossed[m.var, 0], m), "final")
     pieces = split([final], SMALL)
     assert [g.outputs[0].name for g, _ in pieces] == ["total", "final"]
     values = {x: np.arange(1, 17, dtype="float32").reshape(4, 4)}

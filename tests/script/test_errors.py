@@ -74,6 +74,65 @@ PROGRAMS = {
                          ^
         """,
     ),
+    "index of a tensor": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y = R.exp(x[0])
+            return y
+        """,
+        """
+        only tuples can be indexed with []
+          --> model.py:4:15
+            y = R.exp(x[0])
+                      ^^^^
+        hint: use R.take or R.strided_slice
+        """,
+    ),
+    "method of a tensor": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y = x.sum()
+            return y
+        """,
+        """
+        a graph value of type Tensor((2, 3), float32) has no attribute 'sum'
+          --> model.py:4:9
+            y = x.sum()
+                ^^^^^
+        hint: ops are functions: R.sum(x, axis=None, keepdims=False)
+        """,
+    ),
+    "transposed tensor": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y = x.T
+            return y
+        """,
+        """
+        a graph value of type Tensor((2, 3), float32) has no attribute 'T'
+          --> model.py:4:9
+            y = x.T
+                ^^^
+        hint: ops are functions: R.permute_dims(x, axes=None)
+        """,
+    ),
+    "attribute of nothing": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y = x.nothing
+            return y
+        """,
+        """
+        a graph value of type Tensor((2, 3), float32) has no attribute 'nothing'
+          --> model.py:4:9
+            y = x.nothing
+                ^^^^^^^^^
+        """,
+    ),
     "shapes": (
         """
         @R.function

@@ -1,5 +1,4 @@
 """Parsing graph functions and modules."""
-# ruff: noqa: N803, N805 (functions of a module have no self)
 
 from __future__ import annotations
 
@@ -10,9 +9,9 @@ from pullback import relax, tir
 from pullback.ir import GlobalVar, IRModule, ScriptError, assert_structural_equal
 from pullback.relax import struct_info as info
 from pullback.script import from_source
-from pullback.script import ir as I  # noqa: N812
-from pullback.script import relax as R  # noqa: N812
-from pullback.script import tir as T  # noqa: N812
+from pullback.script import ir as I
+from pullback.script import relax as R
+from pullback.script import tir as T
 from tests.helpers import round_trip
 
 batch_size = 64

@@ -1,5 +1,4 @@
 """Parsing and printing loop functions."""
-# ruff: noqa: N803
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import pytest
 from pullback import tir
 from pullback.ir import structural_equal, structural_hash
 from pullback.script import from_source
-from pullback.script import tir as T  # noqa: N812
+from pullback.script import tir as T
 from tests.helpers import round_trip
 
 

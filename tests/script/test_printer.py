@@ -9,8 +9,8 @@ import pytest
 from pullback import relax, tir
 from pullback.ir import GlobalVar, IRModule, Op, ScriptError, assert_structural_equal
 from pullback.script import from_source
-from pullback.script import ir as I  # noqa: N812
-from pullback.script import relax as R  # noqa: N812
+from pullback.script import ir as I
+from pullback.script import relax as R
 from pullback.tir.expr import DTYPES
 from tests.helpers import round_trip
 

@@ -81,7 +81,8 @@ def statements(draw: st.DrawFn, depth: int) -> tir.Stmt:
         return tir.Let(var, value, tir.Seq((tir.store(BUFFERS[var.dtype], (0, 0), var), draw(statements(depth - 1)))))
     if kind == "allocate":
         scope = draw(st.sampled_from(["local", "workspace"]))
-        buffer = tir.Buffer("acc", (2, SCALARS["int64"] * 2), draw(st.sampled_from(DTYPES)), scope)
+        width = 8 if scope == "local" else SCALARS["int64"] * 2
+        buffer = tir.Buffer("acc", (2, width), draw(st.sampled_from(DTYPES)), scope)
         return tir.Allocate(buffer, tir.seq(tir.store(BUFFERS["bool"], (0, 0), True), draw(statements(depth - 1))))
     if kind == "if":
         otherwise = draw(st.one_of(st.none(), statements(depth - 1)))

@@ -8,9 +8,12 @@ old one or the new one.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +50,7 @@ class Checkpoints:
         """Write parameters, states, optimizer states, random generator and counters to a file, in one step.
 
         A file of that name is replaced; a crash at any moment leaves either the old file or the new one. Raises
-        OSError when the file cannot be written.
+        CheckpointError when the file cannot be written.
         """
         self._values.check_complete(self._interface)
         tensors = {_key(s): np.asarray(v) for s, v in zip(self._interface.kept, self._values.all, strict=True)}
@@ -58,14 +61,17 @@ class Checkpoints:
             "parameters": json.dumps([slot.name for slot in self._interface.params]),
             "states": json.dumps([slot.name for slot in self._interface.states]),
             "optimizer": record.optimizer,
-            "hyperparameters": json.dumps(dict(record.hyperparameters)),
+            "hyperparameters": json.dumps(record.hyperparameters),
             "loss": record.loss,
             "random": json.dumps(self._generator.bit_generator.state),
             "steps": str(int(tensors["optimizer.0"])),
             "epochs": str(self._epochs),
         }
         metadata["sha256"] = _digest(tensors, metadata)
-        write_atomically(Path(path), safetensors.numpy.save(tensors, metadata))
+        try:
+            write_atomically(Path(path), safetensors.numpy.save(tensors, metadata))
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from error
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file that :meth:`save` wrote.
@@ -106,24 +112,48 @@ class Checkpoints:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace the file's contents in one step that survives a crash of the process or of the machine."""
+    """Replace the file's contents in one step that survives a crash of the process or of the machine.
+
+    They are written to a hidden file beside it first, which is locked as long as it is in use: what a killed process
+    left behind is known by its missing lock, and removed here.
+    """
     folder = path.resolve().parent
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
+    _remove_leftovers(folder, path.name)
+    handle, temporary = _locked_file(folder, path.name)
+    with os.fdopen(handle, "wb") as file:
+        try:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _locked_file(folder: Path, name: str) -> tuple[int, str]:
+    """A new file ``.<name>.<eight characters>.tmp``, locked: its descriptor and path."""
+    while True:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=".tmp")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(temporary):
+            return handle, temporary
+        os.close(handle)  # before it was locked, another process took it for a leftover
+
+
+def _remove_leftovers(folder: Path, name: str) -> None:
+    """Remove the files for saving under this name that nobody has locked."""
+    pattern = re.compile(rf"\.{re.escape(name)}\.[a-z0-9_]{{8}}\.tmp")  # as tempfile.mkstemp names them
+    for path in [p for p in folder.iterdir() if pattern.fullmatch(p.name)]:
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def _umask() -> int:

@@ -46,50 +46,18 @@ class DataSet:
         self.rows = next(iter(lengths.values()))
         if self.rows == 0:
             raise ArgumentError("the data set is empty: it has 0 rows")
-        self._check_labels()
+        check_labels(self._arrays[len(interface.inputs)], interface)
         self._buffers: dict[int, tuple[Batch, list[np.ndarray | None]]] = {}
 
     def _checked(self, value: Any, slot: Slot) -> np.ndarray:
         if not self._interface.has_rows(slot):
             return np.asarray(as_tensor(value, slot))
-        array = np.ascontiguousarray(as_array(value, slot))
+        array = as_array(value, slot)
         wanted: tuple[Any, ...] = slot.info.shape[1:]  # type: ignore[index]
-        if array.shape[1:] != wanted:
+        if array.ndim == 0 or array.shape[1:] != wanted:
             expected = format_shape(("rows", *wanted))
             raise ShapeError(f"{slot} must have shape {expected}, got {format_shape(array.shape)}")
-        return array
-
-    def _check_labels(self) -> None:
-        """Class labels lie between 0 and the number of classes, or are the ignored one."""
-        record, classes = self._interface.record, self.classes
-        if classes is None or not self.has_labels:
-            return
-        labels = self._arrays[len(self._interface.inputs)]
-        wrong = (labels < 0) | (labels >= classes)
-        if record.ignore_index is not None:
-            wrong &= labels != record.ignore_index
-        if wrong.any():
-            place = tuple(int(i) for i in np.argwhere(wrong)[0])
-            slot = self._interface.targets[0]
-            raise ArgumentError(
-                f"{slot} must hold classes from 0 to {classes - 1}, got {labels[place]} at index {place}",
-                hint="count classes from 0",
-            )
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the first target holds class labels (not probabilities)."""
-        target, prediction = self._interface.targets[0].info, self._interface.prediction
-        return target.ndim == prediction.ndim - 1
-
-    @property
-    def classes(self) -> int | None:
-        """How many classes there are; None when the loss knows of none."""
-        prediction = self._interface.prediction
-        if not self._interface.record.classification or prediction.shape is None:
-            return None
-        size = prediction.shape[class_axis(prediction.ndim)]
-        return size if isinstance(size, int) else None
+        return np.ascontiguousarray(array)
 
     def batches(self, size: int, order: np.ndarray | None = None) -> Iterator[Batch]:
         """All rows, ``size`` at a time, the last batch with what is left; in the given order, else as they are."""
@@ -104,6 +72,11 @@ class DataSet:
                 else:  # mode "clip" writes into `out` directly; the indices are right as they are
                     np.take(array, order[start:stop], axis=0, out=view, mode="clip")
             yield batch
+
+    def batches_to_come(self, size: int) -> Iterator[Batch]:
+        """One batch of each size that :meth:`batches` will give; its contents are undefined."""
+        for rows in {min(size, self.rows), self.rows % size} - {0}:
+            yield self._buffer(rows)[0]
 
     def _buffer(self, rows: int) -> tuple[Batch, list[np.ndarray | None]]:
         """The batch whose tensors hold ``rows`` rows, and views of those tensors (None: nothing to gather)."""
@@ -123,10 +96,35 @@ class DataSet:
         found = np.asarray(prediction)
         axis = class_axis(found.ndim)
         labels = np.asarray(batch.targets[0])
-        if not self.has_labels:
+        if not _has_labels(self._interface):
             labels = labels.argmax(axis)
         counted = labels != self._interface.record.ignore_index
         return int(((found.argmax(axis) == labels) & counted).sum()), int(counted.sum())
+
+
+def _has_labels(interface: Interface) -> bool:
+    """Whether the first target holds class labels (not probabilities)."""
+    return interface.targets[0].info.ndim == interface.prediction.ndim - 1
+
+
+def check_labels(labels: np.ndarray, interface: Interface) -> None:
+    """Raise an ArgumentError unless class labels lie between 0 and the number of classes, or are the ignored one."""
+    record, prediction = interface.record, interface.prediction
+    if not record.classification or prediction.shape is None or not _has_labels(interface):
+        return
+    classes = prediction.shape[class_axis(prediction.ndim)]
+    if not isinstance(classes, int):
+        return
+    wrong = (labels < 0) | (labels >= classes)
+    if record.ignore_index is not None:
+        wrong &= labels != record.ignore_index
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        where = f" at index {place}" if place else ""
+        raise ArgumentError(
+            f"{interface.targets[0]} must hold classes from 0 to {classes - 1}, got {labels[place]}{where}",
+            hint="count classes from 0",
+        )
 
 
 def _several(values: Any, slots: Sequence[Slot], kind: str) -> list[Any]:

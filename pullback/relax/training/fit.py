@@ -11,6 +11,7 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.relax.training.data import Batch, DataSet
 from pullback.relax.training.diagnose import check_finite
+from pullback.relax.training.initialize import generator
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.program import Programs
 from pullback.relax.training.progress import Progress
@@ -21,7 +22,8 @@ from pullback.relax.training.step import Values
 class EpochRecord:
     """One epoch of ``fit``: the mean loss of its rows, each at the moment it was trained on.
 
-    ``accuracy`` of the training rows is not measured (a step gives no predictions), and None.
+    ``accuracy``, that of the training rows, is always None: a step gives no predictions. Of the validation rows, the
+    ``validation_loss`` is None where fit got none, the ``validation_accuracy`` also where the loss knows no classes.
     """
 
     epoch: int  # counted from 1 over all calls of fit
@@ -81,7 +83,9 @@ class Fitting:
         batch of an epoch has the rows that are left, and the model is compiled for that number of rows once.
         ``shuffle`` draws a new order for each epoch from the trainer's generator, which ``seed`` restarts, and which
         is saved with the trainer: training goes on after ``load`` as if it had never stopped. ``validation``: inputs
-        and targets on which each epoch is evaluated. ``progress`` shows a bar where the output is a terminal.
+        and targets on which each epoch is evaluated: they give the history's ``validation_loss`` and
+        ``validation_accuracy``. The accuracy on the training rows is not measured: for it, call :meth:`evaluate` on
+        them. ``progress`` shows a bar where the output is a terminal.
         ``detect_nan`` stops at the first loss that is not finite, with the trainer as it was before that step, and
         says which op is to blame; it makes steps slower.
 
@@ -89,18 +93,17 @@ class Fitting:
         "mean", and summed, then divided by the rows, when by "sum". Ctrl-C (KeyboardInterrupt) leaves the last
         complete step.
         """
-        for name, number in (("epochs", epochs), ("batch_size", 1 if batch_size is None else batch_size)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ArgumentError(f"{name} must be an int ≥ 1, got {number!r}")
+        _check_count("epochs", epochs)
+        _check_count("batch_size", batch_size)
+        restarted = None if seed is None else generator(seed)
         data = self._data_set(x, y)
         if validation is not None and (not isinstance(validation, (tuple, list)) or len(validation) != 2):
             raise ArgumentError(f"validation must be a pair (inputs, targets), got {type(validation).__name__}")
         validation_data = None if validation is None else self._data_set(*validation)
         size = self._batch_size(batch_size, data.rows)
         self._values.check_complete(self._interface)
-        self._prepare(data.rows, size)
-        if seed is not None:
-            self._generator = np.random.Generator(np.random.PCG64(seed))
+        self._prepare(data, validation_data, size)
+        self._generator = restarted or self._generator
         history = History()
         with Progress(progress, epochs, data.rows) as bar:
             for _ in range(epochs):
@@ -123,6 +126,7 @@ class Fitting:
         Arguments are as for :meth:`fit`. The accuracy is the share of rows (pixels, tokens, …) whose largest
         prediction is at the right class; ignored targets do not count.
         """
+        _check_count("batch_size", batch_size)
         data = self._data_set(x, y)
         self._values.check_complete(self._interface)
         return self._evaluate(data, self._batch_size(batch_size, data.rows))
@@ -131,7 +135,7 @@ class Fitting:
         if not self._interface.record.reduction:
             raise UserError(
                 "this trainer module does not tell how its loss reduces, so that no mean over batches can be taken",
-                hint="such a module was not made by SetupTrainer, or was read from text: set it up, or use update(…)",
+                hint="such a module was not made by SetupTrainer: set it up, or use update(…)",
             )
         return DataSet(x, y, self._interface)
 
@@ -142,10 +146,12 @@ class Fitting:
         batch = self._interface.batch
         return batch if isinstance(batch, int) else min(64, rows)
 
-    def _prepare(self, rows: int, size: int) -> None:
-        """Compile for both sizes of batches before the first step: what cannot be compiled fails early."""
-        for count in {min(size, rows), rows % size} - {0}:
-            self._programs.of(count, trains=True)
+    def _prepare(self, data: DataSet, validation: DataSet | None, size: int) -> None:
+        """Compile for all sizes of batches before the first step: what cannot be compiled fails early."""
+        for batch in data.batches_to_come(size):
+            self._programs.training(batch.rows).prepare(batch.inputs, batch.targets, self._values)
+        for batch in validation.batches_to_come(size) if validation is not None else ():
+            self._programs.evaluation(batch.rows).bind(batch.inputs, batch.targets, self._values)
 
     def _epoch(self, data: DataSet, size: int, order: np.ndarray | None, bar: Progress, detect_nan: bool) -> float:
         """Train once on all rows; returns the mean loss of a row."""
@@ -159,7 +165,7 @@ class Fitting:
 
     def _step(self, batch: Batch, detect_nan: bool) -> float:
         """One step on a batch; returns its loss."""
-        step = self._programs.of(batch.rows, trains=True).step
+        step = self._programs.training(batch.rows).step
         self._values = self._values.unpinned()
         if not detect_nan:
             return step(batch.inputs, batch.targets, self._values).item()  # type: ignore[return-value]
@@ -174,13 +180,18 @@ class Fitting:
         total, right, counted = 0.0, 0, 0
         record = self._interface.record
         for batch in data.batches(size):
-            program = self._programs.of(batch.rows, trains=False)
-            loss = float(program.loss(batch.inputs, batch.targets, self._values))
+            results = self._programs.evaluation(batch.rows)(batch.inputs, batch.targets, self._values)
+            loss, prediction = float(results[0]), results[1]
             total += loss if record.reduction == "sum" else loss * batch.rows
             if record.classification:
-                found = data.correct(batch, program.predict(batch.inputs, self._values)[0])
+                found = data.correct(batch, prediction)
                 right, counted = right + found[0], counted + found[1]
         return Evaluation(total / data.rows, right / counted if counted else None, data.rows)
+
+
+def _check_count(name: str, number: int | None) -> None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+        raise ArgumentError(f"{name} must be an int ≥ 1, got {number!r}")
 
 
 def _line(record: EpochRecord) -> str:

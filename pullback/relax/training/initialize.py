@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pullback.ir.errors import ShapeError
+from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.relax.struct_info import format_info
 from pullback.relax.training.interface import Slot
 from pullback.runtime.tensor import Tensor
@@ -26,6 +26,13 @@ def xavier_uniform(slot: Slot, generator: np.random.Generator) -> Tensor:
     bound = math.sqrt(6.0 / max(1, (shape[0] + shape[1]) * positions))
     values = generator.uniform(-bound, bound, shape)
     return Tensor(shape, slot.info.dtype).copyfrom(values.astype(slot.numpy_dtype))
+
+
+def generator(seed: int) -> np.random.Generator:
+    """NumPy's generator PCG64 with a seed; an ArgumentError when it is none."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ArgumentError(f"a seed must be an int ≥ 0, got {seed!r}")
+    return np.random.Generator(np.random.PCG64(seed))
 
 
 def zeros(slot: Slot) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,6 @@ class Interface:
         variables = module[LOSS].params
         ends = (inputs, inputs + params, inputs + params + states)
         optim_info = module[OPTIMIZER].params[2].struct_info
-        record = getattr(module.attrs["optim_state"], "record", None)
         return Interface(
             _slots("input", variables[: ends[0]]),
             _slots("parameter", variables[ends[0] : ends[1]]),
@@ -66,7 +66,7 @@ class Interface:
             _slots("target", variables[ends[2] :]),
             tuple(Slot("optimizer state", str(i), info) for i, info in enumerate(optim_info.fields)),
             _first_output(module[BACKBONE]),
-            record or TrainingRecord(),
+            _record(module.attrs.get("training", {})),
         )
 
     @property
@@ -99,6 +99,14 @@ class Interface:
             )
 
         return replace(self, inputs=resized(self.inputs), targets=resized(self.targets))
+
+
+def _record(attribute: Any) -> TrainingRecord:
+    """The record in a module attribute, which people may have written."""
+    try:
+        return TrainingRecord(**attribute)
+    except TypeError as error:
+        raise ArgumentError(f"the module attribute 'training' is no record of a training: {error}", hint=_HOW) from None
 
 
 def _first_output(backbone: Function) -> TensorStructInfo:

@@ -9,7 +9,14 @@ from pullback.ir.module import IRModule
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.training.loss import CategoricalCrossEntropyLoss, Loss, class_axis
 from pullback.relax.training.optimizer import Optimizer
-from pullback.relax.training.setup_trainer import BACKBONE, SetupTrainer, check_backbone
+from pullback.relax.training.setup_trainer import (
+    BACKBONE,
+    SetupTrainer,
+    check_backbone,
+    check_loss_and_optimizer,
+    check_model,
+    with_backbone,
+)
 from pullback.relax.training.trainer import Trainer
 from pullback.runtime.device import Device
 
@@ -31,13 +38,17 @@ def make_trainer(
 ) -> Trainer:
     """A trainer for a model: sets it up, compiles it for ``target`` and initialises its parameters.
 
-    ``module`` has the function ``backbone`` and the attributes ``param_num`` and ``state_num``. ``targets``: the
+    ``module`` has the function ``backbone`` (``predict`` in older programs) and the attributes ``param_num`` and
+    ``state_num``. ``targets``: the
     types of the loss's targets; by default class indices (int64, one for each row) for a cross entropy, else the type
     of the prediction; "one-hot" stands for the prediction's type. ``init``: "xavier" (uniform; biases zero) or
     "zeros"; states begin as zeros. ``seed`` is that of the initial values and of the order in which ``fit`` takes the
     rows.
     """
+    check_model(module)
+    module = with_backbone(module)
     check_backbone(module)
+    check_loss_and_optimizer(loss, optimizer)
     if init not in _INITIALIZERS:
         raise ArgumentError(f"init must be one of {', '.join(map(repr, _INITIALIZERS))}, got {init!r}")
     infos = [*_predictions(module, loss), *_targets(module, loss, targets)]

@@ -21,7 +21,7 @@ Overriding ``init`` and ``get_function`` themselves works as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -31,8 +31,8 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
+from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var, as_relax, const
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
 from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.tir.expr import FLOATS
@@ -103,6 +103,9 @@ class Optimizer:
         Raises ArgumentError for what is no variable or comes twice, DTypeError for parameters that are not float
         tensors.
         """
+        if not isinstance(params, (Var, list, tuple)):
+            message = f"{self.name}.init takes variables, the parameters to optimize, got {type(params).__name__}"
+            raise ArgumentError(message, hint='such as mod["backbone"].params[1:]')
         self._set_params_and_dtype([params] if isinstance(params, Var) else list(params))
         self._state = None
         self.state = [
@@ -138,7 +141,7 @@ class Optimizer:
         count = builder.emit(TupleGetItem(states, 0), "num_steps")
         new_states: list[Expr] = [builder.emit(op.add(count, const(1, "int64")), "num_steps_new")]
         old = {name: TupleGetItem(states, 1 + i) for i, name in enumerate(self.scalars)}
-        scalars = {name: builder.emit(value, name) for name, value in self.advance(old).items()}  # type: ignore[arg-type]
+        scalars = {name: builder.emit(value, name) for name, value in self._advanced(old).items()}
         new_states += scalars.values()
         first_slot, size = len(new_states), len(params)
         new_params: list[Expr] = []
@@ -152,12 +155,41 @@ class Optimizer:
                 builder.emit(TupleGetItem(states, first_slot + k * size + i), f"{name}_{slot}")
                 for k, slot in enumerate(self.slots)
             ]
-            new_param, *new = self.update(step, param, gradient, *slots)
+            new_param, *new = self._updated(step, param, gradient, *slots)
             new_params.append(builder.emit(new_param, f"{name}_new"))
             for k, value in enumerate(new):
                 is_bound = isinstance(value, Var)
                 new_slots[k].append(value if is_bound else builder.emit(value, f"{name}_{self.slots[k]}_new"))
         return new_params, new_states + [value for slot in new_slots for value in slot]
+
+    def _advanced(self, old: Mapping[str, Expr]) -> dict[str, Expr]:
+        """What :meth:`advance` gives, checked."""
+        new = self.advance(dict(old))
+        if not isinstance(new, Mapping) or new.keys() != old.keys():
+            wanted = ", ".join(old) or "nothing"
+            raise UserError(
+                f"{type(self).__name__}.advance must return a dict of the new {wanted}, it returned {new!r}"
+            )
+        return {name: as_relax(new[name]) for name in old}
+
+    def _updated(self, step: Step, param: Var, gradient: Var, *slots: Var) -> list[Expr]:
+        """What :meth:`update` gives, checked: the new parameter and the new states, of the types of the old ones."""
+        new = self.update(step, param, gradient, *slots)
+        names = ["the new parameter", *(f"its new {slot}" for slot in self.slots)]
+        wanted = f"({', '.join(names)}{',' if not slots else ''})"
+        problem = f"{type(self).__name__}.update must return the tuple {wanted}"
+        if not isinstance(new, (tuple, list)):
+            given = f"one {'expression' if isinstance(new, Expr) else type(new).__name__}"
+            raise UserError(f"{problem}, it returned {given}", hint="write return (new_param,)" if not slots else None)
+        if len(new) != len(names):
+            raise UserError(f"{problem}, it returned {len(new)} values")
+        for name, old, value in zip(names, (param, *slots), new, strict=True):
+            if not isinstance(value, Expr):
+                raise UserError(f"{problem}; {name} is no expression but {value!r}")
+            if not same_info(value.struct_info, old.struct_info):
+                types = f"{format_info(old.struct_info)}, it is {format_info(value.struct_info)}"
+                raise UserError(f"{type(self).__name__}.update: {name} of {step.name} must be {types}")
+        return list(new)
 
     def _set_params_and_dtype(self, params: list[Var]) -> None:
         """Check the parameters; set ``param_list`` and ``dtype``."""
@@ -255,6 +287,8 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__("Adam")
         self.lr = _number("lr", lr, 0.0)
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise ArgumentError(f"betas must be a pair of numbers, got {betas!r}")
         self.beta1, self.beta2 = (_number(f"betas[{i}]", beta, 0.0) for i, beta in enumerate(betas))
         self.eps = _number("eps", eps, 0.0)
         self.weight_decay = _number("weight_decay", weight_decay, 0.0)

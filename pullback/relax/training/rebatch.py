@@ -22,7 +22,8 @@ def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -
     for name in (BACKBONE, LOSS):
         result = RebatchInputs(rows, name, input_num=0, also=names)(result)
     if not trains:
-        return IRModule({BACKBONE: result[BACKBONE], LOSS: result[LOSS]})
+        del result[ADJOINT]
+        return result
     if not structural_equal(_differentiated(module, interface)[ADJOINT], module[ADJOINT]):
         raise UserError(
             f"{ADJOINT} was changed by a pass after SetupTrainer, so it cannot be derived for {rows} rows",

@@ -9,8 +9,8 @@ optimizer((params…), (gradients…), (optim_states…)) -> ((new params…), (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, ShapeError, UserError
@@ -36,8 +36,8 @@ class SetupTrainer(Pass):
 
     ``loss`` is appended to the backbone, for arguments of the types ``loss_args``: the outputs that it takes, then
     the targets. ``optimizer`` is initialised for the parameters. With ``legalize`` the ops are lowered to kernels at
-    the end. The result has the module attributes ``input_num`` and ``optim_state``, the initial optimizer states,
-    which can be read as ``optim_states`` too.
+    the end. The result has the module attributes ``input_num``; ``optim_state``, the initial optimizer states, which
+    can be read as ``optim_states`` too; and ``training``, what a trainer has to know of loss and optimizer.
 
     Raises a UserError that says what of the above does not hold.
     """
@@ -47,8 +47,20 @@ class SetupTrainer(Pass):
     loss_args: Sequence[StructInfo]
     legalize: bool = True
 
+    def __post_init__(self) -> None:
+        check_loss_and_optimizer(self.loss, self.optimizer)
+        if not isinstance(self.loss_args, (list, tuple)):
+            given = type(self.loss_args).__name__
+            hint = "write a list: [prediction_info, target_info]"
+            message = f"loss_args must be a list of types, predictions first, then targets, got {given}"
+            raise ArgumentError(message, hint=hint)
+
+    def __call__(self, module: IRModule) -> IRModule:
+        check_model(module)
+        return super().__call__(module)
+
     def run(self, module: IRModule) -> IRModule:
-        module = _with_backbone(module)
+        module = with_backbone(module)
         interface = check_backbone(module)
         loss_function = self.loss(*self.loss_args)
         module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
@@ -57,9 +69,11 @@ class SetupTrainer(Pass):
         params = list(module[LOSS].params[first:last])
         module = Gradient(LOSS, require_grads=params, target_index=0)(module)
         module[OPTIMIZER] = self.optimizer.init(params).get_function()
-        record = TrainingRecord.of(self.loss, self.optimizer)
-        state = OptimizerState(self.optimizer.state or (), record)
-        module = module.with_attrs({"input_num": interface.input_num, "optim_state": state})
+        module = module.with_attrs({
+            "input_num": interface.input_num,
+            "optim_state": self.optimizer.state or (),
+            "training": vars(TrainingRecord.of(self.loss, self.optimizer)).copy(),
+        })  # fmt: skip
         if self.legalize:
             module = LegalizeOps()(module)
         module.attrs = TrainerAttributes(module.attrs)
@@ -90,7 +104,10 @@ class Interface:
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What a trainer has to know of the loss and the optimizer that made its module; empty when nobody recorded it."""
+    """What a trainer has to know of the loss and the optimizer that made its module; empty when nobody recorded it.
+
+    It is the module attribute ``training``, as a dict of plain values: so it survives being printed and read.
+    """
 
     loss: str = ""  # its name
     reduction: str = ""
@@ -99,26 +116,14 @@ class TrainingRecord:
     ignore_index: int | None = None
     shared_targets: tuple[str, ...] = ()
     optimizer: str = ""
-    hyperparameters: tuple[tuple[str, float], ...] = ()
+    hyperparameters: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
     def of(loss: Loss, optimizer: Optimizer) -> TrainingRecord:
         return TrainingRecord(
             loss.name, loss.reduction, loss.num_backbone_outputs, loss.classification,
-            getattr(loss, "ignore_index", None), tuple(loss.shared_targets),
-            optimizer.name, tuple(optimizer.hyperparameters.items()),
+            getattr(loss, "ignore_index", None), tuple(loss.shared_targets), optimizer.name, optimizer.hyperparameters,
         )  # fmt: skip
-
-
-class OptimizerState(tuple):
-    """The initial optimizer states, with the record of where they come from."""
-
-    record: TrainingRecord
-
-    def __new__(cls, values: Sequence[Any], record: TrainingRecord) -> OptimizerState:
-        self = super().__new__(cls, values)
-        self.record = record
-        return self
 
 
 class TrainerAttributes(dict[str, Any]):
@@ -136,7 +141,7 @@ class TrainerAttributes(dict[str, Any]):
             return default
 
 
-def _with_backbone(module: IRModule) -> IRModule:
+def with_backbone(module: IRModule) -> IRModule:
     """The module with a ``backbone``; in older programs it is called ``predict``."""
     if BACKBONE not in module and OLD_BACKBONE in module:
         module = module.copy()
@@ -144,8 +149,38 @@ def _with_backbone(module: IRModule) -> IRModule:
     return module
 
 
+def check_loss_and_optimizer(loss: Any, optimizer: Any) -> None:
+    """Raise an ArgumentError for what is no loss or no optimizer."""
+    for name, value, kind, example in (
+        ("loss", loss, Loss, "CrossEntropyLoss()"),
+        ("optimizer", optimizer, Optimizer, "SGD(0.1)"),
+    ):
+        if isinstance(value, kind):
+            continue
+        given, hint = repr(value), None
+        if isinstance(value, type):
+            given = f"the class {value.__name__}"
+            if issubclass(value, kind):
+                hint = f"make one of it: {value.__name__}({'…' if kind is Optimizer else ''})"
+        elif isinstance(value, (Loss, Optimizer)):
+            hint = "the loss comes first, then the optimizer"
+        raise ArgumentError(f"{name} must be a {kind.__name__}, such as {name}.{example}, got {given}", hint=hint)
+
+
+def check_model(module: Any) -> None:
+    """Raise an ArgumentError for what is no module."""
+    if isinstance(module, IRModule):
+        return
+    given = f"the class {module.__name__}" if isinstance(module, type) else type(module).__name__
+    hint = f"write the function {BACKBONE!r} into a class with @I.ir_module"
+    if isinstance(module, Function):
+        hint = f'wrap it: IRModule({{"{BACKBONE}": function}}, {{"param_num": …, "state_num": …}})'
+    raise ArgumentError(f"a model is an IRModule with a function {BACKBONE!r}, not {given}", hint=hint)
+
+
 def check_backbone(module: IRModule) -> Interface:
     """Raise a UserError unless the module can be made a trainer module; returns the sizes of its interface."""
+    check_model(module)
     if BACKBONE not in module:
         known = ", ".join(module) or "none"
         raise NameNotFound(f"a model needs a function {BACKBONE!r}; the module has: {known}")

@@ -1,8 +1,8 @@
-"""One training step of a compiled module: the call that reads inputs and overwrites parameters and states."""
+"""Calls of a compiled trainer module that are made again and again: a training step, and the evaluation of a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from pullback.relax.training.interface import Interface
 from pullback.runtime.tensor import Tensor
 
 STEP = "__step"  # the function that the compiler makes of adjoint and optimizer
+EVALUATE = "__evaluate"  # loss and prediction of a batch: see evaluation.py
 
 
 @dataclass(frozen=True)
@@ -63,29 +64,34 @@ def _copy(value: Tensor | None) -> Tensor | None:
     return None if value is None else Tensor(value.shape, value.dtype).copyfrom(value)
 
 
-class StepFunction:
-    """The step function of a virtual machine, bound to a trainer's values.
+class BoundFunction:
+    """A virtual machine's function of (inputs…, params…, states…, targets…), bound to a trainer's values.
 
-    Binding is done once for each set of argument shapes; a call then sets the inputs and targets that changed.
+    ``__step`` takes the optimizer states too, and overwrites all that the trainer keeps. Binding is done once for each
+    set of argument shapes; a call then sets the inputs and targets that changed.
     """
 
-    def __init__(self, vm: Any, interface: Interface) -> None:
-        self._vm = vm
+    def __init__(self, vm: Any, interface: Interface, name: str) -> None:
+        self._vm, self._name = vm, name
         self._inputs, kept = len(interface.inputs), len(interface.params) + len(interface.states)
         self._first_target = self._inputs + kept
         self._first_optimizer_state = self._first_target + len(interface.targets)
         self._bound: dict[tuple[tuple[int, ...], ...], _Bound] = {}
 
-    def __call__(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> Tensor:
-        """Run one step: the tensors of ``values`` are overwritten, the loss is returned.
+    def __call__(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> list[Tensor]:
+        """Run it: returns the results that overwrite nothing, of which the first is the loss.
 
         A failing check raises ArgumentError before anything is written.
         """
+        return self.bind(inputs, targets, values)()
+
+    def bind(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> Callable[[], list[Tensor]]:
+        """The call, compiled and with its arguments set."""
         key = tuple([t.shape for t in inputs])
         bound = self._bound.get(key)
         if bound is None:
-            arguments = [*inputs, *values.params, *values.states, *targets, *values.optimizer_states]
-            bound = self._bound[key] = _Bound(self._vm.bind(STEP, arguments), values, [*inputs, *targets])
+            arguments = [*inputs, *values.params, *values.states, *targets, *self._optimizer_states(values)]
+            bound = self._bound[key] = _Bound(self._vm.bind(self._name, arguments), values, [*inputs, *targets])
         elif bound.values is not values:
             self._rebind(bound, values)
         arguments = bound.arguments
@@ -94,13 +100,16 @@ class StepFunction:
                 place = position if position < self._inputs else position - self._inputs + self._first_target
                 bound.call.set(place, given)
                 arguments[position] = given
-        return bound.call()[0]
+        return bound.call  # type: ignore[no-any-return]
+
+    def _optimizer_states(self, values: Values) -> tuple[Tensor, ...]:
+        return values.optimizer_states if self._name == STEP else ()
 
     def _rebind(self, bound: _Bound, values: Values) -> None:
-        """Make ``values`` what the call overwrites."""
+        """Make ``values`` what the call reads and overwrites."""
         for position, tensor in enumerate(values.params + values.states, self._inputs):
             bound.call.set(position, tensor)
-        for position, tensor in enumerate(values.optimizer_states, self._first_optimizer_state):
+        for position, tensor in enumerate(self._optimizer_states(values), self._first_optimizer_state):
             bound.call.set(position, tensor)
         bound.values = values
 

@@ -20,11 +20,12 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
 from pullback.relax.training.checkpoint import Checkpoints
+from pullback.relax.training.data import check_labels
 from pullback.relax.training.fit import Fitting
-from pullback.relax.training.initialize import xavier_uniform, zeros
+from pullback.relax.training.initialize import generator, xavier_uniform, zeros
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.program import Program, Programs
-from pullback.relax.training.setup_trainer import ADJOINT, SetupTrainer
+from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER, SetupTrainer, check_model
 from pullback.relax.training.step import STEP, Values
 from pullback.relax.training.values import as_tensor, copies_by_name, fresh_copy
 from pullback.runtime.device import Device, cpu
@@ -52,10 +53,14 @@ class Trainer(Fitting, Checkpoints):
         self._epochs = 0
         self._zero_init = zero_init_param_state
         self._setup: tuple[IRModule, SetupTrainer] | None = None
+        check_model(train_mod)
         if isinstance(device, SetupTrainer):  # the older form: the model, how many parameters it has, the pass
+            _check_param_num(train_mod, vm)
             attrs = {"param_num": vm, "state_num": train_mod.get_attr("state_num", 0)}
             self._setup = train_mod.with_attrs(attrs), device
             return
+        if device is not None and not isinstance(device, Device):
+            raise ArgumentError(f"expected a Device, got {device!r}", hint="pullback.cpu() is one")
         self._start(train_mod, vm, device)
 
     def build(self, target: Any = "llvm", device: Device | None = None, profile: bool = False) -> Trainer:
@@ -74,6 +79,7 @@ class Trainer(Fitting, Checkpoints):
     def _start(self, module: IRModule, vm: Any, device: Device | None) -> None:
         """Take a module and its virtual machine into use."""
         interface = Interface.of(module)
+        _check_machine(vm, module)
         self.mod, self.vm, self.device = module, vm, device or cpu()
         self._interface = interface
         self._programs = Programs(module, Program(vm, interface), self._load_module)
@@ -125,15 +131,15 @@ class Trainer(Fitting, Checkpoints):
 
     def seed(self, seed: int) -> None:
         """Restart the generator from which ``fit`` draws the order of rows."""
-        self._generator = np.random.Generator(np.random.PCG64(seed))
+        self._generator = generator(seed)
 
     def xavier_uniform_init_params(self, seed: int | None = None) -> None:
         """Draw weights from Glorot and Bengio's uniform distribution; parameters of rank one or zero become zeros.
 
         Without a seed, one is drawn from NumPy's global generator, so that ``np.random.seed`` has its usual effect.
         """
-        generator = np.random.Generator(np.random.PCG64(np.random.randint(2**31) if seed is None else seed))
-        drawn = {i: xavier_uniform(slot, generator) for i, slot in enumerate(self._interface.params)}
+        source = generator(np.random.randint(2**31) if seed is None else seed)
+        drawn = {i: xavier_uniform(slot, source) for i, slot in enumerate(self._interface.params)}
         self._values = self._values.with_params(drawn)
 
     xaiver_uniform_init_params = xavier_uniform_init_params  # the reference's spelling
@@ -182,7 +188,7 @@ class Trainer(Fitting, Checkpoints):
         Inputs are of the declared shapes (a symbolic size takes any value), and are cast to the declared dtype when
         that changes no value.
         """
-        inputs, _ = self._arguments(list(input_instances), None)
+        inputs = self._tensors(list(input_instances), self._interface.inputs, "input", {})
         self._values.check_complete(self._interface)
         results = self._programs.main.predict(inputs, self._values)
         return results[0] if len(results) == 1 else results
@@ -196,7 +202,11 @@ class Trainer(Fitting, Checkpoints):
         inputs, labels = self._arguments(input_instances, targets)
         self._values.check_complete(self._interface)
         self._values = self._values.unpinned()
-        return self._programs.main.step(inputs, labels, self._values)
+        try:
+            return self._programs.main.step(inputs, labels, self._values)
+        except ArgumentError:
+            check_labels(np.asarray(labels[0]), self._interface)  # tells which label it was, if it was one
+            raise
 
     update_params = update  # the older name
 
@@ -221,24 +231,47 @@ class Trainer(Fitting, Checkpoints):
         print(report)
         return report
 
-    def _arguments(
-        self, inputs: Any, targets: Any, interface: Interface | None = None
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Inputs and targets (None: not wanted) as tensors of the declared types."""
-        interface = interface or self._interface
+    def _arguments(self, inputs: Any, targets: Any) -> tuple[list[Tensor], list[Tensor]]:
+        """Inputs and targets as tensors of the declared types."""
         sizes: dict[Any, Any] = {}
-        given = _as_list(inputs, interface.inputs, "input")
-        tensors = [as_tensor(v, s, sizes) for v, s in zip(given, interface.inputs, strict=True)]
-        if targets is None:
-            return tensors, []
-        given = _as_list(targets, interface.targets, "target")
-        return tensors, [as_tensor(v, s, sizes) for v, s in zip(given, interface.targets, strict=True)]
+        tensors = self._tensors(inputs, self._interface.inputs, "input", sizes)
+        return tensors, self._tensors(targets, self._interface.targets, "target", sizes)
+
+    @staticmethod
+    def _tensors(values: Any, slots: Sequence[Slot], kind: str, sizes: dict[Any, Any]) -> list[Tensor]:
+        return [as_tensor(v, s, sizes) for v, s in zip(_as_list(values, slots, kind), slots, strict=True)]
 
     def __repr__(self) -> str:
         if self.__dict__.get("_values") is None:
             return "Trainer(not built)"
         names = ", ".join(slot.name for slot in self._interface.params)
         return f"Trainer(parameters: {names}; optimizer: {self._interface.record.optimizer}; steps: {self.steps})"
+
+
+def _check_param_num(module: IRModule, given: Any) -> None:
+    """The number of parameters is what the module says it is, if it says so."""
+    if isinstance(given, bool) or not isinstance(given, int):
+        hint = "the older form is Trainer(model, param_num, setup_trainer)"
+        raise ArgumentError(f"param_num must be an int, got {type(given).__name__}", hint=hint)
+    declared = module.attrs.get("param_num", given)
+    declared = getattr(declared, "value", declared)
+    if declared != given:
+        raise ArgumentError(
+            f"the trainer is told {given} parameters, but the model's attribute 'param_num' is {declared}",
+            hint="inputs and states are no parameters",
+        )
+
+
+def _check_machine(vm: Any, module: IRModule) -> None:
+    """The virtual machine holds what was compiled from the module."""
+    hint = "make it with VirtualMachine(pullback.compile(train_mod, target), device)"
+    if not hasattr(vm, "bind") or not hasattr(vm, "executable"):
+        raise ArgumentError(f"a trainer needs a VirtualMachine, got {type(vm).__name__}", hint=hint)
+    compiled = vm.executable.module
+    missing = [name for name in (BACKBONE, LOSS, ADJOINT, OPTIMIZER) if name not in compiled]
+    if missing:
+        message = f"the virtual machine does not hold this trainer module: it lacks {', '.join(missing)}"
+        raise ArgumentError(message, hint=hint)
 
 
 def _as_list(values: Any, slots: Sequence[Slot], kind: str) -> list[Any]:
@@ -250,7 +283,7 @@ def _as_list(values: Any, slots: Sequence[Slot], kind: str) -> list[Any]:
         raise ArgumentError(
             f"the model takes {len(slots)} {kind}{plural} ({names}), got {len(given)}",
             hint=f"a list holds one entry for each {kind}; nested lists of numbers go into an array first"
-            if isinstance(values, (list, tuple))
+            if isinstance(values, (list, tuple)) and any(isinstance(v, (list, tuple, int, float)) for v in values)
             else None,
         )
     return given

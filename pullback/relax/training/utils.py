@@ -60,6 +60,7 @@ def append_loss(orig_func: Function, loss_func: Function, num_backbone_outputs: 
     Raises ArgumentError or ShapeError when the backbone's result is neither a tensor nor a tuple of tensors, has too
     few results, they do not fit the loss's parameters, or the loss is no float scalar.
     """
+    _check_functions(orig_func, loss_func)
     outputs = _results(orig_func)
     sizes = _match(outputs, loss_func, num_backbone_outputs)
     _check_scalar(loss_func)
@@ -82,6 +83,16 @@ def append_loss(orig_func: Function, loss_func: Function, num_backbone_outputs: 
         results = [_leaving(builder, r) for r in results]
     body = builder.finish(Tuple(tuple(results)) if rest else results[0])
     return Function((*params, *targets), body, span=orig_func.span)
+
+
+def _check_functions(backbone: Any, loss: Any) -> None:
+    """Both are graph functions."""
+    if not isinstance(backbone, Function):
+        hint = 'take it out of its module, mod["backbone"], or use the pass AppendLoss("backbone", loss_function)(mod)'
+        raise ArgumentError(f"the backbone must be a graph function, not {type(backbone).__name__}", hint=hint)
+    if not isinstance(loss, Function):
+        hint = "call the loss on the types of its arguments: MSELoss()(prediction_info, target_info)"
+        raise ArgumentError(f"AppendLoss takes the loss as a graph function, not {type(loss).__name__}", hint=hint)
 
 
 class _Emitter(ExprMutator):

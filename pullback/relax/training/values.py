@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.relax.analysis import match_info
 from pullback.relax.struct_info import TensorStructInfo, format_shape
 from pullback.relax.training.interface import Slot
@@ -37,7 +37,14 @@ def as_array(value: Any, slot: Slot) -> np.ndarray:
     """``value``, of any shape, as an array of the slot's dtype; a DTypeError when that would change a value."""
     wanted = slot.numpy_dtype
     reads_python_floats = is_python_data(value) and wanted.kind not in "iub"
-    array = np.asarray(value) if isinstance(value, Tensor) else array_of(value, wanted if reads_python_floats else None)
+    if isinstance(value, (str, bytes, Iterator)):
+        hint = "np.stack(list(…)) makes an array of what a generator gives" if isinstance(value, Iterator) else None
+        raise ArgumentError(f"{slot}: expected a number, lists or an array, got a {type(value).__name__}", hint=hint)
+    try:
+        is_tensor = isinstance(value, Tensor)
+        array = np.asarray(value) if is_tensor else array_of(value, wanted if reads_python_floats else None)
+    except UserError as error:
+        raise type(error)(f"{slot}: {error.message}", hint=error.hint) from None
     if array.dtype == wanted:
         return array
     with np.errstate(all="ignore"):
@@ -46,9 +53,11 @@ def as_array(value: Any, slot: Slot) -> np.ndarray:
     if changed.any():
         place = tuple(int(i) for i in np.argwhere(changed)[0])
         where = f" at index {place}" if place else ""
+        fits = np.isfinite(array[place]) and abs(array[place]) < 2.0**63  # beyond, a cast gives anything
+        becomes = f" to {cast[place]}" if fits or wanted.kind == "f" else ""
         raise DTypeError(
             f"{slot} must be {slot.info.dtype}, got {array.dtype.name} whose values would change:"
-            f" {array[place]} to {cast[place]}{where}",
+            f" {array[place]}{becomes}{where}",
             hint=f'round it on purpose with .astype("{slot.info.dtype}"), or declare {slot.name} as {array.dtype.name}',
         )
     return cast

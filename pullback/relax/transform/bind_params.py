@@ -1,6 +1,6 @@
 """BindParams: parameters become constants.
 
-    def f(x, w): …   with {"w": array}        →        def f(x): … R.const(array) …
+def f(x, w): …   with {"w": array}        →        def f(x): … R.const(array) …
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """BindSizes: symbolic sizes become numbers.
 
-    def f(x: R.Tensor((n, 784))) …   with {n: 64}        →        def f(x: R.Tensor((64, 784))) …
+def f(x: R.Tensor((n, 784))) …   with {n: 64}        →        def f(x: R.Tensor((64, 784))) …
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """EliminateCommonSubexpr: a value computed twice is computed once.
 
-    a = R.exp(x)                 a = R.exp(x)
-    b = R.exp(x)        →
-    c = R.add(a, b)              c = R.add(a, a)
+a = R.exp(x)                 a = R.exp(x)
+b = R.exp(x)        →
+c = R.add(a, b)              c = R.add(a, a)
 """
 
 from __future__ import annotations

@@ -122,9 +122,7 @@ class _Fusion:
     def outputs(self, group: _Set) -> list[int]:
         """Members that somebody outside the group reads."""
         return sorted(
-            m
-            for m in group.members
-            if m in self.returned or any(not self.takes(r, group) for r in self.readers[m])
+            m for m in group.members if m in self.returned or any(not self.takes(r, group) for r in self.readers[m])
         )
 
     def takes(self, reader: int, group: _Set) -> bool:

@@ -73,7 +73,13 @@ class Gradient(Pass):
 
 def _required_indices(name: str, function: Function, required: Var | str | Sequence[Var | str] | None) -> list[int]:
     """Positions of the parameters whose adjoints are wanted."""
-    given = list(function.params) if required is None else [required] if isinstance(required, (Var, str)) else list(required)
+    given = (
+        list(function.params)
+        if required is None
+        else [required]
+        if isinstance(required, (Var, str))
+        else list(required)
+    )
     by_name = {p.name: p for p in function.params}
     indices = []
     for wanted in given:

@@ -1,7 +1,7 @@
 """InlineFunctions: calls of graph functions become the functions' bodies.
 
-    y = cls.f(x)        →        lv = R.exp(x)
-                                 y = R.add(lv, x)
+y = cls.f(x)        →        lv = R.exp(x)
+                             y = R.add(lv, x)
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class _Inline(ExprMutator):
             raise UserError(f"recursive functions are not supported yet: {cycle}", span=value.span)
         callee = self.module[name]
         nested = _Inline(self.module, (*self.stack, name))
-        callee = nested.function(callee) if any(_is_graph_call(b.value, self.module) for b in callee.bindings) else callee
+        callee = (
+            nested.function(callee) if any(_is_graph_call(b.value, self.module) for b in callee.bindings) else callee
+        )
         arguments: dict[Var, Expr] = dict(zip(callee.params, (self.expr(a) for a in value.args), strict=True))
         result = emit_body(callee, arguments, self.builder)
         self.bind(binding.var, result)

@@ -84,7 +84,7 @@ class _Lowering(ExprMutator):
     def group(self, name: str, function: Function, arguments: list[Expr]) -> Expr:
         """The calls that compute what the primitive function returns."""
         result = function.body.body
-        variables = [f for f in result.fields] if isinstance(result, Tuple) else [result]
+        variables = list(result.fields) if isinstance(result, Tuple) else [result]
         composer, outputs = compose(function.bindings, variables)  # type: ignore[arg-type]
         known = {composer.inputs[p]: a for p, a in zip(function.params, arguments, strict=True) if p in composer.inputs}
         values = self.emit(name, composer, outputs, known)
@@ -151,5 +151,3 @@ CHECK = Op("relax.check", Op.get("call_tir").signature, _infer_check)
 
 def is_check(expr: object) -> bool:
     return isinstance(expr, Call) and expr.op is CHECK
-
-

@@ -1,7 +1,7 @@
 """Normalize: brings functions into A-normal form.
 
-    y = R.add(R.exp(x), x)        →        lv = R.exp(x)
-                                           y = R.add(lv, x)
+y = R.add(R.exp(x), x)        →        lv = R.exp(x)
+                                       y = R.add(lv, x)
 """
 
 from __future__ import annotations

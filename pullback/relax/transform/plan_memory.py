@@ -226,8 +226,8 @@ class _Planner:
         return next((s for s in self.steps if value in s.outputs), None)
 
     def can_overwrite(self, value: Value, source: Value, results: Sequence[Value]) -> bool:
-        """The proof: after ``value`` is written nobody reads ``source``, its own kernel only where it writes, no check is
-        still to come, and no other result is the old ``source``."""
+        """The proof: after ``value`` is written nobody reads ``source``, its own kernel only where it writes, no check
+        is still to come, and no other result is the old ``source``."""
         step = self.producer(value)
         if step is None or value.shape != source.shape or source in results:
             return False

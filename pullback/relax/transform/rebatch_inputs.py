@@ -22,7 +22,7 @@ from pullback.relax.struct_info import TensorStructInfo, format_info
 
 @dataclass(frozen=True)
 class RebatchInputs(Pass):
-    """Give the first ``input_num`` parameters of ``func_name`` (and those named in ``also``) the leading size ``batch``."""
+    """Give the first ``input_num`` parameters of ``func_name`` (and those in ``also``) the leading size ``batch``."""
 
     batch: int
     func_name: str = "backbone"

@@ -46,9 +46,9 @@ class _Simplify(ExprMutator):
         if name == "permute_dims" and _is_identity(call):
             return args[0]
         for neutral, kept, table in ((1, 0, _NEUTRAL_RIGHT), (0, 1, _NEUTRAL_LEFT)):
-            if name in table and self.is_filled(args[neutral], table[name]):
-                if same_info(args[kept].struct_info, call.struct_info):
-                    return args[kept]
+            is_neutral = name in table and self.is_filled(args[neutral], table[name])
+            if is_neutral and same_info(args[kept].struct_info, call.struct_info):
+                return args[kept]
         return call
 
     def is_filled(self, expr: Any, number: int) -> bool:

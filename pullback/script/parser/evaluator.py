@@ -12,6 +12,7 @@ from pullback.ir.errors import InternalError, ScriptError, UserError
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.relax.expr import Expr
+from pullback.relax.struct_info import TensorStructInfo
 from pullback.script.source import Source
 from pullback.tir import expr as tir
 
@@ -129,10 +130,15 @@ class Evaluator:
             try:
                 return getattr(value, node.attr)
             except AttributeError as error:
+                if isinstance(value, Expr):
+                    what, hint = f"{describe(value)} has no attribute {node.attr!r}", _op_hint(node)
+                    raise ScriptError(what, hint=hint) from None
                 raise ScriptError(str(error)) from None
 
     def _subscript(self, node: ast.Subscript) -> Any:
         value, index = self.eval(node.value), self.eval(node.slice)
+        if isinstance(value, Expr) and isinstance(value.struct_info, TensorStructInfo):
+            raise self.source.error(node, "only tuples can be indexed with []", "use R.take or R.strided_slice")
         with self.blame(node, lambda: f"the index {ast.unparse(node.slice)}"):
             return value[index]
 
@@ -219,6 +225,16 @@ class Evaluator:
             with self.blame(node):
                 return tir.select(condition, a, b)
         return self.eval(node.body if condition else node.orelse)
+
+
+_OPS_OF_ATTRIBUTES = {"T": "permute_dims", "transpose": "permute_dims", "dot": "matmul", "swapaxes": "permute_dims"}
+
+
+def _op_hint(node: ast.Attribute) -> str | None:
+    """What to write instead of ``x.sum``, where there is such an op."""
+    asked = _OPS_OF_ATTRIBUTES.get(node.attr, node.attr)
+    name = next((n for n in (asked, f"nn.{asked}") if f"relax.{n}" in Op.registry), None)
+    return None if name is None else f"ops are functions: R.{name}({Op.get(name).signature})"
 
 
 def describe(value: Any) -> str:

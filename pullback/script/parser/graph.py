@@ -28,7 +28,7 @@ from pullback.relax.struct_info import (
     format_info,
     same_info,
 )
-from pullback.script import relax as R  # noqa: N812
+from pullback.script import relax as R
 from pullback.script.environment import Environment
 from pullback.script.parser.evaluator import Evaluator, describe
 from pullback.script.parser.function import FunctionParser, is_docstring
@@ -316,6 +316,8 @@ class ModuleNames:
             self._untyped.discard(name)
 
     def __getitem__(self, name: str) -> GlobalVar:
+        if not isinstance(name, str):
+            raise ScriptError(f"functions of {self._name} are named by strings, not {name!r}")
         if name not in self._types:
             raise ScriptError(f"{self._name} has no function {name!r}{R.suggestion(name, list(self._types))}")
         if name in self._untyped:

@@ -10,7 +10,7 @@ from typing import Any
 from pullback.ir.errors import ScriptError
 from pullback.ir.node import span_scope
 from pullback.relax.expr import Expr
-from pullback.script import tir as T  # noqa: N812
+from pullback.script import tir as T
 from pullback.script.parser.evaluator import BINARY, describe
 from pullback.script.parser.function import FunctionParser, is_docstring
 from pullback.script.sizes import sizes_scope

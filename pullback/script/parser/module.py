@@ -8,9 +8,9 @@ from typing import Any
 
 from pullback.ir.errors import ScriptError
 from pullback.ir.module import IRModule
-from pullback.script import ir as I  # noqa: N812
-from pullback.script import relax as R  # noqa: N812
-from pullback.script import tir as T  # noqa: N812
+from pullback.script import ir as I
+from pullback.script import relax as R
+from pullback.script import tir as T
 from pullback.script.environment import Environment
 from pullback.script.parser.evaluator import Evaluator
 from pullback.script.parser.graph import GraphFunctionParser, ModuleNames

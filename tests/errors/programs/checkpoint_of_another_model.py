@@ -1,5 +1,7 @@
 # The file was saved by a model with other parameters.
-from tests.errors.models import counting_trainer, linear_trainer
+import pullback
+from pullback.relax.training import loss, optimizer
+from tests.errors.models import counting_trainer, linear
 
 
 def setup():
@@ -7,5 +9,5 @@ def setup():
 
 
 def mistake(trainer, folder):
-    linear_trainer().save(folder / "linear.safetensors")
+    pullback.trainer(linear, loss.MSELoss(), optimizer.SGD(0.1)).save(folder / "linear.safetensors")
     trainer.load(folder / "linear.safetensors")

@@ -1,7 +1,8 @@
 # The debug ladder has the rungs 0 to 5.
-import pullback
-from tests.errors.models import linear
-
 # environment: PULLBACK_DEBUG=9
+import numpy as np
 
-pullback.compile(linear)["backbone"]
+import pullback
+from tests.errors.models import linear, X
+
+pullback.compile(linear)["backbone"](X, np.zeros((3, 2), "float32"), np.zeros(2, "float32"))

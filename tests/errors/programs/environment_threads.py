@@ -1,4 +1,5 @@
 # The number of threads is no number.
-
 # environment: PULLBACK_NUM_THREADS=abc
-import pullback  # noqa: F401
+import pullback
+
+print(pullback.__version__)

@@ -1,4 +1,5 @@
 # The number of threads is negative.
-
 # environment: PULLBACK_NUM_THREADS=-2
-import pullback  # noqa: F401
+import pullback
+
+print(pullback.__version__)

@@ -1,4 +1,4 @@
-# Required parameters are variables.
+# The function has no parameter z.
 from pullback.relax.transform import Gradient
 from pullback.script import ir as I
 from pullback.script import relax as R
@@ -12,4 +12,4 @@ class Model:
 
 
 def mistake():
-    Gradient("main", require_grads=["x"])(Model)
+    Gradient("main", require_grads=["z"])(Model)

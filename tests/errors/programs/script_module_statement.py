@@ -1,11 +1,12 @@
-# A module holds functions, not statements.
+# A module holds functions and constants, no loops.
 from pullback.script import ir as I
 from pullback.script import relax as R
 
 
 @I.ir_module
 class Model:
-    weights = 3
+    for k in range(3):
+        pass
 
     @R.function
     def main(x: R.Tensor((2, 3), "float32")):

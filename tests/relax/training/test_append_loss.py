@@ -1,5 +1,5 @@
 """append_loss and AppendLoss: before, expected, errors."""
-# ruff: noqa: F841, N805, N812 (functions of a module have no self)
+# ruff: noqa: F841 (functions of a module have no self)
 
 from __future__ import annotations
 
@@ -186,6 +186,14 @@ FLOATS = TensorStructInfo((3, 3))
 def test_errors(func: Function, count: int, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         append_loss(backbone_of_many_blocks(), func, count)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"the backbone must be a graph function, not str\nhint: .*AppendLoss"):
+        append_loss("backbone", sum_loss)  # type: ignore[arg-type]
+    for refused in (lambda o: append_loss(sum_loss, o), lambda o: AppendLoss("main", o)(IRModule({"main": sum_loss}))):
+        with pytest.raises(ArgumentError, match=r"not MSELoss\nhint: call the loss on the types of its arguments"):
+            refused(loss.MSELoss())
 
 
 def test_nested_results_are_refused() -> None:

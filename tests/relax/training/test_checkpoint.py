@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,33 @@ def test_file_mode_and_leftovers(path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+def test_what_killed_processes_left_behind_is_removed(path: Path) -> None:
+    names = (".model.safetensors.abc_1234.tmp", ".model.safetensors.locked00.tmp")
+    others = (
+        ".model.safetensors.ab.tmp",
+        ".model.safetensors.abcd1234.tmpx",
+        ".other.safetensors.abcd1234.tmp",
+        "x.tmp",
+    )
+    for name in (*names, *others):
+        (path.parent / name).write_bytes(b"left")
+    with (path.parent / names[1]).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as a save that is under way
+        trainer_of().save(path)
+    assert {p.name for p in path.parent.iterdir()} == {path.name, names[1], *others}
+    trainer_of().save(path)
+    assert {p.name for p in path.parent.iterdir()} == {path.name, *others}
+
+
+def test_threads_may_save_under_one_name(path: Path) -> None:
+    trainers = [trainer_of(seed=seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(lambda k: trainers[k % 4].save(path), range(40)):
+            pass
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    trainer_of().load(path)
+
+
 def test_a_failed_save_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of()
     trainer.save(path)
@@ -126,7 +155,7 @@ def test_a_failed_save_leaves_the_old_file(path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "fsync", full)
     trainer.update(X[:8], Y[:8])
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(CheckpointError, match="cannot be written: No space left"):
         trainer.save(path)
     assert path.read_bytes() == old and [p.name for p in path.parent.iterdir()] == [path.name]
 
@@ -169,6 +198,8 @@ def test_kill_9_leaves_the_old_or_the_new_file(path: Path) -> None:
         big.load(path)
         values = {float(v) for p in big.params.values() for v in np.unique(p.numpy())}
         assert values in ({0.0}, {1.0}), "one version, whole"
+    big.save(path)
+    assert [p.name for p in path.parent.iterdir()] == [path.name], "the next save cleans up"
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------

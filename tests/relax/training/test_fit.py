@@ -9,12 +9,18 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback.ir import ArgumentError, DTypeError, IRModule, ShapeError, UserError
+from pullback.driver import executable
+from pullback.driver.pipeline import plan_function, prepare
+from pullback.ir import ArgumentError, DTypeError, IRModule, ShapeError, UserError, assert_structural_equal
 from pullback.relax import BlockBuilder, TensorStructInfo, Var, op
 from pullback.relax.training import SetupTrainer, Trainer, make_trainer, progress
+from pullback.relax.training.evaluation import evaluation
 from pullback.relax.training.loss import CategoricalCrossEntropyLoss, CrossEntropyLoss, MSELoss
 from pullback.relax.training.optimizer import SGD, Adam, MomentumSGD
+from pullback.relax.training.setup_trainer import ADJOINT, OPTIMIZER
 from pullback.runtime.library import library
+from pullback.script import from_source
+from pullback.target import Target
 from pullback.tir import Var as SizeVar
 from tests.relax.training.models import classes, mlp, with_state
 
@@ -66,6 +72,33 @@ def test_an_epoch_is_its_updates(target: str) -> None:
     assert record.loss == pytest.approx(np.dot(losses, [8, 8, 8, 6]) / 30, rel=1e-12)
     assert_same(params(fitted), params(tail))
     assert fitted.steps == 4 and fitted.epochs == 1
+
+
+def test_everything_is_compiled_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of("llvm")
+    compiled: list[str] = []
+    compile_function = executable.compile_function
+
+    def recorded(module: IRModule, name: str, *rest: Any) -> Any:
+        compiled.append(name)
+        return compile_function(module, name, *rest)
+
+    def first_step(*_: Any) -> None:
+        assert compiled == ["__step", "__step", "__evaluate", "__evaluate"]
+
+    monkeypatch.setattr(executable, "compile_function", recorded)
+    monkeypatch.setattr(progress.Progress, "advance", first_step)
+    trainer.fit(X, Y, validation=(X[:11], Y[:11]), progress=False)
+    assert len(compiled) == 4, "for batches of 8, 6 and 3 rows: no more, no less"
+
+
+def test_evaluation_runs_the_model_once() -> None:
+    setup = SetupTrainer(CrossEntropyLoss(), SGD(0.1), [TensorStructInfo((8, 5)), TensorStructInfo((8,), "int64")])
+    module = evaluation(setup(mlp()))
+    assert ADJOINT not in module and OPTIMIZER not in module
+    prepared = prepare(module)
+    both, loss = (plan_function(prepared, name, {}, Target("llvm")) for name in ("__evaluate", "backbone_loss"))
+    assert len(both.outputs) == 2 and len(both.steps) == len(loss.steps)
 
 
 def test_other_batch_sizes() -> None:
@@ -177,6 +210,13 @@ def test_a_step_of_fit_allocates_nothing() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
+        (lambda t: t.fit(X, ["a"] * 30), DTypeError, "^target targets: .*elements of dtype"),
+        (lambda t: t.fit("x", Y), ArgumentError, "^input x: expected a number, lists or an array, got a str"),
+        (lambda t: t.fit(X, None), ArgumentError, "^target targets: expected a number, lists or an array, got None"),
+        (lambda t: t.fit((row for row in X), Y), ArgumentError, r"^input x: .* got a generator\n.*np\.stack"),
+        (lambda t: t.evaluate(X, iter(Y)), ArgumentError, "^target targets: .* got a iterator"),
+        (lambda t: t.fit(X, np.int64(3)), ShapeError, r"target targets must have shape \(rows,\), got \(\)"),
+        (lambda t: t.fit(X, Y, seed="now"), ArgumentError, "a seed must be an int ≥ 0, got 'now'"),
         (lambda t: t.fit(X, Y[:9]), ArgumentError, "same number of rows: x has 30, targets has 9"),
         (lambda t: t.fit(X[:0], Y[:0]), ArgumentError, "the data set is empty"),
         (lambda t: t.fit(X[:, :3], Y), ShapeError, r"input x must have shape \(rows, 20\), got \(30, 3\)"),
@@ -230,14 +270,33 @@ def test_a_changed_adjoint_is_not_rederived() -> None:
         trainer.fit(X, Y, progress=False)
 
 
-def test_a_module_read_from_text_has_no_record() -> None:
+@pytest.mark.parametrize("legalize", [False, True])
+def test_a_module_read_from_text_trains_alike(legalize: bool) -> None:
+    infos = [TensorStructInfo((8, 5)), TensorStructInfo((8,), "int64")]
+    module = SetupTrainer(CrossEntropyLoss(ignore_index=3), Adam(0.05), infos, legalize)(mlp())
+    read = from_source(module.script())
+    assert_structural_equal(read, module)
+    kept = []
+    for m in (module, read):
+        trainer = Trainer(m, pullback.VirtualMachine(pullback.compile(m, "debug"), pullback.cpu()))
+        trainer.xavier_uniform_init_params(seed=1)
+        trainer.fit(X, Y, seed=1, progress=False)
+        kept.append([*params(trainer), *(s.numpy() for s in trainer.optimizer_states)])
+        assert trainer.evaluate(X, Y).accuracy is not None and "optimizer: Adam" in repr(trainer)
+    assert_same(*kept)
+
+
+def test_a_module_without_a_record() -> None:
     infos = [TensorStructInfo((8, 5)), TensorStructInfo((8,), "int64")]
     module = SetupTrainer(CrossEntropyLoss(), SGD(0.05), infos, legalize=False)(mlp())
-    module = module.with_attr("optim_state", tuple(module.attrs["optim_state"]))
-    trainer = Trainer(module, pullback.VirtualMachine(pullback.compile(module, "debug"), pullback.cpu()))
+    machine = pullback.VirtualMachine(pullback.compile(module, "debug"), pullback.cpu())
+    trainer = Trainer(module.without_attr("training"), machine)
     with pytest.raises(UserError, match="does not tell how its loss reduces"):
         trainer.fit(X, Y)
     trainer.update(X[:8], Y[:8])
+    for damaged in ({"lost": 1}, 3):
+        with pytest.raises(ArgumentError, match="attribute 'training' is no record"):
+            Trainer(module.with_attr("training", damaged), machine)
 
 
 # ---- NaN -------------------------------------------------------------------------------------------------------------
@@ -311,7 +370,7 @@ def test_ctrl_c_leaves_the_last_complete_step(monkeypatch: pytest.MonkeyPatch, s
     assert interrupted.steps == steps + 1
     rows = [(k, k + 8) for k in (0, 8, 16, 24)] * 2
     for first, last in rows[: steps + 1]:
-        reference._programs.of(len(X[first:last]), True).step(
+        reference._programs.training(len(X[first:last])).step(
             [pullback.tensor(X[first:last])], [pullback.tensor(Y[first:last])], reference._values
         )
     assert_same(params(interrupted), params(reference))

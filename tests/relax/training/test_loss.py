@@ -1,5 +1,4 @@
 """Losses: formulas against NumPy, types, errors, and a loss of the user's own."""
-# ruff: noqa: N812
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Optimizers: the update against NumPy, the shape of the function, errors, and one of the user's own."""
-# ruff: noqa: N812
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ from pullback.relax.interpreter import evaluate
 from pullback.relax.training.optimizer import SGD, Adam, MomentumSGD, Optimizer
 from pullback.script import relax as R
 from pullback.tir import Var as SizeVar
+from tests.relax.training.models import mlp
 
 SHAPES = ((3, 4), (4,), ())
 
@@ -186,6 +186,13 @@ SYMBOLIC = Var("s", TensorStructInfo((SizeVar("n", "int64"),)))
     [
         (lambda: SGD(0.1).get_function(), UserError, "no parameters yet"),
         (lambda: SGD(0.1).init([]), ArgumentError, "no parameter to optimize"),
+        (
+            lambda: SGD(0.1).init(mlp()),
+            ArgumentError,
+            "SGD.init takes variables, the parameters to optimize, got IRModule",
+        ),
+        (lambda: Adam(0.1, betas=0.9), ArgumentError, "betas must be a pair of numbers, got 0.9"),
+        (lambda: Adam(0.1, betas=(0.9,)), ArgumentError, r"betas must be a pair of numbers, got \(0.9,\)"),
         (lambda: SGD(0.1).init([3]), ArgumentError, "optimizes variables, got int 3"),
         (lambda: SGD(0.1).init([INTEGER]), DTypeError, r"float tensors, parameter n is Tensor\(\(2,\), int64\)"),
         (lambda: SGD(0.1).init([FLOAT, FLOAT]), ArgumentError, "parameter x is given to SGD twice"),
@@ -199,3 +206,49 @@ SYMBOLIC = Var("s", TensorStructInfo((SizeVar("n", "int64"),)))
 def test_errors(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+class Own(Optimizer):
+    """An optimizer whose update is the given function of parameter and gradient."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__("Own")
+        self._function = function
+
+    def update(self, step: Any, param: Any, gradient: Any, *slots: Any) -> Any:
+        return self._function(param, gradient)
+
+
+class OwnWithState(Own):
+    slots = ("v",)
+
+
+class OwnWithScalar(Own):
+    scalars = {"decay": 1.0}  # noqa: RUF012
+
+    def advance(self, scalars: Any) -> Any:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (
+            Own(lambda p, g: p - g),
+            r"Own.update must return the tuple \(the new parameter,\), it returned one expression"
+            r"\nhint: write return \(new_param,\)",
+        ),
+        (Own(lambda p, g: None), "it returned one NoneType"),
+        (Own(lambda p, g: (p, g)), "it returned 2 values"),
+        (OwnWithState(lambda p, g: (p,)), r"\(the new parameter, its new v\), it returned 1 values"),
+        (Own(lambda p, g: (1.0,)), "the new parameter is no expression but 1.0"),
+        (
+            Own(lambda p, g: (op.sum(p),)),
+            r"the new parameter of x must be Tensor\(\(2,\), float32\), it is Tensor\(\(\)",
+        ),
+        (OwnWithScalar(lambda p, g: (p,)), "OwnWithScalar.advance must return a dict of the new decay, it returned {}"),
+    ],
+)
+def test_errors_of_an_own_update(optimizer: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        optimizer.init(FLOAT).get_function()

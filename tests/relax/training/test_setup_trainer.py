@@ -1,5 +1,4 @@
 """SetupTrainer: the module it makes, and what it refuses."""
-# ruff: noqa: N805, N812 (functions of a module have no self)
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pullback.ir import ArgumentError, DTypeError, IRModule, NameNotFound, Shape
 from pullback.relax import TensorStructInfo, Tuple, transform
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.interpreter import evaluate
-from pullback.relax.training import SetupTrainer
+from pullback.relax.training import SetupTrainer, Trainer, make_trainer
 from pullback.relax.training.loss import CrossEntropyLoss, MSELoss
 from pullback.relax.training.optimizer import SGD, Adam, MomentumSGD
 from pullback.script import ir as I
@@ -87,7 +86,12 @@ def test_module() -> None:
 
 def test_attributes() -> None:
     module = SetupTrainer(MSELoss("sum"), MomentumSGD(0.1, 0.2), PAIR)(Backbone)
-    numbers = {k: v for k, v in module.attrs.items() if k != "optim_state"}
+    assert module.attrs["training"] == {
+        "loss": "mse_loss", "reduction": "sum", "outputs": 1, "classification": False, "ignore_index": None,
+        "shared_targets": (), "optimizer": "MomentumSGD",
+        "hyperparameters": {"lr": 0.1, "momentum": 0.2, "dampening": 0, "weight_decay": 0, "nesterov": False},
+    }  # fmt: skip
+    numbers = {k: v for k, v in module.attrs.items() if k not in ("optim_state", "training")}
     assert numbers == {"param_num": 1, "state_num": 1, "input_num": 1}
     assert module.attrs["optim_states"] is module.attrs["optim_state"] is module.get_attr("optim_states")
     count, velocity = module.attrs["optim_state"]
@@ -173,3 +177,53 @@ def test_errors_of_the_model(module: IRModule, error: type[Exception], message: 
 def test_errors_of_the_loss(loss: Any, infos: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         SetupTrainer(loss, SGD(0.1), infos)(with_state())
+
+
+@pytest.mark.parametrize(
+    ("loss", "optimizer", "infos", "message"),
+    [
+        (MSELoss, SGD(0.1), INFOS, r"loss must be a Loss, .* got the class MSELoss\nhint: make one of it: MSELoss\(\)"),
+        (
+            MSELoss(),
+            Adam,
+            INFOS,
+            r"optimizer must be an? Optimizer, .* got the class Adam\nhint: make one of it: Adam\(…\)",
+        ),
+        (SGD(0.1), MSELoss(), INFOS, r"loss must be a Loss, .* got SGD\(.*\)\nhint: the loss comes first"),
+        ("mse", SGD(0.1), INFOS, "loss must be a Loss, such as loss.CrossEntropyLoss.*, got 'mse'"),
+        (MSELoss(), "adam", INFOS, "got 'adam'"),
+        (MSELoss(), None, INFOS, "got None"),
+        (MSELoss(), SGD(0.1), INFOS[0], r"loss_args must be a list of types, .*TensorStructInfo\nhint: write a list"),
+    ],
+)
+def test_errors_of_the_arguments(loss: Any, optimizer: Any, infos: Any, message: str) -> None:
+    """They are found when the pass is made, before it meets a module."""
+    with pytest.raises(ArgumentError, match=message):
+        SetupTrainer(loss, optimizer, infos)
+    if infos is INFOS:
+        with pytest.raises(ArgumentError, match=message):
+            make_trainer(with_state(), loss, optimizer)
+
+
+def python_function(x: Any) -> Any:
+    return x
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (python_function, r"not function\nhint: write the function 'backbone' into a class with @I.ir_module"),
+        (with_state()["backbone"], r'not Function\nhint: wrap it: IRModule\(\{"backbone": function\}'),
+        (SGD, "not the class SGD"),
+        (None, "not NoneType"),
+    ],
+)
+def test_what_is_no_model(model: Any, message: str) -> None:
+    setup = SetupTrainer(MSELoss(), SGD(0.1), INFOS)
+    for refused in (
+        lambda: setup(model),
+        lambda: make_trainer(model, MSELoss(), SGD(0.1)),
+        lambda: Trainer(model, 1, setup),
+    ):
+        with pytest.raises(ArgumentError, match=f"a model is an IRModule with a function 'backbone', {message}"):
+            refused()

@@ -242,6 +242,35 @@ def test_the_tutorials_older_form() -> None:
     assert "optimizer: SGD; steps: 5" in repr(trainer)
 
 
+def test_every_way_understands_the_older_name() -> None:
+    older = IRModule({"predict": mlp()["backbone"]}, mlp().attrs)
+    trainers = (
+        make_trainer(older, CrossEntropyLoss(), SGD(0.1), target="debug", seed=1),
+        make_trainer(mlp(), CrossEntropyLoss(), SGD(0.1), target="debug", seed=1),
+        Trainer(older, 6, SetupTrainer(CrossEntropyLoss(), SGD(0.1), INFOS)).build("debug"),
+    )
+    trainers[2].load_params(trainers[0].params)
+    first, *others = [trainer.update(X, Y).item() for trainer in trainers]
+    assert others == pytest.approx([first, first], rel=1e-6)
+
+
+def test_errors_of_the_constructor() -> None:
+    setup = SetupTrainer(CrossEntropyLoss(), SGD(0.1), INFOS, legalize=False)
+    module = setup(mlp())
+    executable = pullback.compile(module, "debug")
+    machine = compiled(module, "debug")
+    for arguments, message in (
+        ((mlp(), 7, setup), "told 7 parameters, but the model's attribute 'param_num' is 6"),
+        ((mlp(), machine, setup), "param_num must be an int, got VirtualMachine"),
+        ((module, executable), r"needs a VirtualMachine, got Executable\nhint: make it with VirtualMachine"),
+        ((module, pullback.cpu(), machine), "expected a Device"),
+        ((module, machine, "cpu"), "expected a Device, got 'cpu'"),
+        ((module, compiled(mlp(), "debug")), "does not hold this trainer module: it lacks backbone_loss"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            Trainer(*arguments)
+
+
 def test_building_twice_is_refused() -> None:
     with pytest.raises(UserError, match="nothing to build"):
         trainer_of("debug").build()
@@ -316,8 +345,8 @@ BAD_CALLS: list[tuple[str, Callable[[Trainer], Any], type[Exception], str]] = [
     ("fraction", lambda t: t.update(X, Y + 0.5), DTypeError, "target targets must be int64, got float64 whose values"),
     ("nan label", lambda t: t.update(X, np.full(8, np.nan)), DTypeError, "target targets must be int64"),
     ("text", lambda t: t.update(np.array(["a"] * 8), Y), DTypeError, "elements of dtype"),
-    ("class", lambda t: t.update(X, BAD_LABELS), ArgumentError, "neither a class"),
-    ("negative class", lambda t: t.update(X, -1 - Y), ArgumentError, "neither a class"),
+    ("class", lambda t: t.update(X, BAD_LABELS), ArgumentError, "must hold classes from 0 to 4"),
+    ("negative class", lambda t: t.update(X, -1 - Y), ArgumentError, "must hold classes from 0 to 4"),
     ("no target", lambda t: t.update(X, []), ArgumentError, r"the model takes 1 target \(targets\), got 0"),
     ("two inputs", lambda t: t.update([X, X], Y), ArgumentError, r"the model takes 1 input \(x\), got 2"),
     ("predict nothing", lambda t: t.predict(), ArgumentError, r"the model takes 1 input \(x\), got 0"),

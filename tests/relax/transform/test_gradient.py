@@ -72,7 +72,18 @@ def test_transposes_fold_into_matmuls_and_unused_parameters_get_zeros():
     adjoint = Gradient("main")(Before)["main_adjoint"]
     ops = [b.value.op.short for b in adjoint.bindings if hasattr(b.value, "op")]
     # dx = dy·w and dw = dyᵀ·x: no transpose of w, and none of a product
-    assert ops == ["permute_dims", "matmul", "sum", "ones", "expand_dims", "broadcast_to", "matmul", "permute_dims", "matmul", "zeros"]
+    assert ops == [
+        "permute_dims",
+        "matmul",
+        "sum",
+        "ones",
+        "expand_dims",
+        "broadcast_to",
+        "matmul",
+        "permute_dims",
+        "matmul",
+        "zeros",
+    ]
 
 
 def test_several_blocks_plain_bindings_tuples_and_calls():
@@ -139,7 +150,11 @@ def test_target_index():
         (("nothing",), NameNotFound, "the module has no function 'nothing'; it has: pair, vector"),
         (("vector",), DifferentiationError, "must be a floating-point scalar, vector gives Tensor((3,), float32)"),
         (("pair",), DifferentiationError, "with respect to k of pair cannot be taken: it is Tensor((3,), int64)"),
-        (("pair", Losses["pair"].params[0], 5), DifferentiationError, "target_index 5 is outside the 2 results of pair"),
+        (
+            ("pair", Losses["pair"].params[0], 5),
+            DifferentiationError,
+            "target_index 5 is outside the 2 results of pair",
+        ),
         (("pair", Losses["vector"].params[0], 1), DifferentiationError, "x is not a parameter of pair"),
     ],
 )

@@ -38,7 +38,7 @@ def test_dead_code_elimination():
         def main(x: R.Tensor((3,), "float32")):
             with R.dataflow():
                 a = R.exp(x)
-                b = R.add(a, x)
+                b = R.add(a, x)  # noqa: F841  (dead)
                 c = R.add(x, x)
                 R.output(c)
             return c

@@ -1,0 +1,37 @@
+"""The function that evaluates a batch.
+
+    __evaluate(inputs…, params…, states…, targets…) -> (loss, first output of the backbone)
+
+It calls ``backbone_loss`` and ``backbone``: inlined, what they have in common is computed once.
+"""
+
+from __future__ import annotations
+
+from pullback.ir.module import IRModule
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relax.struct_info import TupleStructInfo
+from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER
+from pullback.relax.training.step import EVALUATE
+
+
+def evaluation(module: IRModule) -> IRModule:
+    """A trainer module with ``__evaluate`` in place of what trains."""
+    result = module.copy()
+    for name in (ADJOINT, OPTIMIZER):
+        if name in result:
+            del result[name]
+    params = tuple(Var(p.name, p.struct_info, span=p.span) for p in module[LOSS].params)
+    builder = BlockBuilder()
+    builder.begin([p.name for p in params])
+    with builder.dataflow():
+        loss = builder.emit(module.get_global_var(LOSS)(*params), "loss")
+        outputs = builder.emit(module.get_global_var(BACKBONE)(*params[: len(module[BACKBONE].params)]), "outputs")
+        results = [builder.emit_output(_first(value)) for value in (loss, outputs)]
+    body = builder.finish(Tuple(tuple(results)))
+    result[EVALUATE] = Function(params, body, None, {"private": True}, span=module[BACKBONE].span)
+    return result
+
+
+def _first(value: Expr) -> Expr:
+    return TupleGetItem(value, 0) if isinstance(value.struct_info, TupleStructInfo) else value

@@ -1,0 +1,8 @@
+# There is no debug level "all".
+# environment: PULLBACK_DEBUG=all
+import numpy as np
+
+import pullback
+from tests.errors.models import linear, X
+
+pullback.compile(linear)["backbone"](X, np.zeros((3, 2), "float32"), np.zeros(2, "float32"))
