@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, DTypeError, InternalError, ShapeError, UserError
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GlobalVar, set_call_global
 from pullback.ir.node import Node, Symbol
 from pullback.ir.op import Op
