@@ -31,17 +31,15 @@ _MOST_OPS = 40  # of one group: beyond that compiling slows down and nothing is 
 
 @dataclass(frozen=True)
 class FuseOps(Pass):
-    """Form groups in every function that is not primitive itself. ``enable=False`` leaves every op alone."""
+    """Form groups in every function that is not primitive itself, for the schedules of the machine."""
 
     machine: Machine = field(default_factory=Machine)
-    enable: bool = True
 
     def run(self, module: IRModule) -> IRModule:
         result = module.copy()
-        if self.enable:
-            for name, function in module.items():
-                if isinstance(function, Function) and not function.attrs.get("primitive"):
-                    _Fusion(function, result, self.machine).rewrite(name)
+        for name, function in module.items():
+            if isinstance(function, Function) and not function.attrs.get("primitive"):
+                _Fusion(function, result, self.machine).rewrite(name)
         return result
 
 

@@ -1,0 +1,157 @@
+"""FuseOps and LowerToTir: which ops become one kernel."""
+
+from __future__ import annotations
+
+from pullback.ir import IRModule, assert_structural_equal
+from pullback.relax import Function
+from pullback.relax.analysis import check_well_formed
+from pullback.relax.transform import (
+    CanonicalizeBindings,
+    FuseOps,
+    InlineFunctions,
+    JoinStep,
+    LowerToTir,
+    RaiseOps,
+    Simplify,
+)
+from pullback.script import ir as I
+from pullback.script import relax as R
+from tests.driver.models import mlp_trainer_module
+from tests.helpers import round_trip
+
+
+def groups(module: IRModule, name: str = "main") -> list[str]:
+    """What the function calls after fusion, in order."""
+    fused = FuseOps()(module)
+    check_well_formed(fused)
+    round_trip(fused)
+    calls = [b.value for b in fused[name].bindings if hasattr(b.value, "op")]
+    return [getattr(c.op, "short", getattr(c.op, "name", "")) for c in calls]
+
+
+def test_epilogue():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32"), w: R.Tensor((3, 4), "float32"), b: R.Tensor((4,), "float32")):
+            with R.dataflow():
+                y = R.nn.relu(R.matmul(x, w) + b)
+                R.output(y)
+            return y
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32"), w: R.Tensor((3, 4), "float32"), b: R.Tensor((4,), "float32")):
+            cls = Expected
+            with R.dataflow():
+                y = cls.fused_matmul_add_relu(x, w, b)
+                R.output(y)
+            return y
+
+        @R.function(private=True)
+        def fused_matmul_add_relu(
+            x: R.Tensor((2, 3), "float32"), w: R.Tensor((3, 4), "float32"), b: R.Tensor((4,), "float32")
+        ) -> R.Tensor((2, 4), "float32"):
+            R.func_attr({"primitive": True})
+            with R.dataflow():
+                lv = R.matmul(x, w)
+                lv_1 = R.add(lv, b)
+                y = R.nn.relu(lv_1)
+                y_1 = y
+                R.output(y_1)
+            return y_1
+
+    assert_structural_equal(FuseOps()(Before), Expected)
+
+
+def test_movement_is_copied_into_every_reader():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((3, 3), "float32"), y: R.Tensor((3, 3), "float32")):
+            with R.dataflow():
+                t = R.permute_dims(y)
+                a = R.matmul(x, t)
+                b = R.exp(t)
+                R.output(a, b)
+            return (a, b)
+
+    assert groups(Module) == ["fused_matmul", "fused_exp"]
+    fused = FuseOps()(Module)
+    bodies = [f for f in fused.functions.values() if isinstance(f, Function) and f.attrs.get("primitive")]
+    assert len(bodies) == 2
+    for body in bodies:
+        assert next(b.value.op.short for b in body.bindings) == "permute_dims"
+
+
+def test_no_group_closes_a_cycle():
+    """``exp`` and ``add`` cannot be one kernel: the matmul between them needs the one and is needed by the other."""
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((3, 3), "float32"), w: R.Tensor((3, 3), "float32")):
+            with R.dataflow():
+                e = R.exp(x)
+                m = R.matmul(e, w)
+                t = R.permute_dims(m)
+                s = R.matmul(t, w)
+                y = R.add(e, s)
+                R.output(y)
+            return y
+
+    names = groups(Module)
+    assert names.index("exp") < names.index("matmul")
+    assert len(names) == 3
+
+
+def test_rows_are_one_kernel_and_two_matmuls_are_two():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((4, 5), "float32"), v: R.Tensor((5, 5), "float32"), w: R.Tensor((5, 5), "float32")):
+            with R.dataflow():
+                a = R.matmul(x, v) + R.matmul(x, w)
+                b = R.nn.softmax(a * 2.0)
+                c = R.sum(b * b, axis=-1)
+                R.output(c)
+            return c
+
+    names = groups(Module)
+    assert sum("matmul" in n for n in names) == 2
+    assert names[-1].startswith("fused_") and "softmax" in names[-1] and "sum" in names[-1]
+
+
+def test_the_update_joins_the_weight_gradient():
+    module = JoinStep()(mlp_trainer_module())
+    module = InlineFunctions()(RaiseOps()(module))
+    module = IRModule({"__step": module["__step"]})
+    fused = FuseOps()(CanonicalizeBindings()(Simplify()(CanonicalizeBindings()(module))))
+    updates = [n for n in fused if n.startswith("fused_matmul_") and n.count("subtract")]
+    matmuls = [n for n in fused if "matmul" in n]
+    lowered = LowerToTir()(fused)
+    assert len(updates) == 4  # one for each weight matrix
+    assert not any(n.startswith("matmul") for n in lowered)  # every matmul has its neighbours with it
+    assert len(matmuls) == 4 + 4 + 3  # forward, weight gradients, input gradients
+
+
+def test_equal_kernels_are_one_function():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32"), w: R.Tensor((3, 3), "float32")):
+            with R.dataflow():
+                a = R.matmul(x, w)
+                b = R.matmul(a, w)
+                c = R.reshape(b, (6,))
+                R.output(c)
+            return c
+
+    lowered = LowerToTir()(FuseOps()(Module))
+    assert [n for n in lowered if n != "main"] == ["matmul"]
+    assert [b.value.op.short for b in lowered["main"].bindings if hasattr(b.value, "op")] == [
+        "call_tir",
+        "call_tir",
+        "reshape",
+    ]
