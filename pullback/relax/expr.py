@@ -25,6 +25,7 @@ from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GlobalVar, set_call_global
 from pullback.ir.node import Node, Symbol
 from pullback.ir.op import Op
+from pullback.relax.matching import bind_sizes, match_info
 from pullback.relax.struct_info import (
     Dim,
     FuncStructInfo,
@@ -273,8 +274,6 @@ def _call_info(name: str, info: FuncStructInfo, call: Call) -> StructInfo:
     if len(info.params) != len(call.args):
         message = f"{name} takes {len(info.params)} arguments, got {len(call.args)}"
         raise ArgumentError(message, span=call.span, hint=f"its type is {format_info(info)}")
-    from pullback.relax.analysis import bind_sizes, match_info
-
     sizes: dict[Any, Dim] = {}
     for i, (expected, arg) in enumerate(zip(info.params, call.args, strict=True)):
         if not match_info(expected, arg.struct_info, sizes):
@@ -438,7 +437,18 @@ def _build(op: Op, tensors: Sequence[Any], attrs: dict[str, Any]) -> Call:
             given = format_info(expr.struct_info)
             raise UserError(f"{op.short}: argument {name!r} must be a tensor, got {given}", hint=hint)
         args.append(expr)
-    return Call(op, tuple(args), {k: _attr(op, k, v) for k, v in attrs.items()})
+    return Call(op, tuple(args), {k: _checked(op, k, _attr(op, k, v)) for k, v in attrs.items()})
+
+
+_KINDS: dict[type, tuple[Any, str]] = {bool: (bool, "True or False"), float: ((int, float), "a number")}
+
+
+def _checked(op: Op, name: str, value: Any) -> Any:
+    """An attribute whose default is a bool or a float is of that kind; type rules look at the others."""
+    kind, wanted = _KINDS.get(type(op.signature.attrs[name]), (object, ""))
+    if not isinstance(value, kind):
+        raise ArgumentError(f"{op.short}: {name} must be {wanted}, got {value!r}")
+    return value
 
 
 def _attr(op: Op, name: str, value: Any) -> Any:

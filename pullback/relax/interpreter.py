@@ -14,7 +14,6 @@ from pullback import te
 from pullback.ir.errors import ArgumentError, InternalError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.op import Op
-from pullback.relax.analysis import bind_size, bind_sizes, match_info
 from pullback.relax.expr import (
     Binding,
     Call,
@@ -27,6 +26,7 @@ from pullback.relax.expr import (
     TupleGetItem,
     Var,
 )
+from pullback.relax.matching import bind_size, bind_sizes, match_info
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
 from pullback.runtime.dtype import numpy_dtype

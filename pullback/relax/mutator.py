@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pullback.relax.analysis import bind_size, bind_sizes, match_info
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import (
     Binding,
@@ -23,6 +22,7 @@ from pullback.relax.expr import (
     Var,
     tuple_get_item,
 )
+from pullback.relax.matching import bind_size, bind_sizes, match_info
 from pullback.tir.expr import PrimExpr
 from pullback.tir.expr import Var as SizeVar
 

@@ -21,7 +21,8 @@ from pullback.relax import (
     Var,
     const,
 )
-from pullback.relax.analysis import check_well_formed, free_vars, match_info, post_order_visit, users, well_formed
+from pullback.relax.analysis import check_well_formed, free_vars, post_order_visit, users, well_formed
+from pullback.relax.matching import match_info
 from tests.helpers import round_trip
 
 N = tir.Var("n")

@@ -12,7 +12,7 @@ from pullback import te, tir
 from pullback.ir.errors import DTypeError, ShapeError, UserError
 from pullback.ir.op import Op, define
 from pullback.relax.expr import Constant, Expr
-from pullback.relax.op.family import expect_same_dtype, known_shape, specialize, zero_gradient
+from pullback.relax.op.family import expect_int, expect_same_dtype, known_shape, specialize, zero_gradient
 from pullback.relax.op.manipulate import sizes
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
@@ -173,6 +173,10 @@ define(
 def _range(start: Any, end: Any, step: Any, dtype: str | None) -> tuple[Any, Any, Any, str]:
     """start, number of elements, step, dtype."""
     start, end = (0, start) if end is None else (start, end)
+    for name, value in ("start", start), ("end", end), ("step", step):
+        number = isinstance(value, (int, float)) and abs(value) < 2**63  # NaN and infinity are not
+        if not number and not isinstance(value, tir.PrimExpr):
+            raise UserError(f"arange: {name} must be a finite number, got {value!r}")
     if isinstance(step, (int, float)) and step == 0:
         raise UserError("arange: the step cannot be 0")
     kind = dtype or ("float32" if any(isinstance(v, float) for v in (start, end, step)) else "int64")
@@ -226,6 +230,7 @@ define(
 
 
 def _eye_infer(*, n: Any, m: Any, k: int, dtype: str) -> TensorStructInfo:
+    expect_int("eye", "k", k)
     return TensorStructInfo((dim(n), dim(n if m is None else m)), _known_dtype("eye", dtype))
 
 

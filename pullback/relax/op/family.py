@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback import te, tir
-from pullback.ir.errors import DTypeError, ShapeError
+from pullback.ir.errors import DTypeError, ShapeError, UserError
 from pullback.ir.op import Op, define
 from pullback.relax.expr import const
 from pullback.relax.op.namespace import ops
@@ -61,6 +61,12 @@ def expect_same_dtype(op: str, *infos: TensorStructInfo) -> str:
             hint="nothing is promoted implicitly: cast one side with R.astype",
         )
     return dtypes[0]
+
+
+def expect_int(op: str, name: str, value: Any) -> None:
+    """Raise a UserError unless an attribute is an int of 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise UserError(f"{op}: {name} must be an int, got {value!r}")
 
 
 def normalize_axis(op: str, axis: int, ndim: int) -> int:

@@ -16,6 +16,7 @@ from pullback.relax.op.family import (
     collapse_to_operands,
     elementwise_te,
     expect_dtype,
+    expect_int,
     expect_same_dtype,
     known_shape,
     masked,
@@ -327,6 +328,7 @@ specialize(_one_hot, _OneHot)
 
 def _triangle(name: str, keep: Any, numpy: Any, doc: str) -> Op:
     def infer(x: TensorStructInfo, *, k: int) -> TensorStructInfo:
+        expect_int(name, "k", k)
         if len(known_shape(name, x)) < 2:
             raise ShapeError(f"{name}: expected a tensor of rank 2 or more, got rank {x.ndim}")
         return x

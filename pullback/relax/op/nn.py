@@ -15,6 +15,7 @@ from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.op import define
 from pullback.relax.op.family import (
     expect_dtype,
+    expect_int,
     expect_same_dtype,
     in_wide,
     known_shape,
@@ -126,6 +127,7 @@ def _nll_infer(name: str) -> Any:
     ) -> TensorStructInfo:
         if reduction not in _REDUCTIONS:
             raise UserError(f"{name}: reduction must be one of {', '.join(map(repr, _REDUCTIONS))}, got {reduction!r}")
+        expect_int(name, "ignore_index", ignore_index)
         shape, given = known_shape(name, predictions, "predictions"), known_shape(name, targets, "targets")
         expect_dtype(name, predictions, "float", "predictions")
         expect_dtype(name, targets, "integer", "targets")

@@ -19,9 +19,9 @@ from typing import Any
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
-from pullback.relax.analysis import bind_sizes, match_info
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import DataflowVar, Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relax.matching import bind_sizes, match_info
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
 from pullback.tir.expr import FLOATS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
-from pullback.relax.analysis import match_info
+from pullback.relax.matching import match_info
 from pullback.relax.struct_info import TensorStructInfo, format_shape
 from pullback.relax.training.interface import Slot
 from pullback.runtime.interchange import array_of, is_python_data

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pullback.ir.errors import ShapeError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import FunctionPass
-from pullback.relax.analysis import match_info
 from pullback.relax.expr import Binding, Function, MatchCast
+from pullback.relax.matching import match_info
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.struct_info import format_info
 

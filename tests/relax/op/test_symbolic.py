@@ -10,10 +10,10 @@ import pytest
 from pullback import te, tir
 from pullback.ir.errors import ShapeError
 from pullback.ir.op import Op
-from pullback.relax.analysis import bind_sizes
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Expr, Var
 from pullback.relax.interpreter import evaluate
+from pullback.relax.matching import bind_sizes
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, same_info
 from pullback.relax.transform.gradient import Gradient
