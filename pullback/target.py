@@ -140,8 +140,10 @@ def _resolve(
         triple = host.triple()
         if cpu in (None, "native", "host"):
             cpu = host.cpu()
-            features = host.features() if features is None else features
+            if features is None:
+                return triple, cpu, host.features()
     else:
         host.check_triple(triple)
-    host.check_cpu(triple, cpu or "")
+    if cpu or features:
+        host.check_cpu(triple, cpu or "", features or ())
     return triple, cpu or "", features or ()

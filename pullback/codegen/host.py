@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 
@@ -61,10 +64,33 @@ def check_triple(name: str) -> None:
         raise TargetError(f"unknown target triple {name!r}: {error}", hint=hint) from None
 
 
-def check_cpu(triple_name: str, name: str) -> None:
-    """Raise a TargetError for a CPU name that can't be one (LLVM would only print a warning for an unknown one)."""
+_MAKE_MACHINE = """
+import sys, llvmlite.binding as llvm
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+triple, cpu, features = sys.argv[1:]
+llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
+"""
+
+
+@functools.cache
+def check_cpu(triple_name: str, name: str, features: tuple[str, ...]) -> None:
+    """Raise a TargetError for a CPU or feature that LLVM does not know.
+
+    LLVM only prints a warning for those, to the standard error of the process: so it is asked in a process of its own.
+    """
     if not all(c.isalnum() or c in "-_.+" for c in name):
         raise TargetError(f"{name!r} can't be the name of a CPU of {triple_name}")
+    if not sys.executable:  # Python inside another program: LLVM's warning has to do
+        return
+    command = [sys.executable, "-c", _MAKE_MACHINE, triple_name, name, ",".join(features)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    for kind in ("processor", "feature"):
+        unknown = re.search(f"'(.*)' is not a recognized {kind}", answer)
+        if unknown is not None:
+            what = "CPU" if kind == "processor" else "feature"
+            hint = f"`clang --target={triple_name} --print-supported-cpus` lists the CPUs" if what == "CPU" else None
+            raise TargetError(f"there is no {what} {unknown.group(1)!r} for {triple_name}", hint=hint)
 
 
 def machine(triple_name: str, cpu_name: str, feature_names: tuple[str, ...], opt: int = 2) -> llvm.TargetMachine:

@@ -141,6 +141,8 @@ class BoundCall:
 
     def set(self, index: int, value: Tensor) -> None:
         """Replace an input by a tensor of the same type."""
+        if not 0 <= index < len(self.inputs):
+            raise ArgumentError(f"{self.native.name} has {len(self.inputs)} inputs, there is no input {index}")
         kind = self.native.layout.inputs[index]
         if value.shape != kind.shape or value.dtype != kind.dtype:
             given = f"Tensor({value.shape}, {value.dtype})"

@@ -117,8 +117,10 @@ def dim(size: Any) -> Dim:
     if isinstance(value, PrimExpr):
         return dim(value)
     try:
-        number = value.__index__()
+        number = None if isinstance(value, bool) else value.__index__()
     except AttributeError:
+        number = None
+    if number is None:
         raise ShapeError(f"a size must be an int or a symbolic int64 expression, not {size!r}") from None
     if number < 0:
         raise ShapeError(f"a size cannot be negative: {number}")

@@ -38,7 +38,7 @@ class Source:
             raise ScriptError(
                 f"this is not Python: {error.msg}", span=self._span(line, column, end - 1 if end else None)
             ) from None
-        except RecursionError:
+        except (RecursionError, MemoryError):  # Python's parser raises the latter too
             raise ScriptError("this text is nested too deeply") from None
 
     @staticmethod

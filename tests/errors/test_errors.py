@@ -99,7 +99,7 @@ def test_message(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> 
         text = error_of_process(path, environment[1])
     else:
         error = error_of(path, tmp_path)
-        assert isinstance(error, (UserError, MemoryError)), repr(error)
+        assert isinstance(error, (UserError, MemoryError)) and str(error), repr(error)
         text = f"{type(error).__name__}\n{error}"
     golden, text = path.with_suffix(".txt"), in_general(text, path, tmp_path)
     if request.config.getoption("--update-golden", default=False):

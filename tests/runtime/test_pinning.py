@@ -1,5 +1,6 @@
 """A tensor is pinned exactly while somebody else may see its memory."""
 
+import gc
 import threading
 
 import numpy as np
@@ -7,6 +8,12 @@ import pytest
 
 from pullback.runtime import allocated_bytes, tensor
 from pullback.runtime.dtype import NUMPY_DTYPES
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_to_collect():
+    """Garbage of earlier tests must not be freed while memory is counted."""
+    gc.collect()
 
 
 def made(dtype="float32"):

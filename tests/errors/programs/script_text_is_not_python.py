@@ -1,4 +1,4 @@
-# The text has a parenthesis too few.
+# The text has an equals sign too many.
 import pullback
 from pullback.script import relax as R
 
@@ -6,6 +6,7 @@ from pullback.script import relax as R
 def mistake():
     pullback.script.from_source('''
 @R.function
-def main(x: R.Tensor((2, 3), "float32"):
-    return x
+def main(x: R.Tensor((2, 3), "float32")):
+    y = = x
+    return y
 ''', file="model.py")

