@@ -1,0 +1,49 @@
+"""The parameters after 20 steps of the tutorial's model are the same bits: with 1, 2 and 3 threads, from run to run,
+and when the process is killed after ten steps, right after saving, and another one goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+PROGRAM = """
+import hashlib, os, signal, sys
+import numpy as np
+import pullback
+from pullback.demo.mlp import MLP
+from pullback.relax.training.loss import CrossEntropyLoss
+from pullback.relax.training.optimizer import Adam
+
+first, last, load, save = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+rng = np.random.default_rng(0)
+x, y = rng.random((20, 64, 784), np.float32), rng.integers(0, 10, (20, 64))
+trainer = pullback.trainer(MLP, CrossEntropyLoss("mean"), Adam(1e-3), seed=0)
+if load:
+    trainer.load(load)
+for k in range(first, last):
+    trainer.update(x[k], y[k])
+if save:
+    trainer.save(save)
+    os.kill(os.getpid(), signal.SIGKILL)
+print(hashlib.sha256(b"".join(t.numpy().tobytes() for t in trainer.export_params().values())).hexdigest())
+"""
+
+
+def run(first: int, last: int, threads: int, load: str = "", save: str = "") -> str:
+    """The digest that the program prints; when it saves it is killed, and prints nothing."""
+    environment = os.environ | {"PYTHONPATH": os.getcwd(), "PULLBACK_NUM_THREADS": str(threads)}
+    command = [sys.executable, "-c", PROGRAM, str(first), str(last), load, save]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == (-signal.SIGKILL if save else 0), done.stderr
+    return done.stdout.strip()
+
+
+def test_threads_runs_and_resumption(tmp_path) -> None:
+    digests = [run(0, 20, threads) for threads in (1, 2, 3, 2)]
+    checkpoint = str(tmp_path / "ten.safetensors")
+    run(0, 10, 2, save=checkpoint)
+    digests += [run(10, 20, threads, load=checkpoint) for threads in (1, 2)]
+    assert len(digests[0]) == 64
+    assert len(set(digests)) == 1, digests
