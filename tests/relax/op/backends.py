@@ -10,10 +10,12 @@ import numpy as np
 import pullback
 from pullback import te
 from pullback.ir.module import IRModule
+from pullback.ir.node import assert_structural_equal
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Tuple, Var
 from pullback.relax.interpreter import evaluate, value_info
 from pullback.relax.transform.legalize_ops import LegalizeOps
+from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.te.interpreter import evaluate as evaluate_te
 from tests.samples import Case
 
@@ -56,6 +58,14 @@ def native(cases: Sequence[Case]) -> list[Any]:
     return list(map(to_numpy, pullback.compile(module_of(cases)).function("main")(*arguments(cases))))
 
 
+def raised(cases: Sequence[Case]) -> list[Any]:
+    """Machine code of the legalised module, which the compiler raises to ops again: nothing is lost on the way."""
+    module = module_of(cases)
+    legal = LegalizeOps()(module)
+    assert_structural_equal(RaiseOps()(legal), module)
+    return list(map(to_numpy, pullback.compile(legal).function("main")(*arguments(cases))))
+
+
 def to_numpy(value: Any) -> Any:
     return tuple(map(to_numpy, value)) if isinstance(value, tuple) else value.numpy()
 
@@ -78,6 +88,7 @@ BACKENDS: dict[str, Backend] = {
     "interpreter": interpreter,
     "legalized": legalized,
     "native": native,
+    "raised": raised,
 }
 
 
