@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pullback.codegen.expressions import Expressions
 from pullback.codegen.poly import Poly
-from pullback.codegen.values import Value, constant, memory_type, suffix
+from pullback.codegen.values import Value, memory_type, suffix
 from pullback.ir.errors import InternalError
 from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, nbytes
 from pullback.tir.stmt import BufferStore
@@ -240,6 +240,3 @@ class MemoryAccess(Expressions):
     def constant_mask(self, active: int, lanes: int) -> Value:
         bits = ", ".join(f"i1 {'true' if i < active else 'false'}" for i in range(lanes))
         return Value(f"<{bits}>", "bool", lanes)
-
-    def false(self) -> Value:
-        return constant(False, "bool")

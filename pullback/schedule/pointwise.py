@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pullback.schedule.group import Group, same_axes
 from pullback.te.graph import Lower, Reader
@@ -22,28 +22,23 @@ def point(
     members: Sequence[Tensor],
     axes: Sequence[PrimExpr],
     readers: Mapping[Tensor, Reader],
-    at: Callable[[Tensor], Sequence[PrimExpr]] | None = None,
 ) -> Stmt:
     """Compute ``members`` (stages over the same space, in order) at the point ``axes``; store the outputs among them.
 
     Members that are outputs or read twice are bound by Let; all loads come before all stores, so that an output may
-    share the memory of an input that is read at this point only. ``at`` gives the indices of a member whose shape is
-    not the space itself (sizes of 1 left out or put in); by default they are the axes.
+    share the memory of an input that is read at this point only.
     """
-    place = at or (lambda _: axes)
-    values: dict[Tensor, Var] = {}
     lets: list[tuple[Var, PrimExpr]] = []
     all_readers = dict(readers)
     stores = []
     for stage in members:
         if stage not in group.outputs and group.reads.get(stage, 0) < 2:
             continue  # inlined in its only reader
-        indices = tuple(place(stage))
+        indices = tuple(axes)
         lower = Lower(all_readers)
         value = readers[stage](indices) if stage in readers else lower.element(stage, indices)
         var = Var(f"v_{stage.name}".replace(".", "_"), stage.dtype)
         lets.append((var, value))
-        values[stage] = var
         all_readers[stage] = _reuse(stage, var, indices, readers)
         if stage in group.outputs:
             stores.append(store(group.buffers[stage], indices, var))

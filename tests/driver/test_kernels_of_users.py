@@ -116,3 +116,29 @@ def test_parameters_need_shapes():
 
     with pytest.raises(UserError, match="main: parameter x has no shape"):
         pullback.compile(main)
+
+
+@I.ir_module
+class Repeated:
+    @T.prim_func
+    def count(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+        for _k in range(3):
+            for i in range(4):
+                B[i] = A[i] + T.float32(1.0)
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        R.func_attr({"donate": (0,)})
+        cls = Repeated
+        with R.dataflow():
+            s = R.sum(x)
+            y = R.call_tir(cls.count, (x,), out_sinfo=R.Tensor((4,), "float32"))
+            R.output(s, y)
+        return (s, y)
+
+
+@BACKENDS
+def test_a_users_kernel_never_works_in_place(target):
+    x = pullback.tensor([0.0, 1.0, 2.0, 3.0])
+    pullback.compile(Repeated, target)["main"].bind([x])()
+    np.testing.assert_array_equal(x.numpy(), [1, 2, 3, 4])

@@ -154,3 +154,38 @@ def test_donated_inputs_may_swap(target):
     assert float(total) == 6
     np.testing.assert_array_equal(a.numpy(), [11, 21, 31])
     np.testing.assert_array_equal(b.numpy(), [1, 2, 3])
+
+
+LATE_READ = """
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def main(g: R.Tensor((6, 5), "float32"), m: R.Tensor((5,), "float32"), p: R.Tensor((5,), "float32")):
+        R.func_attr({"donate": (1, 2)})
+        with R.dataflow():
+            total = R.sum(g, axis=0)
+            new_m = R.add(R.multiply(m, R.const(0.5, "float32")), total)
+            new_p = R.subtract(p, R.add(R.multiply(new_m, new_m), m))
+            loss = R.sum(total)
+            R.output(loss, new_m, new_p)
+        return (loss, new_m, new_p)
+"""
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_old_value_is_read_before_it_is_overwritten(axis):
+    """``new_p`` needs the old ``m`` after ``new_m``, in the same kernel, has been computed."""
+    from pullback.script import from_source
+
+    text = LATE_READ if axis == 0 else LATE_READ.replace("(6, 5)", "(5, 6)").replace("axis=0", "axis=1")
+    rng = np.random.default_rng(0)
+    shapes = [(6, 5) if axis == 0 else (5, 6), (5,), (5,)]
+    values = [rng.standard_normal(s).astype("float32") for s in shapes]
+    results = []
+    for target in ("debug", "llvm"):
+        tensors = [pullback.tensor(v, copy=True) for v in values]
+        pullback.compile(from_source(text), target)["main"].bind(tensors)()
+        results.append([t.numpy() for t in tensors])
+    for slow, fast in zip(*results, strict=True):
+        np.testing.assert_allclose(fast, slow, rtol=1e-5, atol=1e-6)

@@ -113,7 +113,8 @@ class _Lowering(ExprMutator):
 
     def kernel(self, name: str, group: Group) -> str:
         """The name of the group's kernel in the module; equal ones are shared."""
-        return self.share(name, lower(group, name))
+        function = lower(group, name)
+        return self.share(name, PrimFunc(name, function.params, function.body, {"scheduled": True}))
 
     def share(self, name: str, function: PrimFunc) -> str:
         """The name under which an equal kernel is, or now becomes, a function of the module."""

@@ -235,6 +235,8 @@ class _Planner:
         if any(source in s.inputs or s.message is not None for s in self.steps[at + 1 :]):
             return False
         function = self.kernels[step.kernel]
+        if source in step.inputs and not function.attrs.get("scheduled"):
+            return False  # a user's kernel may write an element twice, and read it in between
         target = function.buffers[len(step.inputs) + step.outputs.index(value)]
         reads = [b for b, v in zip(function.buffers, step.inputs, strict=False) if v is source]
         if len(reads) > 1:
