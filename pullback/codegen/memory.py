@@ -19,7 +19,7 @@ from pullback.ir.errors import InternalError
 from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, nbytes
 from pullback.tir.stmt import BufferStore
 
-STACK_LIMIT = 64 * 1024  # bytes of one local buffer
+STACK_LIMIT = 256 * 1024  # bytes of one local buffer
 
 
 @dataclass(frozen=True, slots=True)

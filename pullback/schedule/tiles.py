@@ -14,7 +14,12 @@ class Tile:
 
 
 def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
-    """The tile with the least estimated time for a ``rows × columns`` result.
+    """The tile with the least estimated time for a ``rows × columns`` result; see :func:`best_tile`."""
+    return best_tile(rows, columns, lanes, registers)[1]
+
+
+def best_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[float, Tile]:
+    """(cycles for one term of all sums, tile) with the least estimated time for a ``rows × columns`` result.
 
     A step of k in a tile of m rows and v vectors takes m·v/2 cycles of multiply-adds (two units), m/2 + v/2 cycles of
     loads (two ports), and not less than 4 cycles (the latency of a chain). m·v accumulators, v vectors of B and a
@@ -32,7 +37,7 @@ def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
             if best is None or score < best[0]:
                 best = (score, tile)
     assert best is not None
-    return best[1]
+    return best
 
 
 def _cycles(rows: int, columns: int, m: int, vectors: int, lanes: int) -> float:

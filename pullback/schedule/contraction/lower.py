@@ -1,0 +1,361 @@
+"""From a blocked contraction to loops.
+
+    for task in parallel(blocks of the result's axes):
+        region = the part of the data that the task reads            where it has to be padded, computed or turned round
+        for panel, other axes, row tile of the block:
+            acc = register tile of rows × columns, 0
+            for k in the axes of the sum:
+                for j in vectorized(columns): for r in unrolled(rows): acc[r, j] = fma(a[r, k], b[k, j], acc[r, j])
+            for j: for r: out[r, j] = f(acc[r, j], …)
+
+With partial sums a task goes through its rounds of terms, keeps ``acc`` in a workspace from round to round, and a
+second loop adds the partial sums up, pair by pair, and finishes. Each element is one sum, in an order that the shapes
+fix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pullback.schedule.contraction.blocking import Blocking, rounds
+from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.contraction.region import Region
+from pullback.schedule.cost import worth_threads
+from pullback.schedule.pointwise import buffer_readers, point, tasks
+from pullback.te.graph import Lower
+from pullback.tir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    PrimExpr,
+    PrimFunc,
+    Stmt,
+    Var,
+    as_expr,
+    cast,
+    const,
+    fma,
+    loop,
+    minimum,
+    seq,
+    store,
+)
+from pullback.tir.expr import is_float
+from pullback.tir.visitor import substitute
+
+_NANOSECONDS_PER_FMA = 1 / 50
+_UNROLLED = 192  # multiply-adds of a short innermost loop that is written out
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a register tile is: the first value of each axis, and its offset from the task's first values.
+
+    ``panel`` and ``lane``: the number of the column panel, and the column in it.
+    """
+
+    value: Mapping[Var, PrimExpr]
+    offset: Mapping[Var, PrimExpr]
+    panel: PrimExpr
+    lane: PrimExpr
+
+    def at(self, changes: Mapping[Var, PrimExpr | int], lane: PrimExpr | None = None) -> Spot:
+        """Some axes moved on from the tile's corner."""
+        value = {**self.value, **{v: self.value[v] + d for v, d in changes.items()}}
+        offset = {**self.offset, **{v: self.offset[v] + d for v, d in changes.items()}}
+        return Spot(value, offset, self.panel, self.lane if lane is None else lane)
+
+
+Reader = Callable[[Spot], PrimExpr]
+
+
+class Lowering:
+    """Writes the kernel of a blocked contraction."""
+
+    def __init__(self, problem: Problem, blocking: Blocking) -> None:
+        self.problem, self.blocking = problem, blocking
+        self.group, self.anchor, self.extents = problem.group, problem.anchor, problem.extents
+        self.threads = worth_threads(problem.work * _NANOSECONDS_PER_FMA)
+        self.lower = Lower(buffer_readers(self.group))
+        self.regions = {
+            f: Region(problem, f, blocking.inner, blocking.column) for f, w in blocking.ways.items() if w == "region"
+        }
+        self.panels = {f: self._panel_buffer(f) for f, way in blocking.ways.items() if way == "panels"}
+        self.partial = self._partial_buffer() if blocking.chunks is not None else None
+
+    def kernel(self, name: str) -> PrimFunc:
+        copies = [self._pack(f, buffer) for f, buffer in self.panels.items()]
+        body = seq(*copies, self._tasks(), self._finish_partial() if self.partial is not None else None)
+        for buffer in (*self.panels.values(), *([self.partial] if self.partial is not None else [])):
+            body = Allocate(buffer, body)
+        return self.group.function(name, body)
+
+    # -- factors
+
+    def _element(self, factor: Factor, value: Mapping[Var, PrimExpr]) -> PrimExpr:
+        """The source's element at these values of the axes, read from memory or computed."""
+        indices = [substitute(r, value) for r in factor.reads]
+        return self.lower.element(factor.source, indices)
+
+    def read(self, factor: Factor, spot: Spot) -> PrimExpr:
+        if factor in self.regions:
+            element = self.regions[factor].read(spot.offset)
+        elif factor in self.panels:
+            outer = [spot.value[v] for v in self._panel_axes(factor)]
+            element = self.panels[factor][
+                (*outer, spot.panel, *(spot.value[k] for k in self._summed(factor)), spot.lane)
+            ]
+        else:
+            element = self._element(factor, spot.value)
+        return cast(factor.dtype, element)
+
+    def _panel_axes(self, factor: Factor) -> list[Var]:
+        return [v for v in self.problem.outputs if v in factor.axes and v is not self.blocking.column]
+
+    def _summed(self, factor: Factor) -> list[Var]:
+        return [k for k in self.problem.reduced if k in factor.axes]
+
+    def _panel_buffer(self, factor: Factor) -> Buffer:
+        width = self.blocking.tile.columns
+        outer = [self.extents[v] for v in self._panel_axes(factor)]
+        inner = [self.extents[k] for k in self._summed(factor)]
+        count = -(-self.extents[self.blocking.column] // width)
+        return Buffer("panels", (*outer, count, *inner, width), factor.source.dtype, "workspace")
+
+    def _pack(self, factor: Factor, panels: Buffer) -> Stmt:
+        """The copy of a factor into panels of the tile's width."""
+        column, width = self.blocking.column, self.blocking.tile.columns
+        outer, summed, panel = self._panel_axes(factor), self._summed(factor), Var("panel")
+        full, rest = divmod(self.extents[column], width)
+
+        def copy(columns: int) -> Stmt:
+            j = Var("j")
+            value = self._element(factor, {column: panel * width + j})
+            body: Stmt = For(j, as_expr(columns), store(panels, (*outer, panel, *summed, j), value), "vectorized")
+            for k in reversed(summed[1:]):
+                body = For(k, as_expr(self.extents[k]), body)
+            return body
+
+        body = copy(rest) if not full else copy(width)
+        if full and rest:
+            body = If(panel < full, copy(width), copy(rest))
+        axes, sizes = [*outer, panel], [*(self.extents[v] for v in outer), full + bool(rest)]
+        if summed:  # the first axis of the sum gives more tasks
+            axes, sizes = [*axes, summed[0]], [*sizes, self.extents[summed[0]]]
+        return tasks(axes, sizes, body, self.threads)
+
+    # -- tasks
+
+    def _step(self, v: Var) -> int:
+        """How far a register tile reaches along an axis of the result."""
+        if v is self.blocking.column:
+            return self.blocking.tile.columns
+        return dict(self.blocking.rows).get(v, 1)
+
+    def _order(self) -> list[Var]:
+        """Axes of the result, those of the register tile innermost; what needs no region of its own is outermost."""
+        rows = [v for v, _ in self.blocking.rows]
+        last = [self.blocking.column, *rows]
+        others = [v for v in self.problem.outputs if v not in last]
+        return [*others, *last]
+
+    def _tasks(self) -> Stmt:
+        blocks = [(v, -(-self.extents[v] // self.blocking.inner[v])) for v in self._order()]
+        numbers = {v: Var(f"{v.name}_block") for v, count in blocks if count > 1}
+        bases: dict[Var, PrimExpr] = {
+            v: numbers[v] * self.blocking.inner[v] if v in numbers else as_expr(0) for v, _ in blocks
+        }
+        axes, sizes = list(numbers.values()), [count for _, count in blocks if count > 1]
+        if self.blocking.chunks is None:
+            whole = bases | {k: as_expr(0) for k in self.problem.reduced}
+            body = self._round(whole, lambda spot, rows, columns: self._whole_tile(spot, rows, columns))
+        else:
+            chunk = Var("chunk")
+            body = self._rounds(bases, chunk)
+            axes, sizes = [chunk, *axes], [self.blocking.chunks, *sizes]
+            if self.blocking.chunks == 1:
+                axes, sizes, body = axes[1:], sizes[1:], substitute(body, {chunk: as_expr(0)})
+        for region in self.regions.values():
+            body = Allocate(region.buffer, body)
+        return tasks(axes, sizes, body, self.threads) if axes else body
+
+    def _rounds(self, bases: Mapping[Var, PrimExpr], chunk: Var) -> Stmt:
+        """The rounds of one chunk of the sum."""
+        inner, chunks = self.blocking.inner, self.blocking.chunks
+        assert chunks is not None
+        total = rounds(self.problem, inner)
+        each = -(-total // chunks)
+        turn = Var("turn")
+        number: PrimExpr = chunk * each + turn if each > 1 else chunk
+        starts: dict[Var, PrimExpr] = {}
+        for k in reversed(self.problem.reduced):
+            count = -(-self.extents[k] // inner[k])
+            starts[k] = (number % count if k is not self.problem.reduced[0] else number) * inner[k]
+            number = number // count
+        body = self._round(
+            {**bases, **starts},
+            lambda spot, rows, columns: self._partial_tile(spot, rows, columns, chunk, turn if each > 1 else None),
+        )
+        if each == 1:
+            return body
+        return For(turn, minimum(as_expr(total) - chunk * each, each) if total % each else as_expr(each), body)
+
+    def _round(self, bases: Mapping[Var, PrimExpr], tile: Callable[[Spot, int, int], Stmt]) -> Stmt:
+        """Fill the regions, then run over all register tiles of the task."""
+        fills = [region.fill(bases) for region in self.regions.values()]
+        place: dict[Var, PrimExpr] = {k: as_expr(0) for k in self.problem.reduced}
+        body: Callable[[dict[Var, PrimExpr]], Stmt] = lambda found: self._edges(bases, found, tile)  # noqa: E731
+        free = [v for v in self._order() if not any(v in f.axes for f in self.regions)]
+        for v in reversed([*free, *(v for v in self._order() if v not in free)]):
+            body = self._along(v, bases, body)
+        return seq(*fills, body(place))
+
+    def _along(
+        self, v: Var, bases: Mapping[Var, PrimExpr], body: Callable[[dict[Var, PrimExpr]], Stmt]
+    ) -> Callable[[dict[Var, PrimExpr]], Stmt]:
+        """A loop over the steps of an axis inside the task; ``place`` holds the number of the step."""
+        step, inner, extent = self._step(v), self.blocking.inner[v], self.extents[v]
+        count = -(-min(inner, extent) // step)
+        size = as_expr(count)
+        if extent % inner and inner < extent:
+            size = minimum((as_expr(extent) - bases[v] + (step - 1)) // step, count)
+
+        def nest(place: dict[Var, PrimExpr]) -> Stmt:
+            return loop(v.name, size, lambda number: body({**place, v: number}))
+
+        return nest
+
+    def _edges(
+        self, bases: Mapping[Var, PrimExpr], place: Mapping[Var, PrimExpr], tile: Callable[[Spot, int, int], Stmt]
+    ) -> Stmt:
+        """A whole register tile, or at the lower and right edge a smaller one."""
+        column = self.blocking.column
+        offset = {v: number * self._step(v) if v in self.problem.outputs else number for v, number in place.items()}
+        value = {v: bases[v] + offset[v] for v in offset}
+        panel = bases[column] // self._step(column) + place[column]
+        spot = Spot(value, offset, panel, as_expr(0))
+
+        def variants(v: Var, then: Callable[[int], Stmt]) -> Stmt:
+            step, extent = self._step(v), self.extents[v]
+            full, rest = divmod(extent, step)
+            if not rest or not full:
+                return then(step if full else rest)
+            return If(value[v] < full * step, then(step), then(rest))
+
+        row = self.blocking.rows[-1][0] if self.blocking.rows else None
+        if row is None:
+            return variants(column, lambda columns: tile(spot, 1, columns))
+        return variants(row, lambda rows: variants(column, lambda columns: tile(spot, rows, columns)))
+
+    # -- register tiles
+
+    def _count(self, rows: int) -> int:
+        """Rows of a tile whose last row axis has ``rows``."""
+        return math.prod(count for _, count in self.blocking.rows[:-1]) * rows
+
+    def _over_rows(self, rows: int, body: Callable[[PrimExpr, dict[Var, PrimExpr]], Stmt]) -> Stmt:
+        """``body(number, moves)`` for every row of the tile."""
+        axes = self.blocking.rows
+        if not axes:
+            return body(as_expr(0), {})
+        last = axes[-1][0]
+        if len(axes) == 1:
+            return loop("r", rows, lambda r: body(r, {last: r}), "unrolled")
+        before, count = axes[0]
+        return loop(
+            "s",
+            count,
+            lambda s: loop("r", rows, lambda r: body(s * rows + r, {before: s, last: r}), "unrolled"),
+            "unrolled",
+        )
+
+    def _over_tile(self, spot: Spot, rows: int, columns: int, body: Callable[[PrimExpr, PrimExpr, Spot], Stmt]) -> Stmt:
+        j = Var("j")
+
+        def at(r: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
+            return body(r, j, spot.at({**moves, self.blocking.column: j}, j))
+
+        return For(j, as_expr(columns), self._over_rows(rows, at), "vectorized")
+
+    def _accumulate(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
+        """The terms of this round."""
+        dtype, inner = self.anchor.dtype, self.blocking.inner
+        whole = {k: Var(k.name) for k in self.problem.reduced}
+        moved = spot.at(whole)
+
+        def multiply(r: PrimExpr, j: PrimExpr, at: Spot) -> Stmt:
+            a, b = self.read(self.blocking.a, at), self.read(self.blocking.b, at)
+            total = fma(a, b, acc[r, j]) if is_float(dtype) else acc[r, j] + a * b
+            return store(acc, (r, j), total)
+
+        body = self._over_tile(moved, rows, columns, multiply)
+        lanes = max(1, self.group.machine.vector_bytes // 4)
+        size = self._count(rows) * -(-columns // lanes)
+        for k in reversed(self.problem.reduced):
+            even = self.extents[k] % inner[k] == 0
+            extent = as_expr(inner[k]) if even else minimum(as_expr(self.extents[k]) - spot.value[k], inner[k])
+            short = even and size * inner[k] <= _UNROLLED and inner[k] <= 8
+            body = For(whole[k], extent, body, "unrolled" if short else "serial")
+            size = size * inner[k] if short else _UNROLLED + 1
+        return body
+
+    def _whole_tile(self, spot: Spot, rows: int, columns: int) -> Stmt:
+        """Clear, accumulate, finish and store."""
+        acc = Buffer("acc", (self._count(rows), columns), self.anchor.dtype, "local")
+        zero = const(0, self.anchor.dtype)
+        clear = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
+        finish = self._over_tile(spot, rows, columns, lambda r, j, at: self._finish(at.value, acc[r, j]))
+        return Allocate(acc, seq(clear, self._accumulate(acc, spot, rows, columns), finish))
+
+    def _finish(self, value: Mapping[Var, PrimExpr], total: PrimExpr) -> Stmt:
+        """The elementwise stages at one element of the result."""
+        axes = [substitute(self.problem.place[axis], value) for axis in self.anchor.axes]
+        readers = buffer_readers(self.group) | {self.anchor: lambda _: total}
+        before = self.problem.before
+        members = [s for s in self.group.stages if s.shape == self.anchor.shape and s not in before]
+        return point(self.group, members, axes, readers)
+
+    # -- partial sums
+
+    def _partial_buffer(self) -> Buffer:
+        column = self.blocking.column
+        sizes = [self.extents[v] for v in self.problem.outputs if v is not column]
+        shape = (self.blocking.chunks or 1, *sizes, self.extents[column])
+        return Buffer("partial", shape, self.anchor.dtype, "workspace")
+
+    def _partial_place(self, chunk: PrimExpr, value: Mapping[Var, PrimExpr]) -> tuple[PrimExpr, ...]:
+        column = self.blocking.column
+        return (chunk, *(value[v] for v in self.problem.outputs if v is not column), value[column])
+
+    def _partial_tile(self, spot: Spot, rows: int, columns: int, chunk: Var, turn: Var | None) -> Stmt:
+        """Take up the sums where the last round left them, accumulate, put them back."""
+        assert self.partial is not None
+        partial, zero = self.partial, const(0, self.anchor.dtype)
+        acc = Buffer("acc", (self._count(rows), columns), self.anchor.dtype, "local")
+
+        def place(at: Spot) -> tuple[PrimExpr, ...]:
+            return self._partial_place(chunk, at.value)
+
+        start = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
+        if turn is not None:
+            resume = self._over_tile(spot, rows, columns, lambda r, j, at: store(acc, (r, j), partial[place(at)]))
+            start = If(turn.equal(0), start, resume)
+        keep = self._over_tile(spot, rows, columns, lambda r, j, at: store(partial, place(at), acc[r, j]))
+        return Allocate(acc, seq(start, self._accumulate(acc, spot, rows, columns), keep))
+
+    def _finish_partial(self) -> Stmt:
+        """Add the partial sums, pair by pair, and finish."""
+        assert self.partial is not None
+        partial, column = self.partial, self.blocking.column
+        value: dict[Var, PrimExpr] = {v: v for v in self.problem.outputs}
+        terms = [partial[self._partial_place(as_expr(c), value)] for c in range(self.blocking.chunks or 1)]
+        while len(terms) > 1:
+            pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            terms = [*pairs, *([terms[-1]] if len(terms) % 2 else [])]
+        body = For(column, as_expr(self.extents[column]), self._finish(value, terms[0]), "vectorized")
+        others = [v for v in self.problem.outputs if v is not column]
+        count = math.prod(self.extents[v] for v in self.problem.outputs) * (self.blocking.chunks or 1)
+        return tasks(others, [self.extents[v] for v in others], body, worth_threads(count / 4)) if others else body

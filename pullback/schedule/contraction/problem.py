@@ -1,0 +1,263 @@
+"""What a contraction computes: its loop axes, its two factors, and the elementwise work that follows.
+
+    anchor[o…] = Σ_{k…} a[f(o, k)] · b[g(o, k)]          f, g affine; matmuls and convolutions of any kind
+
+A factor reads an input of the group, or a stage before the sum (padding, a normalisation, …) that is computed where it
+is needed. Axes of size 1 are dropped, axes whose index is divided (the channels of a grouped convolution) are split,
+and neighbours that both factors treat as one are merged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pullback.schedule.affine import Affine, affine
+from pullback.schedule.group import Group, same_axes
+from pullback.schedule.pointwise import buffer_readers
+from pullback.te.graph import Lower, body_expr, loads_of
+from pullback.te.tensor import Reduce, Tensor, TensorLoad
+from pullback.tir import Binary, BufferLoad, Cast, PrimExpr, Var, as_expr
+from pullback.tir.visitor import loads, substitute, walk
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """``cast(dtype, source[reads])``, over the loop axes."""
+
+    dtype: str
+    source: Tensor  # an input of the group, or a stage that is computed where it is needed
+    reads: tuple[PrimExpr, ...]
+    strides: Mapping[Var, int]  # elements of the source, row by row, from one value of an axis to the next
+    windows: tuple[Affine, ...] | None  # the same as ``reads``, unless axes were merged
+    extents: Mapping[Var, int]
+
+    @staticmethod
+    def of(dtype: str, source: Tensor, indices: Sequence[Affine], extents: Mapping[Var, int]) -> Factor:
+        strides: dict[Var, int] = {}
+        stride = 1
+        for index, size in reversed(list(zip(indices, source.shape, strict=True))):
+            for v, c in index.terms.items():
+                strides[v] = strides.get(v, 0) + c * stride
+            stride *= size  # type: ignore[operator]
+        return Factor(dtype, source, tuple(i.expr() for i in indices), strides, tuple(indices), extents)
+
+    @property
+    def axes(self) -> Collection[Var]:
+        return self.strides.keys()
+
+    @property
+    def is_input(self) -> bool:
+        return self.source.is_placeholder
+
+    @cached_property
+    def is_window(self) -> bool:
+        """Whether places are read again and again as axes move together, as a convolution reads its data."""
+        return self.windows is not None and any(_overlaps(index, self.extents) for index in self.windows)
+
+    def continues(self, outer: Var, inner: Var, extent: int) -> bool:
+        """Whether ``outer`` goes on in memory where ``inner`` ends (or the factor depends on neither)."""
+        if outer not in self.axes and inner not in self.axes:
+            return True
+        if outer not in self.axes or inner not in self.axes or not self.is_input or self.is_window:
+            return False
+        return self.strides[outer] == extent * self.strides[inner]
+
+    def merged(self, outer: Var, inner: Var, merged: Var, both: Mapping[Var, PrimExpr]) -> Factor:
+        if inner not in self.axes:
+            return self
+        strides = {v: s for v, s in self.strides.items() if v not in both} | {merged: self.strides[inner]}
+        return Factor(
+            self.dtype, self.source, tuple(substitute(r, both) for r in self.reads), strides, None, self.extents
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A contraction in terms of loop axes; ``place`` says what the anchor's own axes are."""
+
+    group: Group
+    anchor: Tensor
+    factors: tuple[Factor, Factor]
+    outputs: tuple[Var, ...]  # loop axes of the result, in the order of memory
+    reduced: tuple[Var, ...]  # loop axes of the sum, outermost first
+    extents: Mapping[Var, int]
+    place: Mapping[Var, PrimExpr]  # the anchor's own axes
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds."""
+        return math.prod(self.extents.values())
+
+    @cached_property
+    def depth(self) -> int:
+        """Terms of each sum."""
+        return math.prod(self.extents[v] for v in self.reduced)
+
+    @cached_property
+    def before(self) -> frozenset[Tensor]:
+        """The stages that the sum is computed from."""
+        return frozenset(_ancestors(self.anchor))
+
+    @staticmethod
+    def of(group: Group) -> Problem | None:
+        """The contraction that a group is, if it is one."""
+        if len(group.reductions) != 1:
+            return None
+        anchor = group.reductions[0]
+        if not _is_sum_of_products(anchor) or not _is_epilogue(group, anchor):
+            return None
+        source = body_expr(anchor)
+        raw = [_source(f) for f in (source.a, source.b)]  # type: ignore[attr-defined]
+        if None in raw:
+            return None
+        reduce_axes = anchor.body.axes  # type: ignore[union-attr]
+        sizes = dict(zip(anchor.axes, anchor.shape, strict=True)) | {a.var: a.extent for a in reduce_axes}
+        place, extents = _loop_axes(sizes, [i for _, _, indices in raw for i in indices])  # type: ignore[misc]
+        factors = [_factor(*r, place, extents) for r in raw]  # type: ignore[misc]
+        if None in factors or not any(sizes[v] > 1 for v in anchor.axes):
+            return None
+        outputs = tuple(v for axis in anchor.axes for v in _variables(place[axis]))
+        reduced = tuple(v for a in reduce_axes for v in _variables(place[a.var]))
+        problem = Problem(group, anchor, tuple(factors), outputs, reduced, extents, place)  # type: ignore[arg-type]
+        return _merged(problem)
+
+
+def _is_sum_of_products(anchor: Tensor) -> bool:
+    reduce = anchor.body
+    if not isinstance(reduce, Reduce) or reduce.kind != "sum":
+        return False
+    sizes = (*anchor.shape, *(a.extent for a in reduce.axes))
+    is_product = isinstance(reduce.source, Binary) and reduce.source.kind == "mul"
+    return is_product and all(isinstance(s, int) and s > 0 for s in sizes)
+
+
+def _is_epilogue(group: Group, anchor: Tensor) -> bool:
+    """Whether what follows the anchor is elementwise in its shape, all outputs included."""
+    before, after = set(_ancestors(anchor)), {anchor}
+    for stage in group.stages:
+        if stage in before:
+            if stage in group.outputs:
+                return False
+            continue
+        dependent = [load for load in loads_of(stage) if load.tensor in after]
+        if dependent:
+            after.add(stage)
+            if stage.shape != anchor.shape or any(not same_axes(load.indices, stage.axes) for load in dependent):
+                return False
+    return all(o.shape == anchor.shape for o in group.outputs)
+
+
+def _ancestors(tensor: Tensor) -> list[Tensor]:
+    found: list[Tensor] = []
+    for load in loads_of(tensor):
+        if not load.tensor.is_placeholder:
+            found += [load.tensor, *_ancestors(load.tensor)]
+    return found
+
+
+def _source(factor: PrimExpr) -> tuple[str, Tensor, tuple[PrimExpr, ...]] | None:
+    """(dtype, tensor, indices) of a factor; stages that only move elements are looked through."""
+    inner = factor.value if isinstance(factor, Cast) else factor
+    while isinstance(inner, TensorLoad) and not inner.tensor.is_placeholder:
+        body = body_expr(inner.tensor)
+        if not isinstance(body, TensorLoad):
+            break
+        inner = substitute(body, dict(zip(inner.tensor.axes, inner.indices, strict=True)))
+    if not isinstance(inner, TensorLoad) or any(isinstance(n, TensorLoad) for i in inner.indices for n in walk(i)):
+        return None
+    return factor.dtype, inner.tensor, inner.indices
+
+
+def _loop_axes(sizes: Mapping[Var, int], indices: Iterable[PrimExpr]) -> tuple[dict[Var, PrimExpr], dict[Var, int]]:
+    """What each axis is in terms of loop axes, and their extents."""
+    divisors: dict[Var, int] = {}
+    for index in indices:
+        for node in walk(index):
+            if isinstance(node, Binary) and node.kind in ("floordiv", "floormod") and isinstance(node.a, Var):
+                divisor = getattr(node.b, "value", 0)
+                if node.a in sizes and 1 < divisor < sizes[node.a] and sizes[node.a] % divisor == 0:
+                    divisors.setdefault(node.a, divisor)
+    place: dict[Var, PrimExpr] = {}
+    extents: dict[Var, int] = {}
+    for axis, size in sizes.items():
+        if size == 1:
+            place[axis] = as_expr(0)
+        elif axis in divisors:
+            outer, inner, divisor = Var(f"{axis.name}_outer"), Var(f"{axis.name}_inner"), divisors[axis]
+            extents[outer], extents[inner] = size // divisor, divisor
+            place[axis] = outer * divisor + inner
+        else:
+            place[axis], extents[axis] = axis, size
+    return place, extents
+
+
+def _factor(
+    dtype: str, source: Tensor, indices: tuple[PrimExpr, ...], place: Mapping[Var, PrimExpr], extents: Mapping[Var, int]
+) -> Factor | None:
+    found = [affine(substitute(i, place), extents) for i in indices]
+    if None in found:
+        return None
+    for index, size in zip(found, source.shape, strict=True):
+        low, high = index.range(extents)  # type: ignore[union-attr]
+        if low < 0 or high >= size:
+            return None  # only a stage that nobody should have built reads outside its source
+    return Factor.of(dtype, source, found, extents)  # type: ignore[arg-type]
+
+
+def _overlaps(index: Affine, extents: Mapping[Var, int]) -> bool:
+    """Whether an index takes a value at several values of its axes."""
+    reach = 0
+    for v, c in sorted(index.terms.items(), key=lambda term: abs(term[1])):
+        if reach >= abs(c):
+            return True
+        reach += abs(c) * (extents[v] - 1)
+    return False
+
+
+def _variables(expr: PrimExpr) -> list[Var]:
+    return [n for n in walk(expr) if isinstance(n, Var)]
+
+
+def _merged(problem: Problem) -> Problem:
+    """Neighbouring axes of the result as one, where in every factor the outer one goes on where the inner one ends."""
+    outputs, extents, place = list(problem.outputs), dict(problem.extents), dict(problem.place)
+    factors = problem.factors
+    for k in range(len(outputs) - 2, -1, -1):
+        outer, inner = outputs[k], outputs[k + 1]
+        if not all(f.continues(outer, inner, extents[inner]) for f in factors):
+            continue
+        merged = Var(f"{outer.name}_{inner.name}")
+        both = {outer: merged // extents[inner], inner: merged % extents[inner]}
+        place = {axis: substitute(e, both) for axis, e in place.items()}
+        factors = (factors[0].merged(outer, inner, merged, both), factors[1].merged(outer, inner, merged, both))
+        extents[merged] = extents.pop(outer) * extents.pop(inner)
+        outputs[k : k + 2] = [merged]
+    return Problem(problem.group, problem.anchor, factors, tuple(outputs), problem.reduced, extents, place)
+
+
+def memory_strides(group: Group, source: Tensor) -> list[int]:
+    """For each axis of a tensor, the stride of the index that it moves in the largest input it is computed from."""
+    if source.is_placeholder:
+        return [_stride_of(source.shape, d) for d in range(source.ndim)]
+    reads = loads(Lower(buffer_readers(group)).element(source, source.axes))
+    result = [0] * source.ndim
+    largest: BufferLoad | None = max(reads, key=lambda n: _size(n.buffer.shape), default=None)
+    for d, axis in enumerate(source.axes):
+        for k, index in enumerate(largest.indices if largest is not None else ()):
+            if any(n is axis for n in walk(index)):
+                result[d] = max(result[d], _stride_of(largest.buffer.shape, k))  # type: ignore[union-attr]
+    return result
+
+
+def _stride_of(shape: Sequence[object], k: int) -> int:
+    return _size(shape[k + 1 :])
+
+
+def _size(shape: Sequence[object]) -> int:
+    result = 1
+    for size in shape:
+        result *= int(size)  # type: ignore[call-overload]
+    return result

@@ -1,0 +1,209 @@
+"""Regions: the part of a source that one task reads, copied or computed into local memory.
+
+    for y in rows: for x in columns: for c in vectorized(C):       region[y, x, c] = x[base_y + y - 1, x - 1, c]
+
+A source that is zero outside some bounds (padding) is not compared element by element: rows outside are filled, and the
+inner loops run from bound to bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pullback.schedule.affine import affine
+from pullback.schedule.contraction.blocking import region_shape
+from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
+from pullback.schedule.group import Group
+from pullback.schedule.pointwise import buffer_readers
+from pullback.te.graph import Lower, body_expr
+from pullback.te.tensor import Tensor, TensorLoad
+from pullback.tir import (
+    Binary,
+    Buffer,
+    FloatImm,
+    For,
+    If,
+    IntImm,
+    PrimExpr,
+    Select,
+    Stmt,
+    Var,
+    as_expr,
+    loop,
+    minimum,
+    select,
+    seq,
+    store,
+)
+from pullback.tir.visitor import substitute, walk
+
+Place = Mapping[Var, PrimExpr]
+
+
+class Region:
+    """A task's own copy of what it reads of a factor's source. ``inner``: how far each axis runs inside the task."""
+
+    def __init__(self, problem: Problem, factor: Factor, inner: Mapping[Var, int], column: Var) -> None:
+        assert factor.windows is not None
+        group = problem.group
+        self.group, self.factor, self.inner, self.extents = group, factor, inner, problem.extents
+        shape = region_shape(factor, inner)
+        self.order = _order(group, factor, column)  # the source's axes, outermost first
+        self.shape = [shape[d] for d in self.order]
+        self.buffer = Buffer(f"{factor.source.name}_region", tuple(self.shape), factor.source.dtype, "local")
+
+    def _start(self, d: int, bases: Place) -> PrimExpr:
+        """The source's index at the region's first element along axis ``d``."""
+        window = self.factor.windows[d]  # type: ignore[index]
+        first = {v: bases[v] + (self.inner[v] - 1 if c < 0 else 0) for v, c in window.terms.items()}
+        return window.at(first)
+
+    def read(self, offsets: Place) -> PrimExpr:
+        """The element at these offsets of the axes from the task's first values."""
+        indices = []
+        for d in self.order:
+            window = self.factor.windows[d]  # type: ignore[index]
+            index: PrimExpr = as_expr(0)
+            for v, c in window.terms.items():
+                index = index + offsets[v] * c + (-c * (self.inner[v] - 1) if c < 0 else 0)
+            indices.append(index)
+        return self.buffer[tuple(indices)]
+
+    def fill(self, bases: Place) -> Stmt:
+        """Copy or compute the region of a task (or of a round of it)."""
+        source = self.factor.source
+        fill = _Fill(self.group, source, self.order)
+        starts = [self._start(d, bases) for d in self.order]
+        counts: list[PrimExpr] = []
+        for d, start, size in zip(self.order, starts, self.shape, strict=True):
+            whole = isinstance(start, IntImm) and start.value + size <= source.shape[d]  # type: ignore[operator]
+            even = whole or self._is_even(d)
+            counts.append(as_expr(size) if even else minimum(as_expr(source.shape[d]) - start, size))
+        return fill.nest(self.buffer, starts, counts, [])
+
+    def _is_even(self, d: int) -> bool:
+        """Whether the blocks of all axes in an index end where the axes do."""
+        return all(self.extents[v] % self.inner[v] == 0 for v in self.factor.windows[d].terms)  # type: ignore[index]
+
+
+def _order(group: Group, factor: Factor, column: Var) -> list[int]:
+    """The source's axes in the order of memory of what it is computed from; one that moves with the vectors last."""
+    axes = range(factor.source.ndim)
+    strides = memory_strides(group, factor.source)
+    moving = {d for d in axes if column in factor.windows[d].terms}  # type: ignore[index]
+    return sorted(axes, key=lambda d: (d in moving, -strides[d], d))
+
+
+class _Fill:
+    """Writes the loops that fill a region, its axes in the given order."""
+
+    def __init__(self, group: Group, source: Tensor, order: Sequence[int]) -> None:
+        self.lower = Lower(buffer_readers(group))
+        self.source, self.order = source, order
+        self.axes = [Var(f"s{d}") for d in range(source.ndim)] if source.is_placeholder else list(source.axes)
+        self.bounds: dict[int, tuple[int, int]] = {}
+        self.conditions: list[PrimExpr] = []
+        self.otherwise: PrimExpr | None = None
+        if source.is_placeholder:
+            self.value: PrimExpr = group.buffers[source][tuple(self.axes)]
+        else:
+            self._split_condition(body_expr(source))
+
+    def _split_condition(self, body: PrimExpr) -> None:
+        """``select(condition, value, constant)``: bounds of single axes, and what else must hold."""
+        if not (isinstance(body, Select) and isinstance(body.b, (FloatImm, IntImm)) and not _reads(body.condition)):
+            self.value = self.lower.expr(body)
+            return
+        self.value, self.otherwise = self.lower.expr(body.a), body.b
+        extents = {axis: int(size) for axis, size in zip(self.axes, self.source.shape, strict=True)}  # type: ignore[call-overload]
+        for condition in _conjuncts(body.condition):
+            bound = _bound(condition, extents)
+            if bound is None:
+                self.conditions.append(condition)
+                continue
+            d = self.axes.index(bound[0])
+            low, high = self.bounds.get(d, (0, extents[bound[0]]))
+            self.bounds[d] = max(low, bound[1]), min(high, bound[2])
+
+    def nest(
+        self, buffer: Buffer, starts: Sequence[PrimExpr], counts: Sequence[PrimExpr], done: list[PrimExpr]
+    ) -> Stmt:
+        """The loops over the axes from number ``len(done)`` on; ``done`` holds the offsets of those before."""
+        k = len(done)
+        if k == len(self.order):
+            return self._element(buffer, starts, done)
+        start, count, bounds = starts[k], counts[k], self.bounds.get(self.order[k])
+        kind = "vectorized" if k == len(self.order) - 1 else "serial"
+
+        def inside(first: PrimExpr | int, size: PrimExpr | int) -> Stmt | None:
+            def body(i: PrimExpr) -> Stmt:
+                return self.nest(buffer, starts, counts, [*done, i + first])
+
+            return self._loop(size, body, kind)
+
+        def outside(first: PrimExpr | int, size: PrimExpr | int) -> Stmt | None:
+            return self._loop(size, lambda i: self._constant(buffer, counts, [*done, i + first]), kind)
+
+        if bounds is None:
+            return inside(0, count) or seq()
+        if isinstance(start, IntImm) and isinstance(count, IntImm):
+            low = min(max(bounds[0] - start.value, 0), count.value)
+            high = max(low, min(bounds[1] - start.value, count.value))
+            return seq(outside(0, low), inside(low, high - low), outside(high, count.value - high))
+        if kind == "vectorized":  # compared lane by lane
+            axis = self.axes[self.order[k]]
+            self.conditions.append((axis >= bounds[0]) & (axis < bounds[1]))
+            del self.bounds[self.order[k]]
+            return self.nest(buffer, starts, counts, done)
+        i = Var("i")
+        within = (start + i >= bounds[0]) & (start + i < bounds[1])
+        body = If(within, self.nest(buffer, starts, counts, [*done, i]), self._constant(buffer, counts, [*done, i]))
+        return For(i, count, body)
+
+    def _loop(self, size: PrimExpr | int, body: object, kind: str) -> Stmt | None:
+        size = as_expr(size)
+        if isinstance(size, IntImm) and size.value == 0:
+            return None
+        return loop("i", size, body, kind)
+
+    def _constant(self, buffer: Buffer, counts: Sequence[PrimExpr], done: list[PrimExpr]) -> Stmt:
+        """Fill the rest of the axes."""
+        k = len(done)
+        if k == len(self.order):
+            return store(buffer, done, self.otherwise)
+        kind = "vectorized" if k == len(self.order) - 1 else "serial"
+        return loop("i", counts[k], lambda i: self._constant(buffer, counts, [*done, i]), kind)
+
+    def _element(self, buffer: Buffer, starts: Sequence[PrimExpr], done: list[PrimExpr]) -> Stmt:
+        place = {self.axes[d]: s + i for d, s, i in zip(self.order, starts, done, strict=True)}
+        value = substitute(self.value, place)
+        for condition in self.conditions:
+            value = select(substitute(condition, place), value, self.otherwise)
+        return store(buffer, done, value)
+
+
+def _reads(expr: PrimExpr) -> bool:
+    return any(isinstance(n, TensorLoad) for n in walk(expr))
+
+
+def _conjuncts(condition: PrimExpr) -> list[PrimExpr]:
+    if isinstance(condition, Binary) and condition.kind == "and":
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _bound(condition: PrimExpr, extents: Mapping[Var, int]) -> tuple[Var, int, int] | None:
+    """(axis, least, end) of a comparison that bounds one axis."""
+    if not isinstance(condition, Binary) or condition.kind not in ("ge", "gt", "le", "lt"):
+        return None
+    a, b = affine(condition.a, extents), affine(condition.b, extents)
+    difference = a.plus(b, -1) if a is not None and b is not None else None
+    if difference is None or len(difference.terms) != 1:
+        return None
+    ((axis, coefficient),) = difference.terms.items()
+    if coefficient != 1:
+        return None
+    limit = -difference.const  # axis compared with limit
+    if condition.kind in ("ge", "gt"):
+        return axis, limit + (condition.kind == "gt"), extents[axis]
+    return axis, 0, limit + (condition.kind == "le")
