@@ -8,6 +8,7 @@ from pullback.ir.op import Op
 from pullback.relax.op import (  # noqa: F401
     binary,
     call_tir,
+    convolution,
     create,
     elementwise,
     index,
@@ -20,6 +21,7 @@ from pullback.relax.op import (  # noqa: F401
 from pullback.relax.op.namespace import Namespace
 
 nn = Namespace("nn")  # type: ignore[assignment]  # noqa: F811  relax.op.nn.relu, not the file of that family
+grad = Namespace("grad")  # ops that gradients need
 
 
 def __getattr__(name: str) -> Any:

@@ -23,17 +23,27 @@ from tests.samples import Case, all_ops, cases
 
 # Their attributes hold sizes, so that they are tested below, with symbolic attributes.
 WITH_SIZES = {"reshape", "broadcast_to", "collapse_sum_to", "take_gradient", "nn.dilate"}
+BATCH_ONLY = ("convolution", "pooling")  # of their tensors only the batch may be symbolic
 
 
 def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
-    """The arguments' types with every size above 1 replaced by a variable, equal sizes by the same."""
+    """The arguments' types with every size above 1 that may be symbolic replaced by a variable, equal sizes by the
+    same."""
     names: dict[int, tir.Var] = {}
 
-    def size(n: int) -> Any:
-        return names.setdefault(n, tir.Var(f"n{n}")) if n > 1 else n
+    def size(argument: int, axis: int, n: int) -> Any:
+        free = n > 1 and (case.op.family not in BATCH_ONLY or (axis == 0 and _names(case)[argument] != "weight"))
+        return names.setdefault(n, tir.Var(f"n{n}")) if free else n
 
-    infos = [TensorStructInfo([size(n) for n in a.shape], a.dtype.name) for a in case.args]
+    infos = [
+        TensorStructInfo([size(k, a, n) for a, n in enumerate(array.shape)], array.dtype.name)
+        for k, array in enumerate(case.args)
+    ]
     return infos, {v: n for n, v in names.items()}
+
+
+def _names(case: Case) -> tuple[str, ...]:
+    return case.op.signature.tensors * max(1, len(case.args))
 
 
 def float_sum(call: Expr) -> Expr | None:

@@ -1,0 +1,139 @@
+"""Windows that slide over the spatial axes of a tensor: what convolution and pooling have in common.
+
+Along one axis the window at position o has the taps k = 0 … taps - 1, and tap k is the element
+o·stride - before + k·dilation; outside the tensor it is padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import ShapeError, UserError
+from pullback.relax.op.family import known_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape
+
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}  # the letters of the spatial axes, by their number
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of a tensor's axes: ``letters`` as it lies in memory, ``standard`` as formulas have it."""
+
+    letters: str
+    standard: str
+
+    def to_standard(self, values: Sequence[Any]) -> list[Any]:
+        """Sizes or indices in the order of the standard layout."""
+        return [values[self.letters.index(c)] for c in self.standard]
+
+    def from_standard(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """Sizes or indices, given in the order of the standard layout, in the tensor's own."""
+        found = dict(zip(self.standard, values, strict=True))
+        return tuple(found[c] for c in self.letters)
+
+    def standard_array(self, x: np.ndarray) -> np.ndarray:
+        """A view of an array in the standard layout."""
+        return np.transpose(x, self.to_standard(range(x.ndim)))
+
+    def own_array(self, x: np.ndarray) -> np.ndarray:
+        """A view of an array of the standard layout in this one."""
+        return np.transpose(x, self.from_standard(range(x.ndim)))
+
+
+def layout(op: str, name: str, value: Any, standard: str) -> Layout:
+    """An attribute that names the axes: the letters of ``standard`` in any order."""
+    if not isinstance(value, str) or sorted(value) != sorted(standard):
+        raise UserError(f"{op}: {name} must hold the letters {standard} in some order, got {value!r}")
+    return Layout(value, standard)
+
+
+def data_layout(op: str, name: str, value: Any, rank: int) -> Layout:
+    """The layout of data with ``rank`` spatial axes."""
+    return layout(op, name, value, "NC" + SPATIAL[rank])
+
+
+def numbers(op: str, name: str, value: Any, rank: int, least: int = 1) -> tuple[int, ...]:
+    """An attribute with a number for each spatial axis, or one for all."""
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    if len(given) != rank or not _are_ints(given, least):
+        count = "an int" if rank == 1 else f"an int or {rank} ints"
+        raise ShapeError(f"{op}: {name} must be {count}, not less than {least}, got {value!r}")
+    return given
+
+
+def paddings(op: str, value: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The padding before and after each spatial axis: from one number, one an axis, or all before and all after."""
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(given) not in (1, rank, 2 * rank) or not _are_ints(given, 0):
+        counts = "an int or 2 ints" if rank == 1 else f"an int, {rank} or {2 * rank} ints"
+        raise ShapeError(
+            f"{op}: padding must be {counts}, not negative, got {value!r}",
+            hint=f"the order of {2 * rank} is: before each spatial axis, then after each",
+        )
+    each = given * (2 * rank // len(given))
+    return each[:rank], each[rank:]
+
+
+def _are_ints(values: Sequence[Any], least: int) -> bool:
+    return all(isinstance(v, int) and not isinstance(v, bool) and v >= least for v in values)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Windows along one axis of ``size`` elements."""
+
+    size: int
+    taps: int
+    stride: int
+    before: int
+    after: int
+    dilation: int
+
+    @property
+    def reach(self) -> int:
+        """How far the last tap is from the first."""
+        return (self.taps - 1) * self.dilation
+
+    @property
+    def positions(self) -> int:
+        """How many windows lie wholly in the padded axis."""
+        return (self.size + self.before + self.after - self.reach - 1) // self.stride + 1
+
+
+def standard_shape(op: str, label: str, info: Any, axes: Layout) -> list[Dim]:
+    """The sizes of data in the standard order: numbers not less than 1, except that the batch may be 0 or symbolic."""
+    shape = known_shape(op, info, label)
+    if len(shape) != len(axes.letters):
+        raise ShapeError(
+            f"{op}: {label} must have rank {len(axes.letters)}, with the axes {axes.letters}, got {format_shape(shape)}"
+        )
+    for letter, size in zip(axes.letters, shape, strict=True):
+        if letter == "N":
+            continue
+        if not isinstance(size, int):
+            raise ShapeError(
+                f"{op}: of the axes {axes.letters} of {label} only the batch may have a symbolic size, "
+                f"got {format_shape(shape)}"
+                if "N" in axes.letters
+                else f"{op}: the sizes of {label} must be numbers, got {format_shape(shape)}"
+            )
+        if size == 0:
+            raise ShapeError(f"{op}: {label} of shape {format_shape(shape)} is empty along its axis {letter}")
+    return axes.to_standard(shape)
+
+
+def expect_room(op: str, label: str, axes: Sequence[Axis]) -> None:
+    """Raise a ShapeError unless a window has room in the padded data."""
+    if any(a.positions < 1 for a in axes):
+        spans = tuple(a.reach + 1 for a in axes)
+        padded = tuple(a.size + a.before + a.after for a in axes)
+        raise ShapeError(f"{op}: {label} that spans {spans} is larger than the padded data of size {padded}")
+
+
+def data_info(axes: Layout, standard: Iterable[Dim], dtype: str) -> TensorStructInfo:
+    """The type of a tensor, from its sizes in the standard order."""
+    return TensorStructInfo(axes.from_standard(standard), dtype)
