@@ -6,6 +6,7 @@ from typing import Any
 
 from pullback.ir.op import Op
 from pullback.relax.op import (  # noqa: F401
+    average_pool,
     binary,
     call_tir,
     convolution,
@@ -15,6 +16,7 @@ from pullback.relax.op import (  # noqa: F401
     join,
     linear_algebra,
     manipulate,
+    max_pool,
     nn,
     reduce,
 )

@@ -15,8 +15,18 @@ import numpy as np
 
 from pullback import te, tir
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.window import SPATIAL, Axis, Layout, data_layout, layout, numbers, paddings
-from pullback.relax.struct_info import Dim
+from pullback.relax.op.window import (
+    SPATIAL,
+    Axis,
+    Layout,
+    data_layout,
+    layout,
+    numbers,
+    paddings,
+    running,
+    tap_extents,
+    under,
+)
 from pullback.runtime.dtype import numpy_dtype
 
 # -- the attributes
@@ -114,17 +124,6 @@ def swapped(letters: str) -> str:
 # -- tensor expressions
 
 
-def _sums(extents: dict[str, Dim]) -> tuple[list[tir.PrimExpr], list[te.ReduceAxis]]:
-    """An index for each extent, and the axes of summation: an extent of 1 needs none, unless there were no other."""
-    names = [n for n, e in extents.items() if not (isinstance(e, int) and e == 1)] or list(extents)[-1:]
-    axes = {n: te.reduce_axis(extents[n], n) for n in names}
-    return [axes[n].var if n in axes else tir.as_expr(0) for n in extents], list(axes.values())
-
-
-def _kernel_names(form: Form) -> list[str]:
-    return [f"k{c.lower()}" for c in SPATIAL[form.rank]]
-
-
 def _first_channel(channel: tir.PrimExpr, groups: int, own: int, other: int) -> tir.PrimExpr:
     """The first channel of a channel's group on the other side; ``own`` and ``other`` are channels a group."""
     if groups == 1:
@@ -151,7 +150,7 @@ def y_te(x: te.Tensor, w: te.Tensor, form: Form, kind: str) -> te.Tensor:
     batch, _, *sizes = form.x.to_standard(x.shape)
     outputs, inputs, *kernel = form.w.to_standard(w.shape)
     axes, padded = form.axes(sizes, kernel), _padded(x, form)
-    (*ks, ci), summed = _sums({**dict(zip(_kernel_names(form), kernel, strict=True)), "ci": inputs})
+    (*ks, ci), summed = running({**tap_extents(kernel), "ci": inputs})
 
     def element(*i: tir.PrimExpr) -> te.Reduce:
         n, co, *at = form.y.to_standard(i)
@@ -207,7 +206,7 @@ def x_te(y: te.Tensor, w: te.Tensor, form: Form, extra: Sequence[int], kind: str
     axes = form.back(sizes, kernel, extra)
     spread, firsts = _spread(y, form, axes)
     per_group = outputs // form.groups
-    (*ks, co), summed = _sums({**dict(zip(_kernel_names(form), kernel, strict=True)), "co": per_group})
+    (*ks, co), summed = running({**tap_extents(kernel), "co": per_group})
 
     def element(*i: tir.PrimExpr) -> te.Reduce:
         n, ci, *at = form.x.to_standard(i)
@@ -227,7 +226,7 @@ def w_te(x: te.Tensor, y: te.Tensor, form: Form, kernel: Sequence[int], kind: st
     outputs = form.y.to_standard(y.shape)[1]
     axes, padded, per_group = form.axes(sizes, kernel), _padded(x, form), inputs // form.groups
     places = {c.lower(): a.positions for c, a in zip(SPATIAL[form.rank], axes, strict=True)}
-    (n, *at), summed = _sums({"n": batch, **places})
+    (n, *at), summed = running({"n": batch, **places})
 
     def element(*i: tir.PrimExpr) -> te.Reduce:
         co, ci, *ks = form.w.to_standard(i)
@@ -259,12 +258,6 @@ def _zeros_around(x: np.ndarray, form: Form) -> np.ndarray:
     return np.pad(x, [(0, 0)] * 3 + list(zip(form.before, form.after, strict=True)))
 
 
-def _under(tap: Sequence[int], axes: Sequence[Axis]) -> tuple[Any, ...]:
-    """The elements of padded data that a tap meets, window by window."""
-    starts = [k * a.dilation for k, a in zip(tap, axes, strict=True)]
-    return (..., *(slice(b, b + (a.positions - 1) * a.stride + 1, a.stride) for b, a in zip(starts, axes, strict=True)))
-
-
 def _joined(x: np.ndarray) -> np.ndarray:
     """(batch, group, channel, …) as (batch, channel, …)."""
     return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])
@@ -276,7 +269,7 @@ def y_array(x: np.ndarray, w: np.ndarray, form: Form, kind: str) -> np.ndarray:
     axes, data = form.axes(data.shape[3:], weight.shape[3:]), _zeros_around(data, form)
     total = np.zeros((*data.shape[:2], weight.shape[1], *(a.positions for a in axes)), data.dtype)
     for tap in np.ndindex(*weight.shape[3:]):
-        total += np.einsum("ngi...,goi->ngo...", data[_under(tap, axes)], weight[(..., *tap)])
+        total += np.einsum("ngi...,goi->ngo...", data[under(tap, axes)], weight[(..., *tap)])
     return form.y.own_array(_joined(total))
 
 
@@ -286,7 +279,7 @@ def x_array(y: np.ndarray, w: np.ndarray, form: Form, extra: Sequence[int], kind
     axes = form.back(data.shape[3:], weight.shape[3:], extra)
     total = np.zeros((*data.shape[:2], weight.shape[2], *(a.size + a.before + a.after for a in axes)), data.dtype)
     for tap in np.ndindex(*weight.shape[3:]):
-        total[_under(tap, axes)] += np.einsum("ngo...,goi->ngi...", data, weight[(..., *tap)])
+        total[under(tap, axes)] += np.einsum("ngo...,goi->ngi...", data, weight[(..., *tap)])
     inner = (..., *(slice(a.before, a.before + a.size) for a in axes))
     return form.x.own_array(_joined(total[inner]))
 
@@ -297,6 +290,6 @@ def w_array(x: np.ndarray, y: np.ndarray, form: Form, kernel: Sequence[int], kin
     total = np.zeros((form.groups, dy.shape[2], data.shape[2], *kernel), data.dtype)
     dy = dy.reshape(*dy.shape[:3], math.prod(dy.shape[3:]))
     for tap in np.ndindex(*kernel):
-        patch = data[_under(tap, axes)]
+        patch = data[under(tap, axes)]
         total[(..., *tap)] = np.einsum("ngip,ngop->goi", patch.reshape(*patch.shape[:3], dy.shape[3]), dy)
     return form.w.own_array(total.reshape(-1, *total.shape[2:]))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback import te, tir
 from pullback.ir.errors import ShapeError, UserError
 from pullback.relax.op.family import known_shape
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape
@@ -137,3 +138,24 @@ def expect_room(op: str, label: str, axes: Sequence[Axis]) -> None:
 def data_info(axes: Layout, standard: Iterable[Dim], dtype: str) -> TensorStructInfo:
     """The type of a tensor, from its sizes in the standard order."""
     return TensorStructInfo(axes.from_standard(standard), dtype)
+
+
+# -- the taps of a window
+
+
+def running(extents: dict[str, Dim]) -> tuple[list[tir.PrimExpr], list[te.ReduceAxis]]:
+    """An index for each extent, and the axes of summation: an extent of 1 needs none, unless there were no other."""
+    names = [n for n, e in extents.items() if not (isinstance(e, int) and e == 1)] or list(extents)[-1:]
+    axes = {n: te.reduce_axis(extents[n], n) for n in names}
+    return [axes[n].var if n in axes else tir.as_expr(0) for n in extents], list(axes.values())
+
+
+def tap_extents(taps: Sequence[int]) -> dict[str, Dim]:
+    """The numbers of taps by the names of their axes: kh, kw."""
+    return dict(zip((f"k{c.lower()}" for c in SPATIAL[len(taps)]), taps, strict=True))
+
+
+def under(tap: Sequence[int], axes: Sequence[Axis]) -> tuple[Any, ...]:
+    """The elements of padded data that a tap meets, window by window."""
+    starts = [k * a.dilation for k, a in zip(tap, axes, strict=True)]
+    return (..., *(slice(b, b + (a.positions - 1) * a.stride + 1, a.stride) for b, a in zip(starts, axes, strict=True)))
