@@ -6,6 +6,7 @@
     inlined      InlineFunctions: one function, no calls of others; ResolveMatchCast; DeadCodeElimination
     simplified   CanonicalizeBindings, Simplify, FoldConstant, EliminateCommonSubexpr
     fused        FuseOps: groups that are one kernel each
+    laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
     lowered      LowerToTir: kernels, scheduled for the machine
     planned      plan_memory: a host function and places for all values
 
@@ -20,6 +21,7 @@ from pullback.relax.expr import Function
 from pullback.relax.struct_info import symbolic_vars
 from pullback.relax.transform.bind_sizes import bind_function_sizes
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
+from pullback.relax.transform.choose_layouts import ChooseLayouts
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
@@ -56,6 +58,7 @@ def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Ta
         FoldConstant(),
         EliminateCommonSubexpr(),
         FuseOps(machine),
+        ChooseLayouts(machine),
         LowerToTir(machine),
     ):
         work = show_stage(step.name, step(work), name)

@@ -14,6 +14,7 @@ Schedule = Elementwise | Contraction | Reduction
 
 def recognize(group: Group) -> Schedule | None:
     """The schedule for the group, the most particular first, or None when it is no single kernel."""
+    group = group.oriented
     for kind in (Elementwise, Contraction, Reduction):
         schedule: Schedule | None = kind.recognize(group)
         if schedule is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pullback.te.graph import read_counts, stages
+from pullback.te.orient import orient
 from pullback.te.tensor import Tensor
 from pullback.tir import Buffer, PrimFunc, Stmt
 
@@ -30,6 +31,13 @@ class Group:
     outputs: tuple[Tensor, ...]
     machine: Machine = field(default_factory=Machine)
     fallback: bool = False
+
+    @cached_property
+    def oriented(self) -> Group:
+        """The group with its stages in the order of axes in which the outputs lie in memory."""
+        outputs = orient(self.outputs)
+        same = all(a is b for a, b in zip(outputs, self.outputs, strict=True))
+        return self if same else Group(self.inputs, outputs, self.machine, self.fallback)
 
     @cached_property
     def stages(self) -> list[Tensor]:

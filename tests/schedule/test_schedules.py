@@ -70,10 +70,19 @@ def test_contraction_with_epilogue_and_two_outputs():
     run(group)
 
 
+def test_a_result_is_computed_in_the_order_of_its_axes():
+    product = matmul(9, 7, 5)
+    total = te.compute((9, 7), lambda i, j: product[i, j] + 1.0, "total")
+    turned = te.compute((7, 9), lambda j, i: total[i, j], "turned")
+    group = group_of(turned)
+    assert isinstance(recognize(group), Contraction)
+    run(group)
+
+
 def test_contraction_refuses_what_is_no_epilogue():
     product = matmul(8, 8, 8)
     turned = te.compute((8, 8), lambda i, j: product[j, i], "turned")
-    assert not isinstance(recognize(group_of(turned)), Contraction)
+    assert recognize(group_of(product, turned)) is None
     twice = te.compute((8, 8), lambda i, j: matmul(8, 8, 8)[i, j] + product[i, j], "twice")
     assert recognize(group_of(twice)) is None  # two matmuls are two kernels
 

@@ -19,7 +19,7 @@ from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers
 from pullback.te.graph import Lower, body_expr, loads_of
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
-from pullback.tir import Binary, BufferLoad, Cast, PrimExpr, Var, as_expr
+from pullback.tir import Binary, Cast, PrimExpr, Var, as_expr
 from pullback.tir.visitor import loads, substitute, walk
 
 
@@ -55,7 +55,7 @@ class Factor:
     @cached_property
     def is_window(self) -> bool:
         """Whether places are read again and again as axes move together, as a convolution reads its data."""
-        return self.windows is not None and any(_overlaps(index, self.extents) for index in self.windows)
+        return self.windows is not None and any(overlaps(index, self.extents) for index in self.windows)
 
     def continues(self, outer: Var, inner: Var, extent: int) -> bool:
         """Whether ``outer`` goes on in memory where ``inner`` ends (or the factor depends on neither)."""
@@ -207,7 +207,7 @@ def _factor(
     return Factor.of(dtype, source, found, extents)  # type: ignore[arg-type]
 
 
-def _overlaps(index: Affine, extents: Mapping[Var, int]) -> bool:
+def overlaps(index: Affine, extents: Mapping[Var, int]) -> bool:
     """Whether an index takes a value at several values of its axes."""
     reach = 0
     for v, c in sorted(index.terms.items(), key=lambda term: abs(term[1])):
@@ -238,22 +238,23 @@ def _merged(problem: Problem) -> Problem:
     return Problem(problem.group, problem.anchor, factors, tuple(outputs), problem.reduced, extents, place)
 
 
-def memory_strides(group: Group, source: Tensor) -> list[int]:
-    """For each axis of a tensor, the stride of the index that it moves in the largest input it is computed from."""
+def origin(group: Group, source: Tensor) -> tuple[Tensor, list[list[int]]]:
+    """The largest input that a tensor is computed from, and which of its axes each axis of the tensor moves."""
     if source.is_placeholder:
-        return [_stride_of(source.shape, d) for d in range(source.ndim)]
+        return source, [[d] for d in range(source.ndim)]
+    inputs = {buffer: tensor for tensor, buffer in group.buffers.items()}
     reads = loads(Lower(buffer_readers(group)).element(source, source.axes))
-    result = [0] * source.ndim
-    largest: BufferLoad | None = max(reads, key=lambda n: _size(n.buffer.shape), default=None)
-    for d, axis in enumerate(source.axes):
-        for k, index in enumerate(largest.indices if largest is not None else ()):
-            if any(n is axis for n in walk(index)):
-                result[d] = max(result[d], _stride_of(largest.buffer.shape, k))  # type: ignore[union-attr]
-    return result
+    if not reads:
+        return source, [[] for _ in source.axes]
+    largest = max(reads, key=lambda n: _size(n.buffer.shape))
+    moved = [[k for k, i in enumerate(largest.indices) if any(n is axis for n in walk(i))] for axis in source.axes]
+    return inputs[largest.buffer], moved
 
 
-def _stride_of(shape: Sequence[object], k: int) -> int:
-    return _size(shape[k + 1 :])
+def memory_strides(group: Group, source: Tensor) -> list[int]:
+    """For each axis of a tensor, the stride of the axis that it moves in the largest input it is computed from."""
+    tensor, moved = origin(group, source)
+    return [max((_size(tensor.shape[k + 1 :]) for k in axes), default=0) for axes in moved]
 
 
 def _size(shape: Sequence[object]) -> int:

@@ -1,0 +1,234 @@
+"""ChooseLayouts: the order of axes in which values between kernels lie in memory.
+
+    y = cls.fused_conv2d(x, w)            y = cls.fused_conv2d_1(x, w)      # returns permute_dims(…, [0, 2, 3, 1])
+    z = cls.fused_relu_sum(y)      →      z = cls.fused_relu_sum_1(y)       # begins with permute_dims(y, [0, 3, 1, 2])
+
+A convolution sums over neighbouring places of its data for all channels at once: with the channels innermost it reads
+whole vectors wherever it stands. So a value that a convolution reads or writes, and what is computed from it element by
+element, gets its channels innermost, if they fill vectors. The kernels mean what they meant: they permute what they
+read and write, and their loops follow. Parameters, results and values that are viewed in other shapes stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.passes import Pass
+from pullback.relax.analysis import used_vars
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
+from pullback.relax.mutator import Emitter
+from pullback.relax.op.namespace import ops
+from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.transform.compose import compose, has_te, is_view
+from pullback.relax.transform.fuse_ops import primitive
+from pullback.schedule.affine import affine
+from pullback.schedule.contraction.problem import Factor, Problem, origin, overlaps
+from pullback.schedule.group import Group, Machine
+
+Order = tuple[int, ...]  # the value's axis at each place of memory
+
+
+@dataclass(frozen=True)
+class ChooseLayouts(Pass):
+    """Choose for every function that is not primitive itself."""
+
+    machine: Machine = field(default_factory=Machine)
+
+    def run(self, module: IRModule) -> IRModule:
+        result = module.copy()
+        for name, function in module.items():
+            if isinstance(function, Function) and not function.attrs.get("primitive"):
+                _Layouts(function, result, self.machine).rewrite(name)
+        return result
+
+
+@dataclass(eq=False)
+class _Node:
+    """A kernel to be: the variables that it reads and makes, and the function that says what it computes."""
+
+    binding: Binding
+    function: Function
+    arguments: list[Expr]
+    results: list[Var]
+
+
+class _Layouts:
+    def __init__(self, function: Function, module: IRModule, machine: Machine) -> None:
+        self.function, self.module = function, module
+        self.least = max(2, machine.vector_bytes // 8)  # channels that fill half a vector of float32
+        self.nodes: dict[Var, _Node] = {}  # by the variable that the call is bound to
+        self.orders: dict[Var, Order] = {}
+        for binding in function.bindings:
+            node = self.node(binding)
+            if node is not None:
+                self.nodes[binding.var] = node
+        self.free = self.free_values()
+
+    # -- what there is
+
+    def node(self, binding: Binding) -> _Node | None:
+        value = binding.value  # type: ignore[attr-defined]
+        if isinstance(value, Call) and isinstance(value.op, GlobalVar):
+            callee = self.module[value.op]
+            if not (isinstance(callee, Function) and callee.attrs.get("primitive")):
+                return None
+            items = {
+                b.value.index: b.var
+                for b in self.function.bindings
+                if isinstance(b.value, TupleGetItem) and b.value.tuple_value is binding.var  # type: ignore[attr-defined]
+            }
+            is_tuple = isinstance(callee.body.body, Tuple)
+            results = [items[k] for k in sorted(items)] if is_tuple else [binding.var]
+            if is_tuple and len(items) != len(callee.body.body.fields):  # type: ignore[union-attr]
+                return None
+            return _Node(binding, callee, list(value.args), results)
+        is_kernel = has_te(value) and not is_view(value) and value.op.check is None
+        if not is_kernel or not isinstance(value.struct_info, TensorStructInfo):
+            return None
+        function, arguments = primitive([VarBinding(binding.var, value)], [binding.var])
+        return _Node(binding, function, arguments, [binding.var])
+
+    def free_values(self) -> set[Var]:
+        """The values that only kernels make and read."""
+        made = {v for node in self.nodes.values() for v in node.results if isinstance(v.struct_info, TensorStructInfo)}
+        items = {v for node in self.nodes.values() for v in node.results}
+        for binding in self.function.bindings:
+            if binding.var not in self.nodes and binding.var not in items:
+                made.difference_update(used_vars(binding.value))  # type: ignore[attr-defined]
+        for node in self.nodes.values():
+            for argument in node.arguments:
+                if not isinstance(argument, Var):
+                    made.difference_update(used_vars(argument))
+        return made - set(used_vars(self.function.body.body))
+
+    # -- choosing
+
+    def choose(self) -> None:
+        for node in self.nodes.values():
+            self.vote(node)
+        decided = len(self.orders) + 1
+        while decided != len(self.orders):
+            decided = len(self.orders)
+            for node in self.nodes.values():
+                self.spread(node)
+        self.orders = {v: order for v, order in self.orders.items() if order != tuple(range(len(order)))}
+
+    def vote(self, node: _Node) -> None:
+        """A convolution's wishes for its data and its result."""
+        composer, outputs = compose(node.function.bindings, _results(node.function))
+        group = Group(tuple(composer.inputs.values()), tuple(outputs))
+        problem = Problem.of(group.oriented)
+        if problem is None:
+            return
+        window, other = sorted(problem.factors, key=lambda f: not f.is_window)
+        if not window.is_window or other.is_window or not _slides(problem, window):
+            return
+        tensor, moved = origin(problem.group, window.source)
+        for argument, param in zip(node.arguments, node.function.params, strict=True):
+            if composer.inputs.get(param) is tensor and isinstance(argument, Var):
+                for index, axes in zip(window.windows or (), moved, strict=True):
+                    if index.terms and index.terms.keys() <= other.axes and len(axes) == 1:
+                        self.decide(argument, axes[0])
+        for result in node.results:
+            if result.struct_info.ndim == problem.anchor.ndim:
+                for k, axis in enumerate(problem.anchor.axes):
+                    place = affine(problem.place[axis], problem.extents)
+                    if place is not None and place.terms and place.terms.keys() <= other.axes:
+                        self.decide(result, k)
+
+    def decide(self, value: Var, channel: int) -> None:
+        info = value.struct_info
+        if value in self.free and isinstance(info, TensorStructInfo) and info.ndim > 2:
+            rest = [k for k in range(info.ndim) if k != channel]
+            innermost = info.shape[channel] >= self.least  # type: ignore[index, operator]
+            self.orders.setdefault(value, (*rest, channel) if innermost else tuple(range(info.ndim)))
+
+    def spread(self, node: _Node) -> None:
+        """What is computed from a value, or what it is computed from, is laid out like it."""
+        values = [*(a for a in node.arguments if isinstance(a, Var)), *node.results]
+        known = [v for v in values if v in self.orders]
+        for value in values:
+            if value not in self.free or value in self.orders:
+                continue
+            shape = value.struct_info.shape
+            for other in known:
+                order, like = self.orders[other], other.struct_info.shape
+                if len(shape) == len(like) and (shape[order[0]], shape[order[-1]]) == (like[order[0]], like[order[-1]]):
+                    self.orders[value] = order
+                    break
+
+    # -- writing the result
+
+    def rewrite(self, name: str) -> None:
+        self.choose()
+        if not self.orders:
+            return
+        builder = BlockBuilder()
+        builder.begin([p.name for p in self.function.params])
+        with builder.dataflow():
+            emitter = Emitter(builder, {p: p for p in self.function.params})
+            for binding in self.function.bindings:
+                node = self.nodes.get(binding.var)
+                values = [*node.arguments, *node.results] if node is not None else []
+                if node is not None and any(v in self.orders for v in values):
+                    callee = self.module.add_func(self.permuted(node), self.callee_name(node))
+                    emitter.bind(binding.var, Call(callee, tuple(emitter.expr(a) for a in node.arguments)))
+                else:
+                    emitter.rewrite_binding(binding)
+            result = emitter.expr(self.function.body.body)
+        body = builder.finish(result)
+        self.module[name] = Function(self.function.params, body, None, self.function.attrs, span=self.function.span)
+
+    def callee_name(self, node: _Node) -> str:
+        value = node.binding.value  # type: ignore[attr-defined]
+        return value.op.name if isinstance(value.op, GlobalVar) else value.op.short.replace(".", "_")
+
+    def permuted(self, node: _Node) -> Function:
+        """The node's function on values in their new orders."""
+        params = []
+        for argument, param in zip(node.arguments, node.function.params, strict=True):
+            order = self.orders.get(argument)  # type: ignore[call-overload]
+            params.append(Var(param.name, _permuted_info(param.struct_info, order)) if order else param)
+        builder = BlockBuilder()
+        builder.begin([p.name for p in params])
+        with builder.dataflow():
+            env: dict[Var, Expr] = {}
+            for argument, old, new in zip(node.arguments, node.function.params, params, strict=True):
+                order = self.orders.get(argument)  # type: ignore[call-overload]
+                env[old] = builder.emit(ops.permute_dims(new, _inverse(order)), old.name) if order else new
+            emitter = Emitter(builder, env, flatten=True)
+            for binding in node.function.bindings:
+                emitter.rewrite_binding(binding)
+            results = []
+            for old, outside in zip(_results(node.function), node.results, strict=True):
+                value, order = emitter.expr(old), self.orders.get(outside)
+                results.append(builder.emit_output(ops.permute_dims(value, list(order)) if order else value, old.name))
+        body = builder.finish(Tuple(tuple(results)) if isinstance(node.function.body.body, Tuple) else results[0])
+        return Function(tuple(params), body, None, node.function.attrs)
+
+
+def _results(function: Function) -> list[Var]:
+    body = function.body.body
+    return list(body.fields) if isinstance(body, Tuple) else [body]  # type: ignore[list-item]
+
+
+def _slides(problem: Problem, window: Factor) -> bool:
+    """Whether a small kernel moves over the data, rather than (in the gradient of a weight) a large one."""
+    for index in window.windows or ():
+        if overlaps(index, problem.extents):
+            moving = [problem.extents[v] for v in index.terms if v in problem.outputs]
+            summed = [problem.extents[v] for v in index.terms if v in problem.reduced]
+            if not moving or not summed or max(summed) > max(moving):
+                return False
+    return True
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return [order.index(k) for k in range(len(order))]
+
+
+def _permuted_info(info: TensorStructInfo, order: Order) -> TensorStructInfo:
+    return TensorStructInfo(tuple(info.shape[k] for k in order), info.dtype)  # type: ignore[index]
