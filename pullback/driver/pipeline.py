@@ -4,7 +4,8 @@
     raised       RaiseOps: legalised ops are ops again
     joined       JoinStep: a trainer module gets ``__step``
     inlined      InlineFunctions: one function, no calls of others; ResolveMatchCast; DeadCodeElimination
-    simplified   CanonicalizeBindings, Simplify, FoldConstant, EliminateCommonSubexpr
+    decomposed   DecomposeOpsForTraining: composite ops become primitive ones
+    simplified   CanonicalizeBindings, Simplify, FoldConstant, EliminateCommonSubexpr, RepeatBroadcasts
     fused        FuseOps: groups that are one kernel each
     laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
     lowered      LowerToTir: kernels, scheduled for the machine
@@ -23,6 +24,7 @@ from pullback.relax.transform.bind_sizes import bind_function_sizes
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
 from pullback.relax.transform.choose_layouts import ChooseLayouts
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fuse_ops import FuseOps
@@ -31,6 +33,7 @@ from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.lower_to_tir import LowerToTir
 from pullback.relax.transform.plan_memory import Plan, plan_memory
 from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import resolve_match_casts
 from pullback.relax.transform.simplify import Simplify
 from pullback.schedule.group import Machine
@@ -52,11 +55,13 @@ def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Ta
     work = IRModule({**kernels, name: function}, module.attrs)
     machine = Machine(target.vector_bytes, target.registers)
     for step in (
+        DecomposeOpsForTraining(),
         CanonicalizeBindings(),
         Simplify(),
         CanonicalizeBindings(),
         FoldConstant(),
         EliminateCommonSubexpr(),
+        RepeatBroadcasts(),
         FuseOps(machine),
         ChooseLayouts(machine),
         LowerToTir(machine),

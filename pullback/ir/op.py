@@ -10,6 +10,11 @@ functions of the same arguments:
     gradient(dy, y, x0, x1, *, axis, …)       expressions -> one adjoint (or None) per tensor argument
     check(x, y, *, …)                         te tensors -> bool te tensor of shape (), or None: what must hold of the
                                               *values* before the op may run, with ``check_message`` for the user
+    decompose(x, y, *, training, axis, …)     expressions -> an expression in other ops (for several results a tuple),
+                                              in the form for training or for inference
+
+``initial`` says with which number the elements begin of a parameter or state that is given as an argument: 1 of a
+scale. Those not named begin with what their trainer draws, or 0.
 """
 
 from __future__ import annotations
@@ -99,6 +104,8 @@ class Op(Node):
     gradient: Callable[..., Any] | None = field(default=None, compare=False)
     check: Callable[..., Any] | None = field(default=None, compare=False)
     check_message: str = field(default="", compare=False)
+    decompose: Callable[..., Any] | None = field(default=None, compare=False)
+    initial: Mapping[str, float] = field(default_factory=dict, compare=False)
     doc: str = field(default="", compare=False)
     family: str = field(default="", compare=False)
     samples: Callable[..., Any] | None = field(default=None, compare=False)

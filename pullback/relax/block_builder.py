@@ -46,6 +46,7 @@ class BlockBuilder:
         self._blocks: list[BindingBlock] = []
         self._bindings: list[Binding] = []
         self._values: dict[Var, Expr] = {}
+        self._nested: dict[Expr, Var] = {}  # arguments bound in the open block: an expression used twice is bound once
         self._in_dataflow = False
         self._function: tuple[str, list[Var], dict[str, Any]] | None = None
 
@@ -89,7 +90,9 @@ class BlockBuilder:
         if isinstance(expr, Tuple):
             return self.normalize(expr)
         if isinstance(expr, (Call, TupleGetItem)):
-            return self.emit(expr)
+            if expr not in self._nested:
+                self._nested[expr] = self.emit(expr)
+            return self._nested[expr]
         return expr
 
     def emit(self, expr: Any, name: str | None = None) -> Var:
@@ -137,6 +140,7 @@ class BlockBuilder:
     # -- blocks and functions
 
     def _close_block(self) -> None:
+        self._nested = {}
         if self._bindings:
             kind = DataflowBlock if self._in_dataflow else BindingBlock
             self._blocks.append(kind(tuple(self._bindings)))
@@ -172,7 +176,7 @@ class BlockBuilder:
     def begin(self, names: Sequence[str] = ()) -> None:
         """Start afresh with the names taken."""
         self._names = dict.fromkeys(names, 0)
-        self._blocks, self._bindings, self._values = [], [], {}
+        self._blocks, self._bindings, self._values, self._nested = [], [], {}, {}
 
     def emit_func_output(self, output: Any, params: Sequence[Var] | None = None) -> GlobalVar:
         """End the function: it returns ``output``."""

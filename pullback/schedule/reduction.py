@@ -25,7 +25,7 @@ from pullback.schedule.cost import element_cost, is_costly, worth_threads
 from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers, tasks
 from pullback.te.graph import Lower, Reader, better, body_expr, combine, identity, loads_of
-from pullback.te.tensor import Reduce, Tensor, TensorLoad
+from pullback.te.tensor import Reduce, Tensor
 from pullback.tir import Allocate, Buffer, For, If, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, select, seq, store
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
@@ -101,21 +101,36 @@ class _Rows:
         return columns > rows
 
     def fits(self) -> bool:
-        """Whether outputs, and what follows a reduction, are one element a row or (by rows only) whole rows; and
-        whether each such stage is read by stages of the same row."""
-        after: set[Tensor] = set()
+        """Whether the stages whose values are kept are one element a row or (by rows only) whole rows, and read one
+        another at their own row only, stages between them inlined."""
         forbidden = ("other", "vector") if self.by_columns else ("other",)
         for stage in self.group.stages:
-            if stage.is_reduction or any(load.tensor in after for load in loads_of(stage)):
-                after.add(stage)
-            in_loop = stage in after or stage in self.group.outputs
-            if in_loop and not stage.is_reduction and self.level[stage] in forbidden:
-                return False
-            for load in loads_of(stage):
-                in_memory = load.tensor in after or self._keeps(load.tensor)
-                if in_memory and not (self._same_row(stage, load) and (in_loop or stage in after)):
+            if not stage.is_reduction:
+                if not self._keeps(stage):
+                    continue
+                if self.level[stage] in forbidden:
                     return False
+            if not all(self._same_row(stage, tensor, indices) for tensor, indices in self._kept_reads(stage)):
+                return False
         return True
+
+    def _kept_reads(self, stage: Tensor) -> list[tuple[Tensor, tuple[PrimExpr, ...]]]:
+        """The reads of kept values in the element of a stage, other stages inlined."""
+        found, seen = [], {}
+        pending = [(load.tensor, load.indices) for load in loads_of(stage)]
+        while pending:
+            tensor, indices = pending.pop()
+            key = (tensor, *map(id, indices))
+            if tensor.is_placeholder or key in seen:
+                continue
+            seen[key] = indices  # keeps them alive, and so their ids
+            if tensor.is_reduction or self._keeps(tensor):
+                found.append((tensor, indices))
+                continue
+            bindings = dict(zip(tensor.axes, indices, strict=True))
+            inner = ((load.tensor, load.indices) for load in loads_of(tensor))
+            pending.extend((t, tuple(substitute(i, bindings) for i in own)) for t, own in inner)
+        return found
 
     def _keeps(self, stage: Tensor) -> bool:
         """Whether the values of a stage are stored rather than inlined."""
@@ -124,11 +139,11 @@ class _Rows:
         kept = self._keep_scalar if self.level[stage] == "row" else self._keep_vector
         return kept(stage)
 
-    def _same_row(self, reader: Tensor, load: TensorLoad) -> bool:
-        """Whether a stage at a row reads another at the same row."""
+    def _same_row(self, reader: Tensor, tensor: Tensor, indices: Sequence[PrimExpr]) -> bool:
+        """Whether a stage at a row reads another, at these indices, at the same row."""
         rows = len(self.kept)
         own = [v for v, s in zip(reader.axes, reader.shape, strict=True) if s != 1][:rows]
-        read = [i for i, s in zip(load.indices, load.tensor.shape, strict=True) if s != 1][:rows]
+        read = [i for i, s in zip(indices, tensor.shape, strict=True) if s != 1][:rows]
         return same_axes(read, own)
 
     # -- loops

@@ -18,6 +18,7 @@ from pullback.relax.op import (  # noqa: F401
     manipulate,
     max_pool,
     nn,
+    normalization,
     reduce,
 )
 from pullback.relax.op.namespace import Namespace

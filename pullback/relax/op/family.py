@@ -11,7 +11,7 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import DTypeError, ShapeError, UserError
 from pullback.ir.op import Op, define
-from pullback.relax.expr import const
+from pullback.relax.expr import Constant, Tuple, Var, const
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Domain
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_info, format_shape, same_shape
@@ -248,6 +248,30 @@ def binary(
         family="binary",
         **rules,
     )
+
+
+def composite(name: str, signature: str, *, decompose: Callable[..., Any], **rules: Any) -> Op:
+    """An op that is defined by others: its tensor expression is that of its decomposition. ``decompose`` gets the
+    keyword ``training``; an op with an attribute ``training`` decides by it, any other is in training."""
+
+    def build(*tensors: te.Tensor, **attrs: Any) -> Any:
+        values: dict[Any, Any] = {Var(t.name, TensorStructInfo(t.shape, t.dtype)): t for t in tensors}
+        return _te_of(decompose(*values, **{"training": True} | attrs), values)
+
+    return define(name, signature, decompose=decompose, te=build, **rules)
+
+
+def _te_of(expr: Any, values: dict[Any, Any]) -> Any:
+    """The tensor expression of nested calls of ops; ``values`` holds those of expressions that are known."""
+    if expr not in values:
+        if isinstance(expr, Tuple):
+            values[expr] = tuple(_te_of(f, values) for f in expr.fields)
+        elif isinstance(expr, Constant):
+            number = tir.const(expr.data.item(), expr.dtype)
+            values[expr] = te.compute((), lambda: number, "constant")
+        else:
+            values[expr] = expr.op.te(*(_te_of(a, values) for a in expr.args), **expr.attrs)
+    return values[expr]
 
 
 def zero_gradient(dy: Any, y: Any, *args: Any, **attrs: Any) -> tuple[None, ...]:

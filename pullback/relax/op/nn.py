@@ -1,4 +1,4 @@
-"""Composites for neural networks: softmax, losses, normalisation; each a few stages with a stable gradient of its own.
+"""Composites for neural networks: softmax and losses; each a few stages with a stable gradient of its own.
 
 Half-precision types are computed in float32 and rounded once at the end.
 """
@@ -20,13 +20,12 @@ from pullback.relax.op.family import (
     in_wide,
     known_shape,
     masked,
-    normalize_axes,
     normalize_axis,
     wide,
 )
 from pullback.relax.op.index import all_of
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.reduce import te_cast, te_mean, te_reduce, te_sum, te_variance
+from pullback.relax.op.reduce import te_cast, te_reduce, te_sum
 from pullback.relax.op.sample import Floats, Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
 
@@ -381,147 +380,4 @@ define(
     doc="-Σ predictions·labels / N over all elements, with N the first size (1 for rank 1). As in TVM, the\n"
     "predictions are taken as they are: give it log-probabilities, R.nn.log_softmax(logits).",
     samples=[sample((5, 4), (5, 4)), sample((3,), (3,)), sample((2, 3, 4), (2, 3, 4)), sample((1, 1), (1, 1))],
-)
-
-# -- normalisation
-
-
-def _norm_shape(
-    name: str, x: TensorStructInfo, axes: Any, *parameters: tuple[str, TensorStructInfo]
-) -> TensorStructInfo:
-    shape = known_shape(name, x)
-    expect_dtype(name, x, "float")
-    expected = [shape[a] for a in normalize_axes(name, axes, len(shape))]
-    for label, info in parameters:
-        if not same_shape(known_shape(name, info, label), expected):
-            got = format_shape(info.shape)
-            raise ShapeError(f"{name}: {label} must have the shape {format_shape(expected)} of the axes, got {got}")
-    expect_same_dtype(name, x, *(i for _, i in parameters))
-    return x
-
-
-def _parameter_index(i: Sequence[tir.PrimExpr], axes: Sequence[int]) -> tuple[tir.PrimExpr, ...]:
-    return tuple(i[a] for a in axes)
-
-
-def _kept_index(i: Sequence[tir.PrimExpr], axes: Sequence[int]) -> tuple[tir.PrimExpr, ...]:
-    return tuple(tir.as_expr(0) if a in axes else e for a, e in enumerate(i))
-
-
-def _others(x: Any, axes: Any) -> tuple[list[int], list[int]]:
-    """The normalised axes and the others."""
-    own = list(normalize_axes("normalisation", axes, len(x.shape)))
-    return own, [a for a in range(len(x.shape)) if a not in own]
-
-
-def _spread(parameter: Any, x: Any, axes: Any) -> Any:
-    """A parameter of the normalised axes, made to broadcast against x."""
-    own, others = _others(x, axes)
-    return parameter if own == list(range(len(others), len(x.shape))) else ops.expand_dims(parameter, others)
-
-
-def _layer_norm_te(
-    x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, *, axes: Any, epsilon: float, center: bool, scale: bool
-) -> te.Tensor:
-    own, kind = normalize_axes("nn.layer_norm", axes, x.ndim), wide(x.dtype)
-    mean = te_mean(x, own, True)
-    variance = te_variance(x, own, True)
-    inverse = te.compute(variance.shape, lambda *i: tir.call("rsqrt", variance[i] + epsilon), "inverse")
-
-    def element(*i: tir.PrimExpr) -> tir.PrimExpr:
-        at = _kept_index(i, own)
-        y = (tir.cast(kind, x[i]) - mean[at]) * inverse[at]
-        y = y * tir.cast(kind, gamma[_parameter_index(i, own)]) if scale else y
-        return y + tir.cast(kind, beta[_parameter_index(i, own)]) if center else y
-
-    return te_cast(te.compute(x.shape, element, "layer_norm"), x.dtype)
-
-
-def _spread_array(parameter: np.ndarray, x: np.ndarray, axes: Any) -> np.ndarray:
-    return np.expand_dims(parameter, tuple(_others(x, axes)[1])).astype(x.dtype)
-
-
-def _layer_norm(
-    x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, *, axes: Any, epsilon: float, center: bool, scale: bool
-) -> np.ndarray:
-    own = tuple(_others(x, axes)[0])
-    y = (x - np.mean(x, own, keepdims=True)) / np.sqrt(np.var(x, own, keepdims=True) + x.dtype.type(epsilon))
-    y = y * _spread_array(gamma, x, axes) if scale else y
-    return y + _spread_array(beta, x, axes) if center else y
-
-
-def _layer_norm_gradient(
-    dy: Any, y: Any, x: Any, gamma: Any, beta: Any, *, axes: Any, epsilon: float, center: bool, scale: bool
-) -> tuple[Any, Any, Any]:
-    own, others = _others(x, axes)
-    inverse = ops.rsqrt(ops.variance(x, own, True) + epsilon)
-    normal = (x - ops.mean(x, own, True)) * inverse
-    d = dy * _spread(gamma, x, axes) if scale else dy
-    dx = inverse * (d - ops.mean(d, own, True) - normal * ops.mean(d * normal, own, True))
-    return dx, ops.sum(dy * normal, others) if scale else None, ops.sum(dy, others) if center else None
-
-
-define(
-    "nn.layer_norm",
-    "x, gamma, beta | axes=-1, epsilon=1e-05, center=True, scale=True",
-    infer=lambda x, gamma, beta, *, axes, epsilon, center, scale: _norm_shape(
-        "nn.layer_norm", x, axes, ("gamma", gamma), ("beta", beta)
-    ),
-    te=_layer_norm_te,
-    numpy=in_wide(_layer_norm),
-    gradient=_layer_norm_gradient,
-    family="normalisation",
-    doc="(x - mean) / √(variance + epsilon) · gamma + beta, with mean and variance over the axes, whose sizes gamma\n"
-    "and beta have; without scale (center) gamma (beta) is not used.",
-    samples=[
-        sample((3, 17), (17,), (17,)),
-        sample((2, 3, 4), (3, 4), (3, 4), axes=(1, 2), epsilon=1e-3),
-        sample((2, 3, 4), (3,), (3,), axes=1),
-        sample((3, 4), (4,), (4,), center=False, scale=False),
-        sample((0, 4), (4,), (4,)),
-    ],
-)
-
-
-def _rms_norm_te(x: te.Tensor, weight: te.Tensor, *, axes: Any, epsilon: float) -> te.Tensor:
-    own, kind = normalize_axes("nn.rms_norm", axes, x.ndim), wide(x.dtype)
-    mean = te_mean(x, own, True, lambda e, i: e * e)
-    inverse = te.compute(mean.shape, lambda *i: tir.call("rsqrt", mean[i] + epsilon), "inverse")
-
-    def element(*i: tir.PrimExpr) -> tir.PrimExpr:
-        y = tir.cast(kind, x[i]) * inverse[_kept_index(i, own)]
-        return y * tir.cast(kind, weight[_parameter_index(i, own)])
-
-    return te_cast(te.compute(x.shape, element, "rms_norm"), x.dtype)
-
-
-def _rms_norm(x: np.ndarray, weight: np.ndarray, *, axes: Any, epsilon: float) -> np.ndarray:
-    own = tuple(_others(x, axes)[0])
-    mean = np.mean(x * x, own, keepdims=True)
-    return x / np.sqrt(mean + x.dtype.type(epsilon)) * _spread_array(weight, x, axes)
-
-
-def _rms_norm_gradient(dy: Any, y: Any, x: Any, weight: Any, *, axes: Any, epsilon: float) -> tuple[Any, Any]:
-    own, others = _others(x, axes)
-    inverse = ops.rsqrt(ops.mean(x * x, own, True) + epsilon)
-    normal = x * inverse
-    d = dy * _spread(weight, x, axes)
-    return inverse * (d - normal * ops.mean(d * normal, own, True)), ops.sum(dy * normal, others)
-
-
-define(
-    "nn.rms_norm",
-    "x, weight | axes=-1, epsilon=1e-05",
-    infer=lambda x, weight, *, axes, epsilon: _norm_shape("nn.rms_norm", x, axes, ("weight", weight)),
-    te=_rms_norm_te,
-    numpy=in_wide(_rms_norm),
-    gradient=_rms_norm_gradient,
-    family="normalisation",
-    doc="x / √(mean x² + epsilon) · weight, with the mean over the axes, whose sizes weight has.",
-    samples=[
-        sample((3, 17), (17,)),
-        sample((2, 3, 4), (3, 4), axes=(1, 2)),
-        sample((2, 3, 4), (3,), axes=1, epsilon=1e-3),
-        sample((0, 4), (4,)),
-    ],
 )

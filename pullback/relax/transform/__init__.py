@@ -5,6 +5,7 @@ from pullback.relax.transform.bind_params import BindParams
 from pullback.relax.transform.bind_sizes import BindSizes
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
 from pullback.relax.transform.dead_code_elimination import DeadCodeElimination
+from pullback.relax.transform.decompose_ops import DecomposeOpsForInference, DecomposeOpsForTraining
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fold_transpose import FoldTranspose
@@ -17,6 +18,7 @@ from pullback.relax.transform.lower_to_tir import LowerToTir
 from pullback.relax.transform.normalize import Normalize
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.rebatch_inputs import RebatchInputs
+from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import ResolveMatchCast
 from pullback.relax.transform.simplify import Simplify
 
@@ -34,6 +36,7 @@ __all__ = [
     "BindSizes",
     "CanonicalizeBindings",
     "DeadCodeElimination",
+    "DecomposeOpsForInference", "DecomposeOpsForTraining",
     "EliminateCommonSubexpr",
     "FoldConstant",
     "FoldTranspose",
@@ -47,7 +50,7 @@ __all__ = [
     "Normalize",
     "Pass",
     "RaiseOps",
-    "RebatchInputs", "ResolveMatchCast",
+    "RebatchInputs", "RepeatBroadcasts", "ResolveMatchCast",
     "Sequential",
     "Simplify",
     "module_pass",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from pullback.ir.op import Op
 from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var
 from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
-from pullback.te.graph import is_index_map
+from pullback.te.graph import is_index_map, stages
 from pullback.tir import const
 
 VIEWS = ("reshape", "flatten", "expand_dims", "squeeze")
@@ -87,3 +88,13 @@ def is_free(binding: Binding) -> bool:
         return False
     _, (tensor,) = compose([binding], [binding.var])
     return not tensor.is_placeholder and is_index_map(tensor)
+
+
+def reduces(binding: Binding) -> bool:
+    """Whether a binding reduces one tensor to fewer elements."""
+    value = binding.value  # type: ignore[attr-defined]
+    if len(value.args) != 1 or not isinstance(value.struct_info, TensorStructInfo):
+        return False
+    _, (tensor,) = compose([binding], [binding.var])
+    smaller = math.prod(tensor.shape) < math.prod(value.args[0].struct_info.shape)
+    return smaller and any(s.is_reduction for s in stages([tensor]))

@@ -5,7 +5,8 @@
                                                  y = cls.fused_matmul_add(x, w, b)
 
 Nothing here knows an op: a set of bindings may form a group when it leaves the graph free of cycles and a schedule
-recognizes its tensor expressions. Ops that only move elements are copied into every reader that takes them.
+recognizes its tensor expressions. Ops that only move elements are copied into every reader that takes them. An
+elementwise op that only a reduction reads waits for it: joined with what it reads, its elements would be written.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import Emitter
 from pullback.relax.struct_info import TupleStructInfo
-from pullback.relax.transform.compose import compose, has_te, is_free, is_view
+from pullback.relax.transform.compose import compose, has_te, is_free, is_view, reduces
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.schedule.choose import recognize
 from pullback.schedule.group import Group, Machine
@@ -64,6 +65,10 @@ class _Fusion:
         self.returned = {self.definition[v] for v in used_vars(function.body.body) if v in self.definition}
         self.free = {k for k, b in enumerate(self.bindings) if is_free(b)}
         self.group_of = {k: _Set({k}) for k, b in enumerate(self.bindings)}
+        self.waiting: set[int] = set()
+        for k in reversed(range(len(self.bindings))):
+            if self.waits(k):
+                self.waiting.add(k)
 
     def _reads(self, binding: Binding) -> list[int]:
         used = dict.fromkeys(used_vars(binding.value))  # type: ignore[attr-defined]
@@ -74,6 +79,13 @@ class _Fusion:
         if not has_te(value) or is_view(value) or value.op.check is not None:
             return False
         return not isinstance(value.struct_info, TupleStructInfo)
+
+    def waits(self, k: int) -> bool:
+        """Whether only a reduction to fewer elements reads the value, or one that waits itself."""
+        if k in self.returned or len(self.readers[k]) != 1 or not self.fusible(k):
+            return False
+        (reader,) = self.readers[k]
+        return reader in self.waiting or (self.fusible(reader) and reduces(self.bindings[reader]))
 
     # -- forming groups
 
@@ -90,6 +102,8 @@ class _Fusion:
             group = self.group_of[k]
             if source in group.members or not self.fusible(source):
                 continue
+            if k in self.waiting and source not in self.waiting | self.free:
+                continue
             if source in self.free and k not in self.free:
                 merged = _Set(group.members, group.copies | {source})
                 if self.accepted(merged):
@@ -100,6 +114,8 @@ class _Fusion:
                 merged = _Set(group.members | other.members, group.copies | other.copies)
                 if self.accepted(merged):
                     self.adopt(merged)
+                    if source in self.waiting:  # its operands are now read here
+                        pending = sorted({*pending, *self.external_reads(merged)}, reverse=True)
 
     def adopt(self, merged: _Set) -> None:
         for m in merged.members:
