@@ -27,7 +27,7 @@ def best_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[floa
     14 rows reach 104 GFLOP/s where 8 reach 115). Fewer different tiles at the edges mean less code.
     """
     best: tuple[float, Tile] | None = None
-    for vectors in (1, 2, 3, 4):
+    for vectors in (1, 2, 3, 4, 6, 8, 12):
         if vectors > 1 and (vectors - 1) * lanes >= columns:
             break
         most = min((registers - vectors - 1) // vectors, 8 if vectors > 1 else 16)

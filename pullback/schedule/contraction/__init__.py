@@ -10,23 +10,28 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.lower import Lowering
+from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.group import Group
-from pullback.tir import PrimFunc
+from pullback.tir import PrimFunc, seq
 
 
 @dataclass(frozen=True, eq=False)
 class Contraction:
     """``anchor[o…] = Σ_{k…} a·b``, then elementwise stages of the anchor's shape."""
 
-    problem: Problem
-    blocking: Blocking
+    group: Group
+    parts: tuple[tuple[Problem, Blocking], ...]
 
     @staticmethod
     def recognize(group: Group) -> Contraction | None:
         problem = Problem.of(group)
-        blocking = Blocking.of(problem) if problem is not None else None
-        return Contraction(problem, blocking) if problem is not None and blocking is not None else None
+        if problem is None:
+            return None
+        parts = [(part, Blocking.of(part)) for part in phases(problem)]
+        if any(blocking is None for _, blocking in parts):
+            return None
+        return Contraction(group, tuple(parts))  # type: ignore[arg-type]
 
     def lower(self, name: str) -> PrimFunc:
-        return Lowering(self.problem, self.blocking).kernel(name)
+        return self.group.function(name, seq(*(Lowering(*part).body() for part in self.parts)))

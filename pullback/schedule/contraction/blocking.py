@@ -18,6 +18,7 @@ from pullback.tir.expr import nbytes
 _REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: it is to stay in the nearer caches
 _TASKS = 16  # as many as let a few threads share the work evenly
 _CHUNK_DEPTH = 512  # terms of a partial sum, at the least
+_CHAINS = 8  # sums that keep two units of a latency of four busy
 _MOVE = 64  # multiply-adds in the time that one element takes to be copied across
 
 
@@ -104,7 +105,7 @@ def _way(factor: Factor, column: Var) -> str:
 def _register_tile(
     problem: Problem, row_axes: list[Var], column: Var, lanes: int, machine: Machine
 ) -> tuple[tuple[tuple[Var, int], ...], Tile]:
-    """The axis, or two axes, whose tile has the best shape; of equal ones that whose rows lie closest in memory.
+    """The axis, or axes, whose tile has the best shape; of equal ones that whose rows lie closest in memory.
 
     ``row_axes`` come in the order of their distance in memory.
     """
@@ -119,9 +120,25 @@ def _register_tile(
         for option in options:
             if best is None or option[0] < 0.98 * best[0]:
                 best = option
-    if best is None:
-        return (), best_tile(1, columns, lanes, machine.registers)[1]
-    return best[1], best[2]
+    rows, tile = best[1:] if best is not None else ((), best_tile(1, columns, lanes, machine.registers)[1])
+    return _with_more(problem, rows, tile, column, lanes, machine)
+
+
+def _with_more(
+    problem: Problem, rows: tuple[tuple[Var, int], ...], tile: Tile, column: Var, lanes: int, machine: Machine
+) -> tuple[tuple[tuple[Var, int], ...], Tile]:
+    """A tile of too few sums to hide the latency of multiply-adds gets several values of one more axis."""
+    vectors = -(-tile.columns // lanes)
+    taken = {column, *(v for v, _ in rows)}
+    more = next((v for v in reversed(problem.outputs) if v not in taken), None)
+    if tile.rows * vectors >= _CHAINS or more is None:
+        return rows, tile
+    counts = [c for c in range(2, _CHAINS + 1) if problem.extents[more] % c == 0]
+    fitting = [c for c in counts if c * (tile.rows + 1) * vectors < machine.registers]
+    if not fitting:
+        return rows, tile
+    count = next((c for c in fitting if c * tile.rows * vectors >= _CHAINS), fitting[-1])
+    return ((more, count), *rows), Tile(count * tile.rows, tile.columns)
 
 
 def _two_axes(

@@ -31,7 +31,6 @@ from pullback.tir import (
     For,
     If,
     PrimExpr,
-    PrimFunc,
     Stmt,
     Var,
     as_expr,
@@ -86,12 +85,15 @@ class Lowering:
         self.panels = {f: self._panel_buffer(f) for f, way in blocking.ways.items() if way == "panels"}
         self.partial = self._partial_buffer() if blocking.chunks is not None else None
 
-    def kernel(self, name: str) -> PrimFunc:
+    def body(self) -> Stmt:
+        """All loops, inside the allocations of the buffers that the tasks share."""
+        if not self.problem.terms:
+            return self._finish_everywhere(const(0, self.anchor.dtype), 1)
         copies = [self._pack(f, buffer) for f, buffer in self.panels.items()]
         body = seq(*copies, self._tasks(), self._finish_partial() if self.partial is not None else None)
         for buffer in (*self.panels.values(), *([self.partial] if self.partial is not None else [])):
             body = Allocate(buffer, body)
-        return self.group.function(name, body)
+        return body
 
     # -- factors
 
@@ -258,19 +260,15 @@ class Lowering:
 
     def _over_rows(self, rows: int, body: Callable[[PrimExpr, dict[Var, PrimExpr]], Stmt]) -> Stmt:
         """``body(number, moves)`` for every row of the tile."""
-        axes = self.blocking.rows
-        if not axes:
-            return body(as_expr(0), {})
-        last = axes[-1][0]
-        if len(axes) == 1:
-            return loop("r", rows, lambda r: body(r, {last: r}), "unrolled")
-        before, count = axes[0]
-        return loop(
-            "s",
-            count,
-            lambda s: loop("r", rows, lambda r: body(s * rows + r, {before: s, last: r}), "unrolled"),
-            "unrolled",
-        )
+        counts = [*self.blocking.rows[:-1], *((v, rows) for v, _ in self.blocking.rows[-1:])]
+
+        def nest(k: int, number: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
+            if k == len(counts):
+                return body(number, moves)
+            v, count = counts[k]
+            return loop("r", count, lambda r: nest(k + 1, number * count + r, {**moves, v: r}), "unrolled")
+
+        return nest(0, as_expr(0), {})
 
     def _over_tile(self, spot: Spot, rows: int, columns: int, body: Callable[[PrimExpr, PrimExpr, Spot], Stmt]) -> Stmt:
         j = Var("j")
@@ -349,13 +347,19 @@ class Lowering:
     def _finish_partial(self) -> Stmt:
         """Add the partial sums, pair by pair, and finish."""
         assert self.partial is not None
-        partial, column = self.partial, self.blocking.column
+        partial = self.partial
         value: dict[Var, PrimExpr] = {v: v for v in self.problem.outputs}
         terms = [partial[self._partial_place(as_expr(c), value)] for c in range(self.blocking.chunks or 1)]
         while len(terms) > 1:
             pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
             terms = [*pairs, *([terms[-1]] if len(terms) % 2 else [])]
-        body = For(column, as_expr(self.extents[column]), self._finish(value, terms[0]), "vectorized")
+        return self._finish_everywhere(terms[0], self.blocking.chunks or 1)
+
+    def _finish_everywhere(self, total: PrimExpr, terms: int) -> Stmt:
+        """The elementwise stages for all results, without the register tiles."""
+        column = self.blocking.column
+        value: dict[Var, PrimExpr] = {v: v for v in self.problem.outputs}
+        body = For(column, as_expr(self.extents[column]), self._finish(value, total), "vectorized")
         others = [v for v in self.problem.outputs if v is not column]
-        count = math.prod(self.extents[v] for v in self.problem.outputs) * (self.blocking.chunks or 1)
+        count = math.prod(self.extents[v] for v in self.problem.outputs) * terms
         return tasks(others, [self.extents[v] for v in others], body, worth_threads(count / 4)) if others else body

@@ -31,18 +31,27 @@ class Factor:
     source: Tensor  # an input of the group, or a stage that is computed where it is needed
     reads: tuple[PrimExpr, ...]
     strides: Mapping[Var, int]  # elements of the source, row by row, from one value of an axis to the next
-    windows: tuple[Affine, ...] | None  # the same as ``reads``, unless axes were merged
+    windows: tuple[Affine, ...] | None  # the places of ``source`` that are read, unless axes were merged
+    steps: tuple[tuple[int, int], ...]  # (s, r): place u of an axis of the source is its index s·u + r
     extents: Mapping[Var, int]
 
     @staticmethod
-    def of(dtype: str, source: Tensor, indices: Sequence[Affine], extents: Mapping[Var, int]) -> Factor:
+    def of(
+        dtype: str,
+        source: Tensor,
+        indices: Sequence[Affine],
+        extents: Mapping[Var, int],
+        steps: Sequence[tuple[int, int]] | None = None,
+    ) -> Factor:
         strides: dict[Var, int] = {}
         stride = 1
         for index, size in reversed(list(zip(indices, source.shape, strict=True))):
             for v, c in index.terms.items():
                 strides[v] = strides.get(v, 0) + c * stride
             stride *= size  # type: ignore[operator]
-        return Factor(dtype, source, tuple(i.expr() for i in indices), strides, tuple(indices), extents)
+        steps = tuple(steps) if steps is not None else ((1, 0),) * len(indices)
+        windows = tuple(_place(index, *step) for index, step in zip(indices, steps, strict=True))
+        return Factor(dtype, source, tuple(i.expr() for i in indices), strides, windows, steps, extents)
 
     @property
     def axes(self) -> Collection[Var]:
@@ -69,9 +78,8 @@ class Factor:
         if inner not in self.axes:
             return self
         strides = {v: s for v, s in self.strides.items() if v not in both} | {merged: self.strides[inner]}
-        return Factor(
-            self.dtype, self.source, tuple(substitute(r, both) for r in self.reads), strides, None, self.extents
-        )
+        reads = tuple(substitute(r, both) for r in self.reads)
+        return Factor(self.dtype, self.source, reads, strides, None, self.steps, self.extents)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +93,7 @@ class Problem:
     reduced: tuple[Var, ...]  # loop axes of the sum, outermost first
     extents: Mapping[Var, int]
     place: Mapping[Var, PrimExpr]  # the anchor's own axes
+    terms: int = 1  # 0 when the sum is empty
 
     @property
     def work(self) -> int:
@@ -205,6 +214,18 @@ def _factor(
         if low < 0 or high >= size:
             return None  # only a stage that nobody should have built reads outside its source
     return Factor.of(dtype, source, found, extents)  # type: ignore[arg-type]
+
+
+def _place(index: Affine, step: int, first: int) -> Affine:
+    """``(index - first) / step``."""
+    return Affine({v: c // step for v, c in index.terms.items()}, (index.const - first) // step)
+
+
+def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
+    """The conditions that a condition is the conjunction of."""
+    if isinstance(condition, Binary) and condition.kind == "and":
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [condition]
 
 
 def overlaps(index: Affine, extents: Mapping[Var, int]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from pullback.schedule.affine import affine
 from pullback.schedule.contraction.blocking import region_shape
-from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
+from pullback.schedule.contraction.problem import Factor, Problem, conjuncts, memory_strides
 from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers
 from pullback.te.graph import Lower, body_expr
@@ -72,13 +72,14 @@ class Region:
     def fill(self, bases: Place) -> Stmt:
         """Copy or compute the region of a task (or of a round of it)."""
         source = self.factor.source
-        fill = _Fill(self.group, source, self.order)
+        fill = _Fill(self.group, source, self.order, self.factor.steps)
         starts = [self._start(d, bases) for d in self.order]
         counts: list[PrimExpr] = []
         for d, start, size in zip(self.order, starts, self.shape, strict=True):
-            whole = isinstance(start, IntImm) and start.value + size <= source.shape[d]  # type: ignore[operator]
+            places = at_or_after(source.shape[d], self.factor.steps[d])
+            whole = isinstance(start, IntImm) and start.value + size <= places
             even = whole or self._is_even(d)
-            counts.append(as_expr(size) if even else minimum(as_expr(source.shape[d]) - start, size))
+            counts.append(as_expr(size) if even else minimum(as_expr(places) - start, size))
         return fill.nest(self.buffer, starts, counts, [])
 
     def _is_even(self, d: int) -> bool:
@@ -97,9 +98,9 @@ def _order(group: Group, factor: Factor, column: Var) -> list[int]:
 class _Fill:
     """Writes the loops that fill a region, its axes in the given order."""
 
-    def __init__(self, group: Group, source: Tensor, order: Sequence[int]) -> None:
+    def __init__(self, group: Group, source: Tensor, order: Sequence[int], steps: Sequence[tuple[int, int]]) -> None:
         self.lower = Lower(buffer_readers(group))
-        self.source, self.order = source, order
+        self.source, self.order, self.steps = source, order, steps
         self.axes = [Var(f"s{d}") for d in range(source.ndim)] if source.is_placeholder else list(source.axes)
         self.bounds: dict[int, tuple[int, int]] = {}
         self.conditions: list[PrimExpr] = []
@@ -116,10 +117,12 @@ class _Fill:
             return
         self.value, self.otherwise = self.lower.expr(body.a), body.b
         extents = {axis: int(size) for axis, size in zip(self.axes, self.source.shape, strict=True)}  # type: ignore[call-overload]
-        for condition in _conjuncts(body.condition):
+        steps = {axis: axis * step + first for axis, (step, first) in zip(self.axes, self.steps, strict=True)}
+        for condition in conjuncts(body.condition):
             bound = _bound(condition, extents)
             if bound is None:
-                self.conditions.append(condition)
+                if not _always(substitute(condition, steps), extents):
+                    self.conditions.append(condition)
                 continue
             d = self.axes.index(bound[0])
             low, high = self.bounds.get(d, (0, extents[bound[0]]))
@@ -132,7 +135,9 @@ class _Fill:
         k = len(done)
         if k == len(self.order):
             return self._element(buffer, starts, done)
-        start, count, bounds = starts[k], counts[k], self.bounds.get(self.order[k])
+        start, count, limits = starts[k], counts[k], self.bounds.get(self.order[k])
+        step = self.steps[self.order[k]]
+        bounds = (at_or_after(limits[0], step), at_or_after(limits[1], step)) if limits is not None else None
         kind = "vectorized" if k == len(self.order) - 1 else "serial"
 
         def inside(first: PrimExpr | int, size: PrimExpr | int) -> Stmt | None:
@@ -152,7 +157,7 @@ class _Fill:
             return seq(outside(0, low), inside(low, high - low), outside(high, count.value - high))
         if kind == "vectorized":  # compared lane by lane
             axis = self.axes[self.order[k]]
-            self.conditions.append((axis >= bounds[0]) & (axis < bounds[1]))
+            self.conditions.append((axis >= limits[0]) & (axis < limits[1]))  # type: ignore[index]
             del self.bounds[self.order[k]]
             return self.nest(buffer, starts, counts, done)
         i = Var("i")
@@ -175,7 +180,10 @@ class _Fill:
         return loop("i", counts[k], lambda i: self._constant(buffer, counts, [*done, i]), kind)
 
     def _element(self, buffer: Buffer, starts: Sequence[PrimExpr], done: list[PrimExpr]) -> Stmt:
-        place = {self.axes[d]: s + i for d, s, i in zip(self.order, starts, done, strict=True)}
+        place = {}
+        for d, start, i in zip(self.order, starts, done, strict=True):
+            step, first = self.steps[d]
+            place[self.axes[d]] = (start + i) * step + first
         value = substitute(self.value, place)
         for condition in self.conditions:
             value = select(substitute(condition, place), value, self.otherwise)
@@ -186,10 +194,17 @@ def _reads(expr: PrimExpr) -> bool:
     return any(isinstance(n, TensorLoad) for n in walk(expr))
 
 
-def _conjuncts(condition: PrimExpr) -> list[PrimExpr]:
-    if isinstance(condition, Binary) and condition.kind == "and":
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
+def at_or_after(index: int, step: tuple[int, int]) -> int:
+    """The first place whose index is at least ``index``."""
+    return -(-(index - step[1]) // step[0])
+
+
+def _always(condition: PrimExpr, extents: Mapping[Var, int]) -> bool:
+    """Whether an equation holds everywhere."""
+    if not isinstance(condition, Binary) or condition.kind != "eq":
+        return False
+    a, b = affine(condition.a, extents), affine(condition.b, extents)
+    return a is not None and b is not None and a == b
 
 
 def _bound(condition: PrimExpr, extents: Mapping[Var, int]) -> tuple[Var, int, int] | None:

@@ -1,0 +1,107 @@
+"""The contraction schedule on convolutions: its kernels mean what the tensor expressions mean, in every layout."""
+
+from __future__ import annotations
+
+import pytest
+
+from pullback import te, tir
+from pullback.ir.op import Op
+from pullback.schedule.choose import recognize
+from pullback.schedule.contraction import Contraction
+from tests.schedule.test_schedules import SMALL, group_of, run
+
+NHWC = (0, 2, 3, 1)
+SHAPES = [  # N, C, H, W, O, kernel, stride, padding
+    (2, 3, 7, 6, 5, 3, 1, 1), (1, 4, 8, 8, 8, 3, 2, 1), (3, 1, 9, 9, 2, 5, 1, 2), (2, 5, 4, 4, 6, 1, 1, 0),
+    (2, 4, 5, 5, 4, 3, 1, 0), (2, 4, 6, 6, 3, 1, 2, 0), (2, 3, 7, 9, 4, 3, 2, 1), (1, 3, 8, 7, 4, 2, 3, 0),
+    (2, 3, 8, 8, 4, 5, 3, 2), (1, 4, 1, 6, 3, 1, 2, 0), (17, 2, 5, 5, 3, 3, 1, 1),
+]  # fmt: skip
+
+
+def stored(shape: tuple[int, ...], name: str, channels_last: bool) -> te.Tensor:
+    """A tensor of (N, C, H, W), in memory as it is or with its channels innermost."""
+    if not channels_last:
+        return te.placeholder(shape, name=name)
+    memory = te.placeholder(tuple(shape[k] for k in NHWC), name=name)
+    return te.compute(shape, lambda n, c, h, w: memory[n, h, w, c], f"{name}_logical")
+
+
+def turned(x: te.Tensor, channels_last: bool) -> te.Tensor:
+    """The result in memory."""
+    if not channels_last:
+        return x
+    return te.compute(tuple(x.shape[k] for k in NHWC), lambda n, h, w, c: x[n, c, h, w], "turned")
+
+
+def product(kind: str, shape: tuple[int, ...], channels_last: bool, groups: int = 1) -> te.Tensor:
+    """A convolution of the shape, or its gradient by the data or by the weight."""
+    n, c, h, w, o, kernel, stride, padding = shape
+    sizes = [(s + 2 * padding - kernel) // stride + 1 for s in (h, w)]
+    rest = [(s + 2 * padding - kernel) % stride for s in (h, w)]
+    data = stored((n, c, h, w), "x", channels_last)
+    weight = te.placeholder((o, c // groups, kernel, kernel), name="w")
+    dy = stored((n, o, *sizes), "dy", channels_last)
+    window = {"strides": stride, "padding": padding, "dilation": 1, "groups": groups}
+    layouts = {"data_layout": "NCHW", "out_layout": None, "out_dtype": None}
+    if kind == "forward":
+        rule = Op.get("nn.conv2d").te
+        return turned(rule(data, weight, **window, **layouts, kernel_layout="OIHW"), channels_last)
+    if kind == "data":
+        rule, extra = Op.get("nn.conv2d_transpose").te, tuple(rest)
+        result = rule(dy, weight, **window, **layouts, kernel_layout="IOHW", output_padding=extra)
+        return turned(result, channels_last)
+    rule = Op.get("grad.conv2d_weight").te
+    return rule(data, dy, **window, **layouts, kernel_layout="OIHW", kernel_size=kernel)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_convolution(shape, kind, channels_last):
+    group = group_of(product(kind, shape, channels_last))
+    assert isinstance(recognize(group), Contraction)
+    run(group)
+
+
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+@pytest.mark.parametrize(("channels", "outputs", "groups"), [(4, 8, 2), (6, 6, 6), (3, 6, 3)])
+def test_grouped_convolution(channels, outputs, groups, kind):
+    run(group_of(product(kind, (2, channels, 6, 5, outputs, 3, 1, 1), True, groups)))
+
+
+def test_the_gradient_of_a_strided_convolution_skips_the_zeros():
+    found = recognize(group_of(product("data", (1, 4, 8, 8, 8, 3, 2, 1), True)))
+    assert len(found.parts) == 4
+    works = [problem.work for problem, _ in found.parts]
+    assert sum(works) == 4 * 4 * 4 * 8 * 9  # places of dy times channels times taps
+
+
+def test_work_before_and_after_the_sum():
+    x = stored((2, 4, 6, 6), "x", True)
+    scale, kept = te.placeholder((4,), name="scale"), te.placeholder((2, 6, 6, 5), name="kept")
+    scaled = te.compute(x.shape, lambda n, c, h, w: tir.maximum(x[n, c, h, w] * scale[c], 0.0), "scaled")
+    rule, weight = Op.get("nn.conv2d").te, te.placeholder((5, 4, 3, 3), name="w")
+    attrs = {"strides": 1, "padding": 1, "dilation": 1, "groups": 1, "data_layout": "NCHW", "kernel_layout": "OIHW"}
+    y = rule(scaled, weight, **attrs, out_layout=None, out_dtype=None)
+    total = te.compute(y.shape, lambda n, c, h, w: y[n, c, h, w] + kept[n, h, w, c], "total")
+    group = group_of(turned(total, True))
+    assert isinstance(recognize(group), Contraction)
+    run(group)
+
+
+@pytest.mark.parametrize("depth", [1024, 5000])
+def test_long_sums_are_divided_by_their_shape(depth):
+    a, b = te.placeholder((depth, 5), name="a"), te.placeholder((depth, 6), name="b")
+    k = te.reduce_axis(depth)
+    group = group_of(te.compute((5, 6), lambda i, j: te.sum(a[k.var, i] * b[k.var, j], k), "product"))
+    ((_, blocking),) = recognize(group).parts
+    assert blocking.chunks == depth // 512
+    run(group)
+
+
+def test_register_tiles_fit_the_registers():
+    for shape in SHAPES:
+        for kind in ("forward", "data", "weight"):
+            for problem, blocking in recognize(group_of(product(kind, shape, True))).parts:
+                rows, vectors = blocking.tile.rows, -(-blocking.tile.columns // 4)
+                assert rows * vectors < SMALL.registers, (shape, kind, problem.outputs)
