@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-NEED_TORCH = ("test_against_torch.py",)
+NEEDS_TORCH = "against_torch.py"  # the end of such a file's name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,4 +22,5 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Comparisons with live PyTorch are collected where it is installed; its recorded numbers are always checked."""
-    return True if collection_path.name in NEED_TORCH and importlib.util.find_spec("torch") is None else None
+    missing = importlib.util.find_spec("torch") is None
+    return True if missing and collection_path.name.endswith(NEEDS_TORCH) else None
