@@ -34,7 +34,18 @@ from pullback.relax.op.pooling import (
 )
 from pullback.relax.op.reduce import te_cast
 from pullback.relax.op.sample import Sample
-from pullback.relax.op.window import SPATIAL, Layout, data_info, numbers, running, standard_shape, tap_extents, under
+from pullback.relax.op.window import (
+    SPATIAL,
+    Layout,
+    data_info,
+    last_axes,
+    numbers,
+    reduced,
+    running,
+    standard_shape,
+    tap_extents,
+    under,
+)
 from pullback.relax.struct_info import TensorStructInfo
 
 # -- windows of one size
@@ -60,10 +71,10 @@ def _average_te(x: te.Tensor, pool: Pool) -> te.Tensor:
         widths = pool.x.from_standard([(0, 0), (0, 0), *((a.before, a.after) for a in pool.axes)])
         padded = ops.nn.pad.te(x, pad_width=widths, pad_mode="constant", pad_value=0)
 
-    def element(*i: tir.PrimExpr) -> te.Reduce:
+    def element(*i: tir.PrimExpr) -> Any:
         n, c, *at = pool.y.to_standard(i)
         taps = [o * a.stride + k * a.dilation for o, k, a in zip(at, ks, pool.axes, strict=True)]
-        return te.sum(tir.cast(kind, padded[pool.x.from_standard([n, c, *taps])]), summed)
+        return reduced("sum", tir.cast(kind, padded[pool.x.from_standard([n, c, *taps])]), summed)
 
     total = te.compute(pool.y.from_standard([batch, channels, *pool.positions]), element, "window_sum")
     return te_cast(_shares(total, pool), x.dtype)
@@ -88,7 +99,7 @@ def _counts(shape: Sequence[int], pool: Pool) -> np.ndarray:
     """How many elements count in each window, by counting them."""
     real = standard_padded(np.ones(shape), pool, 0.0)
     if pool.include_padding:
-        real[(..., *(slice(0, a.before + end) for a, end in zip(pool.axes, pool.ends, strict=True)))] = 1.0
+        real[last_axes(slice(0, a.before + end) for a, end in zip(pool.axes, pool.ends, strict=True))] = 1.0
     return np.maximum(sum(real[under(tap, pool.axes)] for tap in np.ndindex(*pool.taps)), 1.0)
 
 
@@ -162,7 +173,7 @@ def _define(rank: int) -> None:
 # -- adaptive windows
 
 
-def _adaptive_bounds(o: Any, size: int, count: int) -> tuple[Any, Any]:
+def _adaptive_bounds(o: tir.PrimExpr, size: int, count: int) -> tuple[tir.PrimExpr, tir.PrimExpr]:
     """Where window o of ``count`` over ``size`` elements begins and ends: ⌊o·size/count⌋ and ⌈(o + 1)·size/count⌉.
 
     Element p lies in the windows from ⌊p·count/size⌋ to ⌈(p + 1)·count/size⌉: the same with the sizes exchanged.
@@ -170,6 +181,9 @@ def _adaptive_bounds(o: Any, size: int, count: int) -> tuple[Any, Any]:
     if size % count == 0:
         step = size // count
         return o * step, o * step + step
+    if count % size == 0:
+        begin = o // (count // size) if size > 1 else tir.as_expr(0)
+        return begin, begin + 1
     return o * size // count, (o * size + (size + count - 1)) // count
 
 
@@ -177,12 +191,12 @@ def _adaptive_sum(x: te.Tensor, source: Layout, target: Layout, sizes: Sequence[
     """The sums of adaptive windows, ``sizes`` of them, in the accumulator's type."""
     kind = wide(x.dtype)
     batch, channels, *given = source.to_standard(x.shape)
-    bounds = [[_adaptive_bounds(o, n, m) for o in range(m)] for n, m in zip(given, sizes, strict=True)]
+    bounds = [[(o * n // m, -(-(o + 1) * n // m)) for o in range(m)] for n, m in zip(given, sizes, strict=True)]
     taps = [max(end - begin for begin, end in windows) for windows in bounds]
     uneven = [any(end - begin < t for begin, end in windows) for windows, t in zip(bounds, taps, strict=True)]
     ks, summed = running(tap_extents(taps))
 
-    def element(*i: tir.PrimExpr) -> te.Reduce:
+    def element(*i: tir.PrimExpr) -> Any:
         n, c, *at = target.to_standard(i)
         index: list[tir.PrimExpr] = []
         conditions: Condition = []
@@ -190,7 +204,8 @@ def _adaptive_sum(x: te.Tensor, source: Layout, target: Layout, sizes: Sequence[
             begin, end = _adaptive_bounds(o, size, count)
             index.append(between(begin + k, None, size - 1) if ragged else begin + k)
             conditions += [begin + k < end] if ragged else []
-        return te.sum(where_all(conditions, tir.cast(kind, x[source.from_standard([n, c, *index])])), summed)
+        value = tir.cast(kind, x[source.from_standard([n, c, *index])])
+        return reduced("sum", where_all(conditions, value), summed)
 
     return te.compute(target.from_standard([batch, channels, *sizes]), element, "window_sum")
 
@@ -215,7 +230,7 @@ def _adaptive_windows(sizes: Sequence[int], counts: Sequence[int]) -> list[tuple
     result = []
     for position in np.ndindex(*counts):
         bounds = [(o * n // m, -(-(o + 1) * n // m)) for o, n, m in zip(position, sizes, counts, strict=True)]
-        result.append(((..., *position), (..., *itertools.starmap(slice, bounds))))
+        result.append((last_axes(position), last_axes(itertools.starmap(slice, bounds))))
     return result
 
 

@@ -34,18 +34,19 @@ def _expect_groups(form: Form, channels: int, label: str) -> None:
         raise ShapeError(f"{form.op}: groups={form.groups} does not divide the {channels} {label}")
 
 
-def _expect_kernel(form: Form, weight: TensorStructInfo, letters: str, found: int, data: int) -> None:
+def _expect_kernel(form: Form, weight: TensorStructInfo, letters: str, found: int, data: int, rule: str) -> None:
     """Raise a ShapeError unless the weight takes as many channels as the data have."""
     if found != data:
         raise ShapeError(
             f"{form.op}: the weight of shape {format_shape(weight.shape)}, with the axes {letters}, takes {found} "
-            f"channels with groups={form.groups}, but data has {data}"
+            f"channels with groups={form.groups}, but data has {data}",
+            hint=f"the size of the weight's axis I is {rule}",
         )
 
 
 def _dtype(op: str, out_dtype: str | None, *infos: TensorStructInfo) -> str:
     for info in infos:
-        expect_dtype(op, info, "number")
+        expect_dtype(op, info, "number", "an operand")
     dtype = expect_same_dtype(op, *infos)
     return out_dtype or dtype
 
@@ -56,7 +57,7 @@ def _y_infer(data: TensorStructInfo, weight: TensorStructInfo, form: Form, out_d
     dtype = _dtype(form.op, out_dtype, data, weight)
     _expect_groups(form, channels, "channels of data")
     _expect_groups(form, outputs, "output channels of weight")
-    _expect_kernel(form, weight, form.w.letters, inputs * form.groups, channels)
+    _expect_kernel(form, weight, form.w.letters, inputs * form.groups, channels, "the channels of data / groups")
     axes = form.axes(sizes, kernel)
     expect_room(form.op, "the kernel", axes)
     return data_info(form.y, [batch, outputs, *(a.positions for a in axes)], dtype)
@@ -71,7 +72,7 @@ def _x_infer(
     inputs, outputs, *kernel = form.w.to_standard(weight.shape)  # type: ignore[arg-type]
     dtype = _dtype(form.op, out_dtype, data, weight)
     _expect_groups(form, channels, "channels of data")
-    _expect_kernel(form, weight, letters, inputs, channels)
+    _expect_kernel(form, weight, letters, inputs, channels, "the channels of data")
     if any(e >= s for e, s in zip(extra, form.strides, strict=True)):
         raise ShapeError(
             f"{form.op}: output_padding must be smaller than strides, got {tuple(extra)} and {form.strides}"
@@ -96,7 +97,7 @@ def _w_infer(
     axes = form.axes(sizes, kernel)
     expect_room(form.op, "the kernel", axes)
     expected = form.y.from_standard([batch, outputs, *(a.positions for a in axes)])
-    if not same_shape(dy.shape, expected):
+    if not same_shape(dy.shape or (), expected):
         got = format_shape(dy.shape)
         raise ShapeError(
             f"{form.op}: dy must have the shape {format_shape(expected)} of the convolution's result, got {got}"

@@ -20,6 +20,7 @@ from pullback.relax.op.window import (
     Axis,
     Layout,
     data_layout,
+    last_axes,
     layout,
     numbers,
     paddings,
@@ -27,6 +28,7 @@ from pullback.relax.op.window import (
     tap_extents,
     under,
 )
+from pullback.relax.struct_info import Dim
 from pullback.runtime.dtype import numpy_dtype
 
 # -- the attributes
@@ -124,6 +126,16 @@ def swapped(letters: str) -> str:
 # -- tensor expressions
 
 
+def _running(extents: dict[str, Dim]) -> tuple[list[tir.PrimExpr], list[te.ReduceAxis]]:
+    """:func:`running`, with at least one axis: a product of matrices has one, be it of extent 1."""
+    indices, axes = running(extents)
+    if axes:
+        return indices, axes
+    last = list(extents)[-1]
+    axis = te.reduce_axis(extents[last], last)
+    return [*indices[:-1], axis.var], [axis]
+
+
 def _first_channel(channel: tir.PrimExpr, groups: int, own: int, other: int) -> tir.PrimExpr:
     """The first channel of a channel's group on the other side; ``own`` and ``other`` are channels a group."""
     if groups == 1:
@@ -150,7 +162,7 @@ def y_te(x: te.Tensor, w: te.Tensor, form: Form, kind: str) -> te.Tensor:
     batch, _, *sizes = form.x.to_standard(x.shape)
     outputs, inputs, *kernel = form.w.to_standard(w.shape)
     axes, padded = form.axes(sizes, kernel), _padded(x, form)
-    (*ks, ci), summed = running({**tap_extents(kernel), "ci": inputs})
+    (*ks, ci), summed = _running({**tap_extents(kernel), "ci": inputs})
 
     def element(*i: tir.PrimExpr) -> te.Reduce:
         n, co, *at = form.y.to_standard(i)
@@ -206,7 +218,7 @@ def x_te(y: te.Tensor, w: te.Tensor, form: Form, extra: Sequence[int], kind: str
     axes = form.back(sizes, kernel, extra)
     spread, firsts = _spread(y, form, axes)
     per_group = outputs // form.groups
-    (*ks, co), summed = running({**tap_extents(kernel), "co": per_group})
+    (*ks, co), summed = _running({**tap_extents(kernel), "co": per_group})
 
     def element(*i: tir.PrimExpr) -> te.Reduce:
         n, ci, *at = form.x.to_standard(i)
@@ -226,7 +238,7 @@ def w_te(x: te.Tensor, y: te.Tensor, form: Form, kernel: Sequence[int], kind: st
     outputs = form.y.to_standard(y.shape)[1]
     axes, padded, per_group = form.axes(sizes, kernel), _padded(x, form), inputs // form.groups
     places = {c.lower(): a.positions for c, a in zip(SPATIAL[form.rank], axes, strict=True)}
-    (n, *at), summed = running({"n": batch, **places})
+    (n, *at), summed = _running({"n": batch, **places})
 
     def element(*i: tir.PrimExpr) -> te.Reduce:
         co, ci, *ks = form.w.to_standard(i)
@@ -269,7 +281,7 @@ def y_array(x: np.ndarray, w: np.ndarray, form: Form, kind: str) -> np.ndarray:
     axes, data = form.axes(data.shape[3:], weight.shape[3:]), _zeros_around(data, form)
     total = np.zeros((*data.shape[:2], weight.shape[1], *(a.positions for a in axes)), data.dtype)
     for tap in np.ndindex(*weight.shape[3:]):
-        total += np.einsum("ngi...,goi->ngo...", data[under(tap, axes)], weight[(..., *tap)])
+        total += np.einsum("ngi...,goi->ngo...", data[under(tap, axes)], weight[last_axes(tap)])
     return form.y.own_array(_joined(total))
 
 
@@ -279,8 +291,8 @@ def x_array(y: np.ndarray, w: np.ndarray, form: Form, extra: Sequence[int], kind
     axes = form.back(data.shape[3:], weight.shape[3:], extra)
     total = np.zeros((*data.shape[:2], weight.shape[2], *(a.size + a.before + a.after for a in axes)), data.dtype)
     for tap in np.ndindex(*weight.shape[3:]):
-        total[under(tap, axes)] += np.einsum("ngo...,goi->ngi...", data, weight[(..., *tap)])
-    inner = (..., *(slice(a.before, a.before + a.size) for a in axes))
+        total[under(tap, axes)] += np.einsum("ngo...,goi->ngi...", data, weight[last_axes(tap)])
+    inner = last_axes(slice(a.before, a.before + a.size) for a in axes)
     return form.x.own_array(_joined(total[inner]))
 
 
@@ -291,5 +303,5 @@ def w_array(x: np.ndarray, y: np.ndarray, form: Form, kernel: Sequence[int], kin
     dy = dy.reshape(*dy.shape[:3], math.prod(dy.shape[3:]))
     for tap in np.ndindex(*kernel):
         patch = data[under(tap, axes)]
-        total[(..., *tap)] = np.einsum("ngip,ngop->goi", patch.reshape(*patch.shape[:3], dy.shape[3]), dy)
+        total[last_axes(tap)] = np.einsum("ngip,ngop->goi", patch.reshape(*patch.shape[:3], dy.shape[3]), dy)
     return form.w.own_array(total.reshape(-1, *total.shape[2:]))

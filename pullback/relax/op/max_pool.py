@@ -7,7 +7,7 @@ Padding is never chosen.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,6 @@ from pullback.relax.op.pooling import (
     between,
     covering,
     expect_result,
-    inside,
-    may_be_empty,
     pool_infer,
     pool_layouts,
     pool_of,
@@ -39,7 +37,7 @@ from pullback.relax.op.pooling import (
 )
 from pullback.relax.op.reduce import te_cast
 from pullback.relax.op.sample import Ints, Sample
-from pullback.relax.op.window import SPATIAL, running, tap_extents, under
+from pullback.relax.op.window import SPATIAL, reduced, running, tap_extents, under
 from pullback.relax.struct_info import TensorStructInfo, same_shape
 from pullback.te.graph import identity
 from pullback.tir.expr import is_float
@@ -49,52 +47,43 @@ _COMPARED = 16  # windows of at most so many taps are compared anew at each of t
 # -- tensor expressions
 
 
-def _max_te(x: te.Tensor, pool: Pool) -> te.Tensor:
-    """out[n, c, o…] = max over k… of padded[n, c, o·stride + k·dilation…]."""
-    batch, channels = pool.x.to_standard(x.shape)[:2]
-    ks, axes = running(tap_extents(pool.taps))
-    padded = x
-    if any(a.before or a.after for a in pool.axes):
-        widths = pool.x.from_standard([(0, 0), (0, 0), *((a.before, a.after) for a in pool.axes)])
-        padded = ops.nn.pad.te(x, pad_width=widths, pad_mode="constant", pad_value=identity("max", x.dtype))
+def _padded(x: te.Tensor, pool: Pool) -> te.Tensor:
+    if not any(a.before or a.after for a in pool.axes):
+        return x
+    widths = pool.x.from_standard([(0, 0), (0, 0), *((a.before, a.after) for a in pool.axes)])
+    return ops.nn.pad.te(x, pad_width=widths, pad_mode="constant", pad_value=identity("max", x.dtype))
 
-    def element(*i: tir.PrimExpr) -> te.Reduce:
+
+def _reduced(kind: str, x: te.Tensor, pool: Pool, element: Callable[..., tir.PrimExpr], name: str) -> te.Tensor:
+    """out[n, c, o…] = kind over k… of ``element((n, c, o…), (k…), padded[n, c, o·stride + k·dilation…])``."""
+    batch, channels = pool.x.to_standard(x.shape)[:2]
+    padded = _padded(x, pool)
+    ks, axes = running(tap_extents(pool.taps))
+
+    def body(*i: tir.PrimExpr) -> Any:
         n, c, *at = pool.y.to_standard(i)
         taps = [o * a.stride + k * a.dilation for o, k, a in zip(at, ks, pool.axes, strict=True)]
-        return te.max(padded[pool.x.from_standard([n, c, *taps])], axes)
+        return reduced(kind, element(i, ks, padded[pool.x.from_standard([n, c, *taps])]), axes)
 
-    return te.compute(pool.y.from_standard([batch, channels, *pool.positions]), element, "max_pool")
+    return te.compute(pool.y.from_standard([batch, channels, *pool.positions]), body, name)
+
+
+def _max_te(x: te.Tensor, pool: Pool) -> te.Tensor:
+    return _reduced("max", x, pool, lambda window, tap, value: value, "max_pool")
 
 
 def _chosen(x: te.Tensor, pool: Pool) -> te.Tensor:
-    """For each window the number of the element it chooses, row by row in its image; -1 if it holds none."""
-    batch, channels = pool.x.to_standard(x.shape)[:2]
-    shape = pool.y.from_standard([batch, channels, *pool.positions])
-    k = te.reduce_axis(math.prod(pool.taps), "k")
+    """For each window the number of the tap that it chooses, the first that equals its maximum; if all of its taps are
+    padding, one that does not exist."""
+    largest, none = _max_te(x, pool), tir.const(math.prod(pool.taps), "int32")
 
-    def elements(at: Sequence[tir.PrimExpr], number: tir.PrimExpr) -> list[tir.PrimExpr]:
-        """The place of a tap. One outside counts as the nearest tap inside: so the first of the largest stays first."""
-        places = []
-        for a, o, tap in zip(pool.axes, at, _digits(number, pool.taps), strict=True):
-            tap = between(tap, *inside(a, o, 0, a.size))
-            place = o * a.stride - a.before + tap * a.dilation
-            places.append(between(place, 0, a.size - 1) if may_be_empty(a) else place)
-        return places
+    def candidate(window: Sequence[tir.PrimExpr], tap: Sequence[tir.PrimExpr], value: tir.PrimExpr) -> tir.PrimExpr:
+        equal = value.equal(largest[tuple(window)])
+        hit = equal | tir.call("isnan", value) if is_float(x.dtype) else equal
+        _, real = _tap(pool, pool.y.to_standard(window)[2:], tap)
+        return tir.select(all_of([hit, *real]), tir.cast("int32", _number(tap, pool.taps)), none)
 
-    def best(*i: tir.PrimExpr) -> te.Reduce:
-        n, c, *at = pool.y.to_standard(i)
-        return te.reduction("argmax", x[pool.x.from_standard([n, c, *elements(at, k.var)])], k)
-
-    tap = te.compute(shape, best, "chosen_tap")
-
-    def number(*i: tir.PrimExpr) -> tir.PrimExpr:
-        at = pool.y.to_standard(i)[2:]
-        result = _number(elements(at, tap[i]), pool.sizes)
-        ends = [inside(a, o, 0, a.size) for a, o in zip(pool.axes, at, strict=True) if may_be_empty(a)]
-        some = [tir.as_expr(0 if first is None else first) <= last for first, last in ends if last is not None]
-        return tir.select(all_of(some), result, -1) if some else result
-
-    return te.compute(shape, number, "chosen")
+    return _reduced("min", x, pool, candidate, "chosen")
 
 
 def _number(index: Sequence[tir.PrimExpr], sizes: Sequence[int]) -> tir.PrimExpr:
@@ -119,8 +108,8 @@ def _gradient_te(dy: te.Tensor, x: te.Tensor, pool: Pool) -> te.Tensor:
         return _compared(dy, x, pool)
     chosen = _chosen(x, pool)
 
-    def holds(window: list[tir.PrimExpr], element: list[tir.PrimExpr]) -> Condition:
-        return [chosen[pool.y.from_standard(window)].equal(_number(element, pool.sizes))]
+    def holds(window: tuple[tir.PrimExpr, ...], tap: list[tir.PrimExpr]) -> Condition:
+        return [chosen[window].equal(tir.cast("int32", _number(tap, pool.taps)))]
 
     return te_cast(sum_over_windows(pool, dy, "max_pool_gradient", holds), dy.dtype)
 
@@ -152,16 +141,18 @@ def _wins(value: tir.PrimExpr, rival: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.P
     return (rival < value) | (nan & ~tir.call("isnan", rival)), (rival <= value) | nan
 
 
-def _tap(pool: Pool, positions: Sequence[tir.PrimExpr], tap: Sequence[int]) -> tuple[list[tir.PrimExpr], Condition]:
-    """The place of a window's tap, made valid, and the conditions for its being inside."""
+def _tap(
+    pool: Pool, positions: Sequence[tir.PrimExpr], tap: Sequence[int | tir.PrimExpr]
+) -> tuple[list[tir.PrimExpr], Condition]:
+    """The place of a window's tap, made valid, and the conditions for its being no padding."""
     places, conditions = [], []
     for a, o, k in zip(pool.axes, positions, tap, strict=True):
-        first = k * a.dilation - a.before
-        place, low, high = o * a.stride + first, None, None
-        if first < 0:
+        first, last = (k, k) if isinstance(k, int) else (0, a.taps - 1)
+        place, low, high = o * a.stride + (tir.as_expr(k) * a.dilation - a.before), None, None
+        if first * a.dilation < a.before:
             conditions.append(place >= 0)
             low = 0
-        if first + (a.positions - 1) * a.stride >= a.size:
+        if (a.positions - 1) * a.stride - a.before + last * a.dilation >= a.size:
             conditions.append(place < a.size)
             high = a.size - 1
         places.append(between(place, low, high))
@@ -169,14 +160,13 @@ def _tap(pool: Pool, positions: Sequence[tir.PrimExpr], tap: Sequence[int]) -> t
 
 
 def _pick_te(values: te.Tensor, x: te.Tensor, pool: Pool) -> te.Tensor:
-    chosen = _chosen(x, pool)
-    empty = any(map(may_be_empty, pool.axes))
+    chosen, taps = _chosen(x, pool), math.prod(pool.taps)
 
     def element(*i: tir.PrimExpr) -> tir.PrimExpr:
-        n, c, *_ = pool.y.to_standard(i)
-        number = tir.maximum(chosen[i], 0) if empty else chosen[i]
-        value = values[pool.x.from_standard([n, c, *_digits(number, pool.sizes)])]
-        return where_all([chosen[i] >= 0] if empty else [], value)
+        n, c, *at = pool.y.to_standard(i)
+        tap = tir.minimum(tir.cast("int64", chosen[i]), taps - 1)
+        places, real = _tap(pool, at, _digits(tap, pool.taps))
+        return where_all(real, values[pool.x.from_standard([n, c, *places])])
 
     return te.compute(chosen.shape, element, "max_pool_pick")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback import te, tir
-from pullback.ir.errors import ShapeError, UserError
+from pullback.ir.errors import ShapeError
 from pullback.relax.op.family import expect_dtype, expect_same_dtype, wide
 from pullback.relax.op.window import (
     SPATIAL,
@@ -18,8 +18,10 @@ from pullback.relax.op.window import (
     data_info,
     data_layout,
     expect_room,
+    last_axes,
     numbers,
     paddings,
+    reduced,
     running,
     standard_shape,
 )
@@ -77,9 +79,6 @@ def pool_of(op: str, rank: int, sizes: Sequence[int], attrs: dict[str, Any]) -> 
     strides = numbers(op, "strides", 1 if attrs["strides"] is None else attrs["strides"], rank)
     dilation = numbers(op, "dilation", attrs["dilation"], rank)
     before, after = paddings(op, attrs["padding"], rank)
-    for name in ("ceil_mode", "count_include_pad"):
-        if not isinstance(attrs[name], bool):
-            raise UserError(f"{op}: {name} must be True or False, got {attrs[name]!r}")
     axes = [Axis(*v) for v in zip(sizes, taps, strides, before, after, dilation, strict=True)]
     spans = tuple(a.reach + 1 for a in axes)
     if any(2 * max(a.before, a.after) > span for a, span in zip(axes, spans, strict=True)):
@@ -183,22 +182,20 @@ def sum_over_windows(
     pool: Pool,
     dy: te.Tensor,
     name: str,
-    holds: Callable[[list[tir.PrimExpr], list[tir.PrimExpr]], Condition] = lambda window, element: [],
+    holds: Callable[[tuple[tir.PrimExpr, ...], list[tir.PrimExpr]], Condition] = lambda window, tap: [],
 ) -> te.Tensor:
-    """x[n, c, p…] = Σ dy[n, c, o…] over the windows o… that hold p… and for which ``holds([n, c, o…], [p…])``, in the
-    accumulator's type. Windows that do not overlap need no sum."""
+    """x[n, c, p…] = Σ dy[n, c, o…], in the accumulator's type, over the windows o… that have p… as a tap k… for which
+    ``holds(indices of dy, k…)``. Where windows do not overlap it is no sum."""
     kind, counts = wide(dy.dtype), [covering(a) for a in pool.axes]
     numbers, summed = running({f"j{c.lower()}": n for c, n in zip(SPATIAL[len(counts)], counts, strict=True)})
-    overlap = max(counts) > 1
     batch, channels = pool.y.to_standard(dy.shape)[:2]
 
     def element(*i: tir.PrimExpr) -> Any:
         n, c, *at = pool.x.to_standard(i)
-        positions, _, conditions = windows_over(pool, at, numbers if overlap else [tir.as_expr(0)] * len(at))
-        window = [n, c, *positions]
-        value = tir.cast(kind, dy[pool.y.from_standard(window)])
-        value = where_all(conditions + holds(window, at), value)
-        return te.sum(value, summed) if overlap else value
+        positions, taps, conditions = windows_over(pool, at, numbers)
+        window = pool.y.from_standard([n, c, *positions])
+        value = where_all(conditions + holds(window, taps), tir.cast(kind, dy[window]))
+        return reduced("sum", value, summed)
 
     return te.compute(pool.x.from_standard([batch, channels, *pool.sizes]), element, name)
 
@@ -216,14 +213,6 @@ def inside(axis: Axis, position: tir.PrimExpr, low: int, high: int) -> tuple[Bou
     return first, last
 
 
-def may_be_empty(axis: Axis) -> bool:
-    """Whether a window has all its taps in the padding, which dilation makes possible."""
-    places = [
-        [o * axis.stride - axis.before + k * axis.dilation for k in range(axis.taps)] for o in range(axis.positions)
-    ]
-    return axis.dilation > 1 and any(all(not 0 <= p < axis.size for p in window) for window in places)
-
-
 # -- the meaning
 
 
@@ -235,5 +224,5 @@ def standard_padded(x: np.ndarray, pool: Pool, fill: Any) -> np.ndarray:
 
 def unpadded(x: np.ndarray, pool: Pool) -> np.ndarray:
     """Padded data of the standard layout without the padding, in the data's own layout."""
-    inner = (..., *(slice(a.before, a.before + a.size) for a in pool.axes))
+    inner = last_axes(slice(a.before, a.before + a.size) for a in pool.axes)
     return np.ascontiguousarray(pool.x.own_array(x[inner]))

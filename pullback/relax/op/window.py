@@ -105,7 +105,7 @@ class Axis:
         return (self.size + self.before + self.after - self.reach - 1) // self.stride + 1
 
 
-def standard_shape(op: str, label: str, info: Any, axes: Layout) -> list[Dim]:
+def standard_shape(op: str, label: str, info: Any, axes: Layout) -> list[Any]:
     """The sizes of data in the standard order: numbers not less than 1, except that the batch may be 0 or symbolic."""
     shape = known_shape(op, info, label)
     if len(shape) != len(axes.letters):
@@ -144,10 +144,14 @@ def data_info(axes: Layout, standard: Iterable[Dim], dtype: str) -> TensorStruct
 
 
 def running(extents: dict[str, Dim]) -> tuple[list[tir.PrimExpr], list[te.ReduceAxis]]:
-    """An index for each extent, and the axes of summation: an extent of 1 needs none, unless there were no other."""
-    names = [n for n, e in extents.items() if not (isinstance(e, int) and e == 1)] or list(extents)[-1:]
-    axes = {n: te.reduce_axis(extents[n], n) for n in names}
+    """An index for each extent, and the axes that run: an extent of 1 needs none."""
+    axes = {n: te.reduce_axis(e, n) for n, e in extents.items() if not (isinstance(e, int) and e == 1)}
     return [axes[n].var if n in axes else tir.as_expr(0) for n in extents], list(axes.values())
+
+
+def reduced(kind: str, value: tir.PrimExpr, axes: Sequence[te.ReduceAxis]) -> Any:
+    """A reduction; over no axes it is the value itself."""
+    return te.reduction(kind, value, axes) if axes else value
 
 
 def tap_extents(taps: Sequence[int]) -> dict[str, Dim]:
@@ -155,7 +159,14 @@ def tap_extents(taps: Sequence[int]) -> dict[str, Dim]:
     return dict(zip((f"k{c.lower()}" for c in SPATIAL[len(taps)]), taps, strict=True))
 
 
+def last_axes(index: Iterable[Any]) -> tuple[Any, ...]:
+    """The index of an array's last axes, all of the others."""
+    return (..., *index)
+
+
 def under(tap: Sequence[int], axes: Sequence[Axis]) -> tuple[Any, ...]:
     """The elements of padded data that a tap meets, window by window."""
     starts = [k * a.dilation for k, a in zip(tap, axes, strict=True)]
-    return (..., *(slice(b, b + (a.positions - 1) * a.stride + 1, a.stride) for b, a in zip(starts, axes, strict=True)))
+    return last_axes(
+        slice(b, b + (a.positions - 1) * a.stride + 1, a.stride) for b, a in zip(starts, axes, strict=True)
+    )

@@ -1,0 +1,8 @@
+# Three groups of four channels.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 4, 8, 8), "float32"), w: R.Tensor((6, 1, 3, 3), "float32")):
+    y = R.nn.conv2d(x, w, groups=3)
+    return y

@@ -1,0 +1,8 @@
+# A dilated kernel larger than the padded image.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 4, 8, 8), "float32"), w: R.Tensor((6, 4, 6, 3), "float32")):
+    y = R.nn.conv2d(x, w, padding=1, dilation=2)
+    return y

@@ -1,0 +1,8 @@
+# The letters of the data's layout are those of a volume.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 4, 8, 8), "float32"), w: R.Tensor((6, 4, 3, 3), "float32")):
+    y = R.nn.conv2d(x, w, data_layout="NCDHW")
+    return y
