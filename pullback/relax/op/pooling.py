@@ -85,10 +85,10 @@ def pool_of(op: str, rank: int, sizes: Sequence[int], attrs: dict[str, Any]) -> 
         raise ShapeError(
             f"{op}: padding must be at most half of the window, which spans {spans}, got {attrs['padding']!r}"
         )
-    expect_room(op, "a window", axes)
     ends = tuple(a.size + a.after for a in axes)
     if attrs["ceil_mode"]:
         axes = [_rounded_up(a) for a in axes]
+    expect_room(op, "a window", axes)
     return Pool(*pool_layouts(op, rank, attrs), tuple(axes), ends, attrs["count_include_pad"])
 
 
@@ -106,7 +106,7 @@ def pool_infer(op: str, rank: int, data: TensorStructInfo, attrs: dict[str, Any]
     x, _ = pool_layouts(op, rank, attrs)
     batch, channels, *sizes = standard_shape(op, "data", data, x)
     expect_dtype(op, data, kinds)
-    pool = pool_of(op, rank, sizes, attrs)  # type: ignore[arg-type]
+    pool = pool_of(op, rank, sizes, attrs)
     return data_info(pool.y, [batch, channels, *pool.positions], data.dtype)
 
 

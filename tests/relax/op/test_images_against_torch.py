@@ -62,6 +62,7 @@ WINDOWS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "overlapping, up": ((1, 2, 8, 8), {"kernel_size": 3, "stride": 2, "ceil_mode": True}),
     "up, where nothing starts": ((1, 2, 4, 5), {"kernel_size": 2, "stride": 3, "padding": 1, "ceil_mode": True}),
     "up and padded": ((1, 2, 6, 7), {"kernel_size": (3, 2), "stride": 2, "padding": 1, "ceil_mode": True}),
+    "up, larger than the image": ((1, 2, 2, 7), {"kernel_size": 3, "stride": 2, "ceil_mode": True}),
     "step 1": ((1, 2, 5, 6), {"kernel_size": (3, 2), "stride": 1, "padding": (1, 0)}),
     "gaps": ((1, 2, 9, 9), {"kernel_size": 2, "stride": 3}),
     "gaps and padded": ((1, 2, 9, 8), {"kernel_size": 3, "stride": 4, "padding": 1}),
