@@ -2,7 +2,8 @@
 
     __evaluate(inputs…, params…, states…, targets…) -> (loss, first output of the backbone)
 
-It calls ``backbone_loss`` and ``backbone``: inlined, what they have in common is computed once.
+It calls ``backbone_loss``, in its form for inference, and ``backbone``: inlined, what they have in common is computed
+once.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.struct_info import TupleStructInfo
 from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER
 from pullback.relax.training.step import EVALUATE
+from pullback.relax.transform import DecomposeOpsForInference, RaiseOps
 
 
 def evaluation(module: IRModule) -> IRModule:
     """A trainer module with ``__evaluate`` in place of what trains."""
-    result = module.copy()
+    result = DecomposeOpsForInference(LOSS)(RaiseOps()(module))
     for name in (ADJOINT, OPTIMIZER):
         if name in result:
             del result[name]

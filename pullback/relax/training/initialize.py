@@ -13,7 +13,7 @@ from pullback.runtime.tensor import Tensor
 
 
 def xavier_uniform(slot: Slot, generator: np.random.Generator) -> Tensor:
-    """Uniform in ±√(6 / (fan_in + fan_out)); zeros for a rank below two, which has no fans (biases, scales).
+    """Uniform in ±√(6 / (fan_in + fan_out)); zeros for a rank below two, which has no fans (biases).
 
     The last two axes of a matrix (inputs, outputs) are its fans. From rank three on the tensor is a convolution's
     weight (outputs, inputs, kernel…), whose kernel positions multiply both. Source: Glorot & Bengio, Understanding the
@@ -37,8 +37,13 @@ def generator(seed: int) -> np.random.Generator:
 
 def zeros(slot: Slot) -> Tensor:
     """Zeros of the slot's type."""
+    return full(slot, 0.0)
+
+
+def full(slot: Slot, value: float) -> Tensor:
+    """A tensor of the slot's type with all elements equal."""
     shape = static_shape(slot)
-    return Tensor(shape, slot.info.dtype).copyfrom(np.zeros(shape, slot.numpy_dtype))
+    return Tensor(shape, slot.info.dtype).copyfrom(np.full(shape, value, slot.numpy_dtype))
 
 
 def static_shape(slot: Slot) -> tuple[int, ...]:

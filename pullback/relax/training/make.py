@@ -42,8 +42,8 @@ def make_trainer(
     ``state_num``. ``targets``: the
     types of the loss's targets; by default class indices (int64, one for each row) for a cross entropy, else the type
     of the prediction; "one-hot" stands for the prediction's type. ``init``: "xavier" (uniform; biases zero) or
-    "zeros"; states begin as zeros. ``seed`` is that of the initial values and of the order in which ``fit`` takes the
-    rows.
+    "zeros"; with "xavier", scales of normalisation layers begin as ones. States begin as zeros, the moving variances
+    of batch norm as ones. ``seed`` is that of the initial values and of the order in which ``fit`` takes the rows.
     """
     check_model(module)
     module = with_backbone(module)
@@ -56,6 +56,7 @@ def make_trainer(
     trainer = Trainer(module, int(module.attrs["param_num"]), setup)  # type: ignore[arg-type]
     trainer.build(target, device, profile)
     trainer.seed(seed)
+    trainer.init_states()
     if init == "xavier":
         trainer.xavier_uniform_init_params(seed)
     return trainer

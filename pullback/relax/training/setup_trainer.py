@@ -5,6 +5,8 @@ backbone(inputs…, params…, states…) -> (outputs…, new states…)        
 backbone_loss(inputs…, params…, states…, targets…) -> loss, or (loss, new states…)
 backbone_loss_adjoint(inputs…, params…, states…, targets…) -> (what backbone_loss returns, (gradients of params…))
 optimizer((params…), (gradients…), (optim_states…)) -> ((new params…), (new optim_states…))
+
+The backbone itself becomes that of inference: batch norm takes its moving statistics there, and returns them unchanged.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, ShapeError, UserError
 from pullback.ir.module import IRModule
+from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import check_well_formed
-from pullback.relax.expr import Function, Var
+from pullback.relax.expr import Call, Function, Var
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info, same_info
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import Optimizer
 from pullback.relax.training.utils import AppendLoss
-from pullback.relax.transform import Gradient, LegalizeOps
+from pullback.relax.transform import DecomposeOpsForInference, Gradient, LegalizeOps, RaiseOps
+from pullback.relax.transform.inline_functions import inline_calls
 from pullback.tir.expr import FLOATS
 
 BACKBONE, LOSS, ADJOINT, OPTIMIZER = "backbone", "backbone_loss", "backbone_loss_adjoint", "optimizer"
@@ -60,7 +64,7 @@ class SetupTrainer(Pass):
         return super().__call__(module)
 
     def run(self, module: IRModule) -> IRModule:
-        module = with_backbone(module)
+        module = RaiseOps()(with_backbone(module))  # legalised ops have no form for inference
         interface = check_backbone(module)
         loss_function = self.loss(*self.loss_args)
         module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
@@ -68,11 +72,13 @@ class SetupTrainer(Pass):
         first, last = interface.input_num, interface.input_num + interface.param_num
         params = list(module[LOSS].params[first:last])
         module = Gradient(LOSS, require_grads=params, target_index=0)(module)
+        initial = initial_values(inline_calls(module[BACKBONE], module))
+        module = DecomposeOpsForInference(BACKBONE)(module)
         module[OPTIMIZER] = self.optimizer.init(params).get_function()
         module = module.with_attrs({
             "input_num": interface.input_num,
             "optim_state": self.optimizer.state or (),
-            "training": vars(TrainingRecord.of(self.loss, self.optimizer)).copy(),
+            "training": vars(TrainingRecord.of(self.loss, self.optimizer, initial)).copy(),
         })  # fmt: skip
         if self.legalize:
             module = LegalizeOps()(module)
@@ -117,12 +123,14 @@ class TrainingRecord:
     shared_targets: tuple[str, ...] = ()
     optimizer: str = ""
     hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    initial: Mapping[str, float] = field(default_factory=dict)  # of parameters and states, by name
 
     @staticmethod
-    def of(loss: Loss, optimizer: Optimizer) -> TrainingRecord:
+    def of(loss: Loss, optimizer: Optimizer, initial: Mapping[str, float]) -> TrainingRecord:
         return TrainingRecord(
             loss.name, loss.reduction, loss.num_backbone_outputs, loss.classification,
             getattr(loss, "ignore_index", None), tuple(loss.shared_targets), optimizer.name, optimizer.hyperparameters,
+            initial,
         )  # fmt: skip
 
 
@@ -139,6 +147,18 @@ class TrainerAttributes(dict[str, Any]):
             return self[key]
         except KeyError:
             return default
+
+
+def initial_values(backbone: Function) -> dict[str, float]:
+    """With what the parameters and states begin whose op says so (``initial`` of an Op): a scale with 1."""
+    params = {p: p.name for p in backbone.params}
+    result = {}
+    for binding in backbone.bindings:
+        call = binding.value  # type: ignore[attr-defined]
+        if isinstance(call, Call) and isinstance(call.op, Op):
+            arguments = dict(zip(call.op.signature.tensors, call.args, strict=False))
+            result |= {params[arguments[n]]: v for n, v in call.op.initial.items() if arguments.get(n) in params}
+    return result
 
 
 def with_backbone(module: IRModule) -> IRModule:

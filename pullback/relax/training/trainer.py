@@ -22,7 +22,7 @@ from pullback.ir.module import IRModule
 from pullback.relax.training.checkpoint import Checkpoints
 from pullback.relax.training.data import check_labels
 from pullback.relax.training.fit import Fitting
-from pullback.relax.training.initialize import generator, xavier_uniform, zeros
+from pullback.relax.training.initialize import full, generator, xavier_uniform, zeros
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER, SetupTrainer, check_model
@@ -36,8 +36,8 @@ class Trainer(Fitting, Checkpoints):
     """Trains the model of a trainer module.
 
     ``train_mod``: what :class:`SetupTrainer` returned. ``vm``: a virtual machine with that module compiled. ``device``:
-    where parameters and states live. With ``zero_init_param_state`` they begin as zeros, else they have no values until
-    they are initialised or loaded.
+    where parameters and states live. With ``zero_init_param_state`` they begin as zeros (moving variances too: see
+    :meth:`init_states`), else they have no values until they are initialised or loaded.
 
     Whatever fails, fails before anything changes: after an error the trainer is as it was.
     """
@@ -134,12 +134,17 @@ class Trainer(Fitting, Checkpoints):
         self._generator = generator(seed)
 
     def xavier_uniform_init_params(self, seed: int | None = None) -> None:
-        """Draw weights from Glorot and Bengio's uniform distribution; parameters of rank one or zero become zeros.
+        """Draw weights from Glorot and Bengio's uniform distribution; parameters of rank one or zero become zeros, but
+        the scales of normalisation layers ones.
 
         Without a seed, one is drawn from NumPy's global generator, so that ``np.random.seed`` has its usual effect.
         """
         source = generator(np.random.randint(2**31) if seed is None else seed)
-        drawn = {i: xavier_uniform(slot, source) for i, slot in enumerate(self._interface.params)}
+        known = self._interface.record.initial
+        drawn = {
+            i: full(slot, known[slot.name]) if slot.name in known else xavier_uniform(slot, source)
+            for i, slot in enumerate(self._interface.params)
+        }
         self._values = self._values.with_params(drawn)
 
     xaiver_uniform_init_params = xavier_uniform_init_params  # the reference's spelling
@@ -151,6 +156,12 @@ class Trainer(Fitting, Checkpoints):
     def zero_init_states(self) -> None:
         """Make all states zeros."""
         self._values = self._values.with_states({i: zeros(s) for i, s in enumerate(self._interface.states)})
+
+    def init_states(self) -> None:
+        """Give all states the values with which training begins: zeros, but ones for a batch norm's moving variance."""
+        known = self._interface.record.initial
+        values = {i: full(s, known.get(s.name, 0.0)) for i, s in enumerate(self._interface.states)}
+        self._values = self._values.with_states(values)
 
     def load_params(self, params: Sequence[Any] | Mapping[str, Any]) -> None:
         """Copy parameters from a list of all, in the model's order, or from a dict of some by name.
@@ -184,6 +195,8 @@ class Trainer(Fitting, Checkpoints):
 
     def predict(self, *input_instances: Any) -> Tensor | tuple[Tensor, ...]:
         """What the backbone returns for these inputs, without the updated states: one tensor, or a tuple of several.
+
+        It is computed in the form for inference: batch norm takes its moving statistics.
 
         Inputs are of the declared shapes (a symbolic size takes any value), and are cast to the declared dtype when
         that changes no value.

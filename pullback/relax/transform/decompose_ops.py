@@ -17,18 +17,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback.ir.errors import ArgumentError
+from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.expr import Call, Expr, Function
 from pullback.relax.mutator import ExprMutator
+from pullback.relax.transform.inline_functions import inline_calls
 
 
 @dataclass(frozen=True)
 class _DecomposeOps(Pass):
-    """``func_name``: the function to change, a name or a GlobalVar; by default all graph functions."""
+    """``func_name``: the function to change, a name or a GlobalVar, with what it calls inlined; by default all graph
+    functions."""
 
     training: ClassVar[bool]
     func_name: str | GlobalVar | None = None
@@ -40,7 +42,8 @@ class _DecomposeOps(Pass):
         result = module.copy()
         for key, function in module.items():
             if isinstance(function, Function) and name in (None, key):
-                result[key] = _Decompose(self.training).function(function)
+                whole = function if name is None else inline_calls(function, module)
+                result[key] = _Decompose(self.training).function(whole)
         return result
 
 
@@ -67,5 +70,9 @@ class _Decompose(ExprMutator):
         if not isinstance(call.op, Op) or call.op.decompose is None:
             return call
         training = self.training and call.attrs.get("training", True)
+        attrs = dict(call.attrs) | {"training": training}
         with span_scope(call.span):
-            return call.op.decompose(*call.args, **dict(call.attrs) | {"training": training})  # type: ignore[no-any-return]
+            try:
+                return call.op.decompose(*call.args, **attrs)  # type: ignore[no-any-return]
+            except UserError as error:
+                raise type(error)(error.message, span=error.span or call.span, hint=error.hint) from None

@@ -12,12 +12,15 @@ from pullback.relax.transform import (
     BindSizes,
     CanonicalizeBindings,
     DeadCodeElimination,
+    DecomposeOpsForInference,
+    DecomposeOpsForTraining,
     EliminateCommonSubexpr,
     FoldConstant,
     InlineFunctions,
     LegalizeOps,
     RaiseOps,
     RebatchInputs,
+    RepeatBroadcasts,
     Simplify,
 )
 from pullback.script import ir as I
@@ -275,3 +278,67 @@ def test_passes_want_modules():
     with pytest.raises(UserError, match="LegalizeOps works on an IRModule, not on Function") as caught:
         LegalizeOps()(Model["main"])
     assert "IRModule.from_expr(function)" in str(caught.value)
+
+
+def test_decompose_ops() -> None:
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(
+            x: R.Tensor((4, 3), "float32"), g: R.Tensor((3,), "float32"), b: R.Tensor((3,), "float32"),
+            m: R.Tensor((3,), "float32"), v: R.Tensor((3,), "float32"),
+        ):  # fmt: skip
+            y = R.nn.batch_norm(x, g, b, m, v)
+            return y
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(
+            x: R.Tensor((4, 3), "float32"), g: R.Tensor((3,), "float32"), b: R.Tensor((3,), "float32"),
+            m: R.Tensor((3,), "float32"), v: R.Tensor((3,), "float32"),
+        ):  # fmt: skip
+            shifted = R.add(v, R.const(1e-5, "float32"))
+            inverse = R.rsqrt(shifted)
+            a = R.multiply(g, inverse)
+            scaled = R.multiply(x, a)
+            moved = R.multiply(m, a)
+            c = R.subtract(b, moved)
+            out = R.add(scaled, c)
+            y = (out, m, v)
+            return y
+
+    assert_structural_equal(DecomposeOpsForInference()(Before), Expected)
+    assert_structural_equal(DecomposeOpsForInference("main")(Before), Expected)
+    trained = DecomposeOpsForTraining()(Before)
+    assert "R.mean(" in trained.script() and "batch_norm" not in trained.script()
+
+
+def test_repeat_broadcasts() -> None:
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((4, 3), "float32"), m: R.Tensor((4, 1), "float32"), s: R.Tensor((4, 3), "float32")):
+            with R.dataflow():
+                c = R.subtract(x, m)
+                e = R.exp(c)
+                d = R.multiply(c, s)
+                y = R.add(d, e)
+                R.output(y)
+            return y
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((4, 3), "float32"), m: R.Tensor((4, 1), "float32"), s: R.Tensor((4, 3), "float32")):
+            with R.dataflow():
+                c = R.subtract(x, m)
+                e = R.exp(c)
+                c_1 = R.subtract(x, m)
+                d = R.multiply(c_1, s)
+                y = R.add(d, e)
+                R.output(y)
+            return y
+
+    assert_structural_equal(RepeatBroadcasts()(Before), Expected)
+    assert_structural_equal(RepeatBroadcasts()(Expected), Expected)
