@@ -7,15 +7,16 @@ from pullback.schedule.contraction import Contraction
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group
 from pullback.schedule.reduction import Reduction
+from pullback.schedule.scatter import Scatter
 from pullback.tir import PrimFunc
 
-Schedule = Elementwise | Contraction | Reduction
+Schedule = Elementwise | Scatter | Contraction | Reduction
 
 
 def recognize(group: Group) -> Schedule | None:
     """The schedule for the group, the most particular first, or None when it is no single kernel."""
     group = group.oriented
-    for kind in (Elementwise, Contraction, Reduction):
+    for kind in (Elementwise, Scatter, Contraction, Reduction):
         schedule: Schedule | None = kind.recognize(group)
         if schedule is not None:
             return schedule

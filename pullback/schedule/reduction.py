@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pullback.schedule.cost import element_cost, is_costly, worth_threads
 from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers, tasks
+from pullback.schedule.scatter import terms_of
 from pullback.te.graph import Lower, Reader, better, body_expr, combine, identity, loads_of
 from pullback.te.tensor import Reduce, Tensor
 from pullback.tir import Allocate, Buffer, For, If, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, select, seq, store
@@ -44,7 +45,7 @@ class Reduction:
         shapes = {_kept(r) for r in group.reductions}
         if len(shapes) != 1 or not all(isinstance(s, int) for stage in group.stages for s in stage.shape):
             return None
-        if not group.fallback and any(is_matmul(r) for r in group.reductions):
+        if not group.fallback and any(is_matmul(r) or terms_of(r) for r in group.reductions):
             return None
         rows = _Rows(group, shapes.pop())
         return Reduction(rows) if rows.fits() else None

@@ -11,6 +11,7 @@ from pullback.schedule.contraction import Contraction
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.reduction import Reduction
+from pullback.schedule.scatter import Scatter
 from pullback.schedule.split import split
 from pullback.schedule.tiles import choose_tile
 from pullback.te import interpreter as te_interpreter
@@ -199,3 +200,43 @@ def test_tiles_fit_the_registers():
                 assert tile.rows * vectors + vectors + 1 <= registers
                 assert 1 <= tile.rows <= rows
                 assert tile.columns % lanes == 0 or tile.columns == columns
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns"), [(7, 20, (33,)), (300, 5, (3, 17)), (4, 6, ()), (1, 3, (8,)), (5, 0, (4,))], ids=str
+)
+def test_scattered_terms(rows: int, terms: int, columns: tuple[int, ...]) -> None:
+    """Each term goes to its own row, indices outside the rows to none: rows and columns side by side."""
+    value, index = te.placeholder((terms, *columns), name="value"), te.placeholder((terms,), "int64", name="index")
+    squared = te.compute(value.shape, lambda *i: value[i] * value[i], "squared")
+    for first in (True, False):
+        k = te.reduce_axis(terms)
+
+        def element(*i: tir.Var, first: bool = first, k: te.ReduceAxis = k) -> te.Reduce:
+            row, place = (i[0], i[1:]) if first else (i[-1], i[:-1])
+            return te.sum(tir.select(row.equal(index[k.var]), squared[(k.var, *place)], 0.0), k)
+
+        total = te.compute((rows, *columns) if first else (*columns, rows), element, "total")
+        group = group_of(total)
+        assert isinstance(recognize(group), Scatter)
+        kernel, workspaces = lift_workspaces(lower(group, "kernel"))
+        assert not workspaces
+        round_trip(kernel)
+        rng = np.random.default_rng(0)
+        feeds = {
+            value: rng.standard_normal(value.shape).astype("float32"),
+            index: rng.integers(-2, rows + 2, terms),
+        }
+        (expected,) = te_interpreter.evaluate([total], feeds)
+        result = np.full(total.shape, np.nan, "float32")
+        arguments = [*(feeds[t] for t in group.inputs), result]
+        tir_interpreter.run(kernel, [a.reshape(b.shape) for a, b in zip(arguments, kernel.buffers, strict=True)])
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+def test_what_follows_scattered_terms_is_another_kernel() -> None:
+    value, index, k = te.placeholder((9, 4), name="v"), te.placeholder((9,), "int64", name="i"), te.reduce_axis(9)
+    total = te.compute((6, 4), lambda i, j: te.sum(tir.select(index[k.var].equal(i), value[k.var, j], 0.0), k), "total")
+    halved = te.compute((6, 4), lambda i, j: total[i, j] * 0.5, "halved")
+    assert recognize(group_of(halved)) is None
+    assert [g.outputs[0].name for g, _ in split([halved], SMALL)] == ["total", "halved"]
