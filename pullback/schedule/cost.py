@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pullback.te.graph import body_expr
 from pullback.te.tensor import Tensor
-from pullback.tir.expr import Binary, Call
+from pullback.tir.expr import Binary, Call, PrimExpr
 from pullback.tir.visitor import walk
 
 FORK_JOIN = 2_000  # handing work to the pool and waiting for it
@@ -17,14 +17,17 @@ _CHEAP_CALLS = ("abs", "sqrt", "floor", "ceil", "trunc", "round", "not", "fma", 
 
 def element_cost(stages: Iterable[Tensor]) -> float:
     """Nanoseconds for one element of each stage, vectorized."""
-    total = 0.0
-    for stage in stages:
-        for node in walk(body_expr(stage)):
-            if isinstance(node, Call):
-                total += _SIMPLE if node.name in _CHEAP_CALLS else _TRANSCENDENTAL
-            elif isinstance(node, Binary):
-                total += _SIMPLE
-        total += 2 * _SIMPLE  # memory
+    return sum(expression_cost(body_expr(stage)) for stage in stages)
+
+
+def expression_cost(expr: PrimExpr) -> float:
+    """Nanoseconds for one lane of an expression, its loads and its store; what occurs twice is computed once."""
+    total = 2 * _SIMPLE  # memory
+    for node in set(walk(expr)):
+        if isinstance(node, Call):
+            total += _SIMPLE if node.name in _CHEAP_CALLS else _TRANSCENDENTAL
+        elif isinstance(node, Binary):
+            total += _SIMPLE
     return total
 
 

@@ -1,0 +1,60 @@
+"""Windows: few elements are reduced into each, as in pooling. The reduction is written out, and results are vectorized.
+
+    for i in parallel(n): for y: for x in vectorized(columns):
+        out[i, y, x] = max(max(in[i, 2y, 2x], in[i, 2y, 2x + 1]), max(in[i, 2y + 1, 2x], in[i, 2y + 1, 2x + 1]))
+
+Order of a sum: one after another, outermost axis in memory first.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+from pullback.schedule.elementwise import nest
+from pullback.schedule.reduction.nests import Moved
+from pullback.schedule.reduction.program import Program, Step
+from pullback.te.graph import combine, identity
+from pullback.tir import Let, PrimExpr, Stmt, Var, as_expr, seq
+from pullback.tir.visitor import substitute
+
+MOST = 32  # elements of a window that is written out
+
+
+def fits_window(program: Program, columns: bool) -> bool:
+    """Whether every reduction is of few elements that are no run of memory long enough to be a vector."""
+    for step in program.reduces:
+        domain = step.domain
+        assert domain is not None
+        run = domain.extents[-1] if domain.axes and not columns else 1
+        if domain.size > MOST or run >= 4 or step.kind.startswith("arg"):
+            return False
+    return not program.vectors
+
+
+def lower_window(program: Program, threads: bool) -> Stmt:
+    """All steps at one point of the kept axes; all loads come before all stores."""
+    places, bound, stores = {}, [], []
+    for step in program.steps:
+        value = Moved(places).expr(_written_out(step) if step.role == "reduce" else step.store.value)
+        target = step.total if step.role == "reduce" else step.store.buffer
+        var = Var(f"v_{target.name}".replace("v_l_", "v_"), value.dtype)  # type: ignore[union-attr]
+        bound.append((var, value))
+        if target in program.locals:
+            places[target] = lambda _, v=var: v
+        else:
+            stores.append(type(step.store)(step.store.buffer, var, step.store.indices))
+    body = seq(*stores)
+    for var, value in reversed(bound):
+        body = Let(var, value, body)
+    return nest(list(program.axes), list(program.extents), body, threads)
+
+
+def _written_out(step: Step) -> PrimExpr:
+    domain = step.domain
+    assert domain is not None
+    points = itertools.product(*map(range, domain.extents))
+    places = [{v: as_expr(k) for v, k in zip(domain.axes, point, strict=True)} for point in points]
+    values = [substitute(step.store.value, place) for place in places]
+    nothing = identity(step.kind, step.store.value.dtype)
+    return functools.reduce(lambda a, b: combine(step.kind, a, b), values) if values else nothing
