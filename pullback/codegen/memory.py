@@ -20,6 +20,7 @@ from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, nbytes
 from pullback.tir.stmt import BufferStore
 
 STACK_LIMIT = 256 * 1024  # bytes of one local buffer
+MOST_VECTORS = 4  # that are loaded and shuffled for elements a fixed stride apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An access for the current lanes: ``kind`` is uniform, contiguous or scattered (a vector of pointers)."""
+    """An access for the current lanes: ``kind`` is uniform, contiguous, strided (elements ``stride`` apart, and the
+    number of lanes that count is known) or scattered (a vector of pointers)."""
 
     kind: str
     pointer: str
     align: int
     unmasked: bool = False  # contiguous, and the lanes that don't count may be read
     padding: bool = False  # and may be written too
+    stride: int = 1
 
 
 def padded(extent: int, lanes: int) -> int:
@@ -136,6 +139,9 @@ class MemoryAccess(Expressions):
             if stride.const == 1:
                 pointer, align = self._pointer(memory, element, size, rest)
                 return Access("contiguous", pointer, align, *self._padding(memory, buffer, polys))
+            if stride.const is not None and (self.lanes.mask is None or self.lanes.active is not None):
+                pointer, align = self._pointer(memory, element, size, rest)
+                return Access("strided", pointer, min(align, size), stride=stride.const)
         offsets = self.vector(flat)
         text = f"getelementptr {element}, ptr {memory.pointer}, {offsets.typed}"
         return Access("scattered", self.builder.pure(text), size)
@@ -179,6 +185,8 @@ class MemoryAccess(Expressions):
             return self.from_memory(self.builder.pure(text, version), dtype, 1)
         lanes, mask = self.lanes.count, self.lanes.mask
         vector = memory_type(dtype, lanes)
+        if access.kind == "strided":
+            return self.from_memory(self._load_strided(access, memory_type(dtype), version), dtype, lanes)
         if access.kind == "contiguous" and (mask is None or access.unmasked):
             text = f"load {vector}, ptr {access.pointer}, align {access.align}"
         else:
@@ -192,6 +200,42 @@ class MemoryAccess(Expressions):
                 kind = f"{kind}.v{lanes}p0"
                 text = f"call {vector} @llvm.masked.gather.{kind}({operand}, {flags}, {vector} zeroinitializer)"
         return self.from_memory(self.builder.pure(text, version), dtype, lanes)
+
+    def _load_strided(self, access: Access, element: str, version: int) -> str:
+        """Elements a fixed stride apart: vectors and shuffles where few vectors hold them all, else one by one."""
+        lanes, step = self.lanes.count, access.stride
+        active = lanes if self.lanes.active is None else self.lanes.active
+        vector, span = f"<{lanes} x {element}>", step * (active - 1) + 1
+        if not (1 < step <= MOST_VECTORS and span >= lanes):
+            return self._gathered(access, element, version, active)
+        result, held = "", 0
+        for number in range(-(-span // lanes)):
+            start = min(number * lanes, span - lanes)  # the last one ends at the last element that counts
+            place = self._shifted(access.pointer, element, start)
+            loaded = self.builder.pure(f"load {vector}, ptr {place}, align {access.align}", version)
+            inside = range(held, min(active, (start + lanes - 1) // step + 1))
+            picks = [lanes + k * step - start if k in inside else k if k < held else 0 for k in range(lanes)]
+            if not result:
+                picks = [k * step if k in inside else 0 for k in range(lanes)]
+            result = self._shuffled(vector, result or loaded, loaded, picks)
+            held = inside.stop
+        return result
+
+    def _gathered(self, access: Access, element: str, version: int, active: int) -> str:
+        """Each element that counts by a load of its own."""
+        vector, result = f"<{self.lanes.count} x {element}>", "zeroinitializer"
+        for k in range(active):
+            place = self._shifted(access.pointer, element, k * access.stride)
+            scalar = self.builder.pure(f"load {element}, ptr {place}, align {access.align}", version)
+            result = self.builder.pure(f"insertelement {vector} {result}, {element} {scalar}, i64 {k}")
+        return result
+
+    def _shifted(self, pointer: str, element: str, offset: int) -> str:
+        return self.builder.pure(f"getelementptr {element}, ptr {pointer}, i64 {offset}") if offset else pointer
+
+    def _shuffled(self, vector: str, a: str, b: str, picks: Sequence[int]) -> str:
+        indices = ", ".join(f"i32 {p}" for p in picks)
+        return self.builder.pure(f"shufflevector {vector} {a}, {vector} {b}, <{len(picks)} x i32> <{indices}>")
 
     def _mask_operand(self, lanes: int) -> str:
         mask = self.lanes.mask
@@ -223,6 +267,13 @@ class MemoryAccess(Expressions):
                 return
             operands = f"{value.typed}, ptr align {access.align} {access.pointer}, {self._mask_operand(lanes)}"
             self.builder.effect(f"call void @llvm.masked.store.{kind}.p0({operands})")
+            return
+        if access.kind == "strided":
+            element = memory_type(dtype)
+            for k in range(lanes if self.lanes.active is None else self.lanes.active):
+                place = self._shifted(access.pointer, element, k * access.stride)
+                scalar = self.builder.pure(f"extractelement {value.typed}, i64 {k}")
+                self.builder.effect(f"store {element} {scalar}, ptr {place}, align {access.align}")
             return
         pointer = access.pointer
         if access.kind == "uniform":  # all lanes write one element: the last one that counts wins

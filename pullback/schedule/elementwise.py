@@ -10,17 +10,19 @@ Axes that every access treats as one are merged first, so that the vector loop i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback.schedule.coalesce import coalesce
 from pullback.schedule.cost import element_cost, is_costly, worth_threads
 from pullback.schedule.group import Group
-from pullback.schedule.pointwise import buffer_readers, point
+from pullback.schedule.pointwise import buffer_readers, point, tasks
 from pullback.tir import For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
 from pullback.tir.visitor import loads, substitute
 
 _TILE = 16  # of a transpose, in elements
 _CHUNK = 4096  # elements of a one-dimensional loop that one task takes
+_TASKS = 64  # that a nest should have: so many of its outer loops become one
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +36,7 @@ class Elementwise:
         shapes = {o.shape for o in group.outputs}
         if group.reductions or (len(shapes) > 1 and len(group.stages) > len(group.outputs)):
             return None
-        repeats_work = any(is_costly(s) and s.shape not in shapes for s in group.stages)
+        repeats_work = any(is_costly(s) and not any(_permuted(s.shape, o) for o in shapes) for s in group.stages)
         return Elementwise(group) if group.fallback or not repeats_work else None
 
     def lower(self, name: str) -> PrimFunc:
@@ -63,9 +65,29 @@ def nest(axes: list[Var], extents: list[int | PrimExpr], body: Stmt, threads: bo
     if len(axes) == 1 and threads:
         return _chunks(axes[0], extents[0], body)
     result: Stmt = For(axes[-1], as_expr(extents[-1]), body, "vectorized")
-    for k in range(len(axes) - 2, -1, -1):
-        result = For(axes[k], as_expr(extents[k]), result, "parallel" if k == 0 and threads else "serial")
-    return result
+    leading = _leading(extents[:-1]) if threads else 1
+    for k in range(len(axes) - 2, leading - 1, -1):
+        result = For(axes[k], as_expr(extents[k]), result)
+    if leading > 1:
+        return tasks(axes[:leading], extents[:leading], result, threads)  # type: ignore[arg-type]
+    return For(axes[0], as_expr(extents[0]), result, "parallel" if threads else "serial") if axes[1:] else result
+
+
+def _leading(extents: Sequence[int | PrimExpr]) -> int:
+    """How many of the outermost axes together make tasks enough."""
+    total = 1
+    for count, extent in enumerate(extents, 1):
+        if not isinstance(extent, int):
+            return 1
+        total *= extent
+        if total >= _TASKS:
+            return count
+    return len(extents)
+
+
+def _permuted(shape: Sequence[int | PrimExpr], other: Sequence[int | PrimExpr]) -> bool:
+    """Whether two shapes have the same sizes in some order: a stage of one is computed once for an output of other."""
+    return sorted(map(str, shape)) == sorted(map(str, other)) if shape != other else True
 
 
 def _crossed_axis(axes: list[Var], extents: list[int | PrimExpr], body: Stmt) -> int | None:

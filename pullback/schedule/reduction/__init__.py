@@ -23,6 +23,7 @@ from pullback.schedule.reduction.phases import phases
 from pullback.schedule.reduction.program import Program, Step, build
 from pullback.schedule.reduction.rows import lower_rows
 from pullback.schedule.reduction.window import fits_window, lower_window
+from pullback.schedule.scatter import terms_of
 from pullback.schedule.strides import contiguity
 from pullback.te.graph import body_expr
 from pullback.te.tensor import Tensor
@@ -42,7 +43,9 @@ class Reduction:
 
     @staticmethod
     def recognize(group: Group) -> Reduction | None:
-        if not group.reductions or (not group.fallback and any(is_matmul(r) for r in group.reductions)):
+        if not group.reductions:
+            return None
+        if not group.fallback and any(is_matmul(r) or terms_of(r) for r in group.reductions):
             return None
         program = build(group)
         if program is None or not _is_good(program, group.fallback):

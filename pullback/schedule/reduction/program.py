@@ -28,6 +28,7 @@ from pullback.schedule.strides import Access, outermost_first
 from pullback.te.graph import Lower, body_expr
 from pullback.te.tensor import Reduce, Tensor
 from pullback.tir import Buffer, BufferLoad, BufferStore, PrimExpr, Seq, Var, as_expr, store
+from pullback.tir.equality import Equality
 from pullback.tir.visitor import substitute, walk
 
 LOCAL_ROW = 4096  # elements of a row that are kept rather than computed again
@@ -179,6 +180,8 @@ class _Builder:
         self.readers = dict(buffer_readers(self.group))
         self.lower = Lower(self.readers)
         self.locals: list[Buffer] = []
+        self.known: dict[object, PrimExpr] = {}
+        self.equal = Equality()
         steps = [step for stage in self.group.stages if stage in self.point for step in self._steps(stage)]
         steps.sort(key=lambda s: (s.depth, ORDER[s.role]))
         return _Merging(self, steps).program()
@@ -187,33 +190,47 @@ class _Builder:
         output, depth, domain = stage in self.group.outputs, self.depth[stage], self.domain[stage]
         if not (stage.is_reduction or output or self._kept(stage)):
             return []
-        value, indices = self._value(stage), self.point[stage]
-        if stage.is_reduction:
-            source = Buffer("source", (), value.dtype, "local")
-            total = self._local(stage, None)
-            step = Step("reduce", depth, store(source, (), value), domain, stage.body.kind, total)  # type: ignore[union-attr]
-            return [step, *self._result(stage, depth + 1)] if output else [step]
-        if domain is not None:
-            if output:
-                target = self.group.buffers[stage]
-                self.readers[stage] = lambda _: target[indices]
-                return [Step("vector", depth, store(target, indices, value), domain)]
-            return [Step("vector", depth, store(self._local(stage, domain), domain.axes, value), domain)]
-        if not self._kept(stage):
-            return [Step("row", depth, store(self.group.buffers[stage], indices, value))]
-        step = Step("row", depth, store(self._local(stage, None), (), value))
-        return [step, *self._result(stage, depth)] if output else [step]
+        value, kind = self._value(stage), stage.body.kind if isinstance(stage.body, Reduce) else ""
+        if domain is not None and not kind and output:
+            target, indices = self.group.buffers[stage], self.point[stage]
+            self.readers[stage] = lambda _: target[indices]
+            return [Step("vector", depth, store(target, indices, value), domain)]
+        if domain is None and not self._kept(stage):
+            return [self._result(stage, depth, value)]
+        own, steps = self._local(stage, value, kind)
+        if output:
+            steps.append(self._result(stage, depth + bool(kind), own))
+        return steps
 
-    def _result(self, stage: Tensor, depth: int) -> list[Step]:
+    def _local(self, stage: Tensor, value: PrimExpr, kind: str) -> tuple[PrimExpr, list[Step]]:
+        """How a stage that lives inside the row is read from now on, and the steps that compute it: none where an equal
+        one is there already (gradients compute a norm's mean and variance again)."""
+        depth, domain = self.depth[stage], self.domain[stage]
+        known = (kind, domain, stage.dtype, self.equal(value))
+        if known in self.known:
+            own = self.known[known]
+            self.readers[stage] = lambda _: own
+            return own, []
+        shape, indices = (domain.extents, domain.axes) if domain is not None and not kind else ((), ())
+        buffer = Buffer(f"l_{stage.name}".replace(".", "_"), shape, stage.dtype, "local")
+        own = self.known[known] = buffer[indices]
+        self.locals.append(buffer)
+        self.readers[stage] = lambda _: own
+        if not kind:
+            role = "row" if domain is None else "vector"
+            return own, [Step(role, depth, store(buffer, indices, value), domain)]
+        source = Buffer("source", (), value.dtype, "local")
+        return own, [Step("reduce", depth, store(source, (), value), domain, kind, buffer)]
+
+    def _result(self, stage: Tensor, depth: int, value: PrimExpr) -> Step:
         """Writing a value of the row to the output's place."""
-        value = self.readers[stage](self.point[stage])
-        return [Step("row", depth, store(self.group.buffers[stage], self.point[stage], value))]
+        return Step("row", depth, store(self.group.buffers[stage], self.point[stage], value))
 
     def _value(self, stage: Tensor) -> PrimExpr:
-        ones = {a.var: 0 for a in stage.body.axes if a.extent == 1} if isinstance(stage.body, Reduce) else {}
-        zeros = {v: as_expr(0) for v, s in zip(stage.axes, stage.shape, strict=True) if s == 1}
-        bindings = {**{v: as_expr(0) for v in ones}, **zeros, **self.bindings[stage]}
-        return self.lower.expr(substitute(body_expr(stage), bindings))
+        """The stage's element (of a reduction, the source's) at its point."""
+        reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
+        zeros = dict.fromkeys([*stage.axes, *(a.var for a in reduced)], as_expr(0))
+        return self.lower.expr(substitute(body_expr(stage), zeros | self.bindings[stage]))
 
     def _kept(self, stage: Tensor) -> bool:
         """Whether the values of a stage that is no reduction are kept inside the row, rather than computed where they
@@ -223,14 +240,6 @@ class _Builder:
             return len(readers) > 1 or any(self.domain.get(r) is not None for r in readers)
         repeated = self.group.reads.get(stage, 0) > 1 and is_costly(stage)
         return repeated and domain.size <= LOCAL_ROW and stage not in self.group.outputs
-
-    def _local(self, stage: Tensor, domain: Domain | None) -> Buffer:
-        """A buffer for what lives inside the row; from now on the stage is read from it."""
-        shape, indices = (domain.extents, domain.axes) if domain is not None else ((), ())
-        buffer = Buffer(f"l_{stage.name}".replace(".", "_"), shape, stage.dtype, "local")
-        self.locals.append(buffer)
-        self.readers[stage] = lambda _: buffer[indices]
-        return buffer
 
 
 class _Merging:
