@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.arithmetic import Arithmetic
@@ -126,6 +126,10 @@ class Expressions(Arithmetic):
         bounds = (a - b).range
         if bounds is not None and (bounds[1] <= 0 or bounds[0] >= 0):
             return a if (bounds[1] <= 0) == (node.kind == "min") else b
+        known = self._known_lanes(a - b)
+        if known is not None:
+            pick = min if node.kind == "min" else max
+            return b + self.pattern([pick(d, 0) for d in known])
         value = self.binary(node.kind, self.poly_value(a), self.poly_value(b))
         if value.lanes > 1:
             return self.poly_of(value)
@@ -149,6 +153,12 @@ class Expressions(Arithmetic):
     def _quotient(self, numerator: Poly, divisor: int) -> Poly:
         """The atom ``numerator // divisor``."""
         bounds = numerator.range
+        split = numerator.split_values(self.lanes.count) if numerator.varies else None
+        if split is not None:
+            uniform, const = split[0].split_const()
+            if all(c % divisor == 0 for c in uniform.terms.values()):
+                exact = Poly({m: c // divisor for m, c in uniform.terms.items()})
+                return exact + self.pattern([(v + const) // divisor for v in split[1]])
         value = self.poly_value(numerator, narrow=True)
         by = constant(divisor, value.dtype)
         if bounds is not None and bounds[0] >= 0:
@@ -159,6 +169,23 @@ class Expressions(Arithmetic):
         if result.lanes == 1:
             return Poly.of(self.atom(self.cast(result, "int64").ref, limits))
         return Poly.of(self.atom(result.ref, limits, 32 if result.dtype == "int32" else 64))
+
+    def _known_lanes(self, poly: Poly) -> list[int] | None:
+        """The value in each lane, where it differs between lanes and all are known numbers."""
+        split = poly.split_values(self.lanes.count) if poly.varies else None
+        if split is None or split[0].const is None:
+            return None
+        return [v + split[0].const for v in split[1]]
+
+    def pattern(self, values: Sequence[int]) -> Poly:
+        """Numbers, one for each lane, as a polynomial: of the lane number, if they rise by equal steps."""
+        step = values[1] - values[0]
+        if all(v == values[0] + k * step for k, v in enumerate(values)):
+            return Poly.of(self.lanes.atom).scaled(step) + Poly.of(values[0])
+        bounds = min(values), max(values)
+        width = 32 if Poly.of(bounds[0]).within(*_INT32) and Poly.of(bounds[1]).within(*_INT32) else 64
+        literal = "<" + ", ".join(f"i{width} {v}" for v in values) + ">"
+        return Poly.of(Atom(literal, next(self._orders), bounds, width, tuple(values)))
 
     def poly_of(self, value: Value) -> Poly:
         """An integer value as a polynomial: a number or one atom."""
@@ -293,6 +320,11 @@ class Expressions(Arithmetic):
             holds = possible & set(_SIGN[node.kind])
             if not holds or holds == possible:
                 return constant(bool(holds), "bool")
+        known = self._known_lanes(difference)
+        if known is not None:
+            truths = [(d > 0) - (d < 0) in _SIGN[node.kind] for d in known]
+            literal = ", ".join(f"i1 {str(t).lower()}" for t in truths)
+            return constant(truths[0], "bool") if len(set(truths)) == 1 else Value(f"<{literal}>", "bool", len(truths))
         if difference.varies and bounds is not None:
             value = self.poly_value(difference, narrow=True)
             return self.compare(node.kind, value, constant(0, value.dtype))

@@ -20,7 +20,7 @@ from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, nbytes
 from pullback.tir.stmt import BufferStore
 
 STACK_LIMIT = 256 * 1024  # bytes of one local buffer
-MOST_VECTORS = 4  # that are loaded and shuffled for elements a fixed stride apart
+MOST_VECTORS = 4  # that are loaded and shuffled for elements at known distances
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An access for the current lanes: ``kind`` is uniform, contiguous, strided (elements ``stride`` apart, and the
-    number of lanes that count is known) or scattered (a vector of pointers)."""
+    """An access for the current lanes: ``kind`` is uniform, contiguous, known (elements at ``offsets``, one for each
+    lane that counts) or scattered (a vector of pointers)."""
 
     kind: str
     pointer: str
     align: int
     unmasked: bool = False  # contiguous, and the lanes that don't count may be read
     padding: bool = False  # and may be written too
-    stride: int = 1
+    offsets: tuple[int, ...] = ()
 
 
 def padded(extent: int, lanes: int) -> int:
@@ -139,9 +139,10 @@ class MemoryAccess(Expressions):
             if stride.const == 1:
                 pointer, align = self._pointer(memory, element, size, rest)
                 return Access("contiguous", pointer, align, *self._padding(memory, buffer, polys))
-            if stride.const is not None and (self.lanes.mask is None or self.lanes.active is not None):
-                pointer, align = self._pointer(memory, element, size, rest)
-                return Access("strided", pointer, min(align, size), stride=stride.const)
+        known = flat.split_values(self.lanes.count)
+        if known is not None and (self.lanes.mask is None or self.lanes.active is not None):
+            pointer, _ = self._pointer(memory, element, size, known[0])
+            return Access("known", pointer, size, offsets=tuple(known[1][: self.lanes.active]))
         offsets = self.vector(flat)
         text = f"getelementptr {element}, ptr {memory.pointer}, {offsets.typed}"
         return Access("scattered", self.builder.pure(text), size)
@@ -185,8 +186,8 @@ class MemoryAccess(Expressions):
             return self.from_memory(self.builder.pure(text, version), dtype, 1)
         lanes, mask = self.lanes.count, self.lanes.mask
         vector = memory_type(dtype, lanes)
-        if access.kind == "strided":
-            return self.from_memory(self._load_strided(access, memory_type(dtype), version), dtype, lanes)
+        if access.kind == "known":
+            return self.from_memory(self._load_known(access, memory_type(dtype), version), dtype, lanes)
         if access.kind == "contiguous" and (mask is None or access.unmasked):
             text = f"load {vector}, ptr {access.pointer}, align {access.align}"
         else:
@@ -201,31 +202,34 @@ class MemoryAccess(Expressions):
                 text = f"call {vector} @llvm.masked.gather.{kind}({operand}, {flags}, {vector} zeroinitializer)"
         return self.from_memory(self.builder.pure(text, version), dtype, lanes)
 
-    def _load_strided(self, access: Access, element: str, version: int) -> str:
-        """Elements a fixed stride apart: vectors and shuffles where few vectors hold them all, else one by one."""
-        lanes, step = self.lanes.count, access.stride
-        active = lanes if self.lanes.active is None else self.lanes.active
-        vector, span = f"<{lanes} x {element}>", step * (active - 1) + 1
-        if not (1 < step <= MOST_VECTORS and span >= lanes):
-            return self._gathered(access, element, version, active)
-        result, held = "", 0
-        for number in range(-(-span // lanes)):
-            start = min(number * lanes, span - lanes)  # the last one ends at the last element that counts
-            place = self._shifted(access.pointer, element, start)
+    def _load_known(self, access: Access, element: str, version: int) -> str:
+        """Elements at known distances: vectors and shuffles where few vectors hold them all, else one by one."""
+        lanes, low = self.lanes.count, min(access.offsets)
+        offsets = [k - low for k in access.offsets]
+        offsets += [offsets[0]] * (lanes - len(offsets))
+        span = max(offsets) + 1
+        size = min(lanes, 1 << (span.bit_length() - 1))
+        if size == 1 or -(-span // size) > MOST_VECTORS:
+            return self._load_each(access, element, version)
+        vector, result = f"<{size} x {element}>", ""
+        for number in range(-(-span // size)):
+            start = min(number * size, span - size)  # the last one ends at the last element
+            place = self._shifted(access.pointer, element, low + start)
             loaded = self.builder.pure(f"load {vector}, ptr {place}, align {access.align}", version)
-            inside = range(held, min(active, (start + lanes - 1) // step + 1))
-            picks = [lanes + k * step - start if k in inside else k if k < held else 0 for k in range(lanes)]
-            if not result:
-                picks = [k * step if k in inside else 0 for k in range(lanes)]
-            result = self._shuffled(vector, result or loaded, loaded, picks)
-            held = inside.stop
+            if size < lanes:
+                loaded = self._shuffled(vector, loaded, loaded, [max(0, min(k - start, size - 1)) for k in offsets])
+                picks = list(range(lanes, 2 * lanes))
+            else:
+                picks = [lanes + max(0, min(k - start, size - 1)) for k in offsets]
+            held = [number > 0 and k < number * size for k in offsets]  # by the vectors before
+            picks = [lane if h else p for lane, (h, p) in enumerate(zip(held, picks, strict=True))]
+            result = self._shuffled(f"<{lanes} x {element}>", result or loaded, loaded, picks)
         return result
 
-    def _gathered(self, access: Access, element: str, version: int, active: int) -> str:
-        """Each element that counts by a load of its own."""
+    def _load_each(self, access: Access, element: str, version: int) -> str:
         vector, result = f"<{self.lanes.count} x {element}>", "zeroinitializer"
-        for k in range(active):
-            place = self._shifted(access.pointer, element, k * access.stride)
+        for k, offset in enumerate(access.offsets):
+            place = self._shifted(access.pointer, element, offset)
             scalar = self.builder.pure(f"load {element}, ptr {place}, align {access.align}", version)
             result = self.builder.pure(f"insertelement {vector} {result}, {element} {scalar}, i64 {k}")
         return result
@@ -268,10 +272,10 @@ class MemoryAccess(Expressions):
             operands = f"{value.typed}, ptr align {access.align} {access.pointer}, {self._mask_operand(lanes)}"
             self.builder.effect(f"call void @llvm.masked.store.{kind}.p0({operands})")
             return
-        if access.kind == "strided":
+        if access.kind == "known":
             element = memory_type(dtype)
-            for k in range(lanes if self.lanes.active is None else self.lanes.active):
-                place = self._shifted(access.pointer, element, k * access.stride)
+            for k, offset in enumerate(access.offsets):
+                place = self._shifted(access.pointer, element, offset)
                 scalar = self.builder.pure(f"extractelement {value.typed}, i64 {k}")
                 self.builder.effect(f"store {element} {scalar}, ptr {place}, align {access.align}")
             return

@@ -20,12 +20,14 @@ class Atom:
     """A value in an index. ``order`` grows inwards: atoms of outer loops have smaller ones.
 
     ``ref`` is None for the lane number. ``width`` is 0 for what is the same in all lanes, else the bits of a lane.
+    ``values``: those of all lanes, where they are known numbers.
     """
 
     ref: str | None
     order: int
     range: Interval = None
     width: int = 0
+    values: tuple[int, ...] | None = None
 
     @property
     def is_lane(self) -> bool:
@@ -112,6 +114,21 @@ class Poly:
             else:
                 rest[monomial] = coefficient
         return Poly(stride), Poly(rest)
+
+    def split_values(self, lanes: int) -> tuple[Poly, list[int]] | None:
+        """(what is the same in all lanes, the known number that each lane adds), or None where that is not known."""
+        values, rest = [0] * lanes, {}
+        for monomial, coefficient in self.terms.items():
+            varying = [a for a in monomial if a.is_lane or a.width]
+            if not varying:
+                rest[monomial] = coefficient
+                continue
+            atom = varying[0]
+            if len(monomial) > 1 or (not atom.is_lane and atom.values is None):
+                return None
+            own = range(lanes) if atom.values is None else atom.values
+            values = [v + coefficient * k for v, k in zip(values, own, strict=True)]
+        return Poly(rest), values
 
     def split_const(self) -> tuple[Poly, int]:
         """(the polynomial without its constant term, the constant)."""
