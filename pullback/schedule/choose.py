@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pullback.ir.errors import InternalError
+from pullback.schedule.attention import AttentionBackward, AttentionForward
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group
@@ -10,13 +13,14 @@ from pullback.schedule.reduction import Reduction
 from pullback.schedule.scatter import Scatter
 from pullback.tir import PrimFunc
 
-Schedule = Elementwise | Scatter | Contraction | Reduction
+Schedule = AttentionForward | AttentionBackward | Elementwise | Scatter | Contraction | Reduction
+SCHEDULES: tuple[type[Any], ...] = (AttentionForward, AttentionBackward, Elementwise, Scatter, Contraction, Reduction)
 
 
 def recognize(group: Group) -> Schedule | None:
     """The schedule for the group, the most particular first, or None when it is no single kernel."""
     group = group.oriented
-    for kind in (Elementwise, Scatter, Contraction, Reduction):
+    for kind in SCHEDULES:
         schedule: Schedule | None = kind.recognize(group)
         if schedule is not None:
             return schedule

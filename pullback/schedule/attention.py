@@ -1,0 +1,125 @@
+"""Attention: the tensor expressions of ``te/attention.py``, forward and backward, each as one kernel.
+
+A group is attention when it computes what those expressions compute, stage by stage, on the operands found in it; index
+maps (transposes, slices) may precede the operands. The loops stand in ``attention_loops.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pullback.ir.node import structural_equal
+from pullback.schedule.attention_loops import BackwardLoops, ForwardLoops
+from pullback.schedule.group import Group
+from pullback.te.attention import Attention
+from pullback.te.graph import is_index_map, loads_of
+from pullback.te.naive import naive_kernel
+from pullback.te.tensor import Reduce, Tensor, TensorLoad
+from pullback.tir import PrimExpr, PrimFunc, Var
+from pullback.tir.expr import Binary, Cast, FloatImm, IntImm, Select
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionForward:
+    """The group is ``Attention.forward``."""
+
+    loops: ForwardLoops
+
+    @staticmethod
+    def recognize(group: Group) -> AttentionForward | None:
+        products = _products(group)
+        if len(group.outputs) != 1 or len(group.reductions) != 4 or len(products) != 2:
+            return None
+        attention = _attention(group, products[0], value=products[1][1])
+        if attention is None or not _computes(group, [attention.forward()]):
+            return None
+        loops = ForwardLoops(group, attention)
+        return AttentionForward(loops) if loops.fits() else None
+
+    def lower(self, name: str) -> PrimFunc:
+        return self.loops.group.function(name, self.loops.body())
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionBackward:
+    """The group is ``Attention.backward``."""
+
+    loops: BackwardLoops
+
+    @staticmethod
+    def recognize(group: Group) -> AttentionBackward | None:
+        products = _products(group)
+        if len(group.outputs) != 3 or len(group.reductions) != 8 or len(products) != 6:
+            return None
+        (value, _), (dy, out) = products[1], products[2]
+        attention = _attention(group, products[0], value)
+        if attention is None or not _are_operands(dy, out) or not _computes(group, attention.backward(dy, out)):
+            return None
+        loops = BackwardLoops(group, attention, dy, out)
+        return AttentionBackward(loops) if loops.fits() else None
+
+    def lower(self, name: str) -> PrimFunc:
+        return self.loops.group.function(name, self.loops.body())
+
+
+def _products(group: Group) -> list[tuple[Tensor, Tensor]]:
+    """The factors of every reduction that is Σ a·b of two tensors, perhaps cast, in the order of the stages."""
+    found = []
+    for stage in group.reductions:
+        match stage.body:
+            case Reduce("sum", Binary("mul", a, b), _):
+                left, right = _tensor(a), _tensor(b)
+                if left is not None and right is not None:
+                    found.append((left, right))
+    return found
+
+
+def _tensor(factor: PrimExpr) -> Tensor | None:
+    match factor:
+        case TensorLoad(tensor, _) | Cast(_, TensorLoad(tensor, _)):
+            return tensor
+    return None
+
+
+def _attention(group: Group, operands: tuple[Tensor, Tensor], value: Tensor) -> Attention | None:
+    """The operands and options that the group's logits show, if it is attention at all."""
+    query, key = operands
+    scores = group.reductions[0]
+    readers = group.readers.get(scores, [])
+    if len(readers) != 1 or not all(isinstance(s, int) and s > 0 for t in (query, key, value) for s in t.shape):
+        return None
+    x, offset, bias = readers[0].body, None, None
+    match x:
+        case Select(Binary("le", _, limit), masked, FloatImm()):
+            x, offset = masked, _offset(limit)
+    match x:
+        case Binary("add", scaled, added):
+            x, bias = scaled, _tensor(added)
+    match x:
+        case Binary("mul", TensorLoad(), FloatImm() as scale) if _are_operands(query, key, value, bias):
+            return Attention(query, key, value, bias, scale, offset, scores.dtype)
+    return None
+
+
+def _offset(limit: PrimExpr) -> int | None:
+    match limit:
+        case Var():
+            return 0
+        case Binary("add", Var(), IntImm(value)):
+            return value
+    return None
+
+
+def _are_operands(*tensors: Tensor | None) -> bool:
+    """Whether each tensor is an input, or moves elements of one."""
+    return all(
+        t is None or t.is_placeholder or (is_index_map(t) and _are_operands(*(load.tensor for load in loads_of(t))))
+        for t in tensors
+    )
+
+
+def _computes(group: Group, outputs: Sequence[Tensor]) -> bool:
+    """Whether the group's outputs have the same definitions as these, on the same operands."""
+    kernels = [naive_kernel("kernel", group.inputs, o) for o in (group.outputs, outputs)]
+    return structural_equal(*kernels)

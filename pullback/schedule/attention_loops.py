@@ -1,0 +1,452 @@
+"""The loops of attention: scores exist for one block of query rows at a time, in the local memory of a task.
+
+    for task in parallel(batch · heads · row blocks):
+        queries = the block's rows, turned and scaled
+        for block of keys that some row sees:
+            p[j, i] = key[j]·queries[i], bias, mask                 lanes are rows: maxima and sums need no shuffles
+            peak = max(peak, p); p = exp(p - peak); total += Σ_j p  earlier sums times exp(old peak - peak)
+            context[i] += Σ_j p[j, i]·value[j]
+        out[i] = context[i] / total[i]
+
+The backward kernel makes p anew and from it dquery, and the block's parts of dkey and dvalue, which it adds to the
+task's own sums; a second loop adds up those of the tasks. Online softmax: Milakov & Gimelshein 2018; in blocks: Dao et
+al. 2022. Blocks depend on the sizes and the vector width only, and threads divide the tasks, so the order of each sum
+is fixed. Keys that a causal mask hides from a whole block are not visited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pullback.schedule.cost import worth_threads
+from pullback.schedule.group import Group
+from pullback.schedule.microkernel import Element, Finish, Product
+from pullback.schedule.pointwise import buffer_readers, tasks
+from pullback.schedule.tiles import Tile, choose_tile
+from pullback.te.attention import LOWEST, Attention, nonzero
+from pullback.te.graph import Lower
+from pullback.te.tensor import Tensor
+from pullback.tir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    Let,
+    PrimExpr,
+    Stmt,
+    Var,
+    as_expr,
+    call,
+    cast,
+    const,
+    loop,
+    maximum,
+    minimum,
+    seq,
+    store,
+)
+from pullback.tir.expr import nbytes
+
+_NANOSECONDS_PER_FMA = 1 / 50
+_ROWS = 2  # of a block, in vectors
+_KEYS = 256  # of a block, at most
+_LOCAL_BYTES = 64 * 1024  # of one local buffer
+_LEAST_TASKS = 16  # of the backward kernel, if each gets
+_LEAST_ROWS = 64  # rows
+
+
+class _Loops:
+    """What both directions share: blocks, and the scores of a block of rows."""
+
+    def __init__(self, group: Group, attention: Attention) -> None:
+        self.group, self.attention, self.dtype = group, attention, attention.dtype
+        self.batch, self.length, self.heads, self.size = attention.query.shape
+        _, self.keys, self.key_heads, self.value_size = attention.value.shape
+        self.lanes = max(1, group.machine.vector_bytes // nbytes(self.dtype))
+        self.rows = _even(self.length, _ROWS * self.lanes, self.lanes)
+        self.row_blocks = -(-self.length // self.rows)
+        self.key_tile = self._key_tile()
+        self.block = _even(self.keys, _KEYS, self.key_tile)
+        self.single = self.block >= self.keys  # one block holds all keys: nothing is computed twice
+        self.lower = Lower(buffer_readers(group))
+        self.b, self.n, self.i0 = Var("b"), Var("n"), Var("i0")
+        self.limit: int | PrimExpr = self.keys if attention.offset is None else Var("limit")
+        self.p = Buffer("p", (self.block + self.key_tile, self.rows), self.dtype, "local")
+        self.queries = Buffer("queries", (self.size, self.rows), self.dtype, "local")
+        self.peak, self.total, self.factor = (self.row_values(n) for n in ("peak", "total", "factor"))
+
+    def fits(self) -> bool:
+        """Whether the local buffers are allowed."""
+        return max(self.size, self.value_size, self.block) * self.rows * nbytes(self.dtype) <= _LOCAL_BYTES // 2
+
+    def _key_tile(self) -> int:
+        """Keys in a tile of scores: as many as the registers hold, but rather a divisor of the keys' number."""
+        vectors = -(-self.rows // self.lanes)
+        most = max(1, min(8, (self.group.machine.registers - 1 - vectors) // vectors, self.keys))
+        return next((m for m in range(most, most // 2, -1) if self.keys % m == 0), most)
+
+    @property
+    def threads(self) -> bool:
+        sums = self.batch * self.heads * self.length * self.keys * (self.size + self.value_size)
+        return worth_threads(sums * _NANOSECONDS_PER_FMA)
+
+    # -- places and values
+
+    def row_values(self, name: str) -> Buffer:
+        return Buffer(name, (self.rows,), self.dtype, "local")
+
+    def read(self, tensor: Tensor, *indices: PrimExpr) -> PrimExpr:
+        """An element of an operand, in the accumulator's type."""
+        return self.lower.expr(self.attention.read(tensor, *indices))
+
+    def row(self, i: PrimExpr) -> PrimExpr:
+        """The row at ``i`` of the block; the last block repeats the last row to be full."""
+        row = self.i0 + i
+        return row if self.length % self.rows == 0 else minimum(row, self.length - 1)
+
+    def key(self, j: PrimExpr) -> PrimExpr:
+        """The key at ``j``; the last tile repeats the last key to be full."""
+        return j if self.keys % self.key_tile == 0 else minimum(j, self.keys - 1)
+
+    def key_element(self, j: PrimExpr, h: PrimExpr) -> PrimExpr:
+        return self.read(self.attention.key, self.b, j, self.n // self.attention.group, h)
+
+    def value_element(self, j: PrimExpr, h: PrimExpr) -> PrimExpr:
+        return self.read(self.attention.value, self.b, j, self.n // self.attention.group, h)
+
+    def row_exists(self, i: PrimExpr, body: Stmt) -> Stmt:
+        """``body`` if the block has that row."""
+        return body if self.length % self.rows == 0 else If(self.i0 + i < self.length, body)
+
+    def tile(self, rows: int, columns: int) -> Tile:
+        return choose_tile(rows, columns, self.lanes, self.group.machine.registers)
+
+    # -- statements
+
+    def over_rows(self, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+        """A loop over the rows of the block, which are lanes."""
+        i = Var("i")
+        return For(i, as_expr(self.rows), body(i), "vectorized")
+
+    def fill(self, buffer: Buffer, value: float) -> Stmt:
+        return self.over_rows(lambda i: store(buffer, i, const(value, self.dtype)))
+
+    def over_keys(self, count: int | PrimExpr, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+        j = Var("j")
+        return For(j, as_expr(count), self.over_rows(lambda i: body(j, i)))
+
+    def with_limit(self, body: Stmt) -> Stmt:
+        """``limit`` is the number of keys that the block's rows see, up to the last row's."""
+        if not isinstance(self.limit, Var):
+            return body
+        return Let(self.limit, minimum(self.i0 + self.rows + self.attention.offset, self.keys), body)  # type: ignore[operator]
+
+    def over_blocks(self, body: Callable[[PrimExpr, int | PrimExpr], Stmt]) -> Stmt:
+        """``body(first, count)`` for the blocks of keys below the limit."""
+        if self.single:
+            return body(as_expr(0), self.limit)
+        c, count = Var("c"), Var("count")
+        blocks = (as_expr(self.limit) + (self.block - 1)) // self.block
+        inner = Let(count, minimum(as_expr(self.limit) - c * self.block, self.block), body(c * self.block, count))
+        return For(c, blocks, inner)
+
+    def turn_queries(self) -> Stmt:
+        """The block's queries with rows along the lanes, times the scale."""
+
+        def element(h: PrimExpr, i: PrimExpr) -> Stmt:
+            value = self.read(self.attention.query, self.b, self.row(i), self.n, h)
+            return store(self.queries, (h, i), value * self.attention.scale)
+
+        return self.over_keys(self.size, element)
+
+    def scores(self, j0: PrimExpr, count: int | PrimExpr) -> Stmt:
+        """p[j, i], the logits of ``count`` keys from ``j0`` on."""
+
+        def finish(j: PrimExpr, i: PrimExpr, product: PrimExpr) -> Stmt:
+            at = (self.b, self.n, self.row(i), self.key(j0 + j))
+            return store(self.p, (j, i), self.lower.expr(self.attention.finish(product, at)))
+
+        product = Product(
+            self.dtype,
+            self.size,
+            lambda j, h: self.key_element(self.key(j0 + j), h),
+            lambda h, i: self.queries[h, i],
+            finish,
+        )
+        return product.tiles(count, self.rows, Tile(self.key_tile, self.rows))
+
+    def softmax(self, count: int | PrimExpr) -> Stmt:
+        """p = exp(p - peak), with peak and total brought up to date; ``factor`` is what earlier sums are scaled by."""
+        top, exps = self.row_values("top"), self.row_values("exps")
+
+        def raise_top(j: PrimExpr, i: PrimExpr) -> Stmt:
+            return store(top, i, maximum(top[i], self.p[j, i]))
+
+        def exponential(j: PrimExpr, i: PrimExpr) -> Stmt:
+            e = Var("e", self.dtype)
+            body = seq(store(self.p, (j, i), e), store(exps, i, exps[i] + e))
+            return Let(e, call("exp", self.p[j, i] - top[i]), body)
+
+        steps = seq(
+            self.over_rows(lambda i: store(top, i, self.peak[i])),
+            self.over_keys(count, raise_top),
+            self.over_rows(lambda i: store(self.factor, i, call("exp", self.peak[i] - top[i]))),
+            self.over_rows(lambda i: store(exps, i, self.total[i] * self.factor[i])),
+            self.over_keys(count, exponential),
+            self.over_rows(lambda i: seq(store(self.total, i, exps[i]), store(self.peak, i, top[i]))),
+        )
+        return Allocate(top, Allocate(exps, steps))
+
+    def begin(self) -> Stmt:
+        """Before the first block of keys. The peak is taken as finite: rows of -inf give zeros."""
+        return seq(self.turn_queries(), self.fill(self.peak, LOWEST[self.dtype]), self.fill(self.total, 0.0))
+
+    def invert_total(self) -> Stmt:
+        """``factor`` = 1 / total, or 1 where the total is 0."""
+        one = const(1.0, self.dtype)
+        return self.over_rows(lambda i: store(self.factor, i, one / nonzero(self.total[i])))
+
+
+def allocate(buffers: list[Buffer], body: Stmt) -> Stmt:
+    for buffer in reversed(buffers):
+        body = Allocate(buffer, body)
+    return body
+
+
+def _even(extent: int, most: int, multiple: int) -> int:
+    """The size of blocks, at most about ``most``, that divide an extent evenly: a multiple, or the whole extent."""
+    count = -(-extent // most)
+    size = -(-extent // count)
+    return extent if count == 1 else -(-size // multiple) * multiple
+
+
+class ForwardLoops(_Loops):
+    """The kernel of ``Attention.forward``."""
+
+    def body(self) -> Stmt:
+        block = Var("block")
+        context = Buffer("context", (self.rows, self.value_size), self.dtype, "local")
+        work = self.whole_rows() if self.single else self.by_blocks(context)
+        buffers = [self.p, self.queries, self.peak, self.total, self.factor, *([] if self.single else [context])]
+        body = Let(self.i0, block * self.rows, self.with_limit(allocate(buffers, seq(self.begin(), work))))
+        sizes = [self.batch, self.heads, self.row_blocks]
+        return tasks([self.b, self.n, block], sizes, body, self.threads)
+
+    def whole_rows(self) -> Stmt:
+        """All keys are one block: the context is stored from the registers."""
+        context = self.context(as_expr(0), self.limit, lambda i, h, x: self.output(i, h, x * self.factor[i]))
+        return seq(self.scores(as_expr(0), self.limit), self.softmax(self.limit), self.invert_total(), context)
+
+    def by_blocks(self, context: Buffer) -> Stmt:
+        def zero(i: PrimExpr, h: PrimExpr) -> Stmt:
+            return store(context, (i, h), const(0, self.dtype))
+
+        def one_block(j0: PrimExpr, count: int | PrimExpr) -> Stmt:
+            added = self.context(
+                j0,
+                count,
+                lambda i, h, x: store(context, (i, h), x),
+                lambda i, h: context[i, h] * self.factor[i],
+            )
+            return seq(self.scores(j0, count), self.softmax(count), added)
+
+        return seq(
+            self.elements(zero),
+            self.over_blocks(one_block),
+            self.invert_total(),
+            self.elements(lambda i, h: self.output(i, h, context[i, h] * self.factor[i])),
+        )
+
+    def elements(self, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+        """A loop over the block's part of the result."""
+        h = Var("h")
+        return loop("i", self.rows, lambda i: For(h, as_expr(self.value_size), body(i, h), "vectorized"))
+
+    def context(self, j0: PrimExpr, count: int | PrimExpr, finish: Finish, start: Element | None = None) -> Stmt:
+        """Σ_j p[j, i]·value[j, h] over a block of keys."""
+        product = Product(
+            self.dtype,
+            count,
+            lambda i, j: self.p[j, i],
+            lambda j, h: self.value_element(j0 + j, h),
+            finish,
+            start,
+        )
+        return product.tiles(self.rows, self.value_size, self.tile(self.rows, self.value_size))
+
+    def output(self, i: PrimExpr, h: PrimExpr, value: PrimExpr) -> Stmt:
+        out = self.group.outputs[0]
+        target = store(self.group.buffers[out], (self.b, self.i0 + i, self.n, h), cast(out.dtype, value))
+        return self.row_exists(i, target)
+
+
+class BackwardLoops(_Loops):
+    """The kernel of ``Attention.backward``.
+
+    A task has one head and a part of the rows. Where no other task adds to the same dkey and dvalue, it does so in the
+    outputs; else in sums of its own, in the workspace.
+    """
+
+    def __init__(self, group: Group, attention: Attention, dy: Tensor, out: Tensor) -> None:
+        super().__init__(group, attention)
+        self.dy, self.out = dy, out
+        self.dx = Buffer("dx", self.p.shape, self.dtype, "local")
+        self.turned = Buffer("dys", (self.value_size, self.rows), self.dtype, "local")
+        self.dot = self.row_values("dot")
+        parts = min(-(-_LEAST_TASKS // (self.batch * self.heads)), -(-self.length // max(_LEAST_ROWS, self.rows)))
+        self.blocks_of_part = -(-self.row_blocks // parts)
+        self.parts = -(-self.row_blocks // self.blocks_of_part)
+        self.part = Var("part")
+        self.dq, self.dk, self.dv = (group.buffers[t] for t in group.outputs)
+        self.direct = self.parts == 1 and self.attention.group == 1 and self.dk.dtype == self.dtype
+        lead = (self.batch, self.heads, self.parts, self.keys)
+        self.dk_parts = Buffer("dk_parts", (*lead, self.size), self.dtype, "workspace")
+        self.dv_parts = Buffer("dv_parts", (*lead, self.value_size), self.dtype, "workspace")
+
+    def body(self) -> Stmt:
+        t = Var("block")
+        block = self.part * self.blocks_of_part + t
+        count = minimum(self.row_blocks - self.part * self.blocks_of_part, self.blocks_of_part)
+        one = Let(self.i0, block * self.rows, self.with_limit(self.one_block_of_rows()))
+        buffers = [self.p, self.dx, self.queries, self.turned, self.peak, self.total, self.factor, self.dot]
+        work = allocate(buffers, seq(self.clear(), For(t, count, one)))
+        nest = tasks([self.b, self.n, self.part], [self.batch, self.heads, self.parts], work, self.threads)
+        if self.direct:
+            return nest
+        return allocate([self.dk_parts, self.dv_parts], seq(nest, self.add_parts()))
+
+    # -- the sums of a task
+
+    def sums(self, out: Buffer, parts: Buffer, j: PrimExpr, h: PrimExpr) -> tuple[Buffer, tuple[PrimExpr, ...]]:
+        """Where a task adds to dkey or dvalue: buffer and indices."""
+        return (out, (self.b, j, self.n, h)) if self.direct else (parts, (self.b, self.n, self.part, j, h))
+
+    def clear(self) -> Stmt:
+        return loop(
+            "j",
+            self.keys,
+            lambda j: seq(self._clear(self.dk, self.dk_parts, j), self._clear(self.dv, self.dv_parts, j)),
+        )
+
+    def _clear(self, out: Buffer, parts: Buffer, j: PrimExpr) -> Stmt:
+        h = Var("h")
+        target, indices = self.sums(out, parts, j, h)
+        return For(h, as_expr(out.shape[3]), store(target, indices, const(0, self.dtype)), "vectorized")
+
+    def add_parts(self) -> Stmt:
+        """dkey and dvalue from the sums of the tasks: over the heads of a group, then the parts of their rows."""
+        b, j, m = Var("b"), Var("j"), Var("m")
+        group = self.attention.group
+
+        def added(out: Buffer, parts: Buffer) -> Stmt:
+            h = Var("h")
+            terms = [parts[b, m * group + g, part, j, h] for g in range(group) for part in range(self.parts)]
+            total = terms[0]
+            for term in terms[1:]:
+                total = total + term
+            body = store(out, (b, j, m, h), cast(out.dtype, total))
+            return For(h, as_expr(out.shape[3]), body, "vectorized")
+
+        body = seq(added(self.dk, self.dk_parts), added(self.dv, self.dv_parts))
+        return tasks([b, j, m], [self.batch, self.keys, self.key_heads], body, self.threads)
+
+    def accumulate(
+        self, j0: PrimExpr, count: int | PrimExpr, out: Buffer, parts: Buffer, weights: Buffer, rows: Tensor
+    ) -> Stmt:
+        """Add Σ_i weights[j, i]·rows[i, h] to a task's sums, for ``count`` keys from ``j0`` on."""
+        columns: int = out.shape[3]
+
+        def finish(j: PrimExpr, h: PrimExpr, value: PrimExpr) -> Stmt:
+            target, indices = self.sums(out, parts, j0 + j, h)
+            body = store(target, indices, value)
+            return body if isinstance(count, int) else If(j < count, body)
+
+        def start(j: PrimExpr, h: PrimExpr) -> PrimExpr:
+            target, indices = self.sums(out, parts, minimum(j0 + j, self.keys - 1), h)
+            return target[indices]
+
+        rest = self.length % self.rows
+        depth = minimum(as_expr(self.length) - self.i0, self.rows) if rest else self.rows
+        product = Product(
+            self.dtype,
+            depth,
+            lambda j, i: weights[j, i],
+            lambda i, h: self.read(rows, self.b, self.i0 + i, self.n, h),
+            finish,
+            start,
+        )
+        return product.tiles(count, columns, self.tile(self.block, columns))
+
+    # -- one block of rows
+
+    def one_block_of_rows(self) -> Stmt:
+        statistics = self.over_blocks(lambda j0, count: seq(self.scores(j0, count), self.softmax(count)))
+        start = seq(self.begin(), self.turn_dy(), statistics, self.invert_total())
+        if self.single:
+            return seq(start, self.one_block(as_expr(0), self.limit, None))
+        dq, h = Buffer("dq", (self.rows, self.size), self.dtype, "local"), Var("h")
+
+        def elements(body: Callable[[PrimExpr], Stmt]) -> Stmt:
+            return loop("i", self.rows, lambda i: For(h, as_expr(self.size), body(i), "vectorized"))
+
+        clear = elements(lambda i: store(dq, (i, h), const(0, self.dtype)))
+        write = elements(lambda i: self.output(i, h, dq[i, h]))
+        blocks = self.over_blocks(lambda j0, count: seq(self.scores(j0, count), self.one_block(j0, count, dq)))
+        return Allocate(dq, seq(start, clear, blocks, write))
+
+    def turn_dy(self) -> Stmt:
+        """The adjoints of the block's results with rows along the lanes, and dot = Σ_h dy·out."""
+        dot = self.row_values("sum")
+
+        def element(h: PrimExpr, i: PrimExpr) -> Stmt:
+            d = Var("d", self.dtype)
+            out = self.read(self.out, self.b, self.row(i), self.n, h)
+            body = seq(store(self.turned, (h, i), d), store(dot, i, dot[i] + d * out))
+            return Let(d, self.read(self.dy, self.b, self.row(i), self.n, h), body)
+
+        copy = self.over_rows(lambda i: store(self.dot, i, dot[i]))
+        return Allocate(dot, seq(self.fill(dot, 0.0), self.over_keys(self.value_size, element), copy))
+
+    def one_block(self, j0: PrimExpr, count: int | PrimExpr, dq: Buffer | None) -> Stmt:
+        """From the logits of a block of keys (or, of a single block, their exponentials): p, dx and the adjoints."""
+        accumulate = self.accumulate
+        return seq(
+            self.adjoint_of_logits(j0, count),
+            accumulate(j0, count, self.dv, self.dv_parts, self.p, self.dy),
+            accumulate(j0, count, self.dk, self.dk_parts, self.dx, self.attention.query),
+            self.adjoint_of_queries(j0, count, dq),
+        )
+
+    def adjoint_of_logits(self, j0: PrimExpr, count: int | PrimExpr) -> Stmt:
+        """dx = scale·p·(Σ_v dy·value - dot), with p = exp(logit - peak) / total."""
+
+        def finish(j: PrimExpr, i: PrimExpr, dp: PrimExpr) -> Stmt:
+            p = Var("q", self.dtype)
+            e = self.p[j, i] if self.single else call("exp", self.p[j, i] - self.peak[i])
+            dx = p * (dp - self.dot[i]) * self.attention.scale
+            return Let(p, e * self.factor[i], seq(store(self.p, (j, i), p), store(self.dx, (j, i), dx)))
+
+        product = Product(
+            self.dtype,
+            self.value_size,
+            lambda j, h: self.value_element(self.key(j0 + j), h),
+            lambda h, i: self.turned[h, i],
+            finish,
+        )
+        return product.tiles(count, self.rows, Tile(self.key_tile, self.rows))
+
+    def adjoint_of_queries(self, j0: PrimExpr, count: int | PrimExpr, dq: Buffer | None) -> Stmt:
+        """Σ_j dx[j, i]·key[j, h], to the output or added to ``dq``."""
+        product = Product(
+            self.dtype,
+            count,
+            lambda i, j: self.dx[j, i],
+            lambda j, h: self.key_element(j0 + j, h),
+            (lambda i, h, x: self.output(i, h, x)) if dq is None else (lambda i, h, x: store(dq, (i, h), x)),
+            None if dq is None else (lambda i, h: dq[i, h]),
+        )
+        return product.tiles(self.rows, self.size, self.tile(self.rows, self.size))
+
+    def output(self, i: PrimExpr, h: PrimExpr, value: PrimExpr) -> Stmt:
+        target = store(self.dq, (self.b, self.i0 + i, self.n, h), cast(self.dq.dtype, value))
+        return self.row_exists(i, target)
