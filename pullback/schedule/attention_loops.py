@@ -50,6 +50,7 @@ from pullback.tir.expr import nbytes
 _NANOSECONDS_PER_FMA = 1 / 50
 _ROWS = 2  # of a block, in vectors
 _KEYS = 256  # of a block, at most
+_HIGHEST_TILE = 16  # the last tile of a run-time number of keys may reach so far beyond
 _LOCAL_BYTES = 64 * 1024  # of one local buffer
 _LEAST_TASKS = 16  # of the backward kernel, if each gets
 _LEAST_ROWS = 64  # rows
@@ -71,7 +72,7 @@ class _Loops:
         self.lower = Lower(buffer_readers(group))
         self.b, self.n, self.i0 = Var("b"), Var("n"), Var("i0")
         self.limit: int | PrimExpr = self.keys if attention.offset is None else Var("limit")
-        self.p = Buffer("p", (self.block + self.key_tile, self.rows), self.dtype, "local")
+        self.p = Buffer("p", (self.block + _HIGHEST_TILE - 1, self.rows), self.dtype, "local")
         self.queries = Buffer("queries", (self.size, self.rows), self.dtype, "local")
         self.peak, self.total, self.factor = (self.row_values(n) for n in ("peak", "total", "factor"))
 

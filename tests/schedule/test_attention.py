@@ -1,0 +1,84 @@
+"""The schedule of attention: on any machine the loops mean what the tensor expressions mean; what is recognized."""
+
+from __future__ import annotations
+
+import pytest
+
+from pullback import te, tir
+from pullback.schedule.attention import AttentionBackward, AttentionForward
+from pullback.schedule.choose import lower, recognize
+from pullback.schedule.group import Group, Machine
+from pullback.te.attention import Attention
+from tests.schedule.test_schedules import SMALL, group_of, run
+
+SIZES = [  # rows, keys, heads, key heads, size, value size
+    (1, 1, 1, 1, 1, 1),
+    (3, 5, 1, 1, 2, 3),
+    (9, 9, 2, 2, 3, 2),
+    (17, 4, 2, 1, 5, 6),
+]
+
+
+def attention(sizes: tuple[int, ...], offset: int | None = None, bias: bool = False) -> Attention:
+    s, t, n, m, h, v = sizes
+    query, key = te.placeholder((1, s, n, h), name="query"), te.placeholder((1, t, m, h), name="key")
+    value = te.placeholder((1, t, m, v), name="value")
+    added = te.placeholder((n, 1, t), name="bias") if bias else None
+    return Attention(query, key, value, added, tir.const(0.5, "float32"), offset, "float32")
+
+
+def backward(a: Attention) -> tuple[te.Tensor, ...]:
+    shape = (*a.query.shape[:3], a.value.shape[3])
+    return a.backward(te.placeholder(shape, name="dy"), te.placeholder(shape, name="out"))
+
+
+@pytest.mark.parametrize("machine", [SMALL, Machine(4, 8), Machine(32, 16)], ids=lambda m: str(m.vector_bytes))
+@pytest.mark.parametrize("offset", [None, 0, 2])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_loops(sizes: tuple[int, ...], offset: int | None, machine: Machine) -> None:
+    a = attention(sizes, offset, bias=offset == 2)
+    forward = group_of(a.forward(), machine=machine)
+    assert isinstance(recognize(forward), AttentionForward)
+    run(forward)
+    adjoint = group_of(*backward(a), machine=machine)
+    assert isinstance(recognize(adjoint), AttentionBackward)
+    run(adjoint)
+
+
+def test_keys_in_blocks() -> None:
+    """More keys than one block holds: online softmax."""
+    a = attention((5, 270, 1, 1, 2, 2), 265)
+    run(group_of(a.forward()))
+    run(group_of(*backward(a)))
+
+
+def test_operands_may_be_moved() -> None:
+    a = attention((4, 6, 2, 2, 3, 3))
+    stored = te.placeholder((1, 2, 4, 9), name="stored")
+    query = te.compute((1, 4, 2, 3), lambda b, i, n, h: stored[b, n, i, h + 3], "turned")
+    moved = Attention(query, a.key, a.value, None, a.scale, 0, "float32")
+    group = group_of(moved.forward())
+    assert isinstance(recognize(group), AttentionForward)
+    run(group)
+
+
+def test_declines_what_is_another_computation() -> None:
+    a = attention((4, 6, 2, 2, 3, 3), 0)
+    out = a.forward()
+    doubled = te.compute(out.shape, lambda *i: out[i] * 2.0, "doubled")
+    assert recognize(group_of(doubled)) is None
+    computed = te.compute(a.query.shape, lambda *i: tir.call("exp", a.query[i]), "computed")
+    again = Attention(computed, a.key, a.value, None, a.scale, 0, "float32")
+    assert recognize(group_of(again.forward())) is None  # each row block would compute it again
+    dq, dk, _ = backward(a)
+    assert recognize(group_of(dq, dk)) is None
+
+
+def test_declines_sizes_beyond_local_memory() -> None:
+    assert recognize(group_of(attention((64, 64, 1, 1, 4096, 8)).forward())) is None
+
+
+def test_no_sum_depends_on_the_number_of_threads() -> None:
+    """Kernels are made before threads are known: two lowerings are one text."""
+    group = group_of(*backward(attention(SIZES[3], 0)))
+    assert lower(group, "kernel").script() == lower(Group(group.inputs, group.outputs, SMALL), "kernel").script()
