@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("PULLBACK_VERIFY", "1")  # every memory plan that a test makes is checked thoroughly
+
 NEEDS_TORCH = "against_torch.py"  # the end of such a file's name
 
 

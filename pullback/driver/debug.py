@@ -5,6 +5,13 @@
 3  and the loop IR of each kernel and the host function
 4  and the LLVM IR
 5  and the assembly
+
+Two switches beside it look for mistakes in memory, at the price of time:
+
+PULLBACK_POISON=1  memory that holds no live value is filled with 0xFF bytes (NaN) between kernels, fresh outputs too:
+                   a kernel that reads what nobody wrote gives NaN instead of a stale number
+PULLBACK_VERIFY=1  the check of each memory plan goes through the iterations of kernels that work in place (on rung 1
+                   of the ladder too); the rest of the check is always done
 """
 
 from __future__ import annotations
@@ -22,6 +29,23 @@ def level() -> int:
     if text not in ("0", "1", "2", "3", "4", "5"):
         raise UserError(f"PULLBACK_DEBUG must be 0 to 5, not {text!r}")
     return int(text)
+
+
+def poison() -> bool:
+    """Whether dead memory is to be filled with NaN."""
+    return _switch("PULLBACK_POISON")
+
+
+def verify() -> bool:
+    """Whether memory plans are to be checked with all that kernels do in place."""
+    return _switch("PULLBACK_VERIFY") or level() >= 1
+
+
+def _switch(name: str) -> bool:
+    text = os.environ.get(name, "0") or "0"
+    if text not in ("0", "1"):
+        raise UserError(f"{name} must be 0 or 1, not {text!r}")
+    return text == "1"
 
 
 def say(rung: int, text: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from pullback import codegen
 from pullback.driver.artifact import Artifact, Layout
 from pullback.driver.cache import compiler_fingerprint, object_cache
-from pullback.driver.debug import level, say
+from pullback.driver.debug import level, poison, say
 from pullback.driver.pipeline import plan_function
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
@@ -63,7 +63,8 @@ def function_key(module: IRModule, name: str, sizes: dict[str, int], target: Tar
         if current not in reached:
             reached[current] = module[current]
             stack.extend(called_functions(module[current]) if isinstance(module[current], Function) else ())
-    digest = hashlib.sha256(f"{compiler_fingerprint()} {target.key} {name} {sorted(sizes.items())}".encode())
+    request = f"{compiler_fingerprint()} {target.key} {name} {sorted(sizes.items())} {poison()}"
+    digest = hashlib.sha256(request.encode())
     digest.update(structural_digest(IRModule({n: reached[n] for n in sorted(reached)})))
     for function in reached.values():
         for binding in function.bindings if isinstance(function, Function) else ():

@@ -9,14 +9,14 @@
     fused        FuseOps: groups that are one kernel each
     laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
     lowered      LowerToTir: kernels, scheduled for the machine
-    planned      plan_memory: a host function and places for all values
+    planned      plan_memory: a host function and places for all values; verify_plan
 
 ``PULLBACK_DEBUG`` shows the way: see ``driver/debug.py``.
 """
 
 from __future__ import annotations
 
-from pullback.driver.debug import show_stage
+from pullback.driver.debug import poison, show_stage, verify
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import symbolic_vars
@@ -31,11 +31,12 @@ from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.lower_to_tir import LowerToTir
-from pullback.relax.transform.plan_memory import Plan, plan_memory
+from pullback.relax.transform.plan_memory import MemoryOptions, Plan, plan_memory
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import resolve_match_casts
 from pullback.relax.transform.simplify import Simplify
+from pullback.relax.transform.verify_plan import verify_plan
 from pullback.schedule.group import Machine
 from pullback.target import Target
 
@@ -45,8 +46,11 @@ def prepare(module: IRModule) -> IRModule:
     return JoinStep()(RaiseOps()(module))
 
 
-def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Plan:
-    """Everything from a prepared module to the plan of one function, with its symbolic sizes bound."""
+def lower_function(
+    module: IRModule, name: str, sizes: dict[str, int], target: Target
+) -> tuple[IRModule, dict[int, int]]:
+    """From a prepared module to one function as calls of kernels, with its symbolic sizes bound, and the donated inputs:
+    number of the flattened result -> number of the flattened input whose memory it takes over."""
     function: Function = module[name]
     bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
     function = inline_calls(bind_function_sizes(function, bound), module)
@@ -67,8 +71,13 @@ def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Ta
         LowerToTir(machine),
     ):
         work = show_stage(step.name, step(work), name)
-    donated = function.attrs.get("donate", ())
-    donate = {k + 1: i for k, i in enumerate(donated)}  # result 0 is the loss
-    plan = plan_memory(name, work[name], work, donate)
+    return work, {k + 1: i for k, i in enumerate(function.attrs.get("donate", ()))}  # result 0 is the loss
+
+
+def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Plan:
+    """Everything from a prepared module to the plan of one function."""
+    work, donate = lower_function(module, name, sizes, target)
+    plan = plan_memory(name, work[name], work, donate, MemoryOptions(poison=poison()))
+    verify_plan(plan, work[name], work, donate, deep=verify())
     show_stage("plan_memory", plan.host, name)
     return plan

@@ -1,42 +1,178 @@
-"""In-place variants of kernels: one parameter for an input and an output that share their memory."""
+"""In-place variants of kernels: one parameter for an input and an output that share their memory.
+
+An output may be written over an input when no element is read after it has been written. The proof, for every read and
+every store: take the loops around both.
+
+    for i in T.parallel(n):                  one iteration reads and writes row i
+        for j in range(m): … source[i, j]    iterations of the common loops (here i) touch different elements, and
+        for j in range(m): target[i, j] = …  within one iteration the read comes before the store
+"""
 
 from __future__ import annotations
 
-from pullback.tir.expr import Buffer, BufferLoad
-from pullback.tir.polynomial import key
-from pullback.tir.stmt import BufferStore, PrimFunc, Seq
-from pullback.tir.visitor import Substitute, walk
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.tir.expr import Binary, Buffer, BufferLoad, IntImm, PrimExpr, Var
+from pullback.tir.polynomial import Polynomial
+from pullback.tir.stmt import BufferStore, For, If, Let, PrimFunc, Seq, Stmt
+from pullback.tir.visitor import Substitute, children, substitute, walk
+
+
+@dataclass(frozen=True)
+class _Access:
+    """A read or a store with the statements around it: loops, and which part of every sequence or branch it is in."""
+
+    indices: tuple[PrimExpr, ...]
+    path: tuple[tuple[Stmt, int], ...]
+
+
+@dataclass(frozen=True)
+class _Digit:
+    """``v // divisor % modulus`` of a loop variable; without a modulus, ``v // divisor``."""
+
+    var: Var
+    divisor: int = 1
+    modulus: int | None = None
+
+    def count(self, extent: int) -> int:
+        """How many values it takes, from 0 on."""
+        count = -(-extent // self.divisor)
+        return count if self.modulus is None else min(count, self.modulus)
 
 
 def may_share(function: PrimFunc, source: Buffer, target: Buffer) -> bool:
-    """Whether ``target`` may be written over ``source``: each element is read only where, and before, it is written."""
+    """Whether ``target`` may be written over ``source``: no element is read after it, or one of another iteration that
+    may run at the same time, has been written."""
     if source.shape != target.shape or source.dtype != target.dtype:
         return False
-    stores = {_place(n.indices) for n in walk(function.body) if isinstance(n, BufferStore) and n.buffer is target}
-    reads = [n for n in walk(function.body) if isinstance(n, BufferLoad)]
-    if any(n.buffer is target for n in reads):
+    if any(isinstance(n, BufferLoad) and n.buffer is target for n in walk(function.body)):
         return False
-    if not all(_place(n.indices) in stores for n in reads if n.buffer is source):
-        return False
-    return not any(isinstance(n, Seq) and _reads_late(n, source, target) for n in walk(function.body))
-
-
-def _reads_late(block: Seq, source: Buffer, target: Buffer) -> bool:
-    """Whether a statement of the block loads ``source`` after one that stores ``target``."""
-    stored = False
-    for statement in block.stmts:
-        nodes = list(walk(statement))
-        if stored and any(isinstance(n, BufferLoad) and n.buffer is source for n in nodes):
-            return True
-        stored = stored or any(isinstance(n, BufferStore) and n.buffer is target for n in nodes)
-    return False
-
-
-def _place(indices: tuple) -> tuple[str, ...]:
-    return tuple(key(i) for i in indices)
+    reads = list(_accesses(function.body, BufferLoad, source, {}, ()))
+    stores = list(_accesses(function.body, BufferStore, target, {}, ()))
+    return all(_reads_first(r, s) and _disjoint(r, s) for r in reads for s in stores)
 
 
 def share(function: PrimFunc, name: str, pairs: dict[Buffer, Buffer]) -> PrimFunc:
     """The kernel with each target of ``pairs`` (target → source) replaced by its source and dropped as parameter."""
     body = Substitute(buffers=pairs).stmt(function.body)
     return PrimFunc(name, tuple(p for p in function.params if p not in pairs), body, function.attrs)
+
+
+def _accesses(node: Any, kind: type, buffer: Buffer, lets: dict[Var, PrimExpr], path: tuple) -> Iterator[_Access]:
+    """The loads from (or stores to) the buffer, bound variables in their indices replaced by their values."""
+    if isinstance(node, kind) and node.buffer is buffer:
+        yield _Access(tuple(substitute(i, lets) for i in node.indices), path)
+    if isinstance(node, Let):
+        yield from _accesses(node.value, kind, buffer, lets, path)
+        inner = {**lets, node.var: substitute(node.value, lets)} if node.var.dtype == "int64" else lets
+        yield from _accesses(node.body, kind, buffer, inner, path)
+    elif isinstance(node, If):
+        yield from _accesses(node.condition, kind, buffer, lets, path)
+        for k, branch in enumerate((node.then, node.otherwise)):
+            if branch is not None:
+                yield from _accesses(branch, kind, buffer, lets, (*path, (node, k)))
+    elif isinstance(node, (Seq, For)):
+        for k, part in enumerate(node.stmts if isinstance(node, Seq) else (node.body,)):
+            yield from _accesses(part, kind, buffer, lets, (*path, (node, k)))
+    else:
+        for child in children(node):
+            yield from _accesses(child, kind, buffer, lets, path)
+
+
+def _common(a: _Access, b: _Access) -> tuple[list[For], int]:
+    """The loops around both accesses, and the length of the part of their paths that is the same."""
+    length = 0
+    for (x, i), (y, j) in zip(a.path, b.path, strict=False):
+        if x is not y or i != j:
+            break
+        length += 1
+    return [n for n, _ in a.path[:length] if isinstance(n, For)], length
+
+
+def _reads_first(read: _Access, store: _Access) -> bool:
+    """Whether, in one iteration of the common loops, the read comes before the store, or only one of them happens."""
+    _, length = _common(read, store)
+    if length == len(read.path) or length == len(store.path):
+        return True  # the read is part of the store, or of a condition or bound value around it
+    (node, i), (_, j) = read.path[length], store.path[length]
+    return isinstance(node, If) or i < j
+
+
+def _disjoint(read: _Access, store: _Access) -> bool:
+    """Whether what an iteration of the common loops reads is never what another iteration writes.
+
+    Each index is Σ cₖ·dₖ + rest, where the dₖ are digits of common loop variables, the same for both, and the rest lies
+    in an interval of length L. Numbers of mixed radix are different for different digits: with the cₖ ascending,
+    cₖ > L + Σ_{i<k} cᵢ·(nᵢ - 1). When the digits of all axes determine every common variable, iterations are apart.
+    """
+    loops, _ = _common(read, store)
+    extents: dict[Var, int] = {}
+    for node in (n for n, _ in (*read.path, *store.path) if isinstance(n, For)):
+        extent = node.extent
+        if not isinstance(extent, IntImm) or extents.setdefault(node.var, extent.value) != extent.value:
+            return False
+    common = {node.var for node in loops}
+    found: list[_Digit] = []
+    for a, b in zip(read.indices, store.indices, strict=True):
+        x, y = _split(a, common, extents), _split(b, common, extents)
+        if x is None or y is None:
+            return False
+        if x[0] != y[0]:
+            continue  # nothing follows from this axis
+        length = max(x[2], y[2]) - min(x[1], y[1])
+        digits = sorted(x[0].items(), key=lambda item: abs(item[1]))
+        for digit, factor in digits:
+            if abs(factor) <= length:
+                break
+            length += abs(factor) * (digit.count(extents[digit.var]) - 1)
+        else:
+            found.extend(x[0])
+    return all(extents[v] == 1 or _determined(v, extents[v], found) for v in common)
+
+
+def _determined(var: Var, extent: int, digits: list[_Digit]) -> bool:
+    """Whether the digits of a variable between 0 and ``extent`` tell its value."""
+    reached = 1  # the value is known modulo this number
+    for digit in sorted((d for d in digits if d.var is var), key=lambda d: d.divisor):
+        if reached % digit.divisor:
+            return False
+        if digit.modulus is None:
+            return True
+        if digit.divisor == reached:
+            reached *= digit.modulus
+    return reached >= extent
+
+
+def _split(index: PrimExpr, common: set[Var], extents: dict[Var, int]) -> tuple[dict[_Digit, int], int, int] | None:
+    """An index as factors of digits of common variables, and the least and greatest value of the rest."""
+    polynomial = Polynomial.of(index)
+    factors: dict[_Digit, int] = {}
+    low = high = 0
+    for monomial, factor in polynomial.terms.items():
+        if not monomial:
+            low, high = low + factor, high + factor
+            continue
+        digit = _digit(polynomial.atoms[monomial[0]]) if len(monomial) == 1 else None
+        if digit is None or digit.var not in extents:
+            return None
+        if digit.var in common:
+            factors[digit] = factor
+        else:
+            most = factor * (digit.count(extents[digit.var]) - 1)
+            low, high = low + min(0, most), high + max(0, most)
+    return factors, low, high
+
+
+def _digit(expr: PrimExpr) -> _Digit | None:
+    if isinstance(expr, Var):
+        return _Digit(expr)
+    if not isinstance(expr, Binary) or expr.kind not in ("floordiv", "floormod") or not isinstance(expr.b, IntImm):
+        return None
+    inner, number = _digit(expr.a), expr.b.value
+    if inner is None or number <= 0 or (inner.modulus is not None and inner.modulus % number):
+        return None
+    if expr.kind == "floormod":
+        return _Digit(inner.var, inner.divisor, number)
+    return _Digit(inner.var, inner.divisor * number, inner.modulus and inner.modulus // number)

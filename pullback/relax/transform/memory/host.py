@@ -1,0 +1,109 @@
+"""The host function: kernel calls on parameters and on ranges of the arena, and what plan.steps say of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pullback.ir.errors import InternalError
+from pullback.relax.transform.memory.values import Block, Step, Steps, Value
+from pullback.tir import Buffer, Check, KernelCall, PrimFunc, Stmt, loop, seq, store
+from pullback.tir.in_place import share
+
+POISON = 0xFF  # NaN in every float type, -1 in signed integers
+
+
+@dataclass
+class Host:
+    """The host function with its kernels; ``sources`` says for each statement which lowered step it is (or None: a copy
+    or poison)."""
+
+    function: PrimFunc
+    kernels: dict[str, PrimFunc]
+    messages: list[str]
+    sources: list[int | None]
+
+
+def host_function(
+    name: str, steps: Steps, order: list[Step], fresh: list[Value], arena_bytes: int, poison: bool
+) -> Host:
+    """The statements for the steps in this order; with ``poison`` dead memory is overwritten between them."""
+    return _Writer(name, steps, order, fresh, arena_bytes, poison).write()
+
+
+@dataclass
+class _Writer:
+    name: str
+    steps: Steps
+    order: list[Step]
+    fresh: list[Value]
+    arena_bytes: int
+    poison: bool
+    kernels: dict[str, PrimFunc] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    statements: list[Stmt] = field(default_factory=list)
+    sources: list[int | None] = field(default_factory=list)
+
+    def write(self) -> Host:
+        declared = [*self.steps.inputs, *(v for v, _ in self.steps.constants), *self.fresh]
+        self.buffers = {(v.memory.place, v.memory.index): Buffer(v.name, v.shape, v.dtype) for v in declared}
+        if self.poison:
+            self.fill(Block("arena", self.arena_bytes))
+            for value in self.fresh:
+                self.fill(value.memory)
+        last = {v.memory: k for k, step in enumerate(self.order) for v in step.values}
+        for k, step in enumerate(self.order):
+            self.step(step)
+            if self.poison:
+                for block in dict.fromkeys(v.memory for v in step.values):
+                    if block.place == "arena" and last[block] == k:
+                        self.fill(block)
+        params = tuple(self.buffers.values())
+        function = PrimFunc(self.name, params, seq(*self.statements), {"kind": "host"})
+        return Host(function, self.kernels, self.messages, self.sources)
+
+    def buffer(self, value: Value) -> Buffer:
+        block = value.memory
+        if block.place == "arena":
+            return Buffer(value.name, value.shape, value.dtype, "arena", block.offset)
+        return self.buffers[block.place, block.index]
+
+    def step(self, step: Step) -> None:
+        self.sources.append(step.source)
+        if step.message is not None:
+            self.messages.append(step.message)
+            self.statements.append(Check(self.buffer(step.inputs[0]), len(self.messages)))
+            return
+        kept = [v for k, v in enumerate(step.outputs) if k not in step.shared]
+        values = [*step.inputs, *kept, *step.workspaces]
+        self.statements.append(KernelCall(self.kernel(step), tuple(self.buffer(v) for v in values)))
+
+    def kernel(self, step: Step) -> str:
+        """The kernel's name; with shared memory, of its in-place variant."""
+        function = self.steps.kernels[step.kernel]
+        if step.shared:
+            suffix = "_".join(f"{o}_{i}" for o, i in sorted(step.shared.items()))
+            name = f"{step.kernel}_in_place_{suffix}"
+            if name not in self.kernels:
+                pairs = {function.buffers[len(step.inputs) + o]: function.buffers[i] for o, i in step.shared.items()}
+                function = share(function, name, pairs)
+        else:
+            name = step.kernel
+        self.kernels.setdefault(name, function)
+        return name
+
+    def fill(self, block: Block) -> None:
+        """Overwrite the block with poison."""
+        if block.nbytes == 0:
+            return
+        name = f"poison_{block.nbytes}"
+        if block.place == "arena":
+            target = Buffer("dead", (block.nbytes,), "uint8", "arena", block.offset)
+        elif block.place == "output":
+            target = self.buffers[block.place, block.index]
+        else:
+            raise InternalError(f"an {block.place} is not to be poisoned")
+        bytes_ = Buffer("dead", (block.nbytes,), "uint8")
+        body = loop("i", block.nbytes, lambda i: store(bytes_, i, POISON), "vectorized")
+        self.kernels[name] = PrimFunc(name, (bytes_,), body)
+        self.statements.append(KernelCall(name, (target,)))
+        self.sources.append(None)

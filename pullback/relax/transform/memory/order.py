@@ -1,0 +1,95 @@
+"""The order of kernels: what must come before what, and orders in which values die early.
+
+Besides the data that steps pass on, there is one more reason to wait. A step that overwrites a donated input waits for
+all other readers of the old value, and for all checks: a failed call changes nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Mapping
+
+from pullback.relax.transform.memory.values import Step, Value
+
+Before = dict[Step, set[Step]]  # the steps that each step has to wait for
+
+
+def data_dependences(steps: list[Step]) -> Before:
+    """Every step after those that compute what it reads."""
+    return {s: {v.step for v in s.inputs if v.step is not None} for s in steps}
+
+
+def depends(step: Step, on: Step, before: Before) -> bool:
+    """Whether ``step`` has to wait for ``on``, directly or through others."""
+    stack, seen = [step], {step}
+    while stack:
+        current = stack.pop()
+        if current is on:
+            return True
+        fresh = before[current] - seen
+        seen |= fresh
+        stack.extend(fresh)
+    return False
+
+
+def orders(steps: list[Step], before: Before, updates: Collection[Step]) -> list[list[Step]]:
+    """Orders worth trying, the preferred one first.
+
+    The first keeps that of the program, but an update of donated memory comes as soon as it can: right after its
+    gradient, which dies there. The second takes at each point the step after which the fewest bytes are alive.
+    """
+    number = {s: k for k, s in enumerate(steps)}
+    early = _topological(steps, before, lambda s, _: -1 if s in updates else number[s])
+    return [early, _greedy(steps, before, number)]
+
+
+def _topological(steps: list[Step], before: Before, key: Callable[[Step, int], int]) -> list[Step]:
+    number = {s: k for k, s in enumerate(steps)}
+    waiting = {s: len(before[s]) for s in steps}
+    after = _after(before)
+    heap = [(key(s, number[s]), number[s]) for s in steps if not waiting[s]]
+    heapq.heapify(heap)
+    order: list[Step] = []
+    while heap:
+        step = steps[heapq.heappop(heap)[1]]
+        order.append(step)
+        for s in after.get(step, ()):
+            waiting[s] -= 1
+            if not waiting[s]:
+                heapq.heappush(heap, (key(s, number[s]), number[s]))
+    return order
+
+
+def _greedy(steps: list[Step], before: Before, number: Mapping[Step, int]) -> list[Step]:
+    readers: dict[Value, int] = {}
+    for step in steps:
+        for value in dict.fromkeys(step.inputs):
+            readers[value] = readers.get(value, 0) + 1
+    waiting, after = {s: len(before[s]) for s in steps}, _after(before)
+    ready = [s for s in steps if not waiting[s]]
+    order: list[Step] = []
+
+    def growth(step: Step) -> int:
+        """Bytes more that are alive after the step."""
+        new = sum(v.nbytes for v in step.outputs if v.block is None)
+        return new - sum(v.nbytes for v in dict.fromkeys(step.inputs) if v.block is None and readers[v] == 1)
+
+    while ready:
+        step = min(ready, key=lambda s: (growth(s), number[s]))
+        ready.remove(step)
+        order.append(step)
+        for value in dict.fromkeys(step.inputs):
+            readers[value] -= 1
+        for s in after.get(step, ()):
+            waiting[s] -= 1
+            if not waiting[s]:
+                ready.append(s)
+    return order
+
+
+def _after(before: Before) -> dict[Step, list[Step]]:
+    after: dict[Step, list[Step]] = {}
+    for step, sources in before.items():
+        for source in sources:
+            after.setdefault(source, []).append(step)
+    return after

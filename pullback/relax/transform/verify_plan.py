@@ -1,0 +1,348 @@
+"""VerifyPlan: whether a memory plan computes what the lowered function says. Shares no code with the planner.
+
+The host function is executed on symbols: memory holds, for each range of bytes, the name of the value that was last
+written there. Each statement has to be a step of the function, each kernel has to find the values that the function
+passes to it, and in the end the results have to be where the caller looks for them. So whatever overlaps, is dropped,
+comes in the wrong order or is overwritten too early is found, whatever the planner's reasons were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import InternalError
+from pullback.ir.module import IRModule
+from pullback.ir.node import Node
+from pullback.relax.expr import Constant, Function, Tuple, TupleGetItem
+from pullback.relax.op_calls import is_call_tir
+from pullback.relax.struct_info import StructInfo, TupleStructInfo
+from pullback.relax.transform.compose import is_view
+from pullback.relax.transform.lower_to_tir import is_check
+from pullback.relax.transform.plan_memory import Plan
+from pullback.tir.access_order import reads_come_first
+from pullback.tir.expr import Buffer, BufferLoad, IntImm, nbytes
+from pullback.tir.stmt import Allocate, BufferStore, Check, For, KernelCall, PrimFunc, Seq
+from pullback.tir.visitor import walk
+
+Name = tuple[Any, ...]  # of a value: ("input", number), ("constant", dtype, shape, bytes) or ("call", number, output)
+
+
+class PlanError(InternalError):
+    """A memory plan that would compute something else."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A kernel call of the lowered function, or (``message``) one of its checks."""
+
+    kernel: str
+    inputs: tuple[Name, ...]
+    outputs: int
+    message: str | None = None
+
+
+def verify_plan(
+    plan: Plan, function: Function, module: IRModule, donate: Mapping[int, int] | None = None, deep: bool = False
+) -> None:
+    """Raise a PlanError unless the plan is right. ``deep``: go through the iterations of kernels that work in place
+    too, which takes time in proportion to the elements they touch."""
+    wanted = _Dataflow(function)
+    machine = _Machine(plan, wanted, module, dict(donate or {}), deep)
+    machine.run()
+    machine.check_end()
+
+
+class _Dataflow:
+    """What the lowered function computes: its calls and checks in order, and the names of its results."""
+
+    def __init__(self, function: Function) -> None:
+        self.env: dict[Any, Any] = {}
+        self.calls: list[_Call] = []
+        count = 0
+        for param in function.params:
+            self.env[param], count = _number(param.struct_info, count)
+        self.inputs = count
+        for binding in function.bindings:
+            self.env[binding.var] = self.value(binding.value)  # type: ignore[attr-defined]
+        self.results: list[Name] = _flat(self.tree(function.body.body))
+
+    def value(self, expr: Any) -> Any:
+        if is_view(expr):
+            return self.tree(expr.args[0])
+        if is_check(expr):
+            self.calls.append(_Call("", (self.tree(expr.args[0]),), 0, expr.attrs["message"]))
+            return ("checked",)
+        if not is_call_tir(expr):
+            return self.tree(expr)
+        number, count = len(self.calls), len(expr.sinfo_args)
+        self.calls.append(_Call(expr.args[0].name, tuple(_flat(self.tree(expr.args[1]))), count))
+        names = [("call", number, k) for k in range(count)]
+        return names[0] if count == 1 else names
+
+    def tree(self, expr: Any) -> Any:
+        if isinstance(expr, Constant):
+            return _constant(expr.data)
+        if isinstance(expr, Tuple):
+            return [self.tree(f) for f in expr.fields]
+        if isinstance(expr, TupleGetItem):
+            return self.tree(expr.tuple_value)[expr.index]
+        return self.env[expr]
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Bytes of the arena (``where`` None) or of a parameter of the host function."""
+
+    where: Buffer | None
+    first: int
+    end: int
+
+    def overlaps(self, other: _Range) -> bool:
+        return self.where is other.where and self.first < other.end and other.first < self.end
+
+
+class _Machine:
+    """Memory that holds names of values."""
+
+    def __init__(self, plan: Plan, wanted: _Dataflow, module: IRModule, donate: dict[int, int], deep: bool) -> None:
+        self.plan, self.wanted, self.module, self.donate, self.deep = plan, wanted, module, donate, deep
+        self.memory: dict[_Range, Name] = {}
+        self.done: set[int] = set()
+        self.parameters = plan.host.buffers
+        self.statements = plan.host.body.stmts if isinstance(plan.host.body, Seq) else (plan.host.body,)
+        checks = [k for k, s in enumerate(self.statements) if isinstance(s, Check)]
+        self.last_check = checks[-1] if checks else -1
+        self.now = -1
+        self.first_output = wanted.inputs + len(plan.constants)
+        self.may_write = {*self.parameters[self.first_output :], *(self.parameters[i] for i in donate.values())}
+        self.proven: dict[tuple[str, str], list[Buffer]] = {}
+        names = [("input", k) for k in range(wanted.inputs)] + [_constant(c) for c in plan.constants]
+        self.require(
+            len(self.parameters) == self.first_output + len(plan.fresh), "the buffers are not those of the plan"
+        )
+        for buffer, name in zip(self.parameters, names, strict=False):
+            self.memory[self.range(buffer)] = name
+
+    def require(self, condition: bool, message: str) -> None:
+        if not condition:
+            at = f", statement {self.now}" if 0 <= self.now < len(self.statements) else ""
+            raise PlanError(f"the memory plan of {self.plan.host.name} is wrong{at}: {message}")
+
+    # -- memory
+
+    def range(self, buffer: Buffer) -> _Range:
+        size = _nbytes(buffer)
+        if buffer.scope != "arena":
+            self.require(any(buffer is p for p in self.parameters), f"{buffer.name} is no parameter")
+            return _Range(buffer, 0, size)
+        inside = buffer.offset >= 0 and buffer.offset + size <= self.plan.arena_bytes
+        self.require(inside, f"{buffer.name} lies outside the arena")
+        self.require(buffer.offset % 64 == 0, f"{buffer.name} is not aligned to 64 bytes")
+        return _Range(None, buffer.offset, buffer.offset + size)
+
+    def read(self, buffer: Buffer, name: Name) -> None:
+        place = self.range(buffer)
+        if place.first < place.end:
+            found = self.memory.get(place)
+            self.require(found == name, f"{buffer.name} holds {_show(found)} where {_show(name)} is read")
+
+    def write(self, buffer: Buffer, name: Name | None) -> None:
+        """``name`` None: something that nobody may read."""
+        place = self.range(buffer)
+        if place.where is not None:
+            self.require(place.where in self.may_write, f"{buffer.name} is written, and it was not donated")
+            early = self.now < self.last_check and place.where not in self.parameters[self.first_output :]
+            self.require(not early, f"the donated {buffer.name} is overwritten before the last check")
+        for other in [r for r in self.memory if r.overlaps(place)]:
+            del self.memory[other]
+        if name is not None and place.first < place.end:
+            self.memory[place] = name
+
+    # -- statements
+
+    def run(self) -> None:
+        self.require(len(self.plan.sources) == len(self.statements), "there is not one source for each statement")
+        for self.now, (statement, source) in enumerate(zip(self.statements, self.plan.sources, strict=True)):  # noqa: B020
+            if source is None:
+                self.helper(statement)
+                continue
+            self.require(0 <= source < len(self.wanted.calls), "the function has no such step")
+            self.require(source not in self.done, f"step {source} happens twice")
+            self.done.add(source)
+            call = self.wanted.calls[source]
+            if isinstance(statement, Check):
+                self.check(statement, call)
+            else:
+                self.require(isinstance(statement, KernelCall), "neither a kernel call nor a check")
+                self.kernel(statement, call, source)  # type: ignore[arg-type]
+        self.now = -1
+
+    def check(self, statement: Check, call: _Call) -> None:
+        self.require(call.message is not None, "a check where the function calls a kernel")
+        self.require(self.plan.messages[statement.code - 1] == call.message, "the check has another message")
+        self.read(statement.buffer, call.inputs[0])
+
+    def kernel(self, statement: KernelCall, call: _Call, source: int) -> None:
+        self.require(call.message is None, "a kernel call where the function has a check")
+        kernel = self.plan.kernels.get(statement.name)
+        self.require(kernel is not None, f"there is no kernel {statement.name}")
+        assert kernel is not None
+        self.arguments(statement, kernel)
+        outputs = self.outputs(call, kernel)
+        place = dict(zip(kernel.buffers, statement.buffers, strict=True))
+        for buffer, name in zip(kernel.buffers, call.inputs, strict=False):
+            self.read(place[buffer], name)
+        self.disjoint(statement, call, {kernel.buffers.index(b) for b in outputs})
+        for buffer in kernel.buffers[len(call.inputs) :]:
+            if buffer not in outputs:
+                self.write(place[buffer], None)  # a workspace
+        for k, buffer in enumerate(outputs):
+            self.write(place[buffer], ("call", source, k))
+
+    def arguments(self, statement: KernelCall, kernel: PrimFunc) -> None:
+        self.require(
+            len(statement.buffers) == len(kernel.buffers), f"{kernel.name} takes {len(kernel.buffers)} buffers"
+        )
+        for given, taken in zip(statement.buffers, kernel.buffers, strict=True):
+            same = given.dtype == taken.dtype and _nbytes(given) == _nbytes(taken)
+            self.require(same, f"{given.name} is not what {kernel.name} takes")
+
+    def disjoint(self, statement: KernelCall, call: _Call, written: set[int]) -> None:
+        """Buffers of a kernel never overlap, but those it only reads."""
+        ranges = [self.range(b) for b in statement.buffers]
+        changed = written | set(range(len(call.inputs), len(ranges)))
+        for i in changed:
+            for j, other in enumerate(ranges):
+                names = f"{statement.buffers[i].name} and {statement.buffers[j].name}"
+                self.require(i == j or not ranges[i].overlaps(other), f"{names} overlap")
+
+    def outputs(self, call: _Call, kernel: PrimFunc) -> list[Buffer]:
+        """The kernel's buffer for each output, inputs among them when it works in place: proven to be the function's
+        kernel but for that."""
+        key = (call.kernel, kernel.name)
+        if key not in self.proven:
+            original = self.module[call.kernel]
+            count = len(call.inputs)
+            pairs = _same_kernel(original, kernel, count)
+            self.require(pairs is not None, f"{kernel.name} does not compute what {call.kernel} does")
+            assert pairs is not None
+            outputs = [pairs[b] for b in original.buffers[count : count + call.outputs]]
+            for buffer in (b for b in outputs if b in kernel.buffers[:count]):
+                self.require(bool(original.attrs.get("scheduled")), f"{call.kernel} may not work in place")
+                safe = reads_come_first(kernel, buffer) if self.deep else None
+                self.require(safe is not False, f"{kernel.name} reads what it has written to {buffer.name}")
+            self.proven[key] = outputs
+        return self.proven[key]
+
+    def helper(self, statement: Any) -> None:
+        """A copy, or a fill of dead memory."""
+        self.require(isinstance(statement, KernelCall), "a check that the function does not have")
+        kernel = self.plan.kernels.get(statement.name)
+        self.require(kernel is not None, f"there is no kernel {statement.name}")
+        assert kernel is not None
+        if len(kernel.buffers) == 1 and not any(isinstance(n, BufferLoad) for n in walk(kernel.body)):
+            self.write(statement.buffers[0], None)
+            return
+        self.require(_is_copy(kernel), f"{kernel.name} is neither a step of the function nor a copy")
+        self.arguments(statement, kernel)
+        source, target = statement.buffers
+        name = self.memory.get(self.range(source))
+        empty = _nbytes(source) == 0
+        self.require(name is not None or empty, f"{source.name} holds nothing that could be copied")
+        self.require(not self.range(source).overlaps(self.range(target)), f"{source.name} and {target.name} overlap")
+        self.write(target, name)
+
+    def check_end(self) -> None:
+        missing = sorted(set(range(len(self.wanted.calls))) - self.done)
+        self.require(not missing, f"steps {missing} of the function are missing")
+        places = {k: self.parameters[self.first_output + p] for p, k in enumerate(self.plan.fresh)}
+        self.require(self.plan.donated == self.donate, "other inputs are donated than the function says")
+        places |= {k: self.parameters[i] for k, i in self.donate.items()}
+        for k, name in enumerate(self.wanted.results):
+            self.require(k in places, f"result {k} is written nowhere")
+            self.read(places[k], name)
+
+
+def _same_kernel(original: PrimFunc, kernel: PrimFunc, inputs: int) -> dict[Buffer, Buffer] | None:
+    """The buffer of ``kernel`` for each of ``original`` when both compute the same, where outputs may be inputs, and
+    workspaces are parameters; else None."""
+    pairs: dict[Any, Any] = dict(zip(original.buffers[:inputs], kernel.buffers[:inputs], strict=True))
+    if not _same(original.body, kernel.body, pairs):
+        return None
+    rest = [b for b in kernel.buffers[inputs:] if b not in pairs.values()]
+    for buffer in original.buffers[inputs:]:  # those that are never touched: empty ones
+        if buffer not in pairs:
+            if not rest:
+                return None
+            pairs[buffer] = rest.pop(0)
+    outputs = [pairs[b] for b in original.buffers[inputs:]]
+    distinct = len(set(outputs)) == len(outputs) and all(b in kernel.buffers for b in outputs)
+    return pairs if distinct and not rest else None
+
+
+def _same(a: Any, b: Any, pairs: dict[Any, Any]) -> bool:
+    """Whether two trees are equal when buffers and variables of the first are replaced as ``pairs`` says."""
+    if isinstance(a, Allocate) and a.buffer.scope == "workspace":
+        return _same(a.body, b, pairs)
+    if isinstance(a, Buffer) or (isinstance(a, Node) and type(a).__name__ == "Var"):
+        if a not in pairs and isinstance(a, Buffer):
+            pairs[a] = b
+            return a.dtype == b.dtype and a.shape == b.shape
+        return pairs.setdefault(a, b) is b
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(_same(x, y, pairs) for x, y in zip(a, b, strict=True))
+    if isinstance(a, Node):
+        names = [f.name for f in fields(a) if f.name != "span"]  # type: ignore[arg-type]
+        return type(a) is type(b) and all(_same(getattr(a, n), getattr(b, n), pairs) for n in names)
+    return bool(a == b) or (a != a and b != b)
+
+
+def _is_copy(kernel: PrimFunc) -> bool:
+    """``for i in range(n): target[i] = source[i]`` over all elements."""
+    if len(kernel.buffers) != 2:
+        return False
+    (source, target), body = kernel.buffers, kernel.body
+    index, count = None, 1
+    if isinstance(body, For) and isinstance(body.extent, IntImm):
+        index, count, body = body.var, body.extent.value, body.body
+    if not isinstance(body, BufferStore) or not isinstance(body.value, BufferLoad):
+        return False
+
+    def right(indices: tuple[Any, ...]) -> bool:
+        return len(indices) == 1 and (indices[0] is index or (index is None and getattr(indices[0], "value", 1) == 0))
+
+    buffers = body.buffer is target and body.value.buffer is source
+    return buffers and source.shape == target.shape == (count,) and right(body.indices) and right(body.value.indices)
+
+
+def _number(info: StructInfo, count: int) -> tuple[Any, int]:
+    """Names of the inputs in a parameter, and how many there are up to it."""
+    if not isinstance(info, TupleStructInfo):
+        return ("input", count), count + 1
+    parts = []
+    for part in info.fields:
+        name, count = _number(part, count)
+        parts.append(name)
+    return parts, count
+
+
+def _flat(tree: Any) -> list[Name]:
+    return [name for part in tree for name in _flat(part)] if isinstance(tree, list) else [tree]
+
+
+def _constant(data: np.ndarray) -> Name:
+    return ("constant", data.dtype.name, data.shape, data.tobytes())
+
+
+def _nbytes(buffer: Buffer) -> int:
+    return int(np.prod(buffer.shape, dtype=np.int64)) * nbytes(buffer.dtype)
+
+
+def _show(name: Name | None) -> str:
+    if name is None:
+        return "no value"
+    return {"input": "input {1}", "constant": "a constant", "call": "output {2} of step {1}"}[name[0]].format(*name)

@@ -1,0 +1,343 @@
+"""Memory plans: what is done in place, how small the arena is, and what the verifier refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pullback
+from pullback.driver.pipeline import lower_function, prepare
+from pullback.ir import IRModule
+from pullback.relax.training.optimizer import SGD, Adam, MomentumSGD
+from pullback.relax.transform import Gradient
+from pullback.relax.transform.memory.offsets import aligned, assign_offsets, live_bytes
+from pullback.relax.transform.memory.values import Block
+from pullback.relax.transform.plan_memory import MemoryOptions, Plan, plan_memory
+from pullback.relax.transform.verify_plan import PlanError, verify_plan
+from pullback.script import from_source
+from pullback.target import Target
+from pullback.tir import Check, KernelCall, PrimFunc, seq
+from tests.driver.models import mlp_trainer_module, step_arguments
+from tests.properties.random_graphs import Maker
+
+SIZES = (96, 64, 64, 64, 10)
+
+
+def planned(module: IRModule, name: str = "__step", **options) -> tuple[Plan, tuple]:
+    """The plan of a function, and what the verifier takes beside it."""
+    lowered, donate = lower_function(prepare(module), name, {}, Target("llvm"))
+    plan = plan_memory(name, lowered[name], lowered, donate, MemoryOptions(**options))
+    return plan, (lowered[name], lowered, donate)
+
+
+def copies(plan: Plan) -> list[str]:
+    return [s for s in plan.steps if s.startswith("copy")]
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.1), MomentumSGD(0.1, 0.9), Adam(0.01)], ids=lambda o: type(o).__name__)
+def test_optimizers_write_in_place(optimizer):
+    plan, rest = planned(mlp_trainer_module(SIZES, 32, optimizer))
+    verify_plan(plan, *rest, deep=True)
+    assert copies(plan) == []
+    assert plan.arena_bytes == plan.live_bytes
+    arena = [p for p in plan.places if p.place == "arena"]
+    assert max(p.offset + p.nbytes for p in arena) <= plan.arena_bytes
+
+
+TIED = """
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def step(x: R.Tensor((32, 48), "float32"), w: R.Tensor((48, 64), "float32")):
+        R.func_attr({"donate": (1,)})
+        with R.dataflow():
+            h = R.tanh(R.matmul(x, w))
+            y = R.matmul(h, R.permute_dims(w))
+            d = R.subtract(y, x)
+            loss = R.sum(R.multiply(d, d))
+            dh = R.multiply(R.matmul(d, w), R.subtract(R.const(1.0, "float32"), R.multiply(h, h)))
+            dw = R.add(R.matmul(R.permute_dims(x), dh), R.matmul(R.permute_dims(d), h))
+            new_w = R.subtract(w, R.multiply(R.const(0.1, "float32"), dw))
+            R.output(loss, new_w)
+        return (loss, new_w)
+"""
+
+
+def test_tied_weights_are_updated_in_place_after_all_their_readers():
+    plan, rest = planned(from_source(TIED), "step")
+    verify_plan(plan, *rest, deep=True)
+    assert copies(plan) == []
+
+
+READER_LAST = """
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def step(x: R.Tensor((32, 48), "float32"), w: R.Tensor((48, 64), "float32"), g: R.Tensor((48, 64), "float32")):
+        R.func_attr({"donate": (1,)})
+        with R.dataflow():
+            new_w = R.subtract(w, g)
+            y = R.matmul(x, w)
+            R.output(new_w, y)
+        return (y, new_w)
+"""
+
+
+def test_a_later_reader_of_the_old_value_comes_before_the_update():
+    plan, rest = planned(from_source(READER_LAST), "step")
+    verify_plan(plan, *rest, deep=True)
+    assert copies(plan) == []
+    assert plan.steps[-1].startswith("subtract_in_place")
+
+
+NEW_THEN_OLD = """
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def step(x: R.Tensor((32, 48), "float32"), w: R.Tensor((48, 64), "float32"), g: R.Tensor((48, 64), "float32")):
+        R.func_attr({"donate": (1,)})
+        with R.dataflow():
+            new_w = R.subtract(w, g)
+            total = R.sum(R.matmul(x, new_w))
+            scaled = R.exp(R.multiply(w, total))
+            y = R.matmul(x, scaled)
+            R.output(new_w, y)
+        return (y, new_w)
+"""
+
+
+def test_an_update_that_a_reader_of_the_old_value_needs_is_copied_at_the_end():
+    plan, rest = planned(from_source(NEW_THEN_OLD), "step")
+    verify_plan(plan, *rest, deep=True)
+    assert copies(plan) == ["copy_float32_48x64"]
+
+
+CHAIN = """
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((64, 64), "float32"), w: R.Tensor((64, 64), "float32")):
+        with R.dataflow():
+            a = R.nn.softmax(R.matmul(x, w))
+            b = R.nn.softmax(R.multiply(a, x))
+            c = R.nn.softmax(R.add(b, x))
+            y = R.matmul(c, w)
+            R.output(y)
+        return y
+"""
+
+
+def test_temporaries_take_the_place_of_those_that_die():
+    one = 64 * 64 * 4
+    together, rest = planned(from_source(CHAIN), "main")
+    verify_plan(together, *rest, deep=True)
+    apart, rest = planned(from_source(CHAIN), "main", in_place=False)
+    verify_plan(apart, *rest, deep=True)
+    assert together.arena_bytes < apart.arena_bytes and together.arena_bytes >= one
+    assert any("_in_place_" in s for s in together.steps) and not any("_in_place_" in s for s in apart.steps)
+
+
+def test_poison_overwrites_no_live_value():
+    plan, rest = planned(mlp_trainer_module(SIZES, 32), poison=True)
+    verify_plan(plan, *rest, deep=True)
+    assert any(s.startswith("poison") for s in plan.steps)
+
+
+# -- offsets
+
+
+def overlap(live) -> bool:
+    blocks = list(live)
+    for k, a in enumerate(blocks):
+        for b in blocks[:k]:
+            together = live[a][0] <= live[b][1] and live[b][0] <= live[a][1]
+            apart = a.offset + aligned(a.nbytes) <= b.offset or b.offset + aligned(b.nbytes) <= a.offset
+            if together and not apart:
+                return True
+    return False
+
+
+def test_offsets_of_random_intervals():
+    rng = np.random.default_rng(0)
+    ratios = []
+    for _ in range(60):
+        live = {}
+        for _ in range(int(rng.integers(0, 60))):
+            first = int(rng.integers(0, 60))
+            size = int(rng.choice([0, 4, 64, 1000, 4096, 100_000]))
+            live[Block("arena", size)] = (first, first + int(rng.geometric(0.2)))
+        size = assign_offsets(live)
+        assert not overlap(live)
+        assert size == max((b.offset + aligned(b.nbytes) for b in live), default=0)
+        assert all(b.offset % 64 == 0 for b in live)
+        ratios.append(size / max(1, live_bytes(live)))
+    assert min(r for r in ratios if r) >= 1 and np.mean(ratios) < 1.05 and max(ratios) < 1.3
+
+
+# -- what the verifier refuses
+
+
+@pytest.fixture(scope="module")
+def step():
+    return planned(mlp_trainer_module(SIZES, 32, Adam(0.01)))
+
+
+def changed(plan: Plan, statements, sources=None) -> Plan:
+    host = PrimFunc(plan.host.name, plan.host.params, seq(*statements), plan.host.attrs)
+    return replace(plan, host=host, sources=list(plan.sources if sources is None else sources))
+
+
+def moved(statement, find, buffer):
+    """The call with each buffer for which ``find`` holds replaced by ``buffer`` of it."""
+    if not isinstance(statement, KernelCall):
+        return statement
+    return KernelCall(statement.name, tuple(buffer(b) if find(b) else b for b in statement.buffers))
+
+
+def test_every_step_is_needed(step):
+    plan, rest = step
+    statements = list(plan.host.body.stmts)
+    for k in range(len(statements)):
+        broken = changed(plan, statements[:k] + statements[k + 1 :], plan.sources[:k] + plan.sources[k + 1 :])
+        with pytest.raises(PlanError):
+            verify_plan(broken, *rest)
+
+
+def test_a_value_is_computed_before_it_is_read(step):
+    """Each step that writes to the arena, moved to the end."""
+    plan, rest = step
+    statements, sources, moved_steps = list(plan.host.body.stmts), list(plan.sources), 0
+    for k, statement in enumerate(statements):
+        if isinstance(statement, KernelCall) and statement.buffers[-1].scope == "arena":
+            order = [*range(k), *range(k + 1, len(statements)), k]
+            moved_steps += 1
+            with pytest.raises(PlanError):
+                verify_plan(changed(plan, [statements[i] for i in order], [sources[i] for i in order]), *rest)
+    assert moved_steps > 5
+
+
+def test_every_arena_buffer_has_its_place(step):
+    """Each use of the arena, moved elsewhere, out of it, or off its alignment."""
+    plan, rest = step
+    statements = list(plan.host.body.stmts)
+    for k, statement in enumerate(statements):
+        for buffer in getattr(statement, "buffers", ()):
+            if buffer.scope != "arena":
+                continue
+            for offset in (buffer.offset + 64, plan.arena_bytes, -64, buffer.offset + 4):
+                other = replace(buffer, offset=offset)
+                one = moved(statement, lambda b, old=buffer: b is old, lambda _, new=other: new)
+                with pytest.raises(PlanError):
+                    verify_plan(changed(plan, [*statements[:k], one, *statements[k + 1 :]]), *rest)
+
+
+def test_two_live_values_may_not_overlap(step):
+    plan, rest = step
+    arena = sorted({p.offset for p in plan.places if p.place == "arena" and p.nbytes >= 4096})
+    first, second = arena[0], arena[-1]
+    assert first != second
+    for a, b in ((first, second), (second, first)):
+        statements = [
+            moved(s, lambda x, a=a: x.scope == "arena" and x.offset == a, lambda x, b=b: replace(x, offset=b))
+            for s in plan.host.body.stmts
+        ]
+        with pytest.raises(PlanError):
+            verify_plan(changed(plan, statements), *rest)
+
+
+def test_parameters_may_not_be_confused(step):
+    plan, rest = step
+    w1, w2 = (next(p for p in plan.host.buffers if p.name == n) for n in ("w1", "w2"))
+    assert w1.shape == w2.shape
+    statements = [moved(s, lambda b: b is w1, lambda _: w2) for s in plan.host.body.stmts]
+    with pytest.raises(PlanError):
+        verify_plan(changed(plan, statements), *rest)
+
+
+def test_the_last_check_comes_before_donated_memory_is_overwritten(step):
+    plan, rest = step
+    statements, sources = list(plan.host.body.stmts), list(plan.sources)
+    check = next(k for k, s in enumerate(statements) if isinstance(s, Check))
+    update = next(
+        k for k, s in enumerate(statements) if isinstance(s, KernelCall) and s.name.startswith("add_in_place")
+    )
+    assert check < update
+    statements.insert(check, statements.pop(update))
+    sources.insert(check, sources.pop(update))
+    with pytest.raises(PlanError, match="before the last check"):
+        verify_plan(changed(plan, statements, sources), *rest)
+
+
+def test_results_are_where_the_plan_says(step):
+    plan, rest = step
+    with pytest.raises(PlanError):
+        verify_plan(replace(plan, donated={k: i for k, i in plan.donated.items() if k != 1}), *rest)
+    swapped = dict(plan.donated)
+    swapped[3], swapped[5] = swapped[5], swapped[3]
+    with pytest.raises(PlanError):
+        verify_plan(replace(plan, donated=swapped), rest[0], rest[1], swapped)
+
+
+def test_kernels_are_those_of_the_function(step):
+    plan, rest = step
+    name = next(n for n in plan.kernels if n.startswith("fused_matmul_add_relu"))
+    other = next(f for n, f in plan.kernels.items() if n.startswith("collapse_sum_to"))
+    with pytest.raises(PlanError):
+        verify_plan(replace(plan, kernels={**plan.kernels, name: other}), *rest)
+
+
+SHIFT = """
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def step(x: R.Tensor((64, 64), "float32")):
+        R.func_attr({"donate": (0,)})
+        with R.dataflow():
+            s = R.sum(x)
+            y = R.add(R.flip(x, 0), R.const(1.0, "float32"))
+            R.output(s, y)
+        return (s, y)
+"""
+
+
+def test_memory_is_not_shared_where_elements_move(monkeypatch):
+    """The planner refuses; when its proof is broken on purpose, the verifier does."""
+    from pullback.relax.transform.memory import sharing
+
+    plan, rest = planned(from_source(SHIFT), "step")
+    verify_plan(plan, *rest, deep=True)
+    assert copies(plan) == ["copy_float32_64x64"]
+    monkeypatch.setattr(sharing, "may_share", lambda *_: True)
+    plan, rest = planned(from_source(SHIFT), "step")
+    with pytest.raises(PlanError, match="reads what it has written"):
+        verify_plan(plan, *rest, deep=True)
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_random_graphs(first):
+    for seed in range(first, first + 20):
+        graph = Maker(seed, None).make()
+        for options in ({"smallest": 0}, {"in_place": False}, {"smallest": 0, "poison": True}):
+            plan, rest = planned(Gradient("main")(graph.module), "main_adjoint", **options)
+            verify_plan(plan, *rest, deep=True)
+
+
+def test_step_with_and_without_temporaries_in_place_gives_the_same_bits():
+    module = mlp_trainer_module(SIZES, 32, Adam(0.01))
+    results = []
+    for text in ("0", "1"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PULLBACK_POISON", text)
+            tensors = step_arguments(module)
+            call = pullback.compile(module)["__step"].bind(tensors)
+            losses = [call()[0].numpy().copy() for _ in range(3)]
+            results.append([*losses, *(t.numpy() for t in tensors)])
+    for a, b in zip(*results, strict=True):
+        assert a.tobytes() == b.tobytes()

@@ -1,0 +1,146 @@
+"""Which outputs may be written over which inputs: the proof against an enumeration, and both against known answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from pullback.script import from_source
+from pullback.tir.access_order import reads_come_first
+from pullback.tir.in_place import may_share, share
+
+SAFE = {
+    "elementwise": """
+    for i in T.parallel(4):
+        for j in T.vectorized(8):
+            B[i, j] = A[i, j] + 1.0
+""",
+    "rows are read whole before they are written": """
+    for i in T.parallel(4):
+        s = T.alloc_buffer((1,), "float32")
+        s[0] = 0.0
+        for j in range(8):
+            s[0] = s[0] + A[i, j]
+        for k in T.vectorized(8):
+            B[i, k] = A[i, k] / s[0]
+""",
+    "everything is read before anything is written": """
+    s = T.alloc_buffer((1,), "float32")
+    s[0] = 0.0
+    for i in range(4):
+        for j in range(8):
+            s[0] = s[0] + A[i, j]
+    for i in T.parallel(4):
+        for j in T.vectorized(8):
+            B[i, j] = s[0]
+""",
+    "digits of one loop": """
+    for t in T.parallel(32):
+        B[t // 8, t % 8] = A[t // 8, t % 8] * 2.0
+""",
+    "tiles, the last one ragged": """
+    for t in T.parallel(4):
+        if t % 2 < 1:
+            for i in T.unrolled(2):
+                for j in T.vectorized(5):
+                    B[t // 2 * 2 + i, t % 2 * 5 + j] = A[t // 2 * 2 + i, t % 2 * 5 + j] * 2.0
+        else:
+            for i in T.unrolled(2):
+                for j in T.vectorized(3):
+                    B[t // 2 * 2 + i, t % 2 * 5 + j] = A[t // 2 * 2 + i, t % 2 * 5 + j] * 2.0
+""",
+}
+UNSAFE = {
+    "transposed": """
+    for i in T.parallel(4):
+        for j in T.vectorized(8):
+            B[i, j] = A[(i * 8 + j) % 4, (i * 8 + j) // 4]
+""",
+    "the neighbour": """
+    for i in T.parallel(4):
+        for j in range(7):
+            B[i, j + 1] = A[i, j]
+        B[i, 0] = 0.0
+""",
+    "every row reads the first": """
+    for i in T.parallel(4):
+        for j in T.vectorized(8):
+            B[i, j] = A[i, j] + A[0, j]
+""",
+    "read after it was written": """
+    for i in T.parallel(4):
+        for j in range(8):
+            B[i, j] = 1.0
+        for k in range(8):
+            C[i, k] = A[i, k]
+""",
+    "a lane that another lane has written": """
+    for i in T.parallel(4):
+        for j in T.vectorized(8):
+            B[i, j] = A[i, 7 - j]
+""",
+    "the same row again and again": """
+    for t in range(2):
+        for i in T.parallel(4):
+            for j in T.vectorized(8):
+                B[i, j] = A[i, j] + 1.0
+""",
+    "tiles that overlap": """
+    for t in T.parallel(2):
+        for i in range(4):
+            for j in T.vectorized(5):
+                B[i, t * 3 + j] = A[i, t * 3 + j] + 1.0
+""",
+}
+
+
+def kernel(body: str):
+    head = """
+from pullback.script import tir as T
+@T.prim_func
+def k(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+"""
+    return from_source(head + body)
+
+
+@pytest.mark.parametrize("body", SAFE.values(), ids=SAFE)
+def test_safe(body):
+    function = kernel(body)
+    a, b, _ = function.buffers
+    assert may_share(function, a, b)
+    assert reads_come_first(share(function, "shared", {b: a}), a)
+
+
+@pytest.mark.parametrize("body", UNSAFE.values(), ids=UNSAFE)
+def test_unsafe(body):
+    function = kernel(body)
+    a, b, _ = function.buffers
+    assert not may_share(function, a, b)
+    assert reads_come_first(share(function, "shared", {b: a}), a) is False
+
+
+def test_only_memory_of_one_shape_and_dtype():
+    function = from_source("""
+from pullback.script import tir as T
+@T.prim_func
+def k(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "int32"), C: T.Buffer((4,), "float32")):
+    for i in range(8):
+        B[i] = 0
+    for i in range(4):
+        C[i] = A[i]
+""")
+    a, b, c = function.buffers
+    assert not may_share(function, a, b)
+    assert not may_share(function, a, c)
+
+
+def test_what_depends_on_data_is_not_known():
+    function = from_source("""
+from pullback.script import tir as T
+@T.prim_func
+def k(I: T.Buffer((8,), "int64"), A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    for i in range(8):
+        B[i] = A[I[i]]
+""")
+    _, a, b = function.buffers
+    assert not may_share(function, a, b)
+    assert reads_come_first(share(function, "shared", {b: a}), a) is None
