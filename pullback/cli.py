@@ -34,6 +34,42 @@ def demo(
         raise typer.Exit(1) from error
 
 
+@app.command()
+def show(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A Python file or a saved script.")],
+    name: Annotated[
+        str | None, typer.Option(help="The module's or trainer's name in the file, when there are several.")
+    ] = None,
+    function: Annotated[
+        str | None, typer.Option(help="The function; __step of a trainer, or the first one, if not given.")
+    ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Show the memory that a call takes.")] = False,
+    picture: Annotated[Path | None, typer.Option(dir_okay=False, help="Draw the arena over time (PNG).")] = None,
+    size: Annotated[
+        list[str] | None, typer.Option(help="A symbolic size of the function, such as n=64; once for each.")
+    ] = None,
+) -> None:
+    """Print the module that a file defines, or what memory one of its functions takes."""
+    from pullback import show as shown
+    from pullback.ir.errors import UserError
+
+    try:
+        module = shown.load_module(file, name)
+        if not memory and picture is None:
+            typer.echo(module.script())
+            return
+        report = shown.memory_report(module, function, shown.parse_sizes(size or []))
+        typer.echo(str(report))
+        if picture is not None:
+            from pullback.demo.memory_picture import save_memory_picture
+
+            save_memory_picture(picture, report)
+            typer.echo(f"picture: {picture}")
+    except (UserError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
 def main() -> None:
     """The entry point of `python -m pullback` and of the installed command."""
     app(prog_name="pullback")

@@ -31,7 +31,7 @@ ROOMS = (
     ("pullback.relax.training",),
     ("pullback",),  # the package's face
     ("pullback.demo",),
-    ("pullback.cli", "pullback.__main__"),
+    ("pullback.cli", "pullback.__main__", "pullback.show"),
 )
 
 # Imports upwards that are wanted: (module, imported module) and the reason.

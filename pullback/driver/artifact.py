@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.relax.transform.plan_memory import Plan
+from pullback.relax.transform.plan_memory import Place, Plan
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.expr import nbytes
 
@@ -48,12 +48,15 @@ class Layout:
     arena_bytes: int
     steps: tuple[str, ...]
     messages: tuple[str, ...]
+    places: tuple[Place, ...]
+    timeline: tuple[str, ...]
 
     @staticmethod
     def of(plan: Plan) -> Layout:
         return Layout(
             plan.host.name, _types(plan.inputs), _types(plan.outputs), tuple(plan.fresh),
             tuple(sorted(plan.donated.items())), plan.arena_bytes, tuple(plan.steps), tuple(plan.messages),
+            tuple(plan.places), tuple(plan.timeline),
         )  # fmt: skip
 
 
@@ -67,7 +70,8 @@ class Artifact:
 
     def to_bytes(self) -> bytes:
         kinds = [(c.dtype.name, c.shape) for c in self.constants]
-        header = json.dumps({"layout": asdict(self.layout), "constants": kinds}).encode()
+        layout = asdict(self.layout) | {"places": [astuple(p) for p in self.layout.places]}
+        header = json.dumps({"layout": layout, "constants": kinds}).encode()
         return b"".join([len(header).to_bytes(8, "little"), header, *(c.tobytes() for c in self.constants), self.code])
 
     @staticmethod
@@ -89,6 +93,7 @@ def _types(infos: list[TensorStructInfo]) -> tuple[TensorType, ...]:
 
 def _layout(fields: dict[str, Any]) -> Layout:
     types = {k: tuple(TensorType(tuple(t["shape"]), t["dtype"]) for t in fields[k]) for k in ("inputs", "outputs")}
-    sequences = {k: tuple(fields[k]) for k in ("fresh", "steps", "messages")}
+    sequences = {k: tuple(fields[k]) for k in ("fresh", "steps", "messages", "timeline")}
+    sequences["places"] = tuple(Place(*p) for p in fields["places"])
     donated = tuple((k, i) for k, i in fields["donated"])
     return Layout(fields["entry"], **types, **sequences, donated=donated, arena_bytes=fields["arena_bytes"])

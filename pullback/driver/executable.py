@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from pullback.driver.memory import MemoryReport
 from pullback.driver.native import NativeFunction, compile_function
 from pullback.driver.signature import Signature
 from pullback.ir.errors import ArgumentError, NameNotFound, TargetError
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.interpreter import evaluate
+from pullback.relax.struct_info import symbolic_vars
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.target import Target
@@ -44,6 +46,11 @@ class Executable:
             return self._functions.setdefault(name, CompiledFunction(self, name, function))
 
     __getitem__ = function
+
+    def memory(self, name: str, **sizes: int) -> MemoryReport:
+        """The memory that a call of the function takes; ``sizes`` are its symbolic sizes, by name. It is compiled if it
+        is not yet, and not run."""
+        return self.function(name).memory(**sizes)
 
 
 class CompiledFunction:
@@ -79,6 +86,16 @@ class CompiledFunction:
         flat, sizes = self.signature.flatten(args)
         flat = [tensor(t, copy=True) if i in self.donated else t for i, t in enumerate(flat)]
         return self._flat_call(flat, sizes).profile()  # type: ignore[attr-defined]
+
+    def memory(self, **sizes: int) -> MemoryReport:
+        """The memory that a call takes, by category: see :class:`MemoryReport`."""
+        if self.executable.target is None:
+            raise ArgumentError("the interpreter has no memory plan", hint='compile for "llvm"')
+        wanted = sorted({v.name for v in symbolic_vars(self.executable.module[self.name].struct_info)})
+        if sorted(sizes) != wanted:
+            given = ", ".join(sorted(sizes)) or "none"
+            raise ArgumentError(f"{self.name} has the symbolic sizes {', '.join(wanted) or '(none)'}; got {given}")
+        return MemoryReport.of(self.native(sizes).layout, self.executable.module)
 
     def _flat_call(self, flat: list[Tensor], sizes: dict[str, int]) -> Any:
         if self.executable.target is None:

@@ -49,7 +49,7 @@ def prepare(module: IRModule) -> IRModule:
 def lower_function(
     module: IRModule, name: str, sizes: dict[str, int], target: Target
 ) -> tuple[IRModule, dict[int, int]]:
-    """From a prepared module to one function as calls of kernels, with its symbolic sizes bound, and the donated inputs:
+    """From a prepared module to one function as calls of kernels, with its symbolic sizes bound, and what it donates:
     number of the flattened result -> number of the flattened input whose memory it takes over."""
     function: Function = module[name]
     bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}

@@ -40,6 +40,10 @@ class VirtualMachine:
             raise UserError("profiling is off", hint="make the machine with VirtualMachine(ex, device, profile=True)")
         return self.executable.function(name).profile(*args)
 
+    def memory(self, name: str, **sizes: int) -> Any:
+        """The memory that a call of the function takes, by category: see ``driver.memory.MemoryReport``."""
+        return self.executable.memory(name, **sizes)
+
     def bind(self, name: str, tensors: Sequence[Tensor]) -> Any:
         """A prepared call of a function on flat tensors: see ``driver.executable.BoundCall``."""
         return self.executable.function(name).bind(tensors)

@@ -78,6 +78,7 @@ class Plan:
     messages: list[str]
     sources: list[int | None]
     places: list[Place]
+    timeline: list[str]  # the steps that places count: kernels and checks, without poison
 
 
 def plan_memory(
@@ -108,6 +109,7 @@ def plan_memory(
         host.function, host.kernels, _types(steps.inputs), flatten_info(function.ret_struct_info),
         [array for _, array in steps.constants], [k for k, _ in results.fresh], donated, arena_bytes, chosen.peak,
         calls, host.messages, host.sources, _places(steps, chosen.order, results),
+        [s.kernel for s in chosen.order],
     )  # fmt: skip
 
 
