@@ -5,7 +5,8 @@
     joined       JoinStep: a trainer module gets ``__step``
     inlined      InlineFunctions: one function, no calls of others; ResolveMatchCast; DeadCodeElimination
     decomposed   DecomposeOpsForTraining: composite ops become primitive ones
-    simplified   CanonicalizeBindings, Simplify, FoldConstant, EliminateCommonSubexpr, RepeatBroadcasts
+    simplified   CanonicalizeBindings, Simplify, FoldConstant, EliminateCommonSubexpr
+    recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
     fused        FuseOps: groups that are one kernel each
     laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
     lowered      LowerToTir: kernels, scheduled for the machine
@@ -33,6 +34,7 @@ from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.lower_to_tir import LowerToTir
 from pullback.relax.transform.plan_memory import MemoryOptions, Plan, plan_memory
 from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.rematerialize import Rematerialize
 from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import resolve_match_casts
 from pullback.relax.transform.simplify import Simplify
@@ -65,6 +67,7 @@ def lower_function(
         CanonicalizeBindings(),
         FoldConstant(),
         EliminateCommonSubexpr(),
+        Rematerialize(),
         RepeatBroadcasts(),
         FuseOps(machine),
         ChooseLayouts(machine),
