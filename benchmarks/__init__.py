@@ -1,4 +1,4 @@
-"""Benchmarks: pullback against its peers in one run (`python -m benchmarks mlp`, `python -m benchmarks gemm`).
+"""Benchmarks: pullback against its peers in one run (`python -m benchmarks --help`).
 
 A process per side, rounds interleaved, the same threads and data, the result synchronised every step, medians.
 Numbers that the project publishes come from here alone.

@@ -1,14 +1,17 @@
-"""The command line: `python -m benchmarks mlp|gemm`."""
+"""The command line: `python -m benchmarks --help` lists the commands."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchmarks import gemm as gemm_benchmark
-from benchmarks import mlp as mlp_benchmark
+from benchmarks import training
+from benchmarks.models import MODELS
+from benchmarks.training import default_peers
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: pullback against its peers in one run.")
 Rounds = Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median of them counts.")]
@@ -16,23 +19,32 @@ Seconds = Annotated[float, typer.Option(min=0.01, help="How long a round of one 
 JsonFile = Annotated[Path | None, typer.Option("--json", dir_okay=False, help="Write everything measured to FILE.")]
 
 
-@app.command()
-def mlp(
-    ours: Annotated[str, typer.Option(help=f"Our sides, of {','.join(mlp_benchmark.OURS)}.")] = "pullback",
-    peers: Annotated[str, typer.Option(help=f"Peers, of {','.join(mlp_benchmark.PEERS)}.")] = "torch,jax",
-    rounds: Rounds = 7,
-    seconds: Seconds = 0.4,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of every side.")] = 2,
-    cached: Annotated[bool, typer.Option(help="Measure the first step over a filled compile cache too.")] = True,
-    json: JsonFile = None,
-    python_tvm: Annotated[str | None, typer.Option(help="A Python that has apache-tvm, for the peer tvm.")] = None,
-) -> None:
-    """The tutorial's MLP training step."""
-    try:
-        good = mlp_benchmark.run(_names(ours), _names(peers), rounds, seconds, threads, cached, json, python_tvm)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    raise typer.Exit(0 if good else 1)
+def _training_command(name: str) -> Callable[..., None]:
+    """The command of a model."""
+
+    def command(
+        ours: Annotated[str, typer.Option(help=f"Our sides, of {','.join(training.OURS)}.")] = "pullback",
+        peers: Annotated[str, typer.Option(help=f"Peers, of {','.join(training.PEERS)}.")] = default_peers(name),
+        rounds: Rounds = 7,
+        seconds: Seconds = 0.4,
+        threads: Annotated[int, typer.Option(min=1, help="Threads of every side.")] = 2,
+        cached: Annotated[bool, typer.Option(help="Measure the first step over a filled compile cache too.")] = True,
+        without: Annotated[str, typer.Option(help="Schedules to switch off, each by itself, to see its worth.")] = "",
+        json: JsonFile = None,
+        python_tvm: Annotated[str | None, typer.Option(help="A Python that has apache-tvm, for the peer tvm.")] = None,
+    ) -> None:
+        sides = _names(ours), _names(peers)
+        try:
+            good = training.run(name, *sides, rounds, seconds, threads, cached, _names(without), json, python_tvm)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        raise typer.Exit(0 if good else 1)
+
+    return command
+
+
+for name, model in MODELS.items():
+    app.command(name, help=f"The training step of {model.title}.")(_training_command(name))
 
 
 @app.command()

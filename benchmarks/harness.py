@@ -26,13 +26,16 @@ THREAD_VARIABLES = (
 
 @dataclass(frozen=True)
 class Side:
-    """One thing to measure: a worker program, a variant of it, the Python that has its library, its thread count."""
+    """One thing to measure: a worker program and its arguments, the Python that has its library, its thread count,
+    and environment variables of its own.
+    """
 
     name: str
     worker: str
-    variant: str = "default"
+    arguments: tuple[str, ...] = ()
     python: str = sys.executable
     threads: int = 2
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -55,7 +58,8 @@ class Measurement:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "worker": self.side.worker, "variant": self.side.variant, "threads": self.side.threads,
+            "name": self.side.name, "worker": self.side.worker, "arguments": self.side.arguments,
+            "threads": self.side.threads,
             "versions": self.versions, "step_seconds": {case: self.seconds(case) for case in self.rounds},
             "rounds": self.rounds, "first_seconds": self.first_seconds,
             "cached_first_seconds": self.cached_first_seconds, "memory_bytes": self.memory_bytes,
@@ -73,7 +77,7 @@ class Worker:
     def __init__(self, side: Side, cache: Path) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
         self._process = subprocess.Popen(
-            [side.python, "-m", f"benchmarks.workers.{side.worker}", side.variant, str(side.threads)],
+            [side.python, "-m", f"benchmarks.workers.{side.worker}", str(side.threads), *side.arguments],
             cwd=ROOT, env=_environment(side, cache), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
         )  # fmt: skip
         self._pending = b""
@@ -222,4 +226,5 @@ def _environment(side: Side, cache: Path) -> dict[str, str]:
             "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
+        | dict(side.environment)
     )

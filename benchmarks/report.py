@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,10 @@ from benchmarks.peak import Peak
 
 SPINNING = 0.25  # seconds of processor time while idle that are worth a warning
 FOREIGN_LOAD = 0.15  # processors used by others that are worth a warning
-console = Console(highlight=False)
+STEP_COLUMNS = [
+    "side", "step", "rounds", "time / best peer", "floor / time", "peak memory", "first step, cold", "cached",
+]  # fmt: skip
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 130)
 
 
 def heading(name: str) -> None:
@@ -45,6 +50,26 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     console.print(output)
 
 
+def duration(seconds: float) -> str:
+    """Seconds in the unit that suits them."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}" if seconds < 1000 * scale else f"{seconds / scale:.0f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def spread(times: list[float]) -> str:
+    """The least and the greatest of some times."""
+    least, greatest = duration(min(times)), duration(max(times))
+    same_unit = least.split()[1] == greatest.split()[1]
+    return f"{least.split()[0] if same_unit else least} - {greatest}"
+
+
+def shortened(text: str, width: int = 60) -> str:
+    """The end of a long text: what an error says stands there."""
+    return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
 def warnings(measurements: list[Measurement]) -> None:
     """Sides that failed, and sides whose threads were busy while they should have been idle."""
     for m in measurements:
@@ -63,7 +88,8 @@ def write_json(path: Path, name: str, peaks: dict[int, Peak], measurements: list
         "benchmark": name,
         "machine": machine(),
         "peak": {str(threads): vars(peak) for threads, peak in peaks.items()},
-        "sides": {m.side.name: m.as_json() for m in measurements},
+        "date": datetime.date.today().isoformat(),
+        "sides": [m.as_json() for m in measurements],
     } | more
     path.write_text(json.dumps(content, indent=2) + "\n")
     console.print(f"written: {path}")

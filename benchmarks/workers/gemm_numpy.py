@@ -14,7 +14,7 @@ def load() -> dict[str, str]:
     return versions_of("numpy")
 
 
-def prepare(variant: str) -> Cases:
+def prepare() -> Cases:
     cases: Cases = {}
     for name, (_, _, _, transpose_a, transpose_b) in gemm_case.SHAPES.items():
         a, b = gemm_case.operands(name)

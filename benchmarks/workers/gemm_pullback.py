@@ -16,7 +16,7 @@ def load() -> dict[str, str]:
     return {"pullback": getattr(pullback, "__version__", "this tree")}
 
 
-def prepare(variant: str) -> Cases:
+def prepare() -> Cases:
     import pullback
     from pullback import relax
 

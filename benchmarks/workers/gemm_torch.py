@@ -18,7 +18,7 @@ def load() -> dict[str, str]:
     return versions_of("torch")
 
 
-def prepare(variant: str) -> Cases:
+def prepare() -> Cases:
     import torch
 
     cases: Cases = {}

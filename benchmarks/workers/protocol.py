@@ -23,14 +23,14 @@ Cases = dict[str, Step]
 RECORDED_STEPS = 10
 
 
-def serve(load: Callable[[], dict[str, str]], prepare: Callable[[str], Cases]) -> None:
+def serve(load: Callable[[], dict[str, str]], prepare: Callable[..., Cases]) -> None:
     """Answer the parent's commands until it closes the pipe.
 
-    `load()` imports the library and returns versions; `prepare(variant)` builds and compiles the named cases.
+    `load()` imports the library and returns versions; `prepare(*arguments)` builds and compiles the named cases.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    variant, threads = sys.argv[1], int(sys.argv[2])
+    threads, arguments = int(sys.argv[1]), sys.argv[2:]
     _use_processors(threads)
     versions = load()
     _reset_high_water()
@@ -43,7 +43,7 @@ def serve(load: Callable[[], dict[str, str]], prepare: Callable[[str], Cases]) -
         idle_seconds += time.process_time() - idle_since
         command = json.loads(line)
         if command["do"] == "build":
-            cases, answer = _build(prepare, variant)
+            cases, answer = _build(prepare, arguments)
         else:
             answer = _round(cases[command["case"]], command["seconds"])
             answer |= {"memory_bytes": high_water_bytes() - baseline, "idle_processor_seconds": idle_seconds}
@@ -78,10 +78,10 @@ def _use_processors(threads: int) -> None:
     os.sched_setaffinity(0, allowed[:threads])
 
 
-def _build(prepare: Callable[[str], Cases], variant: str) -> tuple[Cases, dict[str, Any]]:
+def _build(prepare: Callable[..., Cases], arguments: list[str]) -> tuple[Cases, dict[str, Any]]:
     """Build the cases and take ten steps of each; the time to the end of the very first one is the compile time."""
     started = time.perf_counter()
-    cases = prepare(variant)
+    cases = prepare(*arguments)
     first_seconds, recorded = 0.0, {}
     for number, (name, step) in enumerate(cases.items()):
         results = [step()]

@@ -1,0 +1,119 @@
+"""The training step of a model of `benchmarks/models`, against the peers."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+from benchmarks import peak, report
+from benchmarks.harness import Measurement, Side, measure
+from benchmarks.models import MODELS
+
+OURS = {  # name: (worker, variant)
+    "pullback": ("model_pullback", "trainer"),
+    "pullback-legalized": ("model_pullback", "trainer-legalized"),
+    "pullback-functions": ("model_pullback", "functions"),
+    "pullback-functions-legalized": ("model_pullback", "functions-legalized"),
+}
+PEERS = {
+    "torch": ("model_torch", "eager"),
+    "torch-channels-last": ("model_torch", "eager-channels-last"),
+    "torch-compile": ("model_torch", "compile"),
+    "torch-compile-channels-last": ("model_torch", "compile-channels-last"),
+    "torch-compile-whole": ("model_torch", "compile-whole"),
+    "jax": ("model_jax", "default"),
+    "tvm": ("model_tvm", "default"),
+}
+LOSS_TOLERANCE = 2e-3
+
+
+def run(
+    name: str, ours: list[str], peers: list[str], rounds: int, seconds: float, threads: int, cached: bool,
+    without: list[str], json_path: Path | None = None, python_tvm: str | None = None,
+) -> bool:  # fmt: skip
+    """Measure, print, and say whether every one of our sides ran, and all computed the same training."""
+    sides = [_side(name, side, threads, python_tvm) for side in (*ours, *peers)]
+    sides += [_without(name, schedule, threads) for schedule in without]
+    model = MODELS[name]
+    report.heading(f"training step of {model.title}")
+    peaks = peak.measure(1, threads)
+    with report.console.status("starting") as status:
+        measurements = measure(sides, rounds, seconds, cached=cached, say=status.update)
+    peaks = peak.better(peaks, peak.measure(1, threads))
+    report.limits(peaks)
+    floor = model.flops() / (peaks[threads].gflops * 1e9)
+    title = f"{model.title}, {threads} threads; products at the FMA peak: {report.duration(floor)}"
+    report.table(title, report.STEP_COLUMNS, step_rows([m.as_json() for m in measurements], peers, floor))
+    agree = _losses_agree(measurements)
+    report.warnings(measurements)
+    if json_path is not None:
+        more = {"title": model.title, "peers": peers, "floor_seconds": floor, "threads": threads}
+        report.write_json(json_path, name, peaks, measurements, **more)
+    return agree and all(m.failure is None for m in measurements if m.side.name not in peers)
+
+
+def step_rows(sides: list[dict], peers: list[str], floor: float) -> list[list[str]]:
+    """A row for each side, from what a measurement's JSON says."""
+    times = {side["name"]: side["step_seconds"].get("step") for side in sides}
+    best_peer = min((times[name] for name in peers if times.get(name) is not None), default=None)
+    rows = []
+    for side in sides:
+        step = times[side["name"]]
+        if side["failure"] is not None or step is None:
+            rows.append([side["name"], report.shortened(side["failure"] or "failed"), *[""] * 6])
+            continue
+        cached = side["cached_first_seconds"]
+        rows.append([
+            side["name"],
+            report.duration(step),
+            report.spread(side["rounds"]["step"]),
+            "" if best_peer is None else f"{step / best_peer:.2f}",
+            f"{floor / step:.0%}",
+            f"{side['memory_bytes'] / 2**20:.1f} MiB",
+            f"{side['first_seconds']:.2f} s",
+            "" if cached is None else f"{cached:.2f} s",
+        ])  # fmt: skip
+    return rows
+
+
+def default_peers(name: str) -> str:
+    """The peers that are worth a row: of PyTorch's forms those that were ever the fastest for the kind of model."""
+    forms = ["torch", "torch-compile"]
+    if name == "mlp":
+        forms = ["torch", "torch-compile-whole"]
+    elif any(array.ndim == 4 for array in MODELS[name].parameters().values()):
+        forms = ["torch", "torch-channels-last", "torch-compile", "torch-compile-channels-last"]
+    return ",".join([*forms, "jax"])
+
+
+def _side(model: str, name: str, threads: int, python_tvm: str | None) -> Side:
+    known = OURS | PEERS
+    if name not in known:
+        raise ValueError(f"unknown side {name!r}; there are {', '.join(known)}")
+    worker, variant = known[name]
+    python = python_tvm if name == "tvm" and python_tvm else sys.executable
+    return Side(name, worker, (model, variant), python, threads)
+
+
+def _without(model: str, schedule: str, threads: int) -> Side:
+    """Our side with a schedule switched off, to see what it is worth."""
+    worker, variant = OURS["pullback"]
+    switch = (("PULLBACK_WITHOUT", schedule),)
+    return Side(f"pullback without {schedule}", worker, (model, variant), threads=threads, environment=switch)
+
+
+def _losses_agree(measurements: list[Measurement]) -> bool:
+    """All sides must train the same model: their first ten losses are compared with the first side's that ran."""
+    done = [m for m in measurements if m.results]
+    wrong = [m for m in done[1:] if not _close(m.results["step"], done[0].results["step"])]
+    for m in wrong:
+        report.console.print(
+            f"[red]{m.side.name} does not compute the same training as {done[0].side.name}: losses "
+            f"{m.results['step']} against {done[0].results['step']}[/red]"
+        )
+    return not wrong
+
+
+def _close(losses: list[float], expected: list[float]) -> bool:
+    return all(math.isclose(a, b, rel_tol=LOSS_TOLERANCE) for a, b in zip(losses, expected, strict=True))
