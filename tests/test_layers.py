@@ -50,7 +50,7 @@ DYNAMIC = {
 RESERVED = {
     "llvmlite": ("pullback.codegen",),
     "safetensors": ("pullback.relax.training",),
-    "rich": ("pullback.relax.training", "pullback.cli"),
+    "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.report"),
     "typer": ("pullback.cli",),
     "matplotlib": ("pullback.demo",),
     "torch": (),

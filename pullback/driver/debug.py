@@ -12,6 +12,8 @@ PULLBACK_POISON=1  memory that holds no live value is filled with 0xFF bytes (Na
                    a kernel that reads what nobody wrote gives NaN instead of a stale number
 PULLBACK_VERIFY=1  the check of each memory plan goes through the iterations of kernels that work in place (on rung 1
                    of the ladder too); the rest of the check is always done
+
+``PULLBACK_WITHOUT=Contraction`` switches schedules off by name, to see what each is worth.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 from typing import Any
 
 from pullback.ir.errors import UserError
+from pullback.schedule.choose import SCHEDULES
 
 
 def level() -> int:
@@ -46,6 +49,16 @@ def _switch(name: str) -> bool:
     if text not in ("0", "1"):
         raise UserError(f"{name} must be 0 or 1, not {text!r}")
     return text == "1"
+
+
+def switched_off() -> tuple[str, ...]:
+    """The schedules to do without, sorted; none by default."""
+    names = sorted(filter(None, os.environ.get("PULLBACK_WITHOUT", "").split(",")))
+    known = [kind.__name__ for kind in SCHEDULES]
+    for name in names:
+        if name not in known:
+            raise UserError(f"PULLBACK_WITHOUT: there is no schedule {name!r}", hint=f"there are {', '.join(known)}")
+    return tuple(names)
 
 
 def say(rung: int, text: str) -> None:

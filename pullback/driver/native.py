@@ -17,7 +17,7 @@ from typing import Any
 from pullback import codegen
 from pullback.driver.artifact import Artifact, Layout
 from pullback.driver.cache import compiler_fingerprint, object_cache
-from pullback.driver.debug import level, poison, say
+from pullback.driver.debug import level, poison, say, switched_off
 from pullback.driver.pipeline import plan_function
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
@@ -63,8 +63,8 @@ def function_key(module: IRModule, name: str, sizes: dict[str, int], target: Tar
         if current not in reached:
             reached[current] = module[current]
             stack.extend(called_functions(module[current]) if isinstance(module[current], Function) else ())
-    request = f"{compiler_fingerprint()} {target.key} {name} {sorted(sizes.items())} {poison()}"
-    digest = hashlib.sha256(request.encode())
+    options = f"{target.key} {switched_off()} {poison()}"
+    digest = hashlib.sha256(f"{compiler_fingerprint()} {options} {name} {sorted(sizes.items())}".encode())
     digest.update(structural_digest(IRModule({n: reached[n] for n in sorted(reached)})))
     for function in reached.values():
         for binding in function.bindings if isinstance(function, Function) else ():
@@ -171,12 +171,17 @@ class BoundCall:
     def __call__(self) -> list[Tensor]:
         return self._run(None)
 
-    def profile(self) -> Report:
-        """Run once with the trace on."""
+    def profile(self, runs: int = 1) -> Report:
+        """Run with the trace on: times are medians of ``runs``."""
         names = self.native.layout.steps
         stamps = (ctypes.c_int64 * (len(names) + 1))()
-        self._run(ctypes.addressof(stamps))
-        return Report.of(self.native.name, names, list(stamps))
+        traces, walls = [], []
+        for _ in range(runs):
+            start = perf_counter()
+            self._run(ctypes.addressof(stamps))
+            walls.append(1e6 * (perf_counter() - start))
+            traces.append(list(stamps))
+        return Report.of(self.native.name, names, traces, walls)
 
     def _run(self, trace: int | None) -> list[Tensor]:
         native = self.native

@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from pullback.driver.debug import poison, show_stage, verify
+from pullback.driver.debug import poison, show_stage, switched_off, verify
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import symbolic_vars
@@ -59,7 +59,7 @@ def lower_function(
     function = remove_dead_bindings(resolve_match_casts(function))
     kernels = {n: f for n, f in module.items() if not isinstance(f, Function)}
     work = IRModule({**kernels, name: function}, module.attrs)
-    machine = Machine(target.vector_bytes, target.registers)
+    machine = Machine(target.vector_bytes, target.registers, switched_off())
     for step in (
         DecomposeOpsForTraining(),
         CanonicalizeBindings(),

@@ -1,41 +1,130 @@
-"""Where the time of a call went, kernel by kernel."""
+"""Where the time of a call went, kernel by kernel, and what each kernel did in it.
+
+report = trainer.profile_step(x, y)           # or vm.profile("main", x)
+print(report)                                 # a table
+print(report.table(230, 30))                  # with the share of the machine's limits: 230 GFLOP/s, 30 GB/s
+report.chrome_trace("step.json")              # for chrome://tracing and ui.perfetto.dev
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
 
 
 @dataclass(frozen=True)
 class KernelTime:
-    """One kernel call: its name and its wall time in microseconds."""
+    """One kernel call: its name and its wall time in microseconds.
+
+    ``flops`` and ``bytes``: the arithmetic of its loops, and the memory that it must at least read and write (scratch
+    copies are time, but no traffic). None where that depends on values in memory.
+    """
 
     name: str
     microseconds: float
+    flops: int | None = None
+    bytes: int | None = None
+
+    @property
+    def gflops(self) -> float | None:
+        """GFLOP/s."""
+        return None if self.flops is None or not self.microseconds else self.flops / self.microseconds / 1e3
+
+    @property
+    def gigabytes_per_second(self) -> float | None:
+        return None if self.bytes is None or not self.microseconds else self.bytes / self.microseconds / 1e3
+
+    def share_of_roofline(self, gflops: float, gigabytes_per_second: float) -> float | None:
+        """max(FLOPs / peak, bytes / bandwidth) over the time that it took: 1 is what the machine can do.
+
+        More than 1 means that the bytes came from a cache which is faster than the given bandwidth.
+        """
+        if self.flops is None or self.bytes is None or not self.microseconds:
+            return None
+        return max(self.flops / gflops, self.bytes / gigabytes_per_second) / (1e3 * self.microseconds)
 
 
 @dataclass(frozen=True)
 class Report:
-    """The kernel calls of one run of a function, in order. Printing it gives a table; ``total`` is in microseconds."""
+    """The kernel calls of a function, in order; times are medians of some runs. Printing it gives a table.
+
+    ``total`` is the sum of the kernels, ``wall`` the time of the whole call as seen from Python; both in microseconds.
+    """
 
     function: str
     calls: tuple[KernelTime, ...]
+    wall: float
 
     @staticmethod
-    def of(function: str, names: Sequence[str], stamps: Sequence[int]) -> Report:
-        """From the times in nanoseconds before each call and after the last."""
-        pairs = zip(names, stamps, stamps[1:], strict=False)
-        return Report(function, tuple(KernelTime(n, (b - a) / 1000) for n, a, b in pairs))
+    def of(function: str, names: Sequence[str], runs: Sequence[Sequence[int]], walls: Sequence[float]) -> Report:
+        """From the times in nanoseconds before each call and after the last, for each run, and each run's wall time in
+        microseconds."""
+        times = (median(run[k + 1] - run[k] for run in runs) / 1000 for k in range(len(names)))
+        return Report(function, tuple(map(KernelTime, names, times)), median(walls))
+
+    def with_counts(self, counts: Sequence[tuple[int, int] | None]) -> Report:
+        """With FLOPs and bytes of each kernel call."""
+        pairs = zip(self.calls, (c or (None, None) for c in counts), strict=True)
+        return replace(self, calls=tuple(replace(call, flops=c[0], bytes=c[1]) for call, c in pairs))
 
     @property
     def total(self) -> float:
         return sum(call.microseconds for call in self.calls)
 
-    def __str__(self) -> str:
-        width = max([len("kernel"), *(len(c.name) for c in self.calls)])
-        lines = [f"{self.function}: {self.total:.1f} µs in {len(self.calls)} kernels"]
-        lines.append(f"{'kernel':<{width}}  {'µs':>10}  {'share':>6}")
+    def rows(self, gflops: float | None = None, gigabytes_per_second: float | None = None) -> list[list[str]]:
+        """The table: a heading, then a row for each call. With the machine's limits there is a last column: the share
+        of the roofline that they give."""
+        limits = None if gflops is None or gigabytes_per_second is None else (gflops, gigabytes_per_second)
+        rows = [["kernel", "µs", "share", "GFLOP/s", "GB/s", *(["roofline"] if limits else [])]]
         total = self.total or 1.0
         for call in self.calls:
-            lines.append(f"{call.name:<{width}}  {call.microseconds:>10.2f}  {call.microseconds / total:>6.1%}")
-        return "\n".join(lines)
+            rates = [_rate(call.gflops), _rate(call.gigabytes_per_second)]
+            row = [call.name, f"{call.microseconds:.2f}", f"{call.microseconds / total:.1%}", *rates]
+            if limits:
+                share = call.share_of_roofline(*limits)
+                row.append("" if share is None else f"{share:.0%}")
+            rows.append(row)
+        return rows
+
+    @property
+    def title(self) -> str:
+        return f"{self.function}: {self.total:.1f} µs in {len(self.calls)} kernels, {self.wall:.1f} µs with the call"
+
+    def table(self, gflops: float | None = None, gigabytes_per_second: float | None = None) -> Any:
+        """The table for ``rich.print``. The machine's limits for float32 are the caller's to know: GFLOP/s, GB/s."""
+        from rich.table import Table
+
+        heading, *rows = self.rows(gflops, gigabytes_per_second)
+        table = Table(title=self.title, title_justify="left")
+        for number, name in enumerate(heading):
+            table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+    def chrome_trace(self, path: str | Path) -> None:
+        """Write the calls as trace events (the format of chrome://tracing), one after another."""
+        events, start = [], 0.0
+        for call in self.calls:
+            about = {"FLOPs": call.flops, "bytes": call.bytes}
+            place = {"ph": "X", "pid": 0, "tid": 0, "ts": start, "dur": call.microseconds}
+            events.append({"name": call.name, "cat": self.function, **place, "args": about})
+            start += call.microseconds
+        Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+            for row in rows
+        ]
+        return "\n".join([self.title, *lines])
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"

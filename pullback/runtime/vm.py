@@ -35,7 +35,7 @@ class VirtualMachine:
         return self.executable.function(name)
 
     def profile(self, name: str, *args: Any) -> Report:
-        """Run the function once and tell how long each kernel took."""
+        """Run the function a few times, and tell how long each kernel took and what it did: see :class:`Report`."""
         if not self.profiling:
             raise UserError("profiling is off", hint="make the machine with VirtualMachine(ex, device, profile=True)")
         return self.executable.function(name).profile(*args)

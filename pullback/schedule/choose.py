@@ -18,9 +18,14 @@ SCHEDULES: tuple[type[Any], ...] = (AttentionForward, AttentionBackward, Element
 
 
 def recognize(group: Group) -> Schedule | None:
-    """The schedule for the group, the most particular first, or None when it is no single kernel."""
+    """The schedule for the group, the most particular first, or None when it is no single kernel.
+
+    Those that the machine is told to do without decline, unless nothing else can compute the group.
+    """
     group = group.oriented
-    for kind in SCHEDULES:
+    asked = [kind for kind in SCHEDULES if kind.__name__ not in group.machine.without]
+    last_resort = [kind for kind in SCHEDULES if kind not in asked and group.fallback]
+    for kind in (*asked, *last_resort):
         schedule: Schedule | None = kind.recognize(group)
         if schedule is not None:
             return schedule

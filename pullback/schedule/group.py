@@ -14,10 +14,11 @@ from pullback.tir import Buffer, PrimFunc, Stmt
 
 @dataclass(frozen=True)
 class Machine:
-    """What a schedule needs to know of the target."""
+    """What a schedule needs to know of the target; ``without``: schedules switched off by name, to see their worth."""
 
     vector_bytes: int = 64
     registers: int = 32
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,8 @@ def lift_workspaces(function: PrimFunc) -> tuple[PrimFunc, list[Buffer]]:
         return function, []
     params = {old: Buffer(old.name, old.shape, old.dtype) for old in lift.found}
     body = Substitute(buffers=params).stmt(body)
-    return PrimFunc(function.name, (*function.params, *params.values()), body, function.attrs), list(params.values())
+    attrs = {**function.attrs, "workspaces": len(params)}
+    return PrimFunc(function.name, (*function.params, *params.values()), body, attrs), list(params.values())
 
 
 class _Lift(Mutator):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
@@ -100,6 +101,26 @@ def test_profile():
 @pytest.fixture(scope="module")
 def trainer_module():
     return mlp_trainer_module()
+
+
+def test_profile_of_a_step(trainer_module):
+    """Every kernel call is there, with its time, its arithmetic and its traffic; the arguments stay as they are."""
+    machine = relax.VirtualMachine(pullback.compile(trainer_module), profile=True)
+    tensors = step_arguments(trainer_module)
+    before = [t.numpy().copy() for t in tensors]
+    rest = iter(tensors)
+    infos = [info for _, info in machine["__step"].signature.params]
+    arguments = [[next(rest) for _ in i.fields] if hasattr(i, "fields") else next(rest) for i in infos]
+    report = machine.profile("__step", *(tuple(a) if isinstance(a, list) else a for a in arguments))
+    for tensor, values in zip(tensors, before, strict=True):
+        np.testing.assert_array_equal(tensor.numpy(), values)
+    assert len(report.calls) == len(machine["__step"].native().layout.steps)
+    assert 0 < report.total <= report.wall
+    batch, sizes = 8, (20, 12, 12, 12, 5)
+    products = [2 * batch * a * b for a, b in itertools.pairwise(sizes)]
+    assert sum(call.flops for call in report.calls) >= 3 * sum(products) - products[0]
+    first = next(call for call in report.calls if call.name.startswith("fused_matmul_add_relu"))
+    assert first.bytes >= 4 * (batch * 20 + 20 * 12 + 12 + batch * 12)
 
 
 def test_native_step_is_the_interpreters(trainer_module):

@@ -1,0 +1,61 @@
+"""The report of a profile: medians, rates, the share of the machine's limits, the trace file."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from pullback.runtime.report import KernelTime, Report
+
+REPORT = Report.of("main", ["a", "b"], [[0, 1000, 4000], [0, 3000, 5000], [100, 2100, 3100]], [6.0, 7.0, 9.0])
+COUNTED = REPORT.with_counts([(20_000, 8_000), None])
+
+
+def test_times_are_medians_over_the_runs():
+    assert [call.microseconds for call in REPORT.calls] == [2.0, 2.0]
+    assert (REPORT.total, REPORT.wall) == (4.0, 7.0)
+
+
+def test_rates():
+    first, second = COUNTED.calls
+    assert (first.gflops, first.gigabytes_per_second) == (10.0, 4.0)
+    assert (second.gflops, second.gigabytes_per_second) == (None, None)
+
+
+@pytest.mark.parametrize(("gflops", "bandwidth", "share"), [(20.0, 40.0, 0.5), (100.0, 5.0, 0.8)])
+def test_the_nearer_limit_counts(gflops, bandwidth, share):
+    assert COUNTED.calls[0].share_of_roofline(gflops, bandwidth) == pytest.approx(share)
+    assert COUNTED.calls[1].share_of_roofline(gflops, bandwidth) is None
+
+
+def test_text():
+    assert str(COUNTED).splitlines() == [
+        "main: 4.0 µs in 2 kernels, 7.0 µs with the call",
+        "kernel    µs  share  GFLOP/s  GB/s",
+        "a       2.00  50.0%     10.0   4.0",
+        "b       2.00  50.0%               ",
+    ]
+
+
+def test_table_shows_the_share_only_for_known_limits():
+    def text(*limits: float) -> str:
+        console = Console(file=StringIO(), width=100)
+        console.print(COUNTED.table(*limits))
+        return console.file.getvalue()  # type: ignore[attr-defined]
+
+    assert "roofline" not in text()
+    assert "roofline" in text(20.0, 40.0) and "50%" in text(20.0, 40.0)
+
+
+def test_chrome_trace(tmp_path):
+    COUNTED.chrome_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [(e["name"], e["ph"], e["ts"], e["dur"]) for e in events] == [("a", "X", 0.0, 2.0), ("b", "X", 2.0, 2.0)]
+    assert events[0]["args"] == {"FLOPs": 20_000, "bytes": 8_000}
+
+
+def test_of_a_kernel_without_time_there_is_no_rate():
+    assert KernelTime("k", 0.0, 1, 1).gflops is None
