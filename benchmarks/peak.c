@@ -1,4 +1,5 @@
-/* The machine's limits: FMA rate and memory bandwidth, with 1..N threads. Usage: peak THREADS, prints one JSON line. */
+/* The machine's limits: FMA rate and memory bandwidth, with 1..N threads. Prints one JSON line.
+   Usage: peak THREADS [BYTES OF L2] [BYTES OF L3] */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #endif
 #define LANES (BYTES / 4)
 #define CHAINS 12
-#define TRIES 15
+#define TRIES 9
 
 typedef float vec __attribute__((vector_size(BYTES)));
 
@@ -37,14 +38,37 @@ static void fma_chains(long steps) {
     for (int i = 0; i < LANES; i++) sink += sum[i];
 }
 
-/* A triad over arrays far larger than any cache: two streams read, one written. */
-static void triad(float *restrict x, const float *restrict y, const float *restrict z, size_t count) {
+/* Streams over arrays, again and again: reading one, writing one, and a triad, which reads two and writes one. */
+static void read_stream(float *restrict x, const float *restrict y, const float *restrict z, size_t count) {
+    const vec *v = (const vec *)y;
+    vec zero = {0}, sums[8] = {zero, zero, zero, zero, zero, zero, zero, zero};
+    (void)x, (void)z;
+    for (size_t i = 0; i + 8 <= count / LANES; i += 8)
+        for (int k = 0; k < 8; k++) sums[k] += v[i + k];
+    for (int k = 1; k < 8; k++) sums[0] += sums[k];
+    for (int i = 0; i < LANES; i++) sink += sums[0][i];
+}
+
+static void write_stream(float *restrict x, const float *restrict y, const float *restrict z, size_t count) {
+    vec *v = (vec *)x, value = (vec){0} + source_addend;
+    (void)y, (void)z;
+    for (size_t i = 0; i < count / LANES; i++) {
+        v[i] = value;
+        __asm__ volatile("" ::: "memory"); /* stores, not a call of memset */
+    }
+}
+
+static void triad_stream(float *restrict x, const float *restrict y, const float *restrict z, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] = y[i] + 0.5f * z[i];
 }
 
+typedef void stream(float *restrict, const float *restrict, const float *restrict, size_t);
+
 typedef struct {
     pthread_barrier_t *barrier;
-    long steps;
+    long steps; /* of multiply-adds, or 0: then it is */
+    stream *run;
+    long passes;
     size_t count;
     float *x, *y, *z;
     double started[TRIES], ended[TRIES];
@@ -62,7 +86,7 @@ static void *work(void *argument) {
         pthread_barrier_wait(j->barrier);
         j->started[t] = now();
         if (j->steps) fma_chains(j->steps);
-        else triad(j->x, j->y, j->z, j->count);
+        for (long pass = 0; pass < j->passes; pass++) j->run(j->x, j->y, j->z, j->count);
         j->ended[t] = now();
     }
     return NULL;
@@ -95,8 +119,8 @@ static double best_seconds(job *jobs, int threads) {
 }
 
 static float *filled(size_t count) {
-    float *p = malloc(count * sizeof *p);
-    if (!p) {
+    float *p;
+    if (posix_memalign((void **)&p, 64, count * sizeof *p)) {
         fprintf(stderr, "peak: out of memory\n");
         exit(1);
     }
@@ -104,23 +128,50 @@ static float *filled(size_t count) {
     return p;
 }
 
+static const struct {
+    const char *name;
+    stream *run;
+    int arrays;
+} STREAMS[] = {{"read", read_stream, 1}, {"write", write_stream, 1}, {"triad", triad_stream, 3}};
+
+/* GB/s of each stream over `total` bytes, divided between the threads. */
+static void bandwidths(const char *level, size_t total, int threads) {
+    job jobs[threads];
+    size_t all = total / (size_t)threads / sizeof(float); /* floats of a thread */
+    for (int i = 0; i < threads; i++) jobs[i] = (job){.x = filled(all)};
+    printf("\"%s\": {", level);
+    for (int s = 0; s < 3; s++) {
+        size_t count = all / (size_t)STREAMS[s].arrays / 1024 * 1024;
+        double moved = (double)count * (double)STREAMS[s].arrays * sizeof(float);
+        long passes = 1 + (long)(32e6 / moved);
+        for (int i = 0; i < threads; i++) {
+            float *x = jobs[i].x, *y = STREAMS[s].arrays > 1 ? x + count : x;
+            jobs[i] = (job){.run = STREAMS[s].run, .passes = passes, .count = count, .x = x, .y = y, .z = y + count};
+        }
+        double seconds = best_seconds(jobs, threads);
+        printf("%s\"%s\": %.3f", s ? ", " : "", STREAMS[s].name, moved * (double)passes * threads / seconds * 1e-9);
+    }
+    for (int i = 0; i < threads; i++) free(jobs[i].x);
+    printf("}");
+}
+
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 1;
+    size_t l2 = argc > 2 ? strtoul(argv[2], NULL, 10) : 0, l3 = argc > 3 ? strtoul(argv[3], NULL, 10) : 0;
     if (threads < 1 || threads > 1024) {
-        fprintf(stderr, "usage: peak THREADS\n");
+        fprintf(stderr, "usage: peak THREADS [BYTES OF L2] [BYTES OF L3]\n");
         return 2;
     }
     const long steps = 2000000;
-    const size_t total = (size_t)24 << 20; /* floats an array: 96 MiB */
     job jobs[threads];
     for (int i = 0; i < threads; i++) jobs[i] = (job){.steps = steps};
     double fma = best_seconds(jobs, threads);
-    size_t share = total / (size_t)threads;
-    for (int i = 0; i < threads; i++)
-        jobs[i] = (job){.count = share, .x = filled(share), .y = filled(share), .z = filled(share)};
-    double copy = best_seconds(jobs, threads);
-    printf("{\"gflops\": %.3f, \"gigabytes_per_second\": %.3f, \"vector_bytes\": %d}\n",
-           2.0 * LANES * CHAINS * (double)steps * threads / fma * 1e-9,
-           3.0 * sizeof(float) * (double)share * threads / copy * 1e-9, BYTES);
+    printf("{\"gflops\": %.3f, \"vector_bytes\": %d, \"bandwidth\": {",
+           2.0 * LANES * CHAINS * (double)steps * threads / fma * 1e-9, BYTES);
+    if (l2) bandwidths("L2", l2 / 2 * (size_t)threads, threads), printf(", ");
+    if (l3 > 4 * l2 * (size_t)threads) bandwidths("L3", l3 / 2, threads), printf(", ");
+    size_t large = (size_t)256 << 20;
+    bandwidths("DRAM", l3 * 4 > large ? l3 * 4 : large, threads);
+    printf("}}\n");
     return 0;
 }

@@ -1,4 +1,4 @@
-"""The machine's own limits, measured in the same run as the benchmarks: FMA rate and memory bandwidth (`peak.c`)."""
+"""The machine's own limits, measured in the same run as the benchmarks: FMA rate and bandwidths (`peak.c`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("peak.c")
@@ -15,12 +15,37 @@ SOURCE = Path(__file__).with_name("peak.c")
 
 @dataclass(frozen=True)
 class Peak:
-    """What `threads` threads together reach: float32 multiply-adds, and a triad over arrays larger than any cache."""
+    """What `threads` threads together reach: float32 multiply-adds, and streams over arrays of several sizes.
+
+    ``bandwidth[level][stream]`` in GB/s: the levels are L2 (arrays of half of it for each thread), L3 (of half of it
+    in all) and DRAM; the streams read, write and triad. A cache of unknown size has no level.
+    """
 
     threads: int
     gflops: float
-    gigabytes_per_second: float
     vector_bytes: int
+    cache_bytes: dict[str, int]
+    bandwidth: dict[str, dict[str, float]]
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """Of the triad over arrays larger than any cache."""
+        return self.bandwidth["DRAM"]["triad"]
+
+    def level(self, nbytes: int) -> str:
+        """The nearest level that holds so much data: an L2 cache for each thread, one L3."""
+        if "L2" in self.bandwidth and nbytes <= self.cache_bytes["L2"] * self.threads:
+            return "L2"
+        return "L3" if "L3" in self.bandwidth and nbytes <= self.cache_bytes["L3"] else "DRAM"
+
+    def floor_seconds(self, flops: float, read: int, written: int) -> float:
+        """The roofline: max(FLOPs / peak, bytes / bandwidth of the level that holds them).
+
+        The bandwidth is that of the stream which is most like it: of reading, writing, or both.
+        """
+        stream = "read" if 8 * written < read else "write" if 8 * read < written else "triad"
+        bandwidth = self.bandwidth[self.level(read + written)][stream]
+        return 1e-9 * max(flops / self.gflops, (read + written) / bandwidth)
 
 
 def measure(*thread_counts: int) -> dict[int, Peak]:
@@ -37,17 +62,30 @@ def measure(*thread_counts: int) -> dict[int, Peak]:
 
 def better(first: dict[int, Peak], second: dict[int, Peak]) -> dict[int, Peak]:
     """Of two measurements of the same limits the higher: whatever disturbs a measurement can only lower it."""
-    return {
-        threads: Peak(
-            threads,
-            max(peak.gflops, second[threads].gflops),
-            max(peak.gigabytes_per_second, second[threads].gigabytes_per_second),
-            peak.vector_bytes,
-        )
-        for threads, peak in first.items()
+    return {threads: _higher(peak, second[threads]) for threads, peak in first.items()}
+
+
+def _higher(a: Peak, b: Peak) -> Peak:
+    bandwidth = {
+        level: {name: max(rate, b.bandwidth[level][name]) for name, rate in streams.items()}
+        for level, streams in a.bandwidth.items()
     }
+    return replace(a, gflops=max(a.gflops, b.gflops), bandwidth=bandwidth)
+
+
+def cache_bytes() -> dict[str, int]:
+    """The sizes of the caches that the first processor sees, as Linux tells them."""
+    sizes = {}
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind = ((folder / name).read_text().strip() for name in ("level", "type"))
+        if kind != "Instruction":
+            size = (folder / "size").read_text().strip()
+            sizes[f"L{level}"] = int(size.rstrip("KM")) * {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
+    return sizes
 
 
 def _run(program: Path, threads: int) -> Peak:
-    output = subprocess.run([program, str(threads)], check=True, capture_output=True, text=True, timeout=120).stdout
-    return Peak(threads, **json.loads(output))
+    caches = cache_bytes()
+    command = [program, *(str(n) for n in (threads, caches.get("L2", 0), caches.get("L3", 0)))]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    return Peak(threads, **json.loads(output), cache_bytes=caches)

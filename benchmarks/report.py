@@ -36,7 +36,8 @@ def limits(peaks: dict[int, Peak]) -> None:
     for threads, peak in peaks.items():
         console.print(
             f"measured limit of {threads} thread{'s' if threads > 1 else ''} (C loops): {peak.gflops:.0f} GFLOP/s "
-            f"in float32 multiply-adds, {peak.gigabytes_per_second:.0f} GB/s"
+            f"in float32 multiply-adds; GB/s read, write, triad: "
+            + "; ".join(f"{k} {' '.join(f'{v:.0f}' for v in streams.values())}" for k, streams in peak.bandwidth.items())
         )
 
 
