@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from benchmarks import gemm as gemm_benchmark
-from benchmarks import training
+from benchmarks import micro, training
 from benchmarks.models import MODELS
 from benchmarks.training import default_peers
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: pullback against its peers in one run.")
 Rounds = Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median of them counts.")]
 Seconds = Annotated[float, typer.Option(min=0.01, help="How long a round of one side takes.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of every side.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", dir_okay=False, help="Write everything measured to FILE.")]
 
 
@@ -27,7 +28,7 @@ def _training_command(name: str) -> Callable[..., None]:
         peers: Annotated[str, typer.Option(help=f"Peers, of {','.join(training.PEERS)}.")] = default_peers(name),
         rounds: Rounds = 7,
         seconds: Seconds = 0.4,
-        threads: Annotated[int, typer.Option(min=1, help="Threads of every side.")] = 2,
+        threads: Threads = 2,
         cached: Annotated[bool, typer.Option(help="Measure the first step over a filled compile cache too.")] = True,
         without: Annotated[str, typer.Option(help="Schedules to switch off, each by itself, to see its worth.")] = "",
         json: JsonFile = None,
@@ -46,11 +47,29 @@ def _training_command(name: str) -> Callable[..., None]:
 for name, model in MODELS.items():
     app.command(name, help=f"The training step of {model.title}.")(_training_command(name))
 
+MICRO = {
+    "conv": "Convolutions: forward and both gradients, beside PyTorch's.",
+    "elementwise": "Elementwise kernels, norms and Adam in L2, L3 and DRAM, beside PyTorch's.",
+    "random": "Contractions drawn at random, against the roofline of each.",
+    "sensitivity": "Shapes of the benchmarks with one more or less in each dimension.",
+}
+
 
 @app.command()
 def gemm(rounds: Rounds = 5, seconds: Seconds = 0.2, json: JsonFile = None) -> None:
     """Matrix products: one thread, two threads, all transposes."""
     raise typer.Exit(0 if gemm_benchmark.run(rounds, seconds, json) else 1)
+
+
+def _micro_command(name: str) -> Callable[..., None]:
+    def command(rounds: Rounds = 3, seconds: Seconds = 0.05, threads: Threads = 2, json: JsonFile = None) -> None:
+        raise typer.Exit(0 if micro.run(name, rounds, seconds, threads, json) else 1)
+
+    return command
+
+
+for name, text in MICRO.items():
+    app.command(name, help=text)(_micro_command(name))
 
 
 def _names(text: str) -> list[str]:

@@ -48,7 +48,8 @@ class Measurement:
     cached_first_seconds: float | None = None
     memory_bytes: int | None = None
     idle_processor_seconds: float = 0.0
-    results: dict[str, list[float | None]] = field(default_factory=dict)
+    results: dict[str, list[float]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)  # of single cases
     rounds: dict[str, list[float]] = field(default_factory=dict)
     failure: str | None = None
 
@@ -63,7 +64,8 @@ class Measurement:
             "versions": self.versions, "step_seconds": {case: self.seconds(case) for case in self.rounds},
             "rounds": self.rounds, "first_seconds": self.first_seconds,
             "cached_first_seconds": self.cached_first_seconds, "memory_bytes": self.memory_bytes,
-            "idle_processor_seconds": self.idle_processor_seconds, "results": self.results, "failure": self.failure,
+            "idle_processor_seconds": self.idle_processor_seconds, "results": self.results, "failures": self.failures,
+            "failure": self.failure,
         }  # fmt: skip
 
 
@@ -197,7 +199,7 @@ def _guard(m: Measurement, action: Callable[..., None], *arguments: Any) -> None
 def _build(m: Measurement, worker: Worker) -> None:
     m.versions = worker.answer()["versions"]
     answer = worker.ask(do="build")
-    m.first_seconds, m.results = answer["first_seconds"], answer["results"]
+    m.first_seconds, m.results, m.failures = (answer[key] for key in ("first_seconds", "results", "failures"))
 
 
 def _build_again(m: Measurement, worker: Worker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,6 @@ from benchmarks.peak import Peak
 
 SPINNING = 0.25  # seconds of processor time while idle that are worth a warning
 FOREIGN_LOAD = 0.15  # processors used by others that are worth a warning
-STEP_COLUMNS = [
-    "side", "step", "rounds", "time / best peer", "floor / time", "peak memory", "first step, cold", "cached",
-]  # fmt: skip
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 130)
 
 
@@ -34,21 +32,35 @@ def heading(name: str) -> None:
 def limits(peaks: dict[int, Peak]) -> None:
     """What the C loops reached before and after the sides ran."""
     for threads, peak in peaks.items():
+        levels = [
+            f"{level} {' '.join(f'{rate:.0f}' for rate in rates.values())}" for level, rates in peak.bandwidth.items()
+        ]
         console.print(
-            f"measured limit of {threads} thread{'s' if threads > 1 else ''} (C loops): {peak.gflops:.0f} GFLOP/s "
-            f"in float32 multiply-adds; GB/s read, write, triad: "
-            + "; ".join(f"{k} {' '.join(f'{v:.0f}' for v in streams.values())}" for k, streams in peak.bandwidth.items())
+            f"measured limit of {threads} thread{'s' if threads > 1 else ''} (C loops): {peak.gflops:.0f} GFLOP/s in "
+            f"float32 multiply-adds; GB/s reading, writing, in a triad: {'; '.join(levels)}"
         )
 
 
-def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """The first column is left-aligned, numbers are right-aligned."""
-    output = Table(title=title, title_justify="left", title_style="bold")
-    for number, column in enumerate(columns):
-        output.add_column(column, justify="left" if number == 0 else "right")
-    for row in rows:
-        output.add_row(*row)
-    console.print(output)
+@dataclass(frozen=True)
+class TableText:
+    """A table as it is printed, and kept for the page."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+    def show(self) -> None:
+        """The first column is left-aligned, numbers are right-aligned."""
+        output = Table(title=self.title, title_justify="left", title_style="bold")
+        for number, column in enumerate(self.columns):
+            output.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+        for row in self.rows:
+            output.add_row(*row)
+        console.print(output)
+
+
+def verdict(good: bool) -> str:
+    return "[green]met[/green]" if good else "[red]missed[/red]"
 
 
 def duration(seconds: float) -> str:
@@ -83,12 +95,15 @@ def warnings(measurements: list[Measurement]) -> None:
             )
 
 
-def write_json(path: Path, name: str, peaks: dict[int, Peak], measurements: list[Measurement], **more: Any) -> None:
-    """Everything that was measured, for later comparison."""
+def write_json(
+    path: Path, name: str, peaks: dict[int, Peak], measurements: list[Measurement], tables: list[TableText], **more: Any
+) -> None:
+    """Everything that was measured, for later comparison and for the page (`benchmarks/page.py`)."""
     content = {
         "benchmark": name,
         "machine": machine(),
         "peak": {str(threads): vars(peak) for threads, peak in peaks.items()},
+        "tables": [vars(table) for table in tables],
         "date": datetime.date.today().isoformat(),
         "sides": [m.as_json() for m in measurements],
     } | more

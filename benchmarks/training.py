@@ -25,6 +25,7 @@ PEERS = {
     "jax": ("model_jax", "default"),
     "tvm": ("model_tvm", "default"),
 }
+COLUMNS = ["side", "step", "rounds", "time / best peer", "floor / time", "peak memory", "first step, cold", "cached"]
 LOSS_TOLERANCE = 2e-3
 
 
@@ -44,34 +45,34 @@ def run(
     report.limits(peaks)
     floor = model.flops() / (peaks[threads].gflops * 1e9)
     title = f"{model.title}, {threads} threads; products at the FMA peak: {report.duration(floor)}"
-    report.table(title, report.STEP_COLUMNS, step_rows([m.as_json() for m in measurements], peers, floor))
+    table = report.TableText(title, COLUMNS, step_rows(measurements, peers, floor))
+    table.show()
     agree = _losses_agree(measurements)
     report.warnings(measurements)
     if json_path is not None:
         more = {"title": model.title, "peers": peers, "floor_seconds": floor, "threads": threads}
-        report.write_json(json_path, name, peaks, measurements, **more)
+        report.write_json(json_path, name, peaks, measurements, [table], **more)
     return agree and all(m.failure is None for m in measurements if m.side.name not in peers)
 
 
-def step_rows(sides: list[dict], peers: list[str], floor: float) -> list[list[str]]:
-    """A row for each side, from what a measurement's JSON says."""
-    times = {side["name"]: side["step_seconds"].get("step") for side in sides}
-    best_peer = min((times[name] for name in peers if times.get(name) is not None), default=None)
+def step_rows(measurements: list[Measurement], peers: list[str], floor: float) -> list[list[str]]:
+    """A row for each side; of one that failed, its own words."""
+    times = {m.side.name: m.seconds("step") for m in measurements}
+    best_peer = min((times[name] for name in peers if times[name] is not None), default=None)
     rows = []
-    for side in sides:
-        step = times[side["name"]]
-        if side["failure"] is not None or step is None:
-            rows.append([side["name"], report.shortened(side["failure"] or "failed"), *[""] * 6])
+    for m in measurements:
+        step, cached = times[m.side.name], m.cached_first_seconds
+        if m.failure is not None or step is None:
+            rows.append([m.side.name, report.shortened(m.failure or "failed"), *[""] * 6])
             continue
-        cached = side["cached_first_seconds"]
         rows.append([
-            side["name"],
+            m.side.name,
             report.duration(step),
-            report.spread(side["rounds"]["step"]),
+            report.spread(m.rounds["step"]),
             "" if best_peer is None else f"{step / best_peer:.2f}",
             f"{floor / step:.0%}",
-            f"{side['memory_bytes'] / 2**20:.1f} MiB",
-            f"{side['first_seconds']:.2f} s",
+            f"{m.memory_bytes / 2**20:.1f} MiB",
+            f"{m.first_seconds:.2f} s",
             "" if cached is None else f"{cached:.2f} s",
         ])  # fmt: skip
     return rows

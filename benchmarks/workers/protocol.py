@@ -17,10 +17,37 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 Step = Callable[[], float | None]
 """One synchronised step: it returns the loss (or None where there is none) as a Python number."""
-Cases = dict[str, Step]
 RECORDED_STEPS = 10
+
+
+class Timed:
+    """A case that times its own work: ``seconds()`` runs it once. Of its result, two norms are compared between sides:
+    the second weighs the elements by their place."""
+
+    def __init__(self, seconds: Callable[[], float], result: np.ndarray) -> None:
+        self.seconds = seconds
+        self.norms = [float(np.linalg.norm(r)) for r in (result, result.ravel() * np.linspace(0, 1, result.size))]
+
+
+Cases = dict[str, "Step | Timed | str"]
+"""Cases by name; a text says why a case cannot be run."""
+
+
+def chosen_cases(suite: str, first: str, last: str, timed: Callable[[Any], Timed]) -> Cases:
+    """Some kernels of a suite. One that this side cannot compute is told, and does not stop the others."""
+    from benchmarks.kernels.suites import SUITES
+
+    cases: Cases = {}
+    for case in SUITES[suite]()[int(first) : int(last)]:
+        try:
+            cases[case.label] = timed(case)
+        except Exception as error:
+            cases[case.label] = f"{type(error).__name__}: {error}"
+    return cases
 
 
 def serve(load: Callable[[], dict[str, str]], prepare: Callable[..., Cases]) -> None:
@@ -82,30 +109,41 @@ def _build(prepare: Callable[..., Cases], arguments: list[str]) -> tuple[Cases, 
     """Build the cases and take ten steps of each; the time to the end of the very first one is the compile time."""
     started = time.perf_counter()
     cases = prepare(*arguments)
-    first_seconds, recorded = 0.0, {}
-    for number, (name, step) in enumerate(cases.items()):
-        results = [step()]
-        if number == 0:
-            first_seconds = time.perf_counter() - started
-        results += [step() for _ in range(RECORDED_STEPS - 1)]
-        recorded[name] = results
-    return cases, {"first_seconds": first_seconds, "results": recorded}
+    first_seconds: float | None = None
+    recorded, failures = {}, {}
+    for name, case in cases.items():
+        if isinstance(case, str):
+            failures[name] = case
+        elif isinstance(case, Timed):
+            recorded[name] = case.norms
+        else:
+            results = [case()]
+            if first_seconds is None:
+                first_seconds = time.perf_counter() - started
+            recorded[name] = results + [case() for _ in range(RECORDED_STEPS - 1)]
+    return cases, {"first_seconds": first_seconds, "results": recorded, "failures": failures}
 
 
-def _round(step: Step, seconds: float) -> dict[str, Any]:
+def _round(case: Step | Timed, seconds: float) -> dict[str, Any]:
     """Run one case for about `seconds`, after a warm-up of a tenth of it; the median of the single steps' times."""
-    _run(step, seconds / 10)
-    times = _run(step, seconds)
+    measure = case.seconds if isinstance(case, Timed) else _wall_clock(case)
+    _run(measure, seconds / 10)
+    times = _run(measure, seconds)
     return {"median_seconds": statistics.median(times), "mean_seconds": statistics.fmean(times), "steps": len(times)}
 
 
-def _run(step: Step, seconds: float) -> list[float]:
-    times: list[float] = []
-    before = time.perf_counter()
-    deadline = before + seconds
-    while before < deadline or len(times) < 3:
+def _wall_clock(step: Step) -> Callable[[], float]:
+    def seconds() -> float:
+        before = time.perf_counter()
         step()
-        after = time.perf_counter()
-        times.append(after - before)
-        before = after
+        return time.perf_counter() - before
+
+    return seconds
+
+
+def _run(measure: Callable[[], float], seconds: float) -> list[float]:
+    times: list[float] = []
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline or len(times) < 3:
+        times.append(measure())
     return times

@@ -1,0 +1,169 @@
+"""Elementwise and row-wise kernels: bound by memory, so each comes in sizes that live in L2, in L3 and in DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from benchmarks.kernels.case import Case, Shape, size
+from benchmarks.peak import cache_bytes
+
+COLUMNS = 512
+PIXELS = 256  # of an image, for batch norm
+CHANNELS = 16
+
+
+class Form(NamedTuple):
+    """A function on arrays of the same shape, and on vectors over columns or channels; ``of``: the shape of the whole
+    arrays, rows (R, 512) or images (N, 16, 16, 16)."""
+
+    relax: Callable[..., Any]
+    torch: Callable[..., Any]
+    arrays: int = 1
+    vectors: int = 0
+    images: bool = False
+    wrt: int | None = None
+    results: int = 1  # arrays written
+    flops: int = 1  # an element
+    reduces: bool = False  # to a vector
+
+
+def _torch() -> Any:
+    from torch.nn import functional
+
+    return functional
+
+
+def _adam(p: Any, g: Any, m: Any, v: Any) -> list[Any]:
+    """The update of `torch.optim.Adam` with its bias corrections for some step."""
+    m = m * 0.9 + g * 0.1
+    v = v * 0.999 + g * g * 0.001
+    return [p - (m / 0.5) / ((v / 0.25) ** 0.5 + 1e-8) * 1e-3, m, v]
+
+
+def _adam_relax(op: Any, p: Any, g: Any, m: Any, v: Any) -> list[Any]:
+    from pullback.relax import const
+
+    def times(x: Any, value: float) -> Any:
+        return op.multiply(x, const(value, "float32"))
+
+    m = op.add(times(m, 0.9), times(g, 0.1))
+    v = op.add(times(v, 0.999), times(op.multiply(g, g), 0.001))
+    root = op.add(op.sqrt(op.divide(v, const(0.25, "float32"))), const(1e-8, "float32"))
+    return [op.subtract(p, times(op.divide(op.divide(m, const(0.5, "float32")), root), 1e-3)), m, v]
+
+
+def _batch_norm_relax(op: Any, x: Any, gamma: Any, beta: Any) -> Any:
+    from pullback.relax import const
+
+    centered = op.subtract(x, op.mean(x, axis=[0, 2, 3], keepdims=True))
+    variance = op.mean(op.multiply(centered, centered), axis=[0, 2, 3], keepdims=True)
+    normed = op.multiply(centered, op.rsqrt(op.add(variance, const(1e-5, "float32"))))
+    return _apply_relax(op, normed, gamma, beta)
+
+
+def _apply_relax(op: Any, x: Any, gamma: Any, beta: Any) -> Any:
+    gamma, beta = (op.reshape(v, (1, CHANNELS, 1, 1)) for v in (gamma, beta))
+    return op.add(op.multiply(x, gamma), beta)
+
+
+def _layer_norm(op: Any, *args: Any) -> Any:
+    return op.nn.layer_norm(*args, axes=[-1])
+
+
+def _batch_norm_torch(x: Any, gamma: Any, beta: Any) -> Any:
+    return _torch().batch_norm(x, None, None, gamma, beta, True)
+
+
+def _layer_norm_torch(x: Any, gamma: Any, beta: Any) -> Any:
+    return _torch().layer_norm(x, (COLUMNS,), gamma, beta)
+
+
+def _gelu(op: Any, x: Any) -> Any:
+    return op.nn.gelu(x)
+
+
+FORMS = {
+    "add": Form(lambda op, a, b: op.add(a, b), lambda a, b: a + b, arrays=2),
+    "relu": Form(lambda op, x: op.nn.relu(x), lambda x: x.relu()),
+    "exp": Form(lambda op, x: op.exp(x), lambda x: x.exp(), flops=12),
+    "gelu": Form(_gelu, lambda x: _torch().gelu(x), flops=20),
+    "gelu, backward": Form(_gelu, lambda x: _torch().gelu(x), wrt=0, flops=40),
+    "softmax": Form(lambda op, x: op.nn.softmax(x, axis=-1), lambda x: x.softmax(-1), flops=16),
+    "layer norm": Form(_layer_norm, _layer_norm_torch, vectors=2, flops=8),
+    "layer norm, backward": Form(_layer_norm, _layer_norm_torch, vectors=2, wrt=0, flops=14),
+    "batch statistics": Form(
+        lambda op, x: op.variance(x, axis=[0, 2, 3]), lambda x: x.var((0, 2, 3), correction=0),
+        images=True, flops=4, reduces=True,
+    ),
+    "scale and shift": Form(
+        _apply_relax, lambda x, g, b: x * g.view(1, -1, 1, 1) + b.view(1, -1, 1, 1), vectors=2, images=True, flops=2,
+    ),
+    "batch norm": Form(_batch_norm_relax, _batch_norm_torch, vectors=2, images=True, flops=8),
+    "batch norm, backward": Form(_batch_norm_relax, _batch_norm_torch, vectors=2, images=True, wrt=0, flops=14),
+    "Adam": Form(_adam_relax, _adam, arrays=4, results=3, flops=15),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Elementwise(Case):
+    """A form of :data:`FORMS` on so many rows or images. FLOPs are rough: they bind nowhere."""
+
+    form: str = "add"
+    level: str = "L2"
+    rows: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.form} in {self.level}"
+
+    @property
+    def label(self) -> str:
+        return self.name
+
+    @property
+    def _form(self) -> Form:
+        return FORMS[self.form]
+
+    @property
+    def shapes(self) -> list[Shape]:
+        whole = (self.rows, CHANNELS, 16, 16) if self._form.images else (self.rows, COLUMNS)
+        vector = (CHANNELS if self._form.images else COLUMNS,)
+        return [whole] * self._form.arrays + [vector] * self._form.vectors
+
+    @property
+    def out_shape(self) -> Shape:
+        return (CHANNELS,) if self._form.reduces else self.shapes[0]
+
+    @property
+    def flops(self) -> int:
+        return self._form.flops * size(self.shapes[0])
+
+    @property
+    def bilinear(self) -> bool:
+        return False
+
+    @property
+    def written(self) -> int:
+        return super().written * self._form.results
+
+    def relax(self, op: Any, *args: Any) -> Any:
+        return self._form.relax(op, *args)
+
+    def torch(self, *args: Any) -> Any:
+        return self._form.torch(*args)
+
+
+def elementwise_cases(threads: int = 2) -> list[Elementwise]:
+    """Each form at the sizes of the levels: half of the L2 caches, half of L3, three times L3."""
+    caches = cache_bytes()
+    totals = {"DRAM": 3 * caches.get("L3", 1 << 25)}
+    totals |= {"L3": caches["L3"] // 2} if "L3" in caches else {}
+    totals |= {"L2": caches["L2"] // 2 * threads} if "L2" in caches else {}
+    cases = []
+    for name, form in FORMS.items():
+        arrays = form.arrays + (0 if form.reduces else form.results) + (form.wrt is not None)
+        row = 4 * arrays * (CHANNELS * PIXELS if form.images else COLUMNS)
+        cases += [Elementwise(form.wrt, name, level, max(1, totals[level] // row)) for level in reversed(totals)]
+    return cases

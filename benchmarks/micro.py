@@ -1,0 +1,121 @@
+"""Micro-benchmarks: convolutions, elementwise kernels, and contractions drawn at random, each against its roofline."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.harness import Measurement
+from benchmarks.kernels.case import Case
+from benchmarks.kernels.suites import sensitivity_cases
+from benchmarks.report import TableText
+from benchmarks.suite import Suite, measure_suite
+
+WORST = 10
+SENSITIVITY_BAR = 1.2
+
+
+def run(name: str, rounds: int, seconds: float, threads: int, json_path: Path | None = None) -> bool:
+    """Measure a suite, print its table, and say whether all of it ran and was computed alike."""
+    report.heading(name)
+    libraries = ["pullback"] if name in ("random", "sensitivity") else ["pullback", "torch"]
+    suite = measure_suite(name, libraries, rounds, seconds, (threads,))
+    report.limits(suite.peaks)
+    good = suite.agrees()
+    tables = {
+        "conv": conv_table,
+        "elementwise": elementwise_table,
+        "random": random_tables,
+        "sensitivity": sensitivity_tables,
+    }
+    shown = tables[name](suite)
+    for table in shown:
+        table.show()
+    report.warnings(suite.sides)
+    suite.write(json_path, shown)
+    return good
+
+
+def conv_table(suite: Suite) -> list[TableText]:
+    """A row for each shape: forward and the two gradients."""
+    by_name: dict[str, list[Case]] = {}
+    for case in suite.cases:
+        by_name.setdefault(case.name, []).append(case)
+    rows = [[name, *(_cell(suite, case) for case in cases)] for name, cases in by_name.items()]
+    title = "GFLOP/s (share of the roofline; PyTorch's time / ours)"
+    return [TableText(title, ["convolution", "forward", "data gradient", "weight gradient"], rows)]
+
+
+def elementwise_table(suite: Suite) -> list[TableText]:
+    """A row for each form, a column for each level of memory."""
+    levels = list(dict.fromkeys(case.level for case in suite.cases))  # type: ignore[attr-defined]
+    by_form: dict[str, list[Case]] = {}
+    for case in suite.cases:
+        by_form.setdefault(case.form, []).append(case)  # type: ignore[attr-defined]
+    rows = [[form, *(_cell(suite, case, bandwidth=True) for case in cases)] for form, cases in by_form.items()]
+    title = "GB/s (share of the roofline; PyTorch's time / ours)"
+    return [TableText(title, ["kernel", *levels], rows)]
+
+
+def random_tables(suite: Suite) -> list[TableText]:
+    """The spread of the shares of the roofline, and the worst."""
+    (ours,) = suite.sides
+    shares = [(share, case) for case in suite.cases if (share := suite.share(case, ours)) is not None]
+    shares.sort(key=lambda pair: pair[0])
+    if not shares:
+        return []
+    values = [share for share, _ in shares]
+    rows = [
+        [f"{len(values)} of {len(suite.cases)}", *(f"{v:.0%}" for v in (statistics.median(values), decile(values)))]
+    ]
+    worst = [[case.label, f"{share:.0%}", _rate(case, ours)] for share, case in shares[:WORST]]
+    return [
+        TableText("share of the roofline", ["kernels", "median", "tenth percentile"], rows),
+        TableText(f"the {WORST} worst", ["kernel", "share of the roofline", "GFLOP/s"], worst),
+    ]
+
+
+def sensitivity_tables(suite: Suite) -> list[TableText]:
+    """Each shape with its dearest neighbour: time for each FLOP, over the shape's own."""
+    (ours,) = suite.sides
+    rows = []
+    for base, *others in sensitivity_cases():
+        own = _per_flop(base, ours)
+        costs = [(cost / own, case) for case in others if own and (cost := _per_flop(case, ours))]
+        if costs:
+            ratio, case = max(costs, key=lambda pair: pair[0])
+            rows.append([base.label, case.label, f"{ratio:.2f}", report.verdict(ratio <= SENSITIVITY_BAR)])
+    columns = ["shape", "dearest neighbour", "cost of a FLOP", f"<= {SENSITIVITY_BAR}"]
+    return [TableText("one more or less in one dimension", columns, rows)]
+
+
+def decile(values: list[float]) -> float:
+    """The tenth percentile."""
+    return statistics.quantiles(values, n=10)[0] if len(values) > 1 else values[0]
+
+
+def _per_flop(case: Case, side: Measurement) -> float | None:
+    seconds = side.seconds(case.label)
+    return None if seconds is None else seconds / case.flops
+
+
+def _rate(case: Case, side: Measurement) -> str:
+    return f"{case.flops / side.seconds(case.label) * 1e-9:.1f}"
+
+
+def _cell(suite: Suite, case: Case, bandwidth: bool = False) -> str:
+    """Our rate, the share of the roofline, and how many times longer PyTorch takes."""
+    ours, *others = suite.sides
+    seconds, share = ours.seconds(case.label), suite.share(case, ours)
+    if seconds is None or share is None:
+        return "failed"
+    amount = case.read + case.written if bandwidth else case.flops
+    theirs = others[0].seconds(case.label) if others else None
+    beside = "" if theirs is None else f"; {theirs / seconds:.2f}"
+    return f"{amount / seconds * 1e-9:.0f} ({share:.0%}{beside})"
+
+
+TABLES = {
+    "conv": conv_table, "elementwise": elementwise_table, "random": random_tables, "sensitivity": sensitivity_tables,
+}  # fmt: skip

@@ -1,0 +1,72 @@
+"""Pullback's side of single kernels: a graph function each. Times are those of its kernels, from the trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.kernels.case import Case
+from benchmarks.workers.protocol import Cases, Timed, chosen_cases, serve
+
+
+def load() -> dict[str, str]:
+    import pullback
+    from pullback import relax  # noqa: F401
+
+    return {"pullback": getattr(pullback, "__version__", "this tree")}
+
+
+def prepare(suite: str, first: str, last: str) -> Cases:
+    return chosen_cases(suite, first, last, timed)
+
+
+def timed(case: Case) -> Timed:
+    import pullback
+    from pullback import relax
+
+    machine = relax.VirtualMachine(pullback.compile(module_of(case), "llvm"), pullback.cpu(0))
+    arrays = case.arrays() if case.wrt is None else [*case.arrays(), case.out_gradient()]
+    bound = machine.bind("main", [pullback.nd.array(array) for array in arrays])
+    result = bound()[0].numpy().astype(np.float64)
+    return Timed(lambda: bound.profile().total * 1e-6, result)
+
+
+def module_of(case: Case) -> Any:
+    """A module with the function `main`: the case's own, or the gradient of one of its arguments."""
+    from pullback import relax
+
+    names = [f"x{k}" for k in range(len(case.shapes))]
+    builder, params = relax.BlockBuilder(), _variables(names, case.shapes)
+    if case.wrt is None:
+        with builder.function("main", params):
+            with builder.dataflow():
+                values = case.relax(relax.op, *params)
+                results = [builder.emit_output(v) for v in (values if isinstance(values, list) else [values])]
+            builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
+        return builder.get()
+    (out_gradient,) = _variables(["dy"], [case.out_shape])
+    with builder.function("product", [*params, out_gradient]):
+        with builder.dataflow():
+            total = relax.op.sum(relax.op.multiply(case.relax(relax.op, *params), out_gradient))
+            out = builder.emit_output(total)
+        builder.emit_func_output(out)
+    module = relax.transform.Gradient("product", require_grads=[params[case.wrt]])(builder.get())
+    builder, params = relax.BlockBuilder(module), _variables([*names, "dy"], [*case.shapes, case.out_shape])
+    with builder.function("main", params):
+        with builder.dataflow():
+            both = builder.emit(relax.Call(module.get_global_var("product_adjoint"), tuple(params)))
+            out = builder.emit_output(both[1][0])
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def _variables(names: list[str], shapes: list[tuple[int, ...]]) -> list[Any]:
+    from pullback import relax
+
+    pairs = zip(names, shapes, strict=True)
+    return [relax.Var(name, relax.TensorStructInfo(shape, "float32")) for name, shape in pairs]
+
+
+if __name__ == "__main__":
+    serve(load, prepare)
