@@ -7,6 +7,7 @@ read from the second process on.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from pullback.relax.expr import Function
 from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import symbolic_vars
 from pullback.relax.transform.plan_memory import Plan
+from pullback.runtime.epoch import Epoch
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.target import Target
@@ -173,6 +175,15 @@ class InterpretedCall:
         for value, i in zip(leaves[1:] if self.donated else [], self.donated, strict=True):
             self.flat[i].copyfrom(value)
         return [tensor(v, copy=True) for v in (leaves[:1] if self.donated else leaves)]
+
+    def repeat(self, epoch: Epoch, seconds: float) -> None:
+        """Gather and call, until the epoch's batches are done or so many seconds have passed; at least once."""
+        deadline = time.perf_counter() + seconds
+        while epoch.left:
+            epoch.gather()
+            epoch.count(float(self()[0].item()))
+            if time.perf_counter() >= deadline:
+                break
 
 
 def _leaves(value: Any) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ import ctypes
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -25,6 +25,7 @@ from pullback.ir.node import structural_digest
 from pullback.ir.op import Op
 from pullback.relax.analysis import called_functions
 from pullback.relax.expr import Call, Function
+from pullback.runtime.epoch import Epoch
 from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
 from pullback.runtime.report import Report
@@ -103,7 +104,8 @@ class NativeFunction:
     def __init__(self, name: str, artifact: Artifact) -> None:
         self.name, self.layout = name, artifact.layout
         self._library = codegen.load_object(artifact.code)  # keeps the code in memory
-        self.entry = _SIGNATURE(self._library.address(self.layout.entry))
+        self.address = self._library.address(self.layout.entry)
+        self.entry = _SIGNATURE(self.address)
         self.runtime = runtime_table()
         self.constants = [tensor(c, copy=True) for c in artifact.constants]
         self.arenas: deque[OwnedMemory] = deque()
@@ -183,16 +185,32 @@ class BoundCall:
             traces.append(list(stamps))
         return Report.of(self.native.name, names, traces, walls)
 
+    def repeat(self, epoch: Epoch, seconds: float) -> None:
+        """Gather and call, until the epoch's batches are done or so many seconds have passed; at least once.
+
+        The tensors that the epoch gathers into are inputs of this call. All results but the first, the loss, are lost.
+        Raises ArgumentError when a check fails; then ``epoch.done`` is the number of the batch that failed it.
+        """
+
+        def entry(runtime: int, buffers: int, arena: int, trace: None) -> int:
+            return epoch.run(self.native.address, buffers, arena, outputs[0], seconds)
+
+        outputs = self.native.fresh_outputs()
+        self._call(entry, outputs, None)
+
     def _run(self, trace: int | None) -> list[Tensor]:
+        outputs = self.native.fresh_outputs()
+        self._call(self.native.entry, outputs, trace)
+        return outputs
+
+    def _call(self, entry: Callable[..., int], outputs: list[Tensor], trace: int | None) -> None:
         native = self.native
-        outputs = native.fresh_outputs()
         arena = native.borrow_arena()
         with self._lock:  # the list of pointers is shared by all uses of this call
             for k, output in enumerate(outputs, self._first_output):
                 self._pointers[k] = output.data_ptr
-            status = native.entry(native.runtime, ctypes.addressof(self._pointers), arena.address, trace)
+            status = entry(native.runtime, ctypes.addressof(self._pointers), arena.address, trace)
         native.arenas.append(arena)
         if status:
             where = "" if native.name.startswith("__") else f"{native.name}: "  # __step is no name of the user's
             raise ArgumentError(where + native.layout.messages[status - 1])
-        return outputs

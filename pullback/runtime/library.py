@@ -14,7 +14,7 @@ LIBRARY_NAME = "libpullback_rt.so"
 NATIVE_DIRECTORY = Path(__file__).parent / "native"  # the C sources too: exported code takes them from here
 ABI = 1
 
-_STATUS_OK, _STATUS_ARGUMENT, _, _STATUS_ENVIRONMENT, _STATUS_STATE = range(5)  # enum pb_status of rt.h
+_STATUS_OK, _STATUS_ARGUMENT, _, _STATUS_ENVIRONMENT, _STATUS_STATE, STATUS_STEP = range(6)  # enum pb_status of rt.h
 _HOW_TO_BUILD = (
     "Build it with a C compiler on the PATH (cc, or $CC): `pip install -e .` in a checkout of pullback,"
     " or `pip install --force-reinstall pullback`."
@@ -32,6 +32,9 @@ _SIGNATURES = {
     "pb_check_environment": (ctypes.c_int, []),
     "pb_shutdown": (ctypes.c_int, []),
     "pb_runtime_get": (ctypes.c_void_p, []),
+    "pb_converts": (ctypes.c_int, [ctypes.c_int32, ctypes.c_int32]),
+    "pb_epoch_gather": (ctypes.c_int, [ctypes.c_void_p]),
+    "pb_epoch_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]),
 }
 
 

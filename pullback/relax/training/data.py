@@ -13,6 +13,7 @@ from pullback.relax.struct_info import format_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.loss import class_axis
 from pullback.relax.training.values import as_array, as_tensor
+from pullback.runtime.epoch import Column, Epoch
 from pullback.runtime.tensor import Tensor
 
 
@@ -28,8 +29,9 @@ class Batch:
 class DataSet:
     """Inputs and targets of a model: every array has one row for each example; shared targets are given once.
 
-    Arrays have the declared dtype, or are cast as a whole when that changes no value. Raises ArgumentError,
-    ShapeError or DTypeError at once when lengths, shapes, dtypes or class labels are wrong.
+    Arrays have the declared dtype, or are cast when that changes no value: batch by batch from a dtype all of whose
+    values are exact in the declared one (uint8 → float32, say), else as a whole. Raises ArgumentError, ShapeError or
+    DTypeError at once when lengths, shapes, dtypes or class labels are wrong.
     """
 
     def __init__(self, inputs: Any, targets: Any, interface: Interface) -> None:
@@ -47,48 +49,53 @@ class DataSet:
         if self.rows == 0:
             raise ArgumentError("the data set is empty: it has 0 rows")
         check_labels(self._arrays[len(interface.inputs)], interface)
-        self._buffers: dict[int, tuple[Batch, list[np.ndarray | None]]] = {}
+        self._buffers: dict[int, tuple[Batch, list[Column]]] = {}
 
     def _checked(self, value: Any, slot: Slot) -> np.ndarray:
         if not self._interface.has_rows(slot):
             return np.asarray(as_tensor(value, slot))
-        array = as_array(value, slot)
+        array = as_array(value, slot, gathered=True)
         wanted: tuple[Any, ...] = slot.info.shape[1:]  # type: ignore[index]
         if array.ndim == 0 or array.shape[1:] != wanted:
             expected = format_shape(("rows", *wanted))
             raise ShapeError(f"{slot} must have shape {expected}, got {format_shape(array.shape)}")
-        return np.ascontiguousarray(array)
+        return np.require(array, requirements="CA")
 
-    def batches(self, size: int, order: np.ndarray | None = None) -> Iterator[Batch]:
-        """All rows, ``size`` at a time, the last batch with what is left; in the given order, else as they are."""
-        for start in range(0, self.rows, size):
-            stop = min(start + size, self.rows)
-            batch, views = self._buffer(stop - start)
-            for array, view in zip(self._arrays, views, strict=True):
-                if view is None:
-                    continue
-                if order is None:
-                    np.copyto(view, array[start:stop])
-                else:  # mode "clip" writes into `out` directly; the indices are right as they are
-                    np.take(array, order[start:stop], axis=0, out=view, mode="clip")
-            yield batch
+    def epochs(
+        self, size: int, order: np.ndarray | None = None, weighted: bool = True
+    ) -> Iterator[tuple[Batch, Epoch]]:
+        """All rows, ``size`` at a time, then what is left: each a loop over batches that share the tensors of one.
 
-    def batches_to_come(self, size: int) -> Iterator[Batch]:
-        """One batch of each size that :meth:`batches` will give; its contents are undefined."""
-        for rows in {min(size, self.rows), self.rows % size} - {0}:
-            yield self._buffer(rows)[0]
+        Rows come in the given order, else as they are. The loss of a batch counts as often as it has rows if
+        ``weighted``, else once.
+        """
+        whole, rest = divmod(self.rows, size)
+        for first, rows, batches in ((0, size, whole), (whole * size, rest, 1)):
+            if rows and batches:
+                batch, columns = self._buffer(rows)
+                yield batch, Epoch(columns, order, first, rows, batches, float(rows) if weighted else 1.0)
 
-    def _buffer(self, rows: int) -> tuple[Batch, list[np.ndarray | None]]:
-        """The batch whose tensors hold ``rows`` rows, and views of those tensors (None: nothing to gather)."""
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All rows as they are, ``size`` at a time, the last batch with what is left."""
+        for batch, epoch in self.epochs(size):
+            while epoch.left:
+                epoch.gather()
+                yield batch
+                epoch.count(0.0)
+
+    def _buffer(self, rows: int) -> tuple[Batch, list[Column]]:
+        """The batch whose tensors hold ``rows`` rows, and how to gather it."""
         if rows not in self._buffers:
             tensors: list[Tensor] = []
-            views: list[np.ndarray | None] = []
+            columns: list[Column] = []
             for array, slot in zip(self._arrays, self._slots, strict=True):
-                gathers = self._interface.has_rows(slot)
-                tensors.append(Tensor((rows, *array.shape[1:]), slot.info.dtype) if gathers else as_tensor(array, slot))
-                views.append(np.asarray(tensors[-1]) if gathers else None)
+                if self._interface.has_rows(slot):
+                    tensors.append(Tensor((rows, *array.shape[1:]), slot.info.dtype))
+                    columns.append(Column(array, tensors[-1]))
+                else:
+                    tensors.append(as_tensor(array, slot))
             count = len(self._interface.inputs)
-            self._buffers[rows] = Batch(tensors[:count], tensors[count:], rows), views
+            self._buffers[rows] = Batch(tensors[:count], tensors[count:], rows), columns
         return self._buffers[rows]
 
     def correct(self, batch: Batch, prediction: Tensor) -> tuple[int, int]:

@@ -16,6 +16,9 @@ from pullback.relax.training.interface import Interface
 from pullback.relax.training.program import Programs
 from pullback.relax.training.progress import Progress
 from pullback.relax.training.step import Values
+from pullback.runtime.epoch import Epoch
+
+SLICE_SECONDS = 0.05  # how long steps may run before Python looks after signals, other threads and the progress bar
 
 
 @dataclass(frozen=True)
@@ -79,19 +82,21 @@ class Fitting:
         """Train on all rows of ``x`` and ``y``, ``epochs`` times.
 
         ``x``, ``y``: arrays with one row for each example (a list of arrays when the model takes several), of the
-        declared dtypes or such that a cast changes no value. ``batch_size``: by default the model's own; the last
-        batch of an epoch has the rows that are left, and the model is compiled for that number of rows once.
-        ``shuffle`` draws a new order for each epoch from the trainer's generator, which ``seed`` restarts, and which
-        is saved with the trainer: training goes on after ``load`` as if it had never stopped. ``validation``: inputs
-        and targets on which each epoch is evaluated: they give the history's ``validation_loss`` and
-        ``validation_accuracy``. The accuracy on the training rows is not measured: for it, call :meth:`evaluate` on
-        them. ``progress`` shows a bar where the output is a terminal.
+        declared dtypes or such that a cast changes no value. Images of uint8 are cast batch by batch, so that no float
+        copy of them all is made; their values stay as they are: scale them in the model, or beforehand.
+        ``batch_size``: by default the model's own; the last batch of an epoch has the rows that are left, and the model
+        is compiled for that number of rows once. ``shuffle`` draws a new order for each epoch from the trainer's
+        generator, which ``seed`` restarts, and which is saved with the trainer: training goes on after ``load`` as if
+        it had never stopped. ``validation``: inputs and targets on which each epoch is evaluated: they give the
+        history's ``validation_loss`` and ``validation_accuracy``. The accuracy on the training rows is not measured:
+        for it, call :meth:`evaluate` on them. ``progress`` shows a bar where the output is a terminal.
         ``detect_nan`` stops at the first loss that is not finite, with the trainer as it was before that step, and
         says which op is to blame; it makes steps slower.
 
         The loss of an epoch is the mean over its rows: batch losses weighted by their rows when the loss reduces by
-        "mean", and summed, then divided by the rows, when by "sum". Ctrl-C (KeyboardInterrupt) leaves the last
-        complete step.
+        "mean", and summed, then divided by the rows, when by "sum". Steps run in a native loop, which comes back to
+        Python twenty times a second. Ctrl-C (KeyboardInterrupt) leaves the last complete step, and so does a step that
+        fails, since a value of its batch is out of range: an ArgumentError names it.
         """
         _check_count("epochs", epochs)
         _check_count("batch_size", batch_size)
@@ -148,33 +153,42 @@ class Fitting:
 
     def _prepare(self, data: DataSet, validation: DataSet | None, size: int) -> None:
         """Compile for all sizes of batches before the first step: what cannot be compiled fails early."""
-        for batch in data.batches_to_come(size):
-            self._programs.training(batch.rows).prepare(batch.inputs, batch.targets, self._values)
-        for batch in validation.batches_to_come(size) if validation is not None else ():
+        for batch, _ in data.epochs(size):
+            self._programs.training(batch.rows).bind(batch.inputs, batch.targets, self._values)
+        for batch, _ in validation.epochs(size) if validation is not None else ():
             self._programs.evaluation(batch.rows).bind(batch.inputs, batch.targets, self._values)
 
     def _epoch(self, data: DataSet, size: int, order: np.ndarray | None, bar: Progress, detect_nan: bool) -> float:
         """Train once on all rows; returns the mean loss of a row."""
         total = 0.0
-        is_sum = self._interface.record.reduction == "sum"
-        for batch in data.batches(size, order):
-            loss = self._step(batch, detect_nan)
-            total += loss if is_sum else loss * batch.rows
-            bar.advance(batch.rows, loss)
+        for batch, epoch in data.epochs(size, order, weighted=self._interface.record.reduction != "sum"):
+            while epoch.left:
+                done = epoch.done
+                if detect_nan:
+                    self._watched_step(batch, epoch)
+                else:
+                    self._steps(batch, epoch, SLICE_SECONDS)
+                bar.advance((epoch.done - done) * batch.rows, epoch.loss)
+            total += epoch.loss_sum
         return total / data.rows
 
-    def _step(self, batch: Batch, detect_nan: bool) -> float:
-        """One step on a batch; returns its loss."""
-        step = self._programs.training(batch.rows).step
+    def _steps(self, batch: Batch, epoch: Epoch, seconds: float) -> None:
+        """Train on the batches that are left of an epoch, for about so long, and on one at least."""
         self._values = self._values.unpinned()
-        if not detect_nan:
-            return step(batch.inputs, batch.targets, self._values).item()  # type: ignore[return-value]
+        call = self._programs.training(batch.rows).bind(batch.inputs, batch.targets, self._values)
+        try:
+            call.repeat(epoch, seconds)
+        except ArgumentError as error:
+            step = int(self._values.optimizer_states[0].item()) + 1  # a failed step changes nothing
+            raise ArgumentError(f"step {step}: {error.message}", span=error.span, hint=error.hint) from None
+
+    def _watched_step(self, batch: Batch, epoch: Epoch) -> None:
+        """One step, which is undone when its loss is not finite; the error says which op is to blame."""
         before = self._values.copy()
-        loss = step(batch.inputs, batch.targets, self._values).item()
-        if not np.isfinite(loss):
+        self._steps(batch, epoch, 0.0)
+        if not np.isfinite(epoch.loss):
             self._values = before
-            check_finite(self.mod, self._interface, batch, before, float(loss))
-        return loss  # type: ignore[return-value]
+            check_finite(self.mod, self._interface, batch, before, epoch.loss)
 
     def _evaluate(self, data: DataSet, size: int) -> Evaluation:
         total, right, counted = 0.0, 0, 0

@@ -26,9 +26,9 @@ class Program:
         """Run one training step: the tensors of ``values`` are overwritten, the loss is returned."""
         return self._step(inputs, targets, values)[0]
 
-    def prepare(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> None:
-        """Compile the step, without running it."""
-        self._step.bind(inputs, targets, values)
+    def bind(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> Any:
+        """The step, compiled and with its arguments set, to be repeated: see ``driver.native.BoundCall``."""
+        return self._step.bind(inputs, targets, values)
 
     def predict(self, inputs: Sequence[Tensor], values: Values) -> tuple[Tensor, ...]:
         """The backbone's results without the updated states."""

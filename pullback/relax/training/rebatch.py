@@ -24,7 +24,8 @@ def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -
     if not trains:
         del result[ADJOINT]
         return result
-    if not structural_equal(_differentiated(module, interface)[ADJOINT], module[ADJOINT]):
+    derived = RaiseOps()(_differentiated(module, interface))  # as the module was: it resolves aliases on its way
+    if not structural_equal(derived[ADJOINT], module[ADJOINT]):
         raise UserError(
             f"{ADJOINT} was changed by a pass after SetupTrainer, so it cannot be derived for {rows} rows",
             hint="make the batch dimension symbolic, or give fit a number of rows that the batch size divides",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -83,9 +83,9 @@ class BoundFunction:
 
         A failing check raises ArgumentError before anything is written.
         """
-        return self.bind(inputs, targets, values)()
+        return self.bind(inputs, targets, values)()  # type: ignore[no-any-return]
 
-    def bind(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> Callable[[], list[Tensor]]:
+    def bind(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> Any:
         """The call, compiled and with its arguments set."""
         key = tuple([t.shape for t in inputs])
         bound = self._bound.get(key)
@@ -100,7 +100,7 @@ class BoundFunction:
                 place = position if position < self._inputs else position - self._inputs + self._first_target
                 bound.call.set(place, given)
                 arguments[position] = given
-        return bound.call  # type: ignore[no-any-return]
+        return bound.call
 
     def _optimizer_states(self, values: Values) -> tuple[Tensor, ...]:
         return values.optimizer_states if self._name == STEP else ()

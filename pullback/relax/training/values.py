@@ -11,6 +11,7 @@ from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.relax.matching import match_info
 from pullback.relax.struct_info import TensorStructInfo, format_shape
 from pullback.relax.training.interface import Slot
+from pullback.runtime.epoch import converts
 from pullback.runtime.interchange import array_of, is_python_data
 from pullback.runtime.tensor import Tensor, tensor
 
@@ -33,8 +34,11 @@ def as_tensor(value: Any, slot: Slot, sizes: dict[Any, Any] | None = None) -> Te
     return value if isinstance(value, Tensor) and value.dtype == info.dtype else tensor(array)
 
 
-def as_array(value: Any, slot: Slot) -> np.ndarray:
-    """``value``, of any shape, as an array of the slot's dtype; a DTypeError when that would change a value."""
+def as_array(value: Any, slot: Slot, gathered: bool = False) -> np.ndarray:
+    """``value``, of any shape, as an array of the slot's dtype; a DTypeError when that would change a value.
+
+    What is to be ``gathered`` keeps a dtype that a gather converts.
+    """
     wanted = slot.numpy_dtype
     reads_python_floats = is_python_data(value) and wanted.kind not in "iub"
     if isinstance(value, (str, bytes, Iterator)):
@@ -45,7 +49,7 @@ def as_array(value: Any, slot: Slot) -> np.ndarray:
         array = np.asarray(value) if is_tensor else array_of(value, wanted if reads_python_floats else None)
     except UserError as error:
         raise type(error)(f"{slot}: {error.message}", hint=error.hint) from None
-    if array.dtype == wanted:
+    if array.dtype == wanted or (gathered and converts(array.dtype, wanted)):
         return array
     with np.errstate(all="ignore"):
         cast = array.astype(wanted)

@@ -26,7 +26,8 @@ typedef enum pb_status {
     PB_ERROR_ARGUMENT = 1,    /* an argument out of range */
     PB_ERROR_MEMORY = 2,      /* not enough memory */
     PB_ERROR_ENVIRONMENT = 3, /* an environment variable that can't be understood */
-    PB_ERROR_STATE = 4        /* a call that is not allowed at this point */
+    PB_ERROR_STATE = 4,       /* a call that is not allowed at this point */
+    PB_ERROR_STEP = 5         /* a compiled function refused its arguments' values */
 } pb_status;
 
 /* Why the last failing call of this thread failed; "" if none has. Valid until this thread's next failure. */
@@ -82,6 +83,60 @@ typedef struct pb_runtime {
 } pb_runtime;
 
 const pb_runtime *pb_runtime_get(void);
+
+/* ---- epoch.c: a compiled step on each batch of a data set ---------------------------------------------------- */
+
+typedef enum pb_dtype {
+    PB_BOOL, PB_INT8, PB_INT16, PB_INT32, PB_INT64, PB_UINT8, PB_UINT16, PB_UINT32, PB_UINT64,
+    PB_FLOAT16, PB_FLOAT32, PB_FLOAT64, PB_BFLOAT16,
+    PB_DTYPES /* how many there are */
+} pb_dtype;
+
+/* One array of the data set, and the tensor into which the rows of a batch are copied. */
+typedef struct pb_column {
+    const void *source;   /* row 0 of the array, in C order, aligned for its dtype */
+    void *batch;          /* batch_rows rows */
+    int64_t elements;     /* of a row */
+    int32_t source_dtype; /* pb_dtype */
+    int32_t dtype;        /* of the tensor; pb_converts(source_dtype, dtype) holds */
+} pb_column;
+
+/* Batches of equally many rows, and how far a loop over them has come. */
+typedef struct pb_epoch {
+    const pb_column *columns;
+    int64_t column_count;
+    int64_t rows;         /* of the data set */
+    const int64_t *order; /* its row numbers in the order of their use; NULL: as they are */
+    int64_t first;        /* where in the order the first batch begins */
+    int64_t batch_rows;
+    int64_t batches;
+    double loss_weight;   /* of one batch in the sum */
+    int64_t done;         /* batches, so far */
+    double loss;          /* of the last one */
+    double loss_sum;      /* of all so far, each times loss_weight */
+    int32_t failure;      /* what the function returned, if it was not 0 */
+} pb_epoch;
+
+/* A compiled function and what it is called with. */
+typedef struct pb_call {
+    int32_t (*function)(const pb_runtime *runtime, void *const *buffers, void *arena, int64_t *trace);
+    void *const *buffers;
+    void *arena;
+    const void *loss;   /* one of the buffers: a number that the function writes */
+    int32_t loss_dtype; /* pb_dtype, a floating-point one */
+} pb_call;
+
+/* Whether a gather can turn the one pb_dtype into the other; it does so only where that changes no value. */
+int pb_converts(int32_t source_dtype, int32_t dtype);
+
+/* Copies the rows of batch number `done` into the batch's tensors. */
+pb_status pb_epoch_gather(const pb_epoch *epoch);
+
+/* Gathers a batch and calls the function on it, until all are done or so many nanoseconds have passed; at least once if
+ * any is left. To be called again while done < batches. PB_ERROR_STEP when the function fails: batch number `done` is
+ * the one that it refused, and `failure` says why. Other threads must leave the epoch, the tensors and the arena alone.
+ */
+pb_status pb_epoch_run(pb_epoch *epoch, const pb_call *call, int64_t nanoseconds);
 
 #ifdef __cplusplus
 }

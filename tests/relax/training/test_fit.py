@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
+from collections.abc import Callable
+from threading import Thread, Timer
 from typing import Any
 
 import numpy as np
@@ -13,8 +17,9 @@ from pullback.driver import executable
 from pullback.driver.pipeline import plan_function, prepare
 from pullback.ir import ArgumentError, DTypeError, IRModule, ShapeError, UserError, assert_structural_equal
 from pullback.relax import BlockBuilder, TensorStructInfo, Var, op
-from pullback.relax.training import SetupTrainer, Trainer, make_trainer, progress
+from pullback.relax.training import SetupTrainer, Trainer, fit, make_trainer, progress
 from pullback.relax.training.evaluation import evaluation
+from pullback.relax.training.initialize import generator
 from pullback.relax.training.loss import CategoricalCrossEntropyLoss, CrossEntropyLoss, MSELoss
 from pullback.relax.training.optimizer import SGD, Adam, MomentumSGD
 from pullback.relax.training.setup_trainer import ADJOINT, OPTIMIZER
@@ -72,6 +77,75 @@ def test_an_epoch_is_its_updates(target: str) -> None:
     assert record.loss == pytest.approx(np.dot(losses, [8, 8, 8, 6]) / 30, rel=1e-12)
     assert_same(params(fitted), params(tail))
     assert fitted.steps == 4 and fitted.epochs == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_shuffled_epoch_is_its_updates(target: str, reduction: str) -> None:
+    """The same bits as a loop in Python gives, in the order that the seed draws; the loss as its loop adds it up."""
+    loss = CrossEntropyLoss(reduction)
+    fitted, stepped = trainer_of(target, loss, Adam(0.01)), trainer_of(target, loss, Adam(0.01))
+    tail = trainer_of(target, loss, Adam(0.01), mlp(6))
+    order, total = generator(5).permutation(30), 0.0
+    for k in range(0, 24, 8):
+        rows = order[k : k + 8]
+        total += stepped.update(X[rows], Y[rows]).item() * (8 if reduction == "mean" else 1)
+    tail._values = stepped._values.copy()
+    total += tail.update(X[order[24:]], Y[order[24:]]).item() * (6 if reduction == "mean" else 1)
+    assert fitted.fit(X, Y, seed=5, progress=False).epochs[0].loss == total / 30
+    assert_same(params(fitted), params(tail))
+
+
+def test_slices_of_time_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    sliced, plain = trainer_of("llvm"), trainer_of("llvm")
+    histories = [plain.fit(X, Y, epochs=3, seed=1, progress=False)]
+    monkeypatch.setattr(fit, "SLICE_SECONDS", 0.0)
+    histories.append(sliced.fit(X, Y, epochs=3, seed=1, progress=False))
+    assert_same(params(sliced), params(plain))
+    assert len({tuple(record.loss for record in history.epochs) for history in histories}) == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_images_and_labels_of_uint8(target: str) -> None:
+    """They train as their float32 and int64 copies do, and no such copy of the whole data set is made."""
+    images = np.random.default_rng(0).integers(0, 256, (30, 20), np.uint8)
+    labels = Y.astype(np.uint8)
+    small, large = trainer_of(target, optimizer=SGD(1e-4)), trainer_of(target, optimizer=SGD(1e-4))
+    small.fit(images, labels, seed=1, progress=False)
+    large.fit(images.astype(np.float32), Y, seed=1, progress=False)
+    assert_same(params(small), params(large))
+    assert small.evaluate(images, labels) == large.evaluate(images.astype(np.float32), Y)
+    kept = small._data_set(images[::2], labels[::2])._arrays
+    assert [array.dtype for array in kept] == [np.uint8, np.uint8]
+    assert small._data_set(images, labels)._arrays[0] is images
+
+
+def embedding(rows: int = 4) -> IRModule:
+    """Looks three rows of a table up for each example."""
+    tokens, table = Var("tokens", TensorStructInfo((rows, 3), "int64")), Var("table", TensorStructInfo((10, 5)))
+    builder = BlockBuilder()
+    with builder.function("backbone", [tokens, table]):
+        with builder.dataflow():
+            out = builder.emit_output(op.sum(op.take(table, tokens, 0), 1), "out")
+        builder.emit_func_output(out)
+    return builder.get().with_attrs({"param_num": 1, "state_num": 0})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("place", [0, 9, 13])
+def test_a_step_that_fails_is_named_and_changes_nothing(target: str, place: int) -> None:
+    failing, reference = (trainer_of(target, MSELoss(), Adam(0.1), embedding()) for _ in range(2))
+    tokens = np.random.default_rng(0).integers(0, 10, (14, 3))
+    tokens[place, 1] = 10
+    y = np.ones((14, 5), np.float32)
+    complete = place // 4
+    with pytest.raises(ArgumentError, match=rf"^step {complete + 1}: .*take"):
+        failing.fit(tokens, y, shuffle=False, progress=False)
+    assert failing.steps == complete and failing.epochs == 0
+    if complete:
+        reference.fit(tokens[: 4 * complete], y[: 4 * complete], shuffle=False, progress=False)
+    assert_same(params(failing), params(reference))
+    failing.fit(tokens[: place or 1] % 10, y[: place or 1], progress=False)
 
 
 def test_everything_is_compiled_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,19 +425,123 @@ def test_detect_nan_changes_no_bit() -> None:
 # ---- interruption and progress ---------------------------------------------------------------------------------------
 
 
+class SoManySteps:
+    """Makes ``fit`` come back to Python after each step, and calls ``then`` after that many."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: int, then: Callable[[], None]) -> None:
+        monkeypatch.setattr(fit, "SLICE_SECONDS", 0.0)
+        monkeypatch.setattr(progress.Progress, "advance", lambda *_: self.advance())
+        self.left, self.then = steps, then
+
+    def advance(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.then()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_in_the_native_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real signal, while a thousand steps run at a time: what is left is that very step."""
+    x, y = classes(3003)
+    interrupted, reference = trainer_of("llvm", optimizer=Adam(1e-4)), trainer_of("llvm", optimizer=Adam(1e-4))
+    interrupted.fit(x, y, seed=1, progress=False)
+    timer = Timer(0.2, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.fit(x, y, epochs=1_000_000, progress=False)
+    timer.join()
+    reference.fit(x, y, seed=1, progress=False)
+    if interrupted.steps > reference.steps:
+        SoManySteps(monkeypatch, interrupted.steps - reference.steps, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            reference.fit(x, y, epochs=1_000_000, progress=False)
+    assert interrupted.steps == reference.steps
+    assert_same(params(interrupted), params(reference))
+
+
+def test_a_fit_within_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a signal's handler trains, evaluates and saves: it meets complete steps, and leaves them."""
+    kept = []
+    for target in TARGETS:
+        trainer = trainer_of(target, optimizer=MomentumSGD(0.02, 0.9))
+        found = []
+
+        def inner(trainer: Trainer = trainer, found: list[Any] = found) -> None:
+            found.append(trainer.evaluate(X, Y))
+            trainer.fit(X[:20], Y[:20], shuffle=False, progress=False)
+
+        SoManySteps(monkeypatch, 2, inner)
+        trainer.fit(X, Y, epochs=2, shuffle=False, progress=False)
+        assert trainer.steps == 2 * 4 + 3 and len(found) == 1
+        kept.append(params(trainer))
+        monkeypatch.undo()
+    for native, interpreted in zip(*kept, strict=True):
+        np.testing.assert_allclose(native, interpreted, rtol=1e-5, atol=1e-6)
+
+
+def test_what_others_see_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parameter that somebody looks at between two slices stays as it is."""
+    trainer, seen = trainer_of("llvm"), []
+    SoManySteps(monkeypatch, 2, lambda: seen.append(np.asarray(trainer._values.params[0])))
+    plain = trainer_of("llvm")
+    trainer.fit(X, Y, shuffle=False, progress=False)
+    monkeypatch.undo()
+    plain.fit(X, Y, shuffle=False, progress=False)
+    assert_same(params(trainer), params(plain))
+    before = trainer_of("llvm")
+    before.fit(X[:16], Y[:16], shuffle=False, progress=False)
+    assert_same(seen, params(before)[:1])
+
+
+def test_trainers_in_two_threads() -> None:
+    """Each as if it were alone, the thread pool's contention included."""
+    alone, together = trainer_of("llvm"), [trainer_of("llvm") for _ in range(3)]
+    x, y = classes(1000)
+    alone.fit(x, y, epochs=10, seed=4, progress=False)
+    threads = [Thread(target=t.fit, args=(x, y), kwargs={"epochs": 10, "seed": 4, "progress": False}) for t in together]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for trainer in together:
+        assert_same(params(trainer), params(alone))
+
+
+FORKING = """
+import os, threading
+from tests.relax.training.test_fit import classes, params, trainer_of
+
+x, y = classes(500)
+busy, alone = trainer_of("llvm"), trainer_of("llvm")
+alone.fit(x, y, epochs=3, seed=1, progress=False)
+running = threading.Thread(target=busy.fit, args=(x, y), kwargs=dict(epochs=300, progress=False))
+running.start()
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        own = trainer_of("llvm")
+        own.fit(x, y, epochs=3, seed=1, progress=False)
+        os._exit(0 if all((a == b).all() for a, b in zip(params(own), params(alone))) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+running.join()
+assert busy.epochs == 300
+print("done")
+"""
+
+
+def test_a_child_forked_during_a_fit_trains() -> None:
+    run = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
 @pytest.mark.parametrize("steps", [0, 1, 5])
 def test_ctrl_c_leaves_the_last_complete_step(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     interrupted, reference = trainer_of("llvm"), trainer_of("llvm")
-    advance = progress.Progress.advance
-    left = [steps]
-
-    def interrupt(self: Any, *args: Any) -> None:
-        advance(self, *args)
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(progress.Progress, "advance", interrupt)
+    SoManySteps(monkeypatch, steps + 1, interrupt)
     with pytest.raises(KeyboardInterrupt):
         interrupted.fit(X, Y, epochs=2, shuffle=False, progress=False)
     monkeypatch.undo()
