@@ -7,6 +7,7 @@ Nodes compare by identity (``==`` on expressions builds an expression or is iden
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import linecache
 from collections.abc import Callable, Iterator, Mapping
@@ -108,9 +109,13 @@ class Symbol(Node):
 
 def structure(node: Any) -> Iterator[tuple[str, Any]]:
     """The structural fields of a node: all dataclass fields but the span and those marked ``compare=False``."""
-    for item in fields(node):
-        if item.compare:
-            yield item.name, getattr(node, item.name)
+    for name in _structural_fields(type(node)):
+        yield name, getattr(node, name)
+
+
+@functools.cache
+def _structural_fields(kind: type) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind) if item.compare)
 
 
 def structural_equal(a: Any, b: Any) -> bool:
@@ -233,20 +238,22 @@ def structural_digest(node: Any) -> bytes:
     import hashlib
 
     digest = hashlib.blake2b(digest_size=32)
+    parts: list[bytes] = []  # not yet in the digest: most are a few bytes
+    add = parts.append
     numbers: dict[int, int] = {}
     fresh = itertools.count()
 
     def visit(x: Any) -> None:
         if isinstance(x, Symbol):
             if id(x) in numbers:
-                digest.update(b"s%d;" % numbers[id(x)])
+                add(b"s%d;" % numbers[id(x)])
                 return
             numbers[id(x)] = next(fresh)
-            digest.update(b"S")
+            add(b"S")
         if isinstance(x, Closed):
-            digest.update(b"C" + structural_digest(x.node))
+            add(b"C" + structural_digest(x.node))
         elif isinstance(x, Node) or hasattr(x, "structural_items"):
-            digest.update(b"N" + type(x).__name__.encode() + b"(")
+            add(b"N" + type(x).__name__.encode() + b"(")
             bound = id(getattr(x, x.binder)) if getattr(x, "binder", None) else None
             outer = numbers.pop(bound, None)
             for _, value in node_items(x):
@@ -254,22 +261,26 @@ def structural_digest(node: Any) -> bytes:
             numbers.pop(bound, None)
             if outer is not None:
                 numbers[bound] = outer
-            digest.update(b")")
+            add(b")")
         elif isinstance(x, Mapping):
-            digest.update(b"{")
+            add(b"{")
             for key in sorted(x, key=str):
-                digest.update(repr(key).encode() + b":")
+                add(repr(key).encode() + b":")
                 visit(x[key])
-            digest.update(b"}")
+            add(b"}")
         elif isinstance(x, (tuple, list)):
-            digest.update(b"[")
+            add(b"[")
             for value in x:
                 visit(value)
-            digest.update(b"]")
+            add(b"]")
         elif (array := _as_array(x)) is not None:
-            digest.update(f"A{type(x).__name__}{array.dtype}{array.shape}".encode() + array.tobytes())
+            add(f"A{type(x).__name__}{array.dtype}{array.shape}".encode())
+            digest.update(b"".join(parts))
+            digest.update(array.tobytes())
+            parts.clear()
         else:
-            digest.update(f"{type(x).__name__}={x!r};".encode())
+            add(f"{type(x).__name__}={x!r};".encode())
 
     visit(node)
+    digest.update(b"".join(parts))
     return digest.digest()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
@@ -69,6 +70,8 @@ class _Fusion:
         for k in reversed(range(len(self.bindings))):
             if self.waits(k):
                 self.waiting.add(k)
+        self.last = list(range(len(self.bindings)))  # of each binding, the last one of its group
+        self.known: dict[object, bool] = {}
 
     def _reads(self, binding: Binding) -> list[int]:
         used = dict.fromkeys(used_vars(binding.value))  # type: ignore[attr-defined]
@@ -118,8 +121,9 @@ class _Fusion:
                         pending = sorted({*pending, *self.external_reads(merged)}, reverse=True)
 
     def adopt(self, merged: _Set) -> None:
+        last = max(merged.members)
         for m in merged.members:
-            self.group_of[m] = merged
+            self.group_of[m], self.last[m] = merged, last
 
     def accepted(self, candidate: _Set) -> bool:
         """Whether the set is one kernel and leaves the graph acyclic."""
@@ -129,6 +133,36 @@ class _Fusion:
         return self.recognized(sorted(everything), self.outputs(candidate))
 
     def recognized(self, order: list[int], outputs: list[int]) -> bool:
+        """Whether some schedule takes these bindings; asked once for those that do the same, as layers do."""
+        key = self.structure(order, outputs)
+        if key not in self.known:
+            self.known[key] = self.asked(order, outputs)
+        return self.known[key]
+
+    def structure(self, order: list[int], outputs: list[int]) -> object:
+        """What the bindings compute, whatever their variables are called: equal for equal groups."""
+        numbers: dict[Expr, int] = {}
+
+        def atom(expr: Expr) -> object:
+            if isinstance(expr, Tuple):
+                return tuple(map(atom, expr.fields))
+            if isinstance(expr, TupleGetItem):
+                return atom(expr.tuple_value), expr.index
+            if isinstance(expr, Constant) and expr.data.size == 1:
+                return str(expr.data.dtype), expr.data.shape, expr.data.tobytes()
+            known = expr in numbers
+            number = numbers.setdefault(expr, len(numbers))
+            return number if known else (number, repr(expr.struct_info))
+
+        calls = []
+        for m in order:
+            call = self.bindings[m].value  # type: ignore[attr-defined]
+            attrs = tuple((name, _exact(value)) for name, value in sorted(call.attrs.items()))
+            calls.append((call.op, attrs, tuple(map(atom, call.args))))
+            numbers[self.bindings[m].var] = len(numbers)
+        return tuple(calls), tuple(numbers[self.bindings[m].var] for m in outputs)
+
+    def asked(self, order: list[int], outputs: list[int]) -> bool:
         composer, tensors = compose((self.bindings[m] for m in order), [self.bindings[m].var for m in outputs])
         distinct = len(set(tensors)) == len(tensors) and not any(t.is_placeholder for t in tensors)
         return distinct and recognize(Group(tuple(composer.inputs.values()), tuple(tensors), self.machine)) is not None
@@ -148,13 +182,20 @@ class _Fusion:
         return all(self.takes(r, group) for r in self.readers[reader])
 
     def makes_cycle(self, candidate: _Set) -> bool:
-        """Whether a path leaves the set and comes back to something that it (or a copy in it) reads from outside."""
+        """Whether a path leaves the set and comes back to something that it (or a copy in it) reads from outside.
+
+        Bindings only read earlier ones, so a path comes back from a later one through a group on both sides alone. No
+        path comes back from beyond ``end``: no group has members on both sides of it.
+        """
         wanted = self.external_reads(candidate)
+        end, further = -1, max(wanted, default=-1)
+        while further > end:
+            end, further = further, max(self.last[: further + 1])
         stack = [r for m in candidate.members for r in self.readers[m] if r not in candidate.members]
         seen: set[int] = set()
         while stack:
             k = stack.pop()
-            if k in seen:
+            if k in seen or k > end:
                 continue
             for member in self.group_of[k].members:
                 if member in wanted:
@@ -186,17 +227,20 @@ class _Fusion:
     def in_order(self, groups: list[_Set]) -> Iterable[_Set]:
         """Groups after what they read, otherwise in the order of their last member."""
         waiting = {g: {self.group_of[s] for s in self.external_reads(g)} - {g} for g in groups}
+        readers: dict[_Set, list[_Set]] = {g: [] for g in groups}
+        for group, blockers in waiting.items():
+            for blocker in blockers:
+                readers[blocker].append(group)
         ready = [(max(g.members), k, g) for k, g in enumerate(groups) if not waiting[g]]
         numbers = {g: k for k, g in enumerate(groups)}
         heapq.heapify(ready)
         while ready:
             _, _, group = heapq.heappop(ready)
             yield group
-            for other, blockers in waiting.items():
-                if group in blockers:
-                    blockers.discard(group)
-                    if not blockers:
-                        heapq.heappush(ready, (max(other.members), numbers[other], other))
+            for other in readers[group]:
+                waiting[other].discard(group)
+                if not waiting[other]:
+                    heapq.heappush(ready, (max(other.members), numbers[other], other))
 
     def external_reads(self, group: _Set) -> set[int]:
         everything = group.members | group.copies
@@ -216,6 +260,13 @@ class _Fusion:
             result = emitter.builder.emit(value, "group")
             for i, m in enumerate(outputs):
                 emitter.bind(self.bindings[m].var, TupleGetItem(result, i))
+
+
+def _exact(value: Any) -> object:
+    """A key that is equal for attributes that are the same in every respect: 0.0 is not -0.0, and 1 is not True."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_exact, value))
+    return (type(value), repr(value)) if isinstance(value, (bool, int, float, str, type(None))) else id(value)
 
 
 def primitive(bindings: list[Binding], outputs: list[Var]) -> tuple[Function, list[Expr]]:
