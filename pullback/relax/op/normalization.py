@@ -239,11 +239,19 @@ composite(
 # -- group and instance norm: the channel axis as two, (groups, channels of a group), and a parameter for each channel
 
 
+def _open(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """A shape with its leading size left open."""
+    return (-1, *shape[1:]) if shape else ()
+
+
 def _grouped(x: Any, groups: int, channel_axis: int, axes: Any) -> tuple[tuple[Dim, ...], tuple[Dim, ...], list[int]]:
-    """With the channels as two axes: the shape of x, that of a parameter, and the axes to normalise."""
+    """With the channels as two axes: the shape of x, that of a parameter, and the axes to normalise.
+
+    A leading size that is not the channels' is left open (-1): a model may be given another batch size.
+    """
     at = normalize_axis("normalisation", channel_axis, len(x.shape))
     split = (groups, x.shape[at] // groups)
-    shape = (*x.shape[:at], *split, *x.shape[at + 1 :])
+    shape = (*_open(x.shape[:at]), *split, *x.shape[at + 1 :])
     parameter = (*(1,) * at, *split, *(1,) * (len(x.shape) - at - 1))
     spatial = normalize_axes("normalisation", axes, len(x.shape))
     return shape, parameter, sorted([at + 1, *(a if a < at else a + 1 for a in spatial)])
@@ -256,7 +264,7 @@ def _group_norm_decomposed(
     shape, parameter, own = _grouped(x, num_groups, channel_axis, axes)
     moments = _Moments(ops.reshape(_widened(x), shape), own, epsilon)
     g, b = (ops.reshape(_widened(p), parameter) if used else None for p, used in ((gamma, scale), (beta, center)))
-    return _as(ops.reshape(_scaled(moments.normal, g, b), x.shape), x.dtype)
+    return _as(ops.reshape(_scaled(moments.normal, g, b), _open(x.shape)), x.dtype)
 
 
 def _group_norm(

@@ -64,7 +64,7 @@ def _large_operand(value: Any) -> Var | None:
     if not any(is_op(value, name) for name in ("add", "subtract", "multiply")):
         return None
     shapes = [a.struct_info.shape for a in value.args]
-    if any(all(isinstance(s, int) and s == 1 for s in shape) for shape in shapes):
+    if None in shapes or any(all(isinstance(s, int) and s == 1 for s in shape) for shape in shapes):
         return None
     large = [a for a, s in zip(value.args, shapes, strict=True) if same_shape(s, value.struct_info.shape)]
     return large[0] if len(large) == 1 and isinstance(large[0], Var) else None

@@ -171,3 +171,28 @@ def test_a_norm_in_a_function_that_the_backbone_calls() -> None:
 def test_initial_values_name_arguments() -> None:
     for registered in Op.registry.values():
         assert set(registered.initial) <= set(registered.signature.tensors), registered.name
+
+
+@pytest.mark.parametrize("name", ["group_norm", "instance_norm", "layer_norm"])
+def test_other_norms_take_any_number_of_rows(name: str) -> None:
+    """A model whose batch size is written down is derived anew for the last batch of an epoch, and for evaluation."""
+    x, w = (Var(n, TensorStructInfo(s)) for n, s in (("x", (BATCH, 4, 3)), ("w", (3, 2))))
+    attrs = {
+        "group_norm": {"num_groups": 2, "channel_axis": 1, "axes": 2},
+        "instance_norm": {"channel_axis": 1, "axes": 2},
+        "layer_norm": {"axes": (1,)},
+    }[name]
+    gamma, beta = (Var(n, TensorStructInfo((4,))) for n in ("gamma", "beta"))
+    builder = BlockBuilder()
+    with builder.function("backbone", [x, w, gamma, beta]):
+        normal = getattr(op.nn, name)(x, gamma, beta, **attrs)
+        builder.emit_func_output(builder.emit(op.mean(op.nn.relu(normal), 1) @ w))
+    trainer = make_trainer(
+        builder.get().with_attrs({"param_num": 3, "state_num": 0}), CrossEntropyLoss(), SGD(0.5), seed=1
+    )
+    np.testing.assert_array_equal(trainer.params["gamma"].numpy(), np.ones(4))
+    rng = np.random.default_rng(0)
+    rows, labels = rng.standard_normal((25, 4, 3)).astype("float32"), rng.integers(0, 2, 25)
+    before = trainer.evaluate(rows, labels).loss
+    trainer.fit(rows, labels, batch_size=BATCH, epochs=5, progress=False)
+    assert trainer.evaluate(rows, labels).loss < before
