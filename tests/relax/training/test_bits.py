@@ -47,3 +47,44 @@ def test_threads_runs_and_resumption(tmp_path) -> None:
     digests += [run(10, 20, threads, load=checkpoint) for threads in (1, 2)]
     assert len(digests[0]) == 64
     assert len(set(digests)) == 1, digests
+
+
+NORMS = """
+import hashlib
+import numpy as np
+import pullback
+from pullback.script import ir as I, relax as R
+
+@I.ir_module
+class Model:
+    @R.function
+    def main(
+        index: R.Tensor((96, 64), "int64"), table: R.Tensor((500, 80), "float32"),
+        gamma: R.Tensor((64,), "float32"), scale: R.Tensor((80,), "float32"), weight: R.Tensor((96, 64, 80), "float32"),
+    ):
+        with R.dataflow():
+            x = R.take(table, index, axis=0)
+            batch = R.nn.batch_norm(x, gamma, gamma, gamma, gamma)
+            row = R.nn.layer_norm(R.nn.relu(batch[0]), scale, scale)
+            loss = R.sum(row * weight)
+            R.output(loss)
+        return loss
+
+rng = np.random.default_rng(0)
+shapes = ((500, 80), (64,), (80,), (96, 64, 80))
+values = [rng.integers(0, 500, (96, 64)), *(rng.standard_normal(s, "float32") for s in shapes)]
+module = pullback.relax.transform.Gradient("main", ["table", "gamma", "scale"])(Model)
+loss, adjoints = pullback.compile(module)["main_adjoint"](*values)
+print(hashlib.sha256(b"".join(t.numpy().tobytes() for t in (loss, *adjoints))).hexdigest())
+"""
+
+
+def test_norms_and_embeddings_with_any_threads(tmp_path) -> None:
+    program = tmp_path / "norms.py"
+    program.write_text(NORMS)
+    digests = []
+    for threads in ("1", "2", "3"):
+        environment = os.environ | {"PYTHONPATH": os.getcwd(), "PULLBACK_NUM_THREADS": threads}
+        command = [sys.executable, str(program)]
+        digests.append(subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout)
+    assert len(digests[0].strip()) == 64 and len(set(digests)) == 1, digests
