@@ -78,7 +78,7 @@ class Scatter:
     def _clear(self) -> Stmt:
         axes = [Var(f"i{k}") for k in range(self.stage.ndim)]
         body = store(self.group.buffers[self.stage], axes, identity("sum", self.stage.dtype))
-        threads = worth_threads(element_cost(()) + 0.06 * math.prod(self.stage.shape))  # type: ignore[arg-type]
+        threads = worth_threads(element_cost([self.stage]) * math.prod(self.stage.shape))  # type: ignore[arg-type]
         return nest(axes, list(self.stage.shape), body, threads)
 
     def _add(self) -> Stmt:
