@@ -1,4 +1,4 @@
-"""Random graphs: 3 to 12 ops with reuse, broadcasts, sizes 0 and 1, as pullback functions and PyTorch programs."""
+"""Random graphs: 3 to 12 ops with reuse, broadcasts, tuples, integers, sizes 0 and 1, as pullback functions and PyTorch programs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import IRModule, Op
-from pullback.relax import BlockBuilder, TensorStructInfo, Var, const
+from pullback.relax import BlockBuilder, Function, TensorStructInfo, Tuple, TupleGetItem, Var, const
 
 Step = Callable[[list[Any]], Any]
 
 
 @dataclass
 class Graph:
-    """A graph with its inputs. ``torch_steps`` compute value after value from the list of values so far."""
+    """A graph with its inputs. ``torch_steps`` compute value after value from the list of values so far. ``rounds``: a
+    value passes through float32, so that differences of the loss over small steps say nothing."""
 
     module: IRModule
     inputs: list[np.ndarray]
     torch_steps: list[Step] = field(default_factory=list)
     weights: list[np.ndarray] = field(default_factory=list)
+    rounds: bool = False
 
     def torch_loss(self, torch: Any, tensors: Sequence[Any]) -> Any:
         """The loss as PyTorch computes it."""
@@ -35,6 +37,26 @@ class Graph:
         return [(first + k, w) for k, w in enumerate(self.weights)]
 
 
+def training_step(module: IRModule) -> IRModule:
+    """``step(x…, m…) -> (loss, new x…, new m…)`` of a module with ``main_adjoint``: momentum, all of it donated."""
+    adjoint = module["main_adjoint"]
+    params = [Var(p.name, p.struct_info) for p in adjoint.params]
+    momenta = [Var(f"m_{p.name}", p.struct_info) for p in adjoint.params]
+    builder = BlockBuilder()
+    builder.begin([v.name for v in (*params, *momenta)])
+    with builder.dataflow():
+        result = builder.emit(module.get_global_var("main_adjoint")(*params))
+        loss, gradients = builder.emit(TupleGetItem(result, 0)), builder.emit(TupleGetItem(result, 1))
+        new = [builder.emit(m * 0.5 + TupleGetItem(gradients, k)) for k, m in enumerate(momenta)]
+        updated = [builder.emit_output(x - m * 0.01) for x, m in zip(params, new, strict=True)]
+        outputs = [builder.emit_output(loss), *updated, *map(builder.emit_output, new)]
+    body = builder.finish(Tuple(tuple(outputs)))
+    both = (*params, *momenta)
+    result = module.copy()
+    result["step"] = Function(both, body, None, {"donate": tuple(range(len(both)))})
+    return result
+
+
 class Maker:
     """Draws one graph from a seed."""
 
@@ -42,11 +64,13 @@ class Maker:
         self.rng = np.random.default_rng(seed)
         self.torch = torch
         self.sizes = [
-            int(s) for s in self.rng.choice([0, 1, 1, 2, 3, 5, 17], size=3, p=[0.04, 0.2, 0.2, 0.2, 0.16, 0.1, 0.1])
+            int(s)
+            for s in self.rng.choice([0, 1, 2, 3, 5, 17, 33], size=3, p=[0.04, 0.3, 0.25, 0.17, 0.12, 0.08, 0.04])
         ]
         self.builder = BlockBuilder()
         self.values: list[Any] = []
         self.steps: list[Step] = []
+        self.rounds = False
 
     def shape(self) -> tuple[int, ...]:
         rank = int(self.rng.integers(0, 4))
@@ -72,7 +96,7 @@ class Maker:
                     total = total + Op.get("sum")(value * const(weight, "float64"))
                 out = self.builder.emit_output(total)
             self.builder.emit_func_output(out)
-        return Graph(self.builder.get(), inputs, self.steps, weights)
+        return Graph(self.builder.get(), inputs, self.steps, weights, self.rounds)
 
     def add(self, expr: Any, step: Step) -> None:
         self.values.append(self.builder.emit(expr))
@@ -88,6 +112,10 @@ class Maker:
             self.movement,
             self.matmul,
             self.rows,
+            self.totals,
+            self.pieces,
+            self.masks,
+            self.integers,
         ]
         while True:
             before = len(self.values)
@@ -170,6 +198,96 @@ class Maker:
             ]
         self.add(*table[int(self.rng.integers(len(table)))])
 
+    def totals(self) -> None:
+        """Reductions over several axes, or all."""
+        k, torch = self.pick(), self.torch
+        x = self.values[k]
+        rank = len(x.shape)
+        axes = tuple(int(a) for a in self.rng.permutation(rank)[: int(self.rng.integers(0, rank + 1))])
+        keep, op = bool(self.rng.integers(2)), Op.get
+        over = axes or tuple(range(rank))
+        table: list[tuple[Any, Step]] = [
+            (op("sum")(x, list(axes) or None, keep), lambda v: v[k].sum(dim=over, keepdim=keep) if over else v[k])
+        ]
+        if rank and all(x.shape[a] for a in over):
+            table += [
+                (op("mean")(x, list(axes) or None, keep), lambda v: v[k].mean(dim=over, keepdim=keep)),
+                (op("max")(x, list(axes) or None, keep), lambda v: torch.amax(v[k], dim=over, keepdim=keep)),
+                (
+                    op("variance")(x, list(axes) or None, keep),
+                    lambda v: torch.var(v[k], dim=over, keepdim=keep, correction=0),
+                ),
+            ]
+        self.add(*table[int(self.rng.integers(len(table)))])
+
+    def pieces(self) -> None:
+        """Slices, splits, and what joins them again."""
+        k, torch = self.pick(), self.torch
+        x = self.values[k]
+        if not x.shape or not all(x.shape):
+            return
+        op, axis = Op.get, int(self.rng.integers(len(x.shape)))
+        size = x.shape[axis]
+        first = int(self.rng.integers(size))
+        end = int(self.rng.integers(first, size)) + 1
+        stride = int(self.rng.integers(1, 3))
+        kind = int(self.rng.integers(3))
+        if kind == 0:
+            index = (*[slice(None)] * axis, slice(first, end, stride))
+            self.add(op("strided_slice")(x, (axis,), (first,), (end,), (stride,)), lambda v: v[k][index])
+        elif kind == 1 and first:
+            parts = self.builder.emit(op("split")(x, [first], axis))
+            self.add(parts[0], lambda v: torch.tensor_split(v[k], [first], axis)[0])
+            self.add(parts[1], lambda v: torch.tensor_split(v[k], [first], axis)[1])
+        else:
+            j = next((j for j in range(len(self.values)) if self.values[j].shape == x.shape), k)
+            if bool(self.rng.integers(2)):
+                self.add(op("concat")([x, self.values[j]], axis), lambda v: torch.cat([v[k], v[j]], axis))
+            elif len(x.shape) < 3:
+                self.add(op("stack")([self.values[j], x], axis), lambda v: torch.stack([v[j], v[k]], axis))
+
+    def masks(self) -> None:
+        """Comparisons, logic on them, and casts of bool."""
+        k, torch, op = self.pick(), self.torch, Op.get
+        x = self.values[k]
+        table: list[tuple[Any, Step]] = [
+            (op("astype")(x > 0.25, "float64") * x, lambda v: (v[k] > 0.25).double() * v[k]),
+            (
+                op("where")(op("logical_and")(x > -0.5, x < 0.5), x, -x),
+                lambda v: torch.where((v[k] > -0.5) & (v[k] < 0.5), v[k], -v[k]),
+            ),
+            (
+                op("where")(op("logical_not")(op("less_equal")(x, 0.0)), op("square")(x), x),
+                lambda v: torch.where(v[k] <= 0, v[k], v[k] * v[k]),
+            ),
+            (
+                op("astype")(op("astype")(x, "float32"), "float64"),
+                lambda v: v[k].float().double(),
+            ),
+        ]
+        chosen = int(self.rng.integers(len(table)))
+        self.rounds = self.rounds or chosen == 3
+        self.add(*table[chosen])
+
+    def integers(self) -> None:
+        """Integer arithmetic on rounded values; nothing of it has a gradient."""
+        k, torch, op = self.pick(), self.torch, Op.get
+        x = self.values[k]
+        n = op("astype")(op("clip")(op("round")(x * 3.0), -100.0, 100.0), "int64")
+
+        def whole(v: list[Any]) -> Any:
+            return torch.round(v[k] * 3.0).clamp(-100, 100).to(torch.int64)
+
+        table: list[tuple[Any, Step]] = [
+            (op("floor_divide")(n, const(3, "int64")), lambda v: torch.div(whole(v), 3, rounding_mode="floor")),
+            (op("mod")(n, const(5, "int64")), lambda v: torch.remainder(whole(v), 5)),
+            (op("bitwise_and")(n, const(6, "int64")), lambda v: whole(v) & 6),
+            (op("astype")(n, "int8") * const(2, "int8"), lambda v: whole(v).to(torch.int8) * 2),
+            (op("maximum")(n, const(1, "int64")), lambda v: whole(v).clamp(min=1)),
+        ]
+        value, step = table[int(self.rng.integers(len(table)))]
+        self.add(op("astype")(value, "float64"), lambda v: step(v).double())
+
     def matmul(self) -> None:
         i, j, torch = self.pick(), self.pick(), self.torch
         x, y = self.values[i], self.values[j]
@@ -181,6 +299,11 @@ class Maker:
             self.add(op("matmul")(x, y), lambda v: torch.tanh(v[i]) @ torch.tanh(v[j]))
         elif x.shape[1] == y.shape[1]:
             self.add(op("matmul")(x, op("permute_dims")(y)), lambda v: torch.tanh(v[i]) @ torch.tanh(v[j]).T)
+        elif x.shape[0] == y.shape[0]:
+            self.add(op("matmul")(op("permute_dims")(x), y), lambda v: torch.tanh(v[i]).T @ torch.tanh(v[j]))
+        elif x.shape[0] == y.shape[1]:
+            both = op("matmul")(op("permute_dims")(x), op("permute_dims")(y))
+            self.add(both, lambda v: torch.tanh(v[i]).T @ torch.tanh(v[j]).T)
 
     def rows(self) -> None:
         k, torch = self.pick(), self.torch

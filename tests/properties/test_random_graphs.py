@@ -68,4 +68,5 @@ def test_adjoints(first):
             close(loss.numpy(), slow_loss.numpy(), f"loss of graph {seed}")
             for k, (a, b) in enumerate(zip(arrays, slow, strict=True)):
                 close(a, b.numpy(), f"adjoint {k} of graph {seed}")
-            against_differences(graph, arrays, seed)
+            if not graph.rounds:
+                against_differences(graph, arrays, seed)
