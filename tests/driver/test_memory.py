@@ -19,6 +19,7 @@ from pullback.relax.training.optimizer import Adam
 from pullback.script import from_source
 from pullback.target import Target
 from tests.driver.models import mlp_trainer_module
+from tests.driver.peak import CAN_MEASURE, planned_and_measured
 
 MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
 
@@ -126,3 +127,11 @@ def test_show_says_what_is_wrong(tmp_path):
     assert result.exit_code == 1 and "several modules: Module, Other" in result.output
     result = CliRunner().invoke(app, ["show", str(two), "--name", "Other", "--memory", "--size", "n=10"])
     assert result.exit_code == 0 and "inputs" in result.stdout, result.output
+
+
+@pytest.mark.skipif(not CAN_MEASURE, reason="/proc tells the peak of a process on Linux only")
+def test_a_step_holds_what_was_planned():
+    """The growth of a fresh process's peak memory is the planned bytes, within 2 %."""
+    planned, measured = planned_and_measured(1024, 512)
+    assert planned > 2**25
+    assert 0.98 * planned <= measured <= 1.02 * planned

@@ -57,7 +57,7 @@ def same_bits(a: list[np.ndarray], b: list[np.ndarray], what: str) -> None:
 
 
 def check_graph(seed: int, torch: Any = None) -> None:
-    """In place or not, poisoned or not, with 1, 2 or 3 threads: the same bits, and to rounding those of the interpreter."""
+    """In place or not, poisoned or not, with 1, 2 or 3 threads: the same bits, close to the interpreter's."""
     graph = Maker(seed, torch).make()
     module = training_step(Gradient("main")(graph.module))
     rng = np.random.default_rng(seed)

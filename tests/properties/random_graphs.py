@@ -1,4 +1,5 @@
-"""Random graphs: 3 to 12 ops with reuse, broadcasts, tuples, integers, sizes 0 and 1, as pullback functions and PyTorch programs."""
+"""Random graphs as pullback functions and PyTorch programs: 3 to 12 ops with reuse, broadcasts, tuples, integers, sizes
+0 and 1."""
 
 from __future__ import annotations
 

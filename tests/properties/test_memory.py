@@ -25,7 +25,7 @@ def test_results_and_views_outlive_a_hundred_steps():
     """Losses that are kept, and what was exported of parameters through Trainer, do not change later."""
     executable = pullback.compile(mlp_trainer_module((20, 16, 5), 8, Adam(0.01)))
     adjoint = executable["backbone_loss_adjoint"]
-    arguments = [t for t in step_arguments(executable.module)][: len(adjoint.signature.params)]
+    arguments = step_arguments(executable.module)[: len(adjoint.signature.params)]
     loss, gradients = adjoint(*arguments)
     kept = [loss, *gradients]
     views = [np.from_dlpack(t) for t in kept]
