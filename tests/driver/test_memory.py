@@ -135,3 +135,10 @@ def test_a_step_holds_what_was_planned():
     planned, measured = planned_and_measured(1024, 512)
     assert planned > 2**25
     assert 0.98 * planned <= measured <= 1.02 * planned
+
+
+@pytest.mark.parametrize("name", ["PULLBACK_POISON", "PULLBACK_VERIFY"])
+def test_switches_are_0_or_1(monkeypatch, name):
+    monkeypatch.setenv(name, "yes")
+    with pytest.raises(UserError, match=f"{name} must be 0 or 1, not 'yes'"):
+        pullback.compile(mlp_trainer_module((7, 5), 3)).memory("__step")
