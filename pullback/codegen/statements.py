@@ -13,6 +13,7 @@ from pullback.tir.expr import Binary, Buffer, BufferLoad, Call, Cast, IntImm, Pr
 from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Seq, Stmt
 from pullback.tir.visitor import children, walk
 
+FEW_CHUNKS = 4  # vectors of a loop that are written out where that makes its indices known numbers
 Outliner = Callable[["Statements", For], None]
 Chunk = tuple[int, int, int]  # first iteration, lanes, lanes that count
 
@@ -154,7 +155,7 @@ class Statements(MemoryAccess):
             if _unrolled_size(node.body) > len(chunks):
                 self._interleaved(node, node.body, chunks)
                 return
-        elif full > 1:
+        elif full > 1 and not (len(chunks) <= FEW_CHUNKS and _bends(node)):
             self._lanes_loop(node, Poly.of(full), width)
             chunks = chunks[full:]
         for chunk in chunks:
@@ -255,6 +256,13 @@ def stored_buffers(node: Stmt) -> list[Buffer]:
         elif isinstance(n, KernelCall):
             found.update(dict.fromkeys(n.buffers))
     return list(found)
+
+
+def _bends(node: For) -> bool:
+    """Whether an index divides the loop's variable or bounds it: known numbers, where the vector's first lane is."""
+    kinds = ("floordiv", "floormod", "min", "max")
+    inner = [n for n in walk(node.body) if isinstance(n, Binary) and n.kind in kinds and n.dtype == "int64"]
+    return any(m is node.var for n in inner for m in walk(n))
 
 
 def _unrolled_size(node: Stmt) -> int:

@@ -34,7 +34,7 @@ def run(group: Group) -> None:
     rng = np.random.default_rng(0)
     feeds = {t: rng.standard_normal(t.shape).astype(t.dtype) for t in group.inputs}
     expected = te_interpreter.evaluate(group.outputs, feeds)
-    results = [np.full(t.shape, np.nan).astype(t.dtype) for t in group.outputs]
+    results = [np.full(t.shape, -1 if "int" in t.dtype else np.nan, t.dtype) for t in group.outputs]
     scratch = [np.full(b.shape, np.nan).astype(b.dtype) for b in workspaces]
     arguments = [*feeds.values(), *results, *scratch]
     tir_interpreter.run(kernel, [a.reshape(b.shape) for a, b in zip(arguments, kernel.buffers, strict=True)])

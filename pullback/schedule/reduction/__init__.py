@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pullback.schedule.cost import expression_cost, worth_threads
 from pullback.schedule.group import Group
 from pullback.schedule.reduction.columns import block_width, lower_columns
-from pullback.schedule.reduction.phases import phases
+from pullback.schedule.reduction.phases import in_phases
 from pullback.schedule.reduction.program import Program, Step, build
 from pullback.schedule.reduction.rows import lower_rows
 from pullback.schedule.reduction.window import fits_window, lower_window
@@ -114,7 +114,7 @@ def lower_program(program: Program) -> Stmt:
     width = block_width(program, column) if column is not None else 1
     blocks = -(-program.extents[column] // width) / max(1, program.extents[column]) if column is not None else 1
     tasks = round(program.rows * blocks)
-    cut = phases(program, tasks, width)
+    cut = in_phases(program, tasks, width)
     if cut is not None:
         programs, workspace = cut
         body = seq(*map(_lower_whole, programs))

@@ -37,7 +37,7 @@ def chunk_of(domain: Domain, tasks: int, columns: int) -> tuple[int, int] | None
     return axis, min(even, key=lambda s: (s % 8 != 0, s), default=least)
 
 
-def phases(program: Program, tasks: int, columns: int) -> tuple[list[Program], list[Buffer]] | None:
+def in_phases(program: Program, tasks: int, columns: int) -> tuple[list[Program], list[Buffer]] | None:
     """Programs that together do what this one does, and the workspace that they share; None where chunks gain nothing.
 
     Programs with whole rows of elements are not cut.

@@ -1,0 +1,57 @@
+"""Vectorized accesses whose places are known numbers apart in each lane: strides, quotients, bounds."""
+
+import numpy as np
+import pytest
+
+from pullback.tir import Buffer, PrimFunc, loop, maximum, minimum, select, store
+
+ACCESSES = {
+    "every second": lambda i, n: i * 2 + 1,
+    "every third": lambda i, n: i * 3,
+    "every fifth": lambda i, n: i * 5 + 2,
+    "backwards": lambda i, n: n - 1 - i,
+    "each twice": lambda i, n: i // 2,
+    "first of pairs": lambda i, n: i // 2 * 2,
+    "odd and even": lambda i, n: i % 2,
+    "thirds": lambda i, n: (i + 1) // 3 + i % 3,
+    "bounded": lambda i, n: maximum(minimum(i * 2 - 1, n - 2), 0),
+    "bounded quotient": lambda i, n: minimum((i + 1) // 2, n // 3),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+@pytest.mark.parametrize("name", ACCESSES)
+def test_loads(native, name, dtype):
+    """All lengths up to three vectors of floats, at run time, as one vector and as several written out."""
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 3, 5, 8, 15, 16, 17, 28, 33, 48):
+        rows, size = 3, 5 * n + 4
+        A, B = Buffer("A", (rows, size), dtype), Buffer("B", (rows, n), dtype)
+        body = loop("r", rows, lambda r, A=A, B=B, n=n: loop(
+            "i", n, lambda i: store(B, (r, i), A[r, ACCESSES[name](i, n)]), "vectorized"))  # fmt: skip
+        values = rng.integers(0, 2 if dtype == "bool" else 100, (rows, size)).astype(dtype)
+        native.check(PrimFunc("kernel", (A, B), body), values, np.zeros((rows, n), dtype))
+
+
+@pytest.mark.parametrize("stride", [2, 3, 7])
+def test_stores_write_nothing_between(native, stride):
+    for n in (1, 7, 16, 21, 40):
+        A, B = Buffer("A", (n,)), Buffer("B", (n * stride,))
+        body = loop("i", n, lambda i, A=A, B=B: store(B, i * stride, A[i] * 2.0), "vectorized")
+        native.check(PrimFunc("kernel", (A, B), body), np.arange(n, dtype="float32"), np.full(n * stride, 9, "float32"))
+
+
+def test_last_lane_of_equal_places_wins(native):
+    A, B = Buffer("A", (24,)), Buffer("B", (8,))
+    body = loop("i", 24, lambda i: store(B, i // 3, A[i]), "vectorized")
+    native.check(PrimFunc("kernel", (A, B), body), np.arange(24, dtype="float32"), np.zeros(8, "float32"))
+
+
+def test_comparisons_of_known_lanes(native):
+    A, B = Buffer("A", (30,)), Buffer("B", (30,), "int64")
+
+    def element(i):
+        return select((i % 4 < 2) & (i // 2 > 3), 1, select(A[i] > 0.0, 2, 3))
+
+    body = loop("i", 30, lambda i: store(B, i, element(i)), "vectorized")
+    native.check(PrimFunc("kernel", (A, B), body), np.linspace(-1, 1, 30, dtype="float32"), np.zeros(30, "int64"))

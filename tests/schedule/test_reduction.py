@@ -1,0 +1,258 @@
+"""Reductions by rows, by columns, written out and in phases: what the te interpreter says, in every layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pullback import te, tir
+from pullback.codegen import compile_object, emit_module, load_object
+from pullback.schedule.choose import lower, recognize
+from pullback.schedule.group import Group, Machine
+from pullback.schedule.reduction import Reduction, phases
+from pullback.schedule.strides import coefficient, contiguity, outermost_first, stride
+from pullback.target import Target
+from pullback.te import interpreter as te_interpreter
+from pullback.tir import Buffer, Var
+from pullback.tir.equality import Equality
+from pullback.tir.workspace import lift_workspaces
+from tests.codegen.conftest import Native
+from tests.schedule.test_schedules import group_of, run
+
+REDUCTIONS = ("sum", "max", "min", "prod")
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Phases for reductions of any size worth two chunks of 32 elements."""
+    monkeypatch.setattr(phases, "CHUNK", 32)
+
+
+def logical(x: te.Tensor) -> te.Tensor:
+    """NCHW of what lies in memory as NHWC."""
+    n, h, w, c = x.shape
+    return te.compute((n, c, h, w), lambda i, j, y, z: x[i, y, z, j], "logical")
+
+
+def channels(kind: str, x: te.Tensor, name: str = "total") -> te.Tensor:
+    """A reduction of NCHW to C."""
+    n, c, h, w = x.shape
+    i, y, z = te.reduce_axis(n), te.reduce_axis(h), te.reduce_axis(w)
+    return te.compute((c,), lambda j: te.reduction(kind, x[i.var, j, y.var, z.var], (i, y, z)), name)
+
+
+def over(kind: str, x: te.Tensor, axis: int, name: str = "total", keep: bool = False) -> te.Tensor:
+    """A reduction over one axis."""
+    k = te.reduce_axis(x.shape[axis])
+    shape = (*x.shape[:axis], *((1,) if keep else ()), *x.shape[axis + 1 :])
+
+    def element(*i):
+        kept = [v for a, v in enumerate(i) if not (keep and a == axis)]
+        return te.reduction(kind, x[(*kept[:axis], k.var, *kept[axis:])], k)
+
+    return te.compute(shape, element, name)
+
+
+def phased(group: Group) -> bool:
+    return bool(lift_workspaces(lower(group, "kernel"))[1])
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS)
+@pytest.mark.parametrize("shape", [(3, 5, 7, 1), (2, 3, 3, 4), (5, 4, 2, 17), (1, 9, 1, 33), (2, 0, 3, 5)])
+def test_channels_of_either_layout(kind, shape):
+    x = te.placeholder(shape, name="x")
+    run(group_of(channels(kind, logical(x))))
+    run(group_of(channels(kind, x)))
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS)
+@pytest.mark.parametrize("shape", [(9, 7, 5), (64, 3, 4), (100, 1, 6), (3, 130, 2), (7, 4, 40)])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.usefixtures("small_chunks")
+def test_phases_over_any_axis(kind, shape, axis):
+    x = te.placeholder(shape, name="x")
+    y = te.compute(shape, lambda *i: x[i] * 0.25 + 1.0, "y")
+    run(group_of(over(kind, y, axis)))
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("shape", [(4, 6, 6, 3), (3, 5, 7, 17), (2, 16, 4, 8)])
+def test_phases_with_what_follows(shape):
+    """Mean, variance, 1/deviation and running mean of the channels in one kernel, whichever axis is innermost."""
+    for channels_last in (True, False):
+        x = te.placeholder(shape, name="x")
+        data = logical(x) if channels_last else x
+        n, c = data.shape[0] * data.shape[2] * data.shape[3], data.shape[1]
+        old = te.placeholder((c,), name="old")
+        total = channels("sum", data)
+        mean = te.compute((c,), lambda j, t=total, n=n: t[j] / float(n), "mean")
+        square = te.compute(
+            data.shape, lambda i, j, y, z, d=data, m=mean: (d[i, j, y, z] - m[j]) * (d[i, j, y, z] - m[j]), "square"
+        )
+        variance = channels("sum", square, "variance")
+        inverse = te.compute((c,), lambda j, v=variance: tir.call("rsqrt", v[j] + 1e-5), "inverse")
+        running = te.compute((c,), lambda j, m=mean, o=old: o[j] * 0.9 + m[j] * 0.1, "running")
+        group = group_of(mean, inverse, running)
+        assert phased(group)
+        run(group)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("size", [64, 65, 100, 257, 1000])
+def test_phases_to_a_scalar(size):
+    x = te.placeholder((size,), name="x")
+    group = group_of(over("sum", x, 0), over("max", x, 0, "largest"))
+    assert phased(group)
+    run(group)
+
+
+def test_several_sums_read_each_input_once():
+    """The gradient of a norm's scale and shift: one loop, one load of each."""
+    dy, x = te.placeholder((6, 4, 4, 8), name="dy"), te.placeholder((6, 4, 4, 8), name="x")
+    a, b = logical(dy), logical(x)
+    product = te.compute(a.shape, lambda *i: a[i] * b[i], "product")
+    group = group_of(channels("sum", a, "beta"), channels("sum", product, "gamma"))
+    text = lower(group, "kernel").script()
+    assert text.count("for group in range") == 1
+    run(group)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (1, 4, 3, 20)])
+def test_softmax_along_a_middle_axis(shape):
+    """Along the channels: columns, with whole rows of elements."""
+    x = te.placeholder(shape, name="x")
+    largest = over("max", x, 1, "largest", keep=True)
+    e = te.compute(shape, lambda n, c, h, w: tir.call("exp", x[n, c, h, w] - largest[n, 0, h, w]), "e")
+    total = over("sum", e, 1, "total", keep=True)
+    group = group_of(te.compute(shape, lambda n, c, h, w: e[n, c, h, w] / total[n, 0, h, w], "softmax"))
+    assert isinstance(recognize(group), Reduction)
+    run(group)
+
+
+def test_rows_may_name_their_axes_in_another_order():
+    """A norm over the channels of NCHW data that lie in memory as NHWC, written NHWC."""
+    x = te.placeholder((2, 3, 4, 21), name="x")
+    data = logical(x)
+    total = over("sum", data, 1, keep=True)
+    shifted = te.compute(data.shape, lambda n, c, h, w: data[n, c, h, w] - total[n, 0, h, w] / 21.0, "shifted")
+    out = te.compute(x.shape, lambda n, h, w, c: shifted[n, c, h, w], "out")
+    group = group_of(out)
+    assert isinstance(recognize(group), Reduction)
+    run(group)
+
+
+def test_equal_steps_are_one():
+    x = te.placeholder((5, 40), name="x")
+    parts = []
+    for name in ("first", "second"):
+        total = over("sum", x, 1, name, keep=True)
+        parts.append(te.compute((5, 1), lambda i, _, t=total: t[i, 0] / 40.0, f"mean_{name}"))
+    group = group_of(te.compute((5, 40), lambda i, j: x[i, j] * parts[0][i, 0] - parts[1][i, 0], "out"))
+    text = lower(group, "kernel").script()
+    assert text.count("partial = ") == 1
+    assert "l_mean_second" not in text
+    run(group)
+
+
+def pool(kind: str, x: te.Tensor, size: int, step: int) -> te.Tensor:
+    n, c, h, w = x.shape
+    ky, kx = te.reduce_axis(size), te.reduce_axis(size)
+    shape = (n, c, (h - size) // step + 1, (w - size) // step + 1)
+    element = lambda i, j, y, z: te.reduction(kind, x[i, j, y * step + ky.var, z * step + kx.var], (ky, kx))  # noqa: E731
+    return te.compute(shape, element, "pool")
+
+
+@pytest.mark.parametrize("kind", ["max", "sum"])
+@pytest.mark.parametrize(("size", "step"), [(2, 2), (3, 2), (3, 1), (6, 3)])
+def test_windows_of_either_layout(kind, size, step):
+    x = te.placeholder((2, 3, 9, 12), name="x")
+    pooled = pool(kind, x, size, step)
+    run(group_of(te.compute(pooled.shape, lambda *i: pooled[i] * 0.25, "mean")))
+    x = te.placeholder((2, 9, 12, 5), name="x")
+    pooled = pool(kind, logical(x), size, step)
+    n, c, h, w = pooled.shape
+    group = group_of(te.compute((n, h, w, c), lambda i, y, z, j: pooled[i, j, y, z], "out"))
+    assert isinstance(recognize(group), Reduction)
+    run(group)
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize("shape", [(4, 1), (3, 3), (2, 17), (3, 40), (2, 131)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_arguments(kind, shape, axis):
+    x = te.placeholder(shape, name="x")
+    run(group_of(over(kind, x, axis)))
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_arguments_of_ties_and_nan(kind, axis):
+    nan, inf = float("nan"), float("inf")
+    rows = [
+        [1.0] * 40,
+        [nan] * 40,
+        [inf] * 40,
+        [-inf] * 40,
+        [0.0, -0.0] * 20,
+        [2.0] * 17 + [nan, nan, 9.0] + [1.0] * 20,
+    ]
+    rows += [[float(j % 7) for j in range(40)], [float(-(j % 11)) for j in range(40)]]
+    data = np.array(rows, "float32")
+    data = np.ascontiguousarray(data if axis == 1 else data.T)
+    x = te.placeholder(data.shape, name="x")
+    group = group_of(over(kind, x, axis))
+    (result,) = _natively(group, {x: data})
+    np.testing.assert_array_equal(result, getattr(np, kind)(data, axis))
+
+
+def test_refuses_what_likes_different_axes_innermost():
+    x, y = te.placeholder((64, 64), name="x"), te.placeholder((64, 64), name="y")
+    row = over("sum", x, 1, "row")
+    column = over("sum", y, 0, "column")
+    assert recognize(group_of(row)) is not None
+    assert recognize(group_of(row, column)) is None
+
+
+def _natively(group: Group, feeds: dict[te.Tensor, np.ndarray]) -> list[np.ndarray]:
+    """The results of the native kernel, its tasks run last first in pieces of uneven size."""
+    kernel, workspaces = lift_workspaces(lower(group, "kernel"))
+    results = [np.zeros(t.shape, t.dtype) for t in group.outputs]
+    target, native = Target("llvm"), Native()
+    library = load_object(compile_object(emit_module([kernel], target), target))
+    native.call(library, kernel, [*feeds.values(), *results, *(np.zeros(b.shape, b.dtype) for b in workspaces)])
+    return results
+
+
+@pytest.mark.parametrize("shape", [(300, 16), (257, 31), (64, 130), (5, 2000), (1, 40000)])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.usefixtures("small_chunks")
+def test_native_sums_are_accurate(shape, axis):
+    """Within the bound of a sum in chunks, far below that of a plain one: |error| ≤ 32 eps Σ|x|."""
+    target = Target("llvm")
+    x = te.placeholder(shape, name="x")
+    group = group_of(over("sum", x, axis), machine=Machine(target.vector_bytes, target.registers))
+    data = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    (result,) = _natively(group, {x: data})
+    expected = te_interpreter.evaluate(group.outputs, {x: data.astype("float64")})[0]
+    exact = data.astype("float64").sum(axis)
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
+    assert np.all(abs(result - exact) <= 32 * np.finfo("float32").eps * abs(data).sum(axis, dtype="float64"))
+
+
+def test_strides():
+    i, j = Var("i"), Var("j")
+    a = Buffer("A", (4, 6, 5))
+    load = a[j + 1, i * 2, 3]
+    assert (stride(load, i), stride(load, j), stride(load, Var("k"))) == (10, 30, 0)
+    assert stride(a[i // 2, j, 0], i) is None
+    assert coefficient(3 * (i - j) + 2 * i, i) == 5
+    assert contiguity([a[0, i, j], load], [i, j], [6, 5]) == {i: 0, j: 30}
+    assert outermost_first([a[0, j, i]], [i, j]) == [j, i]
+
+
+def test_equality_of_expressions():
+    x, y, a = Var("x", "float32"), Var("y", "float32"), Buffer("A", (4,))
+    i, equal = Var("i"), Equality()
+    assert equal(x * y + a[i]) == equal(x * y + a[i])
+    assert equal(x + 1e-5) == equal(x + 9.999999747378752e-06)
+    assert len({equal(e) for e in (x * y, y * x, x - y, a[i], a[i + 1], tir.call("exp", x), tir.call("log", x))}) == 7
