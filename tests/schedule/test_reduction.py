@@ -117,6 +117,24 @@ def test_several_sums_read_each_input_once():
     run(group)
 
 
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("shape", [(4, 6, 6, 3), (3, 5, 7, 17), (1, 2, 3, 1)])
+def test_elements_are_written_as_the_data_are_read(shape):
+    """The masked gradient of a relu before a norm: written, and summed over the channels, in one pass."""
+    for channels_last in (True, False):
+        dy, y = te.placeholder(shape, name="dy"), te.placeholder(shape, name="y")
+        zero = tir.const(0.0, "float32")
+        masked = te.compute(shape, lambda *i, dy=dy, y=y, zero=zero: tir.select(y[i] > 0.0, dy[i], zero), "masked")
+        product = te.compute(shape, lambda *i, m=masked, y=y: m[i] * y[i], "product")
+        parts = [
+            channels("sum", logical(t) if channels_last else t, f"sum{k}") for k, t in enumerate((masked, product))
+        ]
+        group = group_of(masked, *parts)
+        assert isinstance(recognize(group), Reduction)
+        assert phased(group) == (np.prod(shape) > 100)
+        run(group)
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 5, 7), (1, 4, 3, 20)])
 def test_softmax_along_a_middle_axis(shape):
     """Along the channels: columns, with whole rows of elements."""

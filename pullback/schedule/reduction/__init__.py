@@ -1,6 +1,7 @@
 """Reduction: sums, maxima and what is computed from them.
 
-`program.py` turns a group's stages into steps over shared axes. Then there are four ways to walk through memory:
+`build.py` turns a group's stages into a program, steps over shared axes (`program.py`), and `merge.py` puts the axes in
+the order of memory. Then there are four ways to walk through it:
 
     rows.py       the reduced axes are innermost: softmax, norms; a row is one task
     columns.py    a kept axis is innermost: blocks of columns
@@ -13,21 +14,22 @@ chunks, never a sum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pullback.schedule.cost import expression_cost, worth_threads
+from pullback.schedule.cost import worth_threads
 from pullback.schedule.group import Group
+from pullback.schedule.reduction.build import build
 from pullback.schedule.reduction.columns import block_width, lower_columns
+from pullback.schedule.reduction.merge import merge
+from pullback.schedule.reduction.nests import allocated
 from pullback.schedule.reduction.phases import in_phases
-from pullback.schedule.reduction.program import Program, Step, build
+from pullback.schedule.reduction.program import Program
 from pullback.schedule.reduction.rows import lower_rows
 from pullback.schedule.reduction.window import fits_window, lower_window
 from pullback.schedule.scatter import terms_of
-from pullback.schedule.strides import contiguity
 from pullback.te.graph import body_expr
 from pullback.te.tensor import Tensor
-from pullback.tir import Allocate, PrimFunc, Stmt, Var, seq
+from pullback.tir import PrimFunc, Stmt, seq
 from pullback.tir.visitor import walk
 
 _COLUMN_ROWS = 256  # rows of elements, in a block of columns, that stay in the cache from one pass to the next
@@ -53,7 +55,8 @@ class Reduction:
         return Reduction(group, program)
 
     def lower(self, name: str) -> PrimFunc:
-        return self.group.function(name, lower_program(self.program), self.program.renamed)
+        program, renamed = merge(self.program)
+        return self.group.function(name, _lowered(program), renamed)
 
 
 def is_matmul(stage: Tensor) -> bool:
@@ -67,72 +70,30 @@ def is_matmul(stage: Tensor) -> bool:
 
 
 def _is_good(program: Program, fallback: bool) -> bool:
-    """Whether all steps like the same axes innermost; and whole rows of elements, where there are any, stay in the
-    cache, and leave enough to do in parallel."""
-    vectors = program.vectors
-    longest = max((s.domain.size for s in vectors if s.domain is not None), default=0)
-    kinds = {_prefers_columns(program, [s]) for s in (*program.reduces, *vectors)} - {None}
-    if vectors and _prefers_columns(program, [*program.reduces, *vectors]):
-        return longest <= _COLUMN_ROWS and (fallback or len(kinds) < 2)
-    return fallback or (len(kinds) < 2 and not (program.rows < 4 and longest > _LONG_ROW))
+    """Whether all steps like the same axes innermost; and whole rows of elements that wait for a reduction, where there
+    are any, stay in the cache, and leave enough to do in parallel."""
+    longest = max((s.domain.size for s in program.late_vectors if s.domain is not None), default=0)
+    if longest and program.column is not None:
+        return longest <= _COLUMN_ROWS and not program.is_mixed
+    return fallback or not (program.is_mixed or (program.rows < 4 and longest > _LONG_ROW))
 
 
-def column_axis(program: Program) -> int | None:
-    """The kept axis that is innermost in memory, if it is so for more of what is accessed than any reduced axis."""
-    steps = [*program.reduces, *program.vectors]
-    if not _prefers_columns(program, steps):
-        return None
-    scores = _contiguity(program, steps)
-    return max(range(len(program.axes)), key=lambda k: scores[program.axes[k]])
-
-
-def _prefers_columns(program: Program, steps: Sequence[Step]) -> bool | None:
-    """Whether a kept axis is contiguous for more elements than any reduced one; None if no axis is."""
-    scores = _contiguity(program, steps)
-    kept = max((scores[v] for v in program.axes), default=0)
-    inner = max((n for v, n in scores.items() if v not in program.axes), default=0)
-    return kept > inner if kept or inner else None
-
-
-def _contiguity(program: Program, steps: Sequence[Step]) -> dict[Var, int]:
-    total = dict.fromkeys(program.axes, 0)
-    for step in steps:
-        domain = step.domain
-        assert domain is not None
-        axes, extents = (*program.axes, *domain.axes), (*program.extents, *domain.extents)
-        for axis, score in contiguity(program.accesses([step]), axes, extents).items():
-            total[axis] = total.get(axis, 0) + score
-    return total
-
-
-def lower_program(program: Program) -> Stmt:
-    """The loops of a program."""
-    column = column_axis(program)
-    threads = worth_threads(_cost(program))
-    if fits_window(program, column is not None):
-        return lower_window(program, threads)
-    width = block_width(program, column) if column is not None else 1
-    blocks = -(-program.extents[column] // width) / max(1, program.extents[column]) if column is not None else 1
-    tasks = round(program.rows * blocks)
+def _lowered(program: Program) -> Stmt:
+    """The loops of a program, the best of the four ways."""
+    if fits_window(program):
+        return lower_window(program, worth_threads(program.cost))
+    width = block_width(program)
+    tasks = program.rows
+    if program.column is not None and tasks:
+        columns = program.extents[program.column]
+        tasks = tasks // columns * -(-columns // width)
     cut = in_phases(program, tasks, width)
-    if cut is not None:
-        programs, workspace = cut
-        body = seq(*map(_lower_whole, programs))
-        for buffer in reversed(workspace):
-            body = Allocate(buffer, body)
-        return body
-    return _lower_whole(program)
+    if cut is None:
+        return _in_one(program)
+    programs, workspace = cut
+    return allocated(workspace, seq(*map(_in_one, programs)))
 
 
-def _lower_whole(program: Program) -> Stmt:
-    column = column_axis(program)
-    threads = worth_threads(_cost(program))
-    return lower_rows(program, threads) if column is None else lower_columns(program, column, threads)
-
-
-def _cost(program: Program) -> float:
-    """Nanoseconds of one core, vectorized."""
-    total = 0.0
-    for step in program.steps:
-        total += expression_cost(step.store.value) * program.rows * (step.domain.size if step.domain is not None else 1)
-    return total
+def _in_one(program: Program) -> Stmt:
+    threads = worth_threads(program.cost)
+    return lower_rows(program, threads) if program.column is None else lower_columns(program, threads)

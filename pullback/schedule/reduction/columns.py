@@ -17,6 +17,7 @@ from pullback.schedule.pointwise import tasks
 from pullback.schedule.reduction.argument import index_dtype, keep_better
 from pullback.schedule.reduction.nests import (
     Moved,
+    Place,
     allocated,
     at_point,
     lane_loop,
@@ -28,27 +29,30 @@ from pullback.schedule.reduction.nests import (
 )
 from pullback.schedule.reduction.program import Program, Step
 from pullback.te.graph import combine, identity
-from pullback.tir import Buffer, For, If, PrimExpr, Stmt, Var, as_expr, cast, seq, store
+from pullback.tir import Buffer, For, If, Let, PrimExpr, Stmt, Var, as_expr, cast, seq, store
 from pullback.tir.visitor import substitute
 
 GROUP = 8  # rows that are added up before they meet the running sum: as many loads at once, one step of its latency
 BLOCK = 4  # vectors of columns in a block
 
 
-def block_width(program: Program, column: int) -> int:
-    """Columns that one task takes."""
-    return max(1, min(program.extents[column], BLOCK * lanes_of(program, program.steps)))
+def block_width(program: Program) -> int:
+    """Columns that one task takes; 1 by rows."""
+    if program.column is None:
+        return 1
+    return max(1, min(program.extents[program.column], BLOCK * lanes_of(program, program.steps)))
 
 
-def lower_columns(program: Program, column: int, threads: bool) -> Stmt:
-    """Blocks along the kept axis number ``column``."""
-    width = block_width(program, column)
+def lower_columns(program: Program, threads: bool) -> Stmt:
+    """Blocks along the kept axis that is innermost."""
+    column, width = program.column, block_width(program)
+    assert column is not None
     full, rest = divmod(program.extents[column], width)
     axis, block = program.axes[column], Var("block")
     outer = [(v, e) for k, (v, e) in enumerate(zip(program.axes, program.extents, strict=True)) if k != column]
 
     def body(size: int) -> Stmt:
-        return substitute(_Block(program, column, size).body(), {axis: block * width})
+        return substitute(_Block(program, axis, size).body(), {axis: block * width})
 
     inner = body(width) if full else body(rest)
     if full and rest:
@@ -59,8 +63,8 @@ def lower_columns(program: Program, column: int, threads: bool) -> Stmt:
 class _Block:
     """The steps for ``width`` columns side by side, from the column that the axis's variable says."""
 
-    def __init__(self, program: Program, column: int, width: int) -> None:
-        self.program, self.axis, self.width = program, program.axes[column], width
+    def __init__(self, program: Program, axis: Var, width: int) -> None:
+        self.program, self.axis, self.width = program, axis, width
         self.lane = Var("j")
         self.locals: list[Buffer] = []
         self.own: dict[Buffer, Buffer] = {}
@@ -85,9 +89,9 @@ class _Block:
             return self.lanes(steps[0].store)
         if any(s.kind.startswith("arg") for s in reduces):
             return seq(*(self.argument(s) if s.kind.startswith("arg") else self.nest([s]) for s in steps))
-        if len(reduces) < len(steps):  # elements are written: one row at a time
-            body = self.lanes(at_point(steps, lambda s, v: self.add(s, [v])))
-            return seq(*map(self.clear, reduces), serial(domain.axes, domain.extents, body))
+        if not reduces:
+            body = self.lanes(at_point(steps))
+            return serial(domain.axes, domain.extents, body)
         return seq(*map(self.clear, reduces), self.groups(steps))
 
     def clear(self, step: Step) -> Stmt:
@@ -102,21 +106,35 @@ class _Block:
         domain = steps[0].domain
         assert domain is not None
         if not domain.axes:
-            return self.lanes(seq(*(self.add(s, [s.store.value]) for s in steps)))
+            return self.rows(steps, None, as_expr(0), 1)
         axis, extent = domain.axes[-1], domain.extents[-1]
         full, rest = divmod(extent, GROUP)
-
-        def rows(first: PrimExpr, count: int) -> Stmt:
-            stores = []
-            for step in steps:
-                values = [substitute(step.store.value, {axis: first + k}) for k in range(count)]
-                stores.append(self.add(step, values))
-            return self.lanes(seq(*stores))
-
         group = Var("group")
-        main = For(group, as_expr(full), rows(group * GROUP, GROUP)) if full else None
-        tail = rows(as_expr(full * GROUP), rest) if rest else None
+        main = For(group, as_expr(full), self.rows(steps, axis, group * GROUP, GROUP)) if full else None
+        tail = self.rows(steps, axis, as_expr(full * GROUP), rest) if rest else None
         return outer_axes(domain, seq(main, tail)) if extent else seq()
+
+    def rows(self, steps: Sequence[Step], axis: Var | None, first: PrimExpr, count: int) -> Stmt:
+        """Some rows, one below the other; what is written of them is written after all is read."""
+        values: dict[Step, list[PrimExpr]] = {}
+        bound: list[tuple[Var, PrimExpr]] = []
+        writes: list[Stmt] = []
+        for k in range(count):
+            places: dict[Buffer, Place] = {}
+            for step in steps:
+                at = substitute(step.store, {axis: first + k}) if axis is not None else step.store
+                value = Moved(places).expr(at.value)
+                if step.role == "reduce":
+                    values.setdefault(step, []).append(value)
+                    continue
+                var = Var(f"v_{at.buffer.name}", value.dtype)
+                bound.append((var, value))
+                writes.append(store(at.buffer, at.indices, var))
+                places[at.buffer] = lambda _, var=var: var  # type: ignore[misc]
+        body = seq(*(self.add(s, v) for s, v in values.items()), *writes)
+        for var, value in reversed(bound):
+            body = Let(var, value, body)
+        return self.lanes(body)
 
     def argument(self, step: Step) -> Stmt:
         (axis,), (extent,) = step.domain.axes or (Var("k"),), step.domain.extents or (1,)  # type: ignore[union-attr]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from pullback.ir.errors import InternalError
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.te.graph import combine
 from pullback.tir import Allocate, Buffer, BufferLoad, BufferStore, For, Let, PrimExpr, Stmt, Var, as_expr, seq, store
@@ -53,7 +54,11 @@ class Moved(Mutator):
         return new
 
 
-def at_point(steps: Sequence[Step], reduce: Callable[[Step, PrimExpr], Stmt]) -> Stmt:
+def _no_reduction(step: Step, value: PrimExpr) -> Stmt:
+    raise InternalError("a reduction where only elements are written")
+
+
+def at_point(steps: Sequence[Step], reduce: Callable[[Step, PrimExpr], Stmt] = _no_reduction) -> Stmt:
     """The steps of one nest at one point: values of vector steps are bound, so that later steps need not load them."""
     places: dict[Buffer, Place] = {}
     bound: list[tuple[Var, PrimExpr]] = []

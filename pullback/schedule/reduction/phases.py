@@ -40,12 +40,13 @@ def chunk_of(domain: Domain, tasks: int, columns: int) -> tuple[int, int] | None
 def in_phases(program: Program, tasks: int, columns: int) -> tuple[list[Program], list[Buffer]] | None:
     """Programs that together do what this one does, and the workspace that they share; None where chunks gain nothing.
 
-    Programs with whole rows of elements are not cut.
+    Programs with rows of elements that wait for a reduction are not cut.
     """
     domains = list(dict.fromkeys(s.domain for s in program.reduces))
     chunks = {d: chunk_of(d, tasks, columns) for d in domains if d is not None}
     arguments = any(s.kind.startswith("arg") for s in program.reduces)
-    if program.vectors or arguments or all(c is None for c in chunks.values()):
+    waits = program.late_vectors or any(chunks.get(s.domain) is None for s in program.vectors)  # type: ignore[arg-type]
+    if waits or arguments or all(c is None for c in chunks.values()):
         return None
     return _Phases(program, chunks).split()
 
@@ -60,7 +61,7 @@ class _Phases:
         program, waiting = self.program, list(self.program.steps)
         result: list[Program] = []
         for depth in sorted({s.depth for s in program.reduces}):
-            now = [s for s in waiting if s.role == "reduce" and s.depth == depth]
+            now = [s for s in waiting if s.role != "row" and s.depth == depth]
             rows = [s for s in waiting if s.role == "row" and s.depth <= depth + 1]
             waiting = [s for s in waiting if s not in now and s not in rows]
             result += self.phase([self.moved(s) for s in now], [self.moved(s) for s in rows], waiting)
@@ -69,11 +70,11 @@ class _Phases:
     def moved(self, step: Step) -> Step:
         return dataclasses.replace(step, store=Moved(self.places).stmt(step.store))
 
-    def phase(self, reduces: list[Step], rows: list[Step], later: list[Step]) -> Iterator[Program]:
-        """The programs for the reductions of one depth and the rows' values that follow."""
+    def phase(self, now: list[Step], rows: list[Step], later: list[Step]) -> Iterator[Program]:
+        """The programs for what happens over domains at one depth, and for the rows' values that follow."""
         finishing: list[Step] = []
-        for domain in dict.fromkeys(s.domain for s in reduces):
-            steps = [s for s in reduces if s.domain is domain]
+        for domain in dict.fromkeys(s.domain for s in now):
+            steps = [s for s in now if s.domain is domain]
             if self.chunks[domain] is None:  # type: ignore[index]
                 finishing += steps
                 continue
@@ -85,7 +86,7 @@ class _Phases:
             if rest:
                 yield self.chunk(steps, partial, axis, rest, as_expr(full), 1, offset=full * size)
             over = Domain((Var("chunk"),), (full + bool(rest),))
-            for step in steps:
+            for step in partial:
                 value = partial[step][(*over.axes, *self.program.axes)]
                 finishing.append(dataclasses.replace(step, store=store(step.store.buffer, (), value), domain=over))
         yield self.finish(finishing, rows, later)
@@ -94,7 +95,7 @@ class _Phases:
         axis, size = self.chunks[domain]  # type: ignore[misc]
         count = -(-domain.extents[axis] // size)
         shape = (count, *self.program.extents)
-        partial = {s: Buffer("partials", shape, s.total.dtype, "workspace") for s in steps}  # type: ignore[union-attr]
+        partial = {s: Buffer("partials", shape, s.total.dtype, "workspace") for s in steps if s.total is not None}
         self.workspace += partial.values()
         return partial, axis, size
 
@@ -117,10 +118,10 @@ class _Phases:
         inner: list[Step] = []
         for step in steps:
             inner.append(dataclasses.replace(step, store=substitute(step.store, {var: place}), domain=domain, depth=0))
-        for step in steps:
+        for step in partial:
             target = store(partial[step], (chunk, *program.axes), step.total[()])  # type: ignore[index]
             inner.append(Step("row", 1, target))
-        totals = tuple(s.total for s in steps)
+        totals = tuple(s.total for s in partial)
         lead = ((chunk,), (count,)) if isinstance(chunk, Var) else ((), ())
         return Program(program.machine, (*lead[0], *program.axes), (*lead[1], *program.extents), tuple(inner), totals)  # type: ignore[arg-type]
 

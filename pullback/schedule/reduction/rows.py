@@ -66,7 +66,7 @@ class _Row:
     def elements(self, steps: Sequence[Step]) -> Stmt:
         """Rows of elements, with nothing reduced."""
         domain = steps[0].domain
-        body = at_point(steps, _no_reduction)
+        body = at_point(steps)
         return outer_axes(domain, For(domain.axes[-1], as_expr(domain.extents[-1]), body, "vectorized"))  # type: ignore[union-attr, arg-type]
 
     def total(self, step: Step) -> Buffer:
@@ -114,7 +114,3 @@ class _Row:
         body, buffers = reduce_row_argument(step, self.total(step), lanes_of(self.program, [step]))
         self.locals += buffers
         return body
-
-
-def _no_reduction(step: Step, value: PrimExpr) -> Stmt:
-    raise AssertionError

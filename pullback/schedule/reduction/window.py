@@ -21,12 +21,12 @@ from pullback.tir.visitor import substitute
 MOST = 32  # elements of a window that is written out
 
 
-def fits_window(program: Program, columns: bool) -> bool:
+def fits_window(program: Program) -> bool:
     """Whether every reduction is of few elements that are no run of memory long enough to be a vector."""
     for step in program.reduces:
         domain = step.domain
         assert domain is not None
-        run = domain.extents[-1] if domain.axes and not columns else 1
+        run = domain.extents[-1] if domain.axes and program.column is None else 1
         if domain.size > MOST or run >= 4 or step.kind.startswith("arg"):
             return False
     return not program.vectors
