@@ -49,12 +49,19 @@ class Access:
     unmasked: bool = False  # contiguous, and the lanes that don't count may be read
     padding: bool = False  # and may be written too
     offsets: tuple[int, ...] = ()
+    room: tuple[int, int] = (0, 0)  # elements before and after the pointer that are the function's own, as far as known
 
 
 def padded(extent: int, lanes: int) -> int:
     """The extent rounded up so that whole vectors of ``lanes``, and a power of two of the rest, fit."""
     rest = extent % lanes
     return extent - rest + (1 << (rest - 1).bit_length() if rest else 0)
+
+
+def _room(memory: Memory, place: int | None) -> tuple[int, int]:
+    """Elements of a local buffer of one axis before and after a place; nothing where that is not known."""
+    own = memory.local and memory.lanes == 1 and len(memory.strides) == 1 and place is not None
+    return (place, memory.row - place) if own else (0, 0)  # type: ignore[return-value]
 
 
 class MemoryAccess(Expressions):
@@ -142,7 +149,8 @@ class MemoryAccess(Expressions):
         known = flat.split_values(self.lanes.count)
         if known is not None and (self.lanes.mask is None or self.lanes.active is not None):
             pointer, _ = self._pointer(memory, element, size, known[0])
-            return Access("known", pointer, size, offsets=tuple(known[1][: self.lanes.active]))
+            room = _room(memory, known[0].const)
+            return Access("known", pointer, size, offsets=tuple(known[1][: self.lanes.active]), room=room)
         offsets = self.vector(flat)
         text = f"getelementptr {element}, ptr {memory.pointer}, {offsets.typed}"
         return Access("scattered", self.builder.pure(text), size)
@@ -205,9 +213,12 @@ class MemoryAccess(Expressions):
     def _load_known(self, access: Access, element: str, version: int) -> str:
         """Elements at known distances: vectors and shuffles where few vectors hold them all, else one by one."""
         lanes, low = self.lanes.count, min(access.offsets)
+        low -= (access.room[0] + low) % lanes if sum(access.room) >= lanes else 0  # the vectors that were stored
         offsets = [k - low for k in access.offsets]
         offsets += [offsets[0]] * (lanes - len(offsets))
         span = max(offsets) + 1
+        if low + -(-span // lanes) * lanes <= access.room[1]:
+            span = -(-span // lanes) * lanes
         size = min(lanes, 1 << (span.bit_length() - 1))
         if size == 1 or -(-span // size) > MOST_VECTORS:
             return self._load_each(access, element, version)

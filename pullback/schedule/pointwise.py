@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pullback.schedule.group import Group, same_axes
 from pullback.te.graph import Lower, Reader
 from pullback.te.tensor import Tensor
-from pullback.tir import Let, PrimExpr, Stmt, Var, loop, seq, store
+from pullback.tir import For, Let, PrimExpr, Stmt, Var, as_expr, loop, seq, store
 from pullback.tir.visitor import substitute
 
 
@@ -76,3 +76,27 @@ def tasks(axes: Sequence[Var], sizes: Sequence[int], body: Stmt, threads: bool) 
         return substitute(body, place)
 
     return loop("task", math.prod(sizes), at, "parallel" if threads else "serial")
+
+
+TASKS = 64  # that a nest should have: so many of its outer loops become one
+
+
+def outer_loops(axes: Sequence[Var], extents: Sequence[int | PrimExpr], body: Stmt, threads: bool) -> Stmt:
+    """Loops over the axes; when ``threads``, as many of the outermost as make tasks enough are one parallel loop."""
+    leading = _leading(extents) if threads else 0
+    for k in range(len(axes) - 1, leading - 1, -1):
+        body = For(axes[k], as_expr(extents[k]), body)
+    if leading == 1:
+        return For(axes[0], as_expr(extents[0]), body, "parallel")
+    return tasks(axes[:leading], extents[:leading], body, threads) if leading else body  # type: ignore[arg-type]
+
+
+def _leading(extents: Sequence[int | PrimExpr]) -> int:
+    total = 1
+    for count, extent in enumerate(extents, 1):
+        if not isinstance(extent, int):
+            return 1
+        total *= extent
+        if total >= TASKS:
+            return count
+    return len(extents)

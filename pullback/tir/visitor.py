@@ -167,6 +167,7 @@ def rewrite(node: Any, rule: Callable[[PrimExpr], PrimExpr | None]) -> Any:
     class Rewriter(Mutator):
         def _expr(self, node: PrimExpr) -> PrimExpr:
             new = super()._expr(node)
-            return rule(new) or new
+            replaced = rule(new)
+            return new if replaced is None else replaced
 
     return Rewriter().stmt(node) if isinstance(node, Stmt) else Rewriter().expr(node)

@@ -175,13 +175,27 @@ def test_axes_merge_where_all_accesses_allow():
     assert [b.shape for b in turned.buffers] == [(6, 6)] * 2
 
 
-@pytest.mark.parametrize("shape", [(32, 32), (40, 33), (3, 48, 65)])
+@pytest.mark.parametrize("shape", [(32, 32), (40, 33), (3, 48, 65), (2, 16, 20)])
 def test_transposes_are_tiled(shape):
     x = te.placeholder((*shape[:-2], shape[-1], shape[-2]), name="x")
     turned = te.compute(shape, lambda *i: x[(*i[:-2], i[-1], i[-2])] + 1.0, "turned")
-    kernel = lower(group_of(turned), "kernel")
-    assert "for block" in kernel.script()
+    text = lower(group_of(turned), "kernel").script()
+    assert "block * " in text
+    assert ("tile = " in text) == (shape[-1] % 4 == 0)  # tiles of whole vectors are turned in registers
     run(group_of(turned))
+
+
+def test_transposes_of_several_inputs_and_dtypes():
+    shape = (24, 32)
+    x, y, z = (te.placeholder(shape[::-1], d, n) for d, n in (("float32", "x"), ("float32", "y"), ("int32", "z")))
+    w = te.placeholder(shape, name="w")
+
+    def element(i, j):
+        return x[j, i] * y[j, i] + tir.cast("float32", z[j, i]) * x[j, i] + w[i, j]
+
+    run(group_of(te.compute(shape, element, "mixed")))
+    d = te.placeholder(shape[::-1], "float64", "d")
+    run(group_of(te.compute(shape, lambda i, j: d[j, i] + tir.cast("float64", x[j, i]), "two_widths")))
 
 
 def test_matrix_times_vector_is_no_contraction():

@@ -1,0 +1,108 @@
+"""Transposes: elementwise nests in which some input is contiguous along another axis than the output.
+
+    for i in rows: for j in vectorized(columns): out[i, j] = f(x[j, i])
+
+is done in square tiles of whole vectors. A tile of x is read along x's own rows, and turned in registers: log2(size)
+times, the elements at even places move to the first half and those at odd places to the second. That rotates the bits
+of an element's number by one, so that in the end row and column have changed places.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from pullback.schedule.group import Machine
+from pullback.schedule.pointwise import outer_loops
+from pullback.tir import Allocate, Buffer, BufferLoad, For, PrimExpr, Stmt, Var, as_expr, minimum, seq, store
+from pullback.tir.expr import nbytes
+from pullback.tir.visitor import loads, rewrite, substitute
+
+_TILE = 16  # elements along each side of a tile that is not turned in registers
+
+Extents = Sequence[int | PrimExpr]
+
+
+def crossed_axis(axes: Sequence[Var], extents: Extents, body: Stmt) -> int | None:
+    """An axis, not the last, along which some access is contiguous: a transpose, if both axes are long."""
+    for load in loads(body):
+        last = load.indices[-1] if load.indices else None
+        for k, axis in enumerate(axes[:-1]):
+            if last is axis and all(isinstance(e, int) and e >= _TILE for e in (extents[k], extents[-1])):
+                return k
+    return None
+
+
+def transposed(
+    axes: Sequence[Var], extents: Extents, body: Stmt, threads: bool, crossed: int, machine: Machine
+) -> Stmt:
+    """Loops over tiles of the last and the crossed axis."""
+    turning = [x for x in loads(body) if x.indices and x.indices[-1] is axes[crossed]]
+    size = machine.vector_bytes // max(4, *(nbytes(x.dtype) for x in turning))
+    whole = all(extents[k] % size == 0 for k in (crossed, len(axes) - 1))  # type: ignore[operator]
+    if not whole or any(nbytes(x.dtype) != nbytes(turning[0].dtype) or nbytes(x.dtype) < 4 for x in turning):
+        size, turning = _TILE, []
+    blocks, places, ends = {}, {}, {}
+    for k in (crossed, len(axes) - 1):
+        block, offset, extent = Var("block"), Var("offset"), as_expr(extents[k])
+        ends[k] = as_expr(size) if extents[k] % size == 0 else minimum(extent - block * size, size)  # type: ignore[operator]
+        blocks[k], places[k] = (block, (extent + (size - 1)) // size), (block * size, offset)
+    last = len(axes) - 1
+    tile = _Tile(size, (axes[crossed], *places[crossed]), (axes[last], *places[last]))
+    inner = tile.loops(body, turning, ends[crossed], ends[last])
+    loops = [(axes[k], as_expr(extents[k])) for k in range(last) if k != crossed] + [blocks[crossed], blocks[last]]
+    return outer_loops([v for v, _ in loops], [_number(e) for _, e in loops], inner, threads)
+
+
+def _number(extent: PrimExpr) -> int | PrimExpr:
+    return getattr(extent, "value", extent)
+
+
+class _Tile:
+    """A tile of ``size`` × ``size`` points; each axis as (variable, where the tile begins, place in the tile)."""
+
+    def __init__(self, size: int, row: tuple[Var, PrimExpr, Var], column: tuple[Var, PrimExpr, Var]) -> None:
+        self.size, self.row, self.column = size, row, column
+        self.buffers: list[Buffer] = []
+
+    def loops(self, body: Stmt, turning: Sequence[BufferLoad], rows: PrimExpr, columns: PrimExpr) -> Stmt:
+        (i, i0, di), (j, j0, dj) = self.row, self.column
+        turned: dict[object, Buffer] = {}
+        before = []
+        for load in turning:
+            if _place(load) not in turned:
+                statements, turned[_place(load)] = self.turn(load)
+                before.append(statements)
+
+        def from_tile(node: PrimExpr) -> PrimExpr | None:
+            tile = turned.get(_place(node)) if isinstance(node, BufferLoad) else None
+            return tile[di * self.size + dj] if tile is not None else None
+
+        body = substitute(rewrite(body, from_tile), {i: i0 + di, j: j0 + dj})
+        result = seq(*before, For(di, rows, For(dj, columns, body, "vectorized")))
+        for buffer in reversed(self.buffers):
+            result = Allocate(buffer, result)
+        return result
+
+    def turn(self, load: BufferLoad) -> tuple[Stmt, Buffer]:
+        """Read the tile of one access along its own rows, and turn it."""
+        n, (i, i0, _), (j, j0, _) = self.size, self.row, self.column
+        count = n.bit_length()
+        tiles = [Buffer("tile", (n * n,), load.dtype, "local") for _ in range(count)]
+        self.buffers += tiles
+        r, lane = Var("r"), Var("lane")
+        source = substitute(load, {j: j0 + r, i: i0 + lane})
+        steps: list[Stmt] = [_lines(r, lane, n, store(tiles[0], r * n + lane, source))]
+        for old, new in itertools.pairwise(tiles):
+            r, lane = Var("r"), Var("lane")
+            place = r % (n // 2) * (2 * n) + r // (n // 2) + lane * 2
+            steps.append(_lines(r, lane, n, store(new, r * n + lane, old[place])))
+        return seq(*steps), tiles[-1]
+
+
+def _lines(row: Var, lane: Var, size: int, body: Stmt) -> Stmt:
+    return For(row, as_expr(size), For(lane, as_expr(size), body, "vectorized"), "unrolled")
+
+
+def _place(load: BufferLoad) -> object:
+    return load.buffer, tuple(map(id, load.indices))
