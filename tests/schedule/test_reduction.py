@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from pullback import te, tir
-from pullback.codegen import compile_object, emit_module, load_object
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.reduction import Reduction, phases
@@ -16,7 +15,7 @@ from pullback.te import interpreter as te_interpreter
 from pullback.tir import Buffer, Var
 from pullback.tir.equality import Equality
 from pullback.tir.workspace import lift_workspaces
-from tests.codegen.conftest import Native
+from tests.schedule.native import natively
 from tests.schedule.test_schedules import group_of, run
 
 REDUCTIONS = ("sum", "max", "min", "prod")
@@ -219,7 +218,7 @@ def test_arguments_of_ties_and_nan(kind, axis):
     data = np.ascontiguousarray(data if axis == 1 else data.T)
     x = te.placeholder(data.shape, name="x")
     group = group_of(over(kind, x, axis))
-    (result,) = _natively(group, {x: data})
+    (result,) = natively(group, {x: data})
     np.testing.assert_array_equal(result, getattr(np, kind)(data, axis))
 
 
@@ -231,16 +230,6 @@ def test_refuses_what_likes_different_axes_innermost():
     assert recognize(group_of(row, column)) is None
 
 
-def _natively(group: Group, feeds: dict[te.Tensor, np.ndarray]) -> list[np.ndarray]:
-    """The results of the native kernel, its tasks run last first in pieces of uneven size."""
-    kernel, workspaces = lift_workspaces(lower(group, "kernel"))
-    results = [np.zeros(t.shape, t.dtype) for t in group.outputs]
-    target, native = Target("llvm"), Native()
-    library = load_object(compile_object(emit_module([kernel], target), target))
-    native.call(library, kernel, [*feeds.values(), *results, *(np.zeros(b.shape, b.dtype) for b in workspaces)])
-    return results
-
-
 @pytest.mark.parametrize("shape", [(300, 16), (257, 31), (64, 130), (5, 2000), (1, 40000)])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.usefixtures("small_chunks")
@@ -250,7 +239,7 @@ def test_native_sums_are_accurate(shape, axis):
     x = te.placeholder(shape, name="x")
     group = group_of(over("sum", x, axis), machine=Machine(target.vector_bytes, target.registers))
     data = np.random.default_rng(0).standard_normal(shape).astype("float32")
-    (result,) = _natively(group, {x: data})
+    (result,) = natively(group, {x: data})
     expected = te_interpreter.evaluate(group.outputs, {x: data.astype("float64")})[0]
     exact = data.astype("float64").sum(axis)
     np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
