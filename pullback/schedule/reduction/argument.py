@@ -38,7 +38,7 @@ def reduce_row_argument(step: Step, total: Buffer, lanes: int) -> tuple[Stmt, li
     place = Buffer("place", (parts,), index, "local")
 
     def piece(size: int, base: PrimExpr) -> Stmt:
-        def body(lane: Var) -> Stmt:
+        def body(lane: PrimExpr) -> Stmt:
             at = base + lane
             value = substitute(step.store.value, {axis: at})
             return keep_better(step, value, cast(index, at), best, place, lane)
@@ -63,7 +63,7 @@ def _halve(kind: str, best: Buffer, place: Buffer, parts: int) -> Stmt:
     while parts > 1:
         parts //= 2
 
-        def body(k: Var, half: int = parts) -> Stmt:
+        def body(k: PrimExpr, half: int = parts) -> Stmt:
             wins = Var("wins", "bool")
             a, b = best[k], best[k + half]
             tie = a.equal(b)

@@ -7,7 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pullback.ir.errors import InternalError
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.te.graph import combine
-from pullback.tir import Allocate, Buffer, BufferLoad, BufferStore, For, Let, PrimExpr, Stmt, Var, as_expr, seq, store
+from pullback.tir import (
+    Allocate,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    Let,
+    PrimExpr,
+    Stmt,
+    Var,
+    as_expr,
+    loop,
+    seq,
+    store,
+)
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import Mutator, substitute
 
@@ -85,9 +99,8 @@ def serial(axes: Sequence[Var], extents: Sequence[int], body: Stmt) -> Stmt:
     return body
 
 
-def lane_loop(name: str, extent: int, body: Callable[[Var], Stmt]) -> Stmt:
-    lane = Var(name)
-    return For(lane, as_expr(extent), body(lane), "vectorized")
+def lane_loop(name: str, extent: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+    return loop(name, extent, body, "vectorized")
 
 
 def outer_axes(domain: Domain, body: Stmt) -> Stmt:
