@@ -121,7 +121,7 @@ class _Builder:
             return False
         self.bindings[stage] = at
         self.point[stage] = tuple(at.get(v, as_expr(0)) for v in stage.axes)
-        self.domain[stage] = domain
+        self.domain[stage] = domain if inner or stage.is_reduction else None
         depths = (self.depth[t.tensor] + t.tensor.is_reduction for t in stage.loads if t.tensor in self.point)
         self.depth[stage] = max(depths, default=0)
         return True
