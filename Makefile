@@ -1,7 +1,7 @@
 # Each target makes its own .venv, and refreshes it when pyproject.toml, setup.py, the C sources or the Python change.
 #
 #   make demo       trains the tutorial's model        make test       runs the tests
-#   make bench      times us against our peers         make lint       formatting, lint, types
+#   make bench      writes docs/performance.md         make lint       formatting, lint, types
 #   make sanitize   the C runtime under sanitizers     make clean      removes what these made
 
 PYTHON ?= python3
@@ -10,7 +10,6 @@ NATIVE := pullback/runtime/native
 PY := .venv/bin/python
 C_SOURCES := $(sort $(wildcard $(NATIVE)/*.[ch]))
 PYTEST_ARGS ?= -n 2
-PEERS ?= jax
 
 # Two fingerprints: of the interpreter and the place, for the environment; of the sources, for what is installed in it.
 PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys.version_info >= (3, 10); \
@@ -27,8 +26,7 @@ test: .venv/.test-$(CONTENTS)
 	$(PY) -m pytest $(PYTEST_ARGS) tests
 
 bench: .venv/.bench-$(CONTENTS)
-	$(PY) -m benchmarks gemm
-	$(PY) -m benchmarks mlp --peers $(PEERS)
+	$(PY) -m benchmarks all
 
 venv: .venv/.test-$(CONTENTS)
 

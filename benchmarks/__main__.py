@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -9,10 +11,12 @@ from typing import Annotated
 import typer
 
 from benchmarks import gemm as gemm_benchmark
-from benchmarks import micro, training
+from benchmarks import micro, page, training, worth
 from benchmarks.models import MODELS
 from benchmarks.training import default_peers
+from pullback.schedule.choose import SCHEDULES
 
+ALL_SCHEDULES = ",".join(kind.__name__ for kind in SCHEDULES)
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: pullback against its peers in one run.")
 Rounds = Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median of them counts.")]
 Seconds = Annotated[float, typer.Option(min=0.01, help="How long a round of one side takes.")]
@@ -70,6 +74,44 @@ def _micro_command(name: str) -> Callable[..., None]:
 
 for name, text in MICRO.items():
     app.command(name, help=text)(_micro_command(name))
+
+
+@app.command()
+def schedules(
+    models: Annotated[str, typer.Option(help="The models to train.")] = ",".join(MODELS),
+    without: Annotated[str, typer.Option(help="Schedules to switch off, each by itself.")] = ALL_SCHEDULES,
+    rounds: Rounds = 3,
+    seconds: Seconds = 0.4,
+    threads: Threads = 2,
+    json: JsonFile = None,
+) -> None:
+    """What each schedule is worth: training steps with it switched off."""
+    raise typer.Exit(0 if worth.run(_names(models), _names(without), rounds, seconds, threads, json) else 1)
+
+
+@app.command("page")
+def write_page() -> None:
+    """Write docs/performance.md from the files in docs/performance."""
+    page.write()
+
+
+@app.command("all")
+def run_all(
+    python_tvm: Annotated[str | None, typer.Option(help="A Python that has apache-tvm, for the peer tvm.")] = None,
+) -> None:
+    """Run every benchmark in turn, each in a process of its own, and write docs/performance.md."""
+    page.FOLDER.mkdir(exist_ok=True)
+    failed = []
+    for name in page.SECTIONS:
+        options = ["--json", str(page.FOLDER / f"{name}.json")]
+        if name in MODELS and python_tvm:
+            options += ["--peers", f"{default_peers(name)},tvm", "--python-tvm", python_tvm]
+        if subprocess.run([sys.executable, "-m", "benchmarks", name, *options], check=False).returncode:
+            failed.append(name)
+    page.write()
+    if failed:
+        typer.echo(f"failed, or missed a bar: {', '.join(failed)}", err=True)
+        raise typer.Exit(1)
 
 
 def _names(text: str) -> list[str]:

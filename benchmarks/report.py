@@ -102,6 +102,7 @@ def write_json(
     content = {
         "benchmark": name,
         "machine": machine(),
+        "foreign_load": foreign_load(),
         "peak": {str(threads): vars(peak) for threads, peak in peaks.items()},
         "tables": [vars(table) for table in tables],
         "date": datetime.date.today().isoformat(),

@@ -34,8 +34,8 @@ def run(
     without: list[str], json_path: Path | None = None, python_tvm: str | None = None,
 ) -> bool:  # fmt: skip
     """Measure, print, and say whether every one of our sides ran, and all computed the same training."""
-    sides = [_side(name, side, threads, python_tvm) for side in (*ours, *peers)]
-    sides += [_without(name, schedule, threads) for schedule in without]
+    sides = [side_of(name, side, threads, python_tvm) for side in (*ours, *peers)]
+    sides += [side_without(name, schedule, threads) for schedule in without]
     model = MODELS[name]
     report.heading(f"training step of {model.title}")
     peaks = peak.measure(1, threads)
@@ -88,7 +88,8 @@ def default_peers(name: str) -> str:
     return ",".join([*forms, "jax"])
 
 
-def _side(model: str, name: str, threads: int, python_tvm: str | None) -> Side:
+def side_of(model: str, name: str, threads: int, python_tvm: str | None = None) -> Side:
+    """A side by its name, in OURS or PEERS."""
     known = OURS | PEERS
     if name not in known:
         raise ValueError(f"unknown side {name!r}; there are {', '.join(known)}")
@@ -97,7 +98,7 @@ def _side(model: str, name: str, threads: int, python_tvm: str | None) -> Side:
     return Side(name, worker, (model, variant), python, threads)
 
 
-def _without(model: str, schedule: str, threads: int) -> Side:
+def side_without(model: str, schedule: str, threads: int) -> Side:
     """Our side with a schedule switched off, to see what it is worth."""
     worker, variant = OURS["pullback"]
     switch = (("PULLBACK_WITHOUT", schedule),)

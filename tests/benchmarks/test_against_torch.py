@@ -1,16 +1,18 @@
-"""The models that are timed: every side computes the same training, shown on tiny ones."""
+"""What is timed: every side computes the same, shown on tiny models and kernels."""
 
 from __future__ import annotations
 
 import pytest
 
+from benchmarks.kernels.case import Case, Convolution, MatMul, with_gradients
+from benchmarks.kernels.elementwise import FORMS, Elementwise
 from benchmarks.models import MODELS
 from benchmarks.models.base import Model
 from benchmarks.models.chargpt import CharGPT
 from benchmarks.models.lenet import LeNet
 from benchmarks.models.mlp import MLP
 from benchmarks.models.resnet20 import ResNet20
-from benchmarks.workers import model_pullback, model_torch
+from benchmarks.workers import kernels_numpy, kernels_pullback, kernels_torch, model_pullback, model_torch
 
 STEPS = 4
 TINY: tuple[Model, ...] = (
@@ -29,7 +31,7 @@ def _case(model: Model) -> object:
     return pytest.param(model, id=model.name, marks=[pytest.mark.xfail(reason=f"no {reason}")] if reason else [])
 
 
-@pytest.mark.parametrize("model", map(_case, TINY))
+@pytest.mark.parametrize("model", [_case(model) for model in TINY])
 def test_same_training_as_torch(model: Model) -> None:
     eager = model_torch.step_of(model, "eager")
     expected = [eager() for _ in range(STEPS)]
@@ -48,3 +50,26 @@ def test_flops_agree_with_torch() -> None:
         with FlopCounterMode(display=False) as counter:
             step()
         assert counter.get_total_flops() == model.flops(), model.name
+
+
+KERNELS: list[Case] = [
+    *with_gradients(MatMul(None, 3, 5, 4), MatMul(None, 3, 5, 4, True, True), MatMul(None, 3, 5, 4, True, False, 2)),
+    *(Elementwise(form.wrt, name, "L2", 2) for name, form in FORMS.items()),
+]
+
+
+@pytest.mark.parametrize("case", KERNELS, ids=lambda case: case.label)
+def test_same_kernel_as_torch(case: Case) -> None:
+    expected = kernels_torch.timed(case)
+    ours = kernels_pullback.timed(case)
+    assert ours.norms == pytest.approx(expected.norms, rel=1e-4)
+    assert ours.seconds() > 0
+    if isinstance(case, MatMul) and case.wrt is None:
+        assert kernels_numpy.timed(case).norms == pytest.approx(expected.norms, rel=1e-4)
+
+
+@pytest.mark.xfail(reason="no conv2d")
+@pytest.mark.parametrize("wrt", [None, 0, 1])
+def test_same_convolution_as_torch(wrt: int | None) -> None:
+    case = Convolution(wrt, 2, 4, 9, 8, 6, 3, 3, stride=2, padding=2, dilation=2, groups=2)
+    assert kernels_pullback.timed(case).norms == pytest.approx(kernels_torch.timed(case).norms, rel=1e-4)
