@@ -15,23 +15,17 @@ import numpy as np
 
 from pullback.driver.memory import MemoryReport
 from pullback.driver.native import NativeFunction, compile_function
-from pullback.driver.pipeline import plan_function
+from pullback.driver.profile import PROFILE_RUNS, kernel_counts
 from pullback.driver.signature import Signature
 from pullback.ir.errors import ArgumentError, NameNotFound, TargetError
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import symbolic_vars
-from pullback.relax.transform.plan_memory import Plan
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.target import Target
-from pullback.tir import KernelCall
-from pullback.tir.count import count
-from pullback.tir.visitor import walk
-
-PROFILE_RUNS = 5
 
 
 class Executable:
@@ -97,8 +91,8 @@ class CompiledFunction:
         flat = [tensor(t, copy=True) if i in self.donated else t for i, t in enumerate(flat)]
         call = self._flat_call(flat, sizes)
         call()
-        plan = plan_function(self.executable.module, self.name, sizes, target)  # to count: no code is generated
-        return call.profile(runs).with_counts(kernel_counts(plan))  # type: ignore[no-any-return]
+        counts = kernel_counts(self.executable.module, self.name, sizes, target)
+        return call.profile(runs).with_counts(counts)  # type: ignore[no-any-return]
 
     def memory(self, **sizes: int) -> MemoryReport:
         """The memory that a call takes, by category: see :class:`MemoryReport`."""
@@ -133,13 +127,6 @@ class CompiledFunction:
                     known = compile_function(self.executable.module, self.name, dict(key), target)
                     self._native[key] = known
         return known
-
-
-def kernel_counts(plan: Plan) -> list[tuple[int, int] | None]:
-    """FLOPs and bytes of each kernel call of a plan; None where they depend on values in memory."""
-    counts = {name: count(kernel) for name, kernel in plan.kernels.items()}
-    calls = [counts[node.name] for node in walk(plan.host.body) if isinstance(node, KernelCall)]
-    return [None if c is None else (c.flops, c.bytes_read + c.bytes_written) for c in calls]
 
 
 def _nest(signature: Signature, tensors: Sequence[Tensor]) -> list[Any]:
