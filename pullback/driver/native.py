@@ -174,7 +174,7 @@ class BoundCall:
         return self._run(None)
 
     def profile(self, runs: int = 1) -> Report:
-        """Run with the trace on: times are medians of ``runs``."""
+        """Run with the trace on, and tell of the median of ``runs``."""
         names = self.native.layout.steps
         stamps = (ctypes.c_int64 * (len(names) + 1))()
         traces, walls = [], []

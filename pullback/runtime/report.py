@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 
@@ -50,7 +50,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Report:
-    """The kernel calls of a function, in order; times are medians of some runs. Printing it gives a table.
+    """The kernel calls of a function, in order, in the median of some runs. Printing it gives a table.
 
     ``total`` is the sum of the kernels, ``wall`` the time of the whole call as seen from Python; both in microseconds.
     """
@@ -61,10 +61,12 @@ class Report:
 
     @staticmethod
     def of(function: str, names: Sequence[str], runs: Sequence[Sequence[int]], walls: Sequence[float]) -> Report:
-        """From the times in nanoseconds before each call and after the last, for each run, and each run's wall time in
-        microseconds."""
-        times = (median(run[k + 1] - run[k] for run in runs) / 1000 for k in range(len(names)))
-        return Report(function, tuple(map(KernelTime, names, times)), median(walls))
+        """Of the run whose wall time is the median (of an even number, the lower). ``runs``: the times in nanoseconds
+        before each call and after the last, for each run; ``walls``: each run's wall time in microseconds."""
+        chosen = sorted(range(len(runs)), key=lambda k: walls[k])[(len(runs) - 1) // 2]
+        stamps = runs[chosen]
+        times = ((after - before) / 1000 for before, after in pairwise(stamps))
+        return Report(function, tuple(KernelTime(n, t) for n, t in zip(names, times, strict=True)), walls[chosen])
 
     def with_counts(self, counts: Sequence[tuple[int, int] | None]) -> Report:
         """With FLOPs and bytes of each kernel call."""
