@@ -54,7 +54,7 @@ def elementwise_table(suite: Suite) -> list[TableText]:
     for case in suite.cases:
         by_form.setdefault(case.form, []).append(case)  # type: ignore[attr-defined]
     rows = [[form, *(_cell(suite, case, bandwidth=True) for case in cases)] for form, cases in by_form.items()]
-    title = "GB/s (share of the roofline; PyTorch's time / ours)"
+    title = "GB/s (share of the bandwidth of the level; PyTorch's time / ours)"
     return [TableText(title, ["kernel", *levels], rows)]
 
 

@@ -13,7 +13,7 @@ from benchmarks.kernels.case import Case
 from benchmarks.kernels.suites import SUITES
 from benchmarks.peak import Peak
 
-CHUNK = 64  # cases that a process holds at a time
+CHUNK = 24  # cases that a process holds at a time
 NORM_TOLERANCE = 1e-3
 # Freed memory stays with the process, on every side alike: else large results are timed with their page faults.
 KEEP_MEMORY = (("MALLOC_MMAP_THRESHOLD_", str(1 << 40)), ("MALLOC_TRIM_THRESHOLD_", str(1 << 40)))
