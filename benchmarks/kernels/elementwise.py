@@ -122,6 +122,10 @@ class Elementwise(Case):
         return self.name
 
     @property
+    def kind(self) -> str:
+        return "forward" if self.wrt is None else "backward"
+
+    @property
     def _form(self) -> Form:
         return FORMS[self.form]
 
