@@ -49,9 +49,9 @@ from pullback.tir.expr import nbytes
 
 _NANOSECONDS_PER_FMA = 1 / 50
 _ROWS = 2  # of a block, in vectors
-_KEYS = 256  # of a block, at most
+_SCORES_BYTES = 32 * 1024  # of p: what the first-level cache holds
 _HIGHEST_TILE = 16  # the last tile of a run-time number of keys may reach so far beyond
-_LOCAL_BYTES = 64 * 1024  # of one local buffer
+_LOCAL_BYTES = 64 * 1024  # of one local buffer, at most
 _LEAST_TASKS = 16  # of the backward kernel, if each gets
 _LEAST_ROWS = 64  # rows
 
@@ -67,7 +67,8 @@ class _Loops:
         self.rows = _even(self.length, _ROWS * self.lanes, self.lanes)
         self.row_blocks = -(-self.length // self.rows)
         self.key_tile = self._key_tile()
-        self.block = _even(self.keys, _KEYS, self.key_tile)
+        self.row_bytes = -(-self.rows // self.lanes) * self.lanes * nbytes(self.dtype)
+        self.block = _even(self.keys, _SCORES_BYTES // self.row_bytes, self.key_tile)
         self.single = self.block >= self.keys  # one block holds all keys: nothing is computed twice
         self.lower = Lower(buffer_readers(group))
         self.b, self.n, self.i0 = Var("b"), Var("n"), Var("i0")
@@ -78,7 +79,7 @@ class _Loops:
 
     def fits(self) -> bool:
         """Whether the local buffers are allowed."""
-        return max(self.size, self.value_size, self.block) * self.rows * nbytes(self.dtype) <= _LOCAL_BYTES // 2
+        return max(self.size, self.value_size) * self.row_bytes <= _LOCAL_BYTES
 
     def _key_tile(self) -> int:
         """Keys in a tile of scores: as many as the registers hold, but rather a divisor of the keys' number."""

@@ -15,7 +15,6 @@ from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.op import define
 from pullback.relax.expr import const
 from pullback.relax.op.family import (
-    broadcast_shapes,
     collapse_like,
     expect_dtype,
     expect_same_dtype,
@@ -50,16 +49,16 @@ def _infer(
         shape = known_shape(name, info, label)
         expect_dtype(name, info, "float", label)
         if len(shape) != 4:
-            raise ShapeError(
-                f"{name}: {label} must have the shape (batch, length, heads, size), got {format_shape(shape)}"
-            )
+            message = f"{name}: {label} must have the shape (batch, length, heads, size), got {format_shape(shape)}"
+            raise ShapeError(message, hint="reshape (batch, length, heads·size) with R.reshape")
     q, k, v = query.shape, key.shape, value.shape
     _expect_fit(name, q, k, v)
     expect_same_dtype(name, *operands.values(), *([] if bias is None else [bias]))
     if bias is not None:
         scores = (q[0], q[2], q[1], k[1])
         given = known_shape(name, bias, "bias")
-        if not same_shape(broadcast_shapes(name, scores, given), scores):
+        pairs = zip(reversed(given), reversed(scores), strict=False)
+        if len(given) > len(scores) or not all(same(g, 1) or same(g, s) for g, s in pairs):
             wanted = f"(batch, heads, rows, keys) = {format_shape(scores)}"
             raise ShapeError(f"{name}: bias of shape {format_shape(given)} does not broadcast to {wanted}")
     _expect_options(name, scale, causal_mask, window_size)

@@ -1,0 +1,13 @@
+# The bias does not broadcast to the scores.
+from pullback.script import relax as R
+
+
+@R.function
+def main(
+    q: R.Tensor((2, 8, 4, 16), "float32"),
+    k: R.Tensor((2, 9, 4, 16), "float32"),
+    v: R.Tensor((2, 9, 4, 16), "float32"),
+    b: R.Tensor((8, 8), "float32"),
+):
+    y = R.nn.attention(q, k, v, b)
+    return y
