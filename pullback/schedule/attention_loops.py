@@ -73,7 +73,8 @@ class _Loops:
         self.lower = Lower(buffer_readers(group))
         self.b, self.n, self.i0 = Var("b"), Var("n"), Var("i0")
         self.limit: int | PrimExpr = self.keys if attention.offset is None else Var("limit")
-        self.p = Buffer("p", (self.block + _HIGHEST_TILE - 1, self.rows), self.dtype, "local")
+        self.p = self.of_keys("p", self.block)
+        self.task: tuple[PrimExpr, ...] = ()  # the leading indices of p, where it is in the workspace
         self.queries = Buffer("queries", (self.size, self.rows), self.dtype, "local")
         self.peak, self.total, self.factor = (self.row_values(n) for n in ("peak", "total", "factor"))
 
@@ -96,6 +97,11 @@ class _Loops:
 
     def row_values(self, name: str) -> Buffer:
         return Buffer(name, (self.rows,), self.dtype, "local")
+
+    def of_keys(self, name: str, keys: int, lead: tuple[int, ...] = ()) -> Buffer:
+        """A value for each key and row of a block: local, or with ``lead`` sizes in the workspace."""
+        shape = (*lead, keys + _HIGHEST_TILE - 1, self.rows)
+        return Buffer(name, shape, self.dtype, "workspace" if lead else "local")
 
     def read(self, tensor: Tensor, *indices: PrimExpr) -> PrimExpr:
         """An element of an operand, in the accumulator's type."""
@@ -153,20 +159,20 @@ class _Loops:
         return For(c, blocks, inner)
 
     def turn_queries(self) -> Stmt:
-        """The block's queries with rows along the lanes, times the scale."""
+        """The block's queries with rows along the lanes, times the scale: one by one, which is faster than gathers."""
 
         def element(h: PrimExpr, i: PrimExpr) -> Stmt:
             value = self.read(self.attention.query, self.b, self.row(i), self.n, h)
             return store(self.queries, (h, i), value * self.attention.scale)
 
-        return self.over_keys(self.size, element)
+        return loop("h", self.size, lambda h: loop("i", self.rows, lambda i: element(h, i), "unrolled"))
 
     def scores(self, j0: PrimExpr, count: int | PrimExpr) -> Stmt:
         """p[j, i], the logits of ``count`` keys from ``j0`` on."""
 
         def finish(j: PrimExpr, i: PrimExpr, product: PrimExpr) -> Stmt:
             at = (self.b, self.n, self.row(i), self.key(j0 + j))
-            return store(self.p, (j, i), self.lower.expr(self.attention.finish(product, at)))
+            return store(self.p, (*self.task, j, i), self.lower.expr(self.attention.finish(product, at)))
 
         product = Product(
             self.dtype,
@@ -182,12 +188,12 @@ class _Loops:
         top, exps = self.row_values("top"), self.row_values("exps")
 
         def raise_top(j: PrimExpr, i: PrimExpr) -> Stmt:
-            return store(top, i, maximum(top[i], self.p[j, i]))
+            return store(top, i, maximum(top[i], self.p[(*self.task, j, i)]))
 
         def exponential(j: PrimExpr, i: PrimExpr) -> Stmt:
             e = Var("e", self.dtype)
-            body = seq(store(self.p, (j, i), e), store(exps, i, exps[i] + e))
-            return Let(e, call("exp", self.p[j, i] - top[i]), body)
+            body = seq(store(self.p, (*self.task, j, i), e), store(exps, i, exps[i] + e))
+            return Let(e, call("exp", self.p[(*self.task, j, i)] - top[i]), body)
 
         steps = seq(
             self.over_rows(lambda i: store(top, i, self.peak[i])),
@@ -269,7 +275,7 @@ class ForwardLoops(_Loops):
         product = Product(
             self.dtype,
             count,
-            lambda i, j: self.p[j, i],
+            lambda i, j: self.p[(*self.task, j, i)],
             lambda j, h: self.value_element(j0 + j, h),
             finish,
             start,
@@ -285,37 +291,39 @@ class ForwardLoops(_Loops):
 class BackwardLoops(_Loops):
     """The kernel of ``Attention.backward``.
 
-    A task has one head and a part of the rows. Where no other task adds to the same dkey and dvalue, it does so in the
+    A task has one head and a part of the rows. It keeps p and dx for one block of rows and all keys: in local memory,
+    or in the workspace when they are too large. Where no other task adds to the same dkey and dvalue, it does so in the
     outputs; else in sums of its own, in the workspace.
     """
 
     def __init__(self, group: Group, attention: Attention, dy: Tensor, out: Tensor) -> None:
         super().__init__(group, attention)
         self.dy, self.out = dy, out
-        self.dx = Buffer("dx", self.p.shape, self.dtype, "local")
-        self.turned = Buffer("dys", (self.value_size, self.rows), self.dtype, "local")
-        self.dot = self.row_values("dot")
         parts = min(-(-_LEAST_TASKS // (self.batch * self.heads)), -(-self.length // max(_LEAST_ROWS, self.rows)))
         self.blocks_of_part = -(-self.row_blocks // parts)
         self.parts = -(-self.row_blocks // self.blocks_of_part)
         self.part = Var("part")
+        sizes, place = (self.batch, self.heads, self.parts), (self.b, self.n, self.part)
+        is_local = (self.keys + _HIGHEST_TILE - 1) * self.row_bytes <= _LOCAL_BYTES
+        self.task = () if is_local else place
+        self.p, self.dx = (self.of_keys(v, self.keys, () if is_local else sizes) for v in ("p", "dx"))
+        self.turned = Buffer("dys", (self.value_size, self.rows), self.dtype, "local")
+        self.dot = self.row_values("dot")
         self.dq, self.dk, self.dv = (group.buffers[t] for t in group.outputs)
         self.direct = self.parts == 1 and self.attention.group == 1 and self.dk.dtype == self.dtype
-        lead = (self.batch, self.heads, self.parts, self.keys)
-        self.dk_parts = Buffer("dk_parts", (*lead, self.size), self.dtype, "workspace")
-        self.dv_parts = Buffer("dv_parts", (*lead, self.value_size), self.dtype, "workspace")
+        self.dk_parts = Buffer("dk_parts", (*sizes, self.keys, self.size), self.dtype, "workspace")
+        self.dv_parts = Buffer("dv_parts", (*sizes, self.keys, self.value_size), self.dtype, "workspace")
 
     def body(self) -> Stmt:
         t = Var("block")
         block = self.part * self.blocks_of_part + t
         count = minimum(self.row_blocks - self.part * self.blocks_of_part, self.blocks_of_part)
         one = Let(self.i0, block * self.rows, self.with_limit(self.one_block_of_rows()))
-        buffers = [self.p, self.dx, self.queries, self.turned, self.peak, self.total, self.factor, self.dot]
-        work = allocate(buffers, seq(self.clear(), For(t, count, one)))
+        scores, rows = [self.p, self.dx], [self.queries, self.turned, self.peak, self.total, self.factor, self.dot]
+        work = allocate([*([] if self.task else scores), *rows], seq(self.clear(), For(t, count, one)))
         nest = tasks([self.b, self.n, self.part], [self.batch, self.heads, self.parts], work, self.threads)
-        if self.direct:
-            return nest
-        return allocate([self.dk_parts, self.dv_parts], seq(nest, self.add_parts()))
+        whole = nest if self.direct else allocate([self.dk_parts, self.dv_parts], seq(nest, self.add_parts()))
+        return allocate(scores if self.task else [], whole)
 
     # -- the sums of a task
 
@@ -352,19 +360,17 @@ class BackwardLoops(_Loops):
         body = seq(added(self.dk, self.dk_parts), added(self.dv, self.dv_parts))
         return tasks([b, j, m], [self.batch, self.keys, self.key_heads], body, self.threads)
 
-    def accumulate(
-        self, j0: PrimExpr, count: int | PrimExpr, out: Buffer, parts: Buffer, weights: Buffer, rows: Tensor
-    ) -> Stmt:
-        """Add Σ_i weights[j, i]·rows[i, h] to a task's sums, for ``count`` keys from ``j0`` on."""
+    def accumulate(self, out: Buffer, parts: Buffer, weights: Buffer, rows: Tensor) -> Stmt:
+        """Add Σ_i weights[j, i]·rows[i, h] to a task's sums, for the keys below the limit."""
         columns: int = out.shape[3]
 
         def finish(j: PrimExpr, h: PrimExpr, value: PrimExpr) -> Stmt:
-            target, indices = self.sums(out, parts, j0 + j, h)
+            target, indices = self.sums(out, parts, j, h)
             body = store(target, indices, value)
-            return body if isinstance(count, int) else If(j < count, body)
+            return body if isinstance(self.limit, int) else If(j < self.limit, body)
 
         def start(j: PrimExpr, h: PrimExpr) -> PrimExpr:
-            target, indices = self.sums(out, parts, minimum(j0 + j, self.keys - 1), h)
+            target, indices = self.sums(out, parts, minimum(j, self.keys - 1), h)
             return target[indices]
 
         rest = self.length % self.rows
@@ -372,29 +378,27 @@ class BackwardLoops(_Loops):
         product = Product(
             self.dtype,
             depth,
-            lambda j, i: weights[j, i],
+            lambda j, i: weights[(*self.task, j, i)],
             lambda i, h: self.read(rows, self.b, self.i0 + i, self.n, h),
             finish,
             start,
         )
-        return product.tiles(count, columns, self.tile(self.block, columns))
+        return product.tiles(self.limit, columns, self.tile(self.keys, columns))
 
     # -- one block of rows
 
     def one_block_of_rows(self) -> Stmt:
-        statistics = self.over_blocks(lambda j0, count: seq(self.scores(j0, count), self.softmax(count)))
-        start = seq(self.begin(), self.turn_dy(), statistics, self.invert_total())
-        if self.single:
-            return seq(start, self.one_block(as_expr(0), self.limit, None))
-        dq, h = Buffer("dq", (self.rows, self.size), self.dtype, "local"), Var("h")
-
-        def elements(body: Callable[[PrimExpr], Stmt]) -> Stmt:
-            return loop("i", self.rows, lambda i: For(h, as_expr(self.size), body(i), "vectorized"))
-
-        clear = elements(lambda i: store(dq, (i, h), const(0, self.dtype)))
-        write = elements(lambda i: self.output(i, h, dq[i, h]))
-        blocks = self.over_blocks(lambda j0, count: seq(self.scores(j0, count), self.one_block(j0, count, dq)))
-        return Allocate(dq, seq(start, clear, blocks, write))
+        return seq(
+            self.begin(),
+            self.turn_dy(),
+            self.scores(as_expr(0), self.limit),
+            self.softmax(self.limit),
+            self.invert_total(),
+            self.adjoint_of_logits(),
+            self.accumulate(self.dv, self.dv_parts, self.p, self.dy),
+            self.accumulate(self.dk, self.dk_parts, self.dx, self.attention.query),
+            self.adjoint_of_queries(),
+        )
 
     def turn_dy(self) -> Stmt:
         """The adjoints of the block's results with rows along the lanes, and dot = Σ_h dy·out."""
@@ -409,46 +413,29 @@ class BackwardLoops(_Loops):
         copy = self.over_rows(lambda i: store(self.dot, i, dot[i]))
         return Allocate(dot, seq(self.fill(dot, 0.0), self.over_keys(self.value_size, element), copy))
 
-    def one_block(self, j0: PrimExpr, count: int | PrimExpr, dq: Buffer | None) -> Stmt:
-        """From the logits of a block of keys (or, of a single block, their exponentials): p, dx and the adjoints."""
-        accumulate = self.accumulate
-        return seq(
-            self.adjoint_of_logits(j0, count),
-            accumulate(j0, count, self.dv, self.dv_parts, self.p, self.dy),
-            accumulate(j0, count, self.dk, self.dk_parts, self.dx, self.attention.query),
-            self.adjoint_of_queries(j0, count, dq),
-        )
-
-    def adjoint_of_logits(self, j0: PrimExpr, count: int | PrimExpr) -> Stmt:
-        """dx = scale·p·(Σ_v dy·value - dot), with p = exp(logit - peak) / total."""
+    def adjoint_of_logits(self) -> Stmt:
+        """p = e / total, and dx = scale·p·(Σ_v dy·value - dot)."""
 
         def finish(j: PrimExpr, i: PrimExpr, dp: PrimExpr) -> Stmt:
-            p = Var("q", self.dtype)
-            e = self.p[j, i] if self.single else call("exp", self.p[j, i] - self.peak[i])
+            at, p = (*self.task, j, i), Var("q", self.dtype)
             dx = p * (dp - self.dot[i]) * self.attention.scale
-            return Let(p, e * self.factor[i], seq(store(self.p, (j, i), p), store(self.dx, (j, i), dx)))
+            return Let(p, self.p[at] * self.factor[i], seq(store(self.p, at, p), store(self.dx, at, dx)))
 
         product = Product(
             self.dtype,
             self.value_size,
-            lambda j, h: self.value_element(self.key(j0 + j), h),
+            lambda j, h: self.value_element(self.key(j), h),
             lambda h, i: self.turned[h, i],
             finish,
         )
-        return product.tiles(count, self.rows, Tile(self.key_tile, self.rows))
+        return product.tiles(self.limit, self.rows, Tile(self.key_tile, self.rows))
 
-    def adjoint_of_queries(self, j0: PrimExpr, count: int | PrimExpr, dq: Buffer | None) -> Stmt:
-        """Σ_j dx[j, i]·key[j, h], to the output or added to ``dq``."""
-        product = Product(
-            self.dtype,
-            count,
-            lambda i, j: self.dx[j, i],
-            lambda j, h: self.key_element(j0 + j, h),
-            (lambda i, h, x: self.output(i, h, x)) if dq is None else (lambda i, h, x: store(dq, (i, h), x)),
-            None if dq is None else (lambda i, h: dq[i, h]),
-        )
+    def adjoint_of_queries(self) -> Stmt:
+        """Σ_j dx[j, i]·key[j, h], to the output."""
+
+        def finish(i: PrimExpr, h: PrimExpr, value: PrimExpr) -> Stmt:
+            target = store(self.dq, (self.b, self.i0 + i, self.n, h), cast(self.dq.dtype, value))
+            return self.row_exists(i, target)
+
+        product = Product(self.dtype, self.limit, lambda i, j: self.dx[(*self.task, j, i)], self.key_element, finish)
         return product.tiles(self.rows, self.size, self.tile(self.rows, self.size))
-
-    def output(self, i: PrimExpr, h: PrimExpr, value: PrimExpr) -> Stmt:
-        target = store(self.dq, (self.b, self.i0 + i, self.n, h), cast(self.dq.dtype, value))
-        return self.row_exists(i, target)
