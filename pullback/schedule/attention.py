@@ -13,7 +13,7 @@ from pullback.ir.node import structural_equal
 from pullback.schedule.attention_loops import BackwardLoops, ForwardLoops
 from pullback.schedule.group import Group
 from pullback.te.attention import Attention
-from pullback.te.graph import is_index_map, loads_of
+from pullback.te.graph import is_index_map
 from pullback.te.naive import naive_kernel
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import PrimExpr, PrimFunc, Var
@@ -97,8 +97,9 @@ def _attention(group: Group, operands: tuple[Tensor, Tensor], value: Tensor) -> 
         case Binary("add", scaled, added):
             x, bias = scaled, _tensor(added)
     match x:
-        case Binary("mul", TensorLoad(), FloatImm() as scale) if _are_operands(query, key, value, bias):
-            return Attention(query, key, value, bias, scale, offset, scores.dtype)
+        case Binary("mul", TensorLoad(), FloatImm() as scale) if _are_operands(query, key, value):
+            if bias is None or bias.is_placeholder or is_index_map(bias):
+                return Attention(query, key, value, bias, scale, offset, scores.dtype)
     return None
 
 
@@ -111,12 +112,16 @@ def _offset(limit: PrimExpr) -> int | None:
     return None
 
 
-def _are_operands(*tensors: Tensor | None) -> bool:
-    """Whether each tensor is an input, or moves elements of one."""
-    return all(
-        t is None or t.is_placeholder or (is_index_map(t) and _are_operands(*(load.tensor for load in loads_of(t))))
-        for t in tensors
-    )
+def _are_operands(*tensors: Tensor) -> bool:
+    """Whether each is an input, or moves elements of one whose last axis stays the last: it is read by vectors."""
+    return all(t.is_placeholder or _keeps_last_axis(t) for t in tensors)
+
+
+def _keeps_last_axis(t: Tensor) -> bool:
+    match t.body:
+        case TensorLoad(source, (*_, Var() as last)) | TensorLoad(source, (*_, Binary("add", Var() as last, IntImm()))):
+            return last is t.axes[-1] and is_index_map(t) and _are_operands(source)
+    return False
 
 
 def _computes(group: Group, outputs: Sequence[Tensor]) -> bool:

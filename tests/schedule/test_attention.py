@@ -62,6 +62,15 @@ def test_operands_may_be_moved() -> None:
     run(group)
 
 
+def test_operands_are_not_gathered() -> None:
+    """With another axis last, the copy is a kernel of its own."""
+    a = attention((4, 6, 2, 2, 3, 3))
+    stored = te.placeholder((1, 2, 3, 6), name="stored")
+    value = te.compute((1, 6, 2, 3), lambda b, j, n, h: stored[b, n, h, j], "turned")
+    moved = Attention(a.query, a.key, value, None, a.scale, 0, "float32")
+    assert recognize(group_of(moved.forward())) is None
+
+
 def test_declines_what_is_another_computation() -> None:
     a = attention((4, 6, 2, 2, 3, 3), 0)
     out = a.forward()
