@@ -8,10 +8,10 @@
             context[i] += Σ_j p[j, i]·value[j]
         out[i] = context[i] / total[i]
 
-The backward kernel makes p anew and from it dquery, and the block's parts of dkey and dvalue, which it adds to the
-task's own sums; a second loop adds up those of the tasks. Online softmax: Milakov & Gimelshein 2018; in blocks: Dao et
-al. 2022. Blocks depend on the sizes and the vector width only, and threads divide the tasks, so the order of each sum
-is fixed. Keys that a causal mask hides from a whole block are not visited.
+The backward kernel makes p anew, for all keys at once, and from it dquery and the block's parts of dkey and dvalue,
+which it adds to the task's own sums; a second loop adds up those of the tasks, if there are several. Online softmax:
+Milakov & Gimelshein 2018; in blocks: Dao et al. 2022. Blocks depend on the sizes and the vector width only, and threads
+divide the tasks, so the order of each sum is fixed. Keys that a causal mask hides from a whole block are not visited.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Loops:
         self.key_tile = self._key_tile()
         self.row_bytes = -(-self.rows // self.lanes) * self.lanes * nbytes(self.dtype)
         self.block = _even(self.keys, _SCORES_BYTES // self.row_bytes, self.key_tile)
-        self.single = self.block >= self.keys  # one block holds all keys: nothing is computed twice
+        self.single = self.block >= self.keys  # one block holds all keys: no sum is scaled anew
         self.lower = Lower(buffer_readers(group))
         self.b, self.n, self.i0 = Var("b"), Var("n"), Var("i0")
         self.limit: int | PrimExpr = self.keys if attention.offset is None else Var("limit")
@@ -332,11 +332,9 @@ class BackwardLoops(_Loops):
         return (out, (self.b, j, self.n, h)) if self.direct else (parts, (self.b, self.n, self.part, j, h))
 
     def clear(self) -> Stmt:
-        return loop(
-            "j",
-            self.keys,
-            lambda j: seq(self._clear(self.dk, self.dk_parts, j), self._clear(self.dv, self.dv_parts, j)),
-        )
+        """All of a task's sums are 0, also those of keys that its rows do not see."""
+        pairs = ((self.dk, self.dk_parts), (self.dv, self.dv_parts))
+        return loop("j", self.keys, lambda j: seq(*(self._clear(out, parts, j) for out, parts in pairs)))
 
     def _clear(self, out: Buffer, parts: Buffer, j: PrimExpr) -> Stmt:
         h = Var("h")
