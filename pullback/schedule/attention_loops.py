@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.group import Group
-from pullback.schedule.microkernel import Element, Finish, Product
+from pullback.schedule.microkernel import Element, Finish, Product, cover
 from pullback.schedule.pointwise import buffer_readers, tasks
 from pullback.schedule.tiles import Tile, choose_tile
 from pullback.te.attention import LOWEST, Attention, nonzero
@@ -158,14 +158,17 @@ class _Loops:
         inner = Let(count, minimum(as_expr(self.limit) - c * self.block, self.block), body(c * self.block, count))
         return For(c, blocks, inner)
 
-    def turn_queries(self) -> Stmt:
-        """The block's queries with rows along the lanes, times the scale: one by one, which is faster than gathers."""
+    def turned(self, target: Buffer, element: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Stmt:
+        """target[h, i] = element(i, h), so that rows lie along the lanes: one by one, which is faster than gathers."""
+        sizes = target.shape
 
-        def element(h: PrimExpr, i: PrimExpr) -> Stmt:
-            value = self.read(self.attention.query, self.b, self.row(i), self.n, h)
-            return store(self.queries, (h, i), value * self.attention.scale)
+        def row(h: PrimExpr) -> Stmt:
+            return loop("i", sizes[1], lambda i: store(target, (h, i), element(i, h)), "unrolled")
 
-        return loop("h", self.size, lambda h: loop("i", self.rows, lambda i: element(h, i), "unrolled"))
+        return loop("h", sizes[0], row)
+
+    def query_element(self, i: PrimExpr, h: PrimExpr) -> PrimExpr:
+        return self.read(self.attention.query, self.b, self.row(i), self.n, h) * self.attention.scale
 
     def scores(self, j0: PrimExpr, count: int | PrimExpr) -> Stmt:
         """p[j, i], the logits of ``count`` keys from ``j0`` on."""
@@ -207,7 +210,11 @@ class _Loops:
 
     def begin(self) -> Stmt:
         """Before the first block of keys. The peak is taken as finite: rows of -inf give zeros."""
-        return seq(self.turn_queries(), self.fill(self.peak, LOWEST[self.dtype]), self.fill(self.total, 0.0))
+        return seq(
+            self.turned(self.queries, self.query_element),
+            self.fill(self.peak, LOWEST[self.dtype]),
+            self.fill(self.total, 0.0),
+        )
 
     def invert_total(self) -> Stmt:
         """``factor`` = 1 / total, or 1 where the total is 0."""
@@ -307,7 +314,7 @@ class BackwardLoops(_Loops):
         is_local = (self.keys + _HIGHEST_TILE - 1) * self.row_bytes <= _LOCAL_BYTES
         self.task = () if is_local else place
         self.p, self.dx = (self.of_keys(v, self.keys, () if is_local else sizes) for v in ("p", "dx"))
-        self.turned = Buffer("dys", (self.value_size, self.rows), self.dtype, "local")
+        self.dys = Buffer("dys", (self.value_size, self.rows), self.dtype, "local")
         self.dot = self.row_values("dot")
         self.dq, self.dk, self.dv = (group.buffers[t] for t in group.outputs)
         self.direct = self.parts == 1 and self.attention.group == 1 and self.dk.dtype == self.dtype
@@ -319,7 +326,7 @@ class BackwardLoops(_Loops):
         block = self.part * self.blocks_of_part + t
         count = minimum(self.row_blocks - self.part * self.blocks_of_part, self.blocks_of_part)
         one = Let(self.i0, block * self.rows, self.with_limit(self.one_block_of_rows()))
-        scores, rows = [self.p, self.dx], [self.queries, self.turned, self.peak, self.total, self.factor, self.dot]
+        scores, rows = [self.p, self.dx], [self.queries, self.dys, self.peak, self.total, self.factor, self.dot]
         work = allocate([*([] if self.task else scores), *rows], seq(self.clear(), For(t, count, one)))
         nest = tasks([self.b, self.n, self.part], [self.batch, self.heads, self.parts], work, self.threads)
         whole = nest if self.direct else allocate([self.dk_parts, self.dv_parts], seq(nest, self.add_parts()))
@@ -388,7 +395,8 @@ class BackwardLoops(_Loops):
     def one_block_of_rows(self) -> Stmt:
         return seq(
             self.begin(),
-            self.turn_dy(),
+            self.turned(self.dys, self.dy_element),
+            self.dots(),
             self.scores(as_expr(0), self.limit),
             self.softmax(self.limit),
             self.invert_total(),
@@ -398,18 +406,31 @@ class BackwardLoops(_Loops):
             self.adjoint_of_queries(),
         )
 
-    def turn_dy(self) -> Stmt:
-        """The adjoints of the block's results with rows along the lanes, and dot = Σ_h dy·out."""
-        dot = self.row_values("sum")
+    def dy_element(self, i: PrimExpr, h: PrimExpr) -> PrimExpr:
+        return self.read(self.dy, self.b, self.row(i), self.n, h)
 
-        def element(h: PrimExpr, i: PrimExpr) -> Stmt:
-            d = Var("d", self.dtype)
-            out = self.read(self.out, self.b, self.row(i), self.n, h)
-            body = seq(store(self.turned, (h, i), d), store(dot, i, dot[i] + d * out))
-            return Let(d, self.read(self.dy, self.b, self.row(i), self.n, h), body)
+    def dots(self) -> Stmt:
+        """dot[i] = Σ_h dy·out: a sum for each lane of h, then those in order."""
+        width = min(self.lanes, self.value_size)
+        partial, total = (Buffer(v, (s,), self.dtype, "local") for v, s in (("partial", width), ("sum", 1)))
 
-        copy = self.over_rows(lambda i: store(self.dot, i, dot[i]))
-        return Allocate(dot, seq(self.fill(dot, 0.0), self.over_keys(self.value_size, element), copy))
+        def row(i: PrimExpr) -> Stmt:
+            def piece(h0: PrimExpr, count: int) -> Stmt:
+                lane = Var("lane")
+                out = self.read(self.out, self.b, self.row(i), self.n, h0 + lane)
+                value = partial[lane] + self.dy_element(i, h0 + lane) * out
+                return For(lane, as_expr(count), store(partial, lane, value), "vectorized")
+
+            lane = Var("lane")
+            return seq(
+                For(lane, as_expr(width), store(partial, lane, const(0, self.dtype)), "vectorized"),
+                cover(self.value_size, width, piece),
+                store(total, 0, const(0, self.dtype)),
+                loop("lane", width, lambda k: store(total, 0, total[0] + partial[k]), "unrolled"),
+                store(self.dot, i, total[0]),
+            )
+
+        return allocate([partial, total], loop("i", self.rows, row))
 
     def adjoint_of_logits(self) -> Stmt:
         """p = e / total, and dx = scale·p·(Σ_v dy·value - dot)."""
@@ -423,7 +444,7 @@ class BackwardLoops(_Loops):
             self.dtype,
             self.value_size,
             lambda j, h: self.value_element(self.key(j), h),
-            lambda h, i: self.turned[h, i],
+            lambda h, i: self.dys[h, i],
             finish,
         )
         return product.tiles(self.limit, self.rows, Tile(self.key_tile, self.rows))
