@@ -14,7 +14,7 @@ import sys
 
 import llvmlite.binding as llvm
 
-from pullback.codegen import host
+from pullback.codegen import host, worker
 from pullback.codegen.module import exported_symbol
 from pullback.ir.errors import InternalError
 from pullback.target import Target
@@ -38,14 +38,9 @@ def compile_assembly(ir_text: str, target: Target) -> str:
 
 def _optimized(ir_text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     try:
-        module = llvm.parse_assembly(ir_text)
+        return worker.optimized(ir_text, machine)
     except RuntimeError as error:
         raise InternalError(f"the generated LLVM IR is not well-formed: {error}") from None
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_simplify_cfg_pass()
-    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
-    return module
 
 
 class Library:
@@ -81,11 +76,14 @@ def _linker() -> llvm.LLJIT:
     return llvm.create_lljit_compiler(machine, use_jit_link=True)
 
 
-def load_object(code: bytes) -> Library:
-    """Link object code made for this machine into this process."""
+def load_object(*codes: bytes) -> Library:
+    """Link object code made for this machine, one object or several that refer to each other, into this process."""
     with host.lock:
         name = f"pullback{next(_numbers)}"
-        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        builder = llvm.JITLibraryBuilder()
+        for code in codes:
+            builder.add_object_img(code)
+        builder.add_current_process()
         try:
             tracker = builder.link(_linker(), name)
         except RuntimeError as error:

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import llvmlite.binding as llvm
 
+from pullback.codegen import worker
 from pullback.ir.errors import TargetError
 
 lock = threading.RLock()  # held around sequences of LLVM calls that belong together
@@ -31,8 +33,7 @@ class Abilities:
 def initialize() -> None:
     """Load all of LLVM's targets, once."""
     with lock:
-        llvm.initialize_all_targets()
-        llvm.initialize_all_asmprinters()
+        worker.initialize()
 
 
 @functools.cache
@@ -93,9 +94,14 @@ def check_cpu(triple_name: str, name: str, features: tuple[str, ...]) -> None:
             raise TargetError(f"there is no {what} {unknown.group(1)!r} for {triple_name}", hint=hint)
 
 
-def machine(triple_name: str, cpu_name: str, feature_names: tuple[str, ...], opt: int = 2) -> llvm.TargetMachine:
+def machine(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -> llvm.TargetMachine:
     """A target machine for position-independent code that uses the widest vectors there are."""
     initialize()
+    return worker.target_machine(triple_name, machine_options(triple_name, cpu_name, feature_names))
+
+
+def machine_options(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -> dict[str, Any]:
+    """What makes that machine, besides its triple."""
     names = list(feature_names)
     if triple_name.startswith(("x86_64", "amd64", "i386", "i686")):
         names.append("-prefer-256-bit")
@@ -103,10 +109,8 @@ def machine(triple_name: str, cpu_name: str, feature_names: tuple[str, ...], opt
     if triple_name.startswith("riscv") and "+d" in feature_names:
         abi = "lp64d" if triple_name.startswith("riscv64") else "ilp32d"
     reloc = "static" if triple_name.startswith("wasm") else "pic"
-    target = llvm.Target.from_triple(triple_name)
-    return target.create_target_machine(
-        cpu=cpu_name, features=",".join(names), opt=opt, reloc=reloc, codemodel="default", abiname=abi
-    )
+    features = ",".join(names)
+    return {"cpu": cpu_name, "features": features, "opt": 2, "reloc": reloc, "codemodel": "default", "abiname": abi}
 
 
 _PROBE = """

@@ -7,7 +7,7 @@ host function the exported ``i32 name(ptr rt, ptr buffers, ptr arena, ptr trace)
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.builder import FunctionBuilder, Globals
@@ -33,8 +33,31 @@ def emit_module(functions: Sequence[PrimFunc], target: Target) -> str:
     if repeated:
         raise InternalError(f"functions of one module with the same name: {', '.join(repeated)}")
     shared = Globals()
-    texts = [text for f in kernels for text in _Kernel(f, target, shared, exported=not hosts).emit()]
-    texts += [_Host(f, target, shared, {k.name: k for k in kernels}).emit() for f in hosts]
+    linkage = "internal " if hosts else ""
+    symbols = {k.name: f"kernel.{k.name}" if hosts else exported_symbol(k.name) for k in kernels}
+    texts = [text for k in kernels for text in _Kernel(k, target, shared, symbols[k.name], linkage).emit()]
+    texts += [_Host(f, target, shared, {k.name: k for k in kernels}, symbols).emit() for f in hosts]
+    return _module(target, shared, texts)
+
+
+def emit_kernel(kernel: PrimFunc, target: Target, symbol: str) -> str:
+    """The LLVM IR of a module with one kernel, whose symbol is seen by the objects that it is linked with alone."""
+    shared = Globals()
+    texts = _Kernel(kernel, target, shared, symbol, "hidden ").emit()
+    return _module(target, shared, texts)
+
+
+def emit_host(host: PrimFunc, target: Target, kernels: Mapping[str, PrimFunc], symbols: Mapping[str, str]) -> str:
+    """The LLVM IR of a module with one host function; its kernels are in other objects, under the given symbols."""
+    shared = Globals()
+    for name in dict.fromkeys(traced_kernels(host)):
+        types = ["ptr" if isinstance(p, Buffer) else register_type(p.dtype) for p in kernels[name].params]
+        symbol = _quoted(symbols[name])
+        shared.declare(symbol, f"declare hidden void @{symbol}({', '.join(['ptr', *types])})")
+    return _module(target, shared, [_Host(host, target, shared, kernels, symbols).emit()])
+
+
+def _module(target: Target, shared: Globals, texts: Sequence[str]) -> str:
     head = f'target triple = "{target.triple}"\n'
     return "\n".join([head, *shared.declarations.values(), *shared.definitions.values(), *texts])
 
@@ -47,10 +70,6 @@ def traced_kernels(host: PrimFunc) -> list[str]:
 def exported_symbol(name: str) -> str:
     """The symbol under which a function is exported: its name, or ``name_`` for one that is a function of libm."""
     return f"{name}_" if name in _LIBM or (name[-1:] in ("f", "l") and name[:-1] in _LIBM) else name
-
-
-def _kernel_symbol(name: str) -> str:
-    return f"kernel.{name}"
 
 
 def _quoted(name: str) -> str:
@@ -70,10 +89,9 @@ class _Capture:
 class _Kernel:
     """Emits one kernel and its tasks."""
 
-    def __init__(self, func: PrimFunc, target: Target, shared: Globals, exported: bool) -> None:
+    def __init__(self, func: PrimFunc, target: Target, shared: Globals, symbol: str, linkage: str) -> None:
         self.func, self.target, self.shared = func, target, shared
-        self.linkage = "" if exported else "internal "
-        self.name = exported_symbol(func.name) if exported else _kernel_symbol(func.name)
+        self.name, self.linkage = symbol, linkage
         self.tasks: list[str] = []
 
     def emit(self) -> list[str]:
@@ -191,9 +209,11 @@ def _task_entry(name: str, captures: list[_Capture]) -> str:
 class _HostStatements(Statements):
     """Adds the statements that only host functions have."""
 
-    def __init__(self, builder: FunctionBuilder, target: Target, kernels: dict[str, PrimFunc]) -> None:
+    def __init__(
+        self, builder: FunctionBuilder, target: Target, kernels: Mapping[str, PrimFunc], symbols: Mapping[str, str]
+    ) -> None:
         super().__init__(builder, target)
-        self.kernels, self.calls = kernels, 0
+        self.kernels, self.symbols, self.calls = kernels, symbols, 0
 
     def stmt_kernelcall(self, node: KernelCall) -> None:
         kernel = self.kernels.get(node.name)
@@ -211,7 +231,7 @@ class _HostStatements(Statements):
                 operands.append(f"ptr {self.pointer(next(buffers))}")
             else:
                 operands.append(self.value(next(values)).typed)
-        self.builder.effect(f"call void @{_quoted(_kernel_symbol(node.name))}({', '.join(operands)})")
+        self.builder.effect(f"call void @{_quoted(self.symbols[node.name])}({', '.join(operands)})")
         self.written(*node.buffers)
 
     def stmt_check(self, node: Check) -> None:
@@ -244,15 +264,18 @@ class _HostStatements(Statements):
 class _Host:
     """Emits one host function. After its buffers' pointers, ``buffers`` holds pointers to the scalar parameters."""
 
-    def __init__(self, func: PrimFunc, target: Target, shared: Globals, kernels: dict[str, PrimFunc]) -> None:
-        self.func, self.target, self.shared, self.kernels = func, target, shared, kernels
+    def __init__(
+        self, func: PrimFunc, target: Target, shared: Globals, kernels: Mapping[str, PrimFunc],
+        symbols: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        self.func, self.target, self.shared, self.kernels, self.symbols = func, target, shared, kernels, symbols
 
     def emit(self) -> str:
         header = (
             f"define i32 @{_quoted(exported_symbol(self.func.name))}(ptr %rt, ptr %buffers, ptr %arena, ptr %trace)"
         )
         builder = FunctionBuilder(header, self.shared)
-        emitter = _HostStatements(builder, self.target, self.kernels)
+        emitter = _HostStatements(builder, self.target, self.kernels, self.symbols)
         scalars = [p for p in self.func.params if not isinstance(p, Buffer)]
         for i, param in enumerate([*self.func.buffers, *scalars]):
             builder.entry.append(f"  %slot{i} = getelementptr ptr, ptr %buffers, i64 {i}")

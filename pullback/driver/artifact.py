@@ -1,13 +1,14 @@
 """Artifacts: what running a compiled function takes, as one block of bytes for the cache.
 
 8 bytes    length of the header
-header     JSON: the layout, constants as (dtype, shape)
+header     JSON: the layout, constants as (dtype, shape), lengths of the objects
 constants  their bytes, one after another
-code       object code
+objects    object code: the host function's, and one object for each kernel
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import asdict, astuple, dataclass
@@ -62,17 +63,19 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Artifact:
-    """A layout with its constants and the object code."""
+    """A layout with its constants and objects, which are linked with each other."""
 
     layout: Layout
     constants: tuple[np.ndarray, ...]
-    code: bytes
+    objects: tuple[bytes, ...]
 
     def to_bytes(self) -> bytes:
         kinds = [(c.dtype.name, c.shape) for c in self.constants]
         layout = asdict(self.layout) | {"places": [astuple(p) for p in self.layout.places]}
-        header = json.dumps({"layout": layout, "constants": kinds}).encode()
-        return b"".join([len(header).to_bytes(8, "little"), header, *(c.tobytes() for c in self.constants), self.code])
+        lengths = [len(code) for code in self.objects]
+        header = json.dumps({"layout": layout, "constants": kinds, "objects": lengths}).encode()
+        constants = (c.tobytes() for c in self.constants)
+        return b"".join([len(header).to_bytes(8, "little"), header, *constants, *self.objects])
 
     @staticmethod
     def from_bytes(data: bytes) -> Artifact:
@@ -84,7 +87,9 @@ class Artifact:
             kind = TensorType(tuple(shape), dtype)
             constants.append(np.frombuffer(data, numpy_dtype(dtype), math.prod(shape), end).reshape(shape))
             end += kind.nbytes
-        return Artifact(_layout(header["layout"]), tuple(constants), data[end:])
+        ends = list(itertools.accumulate(header["objects"], initial=end))
+        objects = tuple(data[first:last] for first, last in itertools.pairwise(ends))
+        return Artifact(_layout(header["layout"]), tuple(constants), objects)
 
 
 def _types(infos: list[TensorStructInfo]) -> tuple[TensorType, ...]:

@@ -1,7 +1,7 @@
 """Native functions: a function of a module planned, compiled, cached, loaded, and called through pointers.
 
 The cache has two levels. The key of the first is the module before any pass, so that a later process does nothing but
-read a file. The key of the second is the loop IR, so that modules which differ only before lowering share code.
+read a file. The keys of the second are single kernels' loop IR, so that functions share those that they have in common.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ctypes
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -32,6 +32,7 @@ from pullback.runtime.report import Report
 from pullback.runtime.slab import SmallMemory
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.target import Target
+from pullback.tir.stmt import PrimFunc
 
 _SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)  # runtime, buffers, arena, trace
 _small = SmallMemory()
@@ -50,7 +51,7 @@ def compile_function(module: IRModule, name: str, sizes: dict[str, int], target:
     say(
         1,
         f"# {name}: {source} in {1e3 * (perf_counter() - start):.0f} ms; {len(layout.steps)} kernel calls, "
-        f"{layout.arena_bytes} bytes of arena, {len(artifact.code)} bytes of code",
+        f"{layout.arena_bytes} bytes of arena, {sum(map(len, artifact.objects))} bytes of code",
     )
     return native
 
@@ -77,25 +78,41 @@ def function_key(module: IRModule, name: str, sizes: dict[str, int], target: Tar
 
 def _make(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Artifact:
     plan = plan_function(module, name, sizes, target)
-    code = object_code([*plan.kernels.values(), plan.host], target)
-    return Artifact(Layout.of(plan), tuple(plan.constants), code)
+    return Artifact(Layout.of(plan), tuple(plan.constants), object_code(plan.host, plan.kernels, target))
 
 
-def object_code(functions: Sequence[Any], target: Target) -> bytes:
-    """The object code of loop-IR functions, from the cache when it is there."""
-    digest = hashlib.sha256(f"{compiler_fingerprint()} {target.key}".encode())
-    for function in functions:
-        digest.update(function.name.encode() + structural_digest(function))
-    key, cache = digest.hexdigest(), object_cache()
-    code = cache.get(key) if level() < 4 else None
-    if code is None:
-        text = codegen.emit_module(functions, target)
-        say(4, text)
-        if level() >= 5:
-            say(5, codegen.compile_assembly(text, target))
-        code = codegen.compile_object(text, target)
-        cache.put(key, code)
-    return code
+def object_code(host: PrimFunc, kernels: Mapping[str, PrimFunc], target: Target) -> tuple[bytes, ...]:
+    """The object code of a host function and of each of its kernels, from the cache where it is there.
+
+    A kernel's symbol says what it computes. So kernels that differ in their names only are one, in this function and in
+    all that find it in the cache.
+    """
+    prefix = f"{compiler_fingerprint()} {target.key}"
+    symbols = {n: f"kernel.{hashlib.sha256(structural_digest(k)).hexdigest()[:32]}" for n, k in kernels.items()}
+    entry = hashlib.sha256(host.name.encode() + structural_digest(host))
+    entry.update(repr([(n, symbols[n]) for n in codegen.traced_kernels(host)]).encode())
+    emitters: dict[str, Callable[[], str]] = {
+        entry.hexdigest(): lambda: codegen.emit_host(host, target, kernels, symbols)
+    }
+    for name, kernel in kernels.items():
+        symbol = symbols[name]
+        emitters.setdefault(symbol, lambda k=kernel, s=symbol: codegen.emit_kernel(k, target, s))  # type: ignore[misc]
+    cache = object_cache()
+    found = {key: cache.get(f"{prefix} {key}") if level() < 4 else None for key in emitters}
+    missing = [key for key, code in found.items() if code is None]
+    made = codegen.compile_objects((_shown(emitters[key](), target) for key in missing), target)
+    for key, code in zip(missing, made, strict=True):
+        cache.put(f"{prefix} {key}", code)
+        found[key] = code
+    return tuple(found.values())  # type: ignore[arg-type]
+
+
+def _shown(text: str, target: Target) -> str:
+    """The LLVM IR, shown on the debug ladder's fourth rung, its assembly on the fifth."""
+    say(4, text)
+    if level() >= 5:
+        say(5, codegen.compile_assembly(text, target))
+    return text
 
 
 class NativeFunction:
@@ -103,7 +120,7 @@ class NativeFunction:
 
     def __init__(self, name: str, artifact: Artifact) -> None:
         self.name, self.layout = name, artifact.layout
-        self._library = codegen.load_object(artifact.code)  # keeps the code in memory
+        self._library = codegen.load_object(*artifact.objects)  # keeps the code in memory
         self.address = self._library.address(self.layout.entry)
         self.entry = _SIGNATURE(self.address)
         self.runtime = runtime_table()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import pullback
+from pullback import codegen
 from pullback.driver import native
 from pullback.driver.artifact import Artifact
 from pullback.driver.pipeline import prepare
@@ -35,7 +36,7 @@ def test_bytes_round_trip():
     artifact = native._make(module, "main", {}, Target("llvm"))
     again = Artifact.from_bytes(artifact.to_bytes())
     assert again.layout == artifact.layout
-    assert again.code == artifact.code
+    assert again.objects == artifact.objects
     assert [c.tobytes() for c in again.constants] == [c.tobytes() for c in artifact.constants]
     assert [c.dtype for c in again.constants] == [c.dtype for c in artifact.constants]
     x, t = np.ones((3, 2), "float32"), np.array([0, 1, 1])
@@ -50,3 +51,43 @@ def test_keys():
     assert key("3.0") != key()  # a constant
     assert key(name="other.py") != key()  # the place that the check's message shows
     assert key(cpu=" -mcpu=x86-64") != key()
+
+
+def test_equal_kernels_are_compiled_once(monkeypatch, tmp_path):
+    """Two functions of a module, and kernels that differ in names only, find each other's code in the cache."""
+    monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path))
+    made = []
+    compile_objects = codegen.compile_objects
+
+    def recorded(texts, target):
+        given = list(texts)
+        made.append([line for text in given for line in text.splitlines() if line.startswith("define hidden")])
+        return compile_objects(given, target)
+
+    monkeypatch.setattr(codegen, "compile_objects", recorded)
+    text = """
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def first(x: R.Tensor((6, 4), "float32"), w: R.Tensor((4, 5), "float32")):
+        with R.dataflow():
+            y = R.matmul(x, w)
+            z = R.nn.softmax(y)
+            R.output(z)
+        return z
+
+    @R.function
+    def second(data: R.Tensor((6, 4), "float32"), weight: R.Tensor((4, 5), "float32")):
+        with R.dataflow():
+            product = R.matmul(data, weight)
+            result = R.nn.softmax(product)
+            R.output(result)
+        return result
+"""
+    executable = pullback.compile(from_source(text), "llvm")
+    x, w = np.ones((6, 4), "float32"), np.ones((4, 5), "float32")
+    for name in ("first", "second"):
+        np.testing.assert_allclose(executable.function(name)(x, w).numpy(), np.full((6, 5), 0.2), rtol=1e-6)
+    first, second = made
+    assert len(first) == 2 and second == [], "the second function is made of the kernels of the first"
