@@ -264,3 +264,44 @@ def test_a_forked_worker_is_correct(trainer_module):
             os._exit(0)
     os.waitpid(child, 0)
     assert np.frombuffer(os.read(reader, 8))[0] == float(bound()[0])
+
+
+@I.ir_module
+class Attention:
+    @R.function
+    def main(x: R.Tensor((70, 60), "float32"), w: R.Tensor((60, 50), "float32")):
+        with R.dataflow():
+            h = R.nn.relu(R.matmul(x, w))
+            s = R.nn.softmax(R.matmul(h, R.permute_dims(h)))
+            out = R.matmul(s, x)
+            R.output(out)
+        return out
+
+
+def test_two_threads_hammer_one_machine():
+    """Calls overlap: each has its arena, and results of its own; a bound call serves its callers one by one."""
+    vm = pullback.VirtualMachine(pullback.compile(Attention, "llvm"))
+    random = np.random.default_rng(0)
+    w = random.standard_normal((60, 50)).astype("float32")
+    inputs = [random.standard_normal((70, 60)).astype("float32") for _ in range(4)]
+    expected = [vm["main"](x, w).numpy() for x in inputs]
+    bound = vm.bind("main", [pullback.tensor(inputs[0]), pullback.tensor(w)])
+    before, failures = runtime.get_num_threads(), []
+
+    def hammer(first):
+        for k in range(first, first + 200):
+            wrong = (vm["main"](inputs[k % 4], w).numpy() != expected[k % 4]).any()
+            if wrong or (bound()[0].numpy() != expected[0]).any():
+                failures.append(k)
+
+    try:
+        for count in (1, 2, 3):
+            runtime.set_num_threads(count)
+            threads = [threading.Thread(target=hammer, args=(k,)) for k in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        runtime.set_num_threads(before)
+    assert not failures

@@ -148,8 +148,8 @@ def run_python(program, **environment):
 def test_the_environment_sets_the_number():
     program = "import pullback.runtime as r; print(r.get_num_threads())"
     assert run_python(program, PULLBACK_NUM_THREADS="3").stdout == "3\n"
-    expected = len(os.sched_getaffinity(0))
-    assert run_python(program, PULLBACK_NUM_THREADS="").stdout == f"{expected}\n"
+    found = int(run_python(program, PULLBACK_NUM_THREADS="").stdout)
+    assert 1 <= found <= len(os.sched_getaffinity(0)), "fewer where a container has a quota"
     done = run_python(
         "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n" + program, PULLBACK_NUM_THREADS=""
     )

@@ -2,6 +2,7 @@
 #include "internal.h"
 
 #include "clock.c"
+#include "cpus.c"
 #include "epoch.c"
 #include "memory.c"
 #include "runtime.c"

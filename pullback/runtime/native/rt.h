@@ -61,7 +61,8 @@ typedef void (*pb_task)(void *closure, int64_t begin, int64_t end);
  */
 void pb_parallel_for(pb_task task, void *closure, int64_t count);
 
-/* The threads of a job, 1 to PB_MAX_THREADS; at first PULLBACK_NUM_THREADS, or else the CPUs this process may use. */
+/* The threads of a job, 1 to PB_MAX_THREADS; at first PULLBACK_NUM_THREADS, or else the CPUs this process may use:
+ * those of its affinity, or fewer when its control groups (a container's, say) have a quota. */
 int pb_get_num_threads(void);
 
 /* Waits for the job in progress; an error inside a task. The new threads start with the next job. */

@@ -286,19 +286,6 @@ static void stop_workers(void)
 
 /* ---- how many threads ---------------------------------------------------------------------------------------- */
 
-static int usable_cpus(void)
-{
-    long cpus = 0;
-#if defined(__linux__)
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        cpus = CPU_COUNT(&set);
-#endif
-    if (cpus < 1)
-        cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    return cpus < 1 ? 1 : cpus > PB_MAX_THREADS ? PB_MAX_THREADS : (int)cpus;
-}
-
 /* *threads stays as it is when the variable is unset or empty. */
 static pb_status threads_from_environment(int *threads)
 {
@@ -329,7 +316,7 @@ int pb_get_num_threads(void)
     int threads = atomic_load_explicit(&pool.threads, memory_order_relaxed);
     if (threads == 0) {
         int undecided = 0;
-        threads = usable_cpus();
+        threads = pb_usable_cpus();
         threads_from_environment(&threads);
         if (!atomic_compare_exchange_strong(&pool.threads, &undecided, threads))
             threads = undecided; /* another thread set it meanwhile */

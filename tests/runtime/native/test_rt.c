@@ -2,8 +2,7 @@
  *
  * With `latency` as its argument it measures the pool instead: jobs back to back, after some work, and after a pause.
  */
-#define _GNU_SOURCE
-#include "rt.h"
+#include "internal.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -11,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +74,59 @@ static void test_environment(void)
     CHECK(pb_get_num_threads() == 3); /* the first look decides */
     unsetenv("PULLBACK_NUM_THREADS");
     CHECK(pb_get_num_threads() == 3);
+}
+
+/* Writes `text` to a file below a folder, whose parents it makes. */
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    for (char *p = path + 1; (p = strchr(p, '/')) != NULL; *p++ = '/') {
+        *p = '\0';
+        mkdir(path, 0700);
+    }
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static int cgroup_cpus(const char *folder)
+{
+    char membership[300];
+    snprintf(membership, sizeof membership, "%s/membership", folder);
+    return pb_cgroup_cpus(membership, folder);
+}
+
+static void test_control_groups(void)
+{
+    char folder[] = "/tmp/pullback-test-XXXXXX", command[64];
+    CHECK(mkdtemp(folder) != NULL);
+    CHECK(cgroup_cpus(folder) == PB_MAX_THREADS); /* no control groups */
+    write_file(folder, "membership", "0::/a/b\n");
+    CHECK(cgroup_cpus(folder) == PB_MAX_THREADS); /* none of them visible */
+    write_file(folder, "a/b/cpu.max", "max 100000\n");
+    CHECK(cgroup_cpus(folder) == PB_MAX_THREADS);
+    write_file(folder, "a/cpu.max", "350000 100000\n"); /* of a group around ours */
+    CHECK(cgroup_cpus(folder) == 4);
+    write_file(folder, "a/b/cpu.max", "200000 100000\n");
+    CHECK(cgroup_cpus(folder) == 2);
+    write_file(folder, "a/b/cpu.max", "1000 100000\n");
+    CHECK(cgroup_cpus(folder) == 1);
+    write_file(folder, "a/b/cpu.max", "nonsense\n");
+    CHECK(cgroup_cpus(folder) == 4);
+    write_file(folder, "membership", "0::/the/host/has/it/elsewhere\n");
+    write_file(folder, "cpu.max", "600000 100000\n"); /* a container sees its own group as the root */
+    CHECK(cgroup_cpus(folder) == 6);
+    write_file(folder, "membership", "4:memory:/x\n3:cpu,cpuacct:/x\n2:cpuset:/\n0::/\n");
+    write_file(folder, "cpu.max", "max 100000\n");
+    write_file(folder, "cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n");
+    write_file(folder, "cpu,cpuacct/x/cpu.cfs_period_us", "100000\n");
+    CHECK(cgroup_cpus(folder) == PB_MAX_THREADS);
+    write_file(folder, "cpu,cpuacct/x/cpu.cfs_quota_us", "150000\n");
+    CHECK(cgroup_cpus(folder) == 2);
+    write_file(folder, "membership", "garbage\n:\n3:cpu\n");
+    CHECK(cgroup_cpus(folder) == PB_MAX_THREADS);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
 }
 
 static void test_memory(void)
@@ -447,6 +500,7 @@ int main(int argc, char **argv)
     }
     test_status();
     test_environment();
+    test_control_groups();
     test_memory();
     test_clock();
     test_table();
