@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pullback.ir.errors import TargetError
@@ -31,9 +31,11 @@ class Target:
     features: tuple[str, ...]
 
     def __init__(self, spec: str | Mapping[str, Any] | Target = "llvm") -> None:
-        if isinstance(spec, Target):
-            kind, options = spec.kind, {"mtriple": spec.triple, "mcpu": spec.cpu, "mattr": spec.features}
-        elif isinstance(spec, str):
+        if isinstance(spec, Target):  # known to be right: LLVM need not be asked again
+            for item in fields(spec):
+                object.__setattr__(self, item.name, getattr(spec, item.name))
+            return
+        if isinstance(spec, str):
             kind, options = _parse(spec)
         elif isinstance(spec, Mapping):
             options = dict(spec)

@@ -22,7 +22,7 @@ from pullback.runtime.library import get_num_threads
 from pullback.target import Target
 
 WORTH_IT = 600_000  # characters of text: about half a second of LLVM, and a worker takes a tenth to start
-MOST_WORKERS = 8
+MOST_WORKERS = 3  # one process makes no more text than a few compile
 
 
 def compile_objects(texts: Iterable[str], target: Target) -> list[bytes]:

@@ -7,6 +7,7 @@ type's two bytes exchanged in the capsule.
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def array_of(data: Any, dtype: np.dtype | None) -> np.ndarray:
         raise ArgumentError("expected a number, lists or an array, got None")
     if is_python_data(data):
         array = _array_of_python_data(data, dtype)
-    elif isinstance(data, np.ma.MaskedArray):
+    elif "numpy.ma" in sys.modules and isinstance(data, np.ma.MaskedArray):  # np.ma is slow to import
         raise ArgumentError("a tensor has no mask", hint="choose values for the masked elements: array.filled(value)")
     elif isinstance(data, (np.ndarray, np.generic)) or not hasattr(data, "__dlpack__"):
         array = np.asarray(data)
