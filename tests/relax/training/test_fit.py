@@ -482,6 +482,35 @@ def test_a_fit_within_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(native, interpreted, rtol=1e-5, atol=1e-6)
 
 
+HANDLING = """
+import signal
+from tests.relax.training.test_fit import classes, trainer_of
+
+x, y = classes(3003)
+trainer, handled = trainer_of("llvm"), []
+
+def handler(*_):
+    trainer.fit(x[:16], y[:16], progress=False)
+    trainer.update(x[:8], y[:8])
+    handled.append(trainer.evaluate(x, y))
+
+signal.signal(signal.SIGALRM, handler)
+trainer.fit(x, y, progress=False)
+while len(handled) < 5:
+    before, count = trainer.steps, len(handled)
+    signal.setitimer(signal.ITIMER_REAL, 0.06)
+    trainer.fit(x, y, epochs=30, progress=False)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert trainer.steps == before + 30 * 376 + 3 * (len(handled) - count)
+print("done")
+"""
+
+
+def test_a_handler_that_trains() -> None:
+    done = subprocess.run([sys.executable, "-c", HANDLING], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
 def test_what_others_see_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A parameter that somebody looks at between two slices stays as it is."""
     trainer, seen = trainer_of("llvm"), []
