@@ -15,6 +15,7 @@ import json
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -45,6 +46,7 @@ class Checkpoints:
     _values: Values
     _generator: np.random.Generator
     _epochs: int
+    _turn: threading.RLock
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters, states, optimizer states, random generator and counters to a file, in one step.
@@ -53,7 +55,8 @@ class Checkpoints:
         CheckpointError when the file cannot be written.
         """
         self._values.check_complete(self._interface)
-        tensors = {_key(s): np.asarray(v) for s, v in zip(self._interface.kept, self._values.all, strict=True)}
+        with self._turn:  # these views keep what they see: a step in another thread goes on with copies
+            tensors = {_key(s): np.asarray(v) for s, v in zip(self._interface.kept, self._values.all, strict=True)}
         record = self._interface.record
         metadata = {
             "format": FORMAT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +65,7 @@ class Fitting:
     _values: Values
     _generator: np.random.Generator
     _epochs: int
+    _turn: threading.RLock
     mod: Any
 
     def fit(
@@ -174,27 +176,33 @@ class Fitting:
 
     def _steps(self, batch: Batch, epoch: Epoch, seconds: float) -> None:
         """Train on the batches that are left of an epoch, for about so long, and on one at least."""
-        self._values = self._values.unpinned()
-        call = self._programs.training(batch.rows).bind(batch.inputs, batch.targets, self._values)
-        try:
-            call.repeat(epoch, seconds)
-        except ArgumentError as error:
-            step = int(self._values.optimizer_states[0].item()) + 1  # a failed step changes nothing
-            raise ArgumentError(f"step {step}: {error.message}", span=error.span, hint=error.hint) from None
+        program = self._programs.training(batch.rows)
+        with self._turn:
+            self._values = self._values.unpinned()
+            call = program.bind(batch.inputs, batch.targets, self._values)
+            try:
+                call.repeat(epoch, seconds)
+            except ArgumentError as error:
+                step = int(self._values.optimizer_states[0].item()) + 1  # a failed step changes nothing
+                raise ArgumentError(f"step {step}: {error.message}", span=error.span, hint=error.hint) from None
 
     def _watched_step(self, batch: Batch, epoch: Epoch) -> None:
         """One step, which is undone when its loss is not finite; the error says which op is to blame."""
-        before = self._values.copy()
-        self._steps(batch, epoch, 0.0)
-        if not np.isfinite(epoch.loss):
+        with self._turn:
+            before = self._values.copy()
+            self._steps(batch, epoch, 0.0)
+            if np.isfinite(epoch.loss):
+                return
             self._values = before
-            check_finite(self.mod, self._interface, batch, before, epoch.loss)
+        check_finite(self.mod, self._interface, batch, before, epoch.loss)
 
     def _evaluate(self, data: DataSet, size: int) -> Evaluation:
         total, right, counted = 0.0, 0, 0
         record = self._interface.record
         for batch in data.batches(size):
-            results = self._programs.evaluation(batch.rows)(batch.inputs, batch.targets, self._values)
+            program = self._programs.evaluation(batch.rows)
+            with self._turn:
+                results = program(batch.inputs, batch.targets, self._values)
             loss, prediction = float(results[0]), results[1]
             total += loss if record.reduction == "sum" else loss * batch.rows
             if record.classification:

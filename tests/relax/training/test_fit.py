@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from threading import Thread, Timer
 from typing import Any
 
@@ -537,6 +538,42 @@ def test_trainers_in_two_threads() -> None:
         thread.join()
     for trainer in together:
         assert_same(params(trainer), params(alone))
+
+
+def test_threads_share_a_trainer(tmp_path: Path) -> None:
+    """They take turns: as many steps as in one thread, on the same batch, give the same bits; nobody sees half a step.
+
+    Adam's step count and powers of beta, written by one step, tell whether what another thread saw belongs together.
+    """
+    shared, alone = (trainer_of("llvm", optimizer=Adam(1e-3), model=mlp(30)) for _ in range(2))
+    failures: list[Any] = []
+
+    def train() -> None:
+        shared.fit(X, Y, epochs=2000, shuffle=False, progress=False)
+
+    def update() -> None:
+        for _ in range(500):
+            shared.update(X, Y)
+
+    def look() -> None:
+        for k in range(50):
+            steps, power = (s.item() for s in shared.optimizer_states[:2])
+            if not np.isclose(power, 0.9**steps, rtol=1e-3, atol=1e-30):
+                failures.append((steps, power))
+            shared.evaluate(X, Y)
+            shared.save(tmp_path / "model.safetensors")
+            read = trainer_of("llvm", optimizer=Adam(1e-3), model=mlp(30)) if k == 25 else None
+            if read is not None:
+                read.load(tmp_path / "model.safetensors")
+
+    threads = [Thread(target=task) for task in (train, train, update, look)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    alone.fit(X, Y, epochs=4500, shuffle=False, progress=False)
+    assert not failures and shared.steps == alone.steps == 4500
+    assert_same(params(shared), params(alone))
 
 
 FORKING = """
