@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from pullback.ir import IRModule, assert_structural_equal
-from pullback.relax import Function
+from pullback.relax import BlockBuilder, Function, TensorStructInfo, Var, op
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.transform import (
     CanonicalizeBindings,
@@ -13,7 +16,9 @@ from pullback.relax.transform import (
     LowerToTir,
     RaiseOps,
     Simplify,
+    fuse_ops,
 )
+from pullback.schedule.group import Machine
 from pullback.script import ir as I
 from pullback.script import relax as R
 from tests.driver.models import mlp_trainer_module
@@ -155,3 +160,72 @@ def test_equal_kernels_are_one_function():
         "call_tir",
         "reshape",
     ]
+
+
+def whole_search(fusion: fuse_ops._Fusion, candidate: fuse_ops._Set) -> bool:
+    """What ``makes_cycle`` says, by looking at everything that can be reached."""
+    wanted = fusion.external_reads(candidate)
+    reached = {r for m in candidate.members for r in fusion.readers[m]} - candidate.members
+    while True:
+        more = {m for k in reached for m in fusion.group_of[k].members}
+        more |= {r for k in more for r in fusion.readers[k]} - candidate.members
+        if more <= reached:
+            return bool(reached & wanted)
+        reached |= more
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cycles_are_found_by_the_bounded_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On random graphs, every question gets the answer of the whole search; what no cycle forbids is joined at random,
+    so that groups reach far."""
+    rng, asked = np.random.default_rng(seed), []
+    bounded = fuse_ops._Fusion.makes_cycle
+
+    def compared(self: fuse_ops._Fusion, candidate: fuse_ops._Set) -> bool:
+        asked.append(bounded(self, candidate))
+        assert asked[-1] == whole_search(self, candidate)
+        return asked[-1]
+
+    monkeypatch.setattr(fuse_ops._Fusion, "makes_cycle", compared)
+    monkeypatch.setattr(fuse_ops._Fusion, "recognized", lambda *_: rng.random() < 0.6)
+    x = Var("x", TensorStructInfo((4,)))
+    builder = BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            values = [x]
+            for _ in range(60):
+                recent = values[-1 - int(min(len(values) - 1, rng.geometric(0.2)))]
+                values.append(builder.emit(op.add(recent, values[int(rng.integers(len(values)))])))
+            out = builder.emit_output(values[-1])
+        builder.emit_func_output(out)
+    function = builder.get()["main"]
+    fusion = fuse_ops._Fusion(function, IRModule({"main": function}), Machine())
+    fusion.form()
+    groups = set(fusion.group_of.values())
+    assert len(list(fusion.in_order(list(groups)))) == len(groups), "the groups can be put in order"
+    assert any(asked) and not all(asked)
+
+
+def test_layers_that_are_alike_are_recognized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    asked = fuse_ops._Fusion.asked
+
+    def counted(self: fuse_ops._Fusion, order: list[int], outputs: list[int]) -> bool:
+        counts[-1] += 1
+        return asked(self, order, outputs)
+
+    monkeypatch.setattr(fuse_ops._Fusion, "asked", counted)
+    for layers in (6, 12, 24):
+        counts.append(0)
+        x = Var("x", TensorStructInfo((8, 16)))
+        weights = [Var(f"w{k}", TensorStructInfo((16, 16))) for k in range(layers)]
+        builder = BlockBuilder()
+        with builder.function("main", [x, *weights]):
+            with builder.dataflow():
+                value = x
+                for w in weights:
+                    value = builder.emit(op.nn.relu(op.add(op.matmul(value, w), 1.0)))
+                out = builder.emit_output(value)
+            builder.emit_func_output(out)
+        FuseOps()(builder.get())
+    assert 0 < counts[0] == counts[1] == counts[2]
