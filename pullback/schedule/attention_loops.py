@@ -16,6 +16,8 @@ divide the tasks, so the order of each sum is fixed. Keys that a causal mask hid
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 
 from pullback.schedule.cost import worth_threads
@@ -61,8 +63,11 @@ class _Loops:
 
     def __init__(self, group: Group, attention: Attention) -> None:
         self.group, self.attention, self.dtype = group, attention, attention.dtype
-        self.batch, self.length, self.heads, self.size = attention.query.shape
-        _, self.keys, self.key_heads, self.value_size = attention.value.shape
+        query: tuple[int, ...] = attention.query.shape  # type: ignore[assignment]  # the schedule takes static sizes only
+        value: tuple[int, ...] = attention.value.shape  # type: ignore[assignment]
+        self.batch, self.length, self.heads, self.size = query
+        _, self.keys, self.key_heads, self.value_size = value
+        self.sharing = self.heads // self.key_heads  # query heads that read one key head
         self.lanes = max(1, group.machine.vector_bytes // nbytes(self.dtype))
         self.rows = _even(self.length, _ROWS * self.lanes, self.lanes)
         self.row_blocks = -(-self.length // self.rows)
@@ -103,6 +108,10 @@ class _Loops:
         shape = (*lead, keys + _HIGHEST_TILE - 1, self.rows)
         return Buffer(name, shape, self.dtype, "workspace" if lead else "local")
 
+    def at(self, j: PrimExpr, i: PrimExpr) -> tuple[PrimExpr, ...]:
+        """Where a value of key j and row i is, in p and what is like it."""
+        return (*self.task, j, i)
+
     def read(self, tensor: Tensor, *indices: PrimExpr) -> PrimExpr:
         """An element of an operand, in the accumulator's type."""
         return self.lower.expr(self.attention.read(tensor, *indices))
@@ -117,10 +126,10 @@ class _Loops:
         return j if self.keys % self.key_tile == 0 else minimum(j, self.keys - 1)
 
     def key_element(self, j: PrimExpr, h: PrimExpr) -> PrimExpr:
-        return self.read(self.attention.key, self.b, j, self.n // self.attention.group, h)
+        return self.read(self.attention.key, self.b, j, self.n // self.sharing, h)
 
     def value_element(self, j: PrimExpr, h: PrimExpr) -> PrimExpr:
-        return self.read(self.attention.value, self.b, j, self.n // self.attention.group, h)
+        return self.read(self.attention.value, self.b, j, self.n // self.sharing, h)
 
     def row_exists(self, i: PrimExpr, body: Stmt) -> Stmt:
         """``body`` if the block has that row."""
@@ -147,7 +156,7 @@ class _Loops:
         """``limit`` is the number of keys that the block's rows see, up to the last row's."""
         if not isinstance(self.limit, Var):
             return body
-        return Let(self.limit, minimum(self.i0 + self.rows + self.attention.offset, self.keys), body)  # type: ignore[operator]
+        return Let(self.limit, minimum(self.i0 + self.rows + self.attention.offset, self.keys), body)
 
     def over_blocks(self, body: Callable[[PrimExpr, int | PrimExpr], Stmt]) -> Stmt:
         """``body(first, count)`` for the blocks of keys below the limit."""
@@ -175,7 +184,7 @@ class _Loops:
 
         def finish(j: PrimExpr, i: PrimExpr, product: PrimExpr) -> Stmt:
             at = (self.b, self.n, self.row(i), self.key(j0 + j))
-            return store(self.p, (*self.task, j, i), self.lower.expr(self.attention.finish(product, at)))
+            return store(self.p, self.at(j, i), self.lower.expr(self.attention.finish(product, at)))
 
         product = Product(
             self.dtype,
@@ -191,12 +200,12 @@ class _Loops:
         top, exps = self.row_values("top"), self.row_values("exps")
 
         def raise_top(j: PrimExpr, i: PrimExpr) -> Stmt:
-            return store(top, i, maximum(top[i], self.p[(*self.task, j, i)]))
+            return store(top, i, maximum(top[i], self.p[self.at(j, i)]))
 
         def exponential(j: PrimExpr, i: PrimExpr) -> Stmt:
             e = Var("e", self.dtype)
-            body = seq(store(self.p, (*self.task, j, i), e), store(exps, i, exps[i] + e))
-            return Let(e, call("exp", self.p[(*self.task, j, i)] - top[i]), body)
+            body = seq(store(self.p, self.at(j, i), e), store(exps, i, exps[i] + e))
+            return Let(e, call("exp", self.p[self.at(j, i)] - top[i]), body)
 
         steps = seq(
             self.over_rows(lambda i: store(top, i, self.peak[i])),
@@ -282,7 +291,7 @@ class ForwardLoops(_Loops):
         product = Product(
             self.dtype,
             count,
-            lambda i, j: self.p[(*self.task, j, i)],
+            lambda i, j: self.p[self.at(j, i)],
             lambda j, h: self.value_element(j0 + j, h),
             finish,
             start,
@@ -317,7 +326,7 @@ class BackwardLoops(_Loops):
         self.dys = Buffer("dys", (self.value_size, self.rows), self.dtype, "local")
         self.dot = self.row_values("dot")
         self.dq, self.dk, self.dv = (group.buffers[t] for t in group.outputs)
-        self.direct = self.parts == 1 and self.attention.group == 1 and self.dk.dtype == self.dtype
+        self.direct = self.parts == 1 and self.sharing == 1 and self.dk.dtype == self.dtype
         self.dk_parts = Buffer("dk_parts", (*sizes, self.keys, self.size), self.dtype, "workspace")
         self.dv_parts = Buffer("dv_parts", (*sizes, self.keys, self.value_size), self.dtype, "workspace")
 
@@ -351,14 +360,13 @@ class BackwardLoops(_Loops):
     def add_parts(self) -> Stmt:
         """dkey and dvalue from the sums of the tasks: over the heads of a group, then the parts of their rows."""
         b, j, m = Var("b"), Var("j"), Var("m")
-        group = self.attention.group
 
         def added(out: Buffer, parts: Buffer) -> Stmt:
             h = Var("h")
-            terms = [parts[b, m * group + g, part, j, h] for g in range(group) for part in range(self.parts)]
-            total = terms[0]
-            for term in terms[1:]:
-                total = total + term
+            terms = [
+                parts[b, m * self.sharing + g, part, j, h] for g in range(self.sharing) for part in range(self.parts)
+            ]
+            total = functools.reduce(operator.add, terms)
             body = store(out, (b, j, m, h), cast(out.dtype, total))
             return For(h, as_expr(out.shape[3]), body, "vectorized")
 
@@ -367,7 +375,7 @@ class BackwardLoops(_Loops):
 
     def accumulate(self, out: Buffer, parts: Buffer, weights: Buffer, rows: Tensor) -> Stmt:
         """Add Σ_i weights[j, i]·rows[i, h] to a task's sums, for the keys below the limit."""
-        columns: int = out.shape[3]
+        columns: int = out.shape[3]  # type: ignore[assignment]
 
         def finish(j: PrimExpr, h: PrimExpr, value: PrimExpr) -> Stmt:
             target, indices = self.sums(out, parts, j, h)
@@ -383,7 +391,7 @@ class BackwardLoops(_Loops):
         product = Product(
             self.dtype,
             depth,
-            lambda j, i: weights[(*self.task, j, i)],
+            lambda j, i: weights[self.at(j, i)],
             lambda i, h: self.read(rows, self.b, self.i0 + i, self.n, h),
             finish,
             start,
@@ -436,7 +444,7 @@ class BackwardLoops(_Loops):
         """p = e / total, and dx = scale·p·(Σ_v dy·value - dot)."""
 
         def finish(j: PrimExpr, i: PrimExpr, dp: PrimExpr) -> Stmt:
-            at, p = (*self.task, j, i), Var("q", self.dtype)
+            at, p = self.at(j, i), Var("q", self.dtype)
             dx = p * (dp - self.dot[i]) * self.attention.scale
             return Let(p, self.p[at] * self.factor[i], seq(store(self.p, at, p), store(self.dx, at, dx)))
 
@@ -456,5 +464,5 @@ class BackwardLoops(_Loops):
             target = store(self.dq, (self.b, self.i0 + i, self.n, h), cast(self.dq.dtype, value))
             return self.row_exists(i, target)
 
-        product = Product(self.dtype, self.limit, lambda i, j: self.dx[(*self.task, j, i)], self.key_element, finish)
+        product = Product(self.dtype, self.limit, lambda i, j: self.dx[self.at(j, i)], self.key_element, finish)
         return product.tiles(self.rows, self.size, self.tile(self.rows, self.size))

@@ -289,10 +289,7 @@ _SHAPES: list[tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = [
 
 def _samples(before: bool) -> list[Sample]:
     """The samples; those of the adjoint have (dy, out) before."""
-    return [
-        sample(*([(*s[0][:3], s[2][3])] * 2 if before else []), *s, smooth=True, **attrs)  # type: ignore[arg-type]
-        for s, attrs in _SHAPES
-    ]
+    return [sample(*([(*s[0][:3], s[2][3])] * 2 if before else []), *s, smooth=True, **attrs) for s, attrs in _SHAPES]
 
 
 define(
