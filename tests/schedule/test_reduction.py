@@ -171,6 +171,17 @@ def test_equal_steps_are_one():
     run(group)
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (1, 4), (4, 1)])
+def test_axes_of_one(shape):
+    """An output without axes of its own is a value of the row, wherever it is read."""
+    x = te.placeholder(shape, name="x")
+    twice = te.compute(shape, lambda *i: x[i] * 2.0, "twice")
+    total = over("sum", twice, 0)
+    more = te.compute(shape, lambda *i: twice[i] + 1.0, "more")
+    last = te.compute(total.shape, lambda *i: total[i] * 3.0, "last")
+    run(group_of(twice, more, last))
+
+
 def pool(kind: str, x: te.Tensor, size: int, step: int) -> te.Tensor:
     n, c, h, w = x.shape
     ky, kx = te.reduce_axis(size), te.reduce_axis(size)
