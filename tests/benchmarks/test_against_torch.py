@@ -23,15 +23,7 @@ TINY: tuple[Model, ...] = (
 )
 
 
-MISSING = {"lenet": "conv2d, max_pool2d", "resnet20": "conv2d, batch_norm", "chargpt": "attention"}
-
-
-def _case(model: Model) -> object:
-    reason = MISSING.get(model.name)
-    return pytest.param(model, id=model.name, marks=[pytest.mark.xfail(reason=f"no {reason}")] if reason else [])
-
-
-@pytest.mark.parametrize("model", [_case(model) for model in TINY])
+@pytest.mark.parametrize("model", TINY, ids=lambda model: model.name)
 def test_same_training_as_torch(model: Model) -> None:
     eager = model_torch.step_of(model, "eager")
     expected = [eager() for _ in range(STEPS)]
@@ -68,7 +60,6 @@ def test_same_kernel_as_torch(case: Case) -> None:
         assert kernels_numpy.timed(case).norms == pytest.approx(expected.norms, rel=1e-4)
 
 
-@pytest.mark.xfail(reason="no conv2d")
 @pytest.mark.parametrize("wrt", [None, 0, 1])
 def test_same_convolution_as_torch(wrt: int | None) -> None:
     case = Convolution(wrt, 2, 4, 9, 8, 6, 3, 3, stride=2, padding=2, dilation=2, groups=2)

@@ -1,7 +1,7 @@
 """What holds for every compiled graph, whatever its ops are.
 
 One graph becomes a training step with donated inputs, planned in three ways: with temporaries in place, without, and
-with dead memory poisoned. All three are one object file, as they share their kernels.
+with dead memory poisoned.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ def planned_functions(module: IRModule, name: str) -> dict[str, NativeFunction]:
     """The function planned in each way of OPTIONS, every plan verified."""
     target = Target("llvm")
     lowered, donate = lower_function(prepare(module), name, {}, target)
-    plans, kernels = {}, {}
+    functions = {}
     for way, options in OPTIONS.items():
         plan = plan_memory(f"{name}_{way}", lowered[name], lowered, donate, options)
         verify_plan(plan, lowered[name], lowered, donate, deep=True)
-        plans[way] = plan
-        kernels |= plan.kernels
-    code = object_code([*kernels.values(), *(p.host for p in plans.values())], target)
-    return {w: NativeFunction(name, Artifact(Layout.of(p), tuple(p.constants), code)) for w, p in plans.items()}
+        code = object_code(plan.host, plan.kernels, target)
+        functions[way] = NativeFunction(name, Artifact(Layout.of(plan), tuple(plan.constants), code))
+    return functions
 
 
 def run(function: NativeFunction, arrays: list[np.ndarray], steps: int = 2) -> list[np.ndarray]:

