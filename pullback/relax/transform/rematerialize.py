@@ -70,6 +70,10 @@ class _Rematerialize(ExprMutator):
         self.results = set(used_vars(function.body.body))
         self.forward = self.needed_by(next(used_vars(function.body.body), None))
         self.params = set(function.params)
+        # Asked again and again of the same calls and variables.
+        self.cheap, self.moves_elements, self.contracts = map(functools.cache, (_is_cheap, _moves_elements, _contracts))
+        self.roots = functools.cache(self._roots)
+        self.backward_readers = functools.cache(self._backward_readers)
         self.copies: dict[Var, Var] = {}
         self.aliases: dict[Var, Var] = {}
 
@@ -86,15 +90,15 @@ class _Rematerialize(ExprMutator):
     # -- what may be computed again
 
     def is_cheap(self, var: Var) -> bool:
-        return var in self.definition and _is_cheap(_value(self.definition[var]))
+        return var in self.definition and self.cheap(_value(self.definition[var]))
 
-    def backward_readers(self, var: Var) -> list[Binding]:
+    def _backward_readers(self, var: Var) -> list[Binding]:
         """Those outside the forward part, seen through ops that only move elements."""
         found = []
         for binding in self.readers.get(var, ()):
             if binding.var in self.forward:
                 continue
-            if _moves_elements(_value(binding)):
+            if self.moves_elements(_value(binding)):
                 found.extend(self.backward_readers(binding.var))
             else:
                 found.append(binding)
@@ -103,14 +107,14 @@ class _Rematerialize(ExprMutator):
     def is_kept(self, var: Var) -> bool:
         """Whether the tensor lives in the backward part anyway, because something that is not cheap reads it there."""
         readers = self.backward_readers(var)
-        return var in self.params or any(not _is_cheap(_value(b)) for b in readers)
+        return var in self.params or any(not self.cheap(_value(b)) for b in readers)
 
     def joins_readers(self, var: Var) -> bool:
         """Whether all readers in the backward part take the value elementwise: none needs it in memory."""
         readers = self.backward_readers(var)
-        return var not in self.results and bool(readers) and not any(_contracts(_value(b)) for b in readers)
+        return var not in self.results and bool(readers) and not any(self.contracts(_value(b)) for b in readers)
 
-    def roots(self, var: Var) -> set[Var] | None:
+    def _roots(self, var: Var) -> set[Var] | None:
         """The tensors of the forward part from which a cheap chain computes ``var``, or None when it is no chain that
         may be computed again: exactly one of them is large, and it is kept."""
         found: set[Var] = set()
