@@ -70,7 +70,7 @@ def test_symbolic_sizes_are_given():
 
 def test_places_survive_the_cache():
     plan = plan_function(prepare(mlp_trainer_module()), "__step", {}, Target("llvm"))
-    artifact = Artifact(Layout.of(plan), tuple(plan.constants), b"code")
+    artifact = Artifact(Layout.of(plan), tuple(plan.constants), (b"host", b"kernel"))
     assert Artifact.from_bytes(artifact.to_bytes()).layout == artifact.layout
 
 

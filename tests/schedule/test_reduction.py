@@ -274,3 +274,14 @@ def test_equality_of_expressions():
     assert equal(x * y + a[i]) == equal(x * y + a[i])
     assert equal(x + 1e-5) == equal(x + 9.999999747378752e-06)
     assert len({equal(e) for e in (x * y, y * x, x - y, a[i], a[i + 1], tir.call("exp", x), tir.call("log", x))}) == 7
+
+
+def test_a_part_of_a_row_is_no_row():
+    """A slice that begins where the row does has the row's indices, but not its length."""
+    x = te.placeholder((2, 33), name="x")
+    k = te.reduce_axis(2)
+    total = te.compute((33,), lambda j: te.sum(x[k.var, j], k), "total")
+    whole = te.compute((2, 33), lambda i, j: x[i, j] / total[j], "whole")
+    part = te.compute((2, 20), lambda i, j: whole[i, j] + 1.0, "part")
+    found = recognize(group_of(whole, part))
+    assert found is None

@@ -69,7 +69,7 @@ def test_scratch_memory_is_no_traffic():
     assert count(function) == Count(10, 40, 40)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(64, 128, 32), (13, 37, 5), (1, 3, 2), (9, 1, 4)])
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 128, 32), (13, 37, 5), (1, 3, 2), (9, 2, 4)])
 def test_a_matmul_costs_what_it_says(m, n, k):
     """Whatever the tiles at its edges."""
     a, b, r = placeholder((m, k), "float32", "a"), placeholder((k, n), "float32", "b"), reduce_axis(k, "r")

@@ -113,10 +113,14 @@ class _Builder:
     def _placed(
         self, stage: Tensor, own: list[Var], inner: list[Var], domain: Domain | None, at: dict[PrimExpr, Var]
     ) -> bool:
-        """Note a stage's point; False unless its axes correspond one to one to the kept ones and the domain's."""
+        """Note a stage's point; False unless its axes correspond one to one to the kept ones and the domain's, and are
+        as long as they: a part of a row is no row."""
         for axis, place in zip(inner, domain.axes if domain is not None else (), strict=True):
             if at.setdefault(axis, place) is not place:
                 return False
+        extents = dict(zip(stage.axes, stage.shape, strict=True))
+        if any(extents[v] != size for v, size in self._kept_extents(own, at)):
+            return False
         if {at[v] for v in own if v not in inner} != set(self.axes) or len(set(at.values())) != len(at):
             return False
         self.bindings[stage] = at
@@ -125,6 +129,11 @@ class _Builder:
         depths = (self.depth[t.tensor] + t.tensor.is_reduction for t in stage.loads if t.tensor in self.point)
         self.depth[stage] = max(depths, default=0)
         return True
+
+    def _kept_extents(self, own: list[Var], at: dict[PrimExpr, Var]) -> list[tuple[Var, int]]:
+        """The axes of a stage that stand for kept ones, with the sizes of those."""
+        sizes = dict(zip(self.axes, self.kept, strict=True))
+        return [(v, sizes[at[v]]) for v in own if at.get(v) in sizes]
 
     def _domain(self, extents: Sequence[int]) -> Domain:
         key = tuple(extents)
