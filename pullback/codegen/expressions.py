@@ -57,6 +57,7 @@ class Expressions(Arithmetic):
         self._memo: dict[int, Value] = {}
         self._polys: dict[int, Poly] = {}
         self._orders = itertools.count()
+        self._atoms: dict[str, Atom] = {}
 
     def load(self, node: BufferLoad) -> Value:
         raise NotImplementedError
@@ -64,7 +65,10 @@ class Expressions(Arithmetic):
     # ---- environment
 
     def atom(self, ref: str, bounds: tuple[int, int] | None = None, width: int = 0) -> Atom:
-        return Atom(ref, next(self._orders), bounds, width)
+        known = self._atoms.get(ref)
+        if known is None:  # a value is one atom, so that it cancels itself
+            known = self._atoms[ref] = Atom(ref, next(self._orders), bounds, width)
+        return known
 
     def forget(self) -> None:
         """Values may have changed: variables are bound anew, or memory was written."""

@@ -30,6 +30,8 @@ def best_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[floa
     for vectors in (1, 2, 3, 4, 6, 8, 12):
         if vectors > 1 and (vectors - 1) * lanes >= columns:
             break
+        if vectors > 4 and rows > 4:
+            break  # where rows come again, so do the vectors of B: wide panels would leave the nearest cache
         most = min((registers - vectors - 1) // vectors, 8 if vectors > 1 else 16)
         for m in range(1, min(most, rows) + 1):
             tile = Tile(m, min(vectors * lanes, columns) if columns < lanes else vectors * lanes)

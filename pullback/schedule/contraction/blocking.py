@@ -16,6 +16,7 @@ from pullback.tir import Var
 from pullback.tir.expr import nbytes
 
 _REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: it is to stay in the nearer caches
+_MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 _TASKS = 16  # as many as let a few threads share the work evenly
 _CHUNK_DEPTH = 512  # terms of a partial sum, at the least
 _CHAINS = 8  # sums that keep two units of a latency of four busy
@@ -60,6 +61,10 @@ class Blocking:
         row_axes = sorted(row_axes, key=lambda v: (_distance(problem, a, v), -row_axes.index(v)))
         rows, tile = _register_tile(problem, row_axes, column, lanes, machine)
         inner = _whole_sums(problem, rows, tile, column, ways, lanes)
+        if inner is None and len(rows) > 1:  # a flatter tile reads less
+            flat = rows[-1:], Tile(rows[-1][1], tile.columns)
+            inner = _whole_sums(problem, *flat, column, ways, lanes)
+            rows, tile = flat if inner is not None else (rows, tile)
         if inner is not None:
             return _divided(problem, Blocking(column, a, b, rows, tile, ways, inner, None))
         if not any(f.is_window for f in (a, b)) and not problem.group.fallback:
@@ -133,6 +138,9 @@ def _with_more(
     more = next((v for v in reversed(problem.outputs) if v not in taken), None)
     if tile.rows * vectors >= _CHAINS or more is None:
         return rows, tile
+    if not rows:
+        count = min(problem.extents[more], -(-_CHAINS // vectors))
+        return ((more, count),), Tile(count, tile.columns)
     counts = [c for c in range(2, _CHAINS + 1) if problem.extents[more] % c == 0]
     fitting = [c for c in counts if c * (tile.rows + 1) * vectors < machine.registers]
     if not fitting:
@@ -194,7 +202,7 @@ def _whole_sums(
     regions = [f for f, way in ways.items() if way == "region"]
     if not regions:
         return inner
-    if _region_bytes(ways, inner) > _REGION_BYTES:
+    if _region_bytes(ways, inner) > _MOST_REGION_BYTES:
         return None
     for v in _growth(problem, regions):
         _grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns)
