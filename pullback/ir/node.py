@@ -225,12 +225,15 @@ def _as_array(value: Any) -> np.ndarray | None:
 def node_items(node: Any) -> list[tuple[str, Any]]:
     """Structural fields of a node in comparison order: binders come before what they bind."""
     custom = getattr(node, "structural_items", None)
-    return list(custom()) if custom is not None else list(structure(node))
+    return custom() if custom is not None else list(structure(node))
 
 
 def structural_hash(node: Any) -> int:
     """A hash that agrees with :func:`structural_equal`; the same from run to run (blake2b, 64 bits)."""
     return int.from_bytes(structural_digest(node)[:8], "little")
+
+
+_PLAIN = (int, str, float, bool, type(None))  # most of what a structure ends in
 
 
 def structural_digest(node: Any) -> bytes:
@@ -244,6 +247,9 @@ def structural_digest(node: Any) -> bytes:
     fresh = itertools.count()
 
     def visit(x: Any) -> None:
+        if type(x) in _PLAIN:
+            add(f"{type(x).__name__}={x!r};".encode())
+            return
         if isinstance(x, Symbol):
             if id(x) in numbers:
                 add(b"s%d;" % numbers[id(x)])

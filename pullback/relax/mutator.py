@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pullback.ir.op import Op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import (
     Binding,
@@ -57,7 +58,8 @@ class ExprMutator:
     """Rebuilds a function binding by binding.
 
     Override ``rewrite_call(call) -> Expr`` (operands are already rewritten) or ``rewrite_binding``. The result is in
-    A-normal form again, with struct info deduced anew. ``sizes`` replaces symbolic sizes.
+    A-normal form again, with struct info deduced anew where that of an argument changed. ``sizes`` replaces symbolic
+    sizes.
     """
 
     def __init__(self, sizes: Mapping[SizeVar, Any] | None = None) -> None:
@@ -129,7 +131,9 @@ class ExprMutator:
         sinfo = tuple(bind_sizes(s, self.sizes) for s in call.sinfo_args)
         if not self.sizes and op is call.op and all(map(_same, args, call.args)):
             return call
-        return Call(op, args, attrs, sinfo, span=call.span)
+        # An op's result type follows from its arguments' types: the same of them, the same of it.
+        known = not self.sizes and op is call.op and isinstance(op, Op) and all(map(_same_type, args, call.args))
+        return Call(op, args, attrs, sinfo, call.info if known else None, span=call.span)  # type: ignore[arg-type]
 
     def _attr(self, value: Any) -> Any:
         if isinstance(value, PrimExpr):
@@ -142,6 +146,10 @@ class ExprMutator:
 
 def _same(a: Any, b: Any) -> bool:
     return a is b
+
+
+def _same_type(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, Var) and isinstance(b, Var) and a.struct_info is b.struct_info)
 
 
 def copy_with_new_vars(function: Function) -> Function:

@@ -14,6 +14,8 @@ from pullback.tir.expr import (
     BufferLoad,
     Call,
     Cast,
+    FloatImm,
+    IntImm,
     PrimExpr,
     Select,
     Var,
@@ -53,7 +55,12 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         current = stack.pop()
         yield current
-        stack.extend(reversed(list(children(current))))
+        for name in reversed(_field_names(type(current))):
+            value = getattr(current, name)
+            if isinstance(value, (PrimExpr, Stmt)):
+                stack.append(value)
+            elif isinstance(value, tuple):
+                stack.extend(v for v in reversed(value) if isinstance(v, (PrimExpr, Stmt)))
 
 
 def loads(node: Node) -> list[BufferLoad]:
@@ -86,6 +93,8 @@ class Mutator:
     def _expr(self, node: PrimExpr) -> PrimExpr:
         if isinstance(node, Var):
             return self.var(node)
+        if isinstance(node, (IntImm, FloatImm)):
+            return node
         if isinstance(node, Binary):
             a, b = self.expr(node.a), self.expr(node.b)
             return node if a is node.a and b is node.b else binary(node.kind, a, b)

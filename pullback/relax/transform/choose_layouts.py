@@ -11,7 +11,7 @@ read and write, and their loops follow. Parameters, results and values that are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from pullback.ir.module import GlobalVar, IRModule
@@ -24,6 +24,7 @@ from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.compose import compose, has_te, is_view
 from pullback.relax.transform.fuse_ops import primitive
+from pullback.relax.transform.structure import function_structure, results_of
 from pullback.schedule.affine import affine
 from pullback.schedule.contraction.problem import Factor, Problem, origin, overlaps
 from pullback.schedule.group import Group, Machine
@@ -61,6 +62,12 @@ class _Layouts:
         self.least = max(2, machine.vector_bytes // 8)  # channels that fill half a vector of float32
         self.nodes: dict[Var, _Node] = {}  # by the variable that the call is bound to
         self.orders: dict[Var, Order] = {}
+        self.wishes: dict[Hashable, list[tuple[int, int]]] = {}
+        self.items: dict[Expr, dict[int, Var]] = {}  # of the tuples that calls return: the variables of their items
+        for binding in function.bindings:
+            value = binding.value  # type: ignore[attr-defined]
+            if isinstance(value, TupleGetItem):
+                self.items.setdefault(value.tuple_value, {})[value.index] = binding.var
         for binding in function.bindings:
             node = self.node(binding)
             if node is not None:
@@ -75,11 +82,7 @@ class _Layouts:
             callee = self.module[value.op]
             if not (isinstance(callee, Function) and callee.attrs.get("primitive")):
                 return None
-            items = {
-                b.value.index: b.var
-                for b in self.function.bindings
-                if isinstance(b.value, TupleGetItem) and b.value.tuple_value is binding.var  # type: ignore[attr-defined]
-            }
+            items = self.items.get(binding.var, {})
             is_tuple = isinstance(callee.body.body, Tuple)
             results = [items[k] for k in sorted(items)] if is_tuple else [binding.var]
             if is_tuple and len(items) != len(callee.body.body.fields):  # type: ignore[union-attr]
@@ -117,27 +120,14 @@ class _Layouts:
         self.orders = {v: order for v, order in self.orders.items() if order != tuple(range(len(order)))}
 
     def vote(self, node: _Node) -> None:
-        """A convolution's wishes for its data and its result."""
-        composer, outputs = compose(node.function.bindings, _results(node.function))
-        group = Group(tuple(composer.inputs.values()), tuple(outputs))
-        problem = Problem.of(group.oriented)
-        if problem is None:
-            return
-        window, other = sorted(problem.factors, key=lambda f: not f.is_window)
-        if not window.is_window or other.is_window or not _slides(problem, window):
-            return
-        tensor, moved = origin(problem.group, window.source)
-        for argument, param in zip(node.arguments, node.function.params, strict=True):
-            if composer.inputs.get(param) is tensor and isinstance(argument, Var):
-                for index, axes in zip(window.windows or (), moved, strict=True):
-                    if index.terms and index.terms.keys() <= other.axes and len(axes) == 1:
-                        self.decide(argument, axes[0])
-        for result in node.results:
-            if result.struct_info.ndim == problem.anchor.ndim:
-                for k, axis in enumerate(problem.anchor.axes):
-                    place = affine(problem.place[axis], problem.extents)
-                    if place is not None and place.terms and place.terms.keys() <= other.axes:
-                        self.decide(result, k)
+        """What a convolution wishes for its data and its result; asked once of functions that do the same."""
+        key = function_structure(node.function)
+        if key not in self.wishes:
+            self.wishes[key] = _wishes(node.function)
+        values = [*node.arguments, *node.results]
+        for place, channel in self.wishes[key]:
+            if isinstance(values[place], Var):
+                self.decide(values[place], channel)  # type: ignore[arg-type]
 
     def decide(self, value: Var, channel: int) -> None:
         info = value.struct_info
@@ -203,16 +193,38 @@ class _Layouts:
             for binding in node.function.bindings:
                 emitter.rewrite_binding(binding)
             results = []
-            for old, outside in zip(_results(node.function), node.results, strict=True):
+            for old, outside in zip(results_of(node.function), node.results, strict=True):
                 value, order = emitter.expr(old), self.orders.get(outside)
                 results.append(builder.emit_output(ops.permute_dims(value, list(order)) if order else value, old.name))
         body = builder.finish(Tuple(tuple(results)) if isinstance(node.function.body.body, Tuple) else results[0])
         return Function(tuple(params), body, None, node.function.attrs)
 
 
-def _results(function: Function) -> list[Var]:
-    body = function.body.body
-    return list(body.fields) if isinstance(body, Tuple) else [body]  # type: ignore[list-item]
+def _wishes(function: Function) -> list[tuple[int, int]]:
+    """If the function is a convolution, the values whose channels it would have innermost: the number of the value
+    (parameters, then results) and of its axis of channels."""
+    composer, outputs = compose(function.bindings, results_of(function))
+    group = Group(tuple(composer.inputs.values()), tuple(outputs))
+    problem = Problem.of(group.oriented)
+    if problem is None:
+        return []
+    window, other = sorted(problem.factors, key=lambda f: not f.is_window)
+    if not window.is_window or other.is_window or not _slides(problem, window):
+        return []
+    wishes = []
+    tensor, moved = origin(problem.group, window.source)
+    for place, param in enumerate(function.params):
+        if composer.inputs.get(param) is tensor:
+            for index, axes in zip(window.windows or (), moved, strict=True):
+                if index.terms and index.terms.keys() <= other.axes and len(axes) == 1:
+                    wishes.append((place, axes[0]))
+    for place, output in enumerate(outputs, len(function.params)):
+        if output.ndim == problem.anchor.ndim:
+            for k, axis in enumerate(problem.anchor.axes):
+                index_of = affine(problem.place[axis], problem.extents)
+                if index_of is not None and index_of.terms and index_of.terms.keys() <= other.axes:
+                    wishes.append((place, k))
+    return wishes
 
 
 def _slides(problem: Problem, window: Factor) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from pullback import te
 from pullback.ir.errors import InternalError
 from pullback.ir.op import Op
-from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var
+from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
 from pullback.te.graph import is_index_map, stages
@@ -81,20 +81,24 @@ def compose(bindings: Iterable[Binding], outputs: Sequence[Var]) -> tuple[Compos
     return composer, tensors
 
 
-def is_free(binding: Binding) -> bool:
-    """Whether a binding only moves or repeats elements, so that any reader may do it itself."""
-    value = binding.value  # type: ignore[attr-defined]
+def compose_call(call: Call) -> list[te.Tensor]:
+    """The tensors of a single call's results."""
+    var = Var("value", call.struct_info)
+    return compose([VarBinding(var, call)], [var])[1]
+
+
+def is_free(value: Any) -> bool:
+    """Whether a call only moves or repeats elements, so that any reader may do it itself."""
     if not has_te(value) or isinstance(value.struct_info, TupleStructInfo) or value.op.check is not None:
         return False
-    _, (tensor,) = compose([binding], [binding.var])
+    (tensor,) = compose_call(value)
     return not tensor.is_placeholder and is_index_map(tensor)
 
 
-def reduces(binding: Binding) -> bool:
-    """Whether a binding reduces one tensor to fewer elements."""
-    value = binding.value  # type: ignore[attr-defined]
+def reduces(value: Any) -> bool:
+    """Whether a call reduces one tensor to fewer elements."""
     if len(value.args) != 1 or not isinstance(value.struct_info, TensorStructInfo):
         return False
-    _, (tensor,) = compose([binding], [binding.var])
+    (tensor,) = compose_call(value)
     smaller = math.prod(tensor.shape) < math.prod(value.args[0].struct_info.shape)
     return smaller and any(s.is_reduction for s in stages([tensor]))

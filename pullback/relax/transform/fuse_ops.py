@@ -12,9 +12,8 @@ elementwise op that only a reduction reads waits for it: joined with what it rea
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
@@ -25,6 +24,7 @@ from pullback.relax.mutator import Emitter
 from pullback.relax.struct_info import TupleStructInfo
 from pullback.relax.transform.compose import compose, has_te, is_free, is_view, reduces
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.structure import once, structure
 from pullback.schedule.choose import recognize
 from pullback.schedule.group import Group, Machine
 
@@ -64,14 +64,15 @@ class _Fusion:
             for s in sources:
                 self.readers[s].add(k)
         self.returned = {self.definition[v] for v in used_vars(function.body.body) if v in self.definition}
-        self.free = {k for k, b in enumerate(self.bindings) if is_free(b)}
+        free, self.reduces = once(is_free), once(reduces)
+        self.free = {k for k, b in enumerate(self.bindings) if free(b.value)}  # type: ignore[attr-defined]
         self.group_of = {k: _Set({k}) for k, b in enumerate(self.bindings)}
         self.waiting: set[int] = set()
         for k in reversed(range(len(self.bindings))):
             if self.waits(k):
                 self.waiting.add(k)
         self.last = list(range(len(self.bindings)))  # of each binding, the last one of its group
-        self.known: dict[object, bool] = {}
+        self.known: dict[Hashable, bool] = {}
 
     def _reads(self, binding: Binding) -> list[int]:
         used = dict.fromkeys(used_vars(binding.value))  # type: ignore[attr-defined]
@@ -88,7 +89,7 @@ class _Fusion:
         if k in self.returned or len(self.readers[k]) != 1 or not self.fusible(k):
             return False
         (reader,) = self.readers[k]
-        return reader in self.waiting or (self.fusible(reader) and reduces(self.bindings[reader]))
+        return reader in self.waiting or (self.fusible(reader) and self.reduces(self.bindings[reader].value))  # type: ignore[attr-defined]
 
     # -- forming groups
 
@@ -134,33 +135,10 @@ class _Fusion:
 
     def recognized(self, order: list[int], outputs: list[int]) -> bool:
         """Whether some schedule takes these bindings; asked once for those that do the same, as layers do."""
-        key = self.structure(order, outputs)
+        key = structure((self.bindings[m] for m in order), [self.bindings[m].var for m in outputs])
         if key not in self.known:
             self.known[key] = self.asked(order, outputs)
         return self.known[key]
-
-    def structure(self, order: list[int], outputs: list[int]) -> object:
-        """What the bindings compute, whatever their variables are called: equal for equal groups."""
-        numbers: dict[Expr, int] = {}
-
-        def atom(expr: Expr) -> object:
-            if isinstance(expr, Tuple):
-                return tuple(map(atom, expr.fields))
-            if isinstance(expr, TupleGetItem):
-                return atom(expr.tuple_value), expr.index
-            if isinstance(expr, Constant) and expr.data.size == 1:
-                return str(expr.data.dtype), expr.data.shape, expr.data.tobytes()
-            known = expr in numbers
-            number = numbers.setdefault(expr, len(numbers))
-            return number if known else (number, repr(expr.struct_info))
-
-        calls = []
-        for m in order:
-            call = self.bindings[m].value  # type: ignore[attr-defined]
-            attrs = tuple((name, _exact(value)) for name, value in sorted(call.attrs.items()))
-            calls.append((call.op, attrs, tuple(map(atom, call.args))))
-            numbers[self.bindings[m].var] = len(numbers)
-        return tuple(calls), tuple(numbers[self.bindings[m].var] for m in outputs)
 
     def asked(self, order: list[int], outputs: list[int]) -> bool:
         composer, tensors = compose((self.bindings[m] for m in order), [self.bindings[m].var for m in outputs])
@@ -260,13 +238,6 @@ class _Fusion:
             result = emitter.builder.emit(value, "group")
             for i, m in enumerate(outputs):
                 emitter.bind(self.bindings[m].var, TupleGetItem(result, i))
-
-
-def _exact(value: Any) -> object:
-    """A key that is equal for attributes that are the same in every respect: 0.0 is not -0.0, and 1 is not True."""
-    if isinstance(value, (tuple, list)):
-        return tuple(map(_exact, value))
-    return (type(value), repr(value)) if isinstance(value, (bool, int, float, str, type(None))) else id(value)
 
 
 def primitive(bindings: list[Binding], outputs: list[Var]) -> tuple[Function, list[Expr]]:

@@ -9,6 +9,7 @@ the attribute ``check`` with the message for the user.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from pullback import te
@@ -24,6 +25,7 @@ from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform.compose import Composer, compose, has_te, is_view
 from pullback.relax.transform.fuse_ops import primitive
+from pullback.relax.transform.structure import function_structure, results_of
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.split import split
@@ -46,11 +48,20 @@ class LowerToTir(Pass):
         return result
 
 
+@dataclass(frozen=True)
+class _Lowered:
+    """Tensor expressions as calls of kernels, one after another: the kernel's name, what it reads, what it writes."""
+
+    steps: list[tuple[str, list[te.Tensor], list[te.Tensor]]]
+    outputs: list[te.Tensor]
+
+
 class _Lowering(ExprMutator):
     def __init__(self, module: IRModule, result: IRModule, machine: Machine) -> None:
         super().__init__()
         self.module, self.result, self.machine = module, result, machine
         self.kernels: dict[bytes, str] = {}
+        self.lowered: dict[Hashable, tuple[list[te.Tensor | None], _Lowered]] = {}
         self.messages: list[str] = []
 
     def rewrite_binding(self, binding: Binding) -> None:
@@ -82,17 +93,20 @@ class _Lowering(ExprMutator):
         return call_tir(GlobalVar(kernel), call.args[1], call.sinfo_args)  # type: ignore[arg-type]
 
     def group(self, name: str, function: Function, arguments: list[Expr]) -> Expr:
-        """The calls that compute what the primitive function returns."""
-        result = function.body.body
-        variables = list(result.fields) if isinstance(result, Tuple) else [result]
-        composer, outputs = compose(function.bindings, variables)  # type: ignore[arg-type]
-        known = {composer.inputs[p]: a for p, a in zip(function.params, arguments, strict=True) if p in composer.inputs}
-        values = self.emit(name, composer, outputs, known)
+        """The calls that compute what the primitive function returns; functions that do the same are lowered once."""
+        key = function_structure(function)
+        if key not in self.lowered:
+            composer, outputs = compose(function.bindings, results_of(function))
+            params = [composer.inputs.get(p) for p in function.params]
+            self.lowered[key] = params, self.lower(name, composer, outputs)
+        params, lowered = self.lowered[key]
+        known = {p: a for p, a in zip(params, arguments, strict=True) if p is not None}
+        values = self.emit(name, lowered, known)
         is_tuple = isinstance(function.ret_struct_info, TupleStructInfo)
         return Tuple(tuple(values)) if is_tuple else values[0]
 
-    def emit(self, name: str, composer: Composer, outputs: list[te.Tensor], known: dict[te.Tensor, Expr]) -> list[Expr]:
-        """Bind calls of the kernels for ``outputs``; ``known`` says which value every te input stands for."""
+    def lower(self, name: str, composer: Composer, outputs: list[te.Tensor]) -> _Lowered:
+        """The kernels for ``outputs``."""
         whole = Group(tuple(composer.inputs.values()), tuple(dict.fromkeys(outputs)), self.machine)
         if any(t.is_placeholder for t in whole.outputs):
             raise InternalError(f"{name} returns one of its inputs")
@@ -100,16 +114,22 @@ class _Lowering(ExprMutator):
             pieces = [(whole, {t: t for t in (*whole.inputs, *whole.outputs)})]
         else:
             pieces = split(whole.outputs, self.machine)
-        values = dict(known)
+        steps = []
         for group, original in pieces:
             kernel = self.kernel(name, group)
-            infos = [TensorStructInfo(t.shape, t.dtype) for t in group.outputs]
-            call = call_tir(GlobalVar(kernel), Tuple(tuple(values[original[t]] for t in group.inputs)), infos)
+            steps.append((kernel, [original[t] for t in group.inputs], [original[t] for t in group.outputs]))
+        return _Lowered(steps, outputs)
+
+    def emit(self, name: str, lowered: _Lowered, known: dict[te.Tensor, Expr]) -> list[Expr]:
+        """Bind calls of the kernels; ``known`` says which value every te input stands for."""
+        values = dict(known)
+        for kernel, inputs, outputs in lowered.steps:
+            infos = [TensorStructInfo(t.shape, t.dtype) for t in outputs]
+            call = call_tir(GlobalVar(kernel), Tuple(tuple(values[t] for t in inputs)), infos)
             result = self.builder.emit(call, name)
-            for k, tensor in enumerate(group.outputs):
-                item = result if len(infos) == 1 else self.builder.emit(TupleGetItem(result, k), name)
-                values[original[tensor]] = item
-        return [values[t] for t in outputs]
+            for k, tensor in enumerate(outputs):
+                values[tensor] = result if len(infos) == 1 else self.builder.emit(TupleGetItem(result, k), name)
+        return [values[t] for t in lowered.outputs]
 
     def kernel(self, name: str, group: Group) -> str:
         """The name of the group's kernel in the module; equal ones are shared."""
@@ -133,7 +153,8 @@ class _Lowering(ExprMutator):
         if result is None:
             return
         known = {t: self.expr(e) for e, t in composer.inputs.items()}
-        (value,) = self.emit(f"check_{call.op.short.replace('.', '_')}", composer, [result], known)  # type: ignore[union-attr]
+        name = f"check_{call.op.short.replace('.', '_')}"  # type: ignore[union-attr]
+        (value,) = self.emit(name, self.lower(name, composer, [result]), known)
         message = call.op.check_message  # type: ignore[union-attr]
         if call.span is not None:
             message += f"\n{call.span.caret()}"

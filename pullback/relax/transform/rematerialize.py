@@ -32,7 +32,8 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.expr import Binding, Call, Function, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.relax.transform.compose import compose, has_te, is_view
+from pullback.relax.transform.compose import compose_call, has_te, is_view
+from pullback.relax.transform.structure import once
 from pullback.te.graph import body_expr, is_index_map, stages
 from pullback.te.tensor import TensorLoad
 from pullback.tir.expr import Call as ScalarCall
@@ -71,7 +72,7 @@ class _Rematerialize(ExprMutator):
         self.forward = self.needed_by(next(used_vars(function.body.body), None))
         self.params = set(function.params)
         # Asked again and again of the same calls and variables.
-        self.cheap, self.moves_elements, self.contracts = map(functools.cache, (_is_cheap, _moves_elements, _contracts))
+        self.cheap, self.moves_elements, self.contracts = map(once, (_is_cheap, _moves_elements, _contracts))
         self.roots = functools.cache(self._roots)
         self.backward_readers = functools.cache(self._backward_readers)
         self.copies: dict[Var, Var] = {}
@@ -203,9 +204,7 @@ def _stages(call: Any) -> list[Any]:
         return []
     if not isinstance(call.struct_info, TensorStructInfo):
         return []
-    var = Var("value", call.struct_info)
-    _, tensors = compose([VarBinding(var, call)], [var])
-    return stages(tensors)
+    return stages(compose_call(call))
 
 
 def _moves_elements(call: Any) -> bool:
