@@ -130,7 +130,7 @@ def test_mixed_dtypes(kind: Optimizer) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_parameters_have_exact_scalars(dtype: str) -> None:
     optimizer = Adam(0.1).init(Var("x", TensorStructInfo((2,), dtype)))
-    assert [s.dtype for s in optimizer.state] == ["int64", "float32", "float32", dtype, dtype]
+    assert [s.dtype for s in optimizer.state] == ["int64", "float64", "float64", dtype, dtype]
     check_well_formed(optimizer.get_function())
 
 
