@@ -14,6 +14,7 @@ from pullback.runtime.tensor import Tensor
 
 def xavier_uniform(slot: Slot, generator: np.random.Generator) -> Tensor:
     """Uniform in ±√(6 / (fan_in + fan_out)); zeros for a rank below two, which has no fans (biases).
+    (A bias of a higher rank is known by its use: ``initial_values`` in ``setup_trainer.py``.)
 
     The last two axes of a matrix (inputs, outputs) are its fans. From rank three on the tensor is a convolution's
     weight (outputs, inputs, kernel…), whose kernel positions multiply both. Source: Glorot & Bengio, Understanding the

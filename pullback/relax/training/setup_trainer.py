@@ -21,6 +21,7 @@ from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.expr import Call, Function, Var
+from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info, same_info
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import Optimizer
@@ -150,7 +151,8 @@ class TrainerAttributes(dict[str, Any]):
 
 
 def initial_values(backbone: Function) -> dict[str, float]:
-    """With what the parameters and states begin whose op says so (``initial`` of an Op): a scale with 1."""
+    """With what the parameters and states begin whose use says so: a scale with 1 (``initial`` of an Op), and with 0
+    what is added and has at most one size other than 1, such as a bias (C, 1, 1)."""
     params = {p: p.name for p in backbone.params}
     result = {}
     for binding in backbone.bindings:
@@ -158,7 +160,16 @@ def initial_values(backbone: Function) -> dict[str, float]:
         if isinstance(call, Call) and isinstance(call.op, Op):
             arguments = dict(zip(call.op.signature.tensors, call.args, strict=False))
             result |= {params[arguments[n]]: v for n, v in call.op.initial.items() if arguments.get(n) in params}
+            if is_op(call, "add"):
+                result |= {params[a]: 0.0 for a in call.args if a in params and _is_bias(a.struct_info)}
     return result
+
+
+def _is_bias(info: StructInfo) -> bool:
+    """Of a rank above one: those below begin as zeros in any case."""
+    if not isinstance(info, TensorStructInfo) or not info.is_static or not info.shape:
+        return False
+    return len(info.shape) > 1 and sum(size != 1 for size in info.shape) <= 1
 
 
 def with_backbone(module: IRModule) -> IRModule:

@@ -138,8 +138,8 @@ class Trainer(Fitting, Checkpoints):
         self._generator = generator(seed)
 
     def xavier_uniform_init_params(self, seed: int | None = None) -> None:
-        """Draw weights from Glorot and Bengio's uniform distribution; parameters of rank one or zero become zeros, but
-        the scales of normalisation layers ones.
+        """Draw weights from Glorot and Bengio's uniform distribution; parameters of rank one or zero, and biases of
+        any rank (added, with at most one size other than 1), become zeros, but scales of normalisation layers ones.
 
         Without a seed, one is drawn from NumPy's global generator, so that ``np.random.seed`` has its usual effect.
         """
