@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import gemm as gemm_benchmark
+from benchmarks import losses as losses_benchmark
 from benchmarks import micro, page, training, worth
 from benchmarks.models import MODELS
 from benchmarks.training import default_peers
@@ -63,6 +64,15 @@ MICRO = {
 def gemm(rounds: Rounds = 5, seconds: Seconds = 0.2, json: JsonFile = None) -> None:
     """Matrix products: one thread, two threads, all transposes."""
     raise typer.Exit(0 if gemm_benchmark.run(rounds, seconds, json) else 1)
+
+
+@app.command()
+def losses(models: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(MODELS)) -> None:
+    """How exact: ten losses of each model in float64 and float32, beside PyTorch's."""
+    unknown = [name for name in _names(models) if name not in MODELS]
+    if unknown:
+        raise typer.BadParameter(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
+    raise typer.Exit(0 if losses_benchmark.run(_names(models)) else 1)
 
 
 def _micro_command(name: str) -> Callable[..., None]:

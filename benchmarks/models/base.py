@@ -3,13 +3,16 @@
 All sides start from the same arrays. Arrays are in the layouts of the graph IR: images (N, C, H, W), weights of
 convolutions (O, I, H, W), weights of linear layers (inputs, outputs). A side may keep them in the layout that it likes
 best (:mod:`benchmarks.workers`); such conversions are not timed.
+
+Values are drawn in float32. With ``dtype="float64"`` a model trains on the same values in float64: that is the judge of
+how exact float32 is (:mod:`benchmarks.losses`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,8 +30,14 @@ class Optimizer:
     weight_decay: float = 0.0
 
 
+@dataclass(frozen=True)
 class Model(ABC):
-    """A classifier: logits (N, classes) against int64 labels (N,), by softmax cross entropy."""
+    """A classifier: logits (N, classes) against int64 labels (N,), by softmax cross entropy.
+
+    ``dtype``: float32 or float64, of parameters, states, activations, and of inputs that are no indices.
+    """
+
+    dtype: str = field(default="float32", kw_only=True)
 
     name: ClassVar[str]
     optimizer: ClassVar[Optimizer]
@@ -40,16 +49,31 @@ class Model(ABC):
     def title(self) -> str:
         """Sizes, batch and optimizer, for the table."""
 
-    @abstractmethod
     def data(self) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and labels of the batch on which all steps are made."""
+        x, labels = self.draw_data()
+        return self._typed(x), labels
 
-    @abstractmethod
     def parameters(self) -> Arrays:
         """Initial parameters."""
+        return {name: self._typed(array) for name, array in self.draw_parameters().items()}
 
     def states(self) -> Arrays:
         """Initial states: what a forward pass replaces."""
+        return {name: self._typed(array) for name, array in self.initial_states().items()}
+
+    def _typed(self, array: np.ndarray) -> np.ndarray:
+        return array.astype(self.dtype) if array.dtype == np.float32 else array
+
+    # What a model says, in float32.
+
+    @abstractmethod
+    def draw_data(self) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @abstractmethod
+    def draw_parameters(self) -> Arrays: ...
+
+    def initial_states(self) -> Arrays:
         return {}
 
     @abstractmethod

@@ -29,11 +29,11 @@ class CharGPT(Model):
     def title(self) -> str:
         return f"char-GPT {self.layers}x{self.width}, {self.heads} heads, {self.batch}x{self.length} characters, Adam"
 
-    def data(self) -> tuple[np.ndarray, np.ndarray]:
+    def draw_data(self) -> tuple[np.ndarray, np.ndarray]:
         text = np.random.default_rng(0).integers(0, self.vocabulary, (self.batch, self.length + 1))
         return text[:, :-1].copy(), text[:, 1:].reshape(-1)
 
-    def parameters(self) -> Arrays:
+    def draw_parameters(self) -> Arrays:
         initial, width = Initial(), self.width
         initial.arrays["tokens"] = initial.normal((self.vocabulary, width), 5000)  # standard deviation 0.02
         initial.arrays["positions"] = initial.normal((self.length, width), 5000)

@@ -26,10 +26,10 @@ class LeNet(Model):
     def title(self) -> str:
         return f"LeNet-5 on 28x28, batch {self.batch}, Adam"
 
-    def data(self) -> tuple[np.ndarray, np.ndarray]:
+    def draw_data(self) -> tuple[np.ndarray, np.ndarray]:
         return images(self.batch, 1, 28, CLASSES)
 
-    def parameters(self) -> Arrays:
+    def draw_parameters(self) -> Arrays:
         initial, (first, second) = Initial(), self.channels
         for name, outputs, inputs in (("conv0", first, 1), ("conv1", second, first)):
             initial.conv(name, outputs, inputs, 5)

@@ -24,12 +24,12 @@ class MLP(Model):
     def title(self) -> str:
         return f"MLP {'-'.join(map(str, self.sizes))}, batch {self.batch}, SGD"
 
-    def data(self) -> tuple[np.ndarray, np.ndarray]:
+    def draw_data(self) -> tuple[np.ndarray, np.ndarray]:
         generator = np.random.default_rng(0)
         x = generator.random((self.batch, self.sizes[0]), dtype=np.float32)
         return x, generator.integers(0, self.sizes[-1], self.batch)
 
-    def parameters(self) -> Arrays:
+    def draw_parameters(self) -> Arrays:
         initial = Initial()
         for layer, (inputs, outputs) in enumerate(itertools.pairwise(self.sizes)):
             initial.linear(f"fc{layer}", inputs, outputs)

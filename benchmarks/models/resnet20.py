@@ -67,10 +67,10 @@ class ResNet20(Model):
     def convs(self) -> list[Conv]:
         return [self.stem, *(conv for block in self.body() for conv in block if conv is not None)]
 
-    def data(self) -> tuple[np.ndarray, np.ndarray]:
+    def draw_data(self) -> tuple[np.ndarray, np.ndarray]:
         return images(self.batch, 3, self.size, CLASSES)
 
-    def parameters(self) -> Arrays:
+    def draw_parameters(self) -> Arrays:
         initial = Initial()
         for conv in self.convs():
             initial.conv(conv.name, conv.outputs, conv.inputs, conv.kernel)
@@ -78,7 +78,7 @@ class ResNet20(Model):
         initial.linear("fc", 4 * self.width, CLASSES)
         return initial.arrays
 
-    def states(self) -> Arrays:
+    def initial_states(self) -> Arrays:
         means = {f"{conv.name}_mean": np.zeros(conv.outputs, np.float32) for conv in self.convs()}
         return means | {f"{conv.name}_var": np.ones(conv.outputs, np.float32) for conv in self.convs()}
 

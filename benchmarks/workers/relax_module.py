@@ -37,7 +37,7 @@ def struct_infos(model: Model, relax: Any) -> list[Any]:
     """Of the logits and of the labels."""
     labels = model.data()[1]
     classes = next(reversed(model.parameters().values())).shape[-1]  # the last bias is the logits'
-    return [tensor_info(relax, (len(labels), classes), "float32"), tensor_info(relax, labels.shape, "int64")]
+    return [tensor_info(relax, (len(labels), classes), model.dtype), tensor_info(relax, labels.shape, "int64")]
 
 
 def variable(relax: Any, name: str, array: np.ndarray) -> Any:
