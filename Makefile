@@ -2,7 +2,8 @@
 #
 #   make demo       trains the tutorial's model        make test       runs the tests
 #   make bench      writes docs/performance.md         make lint       formatting, lint, types
-#   make sanitize   the C runtime under sanitizers     make clean      removes what these made
+#   make sanitize   the C runtime under sanitizers     make cross      other CPUs' code, in emulators
+#   make clean      removes what these made
 
 PYTHON ?= python3
 CC ?= cc
@@ -16,7 +17,7 @@ PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys
 	print(zlib.crc32(repr((sys.version, sys.base_prefix, "$(CURDIR)")).encode()))' 2>/dev/null)
 CONTENTS := $(shell cat pyproject.toml setup.py $(C_SOURCES) | cksum | tr ' ' -)
 
-.PHONY: demo test bench lint sanitize clean venv
+.PHONY: demo test bench lint sanitize cross clean venv
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo-$(CONTENTS)
@@ -62,6 +63,10 @@ sanitize-%: tests/runtime/native/test_rt.c $(C_SOURCES)
 	$(CC) -O1 -g -std=c11 -pthread -Wall -Wextra -Werror -fsanitize=$* -fno-sanitize-recover=all -I$(NATIVE) \
 		$< $(NATIVE)/one.c -o build/sanitize/test_rt-$*
 	build/sanitize/test_rt-$*
+
+# Needs qemu-user and node (Debian: apt-get install qemu-user nodejs). MACHINES="sse2 neon" runs some of them.
+cross: .venv/.cross-$(CONTENTS)
+	$(PY) -m tests.cross $(MACHINES)
 
 clean:
 	rm -rf .venv build dist *.egg-info $(NATIVE)/*.so

@@ -78,7 +78,7 @@ class Target:
 
     @property
     def registers(self) -> int:
-        """The number of vector registers: 32 or 16."""
+        """The number of vector registers: 32 or 16; fewer where several scalar registers stand for one."""
         return self.abilities.registers
 
     @property

@@ -130,6 +130,15 @@ define float @half(i16 %a) {
 """
 
 
+# The instruction that adds floats, a vector or one at a time: the fewer of them 16 additions take, the wider it is.
+_ADD = re.compile(
+    r"^\s+(v?addps|v?addss|fadds?|x?vfadd\.s|vfadd\.vv|fadd\.s|vadd\.f32|f32(x4)?\.add|xvaddsp|xsaddsp|vfasb|aebr)\s",
+    re.M,
+)
+_REGISTERS = {"aarch64": 32, "arm64": 32, "riscv": 32, "powerpc": 32, "ppc": 32, "loongarch": 32, "s390x": 32}
+_X86 = ("x86_64", "amd64", "i386", "i686")
+
+
 @functools.cache
 def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -> Abilities:
     """Found by compiling three tiny functions and reading the assembly: LLVM has no table to ask."""
@@ -140,9 +149,14 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     arch = triple_name.split("-")[0]
     fma = "fmaf" not in text
     half = not any(name in text for name in ("__extendhfsf2", "__gnu_h2f_ieee", "__aeabi_h2f"))
-    if arch in ("x86_64", "amd64", "i386", "i686"):
-        vector_bytes = 64 if "%zmm" in text else 32 if "%ymm" in text else 16
-        return Abilities(vector_bytes, 32 if vector_bytes == 64 else 16, vector_bytes > 16, fma, half)
-    registers = 32 if arch.startswith(("aarch64", "arm64", "riscv", "powerpc", "ppc", "loongarch")) else 16
-    masks = arch.startswith("riscv") and "+v" in feature_names
-    return Abilities(16, registers, masks, fma, half)
+    registers = next((count for name, count in _REGISTERS.items() if arch.startswith(name)), 16)
+    additions = len(_ADD.findall(text))
+    grouped = re.search(r"vsetivli\s+zero, 16, e32, m(\d)", text)  # RISC-V: one instruction on so many registers
+    if grouped:
+        return Abilities(64 // int(grouped.group(1)), registers, True, fma, half)
+    if additions not in (1, 2, 4):  # no vectors: four numbers in four registers stand for one
+        return Abilities(16, max(4, (32 if arch.startswith(("arm", "thumb")) else registers) // 4), False, fma, half)
+    vector_bytes = 64 // additions
+    if arch in _X86:
+        registers = 8 if arch.startswith("i") else 32 if vector_bytes == 64 else 16
+    return Abilities(vector_bytes, registers, arch in _X86 and vector_bytes > 16, fma, half)

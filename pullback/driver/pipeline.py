@@ -59,7 +59,9 @@ def lower_function(
     function = remove_dead_bindings(resolve_match_casts(function))
     kernels = {n: f for n, f in module.items() if not isinstance(f, Function)}
     work = IRModule({**kernels, name: function}, module.attrs)
-    machine = Machine(target.vector_bytes, target.registers, switched_off())
+    fma = target.abilities.fma
+    registers = target.registers if fma else target.registers - 1  # one holds the products
+    machine = Machine(target.vector_bytes, registers, switched_off(), fma)
     for step in (
         DecomposeOpsForTraining(),
         CanonicalizeBindings(),

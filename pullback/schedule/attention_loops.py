@@ -187,6 +187,7 @@ class _Loops:
             return store(self.p, self.at(j, i), self.lower.expr(self.attention.finish(product, at)))
 
         product = Product(
+            self.group.machine,
             self.dtype,
             self.size,
             lambda j, h: self.key_element(self.key(j0 + j), h),
@@ -289,6 +290,7 @@ class ForwardLoops(_Loops):
     def context(self, j0: PrimExpr, count: int | PrimExpr, finish: Finish, start: Element | None = None) -> Stmt:
         """Σ_j p[j, i]·value[j, h] over a block of keys."""
         product = Product(
+            self.group.machine,
             self.dtype,
             count,
             lambda i, j: self.p[self.at(j, i)],
@@ -389,6 +391,7 @@ class BackwardLoops(_Loops):
         rest = self.length % self.rows
         depth = minimum(as_expr(self.length) - self.i0, self.rows) if rest else self.rows
         product = Product(
+            self.group.machine,
             self.dtype,
             depth,
             lambda j, i: weights[self.at(j, i)],
@@ -449,6 +452,7 @@ class BackwardLoops(_Loops):
             return Let(p, self.p[at] * self.factor[i], seq(store(self.p, at, p), store(self.dx, at, dx)))
 
         product = Product(
+            self.group.machine,
             self.dtype,
             self.value_size,
             lambda j, h: self.value_element(self.key(j), h),
@@ -464,5 +468,12 @@ class BackwardLoops(_Loops):
             target = store(self.dq, (self.b, self.i0 + i, self.n, h), cast(self.dq.dtype, value))
             return self.row_exists(i, target)
 
-        product = Product(self.dtype, self.limit, lambda i, j: self.dx[self.at(j, i)], self.key_element, finish)
+        product = Product(
+            self.group.machine,
+            self.dtype,
+            self.limit,
+            lambda i, j: self.dx[self.at(j, i)],
+            self.key_element,
+            finish,
+        )
         return product.tiles(self.rows, self.size, self.tile(self.rows, self.size))

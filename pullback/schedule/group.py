@@ -9,16 +9,26 @@ from functools import cached_property
 from pullback.te.graph import read_counts, stages
 from pullback.te.orient import orient
 from pullback.te.tensor import Tensor
-from pullback.tir import Buffer, PrimFunc, Stmt
+from pullback.tir import Buffer, PrimExpr, PrimFunc, Stmt, fma
+from pullback.tir.expr import is_float, nbytes
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a schedule needs to know of the target; ``without``: schedules switched off by name, to see their worth."""
+    """What a schedule needs to know of the target; ``without``: schedules switched off by name, to see their worth.
+
+    ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane.
+    """
 
     vector_bytes: int = 64
     registers: int = 32
     without: tuple[str, ...] = ()
+    fma: bool = True
+
+    def multiply_add(self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
+        """``a·b + c``; of floats rounded once where that costs nothing (of half types it never calls libm)."""
+        fused = is_float(c.dtype) and (self.fma or nbytes(c.dtype) == 2)
+        return fma(a, b, c) if fused else a * b + c
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pullback.schedule.group import Machine
 from pullback.schedule.tiles import Tile
-from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, const, fma, loop, seq, store
+from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, const, loop, seq, store
 
 Element = Callable[[PrimExpr, PrimExpr], PrimExpr]
 Finish = Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]
@@ -26,6 +27,7 @@ class Product:
     Elements of ``b`` at neighbouring columns lie side by side. ``finish(i, j, sum)`` is a statement for each element.
     """
 
+    machine: Machine
     dtype: str
     depth: int | PrimExpr
     a: Element
@@ -61,7 +63,8 @@ class Product:
             return store(acc, (r, j), const(0, self.dtype) if self.start is None else self.start(i0 + r, j0 + j))
 
         def step(r: PrimExpr, j: PrimExpr) -> Stmt:
-            return store(acc, (r, j), fma(self.a(i0 + r, k), self.b(k, j0 + j), acc[r, j]))
+            total = self.machine.multiply_add(self.a(i0 + r, k), self.b(k, j0 + j), acc[r, j])
+            return store(acc, (r, j), total)
 
         steps = For(k, as_expr(self.depth), over_tile(step))
         finish = over_tile(lambda r, j: self.finish(i0 + r, j0 + j, acc[r, j]))

@@ -21,12 +21,20 @@ TARGETS = {
     "armv7": "llvm -mtriple=armv7-linux-gnueabihf -mcpu=cortex-a9 -mattr=+neon",
     "thumb": "llvm -mtriple=thumbv7em-none-eabi -mcpu=cortex-m4",
     "riscv64": "llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64 -mattr=+m,+a,+f,+d,+v",
+    "rv64gc": "llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64 -mattr=+m,+a,+f,+d,+c",
+    "spacemit": "llvm -mtriple=riscv64-linux-gnu -mcpu=spacemit-x60",
+    "loongarch64": "llvm -mtriple=loongarch64-linux-gnu -mcpu=la464",
+    "s390x": "llvm -mtriple=s390x-linux-gnu -mcpu=z15",
     "wasm32": "llvm -mtriple=wasm32-unknown-unknown -mattr=+simd128",
+    "wasm32-scalar": "llvm -mtriple=wasm32-unknown-unknown",
+    "i686": "llvm -mtriple=i686-linux-gnu",
 }
-EXPECTED = {  # vector bytes, registers, masks
-    "x86-64": (16, 16, False), "haswell": (32, 16, True), "skylake": (64, 32, True), "znver4": (64, 32, True),
-    "aarch64": (16, 32, False), "armv7": (16, 16, False), "thumb": (16, 16, False), "riscv64": (16, 32, True),
-    "wasm32": (16, 16, False),
+EXPECTED = {  # vector bytes, registers, masks, fma; of CPUs without vectors, four scalar registers count as one
+    "x86-64": (16, 16, False, False), "haswell": (32, 16, True, True), "skylake": (64, 32, True, True),
+    "znver4": (64, 32, True, True), "aarch64": (16, 32, False, True), "armv7": (16, 16, False, False),
+    "thumb": (16, 8, False, True), "riscv64": (16, 32, True, True), "rv64gc": (16, 8, False, True),
+    "spacemit": (32, 32, True, True), "loongarch64": (32, 32, False, True), "s390x": (16, 32, False, True),
+    "wasm32": (16, 16, False, False), "wasm32-scalar": (16, 4, False, False), "i686": (16, 4, False, False),
 }  # fmt: skip
 
 
@@ -59,7 +67,8 @@ def everything():
 @pytest.mark.parametrize("name", TARGETS)
 def test_abilities(name):
     target = Target(TARGETS[name])
-    assert (target.vector_bytes, target.registers, target.abilities.masks) == EXPECTED[name]
+    can = target.abilities
+    assert (target.vector_bytes, target.registers, can.masks, can.fma) == EXPECTED[name]
     assert target.lanes("float32") == target.vector_bytes // 4
 
 
@@ -67,7 +76,7 @@ def test_abilities(name):
 def test_object(name):
     target = Target(TARGETS[name])
     code = compile_object(emit_module(everything(), target), target)
-    magic = b"\0asm" if name == "wasm32" else b"\x7fELF"
+    magic = b"\0asm" if name.startswith("wasm32") else b"\x7fELF"
     assert code.startswith(magic) and len(code) > 500
 
 

@@ -60,6 +60,12 @@ def test_contraction(m, n, k, transposed):
     run(group)
 
 
+def test_contraction_without_fused_multiply_add():
+    group = group_of(matmul(17, 9, 300), machine=Machine(16, 15, fma=False))
+    assert "fma" not in lower(group, "kernel").script()
+    run(group)
+
+
 def test_contraction_with_epilogue_and_two_outputs():
     product = matmul(9, 13, 6)
     bias = te.placeholder((13,), name="bias")

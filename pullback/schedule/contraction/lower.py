@@ -36,13 +36,11 @@ from pullback.tir import (
     as_expr,
     cast,
     const,
-    fma,
     loop,
     minimum,
     seq,
     store,
 )
-from pullback.tir.expr import is_float
 from pullback.tir.visitor import substitute
 
 _NANOSECONDS_PER_FMA = 1 / 50
@@ -280,14 +278,13 @@ class Lowering:
 
     def _accumulate(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
         """The terms of this round."""
-        dtype, inner = self.anchor.dtype, self.blocking.inner
+        inner = self.blocking.inner
         whole = {k: Var(k.name) for k in self.problem.reduced}
         moved = spot.at(whole)
 
         def multiply(r: PrimExpr, j: PrimExpr, at: Spot) -> Stmt:
             a, b = self.read(self.blocking.a, at), self.read(self.blocking.b, at)
-            total = fma(a, b, acc[r, j]) if is_float(dtype) else acc[r, j] + a * b
-            return store(acc, (r, j), total)
+            return store(acc, (r, j), self.group.machine.multiply_add(a, b, acc[r, j]))
 
         body = self._over_tile(moved, rows, columns, multiply)
         lanes = max(1, self.group.machine.vector_bytes // 4)
