@@ -52,6 +52,13 @@ def features() -> tuple[str, ...]:
     return tuple(sorted(f for f in llvm.get_host_cpu_features().flatten().split(",") if f))
 
 
+def whole_triple(name: str) -> str:
+    """The triple with its vendor: LLVM takes the ``linux`` of ``armv7-linux-gnueabihf`` for one, and then knows neither
+    the system nor its calling convention."""
+    arch, *rest = name.split("-")
+    return "-".join([arch, "unknown", *rest]) if rest[:1] in (["linux"], ["none"], ["freebsd"]) else name
+
+
 @functools.cache
 def check_triple(name: str) -> None:
     """Raise a TargetError when LLVM has no back end for the triple."""
@@ -97,7 +104,7 @@ def check_cpu(triple_name: str, name: str, features: tuple[str, ...]) -> None:
 def machine(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -> llvm.TargetMachine:
     """A target machine for position-independent code that uses the widest vectors there are."""
     initialize()
-    return worker.target_machine(triple_name, machine_options(triple_name, cpu_name, feature_names))
+    return worker.target_machine(whole_triple(triple_name), machine_options(triple_name, cpu_name, feature_names))
 
 
 def machine_options(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -> dict[str, Any]:
@@ -144,7 +151,7 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     """Found by compiling three tiny functions and reading the assembly: LLVM has no table to ask."""
     check_triple(triple_name)
     with lock:
-        module = llvm.parse_assembly(f'target triple = "{triple_name}"\n{_PROBE}')
+        module = llvm.parse_assembly(f'target triple = "{whole_triple(triple_name)}"\n{_PROBE}')
         text = machine(triple_name, cpu_name, feature_names).emit_assembly(module)
     arch = triple_name.split("-")[0]
     fma = "fmaf" not in text

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.builder import FunctionBuilder, Globals
+from pullback.codegen.host import whole_triple
 from pullback.codegen.poly import Poly
 from pullback.codegen.statements import Statements, stored_buffers
 from pullback.codegen.values import Value, memory_type, register_type
@@ -58,7 +59,7 @@ def emit_host(host: PrimFunc, target: Target, kernels: Mapping[str, PrimFunc], s
 
 
 def _module(target: Target, shared: Globals, texts: Sequence[str]) -> str:
-    head = f'target triple = "{target.triple}"\n'
+    head = f'target triple = "{whole_triple(target.triple)}"\n'
     return "\n".join([head, *shared.declarations.values(), *shared.definitions.values(), *texts])
 
 

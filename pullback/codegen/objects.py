@@ -86,7 +86,9 @@ class _Helper:
     def compile(self, text: str, target: Target) -> bytes | None:
         """The object code, or None when LLVM refuses the text; an OSError or EOFError when the worker is gone."""
         options = host.machine_options(target.triple, target.cpu, target.features)
-        worker.send(self.process.stdin.fileno(), {"triple": target.triple, "options": options}, text.encode())  # type: ignore[union-attr]
+        worker.send(
+            self.process.stdin.fileno(), {"triple": host.whole_triple(target.triple), "options": options}, text.encode()
+        )  # type: ignore[union-attr]
         header, answer = worker.receive(self.process.stdout.fileno())  # type: ignore[union-attr]
         return answer if header["ok"] else None
 

@@ -191,3 +191,14 @@ def test_mapping():
 def test_errors(spec, message):
     with pytest.raises(TargetError, match=message):
         Target(spec)
+
+
+def test_the_calling_convention_is_that_of_the_system():
+    """Floats of a hard-float system are passed in registers of their own, whether the triple names a vendor or not."""
+    x, y = Buffer("x", (8,), "float64"), Buffer("y", (8,), "float64")
+    kernel = PrimFunc("f", (x, y), loop("i", 8, lambda i: store(y, i, call("asin", x[i]))))
+    texts = []
+    for triple in ("armv7-linux-gnueabihf", "armv7-unknown-linux-gnueabihf"):
+        target = Target(f"llvm -mtriple={triple} -mcpu=cortex-a9 -mattr=+neon")
+        texts.append(compile_assembly(emit_module([kernel], target), target))
+    assert texts[0] == texts[1] and "\tasin" in texts[0] and "vmov\tr0, r1, d" not in texts[0]

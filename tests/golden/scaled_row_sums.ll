@@ -1,4 +1,4 @@
-target triple = "x86_64-linux-gnu"
+target triple = "x86_64-unknown-linux-gnu"
 
 define internal void @scaled_row_sums.task0.body(ptr noalias readonly %b0, ptr noalias readonly %b1, ptr noalias %b2, ptr noalias readonly %b3, i64 %begin, i64 %end) noinline nounwind "no-builtins" "prefer-vector-width"="512" {
 entry:
