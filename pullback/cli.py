@@ -70,6 +70,49 @@ def show(
         raise typer.Exit(1) from error
 
 
+@app.command()
+def tune(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A Python file or a saved script.")],
+    name: Annotated[
+        str | None, typer.Option(help="The module's or trainer's name in the file, when there are several.")
+    ] = None,
+    function: Annotated[
+        str | None, typer.Option(help="The function; __step of a trainer, or the first one, if not given.")
+    ] = None,
+    size: Annotated[
+        list[str] | None, typer.Option(help="A symbolic size of the function, such as n=64; once for each.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median of them counts.")] = 7,
+) -> None:
+    """Measure the products and convolutions of a function with other tiles; the compiler takes the best from then on.
+
+    Results stay the same, bit for bit. PULLBACK_TUNED=0 goes back to the default tiles.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from pullback import show as shown
+    from pullback.ir.errors import UserError
+
+    console = Console()
+    try:
+        module = shown.load_module(file, name)
+        with console.status("measuring") as status:
+            sizes = shown.parse_sizes(size or [])
+            found, path = shown.tune_function(module, function, sizes, rounds, lambda k: status.update(f"{k} is done"))
+    except (UserError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    table = Table("kernel")
+    for heading in ("default GFLOP/s", "best GFLOP/s", "gain"):
+        table.add_column(heading, justify="right")
+    for t in found:
+        rates = (f"{1e-9 * t.flops / seconds:.1f}" for seconds in (t.default, t.best))
+        table.add_row(t.name, *rates, f"{t.gain:.2f}×" if any(t.choices.values()) else "")
+    console.print(table)
+    typer.echo(f"kept in {path}")
+
+
 def main() -> None:
     """The entry point of `python -m pullback` and of the installed command."""
     app(prog_name="pullback")

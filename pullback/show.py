@@ -1,17 +1,20 @@
-"""What `python -m pullback show` looks at: the module that a file defines, and the memory of its functions."""
+"""What `python -m pullback show` and `tune` look at: the module that a file defines, the memory of its functions, and
+how fast their kernels are."""
 
 from __future__ import annotations
 
 import runpy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from pullback.driver import compile
 from pullback.driver.memory import MemoryReport
+from pullback.driver.tune import Tuned, tune
+from pullback.driver.tuned import store_choices
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
+from pullback.target import Target
 
 
 def load_module(path: str | Path, name: str | None = None) -> IRModule:
@@ -37,15 +40,35 @@ def load_module(path: str | Path, name: str | None = None) -> IRModule:
 
 
 def memory_report(module: IRModule, function: str | None, sizes: dict[str, int]) -> MemoryReport:
-    """The memory of a function; by default ``__step`` of a trainer module, or the first public function."""
-    executable: Any = compile(module)
-    if function is None:
-        functions = executable.module.functions
-        public = [n for n, f in functions.items() if isinstance(f, Function) and not f.attrs.get("private")]
-        if not public:
-            raise ArgumentError("the module has no public function")
-        function = "__step" if "__step" in functions else public[0]
-    return executable.memory(function, **sizes)
+    """The memory of a function; of :func:`main_function` by default."""
+    executable = compile(module)
+    return executable.memory(function or main_function(executable.module), **sizes)
+
+
+def main_function(module: IRModule) -> str:
+    """``__step`` of a prepared trainer module, or the first public function."""
+    public = [n for n, f in module.items() if isinstance(f, Function) and not f.attrs.get("private")]
+    if not public:
+        raise ArgumentError("the module has no public function")
+    return "__step" if "__step" in module.functions else public[0]
+
+
+def tune_function(
+    module: IRModule, function: str | None, sizes: dict[str, int], rounds: int, progress: Callable[[str], None]
+) -> tuple[list[Tuned], Path]:
+    """Tune a function (:func:`main_function` by default) for this machine and keep what was found; returns that, and
+    the file. ``progress`` is told the name of each kernel that is done."""
+    executable = compile(module)
+    function = function or main_function(executable.module)
+    executable.function(function).check_sizes(sizes)
+    target = Target("llvm")
+    found: list[Tuned] = []
+    for tuned in tune(executable.module, function, sizes, target, rounds):
+        progress(tuned.name)
+        found.append(tuned)
+    if not found:
+        raise ArgumentError(f"{function} has no contraction: there is nothing to tune")
+    return found, store_choices(target, {key: choice for t in found for key, choice in t.choices.items()})
 
 
 def parse_sizes(texts: Sequence[str]) -> dict[str, int]:

@@ -13,7 +13,8 @@ PULLBACK_POISON=1  memory that holds no live value is filled with 0xFF bytes (Na
 PULLBACK_VERIFY=1  the check of each memory plan goes through the iterations of kernels that work in place (on rung 1
                    of the ladder too); the rest of the check is always done
 
-``PULLBACK_WITHOUT=Contraction`` switches schedules off by name, to see what each is worth.
+``PULLBACK_WITHOUT=Contraction`` switches schedules off by name, to see what each is worth. ``PULLBACK_TUNED=0``
+does not read what `python -m pullback tune` has found.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ def level() -> int:
 
 def poison() -> bool:
     """Whether dead memory is to be filled with NaN."""
-    return _switch("PULLBACK_POISON")
+    return switch("PULLBACK_POISON")
 
 
 def verify() -> bool:
     """Whether memory plans are to be checked with all that kernels do in place."""
-    return _switch("PULLBACK_VERIFY") or level() >= 1
+    return switch("PULLBACK_VERIFY") or level() >= 1
 
 
-def _switch(name: str) -> bool:
-    text = os.environ.get(name, "0") or "0"
+def switch(name: str, default: str = "0") -> bool:
+    """An environment variable that is 0 or 1."""
+    text = os.environ.get(name, default) or default
     if text not in ("0", "1"):
         raise UserError(f"{name} must be 0 or 1, not {text!r}")
     return text == "1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,11 +98,15 @@ class CompiledFunction:
         """The memory that a call takes, by category: see :class:`MemoryReport`."""
         if self.executable.target is None:
             raise ArgumentError("the interpreter has no memory plan", hint='compile for "llvm"')
+        self.check_sizes(sizes)
+        return MemoryReport.of(self.native(sizes).layout, self.executable.module)
+
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        """An ArgumentError unless these are exactly the function's symbolic sizes."""
         wanted = sorted({v.name for v in symbolic_vars(self.executable.module[self.name].struct_info)})
         if sorted(sizes) != wanted:
             given = ", ".join(sorted(sizes)) or "none"
             raise ArgumentError(f"{self.name} has the symbolic sizes {', '.join(wanted) or '(none)'}; got {given}")
-        return MemoryReport.of(self.native(sizes).layout, self.executable.module)
 
     def _flat_call(self, flat: list[Tensor], sizes: dict[str, int]) -> Any:
         if self.executable.target is None:

@@ -19,6 +19,7 @@ from pullback.driver.artifact import Artifact, Layout
 from pullback.driver.cache import compiler_fingerprint, object_cache
 from pullback.driver.debug import level, poison, say, switched_off
 from pullback.driver.pipeline import plan_function
+from pullback.driver.tuned import tuned_digest
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.ir.node import structural_digest
@@ -65,7 +66,7 @@ def function_key(module: IRModule, name: str, sizes: dict[str, int], target: Tar
         if current not in reached:
             reached[current] = module[current]
             stack.extend(called_functions(module[current]) if isinstance(module[current], Function) else ())
-    options = f"{target.key} {switched_off()} {poison()}"
+    options = f"{target.key} {switched_off()} {poison()} {tuned_digest(target)}"
     digest = hashlib.sha256(f"{compiler_fingerprint()} {options} {name} {sorted(sizes.items())}".encode())
     digest.update(structural_digest(IRModule({n: reached[n] for n in sorted(reached)})))
     for function in reached.values():

@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 from pullback.driver.debug import poison, show_stage, switched_off, verify
+from pullback.driver.tuned import tuned_choices
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import symbolic_vars
@@ -39,7 +40,7 @@ from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import resolve_match_casts
 from pullback.relax.transform.simplify import Simplify
 from pullback.relax.transform.verify_plan import verify_plan
-from pullback.schedule.group import Machine
+from pullback.schedule.group import Group, Machine
 from pullback.target import Target
 
 
@@ -48,20 +49,26 @@ def prepare(module: IRModule) -> IRModule:
     return JoinStep()(RaiseOps()(module))
 
 
+def machine_of(target: Target) -> Machine:
+    """What schedules know of the target."""
+    fma = target.abilities.fma
+    registers = target.registers if fma else target.registers - 1  # one holds the products
+    return Machine(target.vector_bytes, registers, switched_off(), fma, tuned_choices(target))
+
+
 def lower_function(
-    module: IRModule, name: str, sizes: dict[str, int], target: Target
+    module: IRModule, name: str, sizes: dict[str, int], target: Target, groups: dict[str, Group] | None = None
 ) -> tuple[IRModule, dict[int, int]]:
     """From a prepared module to one function as calls of kernels, with its symbolic sizes bound, and what it donates:
-    number of the flattened result -> number of the flattened input whose memory it takes over."""
+    number of the flattened result -> number of the flattened input whose memory it takes over. ``groups`` is filled
+    with what each kernel was made of."""
     function: Function = module[name]
     bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
     function = inline_calls(bind_function_sizes(function, bound), module)
     function = remove_dead_bindings(resolve_match_casts(function))
     kernels = {n: f for n, f in module.items() if not isinstance(f, Function)}
     work = IRModule({**kernels, name: function}, module.attrs)
-    fma = target.abilities.fma
-    registers = target.registers if fma else target.registers - 1  # one holds the products
-    machine = Machine(target.vector_bytes, registers, switched_off(), fma)
+    machine = machine_of(target)
     for step in (
         DecomposeOpsForTraining(),
         CanonicalizeBindings(),
@@ -73,7 +80,7 @@ def lower_function(
         RepeatBroadcasts(),
         FuseOps(machine),
         ChooseLayouts(machine),
-        LowerToTir(machine),
+        LowerToTir(machine, groups),
     ):
         work = show_stage(step.name, step(work), name)
     return work, {k + 1: i for k, i in enumerate(function.attrs.get("donate", ()))}  # result 0 is the loss

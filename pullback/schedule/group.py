@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from pullback.ir.node import structural_digest
+from pullback.schedule.tuning import Choices
 from pullback.te.graph import read_counts, stages
 from pullback.te.orient import orient
 from pullback.te.tensor import Tensor
@@ -17,13 +19,15 @@ from pullback.tir.expr import is_float, nbytes
 class Machine:
     """What a schedule needs to know of the target; ``without``: schedules switched off by name, to see their worth.
 
-    ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane.
+    ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane. ``choices``: what
+    was measured to be better than the analytical choice.
     """
 
     vector_bytes: int = 64
     registers: int = 32
     without: tuple[str, ...] = ()
     fma: bool = True
+    choices: Choices = field(default_factory=Choices)
 
     def multiply_add(self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
         """``a·b + c``; of floats rounded once where that costs nothing (of half types it never calls libm)."""
@@ -49,6 +53,11 @@ class Group:
         outputs = orient(self.outputs)
         same = all(a is b for a, b in zip(outputs, self.outputs, strict=True))
         return self if same else Group(self.inputs, outputs, self.machine, self.fallback)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What the group computes, the same in every process."""
+        return structural_digest((self.inputs, self.outputs))
 
     @cached_property
     def stages(self) -> list[Tensor]:

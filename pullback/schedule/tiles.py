@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -26,7 +27,11 @@ def best_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[floa
     broadcast of A must fit the registers. More than 8 rows of A are more streams than the prefetchers follow (measured:
     14 rows reach 104 GFLOP/s where 8 reach 115). Fewer different tiles at the edges mean less code.
     """
-    best: tuple[float, Tile] | None = None
+    return min(tiles(rows, columns, lanes, registers), key=lambda t: t[0])
+
+
+def tiles(rows: int, columns: int, lanes: int, registers: int) -> Iterator[tuple[float, Tile]]:
+    """(cycles for one term of all sums, tile) for each tile that fits the registers."""
     for vectors in (1, 2, 3, 4, 6, 8, 12):
         if vectors > 1 and (vectors - 1) * lanes >= columns:
             break
@@ -34,12 +39,8 @@ def best_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[floa
             break  # where rows come again, so do the vectors of B: wide panels would leave the nearest cache
         most = min((registers - vectors - 1) // vectors, 8 if vectors > 1 else 16)
         for m in range(1, min(most, rows) + 1):
-            tile = Tile(m, min(vectors * lanes, columns) if columns < lanes else vectors * lanes)
-            score = _cycles(rows, columns, m, vectors, lanes)
-            if best is None or score < best[0]:
-                best = (score, tile)
-    assert best is not None
-    return best
+            width = min(vectors * lanes, columns) if columns < lanes else vectors * lanes
+            yield _cycles(rows, columns, m, vectors, lanes), Tile(m, width)
 
 
 def _cycles(rows: int, columns: int, m: int, vectors: int, lanes: int) -> float:

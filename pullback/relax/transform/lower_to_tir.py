@@ -35,13 +35,14 @@ from pullback.tir.specialize import specialize
 
 @dataclass(frozen=True)
 class LowerToTir(Pass):
-    """Schedule every group for the machine."""
+    """Schedule every group for the machine. ``groups`` is filled with what each kernel was made of, by name."""
 
     machine: Machine = field(default_factory=Machine)
+    groups: dict[str, Group] | None = None
 
     def run(self, module: IRModule) -> IRModule:
         result = IRModule({}, module.attrs)
-        lowering = _Lowering(module, result, self.machine)
+        lowering = _Lowering(module, result, self.machine, {} if self.groups is None else self.groups)
         for name, function in module.items():
             if isinstance(function, Function) and not function.attrs.get("primitive"):
                 result[name] = lowering.function(function)
@@ -57,9 +58,9 @@ class _Lowered:
 
 
 class _Lowering(ExprMutator):
-    def __init__(self, module: IRModule, result: IRModule, machine: Machine) -> None:
+    def __init__(self, module: IRModule, result: IRModule, machine: Machine, groups: dict[str, Group]) -> None:
         super().__init__()
-        self.module, self.result, self.machine = module, result, machine
+        self.module, self.result, self.machine, self.groups = module, result, machine, groups
         self.kernels: dict[bytes, str] = {}
         self.lowered: dict[Hashable, tuple[list[te.Tensor | None], _Lowered]] = {}
         self.messages: list[str] = []
@@ -134,7 +135,9 @@ class _Lowering(ExprMutator):
     def kernel(self, name: str, group: Group) -> str:
         """The name of the group's kernel in the module; equal ones are shared."""
         function = lower(group, name)
-        return self.share(name, PrimFunc(name, function.params, function.body, {"scheduled": True}))
+        shared = self.share(name, PrimFunc(name, function.params, function.body, {"scheduled": True}))
+        self.groups.setdefault(shared, group)
+        return shared
 
     def share(self, name: str, function: PrimFunc) -> str:
         """The name under which an equal kernel is, or now becomes, a function of the module."""

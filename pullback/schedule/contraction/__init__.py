@@ -1,13 +1,14 @@
 """Contraction: matmuls and convolutions of every kind, with elementwise work on the result while it is in registers.
 
-``problem.py`` says what a contraction is, ``blocking.py`` how it is cut up, ``lower.py`` writes the loops;
-``region.py`` is the part of the data that a task copies for itself.
+``problem.py`` says what a contraction is, ``blocking.py`` how it is cut up (``alternatives.py``: how else it could be),
+``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.phases import phases
@@ -28,10 +29,16 @@ class Contraction:
         problem = Problem.of(group)
         if problem is None:
             return None
-        parts = [(part, Blocking.of(part)) for part in phases(problem)]
-        if any(blocking is None for _, blocking in parts):
-            return None
-        return Contraction(group, tuple(parts))  # type: ignore[arg-type]
+        parts = []
+        for part in phases(problem):
+            blocking = Blocking.of(part)
+            if blocking is None:
+                return None
+            parts.append((part, blocking))
+        if group.machine.choices:
+            find = group.machine.choices.find
+            parts = [(p, chosen(p, b, find(group.digest, k))) for k, (p, b) in enumerate(parts)]
+        return Contraction(group, tuple(parts))
 
     def lower(self, name: str) -> PrimFunc:
         return self.group.function(name, seq(*(Lowering(*part).body() for part in self.parts)))

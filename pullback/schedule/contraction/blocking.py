@@ -15,7 +15,7 @@ from pullback.schedule.tiles import Tile, best_tile
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
 
-_REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: it is to stay in the nearer caches
+REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: it is to stay in the nearer caches
 _MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 _TASKS = 16  # as many as let a few threads share the work evenly
 _CHUNK_DEPTH = 512  # terms of a partial sum, at the least
@@ -47,8 +47,7 @@ class Blocking:
     @staticmethod
     def of(problem: Problem) -> Blocking | None:
         """The blocking of a problem, or None when it would be a bad one."""
-        machine = problem.group.machine
-        lanes = max(1, machine.vector_bytes // max(4, nbytes(problem.anchor.dtype)))
+        machine, lanes = problem.group.machine, lanes_of(problem)
         columns = [v for v in problem.outputs if any(v in f.axes for f in problem.factors)]
         if not columns:
             return None
@@ -71,6 +70,11 @@ class Blocking:
             return None  # what comes before the sum is better kept in memory than computed again and again
         inner = _partial_sums(problem, rows, tile, column, ways, lanes)
         return _chunked(problem, Blocking(column, a, b, rows, tile, ways, inner, None))
+
+
+def lanes_of(problem: Problem) -> int:
+    """Elements of a vector of sums."""
+    return max(1, problem.group.machine.vector_bytes // max(4, nbytes(problem.anchor.dtype)))
 
 
 def _cost(problem: Problem, v: Var, lanes: int) -> float:
@@ -173,7 +177,8 @@ def region_shape(factor: Factor, inner: Mapping[Var, int]) -> tuple[int, ...]:
     return tuple(1 + sum(abs(c) * (inner[v] - 1) for v, c in w.terms.items()) for w in factor.windows)
 
 
-def _region_bytes(ways: Mapping[Factor, str], inner: Mapping[Var, int]) -> int:
+def region_bytes(ways: Mapping[Factor, str], inner: Mapping[Var, int]) -> int:
+    """Bytes of all regions of a task."""
     regions = [f for f, way in ways.items() if way == "region"]
     return sum(math.prod(region_shape(f, inner)) * nbytes(f.source.dtype) for f in regions)
 
@@ -202,7 +207,7 @@ def _whole_sums(
     regions = [f for f, way in ways.items() if way == "region"]
     if not regions:
         return inner
-    if _region_bytes(ways, inner) > _MOST_REGION_BYTES:
+    if region_bytes(ways, inner) > _MOST_REGION_BYTES:
         return None
     for v in _growth(problem, regions):
         _grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns)
@@ -224,7 +229,7 @@ def _grow(
         size = -(-extent // blocks)
         size = min(extent, -(-size // step) * step)
         grown = inner | {v: size}
-        if _region_bytes(ways, grown) <= _REGION_BYTES and _tasks(problem, grown) >= least_tasks:
+        if region_bytes(ways, grown) <= REGION_BYTES and _tasks(problem, grown) >= least_tasks:
             inner[v] = max(size, inner[v])
             return
 

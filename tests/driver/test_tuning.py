@@ -1,0 +1,173 @@
+"""Tuned choices: kept, found again, part of the key of compiled code, and used; a file that is of no use is named."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import pullback
+from pullback.cli import app
+from pullback.driver import tuned
+from pullback.driver.native import function_key
+from pullback.driver.pipeline import prepare
+from pullback.driver.tune import contractions, tune
+from pullback.driver.tuned import store_choices, tuned_choices, tuned_file
+from pullback.schedule.contraction.alternatives import other_tiles
+from pullback.schedule.tuning import Choice, Choices
+from pullback.script import ir as I
+from pullback.script import relax as R
+from pullback.target import Target
+
+HOST = Target("llvm")
+CHOICE = Choice(((0, 3),), 16, (3, 16))
+PROGRAM = """
+from pullback.script import ir as I
+from pullback.script import relax as R
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(a: R.Tensor(("n", 20), "float32"), b: R.Tensor((20, 30), "float32")):
+        return R.matmul(a, b)
+
+    @R.function
+    def nothing(a: R.Tensor((3,), "float32")):
+        return R.exp(a)
+"""
+
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(
+        a: R.Tensor((50, 40), "float32"),
+        b: R.Tensor((40, 70), "float32"),
+        x: R.Tensor((2, 6, 10, 10), "float32"),
+        w: R.Tensor((8, 6, 3, 3), "float32"),
+    ):
+        with R.dataflow():
+            c = R.nn.relu(R.matmul(a, b))
+            y = R.nn.conv2d(x, w, padding=1)
+            R.output(c, y)
+        return c, y
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("PULLBACK_TUNED", raising=False)
+    return tmp_path / "cache"
+
+
+def stored() -> dict[str, Choice]:
+    return dict(tuned_choices(HOST).by_key)
+
+
+def test_choices_are_kept_per_target(directory, monkeypatch):
+    assert stored() == {}
+    other = Choice((), 8, (1, 1, 8))
+    path = store_choices(HOST, {"k/0": CHOICE, "m/0": other})
+    assert path == tuned_file(HOST) and path.parent == directory
+    assert stored() == {"k/0": CHOICE, "m/0": other}
+    store_choices(HOST, {"k/0": None, "m/0": CHOICE})
+    assert stored() == {"m/0": CHOICE}
+    assert not tuned_choices(Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"))
+    assert [p.name for p in directory.iterdir()] == [path.name]
+    monkeypatch.setenv("PULLBACK_TUNED", "0")
+    assert stored() == {}
+
+
+def test_the_variable_is_0_or_1(monkeypatch):
+    monkeypatch.setenv("PULLBACK_TUNED", "yes")
+    with pytest.raises(pullback.ir.UserError, match="PULLBACK_TUNED must be 0 or 1, not 'yes'"):
+        tuned_choices(HOST)
+
+
+@pytest.mark.parametrize(("change", "problem"), [
+    (lambda text: text[:-20], "Expecting|Unterminated|delimiter"),
+    (lambda text: "[]", "it does not hold tuned choices"),
+    (lambda text: text.replace('"format": 1', '"format": 0'), "it does not hold tuned choices"),
+    (lambda text: text.replace('"target": "llvm', '"target": "LLVM'), "they are for another target"),
+    (lambda text: text.replace('"compiler": "', '"compiler": "0'), "they were made by another version"),
+    (lambda text: text.replace('"columns": 16', '"columns": -16'), "is no choice"),
+    (lambda text: text.replace('"columns"', '"colums"'), "is no choice"),
+])  # fmt: skip
+def test_a_file_that_is_of_no_use_is_named_and_left_alone(change, problem):
+    path = store_choices(HOST, {"k/0": CHOICE})
+    path.write_text(change(path.read_text()))
+    with pytest.warns(RuntimeWarning, match=f"{path.name} are not used, kernels have their default tiles: .*{problem}"):
+        assert stored() == {}
+    store_choices(HOST, {"m/0": CHOICE})  # tuning again mends it
+    assert stored() == {"m/0": CHOICE}
+
+
+def test_choices_are_part_of_the_key_of_compiled_code(monkeypatch):
+    module = prepare(Module)
+    before = function_key(module, "main", {}, HOST)
+    store_choices(HOST, {"k/0": CHOICE})
+    after = function_key(module, "main", {}, HOST)
+    store_choices(HOST, {"k/0": Choice(((0, 2),), 16, (2, 16))})
+    assert len({before, after, function_key(module, "main", {}, HOST)}) == 3
+    monkeypatch.setenv("PULLBACK_TUNED", "0")
+    assert function_key(module, "main", {}, HOST) == before
+
+
+def test_a_choice_is_used_and_changes_no_bit():
+    rng = np.random.default_rng(0)
+    module = prepare(Module)
+    arrays = [rng.standard_normal(p.struct_info.shape, np.float32) for p in module["main"].params]
+
+    def run() -> tuple[list[bytes], int]:
+        function = pullback.compile(Module)["main"]
+        return [t.numpy().tobytes() for t in function(*arrays)], function.native().layout.arena_bytes
+
+    def kernels() -> str:
+        from pullback.driver.pipeline import lower_function
+
+        return lower_function(module, "main", {}, HOST)[0].script()
+
+    expected, text = run(), kernels()
+    found = contractions(module, "main", {}, HOST)
+    assert len(found) == 2
+    choices = {Choices.key(s.group.digest, 0): other_tiles(*s.parts[0])[0] for s in found.values()}
+    store_choices(HOST, choices)
+    assert kernels() != text and run()[0] == expected[0]
+    assert contractions(module, "main", {}, HOST).keys() == found.keys()  # the default is what tuning starts from
+    for name, schedule in contractions(module, "main", {}, HOST).items():
+        assert schedule.parts[0][1].tile == found[name].parts[0][1].tile
+
+
+def test_tuning_says_what_it_found(monkeypatch):
+    for result in tune(prepare(Module), "main", {}, HOST, rounds=1, seconds=0.0):
+        assert result.gain >= 1 and result.flops > 0
+        assert set(result.choices.values()) != {None} or result.best == result.default
+
+
+def test_command(tmp_path, directory):
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+
+    def call(*options: str):
+        return CliRunner().invoke(app, ["tune", str(file), *options])
+
+    done = call("--size", "n=8", "--rounds", "1")
+    assert done.exit_code == 0, done.output
+    assert "matmul" in done.output and "kept in" in done.output and tuned_file(HOST).exists()
+    assert json.loads(tuned_file(HOST).read_text())["target"] == HOST.key
+    for options, message in (
+        ((), "main has the symbolic sizes n; got none"),
+        (("--function", "nothing"), "nothing has no contraction: there is nothing to tune"),
+        (("--function", "other"), "the executable has no function 'other'"),
+    ):
+        failed = call(*options)
+        assert failed.exit_code == 1 and f"error: {message}" in failed.output
+
+
+def test_the_file_is_read_once(monkeypatch):
+    store_choices(HOST, {"k/0": CHOICE})
+    first = tuned_choices(HOST)
+    monkeypatch.setattr(tuned, "_parse", lambda *_: pytest.fail("read again"))
+    assert tuned_choices(HOST) is first
