@@ -19,7 +19,7 @@ def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
     return best_tile(rows, columns, lanes, registers)[1]
 
 
-def best_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[float, Tile]:
+def best_tile(rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16) -> tuple[float, Tile]:
     """(cycles for one term of all sums, tile) with the least estimated time for a ``rows × columns`` result.
 
     A step of k in a tile of m rows and v vectors takes m·v/2 cycles of multiply-adds (two units), m/2 + v/2 cycles of
@@ -27,10 +27,10 @@ def best_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[floa
     broadcast of A must fit the registers. More than 8 rows of A are more streams than the prefetchers follow (measured:
     14 rows reach 104 GFLOP/s where 8 reach 115). Fewer different tiles at the edges mean less code.
     """
-    return min(tiles(rows, columns, lanes, registers), key=lambda t: t[0])
+    return min(tiles(rows, columns, lanes, registers, most_rows), key=lambda t: t[0])
 
 
-def tiles(rows: int, columns: int, lanes: int, registers: int) -> Iterator[tuple[float, Tile]]:
+def tiles(rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16) -> Iterator[tuple[float, Tile]]:
     """(cycles for one term of all sums, tile) for each tile that fits the registers."""
     for vectors in (1, 2, 3, 4, 6, 8, 12):
         if vectors > 1 and (vectors - 1) * lanes >= columns:
@@ -38,7 +38,7 @@ def tiles(rows: int, columns: int, lanes: int, registers: int) -> Iterator[tuple
         if vectors > 4 and rows > 4:
             break  # where rows come again, so do the vectors of B: wide panels would leave the nearest cache
         most = min((registers - vectors - 1) // vectors, 8 if vectors > 1 else 16)
-        for m in range(1, min(most, rows) + 1):
+        for m in range(1, min(most, most_rows, rows) + 1):
             width = min(vectors * lanes, columns) if columns < lanes else vectors * lanes
             yield _cycles(rows, columns, m, vectors, lanes), Tile(m, width)
 

@@ -60,6 +60,12 @@ def test_contraction(m, n, k, transposed):
     run(group)
 
 
+def test_rows_whole_pages_apart_are_few():
+    """They share one set of the nearest cache: 8 lines."""
+    tiles = [recognize(group_of(matmul(64, 16, k), machine=Machine())).parts[0][1].tile for k in (1000, 1024, 2048)]
+    assert [tile.rows for tile in tiles] == [16, 8, 8]
+
+
 def test_contraction_without_fused_multiply_add():
     group = group_of(matmul(17, 9, 300), machine=Machine(16, 15, fma=False))
     assert "fma" not in lower(group, "kernel").script()
