@@ -18,12 +18,12 @@ from tests.schedule.test_contraction import product
 from tests.schedule.test_schedules import group_of, matmul
 
 GROUPS = {
-    "matmul": lambda: matmul(17, 19, 40),
+    "matmul": lambda: matmul(9, 11, 20),
     "matmul, transposed": lambda: matmul(9, 13, 30, True),
-    "matmul in partial sums": lambda: matmul(5, 7, 1100),
-    "convolution": lambda: product("forward", (2, 3, 9, 9, 6, 3, 1, 1), True),
-    "convolution, by the data": lambda: product("data", (2, 4, 8, 8, 8, 3, 2, 1), True),
-    "convolution, by the weight": lambda: product("weight", (2, 3, 7, 6, 5, 3, 1, 1), False),
+    "matmul in partial sums": lambda: matmul(2, 5, 1030),
+    "convolution": lambda: product("forward", (2, 2, 6, 6, 5, 3, 1, 1), True),
+    "convolution, by the data": lambda: product("data", (2, 2, 5, 5, 5, 3, 2, 1), True),
+    "convolution, by the weight": lambda: product("weight", (2, 3, 5, 4, 5, 3, 1, 1), False),
 }
 
 
@@ -52,14 +52,14 @@ def test_alternatives_give_the_same_bits(name):
     expected = results(group)
     tried = 0
     for part, (problem, blocking) in enumerate(Contraction.recognize(group).parts):
-        found = [*other_tiles(problem, blocking, 3), *list(other_tasks(problem, blocking))[:2]]
+        found = [*other_tiles(problem, blocking, 2), *list(other_tasks(problem, blocking))[:1]]
         for choice in found:
             other = with_choice(group, part, choice)
             used = Contraction.recognize(other).parts[part]
             assert choice_of(*used) == choice != choice_of(problem, blocking)
             assert results(other) == expected
             tried += 1
-    assert tried >= 3
+    assert tried >= 2
 
 
 def test_a_choice_is_found_by_what_the_group_computes():
