@@ -30,7 +30,7 @@ def test_categories_of_a_training_step():
     report = executable.memory("__step")
     params = 4 * (20 * 12 + 12 + 12 * 5 + 5)
     assert report.categories["parameters"] == params
-    assert report.categories["optimizer states"] == 2 * params + 8 + 2 * 4  # moments, count and two products of betas
+    assert report.categories["optimizer states"] == 2 * params + 8 + 2 * 8  # moments, count and two powers of betas
     assert report.categories["inputs"] == 4 * 8 * 20 + 8 * 8
     assert report.categories["outputs"] == 4
     assert report.arena["saved for backward"] >= 4 * 8 * 12
