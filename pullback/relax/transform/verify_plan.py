@@ -110,9 +110,10 @@ class _Machine:
 
     def __init__(self, plan: Plan, wanted: _Dataflow, module: IRModule, donate: dict[int, int], deep: bool) -> None:
         self.plan, self.wanted, self.module, self.donate, self.deep = plan, wanted, module, donate, deep
-        self.memory: dict[_Range, Name] = {}
+        self.memory: dict[Buffer | None, dict[_Range, Name]] = {}  # of each parameter, and of the arena
         self.done: set[int] = set()
         self.parameters = plan.host.buffers
+        self.known_parameters = frozenset(self.parameters)
         self.statements = plan.host.body.stmts if isinstance(plan.host.body, Seq) else (plan.host.body,)
         checks = [k for k, s in enumerate(self.statements) if isinstance(s, Check)]
         self.last_check = checks[-1] if checks else -1
@@ -125,7 +126,7 @@ class _Machine:
             len(self.parameters) == self.first_output + len(plan.fresh), "the buffers are not those of the plan"
         )
         for buffer, name in zip(self.parameters, names, strict=False):
-            self.memory[self.range(buffer)] = name
+            self.held(self.range(buffer))[self.range(buffer)] = name
 
     def require(self, condition: bool, message: str) -> None:
         if not condition:
@@ -134,10 +135,14 @@ class _Machine:
 
     # -- memory
 
+    def held(self, place: _Range) -> dict[_Range, Name]:
+        """What is held in the memory of which the place is a part."""
+        return self.memory.setdefault(place.where, {})
+
     def range(self, buffer: Buffer) -> _Range:
         size = _nbytes(buffer)
         if buffer.scope != "arena":
-            self.require(any(buffer is p for p in self.parameters), f"{buffer.name} is no parameter")
+            self.require(buffer in self.known_parameters, f"{buffer.name} is no parameter")
             return _Range(buffer, 0, size)
         inside = buffer.offset >= 0 and buffer.offset + size <= self.plan.arena_bytes
         self.require(inside, f"{buffer.name} lies outside the arena")
@@ -147,7 +152,7 @@ class _Machine:
     def read(self, buffer: Buffer, name: Name) -> None:
         place = self.range(buffer)
         if place.first < place.end:
-            found = self.memory.get(place)
+            found = self.held(place).get(place)
             self.require(found == name, f"{buffer.name} holds {_show(found)} where {_show(name)} is read")
 
     def write(self, buffer: Buffer, name: Name | None) -> None:
@@ -157,10 +162,11 @@ class _Machine:
             self.require(place.where in self.may_write, f"{buffer.name} is written, and it was not donated")
             early = self.now < self.last_check and place.where not in self.parameters[self.first_output :]
             self.require(not early, f"the donated {buffer.name} is overwritten before the last check")
-        for other in [r for r in self.memory if r.overlaps(place)]:
-            del self.memory[other]
+        held = self.held(place)
+        for other in [r for r in held if r.overlaps(place)]:
+            del held[other]
         if name is not None and place.first < place.end:
-            self.memory[place] = name
+            held[place] = name
 
     # -- statements
 
@@ -250,7 +256,7 @@ class _Machine:
         self.require(_is_copy(kernel), f"{kernel.name} is neither a step of the function nor a copy")
         self.arguments(statement, kernel)
         source, target = statement.buffers
-        name = self.memory.get(self.range(source))
+        name = self.held(self.range(source)).get(self.range(source))
         empty = _nbytes(source) == 0
         self.require(name is not None or empty, f"{source.name} holds nothing that could be copied")
         self.require(not self.range(source).overlaps(self.range(target)), f"{source.name} and {target.name} overlap")
