@@ -26,7 +26,6 @@ PEERS = {
     "tvm": ("model_tvm", "default"),
 }
 COLUMNS = ["side", "step", "rounds", "time / best peer", "floor / time", "peak memory", "first step, cold", "cached"]
-LOSS_TOLERANCE = 2e-3
 
 
 def run(
@@ -118,4 +117,4 @@ def _losses_agree(measurements: list[Measurement]) -> bool:
 
 
 def _close(losses: list[float], expected: list[float]) -> bool:
-    return all(math.isclose(a, b, rel_tol=LOSS_TOLERANCE) for a, b in zip(losses, expected, strict=True))
+    return all(math.isclose(a, b, rel_tol=tolerance) for a, b in zip(losses, expected, strict=True))

@@ -147,6 +147,12 @@ class NativeFunction:
         return outputs
 
 
+def _extent(value: Tensor) -> tuple[int, int]:
+    """Where the memory begins and ends."""
+    first = value.data_ptr
+    return first, first + value.nbytes
+
+
 class BoundCall:
     """A call with its list of pointers laid out once: repeating it costs next to nothing in Python."""
 
@@ -157,6 +163,7 @@ class BoundCall:
         tensors = [*self.inputs, *native.constants]
         self._first_output = len(tensors)
         self._pointers = (ctypes.c_void_p * (len(tensors) + len(native.layout.fresh)))(*(t.data_ptr for t in tensors))
+        self._extents = [_extent(t) for t in self.inputs]
         for index in self.donated:
             self._check_memory(index)
 
@@ -171,7 +178,7 @@ class BoundCall:
         if value is self.inputs[index]:
             return
         self.inputs[index] = value
-        self._pointers[index] = value.data_ptr
+        self._pointers[index], self._extents[index] = value.data_ptr, _extent(value)
         self._check_memory(index)
 
     def _check_memory(self, index: int) -> None:
@@ -179,13 +186,11 @@ class BoundCall:
         if index in self.donated and not self.inputs[index].writable:
             message = f"{self.native.name}: input {index} is overwritten, but its memory is read-only"
             raise ArgumentError(message, hint="pass pullback.tensor(array, copy=True)")
-        first = self.inputs[index].data_ptr
-        last = first + self.inputs[index].nbytes
+        first, last = self._extents[index]
         others = range(len(self.inputs)) if index in self.donated else self.donated
         for k in others:
-            other = self.inputs[k]
-            begin = other.data_ptr
-            if begin < last and first < begin + other.nbytes and k != index:
+            begin, end = self._extents[k]
+            if begin < last and first < end and k != index:
                 raise ArgumentError(f"{self.native.name}: inputs {index} and {k} share memory, and one is overwritten")
 
     def __call__(self) -> list[Tensor]:
