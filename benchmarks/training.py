@@ -46,7 +46,7 @@ def run(
     title = f"{model.title}, {threads} threads; products at the FMA peak: {report.duration(floor)}"
     table = report.TableText(title, COLUMNS, step_rows(measurements, peers, floor))
     table.show()
-    agree = _losses_agree(measurements)
+    agree = _losses_agree(measurements, model.loss_tolerance)
     report.warnings(measurements)
     if json_path is not None:
         more = {"title": model.title, "peers": peers, "floor_seconds": floor, "threads": threads}
@@ -104,10 +104,10 @@ def side_without(model: str, schedule: str, threads: int) -> Side:
     return Side(f"pullback without {schedule}", worker, (model, variant), threads=threads, environment=switch)
 
 
-def _losses_agree(measurements: list[Measurement]) -> bool:
+def _losses_agree(measurements: list[Measurement], tolerance: float) -> bool:
     """All sides must train the same model: their first ten losses are compared with the first side's that ran."""
     done = [m for m in measurements if m.results]
-    wrong = [m for m in done[1:] if not _close(m.results["step"], done[0].results["step"])]
+    wrong = [m for m in done[1:] if not _close(m.results["step"], done[0].results["step"], tolerance)]
     for m in wrong:
         report.console.print(
             f"[red]{m.side.name} does not compute the same training as {done[0].side.name}: losses "
@@ -116,5 +116,5 @@ def _losses_agree(measurements: list[Measurement]) -> bool:
     return not wrong
 
 
-def _close(losses: list[float], expected: list[float]) -> bool:
+def _close(losses: list[float], expected: list[float], tolerance: float) -> bool:
     return all(math.isclose(a, b, rel_tol=tolerance) for a, b in zip(losses, expected, strict=True))

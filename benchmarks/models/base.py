@@ -42,6 +42,7 @@ class Model(ABC):
     name: ClassVar[str]
     optimizer: ClassVar[Optimizer]
     reduction: ClassVar[str] = "mean"
+    loss_tolerance: ClassVar[float] = 2e-3  # relative, between sides, of ten losses in float32
     embeddings: ClassVar[tuple[str, ...]] = ()  # matrices that are no weights of linear layers
 
     @property

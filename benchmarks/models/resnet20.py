@@ -40,6 +40,7 @@ class ResNet20(Model):
 
     name = "resnet20"
     optimizer = Optimizer("adam", 1e-3)
+    loss_tolerance = 1e-2  # rounding decides the sign of a relu now and then: PyTorch's own sides differ by 2e-3
 
     @property
     def title(self) -> str:
