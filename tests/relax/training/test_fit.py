@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread, Timer
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -449,11 +449,20 @@ def test_ctrl_c_in_the_native_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = classes(3003)
     interrupted, reference = trainer_of("llvm", optimizer=Adam(1e-4)), trainer_of("llvm", optimizer=Adam(1e-4))
     interrupted.fit(x, y, seed=1, progress=False)
-    timer = Timer(0.2, lambda: signal.raise_signal(signal.SIGINT))
-    timer.start()
+    over = Event()
+
+    def press() -> None:  # again and again: Python loses a KeyboardInterrupt that strikes inside a __del__
+        while not over.wait(0.2):
+            signal.raise_signal(signal.SIGINT)
+
+    keys = Thread(target=press)
+    keys.start()
     with pytest.raises(KeyboardInterrupt):
-        interrupted.fit(x, y, epochs=1_000_000, progress=False)
-    timer.join()
+        try:
+            interrupted.fit(x, y, epochs=1_000_000, progress=False)
+        finally:
+            over.set()
+    keys.join()
     reference.fit(x, y, seed=1, progress=False)
     if interrupted.steps > reference.steps:
         SoManySteps(monkeypatch, interrupted.steps - reference.steps, interrupt)
