@@ -14,8 +14,9 @@ bias, a row's mean), and that large tensor is kept for the backward part anyway,
   - a cheap value of the forward part is computed again, under the name ``v_cp``, for readers that take it elementwise.
 
 So nothing is read more than before but that large tensor, which is larger than what was saved by at most the factor of
-the dtypes' sizes. The expressions are the same, hence the bits too. FuseOps would join what is computed again with the
-kernel of its argument. A view of the argument, which costs nothing and is never fused, stands between.
+the dtypes' sizes. The expressions are the same; a sum that they are fused into may run through its axes in another
+order, so that its last bits can differ. FuseOps would join what is computed again with the kernel of its argument. A
+view of the argument, which costs nothing and is never fused, stands between.
 """
 
 from __future__ import annotations

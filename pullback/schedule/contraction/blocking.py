@@ -233,9 +233,13 @@ def _grow(
 ) -> None:
     """Let a task cover as much of the axis as regions and the number of tasks allow, in even blocks."""
     extent = problem.extents[v]
+    windows = [w for f, way in ways.items() if way == "region" for w in f.windows or ()]
+    backwards = any(w.terms.get(v, 0) < 0 for w in windows)
     for blocks in range(1, -(-extent // step) + 1):
         size = -(-extent // blocks)
         size = min(extent, -(-size // step) * step)
+        if backwards and extent % size:
+            continue  # a last, shorter block would begin before the source does
         grown = inner | {v: size}
         if region_bytes(ways, grown) <= REGION_BYTES and _tasks(problem, grown) >= least_tasks:
             inner[v] = max(size, inner[v])
