@@ -34,10 +34,12 @@ class Optimizer:
 class Model(ABC):
     """A classifier: logits (N, classes) against int64 labels (N,), by softmax cross entropy.
 
-    ``dtype``: float32 or float64, of parameters, states, activations, and of inputs that are no indices.
+    ``dtype``: float32 or float64, of parameters, states, activations, and of inputs that are no indices. ``seed``: of
+    the initial parameters.
     """
 
     dtype: str = field(default="float32", kw_only=True)
+    seed: int = field(default=1, kw_only=True)
 
     name: ClassVar[str]
     optimizer: ClassVar[Optimizer]
@@ -95,9 +97,9 @@ class Model(ABC):
 
 
 class Initial:
-    """Draws initial values, always the same: weights normal with variance 2 / fan-in, biases zero."""
+    """Draws initial values, the same for a seed: weights normal with variance 2 / fan-in, biases zero."""
 
-    def __init__(self, seed: int = 1) -> None:
+    def __init__(self, seed: int) -> None:
         self.generator = np.random.default_rng(seed)
         self.arrays: Arrays = {}
 

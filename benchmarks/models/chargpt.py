@@ -34,7 +34,7 @@ class CharGPT(Model):
         return text[:, :-1].copy(), text[:, 1:].reshape(-1)
 
     def draw_parameters(self) -> Arrays:
-        initial, width = Initial(), self.width
+        initial, width = Initial(self.seed), self.width
         initial.arrays["tokens"] = initial.normal((self.vocabulary, width), 5000)  # standard deviation 0.02
         initial.arrays["positions"] = initial.normal((self.length, width), 5000)
         for k in range(self.layers):

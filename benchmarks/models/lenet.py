@@ -30,7 +30,7 @@ class LeNet(Model):
         return images(self.batch, 1, 28, CLASSES)
 
     def draw_parameters(self) -> Arrays:
-        initial, (first, second) = Initial(), self.channels
+        initial, (first, second) = Initial(self.seed), self.channels
         for name, outputs, inputs in (("conv0", first, 1), ("conv1", second, first)):
             initial.conv(name, outputs, inputs, 5)
             initial.arrays[f"{name}_bias"] = np.zeros(outputs, np.float32)

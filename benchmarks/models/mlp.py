@@ -30,7 +30,7 @@ class MLP(Model):
         return x, generator.integers(0, self.sizes[-1], self.batch)
 
     def draw_parameters(self) -> Arrays:
-        initial = Initial()
+        initial = Initial(self.seed)
         for layer, (inputs, outputs) in enumerate(itertools.pairwise(self.sizes)):
             initial.linear(f"fc{layer}", inputs, outputs)
         return initial.arrays

@@ -72,7 +72,7 @@ class ResNet20(Model):
         return images(self.batch, 3, self.size, CLASSES)
 
     def draw_parameters(self) -> Arrays:
-        initial = Initial()
+        initial = Initial(self.seed)
         for conv in self.convs():
             initial.conv(conv.name, conv.outputs, conv.inputs, conv.kernel)
             initial.norm(conv.name, conv.outputs)

@@ -11,10 +11,13 @@ from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group
 from pullback.schedule.reduction import Reduction
 from pullback.schedule.scatter import Scatter
+from pullback.schedule.winograd import Winograd
 from pullback.tir import PrimFunc
 
-Schedule = AttentionForward | AttentionBackward | Elementwise | Scatter | Contraction | Reduction
-SCHEDULES: tuple[type[Any], ...] = (AttentionForward, AttentionBackward, Elementwise, Scatter, Contraction, Reduction)
+Schedule = AttentionForward | AttentionBackward | Elementwise | Scatter | Winograd | Contraction | Reduction
+SCHEDULES: tuple[type[Any], ...] = (
+    AttentionForward, AttentionBackward, Elementwise, Scatter, Winograd, Contraction, Reduction,
+)  # fmt: skip
 
 
 def recognize(group: Group) -> Schedule | None:

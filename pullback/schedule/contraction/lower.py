@@ -43,7 +43,7 @@ from pullback.tir import (
 )
 from pullback.tir.visitor import substitute
 
-_NANOSECONDS_PER_FMA = 1 / 50
+NANOSECONDS_PER_FMA = 1 / 50
 _UNROLLED = 192  # multiply-adds of a short innermost loop that is written out
 
 
@@ -75,7 +75,7 @@ class Lowering:
     def __init__(self, problem: Problem, blocking: Blocking) -> None:
         self.problem, self.blocking = problem, blocking
         self.group, self.anchor, self.extents = problem.group, problem.anchor, problem.extents
-        self.threads = worth_threads(problem.work * _NANOSECONDS_PER_FMA)
+        self.threads = worth_threads(problem.work * NANOSECONDS_PER_FMA)
         self.lower = Lower(buffer_readers(self.group))
         self.regions = {
             f: Region(problem, f, blocking.inner, blocking.column) for f, w in blocking.ways.items() if w == "region"
@@ -302,16 +302,8 @@ class Lowering:
         acc = Buffer("acc", (self._count(rows), columns), self.anchor.dtype, "local")
         zero = const(0, self.anchor.dtype)
         clear = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
-        finish = self._over_tile(spot, rows, columns, lambda r, j, at: self._finish(at.value, acc[r, j]))
+        finish = self._over_tile(spot, rows, columns, lambda r, j, at: finished(self.problem, at.value, acc[r, j]))
         return Allocate(acc, seq(clear, self._accumulate(acc, spot, rows, columns), finish))
-
-    def _finish(self, value: Mapping[Var, PrimExpr], total: PrimExpr) -> Stmt:
-        """The elementwise stages at one element of the result."""
-        axes = [substitute(self.problem.place[axis], value) for axis in self.anchor.axes]
-        readers = buffer_readers(self.group) | {self.anchor: lambda _: total}
-        before = self.problem.before
-        members = [s for s in self.group.stages if s.shape == self.anchor.shape and s not in before]
-        return point(self.group, members, axes, readers)
 
     # -- partial sums
 
@@ -356,7 +348,15 @@ class Lowering:
         """The elementwise stages for all results, without the register tiles."""
         column = self.blocking.column
         value: dict[Var, PrimExpr] = {v: v for v in self.problem.outputs}
-        body = For(column, as_expr(self.extents[column]), self._finish(value, total), "vectorized")
+        body = For(column, as_expr(self.extents[column]), finished(self.problem, value, total), "vectorized")
         others = [v for v in self.problem.outputs if v is not column]
         count = math.prod(self.extents[v] for v in self.problem.outputs) * terms
         return tasks(others, [self.extents[v] for v in others], body, worth_threads(count / 4)) if others else body
+
+
+def finished(problem: Problem, value: Mapping[Var, PrimExpr], total: PrimExpr) -> Stmt:
+    """The elementwise stages at one element of the result, whose sum is ``total``."""
+    group, anchor = problem.group, problem.anchor
+    axes = [substitute(problem.place[axis], value) for axis in anchor.axes]
+    members = [s for s in group.stages if s.shape == anchor.shape and s not in problem.before]
+    return point(group, members, axes, buffer_readers(group) | {anchor: lambda _: total})

@@ -1,0 +1,324 @@
+"""From a filter to loops. Where the taps are summed:
+
+    for c: for j in vectorized(columns):            u[p, c, j] = G·weights
+    for task in parallel(blocks of tiles):
+        region = the data that the task reads
+        for tile: for c in vectorized(channels):    t[p, tile, c] = Bᵀ·region
+        for p:                                      m[p, tile, j] = Σ_c t[p, tile, c]·u[p, c, j]
+        for tile: for j in vectorized(columns):     out[tile's results, j] = f(Aᵀ·m, …)
+
+and where the tiles are summed, as in the gradient by the weights:
+
+    for chunk in parallel(chunks of the tiles): for round of it:
+        region, t as before; for tile: for j:       u[p, tile, j] = G·weights
+        for p:                                      m[chunk, p, c, j] += Σ_tile t[p, tile, c]·u[p, tile, j]
+    for c in parallel: for j in vectorized(columns): out[results, c, j] = f(Aᵀ·Σ_chunk m, …)
+
+Each element of m is one sum; blocks, rounds and chunks follow from the shapes, so the order of all sums is fixed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from pullback.schedule.contraction.blocking import lanes_of
+from pullback.schedule.contraction.lower import NANOSECONDS_PER_FMA, finished
+from pullback.schedule.contraction.region import Region
+from pullback.schedule.cost import worth_threads
+from pullback.schedule.microkernel import Product
+from pullback.schedule.pointwise import buffer_readers, tasks
+from pullback.schedule.tiles import choose_tile
+from pullback.schedule.winograd.algebra import DATA, RESULTS, WEIGHTS, Grid, Values, grid_points
+from pullback.schedule.winograd.plan import Filter, region_extents
+from pullback.te.graph import Lower
+from pullback.tir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    PrimExpr,
+    Stmt,
+    Var,
+    as_expr,
+    const,
+    loop,
+    minimum,
+    select,
+    seq,
+    store,
+)
+from pullback.tir.visitor import substitute
+
+Place = Mapping[Var, PrimExpr]
+
+
+class Lowering:
+    """Writes the kernel of a filter."""
+
+    def __init__(self, filter: Filter) -> None:
+        self.filter, self.problem = filter, filter.problem
+        problem = filter.problem
+        self.dtype, self.extents, self.machine = problem.anchor.dtype, problem.extents, problem.group.machine
+        self.threads = worth_threads(problem.work * NANOSECONDS_PER_FMA / 2)
+        self.lower = Lower(buffer_readers(problem.group))
+        self.channels, self.columns = self.extents[filter.channel], self.extents[filter.column]
+        self.points = grid_points(len(filter.pairs), 4)
+        self.region = Region(problem, filter.data, region_extents(filter, filter.blocks), filter.column)
+        self.t = self._local("t", self.channels)
+
+    def _local(self, name: str, width: int) -> Buffer:
+        """A value for each point and tile. An odd number of rows keeps the points out of each other's cache lines."""
+        return Buffer(name, (self.filter.points, self.filter.tiles | 1, width), self.dtype, "local")
+
+    def body(self) -> Stmt:
+        return self._sums_of_tiles() if self.filter.summed else self._sums_of_taps()
+
+    # -- the two kinds
+
+    def _sums_of_taps(self) -> Stmt:
+        filter = self.filter
+        u = Buffer("u", (filter.points, self.channels, self.columns), self.dtype, "workspace")
+        m = self._local("m", self.columns)
+        bases, axes, counts = self._blocks()
+        work = seq(
+            self.region.fill(self._corner(bases)),
+            self._data(bases),
+            self._products(m, u, rows=filter.tiles, depth=self.channels, a=lambda p, i, k: self.t[p, i, k]),
+            self._results(bases, m),
+        )
+        for buffer in (m, self.t, self.region.buffer):
+            work = Allocate(buffer, work)
+        pack = tasks([filter.channel], [self.channels], self._weights_of_taps(u), self.threads)
+        return Allocate(u, seq(pack, tasks(axes, counts, work, self.threads) if axes else work))
+
+    def _sums_of_tiles(self) -> Stmt:
+        filter = self.filter
+        m = Buffer("m", (filter.chunks, filter.points, self.channels, self.columns), self.dtype, "workspace")
+        u = self._local("u", self.columns)
+        chunk, turn = Var("chunk"), Var("turn")
+        bases, axes, counts = self._blocks()
+        number = chunk * filter.rounds + turn
+        place: dict[Var, PrimExpr] = {}
+        for axis, count in reversed(list(zip(axes, counts, strict=True))):
+            place[axis] = number % count if axis is not axes[0] else number
+            number = number // count
+        ragged = any(filter.count(v) % filter.blocks[v] for v in filter.tiled)
+        work = seq(
+            *([self._zero(self.t), self._zero(u)] if ragged else []),
+            self._zero(self.region.buffer) if self._odd() else None,
+            self.region.fill(self._corner(bases)),
+            self._data(bases),
+            self._weights_of_tiles(bases, u),
+            self._products(
+                m, u, rows=self.channels, depth=filter.tiles, a=lambda p, i, k: self.t[p, k, i], lead=(chunk,)
+            ),
+        )
+        work = substitute(work, place)
+        total = math.prod(counts)
+        turns = as_expr(filter.rounds)
+        if total % filter.rounds:
+            turns = minimum(as_expr(total) - chunk * filter.rounds, filter.rounds)
+        work = seq(self._clear(m, chunk), For(turn, turns, work))
+        for buffer in (u, self.t, self.region.buffer):
+            work = Allocate(buffer, work)
+        kind = "parallel" if self.threads else "serial"
+        return Allocate(m, seq(For(chunk, as_expr(filter.chunks), work, kind), self._results_of_sums(m)))
+
+    def _blocks(self) -> tuple[dict[Var, PrimExpr], list[Var], list[int]]:
+        """The number of a task's first tile along each axis; the loops over blocks."""
+        bases: dict[Var, PrimExpr] = {}
+        axes, counts = [], []
+        for v in self.filter.tiled:
+            block = self.filter.blocks[v]
+            count = -(-self.filter.count(v) // block)
+            bases[v] = as_expr(0)
+            if count > 1:
+                axes.append(Var(f"{v.name}_block"))
+                counts.append(count)
+                bases[v] = axes[-1] * block
+        return bases, axes, counts
+
+    def _corner(self, bases: Place) -> dict[Var, PrimExpr]:
+        """The first values of all axes."""
+        zero = dict.fromkeys((*self.problem.outputs, *self.problem.reduced), as_expr(0))
+        long = {p.long: bases[p.long] * 2 for p in self.filter.pairs}
+        return {**zero, **bases, **long}
+
+    def _odd(self) -> bool:
+        return any(self.extents[p.long] % 2 for p in self.filter.pairs)
+
+    # -- loops
+
+    def _over_tiles(self, bases: Place, body: Callable[[Place, PrimExpr], Stmt]) -> Stmt:
+        """``body(offsets from the task's first tile, number of the tile)`` for all tiles of a task."""
+        axes = self.filter.tiled
+
+        def nest(k: int, offsets: dict[Var, PrimExpr], number: PrimExpr) -> Stmt:
+            if k == len(axes):
+                return body(offsets, number)
+            v, block, count = axes[k], self.filter.blocks[axes[k]], self.filter.count(axes[k])
+            size = as_expr(block) if count % block == 0 else minimum(as_expr(count) - bases[v], block)
+            return loop(v.name, size, lambda i: nest(k + 1, {**offsets, v: i}, number * block + i))
+
+        return nest(0, {}, as_expr(0))
+
+    def _zero(self, buffer: Buffer) -> Stmt:
+        zero = const(0, self.dtype)
+        return self._everywhere(buffer.shape, lambda at: store(buffer, at, zero))
+
+    def _clear(self, m: Buffer, chunk: Var) -> Stmt:
+        zero = const(0, self.dtype)
+        return self._everywhere(m.shape[1:], lambda at: store(m, (chunk, *at), zero))
+
+    def _everywhere(self, shape: tuple[object, ...], body: Callable[[tuple[PrimExpr, ...]], Stmt]) -> Stmt:
+        axes = [Var("i") for _ in shape]
+        result = body(tuple(axes))
+        for k in range(len(shape) - 1, -1, -1):
+            result = For(axes[k], as_expr(shape[k]), result, "vectorized" if k == len(shape) - 1 else "serial")  # type: ignore[arg-type]
+        return result
+
+    def _kept(self, values: Values, grid: Grid, buffer: Buffer, row: PrimExpr, lane: Var) -> Stmt:
+        """Store the values of all points, for a row and a lane of it."""
+        return values.around(seq(*(store(buffer, (p, row, lane), grid[at]) for p, at in enumerate(self.points))))
+
+    # -- transforms
+
+    def _data(self, bases: Place) -> Stmt:
+        filter = self.filter
+
+        def tile(offsets: Place, number: PrimExpr) -> Stmt:
+            c, values = Var("c"), Values()
+            grid: Grid = {}
+            for at in self.points:
+                place = {**offsets, filter.channel: c}
+                for pair, u in zip(filter.pairs, at, strict=True):
+                    step, tap = pair.data_at(u)
+                    place |= {pair.long: offsets[pair.long] * 2 + step, pair.tap: as_expr(tap)}
+                grid[at] = self.region.read(place)
+            t = self._kept(values, values.transformed(grid, DATA), self.t, number, c)
+            return For(c, as_expr(self.channels), t, "vectorized")
+
+        return self._over_tiles(bases, tile)
+
+    def _element(self, value: Place) -> PrimExpr:
+        weights = self.filter.weights
+        return self.lower.element(weights.source, [substitute(r, value) for r in weights.reads])
+
+    def _weights_of_taps(self, u: Buffer) -> Stmt:
+        filter, values, j = self.filter, Values(), Var("j")
+        grid: Grid = {}
+        for at in grid_points(len(filter.pairs), 3):
+            taps = {p.tap: as_expr(p.tap_at(s)) for p, s in zip(filter.pairs, at, strict=True)}
+            grid[at] = self._element({**taps, filter.channel: filter.channel, filter.column: j})
+        body = self._kept(values, values.transformed(grid, WEIGHTS[3]), u, filter.channel, j)
+        return For(j, as_expr(self.columns), body, "vectorized")
+
+    def _weights_of_tiles(self, bases: Place, u: Buffer) -> Stmt:
+        filter = self.filter
+
+        def tile(offsets: Place, number: PrimExpr) -> Stmt:
+            j, values = Var("j"), Values()
+            grid: Grid = {}
+            for at in grid_points(len(filter.pairs), 2):
+                place = {v: bases[v] + offsets[v] for v in filter.batch} | {filter.column: j}
+                inside: list[PrimExpr] = []
+                for pair, s in zip(filter.pairs, at, strict=True):
+                    index, extent = (bases[pair.long] + offsets[pair.long]) * 2 + s, self.extents[pair.long]
+                    if s and extent % 2:
+                        inside.append(index < extent)
+                        index = minimum(index, extent - 1)
+                    place[pair.long] = index
+                value = self._element(place)
+                for condition in inside:
+                    value = select(condition, value, const(0, self.dtype))
+                grid[at] = value
+            body = self._kept(values, values.transformed(grid, WEIGHTS[2]), u, number, j)
+            return For(j, as_expr(self.columns), body, "vectorized")
+
+        return self._over_tiles(bases, tile)
+
+    # -- products
+
+    def _products(
+        self,
+        m: Buffer,
+        u: Buffer,
+        rows: int,
+        depth: int,
+        a: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr],
+        lead: tuple[PrimExpr, ...] = (),
+    ) -> Stmt:
+        """``m[lead, p, i, j] = Σ_k a(p, i, k)·u[p, k, j]`` for all points p; with a lead, added to what is there."""
+        tile = choose_tile(rows, self.columns, lanes_of(self.problem), self.machine.registers)
+
+        def at_point(p: PrimExpr) -> Stmt:
+            product = Product(
+                self.machine,
+                self.dtype,
+                depth,
+                lambda i, k: a(p, i, k),
+                lambda k, j: u[p, k, j],
+                lambda i, j, total: store(m, (*lead, p, i, j), total),
+                (lambda i, j: m[(*lead, p, i, j)]) if lead else None,
+            )
+            return product.tiles(rows, self.columns, tile)
+
+        return loop("point", self.filter.points, at_point)
+
+    # -- results
+
+    def _results(self, bases: Place, m: Buffer) -> Stmt:
+        filter = self.filter
+
+        def tile(offsets: Place, number: PrimExpr) -> Stmt:
+            first = {p.long: (bases[p.long] + offsets[p.long]) * 2 for p in filter.pairs}
+            batch = {v: bases[v] + offsets[v] for v in filter.batch}
+
+            def results(sizes: tuple[int, ...]) -> Stmt:
+                if len(sizes) < len(filter.pairs):
+                    pair = filter.pairs[len(sizes)]
+                    if self.extents[pair.long] % 2 == 0:
+                        return results((*sizes, 2))
+                    whole = first[pair.long] + 1 < self.extents[pair.long]
+                    return If(whole, results((*sizes, 2)), results((*sizes, 1)))
+                j = Var("j")
+
+                def place(at: tuple[int, ...]) -> Place | None:
+                    if any(i >= size for i, size in zip(at, sizes, strict=True)):
+                        return None
+                    long = {p.long: first[p.long] + i for p, i in zip(filter.pairs, at, strict=True)}
+                    return {**batch, **long, filter.column: j}
+
+                grid = {at: m[as_expr(p), number, j] for p, at in enumerate(self.points)}
+                return For(j, as_expr(self.columns), self._finish(grid, 2, place), "vectorized")
+
+            return results(())
+
+        return self._over_tiles(bases, tile)
+
+    def _results_of_sums(self, m: Buffer) -> Stmt:
+        filter, j = self.filter, Var("j")
+
+        def place(at: tuple[int, ...]) -> Place:
+            taps = {p.tap: as_expr(p.tap_at(i)) for p, i in zip(filter.pairs, at, strict=True)}
+            return {**taps, filter.channel: filter.channel, filter.column: j}
+
+        grid = {at: self._total(m, p, j) for p, at in enumerate(self.points)}
+        body = For(j, as_expr(self.columns), self._finish(grid, 3, place), "vectorized")
+        return tasks([filter.channel], [self.channels], body, self.threads)
+
+    def _total(self, m: Buffer, p: int, j: Var) -> PrimExpr:
+        """The sum of the partial sums, pair by pair."""
+        terms: list[PrimExpr] = [m[as_expr(c), as_expr(p), self.filter.channel, j] for c in range(self.filter.chunks)]
+        while len(terms) > 1:
+            pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            terms = [*pairs, *([terms[-1]] if len(terms) % 2 else [])]
+        return terms[0]
+
+    def _finish(self, grid: Grid, results: int, place: Callable[[tuple[int, ...]], Place | None]) -> Stmt:
+        """The results of a grid of products, and the elementwise stages on each."""
+        values = Values()
+        totals = values.transformed(grid, RESULTS[results])
+        wanted = [(value, total) for at, total in totals.items() if (value := place(at)) is not None]
+        return values.around(seq(*(finished(self.problem, value, total) for value, total in wanted)))

@@ -1,0 +1,195 @@
+"""Which contractions are filters, and how they are cut up.
+
+A filter's data are read in windows of three along each axis: ``data[y + i]``, y a long axis and i a tap. Either the
+taps are summed (a convolution, or its gradient by the data), and tiles of two y give two results of three terms; or y
+is summed (the gradient by the weights), and tiles of two y are two terms of each of the three results i.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pullback.schedule.contraction.blocking import lanes_of, region_bytes
+from pullback.schedule.contraction.phases import phases
+from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.winograd.algebra import POINTS
+from pullback.tir import Var
+from pullback.tir.expr import nbytes
+
+_TAPS = 3
+_MOST_AXES = 2  # 64 points, those of three axes, are more values than registers ever hold
+_TRANSFORM = 5  # cycles that a vector of one point costs, beside its multiply-adds
+_GATHER = 1  # cycles to read a weight, which lie apart in memory
+_GAIN = 0.9  # of the plain contraction's time: what a filter must be better than
+_LOCAL_BYTES = 128 * 1024  # of a task's transformed data and products
+_BUFFER_BYTES = 192 * 1024  # of one local buffer, at most
+_SHARED_BYTES = 1024 * 1024  # of what all tasks, or rounds, read again: the transformed weights, or the sums
+_GOOD_TILES = 16  # of a task: what comes once for each task is small beside them
+_LEAST_TILES = 4
+_LEAST_SUMMED = 128  # tiles of a partial sum, at the least
+_TASKS = 16
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A window of data, ``data[long + tap]`` or, ``backwards``, ``data[long - tap]``."""
+
+    long: Var
+    tap: Var
+    backwards: bool
+
+    def data_at(self, u: int) -> tuple[int, int]:
+        """(offset of ``long`` in its tile, tap) at which place u of the window is read."""
+        tap = min(u, _TAPS - 1)
+        return u - tap, _TAPS - 1 - tap if self.backwards else tap
+
+    def tap_at(self, number: int) -> int:
+        """The tap that takes part number ``number`` in the sum, or in the results."""
+        return _TAPS - 1 - number if self.backwards else number
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """A contraction as a found. ``channel``: the axis of the data, ``column`` that of the weights, along which vectors
+    lie. ``blocks``: how many values of each axis one task (or one round of it) takes; of long axes, how many tiles.
+
+    ``summed``: whether the tiles are summed. Then ``chunks`` partial sums take ``rounds`` rounds each.
+    """
+
+    problem: Problem
+    data: Factor
+    weights: Factor
+    pairs: tuple[Pair, ...]
+    batch: tuple[Var, ...]  # the other axes of the data, outermost first
+    channel: Var
+    column: Var
+    summed: bool
+    blocks: Mapping[Var, int]
+    chunks: int = 1
+    rounds: int = 1
+
+    @property
+    def points(self) -> int:
+        """Products for each tile, channel and column."""
+        return POINTS ** len(self.pairs)
+
+    @property
+    def tiled(self) -> tuple[Var, ...]:
+        """The axes over which tiles are counted."""
+        return (*self.batch, *(p.long for p in self.pairs))
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a task."""
+        return math.prod(self.blocks[v] for v in self.tiled)
+
+    def count(self, v: Var) -> int:
+        """How many tiles there are along an axis."""
+        return _count(self.problem, self.pairs, v)
+
+    @staticmethod
+    def of(problem: Problem) -> Filter | None:
+        """The filter that a problem is, where that is faster than the plain sum."""
+        if len(phases(problem)) != 1 or problem.anchor.dtype not in ("float32", "float64"):
+            return None
+        if any(f.dtype != problem.anchor.dtype or f.windows is None for f in problem.factors):
+            return None
+        first, second = problem.factors
+        ways = [(a, b, summed) for summed in (False, True) for a, b in ((first, second), (second, first))]
+        return next(filter(None, (_filter(problem, *way) for way in ways)), None)
+
+
+def _filter(problem: Problem, data: Factor, weights: Factor, summed: bool) -> Filter | None:
+    pairs = _pairs(problem, data, weights, summed)
+    if not 1 <= len(pairs) <= _MOST_AXES or any(step != (1, 0) for f in (data, weights) for step in f.steps):
+        return None
+    windows = {v for p in pairs for v in (p.long, p.tap)}
+    results, terms = ([v for v in axes if v not in windows] for axes in (problem.outputs, problem.reduced))
+    columns = [v for v in results if v not in data.axes]
+    own = [v for v in results if v not in weights.axes]
+    channels, batch = (own, terms) if summed else (terms, own)
+    whole = len(columns) == len(channels) == 1 and len(columns) + len(own) == len(results)
+    if not whole or not all(v in data.axes and v in weights.axes for v in terms):
+        return None
+    found = Filter(problem, data, weights, pairs, tuple(batch), channels[0], columns[0], summed, {})
+    return _blocked(found) if _is_faster(found) else None
+
+
+def _pairs(problem: Problem, data: Factor, weights: Factor, summed: bool) -> tuple[Pair, ...]:
+    """All windows of the data; none, unless all are of three taps and of stride 1. ``summed``: over the long axes."""
+    pairs: list[Pair] = []
+    once: list[Var] = []
+    for window in data.windows or ():
+        once += window.terms
+        if len(window.terms) < 2:
+            continue
+        inside = [v for v in window.terms if v in problem.reduced and v in weights.axes]
+        across = [v for v in window.terms if v in problem.outputs and v not in weights.axes]
+        if len(window.terms) != 2 or len(inside) != 1 or len(across) != 1:
+            return ()
+        long, tap = (inside[0], across[0]) if summed else (across[0], inside[0])
+        if problem.extents[tap] != _TAPS or window.terms[long] != 1 or abs(window.terms[tap]) != 1:
+            return ()
+        pairs.append(Pair(long, tap, window.terms[tap] < 0))
+    return tuple(pairs) if len(set(once)) == len(once) else ()
+
+
+def _count(problem: Problem, pairs: tuple[Pair, ...], v: Var) -> int:
+    extent = problem.extents[v]
+    return -(-extent // 2) if any(p.long is v for p in pairs) else extent
+
+
+def _is_faster(found: Filter) -> bool:
+    problem, lanes = found.problem, lanes_of(found.problem)
+    channels, columns = problem.extents[found.channel], problem.extents[found.column]
+    vectors = [-(-n // lanes) for n in (channels, columns)]
+    plain = problem.work // columns * vectors[1]
+    tiles = math.prod(found.count(v) for v in found.tiled)
+    once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
+    return tiles * found.points * (channels * vectors[1] + _TRANSFORM * sum(vectors)) + once < _GAIN * plain
+
+
+def _blocked(found: Filter) -> Filter | None:
+    """Blocks of tiles, as many as the nearer caches hold; None where those would be too few."""
+    problem = found.problem
+    size = found.points * nbytes(problem.anchor.dtype)
+    channels, columns = problem.extents[found.channel], problem.extents[found.column]
+    total = math.prod(found.count(v) for v in found.tiled)
+    most = max(_GOOD_TILES, _LOCAL_BYTES // ((channels + columns) * size))
+    if not found.summed:
+        most = min(most, max(_GOOD_TILES, total // _TASKS))
+    most = min(most, _BUFFER_BYTES // (max(channels, columns) * size))
+    if channels * columns * size > _SHARED_BYTES or most < _LEAST_TILES:
+        return None
+    blocks, left = {}, most
+    for v in reversed(found.tiled):
+        blocks[v] = _even(found.count(v), left)
+        left = left // blocks[v] if blocks[v] == found.count(v) else 1
+    if region_bytes({found.data: "region"}, region_extents(found, blocks)) > _BUFFER_BYTES:
+        return None
+    blocked = replace(found, blocks=blocks)
+    return _divided(blocked, total) if found.summed else blocked
+
+
+def _even(count: int, most: int) -> int:
+    """The size of blocks of at most ``most`` tiles: rather a divisor, as a shorter last block takes as long as a whole
+    one."""
+    divisor = max(d for d in range(1, min(most, count) + 1) if count % d == 0)
+    return divisor if 2 * divisor > min(most, count) else -(-count // -(-count // most))
+
+
+def _divided(found: Filter, total: int) -> Filter:
+    """Partial sums: tasks for a few threads, and enough tiles in each."""
+    rounds = math.prod(-(-found.count(v) // found.blocks[v]) for v in found.tiled)
+    each = -(-rounds // max(1, min(_TASKS, rounds, total // _LEAST_SUMMED)))
+    return replace(found, chunks=-(-rounds // each), rounds=each)
+
+
+def region_extents(found: Filter, blocks: Mapping[Var, int]) -> dict[Var, int]:
+    """How far each axis runs inside a task."""
+    long = {p.long: 2 * blocks[p.long] for p in found.pairs}
+    taps = {p.tap: _TAPS for p in found.pairs}
+    rest = {found.channel: found.problem.extents[found.channel], found.column: 1}
+    return {**blocks, **long, **taps, **rest}

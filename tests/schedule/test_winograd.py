@@ -1,0 +1,147 @@
+"""Winograd's filters: the transforms are an identity, and kernels mean what the tensor expressions mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pullback import te, tir
+from pullback.schedule.choose import recognize
+from pullback.schedule.contraction import Contraction
+from pullback.schedule.group import Machine
+from pullback.schedule.winograd import Winograd, plan
+from pullback.schedule.winograd.algebra import DATA, RESULTS, WEIGHTS
+from tests.schedule.test_contraction import product, stored, turned
+from tests.schedule.test_schedules import SMALL, group_of, run
+
+SHAPES = [  # N, C, H, W, O, kernel, stride, padding
+    (2, 4, 4, 6, 4, 3, 1, 1), (1, 5, 5, 4, 3, 3, 1, 1), (3, 2, 4, 6, 5, 3, 1, 0), (1, 3, 5, 2, 6, 3, 1, 2),
+    (17, 2, 4, 2, 3, 3, 1, 1), (1, 2, 34, 2, 3, 3, 1, 1),
+]  # fmt: skip
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters of a few channels too, for which the transforms would take longer than they save."""
+    monkeypatch.setattr(plan, "_is_faster", lambda _: True)
+
+
+def rational(matrix) -> np.ndarray:
+    return np.array([[Fraction(c) * Fraction(factor) for c in row] for row, factor in matrix], object)
+
+
+@pytest.mark.parametrize("results", [2, 3])
+def test_the_transforms_are_an_identity(results):
+    """y[i] = Σ_s d[i + s]·g[s], exactly: as a polynomial in d and g, that is for each pair of unit vectors."""
+    terms = 4 - results + 1
+    for k in range(4):
+        for s in range(terms):
+            d, g = np.eye(4, dtype=int)[k], np.eye(terms, dtype=int)[s]
+            y = rational(RESULTS[results]) @ ((rational(DATA) @ d) * (rational(WEIGHTS[terms]) @ g))
+            assert [int(v) for v in y] == [int(i + s == k) for i in range(results)]
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_convolution(shape, kind, channels_last):
+    group = group_of(product(kind, shape, channels_last))
+    assert isinstance(recognize(group), Winograd)
+    run(group)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "groups"),
+    [
+        ("forward", (2, 16, 8, 8, 16, 3, 2, 1), 1),  # windows of stride 2
+        ("weight", (2, 16, 8, 8, 16, 3, 2, 1), 1),
+        ("data", (2, 16, 8, 8, 16, 3, 2, 1), 1),  # zeros between
+        ("forward", (2, 16, 8, 8, 16, 5, 1, 2), 1),  # five taps
+        ("forward", (2, 16, 8, 8, 16, 1, 1, 0), 1),
+        ("forward", (2, 16, 8, 8, 16, 3, 1, 1), 16),  # depthwise: no channels to sum
+        ("forward", (2, 3, 8, 8, 16, 3, 1, 1), 1),  # few channels: the transforms would take longer
+        ("forward", (1, 256, 4, 4, 256, 3, 1, 1), 1),  # the weights' transforms would leave the cache
+    ],
+)
+def test_others_decline(kind, shape, groups):
+    assert isinstance(recognize(group_of(product(kind, shape, True, groups))), Contraction)
+
+
+def test_switched_off():
+    convolution = product("forward", (2, 16, 8, 8, 16, 3, 1, 1), True)
+    assert isinstance(recognize(group_of(convolution)), Winograd)
+    machine = replace(SMALL, without=("Winograd",))
+    assert isinstance(recognize(group_of(convolution, machine=machine)), Contraction)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+def test_wide_vectors(kind):
+    group = group_of(product(kind, (1, 33, 4, 6, 40, 3, 1, 1), True), machine=Machine(64, 32))
+    assert isinstance(recognize(group), Winograd)
+    run(group)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+def test_blocks_that_do_not_come_out_even(kind, monkeypatch):
+    """47 tiles in a row, more than a task takes."""
+    monkeypatch.setattr(plan, "_BUFFER_BYTES", 16 * 4 * 4 * 24)
+    group = group_of(product(kind, (1, 4, 3, 94, 4, 3, 1, 1), True))
+    assert {16, 24}.intersection(recognize(group).filter.blocks.values())
+    run(group)
+
+
+def windows(rank: int) -> te.Tensor:
+    """A convolution of ``rank`` axes, without padding, channels last."""
+    sizes = (9, 6, 5)[:rank]
+    x, w = te.placeholder((2, *sizes, 3), name="x"), te.placeholder((5, 3, *([3] * rank)), name="w")
+    taps, c = [te.reduce_axis(3, f"k{d}") for d in range(rank)], te.reduce_axis(3, "c")
+
+    def element(n, *rest):
+        places = [y + t.var for y, t in zip(rest, taps, strict=False)]
+        return te.sum(x[(n, *places, c.var)] * w[(rest[-1], c.var, *(t.var for t in taps))], [*taps, c])
+
+    return te.compute((2, *(s - 2 for s in sizes), 5), lambda *axes: element(*axes), f"conv{rank}d")
+
+
+def test_three_axes_decline(always):
+    assert isinstance(recognize(group_of(windows(3))), Contraction)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("rank", [1, 2])
+def test_axes(rank):
+    group = group_of(windows(rank))
+    assert isinstance(recognize(group), Winograd)
+    run(group)
+
+
+@pytest.mark.usefixtures("always")
+def test_work_before_and_after_the_sum():
+    x = stored((2, 4, 6, 7), "x", True)
+    relu = te.compute(x.shape, lambda n, c, h, w: tir.maximum(x[n, c, h, w], 0), "relu")
+    shape = (2, 4, 7, 9)
+
+    def around(n, c, h, w):  # a row before, a column on either side
+        inside = (h >= 1) & (w >= 1) & (w < 8)
+        return tir.select(inside, relu[n, c, tir.maximum(h - 1, 0), tir.minimum(tir.maximum(w - 1, 0), 6)], 0.0)
+
+    padded = te.compute(shape, around, "padded")
+    weight, bias = te.placeholder((5, 4, 3, 3), name="w"), te.placeholder((5,), name="bias")
+    kh, kw, c = te.reduce_axis(3), te.reduce_axis(3), te.reduce_axis(4)
+    total = te.compute(
+        (2, 5, 5, 7),
+        lambda n, o, h, w: te.sum(
+            padded[n, c.var, h + kh.var, w + kw.var] * weight[o, c.var, kh.var, kw.var], [kh, kw, c]
+        ),
+        "total",
+    )
+    result = turned(te.compute(total.shape, lambda n, o, h, w: total[n, o, h, w] + bias[o], "result"), True)
+    group = group_of(result)
+    assert isinstance(recognize(group), Winograd)
+    run(group)
