@@ -5,7 +5,8 @@ every store: take the loops around both.
 
     for i in T.parallel(n):                  one iteration reads and writes row i
         for j in range(m): … source[i, j]    iterations of the common loops (here i) touch different elements, and
-        for j in range(m): target[i, j] = …  within one iteration the read comes before the store
+        for j in range(m): target[i, j] = …  within one iteration the read comes before the store, or is of another
+                                             element
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def may_share(function: PrimFunc, source: Buffer, target: Buffer) -> bool:
         return False
     reads = list(_accesses(function.body, BufferLoad, source, {}, ()))
     stores = list(_accesses(function.body, BufferStore, target, {}, ()))
-    return all(_reads_first(r, s) and _disjoint(r, s) for r in reads for s in stores)
+    return all((_reads_first(r, s) or _apart(r, s)) and _disjoint(r, s) for r in reads for s in stores)
 
 
 def share(function: PrimFunc, name: str, pairs: dict[Buffer, Buffer]) -> PrimFunc:
@@ -100,6 +101,40 @@ def _reads_first(read: _Access, store: _Access) -> bool:
     return isinstance(node, If) or i < j
 
 
+def _apart(read: _Access, store: _Access) -> bool:
+    """Whether an iteration of the common loops never reads what it writes: along some axis the indices differ by a
+    number between what else is in them."""
+    loops, _ = _common(read, store)
+    extents = _extents(read, store)
+    if extents is None:
+        return False
+    common = {node.var for node in loops}
+    for a, b in zip(read.indices, store.indices, strict=True):
+        x, y = _split(a, common, extents), _split(b, common, extents)
+        if x is not None and y is not None and x[0] == y[0] and (x[2] < y[1] or y[2] < x[1]):
+            return True
+    return False
+
+
+def _extents(read: _Access, store: _Access) -> dict[Var, int] | None:
+    """How far the loops around two accesses run at the most; None where that is unknown."""
+    extents: dict[Var, int] = {}
+    for node in (n for n, _ in (*read.path, *store.path) if isinstance(n, For)):
+        extent = _most(node.extent)
+        if extent is None or extents.setdefault(node.var, extent) != extent:
+            return None
+    return extents
+
+
+def _most(extent: PrimExpr) -> int | None:
+    """The greatest value of an extent: a number, or ``min`` with a number."""
+    if isinstance(extent, IntImm):
+        return extent.value
+    if isinstance(extent, Binary) and extent.kind == "min":
+        return min((e.value for e in (extent.a, extent.b) if isinstance(e, IntImm)), default=None)
+    return None
+
+
 def _disjoint(read: _Access, store: _Access) -> bool:
     """Whether what an iteration of the common loops reads is never what another iteration writes.
 
@@ -108,11 +143,9 @@ def _disjoint(read: _Access, store: _Access) -> bool:
     cₖ > L + Σ_{i<k} cᵢ·(nᵢ - 1). When the digits of all axes determine every common variable, iterations are apart.
     """
     loops, _ = _common(read, store)
-    extents: dict[Var, int] = {}
-    for node in (n for n, _ in (*read.path, *store.path) if isinstance(n, For)):
-        extent = node.extent
-        if not isinstance(extent, IntImm) or extents.setdefault(node.var, extent.value) != extent.value:
-            return False
+    extents = _extents(read, store)
+    if extents is None:
+        return False
     common = {node.var for node in loops}
     found: list[_Digit] = []
     for a, b in zip(read.indices, store.indices, strict=True):
