@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +18,22 @@ from pullback.codegen import worker
 from pullback.ir.errors import TargetError
 
 lock = threading.RLock()  # held around sequences of LLVM calls that belong together
+
+
+def _wait_for_llvm() -> None:
+    """Before a fork: a child of a thread that does not know where another one left LLVM could never use it again."""
+    lock.acquire()
+    _llvmlites.__enter__()  # finalizers call LLVM too, and hold only this
+
+
+def _release_llvm() -> None:
+    _llvmlites.__exit__(None, None, None)
+    lock.release()
+
+
+_llvmlites = getattr(llvm.ffi.lib, "_lock", contextlib.nullcontext())  # llvmlite's own lock, around each call of LLVM
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_llvm, after_in_parent=_release_llvm, after_in_child=_release_llvm)
 
 
 @dataclass(frozen=True)

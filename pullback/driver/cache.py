@@ -228,3 +228,7 @@ def object_cache() -> ObjectCache:
 @functools.cache
 def _cache_for(environment: tuple[str | None, ...]) -> ObjectCache:
     return ObjectCache()
+
+
+if hasattr(os, "register_at_fork"):  # a fork's child opens its own: another thread may have held the lock of this one
+    os.register_at_fork(after_in_child=_cache_for.cache_clear)

@@ -7,6 +7,7 @@ anybody else see these bytes?" is the question "does the lease live?", and there
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -53,6 +54,15 @@ class Memory:
                 lease = _Lease(self)
                 self._lease = weakref.ref(lease)
         return np.ndarray(shape, dtype, buffer=np.asarray(lease))
+
+    @classmethod
+    def _renew_lock(cls) -> None:
+        """In a fork's child, which has not the thread that may have held it."""
+        cls._lease_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Memory._renew_lock)
 
 
 class OwnedMemory(Memory):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
+from collections.abc import Iterator
 
 from pullback.runtime.memory import Memory, OwnedMemory
 
@@ -21,20 +22,16 @@ class _Piece(Memory):
 
 
 class SmallMemory:
-    """Hands out pieces of 64 bytes, one slab after another."""
+    """Hands out pieces of 64 bytes, one slab after another. Any thread, signal handler or forked child may ask at any
+    moment: what they share is an iterator, whose steps are atomic."""
 
     limit = _PIECE
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._slab: OwnedMemory | None = None
-        self._next = _PIECES
+        self._rest: Iterator[tuple[OwnedMemory, int]] = iter(())
 
     def take(self) -> Memory:
         """A fresh piece."""
-        with self._lock:
-            if self._next == _PIECES:
-                self._slab, self._next = OwnedMemory(_PIECE * _PIECES), 0
-            piece = _Piece(self._slab, self._next * _PIECE)  # type: ignore[arg-type]
-            self._next += 1
-            return piece
+        while (place := next(self._rest, None)) is None:
+            self._rest = zip(itertools.repeat(OwnedMemory(_PIECE * _PIECES)), range(0, _PIECE * _PIECES, _PIECE))
+        return _Piece(*place)

@@ -134,3 +134,38 @@ def test_a_program_without_a_main_guard(tmp_path):
     run = [sys.executable, "-W", "ignore::DeprecationWarning", "program.py"]
     done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr, done.returncode) == ("once\n0.10000000149011612\n", "", 0)
+
+
+FORKING = """
+import os, threading
+from pullback.codegen import compile_object, load_object
+from tests.codegen.test_objects import TARGET, text
+
+texts = [text(k) for k in range(8)]
+compile_text = lambda t: compile_object(t, TARGET)
+expected, going = list(map(compile_text, texts)), True
+
+def keep_busy():
+    while going:
+        for code in map(compile_text, texts):
+            load_object(code)
+
+others = [threading.Thread(target=keep_busy) for _ in range(2)]
+for other in others:
+    other.start()
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        load_object(code := compile_text(texts[0])).address("kernel.0")
+        os._exit(0 if code == expected[0] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+going = False
+print("done")
+"""
+
+
+def test_fork_while_other_threads_compile():
+    """LLVM's locks, and llvmlite's, are free in the child, and what they guard is whole."""
+    run = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
