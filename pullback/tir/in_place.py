@@ -45,14 +45,14 @@ class _Digit:
 
 def may_share(function: PrimFunc, source: Buffer, target: Buffer) -> bool:
     """Whether ``target`` may be written over ``source``: no element is read after it, or one of another iteration that
-    may run at the same time, has been written."""
+    may run at the same time, has been written. Not one that is never written, being empty: nothing would be saved."""
     if source.shape != target.shape or source.dtype != target.dtype:
         return False
     if any(isinstance(n, BufferLoad) and n.buffer is target for n in walk(function.body)):
         return False
     reads = list(_accesses(function.body, BufferLoad, source, {}, ()))
     stores = list(_accesses(function.body, BufferStore, target, {}, ()))
-    return all((_reads_first(r, s) or _apart(r, s)) and _disjoint(r, s) for r in reads for s in stores)
+    return bool(stores) and all((_reads_first(r, s) or _apart(r, s)) and _disjoint(r, s) for r in reads for s in stores)
 
 
 def share(function: PrimFunc, name: str, pairs: dict[Buffer, Buffer]) -> PrimFunc:

@@ -144,3 +144,10 @@ def k(I: T.Buffer((8,), "int64"), A: T.Buffer((8,), "float32"), B: T.Buffer((8,)
     _, a, b = function.buffers
     assert not may_share(function, a, b)
     assert reads_come_first(share(function, "shared", {b: a}), a) is None
+
+
+def test_not_what_is_never_written():
+    """An empty output, for example: no store would tell which input it has replaced."""
+    function = kernel("    for i in range(4):\n        C[i, 0] = A[i, 0]\n")
+    a, b, _ = function.buffers
+    assert not may_share(function, a, b)
