@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="pullback: a training compiler.")
+
+ScriptFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A Python file or a saved script.")]
+ModuleName = Annotated[
+    str | None, typer.Option(help="The module's or trainer's name in the file, when there are several.")
+]
+FunctionName = Annotated[
+    str | None, typer.Option(help="The function; __step of a trainer, or the first one, if not given.")
+]
+Sizes = Annotated[list[str] | None, typer.Option(help="A symbolic size of the function, such as n=64; once for each.")]
+
+
+@contextlib.contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """The user's mistakes end the command with a line, not with a traceback."""
+    from pullback.ir.errors import UserError
+
+    try:
+        yield
+    except (UserError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
 
 
 @app.callback()
@@ -25,35 +48,24 @@ def demo(
 ) -> None:
     """Train the tutorial's MLP on Fashion-MNIST, print its accuracy, and draw what it learned."""
     from pullback import demo as demonstration
-    from pullback.ir.errors import UserError
 
-    try:
+    with errors_in_one_line():
         demonstration.main(epochs=epochs, picture=picture, threads=threads)
-    except (UserError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
 
 
 @app.command()
 def show(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A Python file or a saved script.")],
-    name: Annotated[
-        str | None, typer.Option(help="The module's or trainer's name in the file, when there are several.")
-    ] = None,
-    function: Annotated[
-        str | None, typer.Option(help="The function; __step of a trainer, or the first one, if not given.")
-    ] = None,
+    file: ScriptFile,
+    name: ModuleName = None,
+    function: FunctionName = None,
     memory: Annotated[bool, typer.Option("--memory", help="Show the memory that a call takes.")] = False,
     picture: Annotated[Path | None, typer.Option(dir_okay=False, help="Draw the arena over time (PNG).")] = None,
-    size: Annotated[
-        list[str] | None, typer.Option(help="A symbolic size of the function, such as n=64; once for each.")
-    ] = None,
+    size: Sizes = None,
 ) -> None:
     """Print the module that a file defines, or what memory one of its functions takes."""
     from pullback import show as shown
-    from pullback.ir.errors import UserError
 
-    try:
+    with errors_in_one_line():
         module = shown.load_module(file, name)
         if not memory and picture is None:
             typer.echo(module.script())
@@ -65,23 +77,14 @@ def show(
 
             save_memory_picture(picture, report)
             typer.echo(f"picture: {picture}")
-    except (UserError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
 
 
 @app.command()
 def tune(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A Python file or a saved script.")],
-    name: Annotated[
-        str | None, typer.Option(help="The module's or trainer's name in the file, when there are several.")
-    ] = None,
-    function: Annotated[
-        str | None, typer.Option(help="The function; __step of a trainer, or the first one, if not given.")
-    ] = None,
-    size: Annotated[
-        list[str] | None, typer.Option(help="A symbolic size of the function, such as n=64; once for each.")
-    ] = None,
+    file: ScriptFile,
+    name: ModuleName = None,
+    function: FunctionName = None,
+    size: Sizes = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median of them counts.")] = 7,
 ) -> None:
     """Measure the products and convolutions of a function with other tiles; the compiler takes the best from then on.
@@ -92,17 +95,13 @@ def tune(
     from rich.table import Table
 
     from pullback import show as shown
-    from pullback.ir.errors import UserError
 
     console = Console()
-    try:
+    with errors_in_one_line():
         module = shown.load_module(file, name)
         with console.status("measuring") as status:
             sizes = shown.parse_sizes(size or [])
             found, path = shown.tune_function(module, function, sizes, rounds, lambda k: status.update(f"{k} is done"))
-    except (UserError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
     table = Table("kernel")
     for heading in ("default GFLOP/s", "best GFLOP/s", "gain"):
         table.add_column(heading, justify="right")

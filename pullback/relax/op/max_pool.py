@@ -221,6 +221,10 @@ def _define(rank: int) -> None:
     def pool(op: str, x: Any, attrs: dict[str, Any]) -> Pool:
         return pool_of(op, rank, pool_layouts(op, rank, attrs)[0].to_standard(x.shape)[2:], attrs)
 
+    def transposed(name: str) -> Callable[..., tuple[Any, None]]:
+        """The gradient of an op that is linear in its first argument, by the op whose matrix is the transpose."""
+        return lambda adjoint, y, first, data, **attrs: (getattr(ops.grad, name)(adjoint, data, **attrs), None)
+
     def gradient_infer(dy: TensorStructInfo, data: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
         expect_result(gradient, dy, pool_infer(gradient, rank, data, attrs, "number"))
         return data
@@ -250,10 +254,7 @@ def _define(rank: int) -> None:
         infer=gradient_infer,
         te=lambda dy, data, **attrs: _gradient_te(dy, data, pool(gradient, data, attrs)),
         numpy=in_wide(lambda dy, data, **attrs: _gradient_array(dy, data, pool(gradient, data, attrs))),
-        gradient=lambda dx, y, dy, data, **attrs: (
-            getattr(ops.grad, f"max_pool{rank}d_pick")(dx, data, **attrs),
-            None,
-        ),
+        gradient=transposed(f"max_pool{rank}d_pick"),
         family="pooling",
         doc=f"The adjoint of nn.max_pool{rank}d's data: each element is the sum of dy over the windows that choose it.",
         samples=[Sample((dy, data), attrs, smooth) for data, dy, attrs, smooth in _SAMPLES[rank]],
@@ -264,10 +265,7 @@ def _define(rank: int) -> None:
         infer=pick_infer,
         te=lambda values, data, **attrs: _pick_te(values, data, pool(pick, data, attrs)),
         numpy=in_wide(lambda values, data, **attrs: _pick_array(values, data, pool(pick, data, attrs))),
-        gradient=lambda dy, y, values, data, **attrs: (
-            getattr(ops.grad, f"max_pool{rank}d")(dy, data, **attrs),
-            None,
-        ),
+        gradient=transposed(f"max_pool{rank}d"),
         family="pooling",
         doc=f"Of each window of data, the element of values at the place that nn.max_pool{rank}d chooses; 0 where it\n"
         "holds none.",

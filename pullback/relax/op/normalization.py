@@ -141,31 +141,32 @@ def _standardized_array(x: np.ndarray, axes: Sequence[int], epsilon: float) -> n
     return (x - np.mean(x, own, keepdims=True)) / np.sqrt(np.var(x, own, keepdims=True) + x.dtype.type(epsilon))
 
 
-# -- layer norm
+# -- one mean and variance for all axes that are normalised, and parameters of some axes: layer and instance norm
 
 
-def _layer_norm_decomposed(
-    x: Any, gamma: Any, beta: Any, *, training: bool, axes: Any, epsilon: float, center: bool, scale: bool
+def _norm_decomposed(
+    x: Any, gamma: Any, beta: Any, axes: Any, parameter_axes: Any, *, epsilon: float, center: bool, scale: bool
 ) -> Any:
     moments = _Moments(_widened(x), _others(x, axes)[0], epsilon)
-    g, b = _spread(gamma, x, axes) if scale else None, _spread(beta, x, axes) if center else None
+    g, b = (_spread(p, x, parameter_axes) if used else None for p, used in ((gamma, scale), (beta, center)))
     return _as(_scaled(moments.normal, g, b), x.dtype)
 
 
-def _layer_norm(
-    x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, *, axes: Any, epsilon: float, center: bool, scale: bool
-) -> np.ndarray:
+def _norm(
+    x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, axes: Any, parameter_axes: Any, *, epsilon: float,
+    center: bool, scale: bool,
+) -> np.ndarray:  # fmt: skip
     y = _standardized_array(x, _others(x, axes)[0], epsilon)
-    y = y * _spread_array(gamma, x, axes) if scale else y
-    return y + _spread_array(beta, x, axes) if center else y
+    y = y * _spread_array(gamma, x, parameter_axes) if scale else y
+    return y + _spread_array(beta, x, parameter_axes) if center else y
 
 
-def _layer_norm_gradient(
-    dy: Any, y: Any, x: Any, gamma: Any, beta: Any, *, axes: Any, epsilon: float, center: bool, scale: bool
-) -> tuple[Any, Any, Any]:
-    own, others = _others(x, axes)
-    moments = _Moments(_widened(x), own, epsilon)
-    return _narrowed(_gradient(_widened(dy), moments, _spread(gamma, x, axes), others, scale, center), x.dtype)
+def _norm_gradient(
+    dy: Any, x: Any, gamma: Any, axes: Any, parameter_axes: Any, *, epsilon: float, center: bool, scale: bool
+) -> tuple[Any, ...]:
+    moments = _Moments(_widened(x), _others(x, axes)[0], epsilon)
+    spread, rest = _spread(gamma, x, parameter_axes), _others(x, parameter_axes)[1]
+    return _narrowed(_gradient(_widened(dy), moments, spread, rest, scale, center), x.dtype)
 
 
 composite(
@@ -174,9 +175,9 @@ composite(
     infer=lambda x, gamma, beta, *, axes, epsilon, center, scale: _check_parameters(
         "nn.layer_norm", x, axes, ("gamma", gamma), ("beta", beta)
     ),
-    decompose=_layer_norm_decomposed,
-    numpy=in_wide(_layer_norm),
-    gradient=_layer_norm_gradient,
+    decompose=lambda x, gamma, beta, *, training, axes, **rest: _norm_decomposed(x, gamma, beta, axes, axes, **rest),
+    numpy=in_wide(lambda x, gamma, beta, *, axes, **rest: _norm(x, gamma, beta, axes, axes, **rest)),
+    gradient=lambda dy, y, x, gamma, beta, *, axes, **rest: _norm_gradient(dy, x, gamma, axes, axes, **rest),
     initial={"gamma": 1.0},
     family="normalisation",
     doc="(x - mean) / √(variance + epsilon) · gamma + beta, with mean and variance over the axes, whose sizes gamma\n"
@@ -340,43 +341,21 @@ composite(
 )
 
 
-def _instance_norm_decomposed(
-    x: Any, gamma: Any, beta: Any, *, training: bool, channel_axis: int, axes: Any, epsilon: float, center: bool,
-    scale: bool,
-) -> Any:  # fmt: skip
-    moments = _Moments(_widened(x), _others(x, axes)[0], epsilon)
-    g = _spread(gamma, x, channel_axis) if scale else None
-    return _as(_scaled(moments.normal, g, _spread(beta, x, channel_axis) if center else None), x.dtype)
-
-
-def _instance_norm(
-    x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, *, channel_axis: int, axes: Any, epsilon: float, center: bool,
-    scale: bool,
-) -> np.ndarray:  # fmt: skip
-    y = _standardized_array(x, _others(x, axes)[0], epsilon)
-    y = y * _spread_array(gamma, x, channel_axis) if scale else y
-    return y + _spread_array(beta, x, channel_axis) if center else y
-
-
-def _instance_norm_gradient(
-    dy: Any, y: Any, x: Any, gamma: Any, beta: Any, *, channel_axis: int, axes: Any, epsilon: float, center: bool,
-    scale: bool,
-) -> tuple[Any, ...]:  # fmt: skip
-    rest = _others(x, channel_axis)[1]
-    moments = _Moments(_widened(x), _others(x, axes)[0], epsilon)
-    spread = _spread(gamma, x, channel_axis)
-    return _narrowed(_gradient(_widened(dy), moments, spread, rest, scale, center), x.dtype)
-
-
 composite(
     "nn.instance_norm",
     "data, gamma, beta | channel_axis, axes, epsilon=1e-05, center=True, scale=True",
     infer=lambda x, gamma, beta, *, channel_axis, axes, epsilon, center, scale: _check_channels(
         "nn.instance_norm", x, gamma, beta, channel_axis, axes
     ),
-    decompose=_instance_norm_decomposed,
-    numpy=in_wide(_instance_norm),
-    gradient=_instance_norm_gradient,
+    decompose=lambda x, gamma, beta, *, training, channel_axis, axes, **rest: _norm_decomposed(
+        x, gamma, beta, axes, channel_axis, **rest
+    ),
+    numpy=in_wide(
+        lambda x, gamma, beta, *, channel_axis, axes, **rest: _norm(x, gamma, beta, axes, channel_axis, **rest)
+    ),
+    gradient=lambda dy, y, x, gamma, beta, *, channel_axis, axes, **rest: _norm_gradient(
+        dy, x, gamma, axes, channel_axis, **rest
+    ),
     initial={"gamma": 1.0},
     family="normalisation",
     doc="(x - mean) / √(variance + epsilon) · gamma + beta, with mean and variance over ``axes``, and a gamma and\n"
