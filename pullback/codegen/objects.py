@@ -88,7 +88,7 @@ class _Helper:
         options = host.machine_options(target.triple, target.cpu, target.features)
         worker.send(
             self.process.stdin.fileno(), {"triple": host.whole_triple(target.triple), "options": options}, text.encode()
-        )  # type: ignore[union-attr]
+        )
         header, answer = worker.receive(self.process.stdout.fileno())  # type: ignore[union-attr]
         return answer if header["ok"] else None
 

@@ -92,7 +92,7 @@ class CompiledFunction:
         call = self._flat_call(flat, sizes)
         call()
         counts = kernel_counts(self.executable.module, self.name, sizes, target)
-        return call.profile(runs).with_counts(counts)  # type: ignore[no-any-return]
+        return call.profile(runs).with_counts(counts)
 
     def memory(self, **sizes: int) -> MemoryReport:
         """The memory that a call takes, by category: see :class:`MemoryReport`."""

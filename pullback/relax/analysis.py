@@ -184,7 +184,7 @@ def _check_call_tir(name: str, call: Call, kernel: Any, span: Any) -> None:
     if not isinstance(kernel, PrimFunc):
         message = f"{name}: R.call_tir calls kernels of the loop IR, {callee} is a graph function"
         raise UserError(message, span=span, hint=f"write cls.{callee}(…)")
-    given = [*_fields(call.args[1].struct_info), *call.sinfo_args]  # type: ignore[union-attr]
+    given = [*_fields(call.args[1].struct_info), *call.sinfo_args]
     buffers = [p for p in kernel.params if isinstance(p, Buffer)]
     scalars = [p for p in kernel.params if not isinstance(p, Buffer)]
     values: tuple[Any, ...] = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]

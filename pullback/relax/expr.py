@@ -285,14 +285,15 @@ def _call_info(name: str, info: FuncStructInfo, call: Call) -> StructInfo:
 
 @dataclass(frozen=True, eq=False)
 class Binding(Node):
+    """A value and the variable that names it."""
+
     var: Var
+    value: Expr
 
 
 @dataclass(frozen=True, eq=False)
 class VarBinding(Binding):
     """``var = value``."""
-
-    value: Expr
 
     def structural_items(self) -> list[tuple[str, Any]]:
         return [("value", self.value), ("var", self.var)]
@@ -302,7 +303,6 @@ class VarBinding(Binding):
 class MatchCast(Binding):
     """``var = R.match_cast(value, struct_info)``: checked when it runs; binds new symbolic sizes."""
 
-    value: Expr
     target: StructInfo
 
     def structural_items(self) -> list[tuple[str, Any]]:
@@ -474,5 +474,5 @@ def _call_global(callee: GlobalVar, args: tuple[Any, ...]) -> Call:
     return Call(callee, tuple(as_relax(a) for a in args))
 
 
-Op.build = _build  # type: ignore[assignment]
+Op.build = _build
 set_call_global(_call_global)

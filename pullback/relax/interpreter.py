@@ -66,7 +66,7 @@ class _Frame:
             return self.eval(function.body.body)
 
     def bind(self, binding: Binding) -> None:
-        value = self.eval(binding.value)  # type: ignore[attr-defined]
+        value = self.eval(binding.value)
         if isinstance(binding, MatchCast) and not match_info(binding.target, value_info(value), self.sizes):
             expected, found = format_info(binding.target), format_info(value_info(value))
             raise ArgumentError(f"match_cast expected {expected}, got {found}", span=binding.span)

@@ -37,7 +37,7 @@ class ExprVisitor:
         self.visit_expr(function.body.body)
 
     def visit_binding(self, binding: Binding) -> None:
-        self.visit_expr(binding.value)  # type: ignore[attr-defined]
+        self.visit_expr(binding.value)
 
     def visit_expr(self, expr: Any) -> None:
         method = getattr(self, f"visit_{_snake(type(expr).__name__)}", None)
@@ -92,7 +92,7 @@ class ExprMutator:
 
     def rewrite_binding(self, binding: Binding) -> None:
         """Rewrite one binding and record what its variable stands for."""
-        value = self.expr(binding.value)  # type: ignore[attr-defined]
+        value = self.expr(binding.value)
         if isinstance(binding, MatchCast):
             self.env[binding.var] = self.builder.match_cast(value, bind_sizes(binding.target, self.sizes))
             return

@@ -107,7 +107,7 @@ class Scatter:
         for axis in reversed(reduce.axes):
             body = For(axis.var, as_expr(axis.extent), body)
         sizes: list[int] = [stage.shape[k] for k in outer]  # type: ignore[misc]
-        count = math.prod(a.extent for a in reduce.axes) * columns * math.prod(sizes)  # type: ignore[misc]
+        count = math.prod(a.extent for a in reduce.axes) * columns * math.prod(sizes)
         threads = worth_threads(element_cost(self.group.stages) * count)
         return tasks([*(stage.axes[k] for k in outer), block], [*sizes, -(-columns // width)], body, threads)
 

@@ -39,13 +39,13 @@ def transposed(
     """Loops over tiles of the last and the crossed axis."""
     turning = [x for x in loads(body) if x.indices and x.indices[-1] is axes[crossed]]
     size = machine.vector_bytes // max(4, *(nbytes(x.dtype) for x in turning))
-    whole = all(extents[k] % size == 0 for k in (crossed, len(axes) - 1))  # type: ignore[operator]
+    whole = all(extents[k] % size == 0 for k in (crossed, len(axes) - 1))
     if not whole or any(nbytes(x.dtype) != nbytes(turning[0].dtype) or nbytes(x.dtype) < 4 for x in turning):
         size, turning = _TILE, []
     blocks, places, ends = {}, {}, {}
     for k in (crossed, len(axes) - 1):
         block, offset, extent = Var("block"), Var("offset"), as_expr(extents[k])
-        ends[k] = as_expr(size) if extents[k] % size == 0 else minimum(extent - block * size, size)  # type: ignore[operator]
+        ends[k] = as_expr(size) if extents[k] % size == 0 else minimum(extent - block * size, size)
         blocks[k], places[k] = (block, (extent + (size - 1)) // size), (block * size, offset)
     last = len(axes) - 1
     tile = _Tile(size, (axes[crossed], *places[crossed]), (axes[last], *places[last]))

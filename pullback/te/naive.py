@@ -55,7 +55,7 @@ def _nest(axes: Sequence[Var], shape: Sequence[int | PrimExpr], body: Stmt) -> S
     """Serial loops over the axes around a body."""
     for axis, extent in reversed(list(zip(axes, shape, strict=True))):
         inner = body
-        body = loop(axis.name, extent, lambda i, a=axis, s=inner: substitute(s, {a: i}))  # type: ignore[misc]
+        body = loop(axis.name, extent, lambda i, a=axis, s=inner: substitute(s, {a: i}))
     return body
 
 

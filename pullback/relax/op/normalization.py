@@ -401,11 +401,11 @@ class _Given(_Moments):
     given: tuple[Any, Any]
 
     @property
-    def mean(self) -> Any:  # type: ignore[override]
+    def mean(self) -> Any:
         return self.given[0]
 
     @property
-    def variance(self) -> Any:  # type: ignore[override]
+    def variance(self) -> Any:
         return self.given[1]
 
 
@@ -414,7 +414,7 @@ def _statistics(data: Any, axis: int, epsilon: float, moving: tuple[Any, Any] | 
     others = _others(data, axis)[1]
     if moving is None:
         return _Moments(_widened(data), others, epsilon)
-    return _Given(_widened(data), others, epsilon, tuple(_spread(m, data, axis) for m in moving))  # type: ignore[arg-type]
+    return _Given(_widened(data), others, epsilon, tuple(_spread(m, data, axis) for m in moving))
 
 
 def _per_channel(value: Any, axes: Sequence[int]) -> Any:

@@ -68,7 +68,7 @@ def _worst(array: np.ndarray) -> str | None:
 
 def _text(binding: Binding) -> str:
     """The bound call in short: ``divide(m, s)``."""
-    value = binding.value  # type: ignore[attr-defined]
+    value = binding.value
     if not isinstance(value, Call):
         return type(value).__name__
     name = value.op.short if isinstance(value.op, Op) else getattr(value.op, "name", "function")

@@ -53,7 +53,7 @@ def make_trainer(
         raise ArgumentError(f"init must be one of {', '.join(map(repr, _INITIALIZERS))}, got {init!r}")
     infos = [*_predictions(module, loss), *_targets(module, loss, targets)]
     setup = SetupTrainer(loss, optimizer, infos, legalize=False)  # the compiler starts from the ops in any case
-    trainer = Trainer(module, int(module.attrs["param_num"]), setup)  # type: ignore[arg-type]
+    trainer = Trainer(module, int(module.attrs["param_num"]), setup)
     trainer.build(target, device, profile)
     trainer.seed(seed)
     trainer.init_states()

@@ -156,7 +156,7 @@ def initial_values(backbone: Function) -> dict[str, float]:
     params = {p: p.name for p in backbone.params}
     result = {}
     for binding in backbone.bindings:
-        call = binding.value  # type: ignore[attr-defined]
+        call = binding.value
         if isinstance(call, Call) and isinstance(call.op, Op):
             arguments = dict(zip(call.op.signature.tensors, call.args, strict=False))
             result |= {params[arguments[n]]: v for n, v in call.op.initial.items() if arguments.get(n) in params}

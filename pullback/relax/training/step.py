@@ -83,7 +83,7 @@ class BoundFunction:
 
         A failing check raises ArgumentError before anything is written.
         """
-        return self.bind(inputs, targets, values)()  # type: ignore[no-any-return]
+        return self.bind(inputs, targets, values)()
 
     def bind(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> Any:
         """The call, compiled and with its arguments set."""

@@ -50,7 +50,7 @@ class _Resolve(ExprMutator):
         self.builder = BlockBuilder()
 
     def rewrite_binding(self, binding: Binding) -> None:
-        value = self.expr(binding.value)  # type: ignore[attr-defined]
+        value = self.expr(binding.value)
         if not isinstance(value, (Call, TupleGetItem)):
             self.env[binding.var] = value
         elif self.returned is not None:

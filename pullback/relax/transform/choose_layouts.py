@@ -65,7 +65,7 @@ class _Layouts:
         self.wishes: dict[Hashable, list[tuple[int, int]]] = {}
         self.items: dict[Expr, dict[int, Var]] = {}  # of the tuples that calls return: the variables of their items
         for binding in function.bindings:
-            value = binding.value  # type: ignore[attr-defined]
+            value = binding.value
             if isinstance(value, TupleGetItem):
                 self.items.setdefault(value.tuple_value, {})[value.index] = binding.var
         for binding in function.bindings:
@@ -77,7 +77,7 @@ class _Layouts:
     # -- what there is
 
     def node(self, binding: Binding) -> _Node | None:
-        value = binding.value  # type: ignore[attr-defined]
+        value = binding.value
         if isinstance(value, Call) and isinstance(value.op, GlobalVar):
             callee = self.module[value.op]
             if not (isinstance(callee, Function) and callee.attrs.get("primitive")):
@@ -85,7 +85,7 @@ class _Layouts:
             items = self.items.get(binding.var, {})
             is_tuple = isinstance(callee.body.body, Tuple)
             results = [items[k] for k in sorted(items)] if is_tuple else [binding.var]
-            if is_tuple and len(items) != len(callee.body.body.fields):  # type: ignore[union-attr]
+            if is_tuple and len(items) != len(callee.body.body.fields):
                 return None
             return _Node(binding, callee, list(value.args), results)
         is_kernel = has_te(value) and not is_view(value) and value.op.check is None
@@ -100,7 +100,7 @@ class _Layouts:
         items = {v for node in self.nodes.values() for v in node.results}
         for binding in self.function.bindings:
             if binding.var not in self.nodes and binding.var not in items:
-                made.difference_update(used_vars(binding.value))  # type: ignore[attr-defined]
+                made.difference_update(used_vars(binding.value))
         for node in self.nodes.values():
             for argument in node.arguments:
                 if not isinstance(argument, Var):
@@ -133,7 +133,7 @@ class _Layouts:
         info = value.struct_info
         if value in self.free and isinstance(info, TensorStructInfo) and info.ndim > 2:
             rest = [k for k in range(info.ndim) if k != channel]
-            innermost = info.shape[channel] >= self.least  # type: ignore[index, operator]
+            innermost = info.shape[channel] >= self.least  # type: ignore[index]
             self.orders.setdefault(value, (*rest, channel) if innermost else tuple(range(info.ndim)))
 
     def spread(self, node: _Node) -> None:
@@ -173,7 +173,7 @@ class _Layouts:
         self.module[name] = Function(self.function.params, body, None, self.function.attrs, span=self.function.span)
 
     def callee_name(self, node: _Node) -> str:
-        value = node.binding.value  # type: ignore[attr-defined]
+        value = node.binding.value
         return value.op.name if isinstance(value.op, GlobalVar) else value.op.short.replace(".", "_")
 
     def permuted(self, node: _Node) -> Function:

@@ -35,14 +35,14 @@ class Composer:
         self.inputs: dict[Expr, te.Tensor] = {}
 
     def add(self, binding: Binding) -> None:
-        self.values[binding.var] = self.value(binding.value)  # type: ignore[attr-defined]
+        self.values[binding.var] = self.value(binding.value)
 
     def value(self, expr: Any) -> Any:
         """A tensor, or a tuple of tensors."""
         if isinstance(expr, Var) and expr in self.values:
             return self.values[expr]
         if isinstance(expr, TupleGetItem) and expr.tuple_value in self.values:
-            return self.values[expr.tuple_value][expr.index]  # type: ignore[index]
+            return self.values[expr.tuple_value][expr.index]
         if isinstance(expr, Tuple):
             return tuple(self.value(f) for f in expr.fields)
         if isinstance(expr, Constant) and expr.data.size == 1:

@@ -51,7 +51,7 @@ def remove_dead_bindings(function: Function) -> Function:
         kept: list[Binding] = []
         for binding in reversed(block.bindings):
             if binding.var in live or has_side_effect(binding):
-                live.update(used_vars(binding.value))  # type: ignore[attr-defined]
+                live.update(used_vars(binding.value))
                 kept.append(binding)
         if kept:
             blocks.append(block if len(kept) == len(block.bindings) else type(block)(tuple(reversed(kept))))

@@ -73,6 +73,6 @@ class _Decompose(ExprMutator):
         attrs = dict(call.attrs) | {"training": training}
         with span_scope(call.span):
             try:
-                return call.op.decompose(*call.args, **attrs)  # type: ignore[no-any-return]
+                return call.op.decompose(*call.args, **attrs)
             except UserError as error:
                 raise type(error)(error.message, span=error.span or call.span, hint=error.hint) from None

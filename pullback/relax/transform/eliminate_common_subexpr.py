@@ -35,7 +35,7 @@ class _Merge(ExprMutator):
     def rewrite_binding(self, binding: Binding) -> None:
         if isinstance(binding, MatchCast):
             return super().rewrite_binding(binding)
-        value = self.expr(binding.value)  # type: ignore[attr-defined]
+        value = self.expr(binding.value)
         key = value_key(value) if isinstance(value, (Call, TupleGetItem)) else None
         known = self.known.get(key) if key is not None else None
         if known is not None and isinstance(binding.var, DataflowVar):

@@ -28,7 +28,7 @@ class FoldTranspose(FunctionPass):
 
 
 def fold_transposes(function: Function) -> Function:
-    if not any(is_transpose(b.value) for b in function.bindings):  # type: ignore[attr-defined]
+    if not any(is_transpose(b.value) for b in function.bindings):
         return function
     return remove_dead_bindings(_Fold(function).function(function))
 

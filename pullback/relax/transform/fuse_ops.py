@@ -65,7 +65,7 @@ class _Fusion:
                 self.readers[s].add(k)
         self.returned = {self.definition[v] for v in used_vars(function.body.body) if v in self.definition}
         free, self.reduces = once(is_free), once(reduces)
-        self.free = {k for k, b in enumerate(self.bindings) if free(b.value)}  # type: ignore[attr-defined]
+        self.free = {k for k, b in enumerate(self.bindings) if free(b.value)}
         self.group_of = {k: _Set({k}) for k, b in enumerate(self.bindings)}
         self.waiting: set[int] = set()
         for k in reversed(range(len(self.bindings))):
@@ -75,11 +75,11 @@ class _Fusion:
         self.known: dict[Hashable, bool] = {}
 
     def _reads(self, binding: Binding) -> list[int]:
-        used = dict.fromkeys(used_vars(binding.value))  # type: ignore[attr-defined]
+        used = dict.fromkeys(used_vars(binding.value))
         return [self.definition[v] for v in used if v in self.definition]
 
     def fusible(self, k: int) -> bool:
-        value = self.bindings[k].value  # type: ignore[attr-defined]
+        value = self.bindings[k].value
         if not has_te(value) or is_view(value) or value.op.check is not None:
             return False
         return not isinstance(value.struct_info, TupleStructInfo)
@@ -89,7 +89,7 @@ class _Fusion:
         if k in self.returned or len(self.readers[k]) != 1 or not self.fusible(k):
             return False
         (reader,) = self.readers[k]
-        return reader in self.waiting or (self.fusible(reader) and self.reduces(self.bindings[reader].value))  # type: ignore[attr-defined]
+        return reader in self.waiting or (self.fusible(reader) and self.reduces(self.bindings[reader].value))
 
     # -- forming groups
 

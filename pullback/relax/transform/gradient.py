@@ -164,7 +164,7 @@ class _ReverseSweep:
         self.adjoints: dict[Var, Adjoint] = {}
         self.active = set(params)  # what depends on a required parameter
         for binding in forward:
-            if any(v in self.active for v in used_vars(binding.value)):  # type: ignore[attr-defined]
+            if any(v in self.active for v in used_vars(binding.value)):
                 self.active.add(binding.var)
 
     def run(self, target: Expr) -> None:
@@ -184,7 +184,7 @@ class _ReverseSweep:
         """List all ops without a gradient between the parameters and the target, with their places."""
         needed, offending = set(used_vars(target)), []
         for binding in reversed(self.forward):
-            value = binding.value  # type: ignore[attr-defined]
+            value = binding.value
             if binding.var not in needed or binding.var not in self.active:
                 continue
             needed.update(used_vars(value))
@@ -196,7 +196,7 @@ class _ReverseSweep:
 
     def propagate(self, binding: Binding, adjoint: Adjoint) -> None:
         """Carry the adjoint of a binding's variable to what its value reads."""
-        value = binding.value  # type: ignore[attr-defined]
+        value = binding.value
         if not isinstance(value, Call):
             self.accumulate(value, adjoint)
             return

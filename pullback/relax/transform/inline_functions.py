@@ -26,7 +26,7 @@ class InlineFunctions(FunctionPass):
 
 def inline_calls(function: Function, module: IRModule) -> Function:
     """``function`` without calls of other graph functions of the module."""
-    if not any(_is_graph_call(b.value, module) for b in function.bindings):  # type: ignore[attr-defined]
+    if not any(_is_graph_call(b.value, module) for b in function.bindings):
         return function
     return _Inline(module, ()).function(function)
 
@@ -41,7 +41,7 @@ class _Inline(ExprMutator):
         self.module, self.stack = module, stack
 
     def rewrite_binding(self, binding: Binding) -> None:
-        value = binding.value  # type: ignore[attr-defined]
+        value = binding.value
         if not _is_graph_call(value, self.module):
             return super().rewrite_binding(binding)
         name = value.op.name

@@ -66,7 +66,7 @@ class _Lowering(ExprMutator):
         self.messages: list[str] = []
 
     def rewrite_binding(self, binding: Binding) -> None:
-        value = binding.value  # type: ignore[attr-defined]
+        value = binding.value
         if isinstance(value, Call) and isinstance(value.op, GlobalVar):
             callee = self.module[value.op]
             if not (isinstance(callee, Function) and callee.attrs.get("primitive")):

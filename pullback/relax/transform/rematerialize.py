@@ -67,7 +67,7 @@ class _Rematerialize(ExprMutator):
         self.definition: dict[Var, Binding] = {b.var: b for b in function.bindings}
         self.readers: dict[Var, list[Binding]] = {}
         for binding in function.bindings:
-            for var in dict.fromkeys(used_vars(_value(binding))):
+            for var in dict.fromkeys(used_vars(binding.value)):
                 self.readers.setdefault(var, []).append(binding)
         self.results = set(used_vars(function.body.body))
         self.forward = self.needed_by(next(used_vars(function.body.body), None))
@@ -85,14 +85,14 @@ class _Rematerialize(ExprMutator):
         while stack:
             var = stack.pop()
             if var in self.definition and var not in found:
-                found.add(var)  # type: ignore[arg-type]
-                stack.extend(used_vars(_value(self.definition[var])))  # type: ignore[index]
+                found.add(var)
+                stack.extend(used_vars(self.definition[var].value))
         return found
 
     # -- what may be computed again
 
     def is_cheap(self, var: Var) -> bool:
-        return var in self.definition and self.cheap(_value(self.definition[var]))
+        return var in self.definition and self.cheap(self.definition[var].value)
 
     def _backward_readers(self, var: Var) -> list[Binding]:
         """Those outside the forward part, seen through ops that only move elements."""
@@ -100,7 +100,7 @@ class _Rematerialize(ExprMutator):
         for binding in self.readers.get(var, ()):
             if binding.var in self.forward:
                 continue
-            if self.moves_elements(_value(binding)):
+            if self.moves_elements(binding.value):
                 found.extend(self.backward_readers(binding.var))
             else:
                 found.append(binding)
@@ -109,12 +109,12 @@ class _Rematerialize(ExprMutator):
     def is_kept(self, var: Var) -> bool:
         """Whether the tensor lives in the backward part anyway, because something that is not cheap reads it there."""
         readers = self.backward_readers(var)
-        return var in self.params or any(not self.cheap(_value(b)) for b in readers)
+        return var in self.params or any(not self.cheap(b.value) for b in readers)
 
     def joins_readers(self, var: Var) -> bool:
         """Whether all readers in the backward part take the value elementwise: none needs it in memory."""
         readers = self.backward_readers(var)
-        return var not in self.results and bool(readers) and not any(self.contracts(_value(b)) for b in readers)
+        return var not in self.results and bool(readers) and not any(self.contracts(b.value) for b in readers)
 
     def _roots(self, var: Var) -> set[Var] | None:
         """The tensors of the forward part from which a cheap chain computes ``var``, or None when it is no chain that
@@ -124,7 +124,7 @@ class _Rematerialize(ExprMutator):
         while stack:
             current = stack.pop()
             count += 1
-            for source in dict.fromkeys(used_vars(_value(self.definition[current]))):
+            for source in dict.fromkeys(used_vars(self.definition[current].value)):
                 small = _SMALL * _elements(source) <= _elements(var)
                 inner = source in self.definition and self.is_cheap(source) and not self.is_kept(source)
                 if inner and not small:
@@ -151,7 +151,7 @@ class _Rematerialize(ExprMutator):
     def rewrite_binding(self, binding: Binding) -> None:
         if binding.var in self.forward:
             return super().rewrite_binding(binding)
-        value = _value(binding)
+        value = binding.value
         sources = [v for v in dict.fromkeys(used_vars(value)) if v in self.forward]
         moved = self.is_cheap(binding.var) and self.joins_readers(binding.var) and self.roots(binding.var) is not None
         saved = {v: self.env[v] for v in sources}
@@ -177,7 +177,7 @@ class _Rematerialize(ExprMutator):
             return var
         if var in roots:
             return self.alias(var)
-        call = _value(self.definition[var])
+        call = self.definition[var].value
         mutator = ExprMutator()
         mutator.env = {v: self.again_from(v, roots) for v in dict.fromkeys(used_vars(call))}
         return self.builder.emit(mutator.expr(call), f"{var.name}_cp")
@@ -185,13 +185,9 @@ class _Rematerialize(ExprMutator):
     def alias(self, var: Var) -> Var:
         """The same memory under a name that FuseOps does not look behind."""
         if var not in self.aliases:
-            shape = tuple(var.struct_info.shape)  # type: ignore[union-attr]
+            shape = tuple(var.struct_info.shape)
             self.aliases[var] = self.builder.emit(Op.get("reshape")(self.env[var], shape), f"{var.name}_cp")
         return self.aliases[var]
-
-
-def _value(binding: Binding) -> Any:
-    return binding.value  # type: ignore[attr-defined]
 
 
 def _elements(var: Var) -> int:

@@ -34,7 +34,7 @@ class RepeatBroadcasts(FunctionPass):
 
 def _repeated(function: Function) -> dict[Var, Any]:
     """The values that are repeated, by variable."""
-    values = {b.var: b.value for b in function.bindings}  # type: ignore[attr-defined]
+    values = {b.var: b.value for b in function.bindings}
     readers: dict[Var, set[Var]] = {}
     for var, value in values.items():
         for used in used_vars(value):

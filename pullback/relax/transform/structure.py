@@ -38,7 +38,7 @@ def structure(bindings: Iterable[Binding], outputs: Sequence[Var], params: Seque
 
     calls: list[Hashable] = []
     for binding in bindings:
-        value = binding.value  # type: ignore[attr-defined]
+        value = binding.value
         if isinstance(value, Call):
             attrs = tuple((name, _exact(attr)) for name, attr in sorted(value.attrs.items()))
             calls.append((value.op, attrs, tuple(map(atom, value.args))))

@@ -67,7 +67,7 @@ class _Dataflow:
             self.env[param], count = _number(param.struct_info, count)
         self.inputs = count
         for binding in function.bindings:
-            self.env[binding.var] = self.value(binding.value)  # type: ignore[attr-defined]
+            self.env[binding.var] = self.value(binding.value)
         self.results: list[Name] = _flat(self.tree(function.body.body))
 
     def value(self, expr: Any) -> Any:
@@ -302,7 +302,7 @@ def _same(a: Any, b: Any, pairs: dict[Any, Any]) -> bool:
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(_same(x, y, pairs) for x, y in zip(a, b, strict=True))
     if isinstance(a, Node):
-        names = [f.name for f in fields(a) if f.name != "span"]  # type: ignore[arg-type]
+        names = [f.name for f in fields(a) if f.name != "span"]
         return type(a) is type(b) and all(_same(getattr(a, n), getattr(b, n), pairs) for n in names)
     return bool(a == b) or (a != a and b != b)
 

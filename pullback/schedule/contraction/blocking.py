@@ -87,7 +87,7 @@ def _cost(problem: Problem, v: Var, lanes: int) -> float:
     for factor in problem.factors:
         if v not in factor.axes:
             continue
-        moved = math.prod(factor.source.shape) / problem.work  # type: ignore[arg-type]
+        moved = math.prod(factor.source.shape) / problem.work
         if factor.strides[v] != 1:
             cost *= 1 + _MOVE * moved
         steps = [abs(w.terms[v]) for w in factor.windows or () if v in w.terms]
@@ -99,7 +99,7 @@ def _cost(problem: Problem, v: Var, lanes: int) -> float:
 def _roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
     first, second = problem.factors
     if column in first.axes and column in second.axes:
-        smaller = math.prod(first.source.shape) < math.prod(second.source.shape)  # type: ignore[arg-type]
+        smaller = math.prod(first.source.shape) < math.prod(second.source.shape)
         return (second, first) if smaller else (first, second)
     return (second, first) if column in first.axes else (first, second)
 

@@ -53,7 +53,7 @@ def _sieves(problem: Problem, factor: Factor) -> Iterator[Sieve]:
     body = body_expr(factor.source)
     if not isinstance(body, Select):
         return
-    sizes = {axis: int(size) for axis, size in zip(factor.source.axes, factor.source.shape, strict=True)}  # type: ignore[call-overload]
+    sizes = {axis: int(size) for axis, size in zip(factor.source.axes, factor.source.shape, strict=True)}
     for condition in conjuncts(body.condition):
         found = _multiple(condition, sizes)
         if found is None:

@@ -48,7 +48,7 @@ class Factor:
         for index, size in reversed(list(zip(indices, source.shape, strict=True))):
             for v, c in index.terms.items():
                 strides[v] = strides.get(v, 0) + c * stride
-            stride *= size  # type: ignore[operator]
+            stride *= size
         steps = tuple(steps) if steps is not None else ((1, 0),) * len(indices)
         windows = tuple(_place(index, *step) for index, step in zip(indices, steps, strict=True))
         return Factor(dtype, source, tuple(i.expr() for i in indices), strides, windows, steps, extents)

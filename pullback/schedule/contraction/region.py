@@ -116,7 +116,7 @@ class _Fill:
             self.value = self.lower.expr(body)
             return
         self.value, self.otherwise = self.lower.expr(body.a), body.b
-        extents = {axis: int(size) for axis, size in zip(self.axes, self.source.shape, strict=True)}  # type: ignore[call-overload]
+        extents = {axis: int(size) for axis, size in zip(self.axes, self.source.shape, strict=True)}
         steps = {axis: axis * step + first for axis, (step, first) in zip(self.axes, self.steps, strict=True)}
         for condition in conjuncts(body.condition):
             bound = _bound(condition, extents)

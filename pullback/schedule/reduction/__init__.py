@@ -65,7 +65,7 @@ def is_matmul(stage: Tensor) -> bool:
     if stage.body.kind != "sum" or getattr(source, "kind", None) != "mul":  # type: ignore[union-attr]
         return False
     axes = {v for v, s in zip(stage.axes, stage.shape, strict=True) if s != 1}
-    left, right = (axes.intersection(walk(side)) for side in (source.a, source.b))  # type: ignore[attr-defined, arg-type]
+    left, right = (axes.intersection(walk(side)) for side in (source.a, source.b))  # type: ignore[attr-defined]
     return bool(left - right) and bool(right - left)
 
 

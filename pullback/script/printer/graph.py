@@ -110,7 +110,7 @@ class GraphPrinter:
             lines.add(f"R.output({', '.join(self.var(v) for v in outputs)})")
 
     def binding(self, binding: Binding, lines: Lines) -> None:
-        value = binding.value  # type: ignore[attr-defined]
+        value = binding.value
         if isinstance(binding, MatchCast):
             text = f"R.match_cast({self.expr(value)}, {self.info(binding.target)})"
             annotation = self.annotation(binding.var, binding.target)
