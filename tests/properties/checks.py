@@ -1,11 +1,13 @@
-"""What holds for every compiled graph, whatever its ops are.
+"""What holds for every compiled training step, whatever its ops are.
 
-One graph becomes a training step with donated inputs, planned in three ways: with temporaries in place, without, and
-with dead memory poisoned.
+A step has donated inputs, and is planned in three ways: with temporaries in place, without, and with dead memory
+poisoned.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,9 @@ from pullback.relax.transform.verify_plan import verify_plan
 from pullback.runtime import get_num_threads, set_num_threads
 from pullback.target import Target
 from tests.properties.random_graphs import Maker, training_step
+from tests.properties.random_networks import NetworkMaker
 
+Arrays = list[np.ndarray]
 OPTIONS = {
     "in_place": MemoryOptions(smallest=0),
     "apart": MemoryOptions(in_place=False),
@@ -42,7 +46,7 @@ def planned_functions(module: IRModule, name: str) -> dict[str, NativeFunction]:
     return functions
 
 
-def run(function: NativeFunction, arrays: list[np.ndarray], steps: int = 2) -> list[np.ndarray]:
+def run(function: NativeFunction, arrays: Arrays, steps: int = 2) -> Arrays:
     """The losses of some steps, and what the donated inputs then hold."""
     tensors = [pullback.tensor(a, copy=True) for a in arrays]
     call = function.call(tensors)
@@ -50,18 +54,20 @@ def run(function: NativeFunction, arrays: list[np.ndarray], steps: int = 2) -> l
     return [*losses, *(t.numpy() for t in tensors)]
 
 
-def same_bits(a: list[np.ndarray], b: list[np.ndarray], what: str) -> None:
+def same_bits(a: Arrays, b: Arrays, what: str) -> None:
     for k, (x, y) in enumerate(zip(a, b, strict=True)):
         assert x.tobytes() == y.tobytes(), f"{what}: value {k} differs"
 
 
-def check_graph(seed: int, torch: Any = None) -> None:
-    """In place or not, poisoned or not, with 1, 2 or 3 threads: the same bits, close to the interpreter's."""
-    graph = Maker(seed, torch).make()
-    module = training_step(Gradient("main")(graph.module))
-    rng = np.random.default_rng(seed)
-    arrays = [*graph.inputs, *(rng.standard_normal(a.shape) for a in graph.inputs)]
-    functions = planned_functions(module, "step")
+def installed_torch() -> Any:
+    """PyTorch, or None."""
+    return importlib.import_module("torch") if importlib.util.find_spec("torch") else None
+
+
+def checked_step(module: IRModule, name: str, arrays: Arrays, what: str, tolerance: float) -> Arrays:
+    """What :func:`run` gives for the function, in place or not, poisoned or not, with 1, 2 or 3 threads: the same bits.
+    Asserts that they are close to the interpreter's."""
+    functions = planned_functions(module, name)
     threads, expected = get_num_threads(), None
     try:
         for count in (1, 2, 3):
@@ -70,15 +76,40 @@ def check_graph(seed: int, torch: Any = None) -> None:
                 result = run(function, arrays)
                 if expected is None:
                     expected = result
-                same_bits(result, expected, f"graph {seed}, {way}, {count} threads")
+                same_bits(result, expected, f"{what}, {way}, {count} threads")
     finally:
         set_num_threads(threads)
     assert expected is not None
-    interpreted = pullback.compile(module, "debug")["step"]
     tensors = [pullback.tensor(a, copy=True) for a in arrays]
-    call = interpreted.bind(tensors)
+    call = pullback.compile(module, "debug")[name].bind(tensors)
     slow = [call()[0].numpy().copy() for _ in range(2)] + [t.numpy() for t in tensors]
-    for k, (x, y) in enumerate(zip(expected, slow, strict=True)):
+    close(expected, slow, f"{what}, by the interpreter", tolerance)
+    return expected
+
+
+def close(values: Arrays, expected: Arrays, what: str, tolerance: float) -> None:
+    """Each value within the tolerance, relative to the largest of its elements, and to 1."""
+    for k, (x, y) in enumerate(zip(values, expected, strict=True)):
+        assert x.shape == y.shape, f"{what}: value {k} has the shape {x.shape}, not {y.shape}"
         if x.size:
             error = np.abs(x - y).max() / (1 + np.abs(y).max())
-            assert error <= 1e-6, f"graph {seed}: value {k} is {error:.1e} from the interpreter's"
+            assert error <= tolerance, f"{what}: value {k} is {error:.1e} apart"
+
+
+def check_graph(seed: int, torch: Any = None) -> None:
+    graph = Maker(seed, torch).make()
+    module = training_step(Gradient("main")(graph.module))
+    rng = np.random.default_rng(seed)
+    arrays = [*graph.inputs, *(rng.standard_normal(a.shape) for a in graph.inputs)]
+    checked_step(module, "step", arrays, f"graph {seed}", 1e-6)
+
+
+def check_network(seed: int, torch: Any = None) -> None:
+    """As a graph; and close to PyTorch, where it is given."""
+    maker = NetworkMaker(seed, torch)
+    network, tolerance = maker.make(), 1e-9 if maker.dtype == "float64" else 1e-3
+    result = checked_step(network.module, "__step", network.arrays, f"network {seed}", tolerance)
+    if torch is not None:
+        losses, kept = network.train(torch, 2)
+        expected = [*map(np.asarray, losses), *kept]
+        close([*result[:2], *result[3 : 1 + len(expected)]], expected, f"network {seed}, by PyTorch", tolerance)
