@@ -1,5 +1,6 @@
 """Loading the C runtime, and building it as one file with other compilers' warnings on."""
 
+import ctypes
 import os
 import subprocess
 from pathlib import Path
@@ -50,3 +51,34 @@ def test_the_c_test_program(tmp_path, single_file):
     subprocess.run([os.environ.get("CC", "cc"), *flags, TEST_PROGRAM, *sources, "-o", program], check=True)
     done = subprocess.run([program], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr, done.returncode) == ("C runtime: all tests passed\n", "", 0)
+
+
+def test_a_large_block_lies_in_huge_pages_and_takes_no_more_memory():
+    smaps = Path("/proc/self/smaps")
+    if not smaps.exists() or not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("this system has no huge pages to ask for")
+
+    def mapping(address: int) -> list[str]:
+        """The lines of smaps about the mapping of an address."""
+        found: list[str] = []
+        for line in smaps.read_text().splitlines():
+            start, _, end = line.split()[0].partition("-")
+            if end:
+                found = []
+                inside = int(start, 16) <= address < int(end, 16)
+            found.append(line)
+            if line.startswith("VmFlags:") and inside:
+                return found
+        return []
+
+    nbytes = 65 << 20  # the last huge page of it is half used
+    address = library.allocate(nbytes)
+    try:
+        ctypes.memset(address + (8 << 20), 1, 8)
+        lines = mapping(address + (8 << 20))
+        assert "hg" in lines[-1].split(), "the advice was not given"
+        assert "hg" not in mapping(address + nbytes - 1)[-1].split(), "a page that is half used would be huge"
+        resident = sum(int(line.split()[1]) for line in lines if line.startswith("Rss:"))
+        assert resident <= 2 * 2048
+    finally:
+        library.library.pb_free(address)

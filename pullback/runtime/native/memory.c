@@ -3,6 +3,12 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+#define HUGE_PAGE ((size_t)2 << 20) /* of x86-64, and of AArch64 with pages of 4 KiB */
+#define LARGE ((size_t)32 << 20)    /* from here on malloc maps each block by itself, and unmaps it when it is freed */
 
 static _Atomic int64_t allocation_count;
 static _Atomic int64_t allocated_bytes;
@@ -21,10 +27,24 @@ static void raise_peak(int64_t bytes)
         ;
 }
 
+/* A large block, such as a step's arena, lies in huge pages where the system has some: a step that goes through all of
+ * it would find few of its small pages' addresses where it looked them up last. What is left over of the last huge page
+ * stays in small ones, so that no page is touched for nothing. */
+static int allocate(void **base, size_t bytes)
+{
+    size_t alignment = bytes >= LARGE ? HUGE_PAGE : PB_ALIGNMENT;
+    int status = posix_memalign(base, alignment, bytes);
+#ifdef MADV_HUGEPAGE
+    if (status == 0 && bytes >= LARGE)
+        (void)madvise(*base, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* advice: without it all is as before */
+#endif
+    return status;
+}
+
 void *pb_alloc(size_t bytes)
 {
     void *base = NULL;
-    if (bytes > PTRDIFF_MAX - PB_ALIGNMENT || posix_memalign(&base, PB_ALIGNMENT, PB_ALIGNMENT + bytes) != 0) {
+    if (bytes > PTRDIFF_MAX - PB_ALIGNMENT || allocate(&base, PB_ALIGNMENT + bytes) != 0) {
         pb_fail(PB_ERROR_MEMORY, "out of memory: could not allocate %zu bytes", bytes);
         return NULL;
     }
