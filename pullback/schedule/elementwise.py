@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pullback.schedule.coalesce import coalesce
 from pullback.schedule.cost import element_cost, is_costly, worth_threads
 from pullback.schedule.group import Group
+from pullback.schedule.pieces import pieces
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point
 from pullback.schedule.transpose import crossed_axis, transposed
 from pullback.tir import For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
@@ -60,12 +61,13 @@ class Elementwise:
 
 
 def nest(axes: list[Var], extents: list[int | PrimExpr], body: Stmt, threads: bool) -> Stmt:
-    """Loops over the axes: the last vectorized, the first parallel when ``threads``."""
+    """Loops over the axes: the last vectorized, in pieces, the first parallel when ``threads``."""
     if not axes:
         return body
+    parts = pieces(axes, extents, body)
     if len(axes) == 1 and threads:
-        return _chunks(axes[0], extents[0], body)
-    inner = For(axes[-1], as_expr(extents[-1]), body, "vectorized")
+        return seq(*(_chunks(axes[0], extent, part) for extent, part in parts))
+    inner = seq(*(For(axes[-1], as_expr(extent), part, "vectorized") for extent, part in parts))
     return outer_loops(axes[:-1], extents[:-1], inner, threads)
 
 
