@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pullback.runtime.device import Device
-from pullback.runtime.tensor import Tensor, empty, tensor
+from pullback.runtime.tensor import Tensor, empty, tensor, zeros
 
 NDArray = Tensor
 
-__all__ = ["NDArray", "array", "empty"]
+__all__ = ["NDArray", "array", "empty", "zeros"]
 
 
 def array(data: Any, device: Device | None = None) -> Tensor:

@@ -9,7 +9,7 @@ from pullback.runtime.library import (
     runtime_table,
     set_num_threads,
 )
-from pullback.runtime.tensor import Tensor, empty, tensor
+from pullback.runtime.tensor import Tensor, empty, tensor, zeros
 
 __all__ = [
     "Device",
@@ -24,4 +24,5 @@ __all__ = [
     "runtime_table",
     "set_num_threads",
     "tensor",
+    "zeros",
 ]

@@ -22,6 +22,7 @@ _HOW_TO_BUILD = (
 _SIGNATURES = {
     "pb_last_error": (ctypes.c_char_p, []),
     "pb_alloc": (ctypes.c_void_p, [ctypes.c_size_t]),
+    "pb_alloc_zeros": (ctypes.c_void_p, [ctypes.c_size_t]),
     "pb_free": (None, [ctypes.c_void_p]),
     "pb_allocation_count": (ctypes.c_int64, []),
     "pb_allocated_bytes": (ctypes.c_int64, []),
@@ -71,9 +72,10 @@ library = load(NATIVE_DIRECTORY / LIBRARY_NAME)
 check(library.pb_check_environment())
 
 
-def allocate(nbytes: int) -> int:
+def allocate(nbytes: int, zeros: bool = False) -> int:
     """The address of a new block of ``nbytes`` bytes, aligned to 64, which ``library.pb_free`` gives back."""
-    address = library.pb_alloc(nbytes) if nbytes < 2**63 else None  # ctypes would cut a larger number to 64 bits
+    allocator = library.pb_alloc_zeros if zeros else library.pb_alloc
+    address = allocator(nbytes) if nbytes < 2**63 else None  # ctypes would cut a larger number to 64 bits
     if address is None:
         raise MemoryError(f"out of memory: could not allocate {nbytes} bytes")
     return address

@@ -35,12 +35,17 @@ class _Lease:
 class Memory:
     """``nbytes`` bytes at ``address``, valid as long as this object lives."""
 
-    __slots__ = ("_lease", "address", "nbytes", "writable")
+    __slots__ = ("_lease", "nbytes", "writable")
     _lease_lock = threading.Lock()
 
-    def __init__(self, address: int, nbytes: int, writable: bool) -> None:
-        self.address, self.nbytes, self.writable = address, nbytes, writable
+    def __init__(self, nbytes: int, writable: bool) -> None:
+        self.nbytes, self.writable = nbytes, writable
         self._lease: weakref.ref[_Lease] | None = None
+
+    @property
+    def address(self) -> int:
+        """Where the bytes begin."""
+        raise NotImplementedError
 
     def is_pinned(self) -> bool:
         """Whether anybody but the tensor that holds this memory may see it."""
@@ -68,24 +73,51 @@ if hasattr(os, "register_at_fork"):
 class OwnedMemory(Memory):
     """A block of the C runtime, aligned to 64 bytes, given back with this object."""
 
-    __slots__ = ()
+    __slots__ = ("address",)
+    address: int
 
-    def __init__(self, nbytes: int, address: int | None = None) -> None:
-        """Allocates a block, or takes over the one at ``address``, which ``pb_alloc`` made."""
-        super().__init__(0, nbytes, writable=True)  # address 0 is for __del__, should the next line raise
-        self.address = allocate(nbytes) if address is None else address
+    def __init__(self, nbytes: int, zeros: bool = False) -> None:
+        super().__init__(nbytes, writable=True)
+        self.address = 0  # for __del__, should the next line raise
+        self.address = allocate(nbytes, zeros)
 
     def __del__(self, free: Callable[[int], None] = library.pb_free) -> None:
         free(self.address)
 
 
+class ZeroMemory(Memory):
+    """Zeros, in a block that is allocated when somebody first asks where it is."""
+
+    __slots__ = ("_block",)
+    _lock = threading.Lock()
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__(nbytes, writable=True)
+        self._block: OwnedMemory | None = None
+
+    @property
+    def address(self) -> int:
+        """Where the bytes begin; from then on they may be other than zeros."""
+        if self._block is None:
+            with self._lock:
+                self._block = self._block or OwnedMemory(self.nbytes, zeros=True)
+        return self._block.address
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nobody has seen the bytes yet, so that they are zeros."""
+        return self._block is None
+
+
 class BorrowedMemory(Memory):
     """The bytes of a NumPy array. Its lender may still look at them or write to them, so they are pinned for good."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("address", "owner")
+    address: int
 
     def __init__(self, owner: np.ndarray) -> None:
-        super().__init__(owner.__array_interface__["data"][0], owner.nbytes, writable=owner.flags.writeable)
+        super().__init__(owner.nbytes, writable=owner.flags.writeable)
+        self.address = owner.__array_interface__["data"][0]
         self.owner = owner
 
     def is_pinned(self) -> bool:

@@ -14,10 +14,12 @@ _PIECES = 1024
 class _Piece(Memory):
     """A part of a slab."""
 
-    __slots__ = ("slab",)
+    __slots__ = ("address", "slab")
+    address: int
 
     def __init__(self, slab: OwnedMemory, offset: int) -> None:
-        super().__init__(slab.address + offset, _PIECE, writable=True)
+        super().__init__(_PIECE, writable=True)
+        self.address = slab.address + offset
         self.slab = slab
 
 

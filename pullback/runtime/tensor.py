@@ -13,7 +13,7 @@ from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
 from pullback.runtime.device import Device, cpu
 from pullback.runtime.dtype import dtype_name, numpy_dtype
 from pullback.runtime.interchange import CPU_DLPACK_DEVICE, array_of, is_python_data, to_dlpack
-from pullback.runtime.memory import BorrowedMemory, Memory, OwnedMemory
+from pullback.runtime.memory import BorrowedMemory, Memory, OwnedMemory, ZeroMemory
 
 _CPU = cpu()
 
@@ -192,6 +192,12 @@ class Tensor:
         np.copyto(self._view(), array, casting="same_kind")
         return self
 
+    def copy(self) -> Tensor:
+        """A tensor with the same elements in memory of its own; zeros that nobody has seen stay such."""
+        if isinstance(self._memory, ZeroMemory) and self._memory.is_untouched:
+            return zeros(self.shape, self._numpy_dtype, self.device)
+        return _copy_of(self._view(), self._numpy_dtype, self.device)
+
     def copyto(self, target: Tensor | Device) -> Tensor:
         """Copies into another tensor of the same shape, or into a new one on a device; returns that tensor."""
         if isinstance(target, Device):
@@ -239,9 +245,8 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None, *, copy: 
     """
     wanted = None if dtype is None else numpy_dtype(dtype)
     if isinstance(data, Tensor):
-        same_dtype = wanted is None or wanted == data._numpy_dtype
-        if not copy and same_dtype and _checked_device(device) == data.device:
-            return data
+        if (wanted is None or wanted == data._numpy_dtype) and _checked_device(device) == data.device:
+            return data.copy() if copy else data
         array = np.asarray(data)
     else:
         array = array_of(data, wanted)
@@ -261,6 +266,12 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None, *, copy: 
 def empty(shape: Sequence[int] | int, dtype: Any = "float32", device: Device | None = None) -> Tensor:
     """A new tensor with undefined contents."""
     return Tensor(shape, dtype, device)
+
+
+def zeros(shape: Sequence[int] | int, dtype: Any = "float32", device: Device | None = None) -> Tensor:
+    """A new tensor of zeros; it takes no memory before somebody looks at it or writes to it."""
+    shape, kind = _checked_shape(shape), numpy_dtype(dtype)
+    return Tensor(shape, kind, device, ZeroMemory(math.prod(shape) * kind.itemsize))
 
 
 def _copy_of(array: np.ndarray, dtype: np.dtype, device: Device | None) -> Tensor:

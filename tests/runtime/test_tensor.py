@@ -1,6 +1,7 @@
 """Tensors: making them, reading them, copying them."""
 
 import copy
+import gc
 import operator
 import pickle
 
@@ -13,7 +14,7 @@ from hypothesis.extra import numpy as npst
 
 import pullback.nd
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
-from pullback.runtime import Tensor, allocated_bytes, allocation_count, cpu, empty, peak_bytes, tensor
+from pullback.runtime import Tensor, allocated_bytes, allocation_count, cpu, empty, peak_bytes, tensor, zeros
 from pullback.runtime.dtype import NUMPY_DTYPES
 
 SHAPES = [(), (0,), (1,), (3,), (2, 3), (2, 0, 3), (1, 1, 4, 5)]
@@ -288,3 +289,27 @@ def test_errors_of_copying():
         None,
         empty((1,))._memory,
     )
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+@pytest.mark.parametrize("shape", [*SHAPES, (700, 600)])
+def test_zeros_are_zeros(shape, dtype):
+    for made in (zeros(shape, dtype), zeros(shape, dtype).copy(), tensor(zeros(shape, dtype), copy=True)):
+        assert (made.shape, made.dtype, made.writable, made.is_pinned()) == (shape, dtype, True, False)
+        np.testing.assert_array_equal(np.asarray(made), np.zeros(shape, NUMPY_DTYPES[dtype]))
+
+
+def test_zeros_are_allocated_when_somebody_looks():
+    gc.collect()
+    held = allocated_bytes()
+    made = zeros((1000, 1000))
+    other, changed = made.copy(), tensor(made, copy=True)
+    assert allocated_bytes() == held
+    changed.copyfrom(np.ones((1000, 1000)))
+    assert allocated_bytes() == held + 4_000_000
+    assert made.data_ptr and np.asarray(made).sum() == 0 and float(changed[999, 999]) == 1
+    assert allocated_bytes() == held + 8_000_000
+    copied = made.copy()  # somebody knows its address: it may hold anything
+    assert allocated_bytes() == held + 12_000_000
+    del made, changed, other, copied
+    assert allocated_bytes() == held

@@ -29,7 +29,7 @@ from pullback.relax.training.initialize import static_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.step import Values
 from pullback.runtime.dtype import numpy_dtype
-from pullback.runtime.tensor import Tensor
+from pullback.runtime.tensor import Tensor, tensor
 
 FORMAT, VERSION = "pullback-checkpoint", "1"
 _PREFIX = {"parameter": "param.", "state": "state.", "optimizer state": "optimizer."}
@@ -239,7 +239,7 @@ def _take(path: Path, interface: Interface, tensors: dict[str, np.ndarray]) -> l
                 f" {format_shape(array.shape)} {array.dtype.name} in the file",
                 hint="load it into a trainer of the model that it was saved from",
             )
-    return [Tensor(tensors[k].shape, tensors[k].dtype).copyfrom(tensors[k]) for k in wanted]
+    return [tensor(tensors[k], copy=True) for k in wanted]
 
 
 def _generator(path: Path, metadata: Mapping[str, str]) -> np.random.Generator:

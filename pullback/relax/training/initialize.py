@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from pullback import nd
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.relax.struct_info import format_info
 from pullback.relax.training.interface import Slot
@@ -37,14 +38,16 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def zeros(slot: Slot) -> Tensor:
-    """Zeros of the slot's type."""
-    return full(slot, 0.0)
+    """Zeros of the slot's type, which take no memory before the first step."""
+    return nd.zeros(static_shape(slot), slot.info.dtype)
 
 
 def full(slot: Slot, value: float) -> Tensor:
     """A tensor of the slot's type with all elements equal."""
+    if not value:
+        return zeros(slot)
     shape = static_shape(slot)
-    return Tensor(shape, slot.info.dtype).copyfrom(np.full(shape, value, slot.numpy_dtype))
+    return Tensor(shape, slot.info.dtype).copyfrom(np.broadcast_to(slot.numpy_dtype.type(value), shape))
 
 
 def static_shape(slot: Slot) -> tuple[int, ...]:

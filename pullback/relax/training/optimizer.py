@@ -33,8 +33,7 @@ from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var, as_relax, const
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
-from pullback.runtime.dtype import numpy_dtype
-from pullback.runtime.tensor import Tensor, tensor
+from pullback.runtime.tensor import Tensor, tensor, zeros
 from pullback.tir.expr import FLOATS
 
 
@@ -356,5 +355,4 @@ def _zeros(param: Var) -> Tensor:
         raise ShapeError(
             f"a state for parameter {param.name} needs a shape that is known, got {format_info(info)}", span=param.span
         )
-    zeros = Tensor(info.shape, info.dtype)  # type: ignore[arg-type]
-    return zeros.copyfrom(np.zeros(zeros.shape, numpy_dtype(info.dtype)))
+    return zeros(info.shape, info.dtype)  # type: ignore[arg-type]

@@ -44,24 +44,21 @@ class Values:
 
     def copy(self) -> Values:
         """The same values in new memory."""
-        return Values(*(tuple(map(_copy, group)) for group in (self.params, self.states, self.optimizer_states)))
+        groups = (self.params, self.states, self.optimizer_states)
+        return Values(*(tuple(None if v is None else v.copy() for v in g) for g in groups))
 
     def unpinned(self) -> Values:
         """These values, those that somebody else sees replaced by copies: a step must not change what others hold."""
         if not any(value.is_pinned() for value in self.all):
             return self
         groups = (self.params, self.states, self.optimizer_states)
-        return Values(*(tuple(_copy(v) if v is not None and v.is_pinned() else v for v in g) for g in groups))
+        return Values(*(tuple(v.copy() if v is not None and v.is_pinned() else v for v in g) for g in groups))
 
     def with_params(self, changed: dict[int, Tensor]) -> Values:
         return replace(self, params=tuple(changed.get(i, v) for i, v in enumerate(self.params)))
 
     def with_states(self, changed: dict[int, Tensor]) -> Values:
         return replace(self, states=tuple(changed.get(i, v) for i, v in enumerate(self.states)))
-
-
-def _copy(value: Tensor | None) -> Tensor | None:
-    return None if value is None else Tensor(value.shape, value.dtype).copyfrom(value)
 
 
 class BoundFunction:

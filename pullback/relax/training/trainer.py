@@ -195,7 +195,7 @@ class Trainer(Fitting, Checkpoints):
         missing = next((slot for slot, value in named if value is None), None)
         if missing is not None:
             raise UserError(f"{missing} has no value yet", hint="initialize or load it first")
-        return {s.name: Tensor(v.shape, v.dtype).copyfrom(v) for s, v in zip(slots, values, strict=True)}  # type: ignore[union-attr]
+        return {s.name: v.copy() for s, v in zip(slots, values, strict=True)}  # type: ignore[union-attr]
 
     # ---- running -----------------------------------------------------------------------------------------------------
 

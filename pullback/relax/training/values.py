@@ -83,8 +83,7 @@ def _changed(array: np.ndarray, cast: np.ndarray) -> np.ndarray:
 
 def fresh_copy(value: Any, slot: Slot) -> Tensor:
     """``value`` as a tensor with memory of its own."""
-    checked = as_tensor(value, slot)
-    return Tensor(checked.shape, checked.dtype).copyfrom(checked)
+    return as_tensor(value, slot).copy()
 
 
 def copies_by_name(values: Any, slots: Sequence[Slot], kind: str) -> dict[int, Tensor]:

@@ -1,14 +1,15 @@
-/* Memory: aligned blocks, with counters that tests and the memory planner's checks read. */
+/* Memory: aligned blocks, with counters that tests and the memory planner's checks read.
+ *
+ * Large blocks are mappings of their own. So what is freed is no longer the process's, pages cost nothing before they are
+ * first written, and a block of zeros need not be filled.
+ */
 #include "internal.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#ifdef __linux__
+#include <string.h>
 #include <sys/mman.h>
-#endif
-
-#define HUGE_PAGE ((size_t)2 << 20) /* of x86-64, and of AArch64 with pages of 4 KiB */
-#define LARGE ((size_t)32 << 20)    /* from here on malloc maps each block by itself, and unmaps it when it is freed */
+#include <unistd.h>
 
 static _Atomic int64_t allocation_count;
 static _Atomic int64_t allocated_bytes;
@@ -27,24 +28,33 @@ static void raise_peak(int64_t bytes)
         ;
 }
 
-/* A large block, such as a step's arena, lies in huge pages where the system has some: a step that goes through all of
- * it would find few of its small pages' addresses where it looked them up last. What is left over of the last huge page
- * stays in small ones, so that no page is touched for nothing. */
-static int allocate(void **base, size_t bytes)
+/* What a block of so many bytes takes as a mapping; 0 when it is none. */
+static size_t mapped_length(size_t bytes)
 {
-    size_t alignment = bytes >= LARGE ? HUGE_PAGE : PB_ALIGNMENT;
-    int status = posix_memalign(base, alignment, bytes);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return bytes < PB_MAPPED_BYTES ? 0 : (PB_ALIGNMENT + bytes + page - 1) / page * page;
+}
+
+/* Memory for a block and what stands before it, zeros if it is a mapping; NULL when there is none. */
+static void *allocate(size_t bytes)
+{
+    size_t length = mapped_length(bytes);
+    void *base = NULL;
+    if (length == 0)
+        return posix_memalign(&base, PB_ALIGNMENT, PB_ALIGNMENT + bytes) == 0 ? base : NULL;
+    base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
 #ifdef MADV_HUGEPAGE
-    if (status == 0 && bytes >= LARGE)
-        (void)madvise(*base, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* advice: without it all is as before */
+    madvise(base, length, MADV_HUGEPAGE); /* fewer faults, fewer misses of the TLB; a kernel without them refuses */
 #endif
-    return status;
+    return base;
 }
 
 void *pb_alloc(size_t bytes)
 {
-    void *base = NULL;
-    if (bytes > PTRDIFF_MAX - PB_ALIGNMENT || allocate(&base, PB_ALIGNMENT + bytes) != 0) {
+    void *base = bytes > PTRDIFF_MAX / 2 ? NULL : allocate(bytes);
+    if (base == NULL) {
         pb_fail(PB_ERROR_MEMORY, "out of memory: could not allocate %zu bytes", bytes);
         return NULL;
     }
@@ -55,12 +65,24 @@ void *pb_alloc(size_t bytes)
     return block;
 }
 
+void *pb_alloc_zeros(size_t bytes)
+{
+    void *block = pb_alloc(bytes);
+    if (block != NULL && mapped_length(bytes) == 0)
+        memset(block, 0, bytes);
+    return block;
+}
+
 void pb_free(void *block)
 {
     if (block == NULL)
         return;
-    atomic_fetch_sub(&allocated_bytes, (int64_t)*size_of_block(block));
-    free(size_of_block(block));
+    size_t bytes = *size_of_block(block), length = mapped_length(bytes);
+    atomic_fetch_sub(&allocated_bytes, (int64_t)bytes);
+    if (length != 0)
+        munmap(size_of_block(block), length);
+    else
+        free(size_of_block(block));
 }
 
 int64_t pb_allocation_count(void)

@@ -18,6 +18,7 @@ extern "C" {
 #define PB_ABI 1 /* changes whenever pb_runtime does */
 #define PB_MAX_THREADS 256
 #define PB_ALIGNMENT 64 /* of every block from pb_alloc, in bytes */
+#define PB_MAPPED_BYTES (1 << 20) /* a block of at least so many is a mapping of its own */
 
 /* ---- status.c: how a call reports failure -------------------------------------------------------------------- */
 
@@ -38,10 +39,13 @@ const char *pb_last_error(void);
 /* A block of at least `bytes` bytes, aligned to PB_ALIGNMENT, contents undefined; NULL when there is no memory. */
 void *pb_alloc(size_t bytes);
 
-/* Gives a block from pb_alloc back; NULL is allowed. */
+/* The same, filled with zeros; a large block takes no memory before it is written. */
+void *pb_alloc_zeros(size_t bytes);
+
+/* Gives a block back; NULL is allowed. */
 void pb_free(void *block);
 
-int64_t pb_allocation_count(void); /* calls of pb_alloc that succeeded, since the start */
+int64_t pb_allocation_count(void); /* blocks made since the start */
 int64_t pb_allocated_bytes(void);  /* bytes asked for and not yet freed */
 int64_t pb_peak_bytes(void);       /* the largest value pb_allocated_bytes() has had */
 

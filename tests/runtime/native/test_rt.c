@@ -143,9 +143,56 @@ static void test_memory(void)
     pb_free(empty);
     pb_free(NULL);
     CHECK(pb_allocated_bytes() == bytes);
-    CHECK(pb_alloc(SIZE_MAX) == NULL);
+    CHECK(pb_alloc(SIZE_MAX) == NULL && pb_alloc_zeros(SIZE_MAX) == NULL);
     CHECK(strstr(pb_last_error(), "out of memory") != NULL);
     CHECK(pb_allocated_bytes() == bytes);
+}
+
+/* Of this process; -1 where the system does not tell. */
+static long resident_pages(void)
+{
+    long total, resident = -1;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL)
+        return -1;
+    CHECK(fscanf(file, "%ld %ld", &total, &resident) == 2);
+    fclose(file);
+    return resident;
+}
+
+/* Small and large blocks: the first are malloc's, the others mappings. */
+static void test_zeros(void)
+{
+    static const size_t sizes[] = {0, 1, 100, PB_MAPPED_BYTES - 1, PB_MAPPED_BYTES, 5 * PB_MAPPED_BYTES + 7};
+    int64_t bytes = pb_allocated_bytes();
+    for (int round = 0; round < 2; round++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            unsigned char *used = pb_alloc(sizes[k]);
+            CHECK(used != NULL && (uintptr_t)used % PB_ALIGNMENT == 0);
+            memset(used, 255, sizes[k]);
+            pb_free(used);
+            unsigned char *zeros = pb_alloc_zeros(sizes[k]);
+            CHECK(zeros != NULL && (uintptr_t)zeros % PB_ALIGNMENT == 0);
+            CHECK(pb_allocated_bytes() == bytes + (int64_t)sizes[k]);
+            for (size_t i = 0; i < sizes[k]; i++)
+                CHECK(zeros[i] == 0);
+            pb_free(zeros);
+        }
+    CHECK(pb_allocated_bytes() == bytes);
+}
+
+static void test_large_blocks_take_memory_while_they_are_used(void)
+{
+    enum { SIZE = 64 << 20 };
+    long before = resident_pages(), pages = SIZE / sysconf(_SC_PAGESIZE);
+    if (before < 0)
+        return;
+    char *block = pb_alloc_zeros(SIZE);
+    CHECK(block != NULL && resident_pages() - before < pages / 8);
+    memset(block, 1, SIZE);
+    CHECK(resident_pages() - before > pages / 8 * 7);
+    pb_free(block);
+    CHECK(resident_pages() - before < pages / 8);
 }
 
 static void test_clock(void)
@@ -502,6 +549,8 @@ int main(int argc, char **argv)
     test_environment();
     test_control_groups();
     test_memory();
+    test_zeros();
+    test_large_blocks_take_memory_while_they_are_used();
     test_clock();
     test_table();
     test_jobs();
