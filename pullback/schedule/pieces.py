@@ -4,8 +4,8 @@
     →   for j in 3: out[j] = a[j]
         for j in 5: out[j + 3] = b[j]
 
-A select reads both of its sides, each at an index that is valid where the other is meant. A piece reads the side that is
-meant, and its elements lie side by side.
+A select reads both of its sides, each at an index that is valid where the other is meant. A piece reads the side that
+is meant, and its elements lie side by side.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from pullback import te, tir
 from pullback.ir.op import Op
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
+from pullback.schedule.contraction.skip import Skip
 from tests.schedule.test_schedules import SMALL, group_of, run
 
 NHWC = (0, 2, 3, 1)
@@ -74,6 +75,21 @@ def test_the_gradient_of_a_strided_convolution_skips_the_zeros():
     assert len(found.parts) == 4
     works = [problem.work for problem, _ in found.parts]
     assert sum(works) == 4 * 4 * 4 * 8 * 9  # places of dy times channels times taps
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("data", (2, 3, 9, 8, 4, 5, 1, 0)), ("data", (1, 2, 14, 14, 3, 5, 1, 0)), ("forward", (2, 3, 4, 6, 4, 5, 1, 4)),
+        ("forward", (1, 2, 3, 9, 17, 4, 1, 3)), ("data", (1, 4, 6, 5, 3, 4, 1, 1)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_terms_that_padding_makes_zero_are_left_out(kind, shape, channels_last):
+    group = group_of(product(kind, shape, channels_last))
+    (part,) = recognize(group).parts
+    assert Skip.of(*part) is not None
+    run(group)
 
 
 def test_work_before_and_after_the_sum():

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pullback.schedule.contraction.blocking import Blocking, rounds
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
+from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.pointwise import buffer_readers, point, tasks
 from pullback.te.graph import Lower
@@ -81,6 +82,7 @@ class Lowering:
             f: Region(problem, f, blocking.inner, blocking.column) for f, w in blocking.ways.items() if w == "region"
         }
         self.panels = {f: self._panel_buffer(f) for f, way in blocking.ways.items() if way == "panels"}
+        self.skip = Skip.of(problem, blocking)
         self.partial = self._partial_buffer() if blocking.chunks is not None else None
 
     def body(self) -> Stmt:
@@ -290,6 +292,10 @@ class Lowering:
         lanes = max(1, self.group.machine.vector_bytes // 4)
         size = self._count(rows) * -(-columns // lanes)
         for k in reversed(self.problem.reduced):
+            if self.skip is not None and k is self.skip.tap:
+                first, count = self.skip.taps(spot.value)
+                body = For(whole[k], count, substitute(body, {whole[k]: whole[k] + first}))
+                continue
             even = self.extents[k] % inner[k] == 0
             extent = as_expr(inner[k]) if even else minimum(as_expr(self.extents[k]) - spot.value[k], inner[k])
             short = even and size * inner[k] <= _UNROLLED and inner[k] <= 8

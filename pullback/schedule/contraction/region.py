@@ -87,6 +87,14 @@ class Region:
         return all(self.extents[v] % self.inner[v] == 0 for v in self.factor.windows[d].terms)  # type: ignore[index]
 
 
+def zero_outside(group: Group, source: Tensor, d: int) -> tuple[int, int] | None:
+    """The places along axis ``d`` outside of which a source is 0, if there are such."""
+    if source.is_placeholder:
+        return None
+    fill = _Fill(group, source, range(source.ndim), [(1, 0)] * source.ndim)
+    return fill.bounds.get(d) if getattr(fill.otherwise, "value", None) == 0 else None
+
+
 def _order(group: Group, factor: Factor, column: Var) -> list[int]:
     """The source's axes in the order of memory of what it is computed from; one that moves with the vectors last."""
     axes = range(factor.source.ndim)
