@@ -1,7 +1,8 @@
 """Max pooling and its derivative, over one, two or three spatial axes.
 
 Each window passes its adjoint to one element: the first, in row-major order, that is its maximum, or its first NaN.
-Padding is never chosen.
+Padding is never chosen. Which of its taps a window chooses is an op by itself, so that the derivatives read a small
+number for each window, and not the data.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import ShapeError
 from pullback.ir.op import define
-from pullback.relax.op.family import expect_same_dtype, in_wide
+from pullback.relax.op.family import expect_dtype, in_wide, zero_gradient
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.pooling import (
     ATTRIBUTES,
@@ -23,7 +24,6 @@ from pullback.relax.op.pooling import (
     Pool,
     all_of,
     between,
-    covering,
     expect_result,
     pool_infer,
     pool_layouts,
@@ -33,16 +33,22 @@ from pullback.relax.op.pooling import (
     sum_over_windows,
     unpadded,
     where_all,
-    windows_over,
 )
 from pullback.relax.op.reduce import te_cast
 from pullback.relax.op.sample import Ints, Sample
-from pullback.relax.op.window import SPATIAL, reduced, running, tap_extents, under
+from pullback.relax.op.window import (
+    SPATIAL,
+    data_info,
+    numbers,
+    reduced,
+    running,
+    standard_shape,
+    tap_extents,
+    under,
+)
 from pullback.relax.struct_info import TensorStructInfo, same_shape
 from pullback.te.graph import identity
 from pullback.tir.expr import is_float
-
-_COMPARED = 16  # windows of at most so many taps are compared anew at each of their elements
 
 # -- tensor expressions
 
@@ -72,16 +78,22 @@ def _max_te(x: te.Tensor, pool: Pool) -> te.Tensor:
     return _reduced("max", x, pool, lambda window, tap, value: value, "max_pool")
 
 
-def _chosen(x: te.Tensor, pool: Pool) -> te.Tensor:
+def _number_dtype(taps: int) -> str:
+    """The type of the numbers of so many taps, and of one that does not exist."""
+    return "uint8" if taps < 256 else "int32"
+
+
+def _chosen_te(x: te.Tensor, pool: Pool) -> te.Tensor:
     """For each window the number of the tap that it chooses, the first that equals its maximum; if all of its taps are
     padding, one that does not exist."""
-    largest, none = _max_te(x, pool), tir.const(math.prod(pool.taps), "int32")
+    dtype = _number_dtype(math.prod(pool.taps))
+    largest, none = _max_te(x, pool), tir.const(math.prod(pool.taps), dtype)
 
     def candidate(window: Sequence[tir.PrimExpr], tap: Sequence[tir.PrimExpr], value: tir.PrimExpr) -> tir.PrimExpr:
         equal = value.equal(largest[tuple(window)])
         hit = equal | tir.call("isnan", value) if is_float(x.dtype) else equal
         _, real = _tap(pool, pool.y.to_standard(window)[2:], tap)
-        return tir.select(all_of([hit, *real]), tir.cast("int32", _number(tap, pool.taps)), none)
+        return tir.select(all_of([hit, *real]), tir.cast(dtype, _number(tap, pool.taps)), none)
 
     return _reduced("min", x, pool, candidate, "chosen")
 
@@ -103,42 +115,11 @@ def _digits(number: tir.PrimExpr, sizes: Sequence[int]) -> list[tir.PrimExpr]:
     return [number, *reversed(index)]
 
 
-def _gradient_te(dy: te.Tensor, x: te.Tensor, pool: Pool) -> te.Tensor:
-    if math.prod(pool.taps) <= _COMPARED and all(covering(a) == 1 for a in pool.axes):
-        return _compared(dy, x, pool)
-    chosen = _chosen(x, pool)
-
+def _gradient_te(dy: te.Tensor, chosen: te.Tensor, pool: Pool) -> te.Tensor:
     def holds(window: tuple[tir.PrimExpr, ...], tap: list[tir.PrimExpr]) -> Condition:
-        return [chosen[window].equal(tir.cast("int32", _number(tap, pool.taps)))]
+        return [chosen[window].equal(tir.cast(chosen.dtype, _number(tap, pool.taps)))]
 
     return te_cast(sum_over_windows(pool, dy, "max_pool_gradient", holds), dy.dtype)
-
-
-def _compared(dy: te.Tensor, x: te.Tensor, pool: Pool) -> te.Tensor:
-    """Where windows do not overlap: each element compared with all of its window. It is chosen if each earlier one is
-    smaller and each later one not larger; a NaN, if no earlier one is NaN."""
-
-    def element(*i: tir.PrimExpr) -> tir.PrimExpr:
-        n, c, *at = pool.x.to_standard(i)
-        positions, taps, conditions = windows_over(pool, at, [tir.as_expr(0)] * len(at))
-        own = _number(taps, pool.taps)
-        for number, tap in enumerate(np.ndindex(*pool.taps)):
-            places, real = _tap(pool, positions, tap)
-            rival = x[pool.x.from_standard([n, c, *places])]
-            before_earlier, before_later = _wins(x[i], rival)
-            wins = tir.select(own > number, before_earlier, before_later)
-            conditions.append(wins | ~all_of(real) if real else wins)
-        return where_all(conditions, dy[pool.y.from_standard([n, c, *positions])])
-
-    return te.compute(x.shape, element, "max_pool_gradient")
-
-
-def _wins(value: tir.PrimExpr, rival: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-    """Whether a value is chosen before an earlier rival, and before a later one."""
-    if not is_float(value.dtype):
-        return rival < value, rival <= value
-    nan = tir.call("isnan", value)
-    return (rival < value) | (nan & ~tir.call("isnan", rival)), (rival <= value) | nan
 
 
 def _tap(
@@ -159,14 +140,15 @@ def _tap(
     return places, conditions
 
 
-def _pick_te(values: te.Tensor, x: te.Tensor, pool: Pool) -> te.Tensor:
-    chosen, taps = _chosen(x, pool), math.prod(pool.taps)
+def _pick_te(values: te.Tensor, chosen: te.Tensor, pool: Pool) -> te.Tensor:
+    taps = math.prod(pool.taps)
 
     def element(*i: tir.PrimExpr) -> tir.PrimExpr:
         n, c, *at = pool.y.to_standard(i)
         tap = tir.minimum(tir.cast("int64", chosen[i]), taps - 1)
         places, real = _tap(pool, at, _digits(tap, pool.taps))
-        return where_all(real, values[pool.x.from_standard([n, c, *places])])
+        exists = chosen[i] < tir.const(taps, chosen.dtype)
+        return where_all([exists, *real], values[pool.x.from_standard([n, c, *places])])
 
     return te.compute(chosen.shape, element, "max_pool_pick")
 
@@ -183,32 +165,33 @@ def _max_array(x: np.ndarray, pool: Pool) -> np.ndarray:
     return np.ascontiguousarray(pool.y.own_array(result))
 
 
-def _first_maximum(x: np.ndarray, pool: Pool) -> np.ndarray:
-    """The number of the tap that each window chooses, in the standard layout; -1 where it holds no element."""
+def _chosen_array(x: np.ndarray, pool: Pool) -> np.ndarray:
     padded = standard_padded(x, pool, 0)
     real = standard_padded(np.ones(x.shape, np.bool_), pool, False)
-    best = np.full((*padded.shape[:2], *pool.positions), -1)
+    taps = math.prod(pool.taps)
+    best = np.full((*padded.shape[:2], *pool.positions), taps)
     largest = np.zeros(best.shape, x.dtype)
     for number, tap in enumerate(np.ndindex(*pool.taps)):
         value, is_real = padded[under(tap, pool.axes)], real[under(tap, pool.axes)]
-        better = is_real & ((best < 0) | (value > largest) | (np.isnan(value) & ~np.isnan(largest)))
+        better = is_real & ((best == taps) | (value > largest) | (np.isnan(value) & ~np.isnan(largest)))
         best, largest = np.where(better, number, best), np.where(better, value, largest)
-    return best
+    return np.ascontiguousarray(pool.y.own_array(best.astype(_number_dtype(taps))))
 
 
-def _gradient_array(dy: np.ndarray, x: np.ndarray, pool: Pool) -> np.ndarray:
-    best, dy = _first_maximum(x, pool), pool.y.standard_array(dy)
-    total = np.zeros_like(standard_padded(x, pool, 0), dtype=dy.dtype)
+def _gradient_array(dy: np.ndarray, chosen: np.ndarray, pool: Pool) -> np.ndarray:
+    dy, chosen = pool.y.standard_array(dy), pool.y.standard_array(chosen)
+    shape = pool.x.from_standard([*dy.shape[:2], *pool.sizes])
+    total = np.zeros_like(standard_padded(np.zeros(shape, dy.dtype), pool, 0))
     for number, tap in enumerate(np.ndindex(*pool.taps)):
-        total[under(tap, pool.axes)] += np.where(best == number, dy, dy.dtype.type(0))
+        total[under(tap, pool.axes)] += np.where(chosen == number, dy, dy.dtype.type(0))
     return unpadded(total, pool)
 
 
-def _pick_array(values: np.ndarray, x: np.ndarray, pool: Pool) -> np.ndarray:
-    best, padded = _first_maximum(x, pool), standard_padded(values, pool, 0)
-    result = np.zeros(best.shape, values.dtype)
+def _pick_array(values: np.ndarray, chosen: np.ndarray, pool: Pool) -> np.ndarray:
+    chosen, padded = pool.y.standard_array(chosen), standard_padded(values, pool, 0)
+    result = np.zeros(chosen.shape, values.dtype)
     for number, tap in enumerate(np.ndindex(*pool.taps)):
-        result = np.where(best == number, padded[under(tap, pool.axes)], result)
+        result = np.where(chosen == number, padded[under(tap, pool.axes)], result)
     return np.ascontiguousarray(pool.y.own_array(result))
 
 
@@ -216,25 +199,51 @@ def _pick_array(values: np.ndarray, x: np.ndarray, pool: Pool) -> np.ndarray:
 
 
 def _define(rank: int) -> None:
-    maximum, gradient, pick = f"nn.max_pool{rank}d", f"grad.max_pool{rank}d", f"grad.max_pool{rank}d_pick"
+    maximum, choice = f"nn.max_pool{rank}d", f"grad.max_pool{rank}d_choice"
+    gradient, pick = f"grad.max_pool{rank}d", f"grad.max_pool{rank}d_pick"
 
     def pool(op: str, x: Any, attrs: dict[str, Any]) -> Pool:
         return pool_of(op, rank, pool_layouts(op, rank, attrs)[0].to_standard(x.shape)[2:], attrs)
 
-    def transposed(name: str) -> Callable[..., tuple[Any, None]]:
-        """The gradient of an op that is linear in its first argument, by the op whose matrix is the transpose."""
-        return lambda adjoint, y, first, data, **attrs: (getattr(ops.grad, name)(adjoint, data, **attrs), None)
+    def back(attrs: dict[str, Any]) -> Pool:
+        rest = {name: value for name, value in attrs.items() if name != "size"}
+        return pool_of(gradient, rank, numbers(gradient, "size", attrs["size"], rank), rest)
 
-    def gradient_infer(dy: TensorStructInfo, data: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
-        expect_result(gradient, dy, pool_infer(gradient, rank, data, attrs, "number"))
-        return data
+    def expect_choice(op: str, chosen: TensorStructInfo, result: TensorStructInfo, windows: Pool) -> None:
+        """Raise an error unless ``chosen`` holds a tap's number for each element of the result."""
+        expected = TensorStructInfo(result.shape, _number_dtype(math.prod(windows.taps)))
+        if chosen.dtype != expected.dtype or chosen.shape is None or not same_shape(chosen.shape, expected.shape):  # type: ignore[arg-type]
+            raise ShapeError(f"{op}: chosen must be what {choice} gives, {expected}, got {chosen}")
 
-    def pick_infer(values: TensorStructInfo, data: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
-        result = pool_infer(pick, rank, data, attrs, "number")
-        if values.shape is None or not same_shape(values.shape, data.shape):  # type: ignore[arg-type]
-            raise ShapeError(f"{pick}: values and data must have one shape, got {values} and {data}")
-        expect_same_dtype(pick, values, data)
+    def choice_infer(data: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
+        result = pool_infer(choice, rank, data, attrs, "number")
+        return TensorStructInfo(result.shape, _number_dtype(math.prod(pool(choice, data, attrs).taps)))
+
+    def gradient_infer(dy: TensorStructInfo, chosen: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
+        windows = back(attrs)
+        expect_dtype(gradient, dy, "number")
+        batch, channels, *_ = standard_shape(gradient, "dy", dy, windows.y)
+        expect_result(gradient, dy, data_info(windows.y, [batch, channels, *windows.positions], dy.dtype))
+        expect_choice(gradient, chosen, dy, windows)
+        return data_info(windows.x, [batch, channels, *windows.sizes], dy.dtype)
+
+    def pick_infer(values: TensorStructInfo, chosen: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
+        result = pool_infer(pick, rank, values, attrs, "number")
+        expect_choice(pick, chosen, result, pool(pick, values, attrs))
         return result
+
+    def adjoint(dy: Any, y: Any, data: Any, **attrs: Any) -> tuple[Any]:
+        chosen = getattr(ops.grad, f"max_pool{rank}d_choice")(data, **attrs)
+        size = tuple(pool(maximum, data, attrs).sizes)
+        return (getattr(ops.grad, f"max_pool{rank}d")(dy, chosen, size=size, **attrs),)
+
+    def second(dx: Any, y: Any, dy: Any, chosen: Any, **attrs: Any) -> tuple[Any, None]:
+        rest = {name: value for name, value in attrs.items() if name != "size"}
+        return getattr(ops.grad, f"max_pool{rank}d_pick")(dx, chosen, **rest), None
+
+    def pick_adjoint(dy: Any, y: Any, values: Any, chosen: Any, **attrs: Any) -> tuple[Any, None]:
+        size = tuple(pool(pick, values, attrs).sizes)
+        return getattr(ops.grad, f"max_pool{rank}d")(dy, chosen, size=size, **attrs), None
 
     define(
         maximum,
@@ -242,35 +251,65 @@ def _define(rank: int) -> None:
         infer=lambda data, **attrs: pool_infer(maximum, rank, data, attrs, "number"),
         te=lambda data, **attrs: _max_te(data, pool(maximum, data, attrs)),
         numpy=in_wide(lambda data, **attrs: _max_array(data, pool(maximum, data, attrs))),
-        gradient=lambda dy, y, data, **attrs: (getattr(ops.grad, f"max_pool{rank}d")(dy, data, **attrs),),
+        gradient=adjoint,
         family="pooling",
         doc=f"The largest element of each window, NaN if any is; padding counts as -∞. {ATTRIBUTES}\n"
         "The first of equal elements gets the adjoint, the first NaN if there is one. count_include_pad means nothing.",
         samples=[Sample((data,), attrs, smooth) for data, _, attrs, smooth in _SAMPLES[rank]],
     )
     define(
-        gradient,
-        signature("dy, data", rank),
-        infer=gradient_infer,
-        te=lambda dy, data, **attrs: _gradient_te(dy, data, pool(gradient, data, attrs)),
-        numpy=in_wide(lambda dy, data, **attrs: _gradient_array(dy, data, pool(gradient, data, attrs))),
-        gradient=transposed(f"max_pool{rank}d_pick"),
+        choice,
+        signature("data", rank),
+        infer=choice_infer,
+        te=lambda data, **attrs: _chosen_te(data, pool(choice, data, attrs)),
+        numpy=in_wide(lambda data, **attrs: _chosen_array(data, pool(choice, data, attrs))),
+        gradient=zero_gradient,
         family="pooling",
-        doc=f"The adjoint of nn.max_pool{rank}d's data: each element is the sum of dy over the windows that choose it.",
-        samples=[Sample((dy, data), attrs, smooth) for data, dy, attrs, smooth in _SAMPLES[rank]],
+        doc=f"For each window the number, in row-major order, of the tap that nn.max_pool{rank}d takes; the number of\n"
+        "taps where all of them are padding. uint8, or int32 for windows of more than 255 taps.",
+        samples=[Sample((data,), attrs, smooth) for data, _, attrs, smooth in _SAMPLES[rank]],
+    )
+    define(
+        gradient,
+        signature("dy, chosen", rank, "size, "),
+        infer=gradient_infer,
+        te=lambda dy, chosen, **attrs: _gradient_te(dy, chosen, back(attrs)),
+        numpy=in_wide(lambda dy, chosen, **attrs: _gradient_array(dy, chosen, back(attrs))),
+        gradient=second,
+        family="pooling",
+        doc=f"The adjoint of nn.max_pool{rank}d's data, whose spatial sizes are ``size``: each element is the sum of\n"
+        f"dy over the windows that choose it. ``chosen``: what grad.max_pool{rank}d_choice gives for the data.",
+        samples=[_back(rank, data, result, attrs) for data, result, attrs, _ in _SAMPLES[rank]],
     )
     define(
         pick,
-        signature("values, data", rank),
+        signature("values, chosen", rank),
         infer=pick_infer,
-        te=lambda values, data, **attrs: _pick_te(values, data, pool(pick, data, attrs)),
-        numpy=in_wide(lambda values, data, **attrs: _pick_array(values, data, pool(pick, data, attrs))),
-        gradient=transposed(f"max_pool{rank}d"),
+        te=lambda values, chosen, **attrs: _pick_te(values, chosen, pool(pick, values, attrs)),
+        numpy=in_wide(lambda values, chosen, **attrs: _pick_array(values, chosen, pool(pick, values, attrs))),
+        gradient=pick_adjoint,
         family="pooling",
-        doc=f"Of each window of data, the element of values at the place that nn.max_pool{rank}d chooses; 0 where it\n"
-        "holds none.",
-        samples=[Sample((data, data), attrs, smooth) for data, _, attrs, smooth in _SAMPLES[rank]],
+        doc=f"Of each window of values, the tap whose number is chosen; 0 where there is none: the adjoint of\n"
+        f"grad.max_pool{rank}d's dy.",
+        samples=[Sample((data, _numbers(rank, y, attrs)), attrs, smooth) for data, y, attrs, smooth in _SAMPLES[rank]],
     )
+
+
+def _shape(argument: Any) -> tuple[int, ...]:
+    return np.shape(argument) if isinstance(argument, list) else tuple(getattr(argument, "shape", argument))
+
+
+def _numbers(rank: int, result: Any, attrs: dict[str, Any]) -> Ints:
+    """The number of any tap for each window, or of none."""
+    taps = math.prod(numbers("max_pool", "pool_size", attrs.get("pool_size", 1), rank))
+    return Ints(_shape(result), 0, taps + 1, _number_dtype(taps))
+
+
+def _back(rank: int, data: Any, result: Any, attrs: dict[str, Any]) -> Sample:
+    """The sample of the derivative that belongs to one of the pooling."""
+    x, _ = pool_layouts("max_pool", rank, {"layout": "NC" + SPATIAL[rank], "out_layout": None} | attrs)
+    size = tuple(x.to_standard(_shape(data))[2:])
+    return Sample((result, _numbers(rank, result, attrs)), {"size": size} | attrs)
 
 
 def _sample(data: Any, result: Any, smooth: bool = True, **attrs: Any) -> tuple[Any, Any, dict[str, Any], bool]:
