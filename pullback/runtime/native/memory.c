@@ -1,7 +1,6 @@
 /* Memory: aligned blocks, with counters that tests and the memory planner's checks read.
  *
- * Large blocks are mappings of their own. So what is freed is no longer the process's, pages cost nothing before they are
- * first written, and a block of zeros need not be filled.
+ * Large blocks are mappings of their own: what is freed is no longer the process's, and a block of zeros is not filled.
  */
 #include "internal.h"
 
@@ -74,6 +73,10 @@ void *pb_alloc_zeros(size_t bytes)
     void *block = pb_alloc(bytes);
     if (block != NULL && mapped_length(bytes) == 0)
         memset(block, 0, bytes);
+#ifdef MADV_POPULATE_WRITE
+    else if (block != NULL) /* pages that are read first and written then would take two faults each */
+        madvise(size_of_block(block), mapped_length(bytes), MADV_POPULATE_WRITE);
+#endif
     return block;
 }
 

@@ -39,7 +39,7 @@ const char *pb_last_error(void);
 /* A block of at least `bytes` bytes, aligned to PB_ALIGNMENT, contents undefined; NULL when there is no memory. */
 void *pb_alloc(size_t bytes);
 
-/* The same, filled with zeros; a large block takes no memory before it is written. */
+/* The same, filled with zeros. */
 void *pb_alloc_zeros(size_t bytes);
 
 /* Gives a block back; NULL is allowed. */
