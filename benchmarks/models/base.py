@@ -2,7 +2,7 @@
 
 All sides start from the same arrays. Arrays are in the layouts of the graph IR: images (N, C, H, W), weights of
 convolutions (O, I, H, W), weights of linear layers (inputs, outputs). A side may keep them in the layout that it likes
-best (:mod:`benchmarks.workers`); such conversions are not timed.
+best (:mod:`benchmarks.workers`); such conversions are not timed. They are drawn once, and nobody writes to them.
 
 Values are drawn in float32. With ``dtype="float64"`` a model trains on the same values in float64: that is the judge of
 how exact float32 is (:mod:`benchmarks.losses`).
@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,19 +55,28 @@ class Model(ABC):
 
     def data(self) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and labels of the batch on which all steps are made."""
-        x, labels = self.draw_data()
-        return self._typed(x), labels
+        x, labels = self.drawn[0].values()
+        return x, labels
 
     def parameters(self) -> Arrays:
         """Initial parameters."""
-        return {name: self._typed(array) for name, array in self.draw_parameters().items()}
+        return self.drawn[1]
 
     def states(self) -> Arrays:
         """Initial states: what a forward pass replaces."""
-        return {name: self._typed(array) for name, array in self.initial_states().items()}
+        return self.drawn[2]
+
+    @cached_property
+    def drawn(self) -> tuple[Arrays, Arrays, Arrays]:
+        """Data, parameters and states, kept: to draw them is no side's work, and takes longer than some first steps."""
+        data = dict(zip(("x", "labels"), self.draw_data(), strict=True))
+        groups = data, self.draw_parameters(), self.initial_states()
+        return tuple({name: self._typed(array) for name, array in group.items()} for group in groups)  # type: ignore[return-value]
 
     def _typed(self, array: np.ndarray) -> np.ndarray:
-        return array.astype(self.dtype) if array.dtype == np.float32 else array
+        array = array.astype(self.dtype) if array.dtype == np.float32 else array
+        array.flags.writeable = False
+        return array
 
     # What a model says, in float32.
 

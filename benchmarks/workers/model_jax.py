@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.models import MODELS, Model
 from benchmarks.models.base import Optimizer
-from benchmarks.workers.protocol import Cases, Step, serve, versions_of
+from benchmarks.workers.protocol import Cases, Step, draw_model, serve, versions_of
 
 BETA1, BETA2, ADAM_EPSILON = 0.9, 0.999, 1e-8
 
@@ -80,4 +80,4 @@ def update(optimizer: Optimizer, values: Any, gradients: Any, moments: Any, coun
 
 
 if __name__ == "__main__":
-    serve(load, prepare)
+    serve(load, prepare, draw_model)

@@ -8,7 +8,7 @@ method.
 from __future__ import annotations
 
 from benchmarks.models import MODELS, Model
-from benchmarks.workers.protocol import Cases, Step, serve
+from benchmarks.workers.protocol import Cases, Step, draw_model, serve
 from benchmarks.workers.relax_module import module_of, setup, struct_infos
 
 
@@ -72,4 +72,4 @@ def functions_step(model: Model, legalize: bool) -> Step:
 
 
 if __name__ == "__main__":
-    serve(load, prepare)
+    serve(load, prepare, draw_model)

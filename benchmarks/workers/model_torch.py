@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.models import MODELS, Model
-from benchmarks.workers.protocol import Cases, Step, serve, versions_of
+from benchmarks.workers.protocol import Cases, Step, draw_model, serve, versions_of
 
 CHANNELS_LAST = "-channels-last"
 
@@ -87,4 +87,4 @@ def whole_step(model: Model, loss_of: Callable[..., Any], parameters: dict[str, 
 
 
 if __name__ == "__main__":
-    serve(load, prepare)
+    serve(load, prepare, draw_model)

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from benchmarks.models import MODELS
-from benchmarks.workers.protocol import Cases, serve, versions_of
+from benchmarks.workers.protocol import Cases, draw_model, serve, versions_of
 from benchmarks.workers.relax_module import module_of, setup
 
 
@@ -43,4 +43,4 @@ def host_target() -> Any:
 
 
 if __name__ == "__main__":
-    serve(load, prepare)
+    serve(load, prepare, draw_model)

@@ -50,16 +50,22 @@ def chosen_cases(suite: str, first: str, last: str, timed: Callable[[Any], Timed
     return cases
 
 
-def serve(load: Callable[[], dict[str, str]], prepare: Callable[..., Cases]) -> None:
+def serve(
+    load: Callable[[], dict[str, str]],
+    prepare: Callable[..., Cases],
+    draw: Callable[..., object] = lambda *arguments: None,
+) -> None:
     """Answer the parent's commands until it closes the pipe.
 
-    `load()` imports the library and returns versions; `prepare(*arguments)` builds and compiles the named cases.
+    `load()` imports the library and returns versions; `draw(*arguments)` draws values, which counts neither as the
+    side's time nor as its memory; `prepare(*arguments)` builds and compiles the named cases.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     threads, arguments = int(sys.argv[1]), sys.argv[2:]
     _use_processors(threads)
     versions = load()
+    draw(*arguments)
     _reset_high_water()
     baseline = high_water_bytes()
     print(json.dumps({"versions": versions}), file=answers)
@@ -77,6 +83,13 @@ def serve(load: Callable[[], dict[str, str]], prepare: Callable[..., Cases]) -> 
         print(json.dumps(answer), file=answers)
         time.sleep(0.01)  # let the library's threads park before idling is watched
         idle_since = time.process_time()
+
+
+def draw_model(name: str, variant: str) -> None:
+    """The data and initial values of a model."""
+    from benchmarks.models import MODELS
+
+    _ = MODELS[name].drawn
 
 
 def versions_of(*packages: str) -> dict[str, str]:
