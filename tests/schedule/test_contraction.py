@@ -8,6 +8,7 @@ from pullback import te, tir
 from pullback.ir.op import Op
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
+from pullback.schedule.contraction import blocking as contraction_blocking
 from pullback.schedule.contraction.skip import Skip
 from tests.schedule.test_schedules import SMALL, group_of, run
 
@@ -61,6 +62,26 @@ def product(kind: str, shape: tuple[int, ...], channels_last: bool, groups: int 
 def test_convolution(shape, kind, channels_last):
     group = group_of(product(kind, shape, channels_last))
     assert isinstance(recognize(group), Contraction)
+    run(group)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "strides", "dilation"),
+    [((4, 4), 3, (3, 2), (2, 1)), ((8, 5), 5, (3, 2), (2, 1)), ((8, 4), 3, (2, 3), (1, 2))],
+)
+def test_taps_in_blocks(sizes, kernel, strides, dilation, channels_last, monkeypatch):
+    """Where regions are small, a round takes some of the taps, through which the window of a convolution's gradient
+    runs backwards. With as much padding as there can be, nothing lies before the first element of ``dy``."""
+    for limit in ("REGION_BYTES", "_MOST_REGION_BYTES"):
+        monkeypatch.setattr(contraction_blocking, limit, 128)
+    dy, weight = stored((1, 3, *sizes), "dy", channels_last), te.placeholder((3, 2, kernel, kernel), name="w")
+    y = Op.get("nn.conv2d_transpose").te(
+        dy, weight, strides=strides, padding=tuple(d * (kernel - 1) for d in dilation), output_padding=0,
+        dilation=dilation, groups=1, data_layout="NCHW", kernel_layout="IOHW", out_layout=None, out_dtype=None,
+    )  # fmt: skip
+    group = group_of(turned(y, channels_last))
+    assert any(0 < b.inner[k] < p.extents[k] for p, b in recognize(group).parts for k in p.reduced)
     run(group)
 
 
