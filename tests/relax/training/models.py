@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import IRModule
-from pullback.relax import BlockBuilder, TensorStructInfo, Var, op
+from pullback.relax import BlockBuilder, TensorStructInfo, Tuple, Var, op
+from pullback.relax.training import Trainer, make_trainer
+from pullback.relax.training.loss import CrossEntropyLoss
+from pullback.relax.training.optimizer import SGD
 
 SIZES = (20, 16, 12, 5)
 
@@ -43,8 +46,6 @@ def with_state(batch: int = 4, dtype: str = "float32") -> IRModule:
             out = builder.emit_output(op.matmul(x, w), "out")
             new_calls = builder.emit_output(op.add(calls, 1), "new_calls")
             new_seen = builder.emit_output(op.sum(out, 0), "new_seen")
-        from pullback.relax import Tuple
-
         builder.emit_func_output(Tuple((out, new_calls, new_seen)))
     return builder.get().with_attrs({"param_num": 1, "state_num": 2})
 
@@ -54,3 +55,20 @@ def classes(rows: int, inputs: int = SIZES[0], outputs: int = SIZES[-1], dtype: 
     generator = np.random.default_rng(3)
     x = generator.standard_normal((rows, inputs)).astype(dtype)
     return x, (x @ generator.standard_normal((inputs, outputs))).argmax(1)
+
+
+def trainer_of(
+    target: str = "debug", loss: Any = None, optimizer: Any = None, model: Any = None, **options: Any
+) -> Trainer:
+    """A trainer of a model, an ``mlp()`` if none is given, whose parameters are the same at every call."""
+    loss, optimizer = loss or CrossEntropyLoss(), optimizer or SGD(0.05)
+    return make_trainer(model or mlp(), loss, optimizer, target=target, seed=2, **options)
+
+
+def params(trainer: Trainer) -> list[np.ndarray]:
+    return [value.numpy() for value in trainer.params.values()]
+
+
+def assert_same(first: list[np.ndarray], second: list[np.ndarray]) -> None:
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
