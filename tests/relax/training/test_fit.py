@@ -334,9 +334,9 @@ def test_a_module_read_from_text_trains_alike(legalize: bool) -> None:
     for m in (module, read):
         trainer = Trainer(m, pullback.VirtualMachine(pullback.compile(m, "debug"), pullback.cpu()))
         trainer.xavier_uniform_init_params(seed=1)
-        trainer.fit(X, Y, seed=1, progress=False)
+        trainer.fit(X[:14], Y[:14], seed=1, progress=False)
         kept.append([*params(trainer), *(s.numpy() for s in trainer.optimizer_states)])
-        assert trainer.evaluate(X, Y).accuracy is not None and "optimizer: Adam" in repr(trainer)
+        assert trainer.evaluate(X[:8], Y[:8]).accuracy is not None and "optimizer: Adam" in repr(trainer)
     assert_same(*kept)
 
 

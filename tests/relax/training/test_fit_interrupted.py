@@ -52,6 +52,7 @@ def test_ctrl_c_in_the_native_loop(monkeypatch: pytest.MonkeyPatch) -> None:
             signal.raise_signal(signal.SIGINT)
 
     keys = Thread(target=press)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts with & ignores it
     keys.start()
     with pytest.raises(KeyboardInterrupt):
         try:
@@ -59,6 +60,7 @@ def test_ctrl_c_in_the_native_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             over.set()
     keys.join()
+    signal.signal(signal.SIGINT, before)
     reference.fit(x, y, seed=1, progress=False)
     if interrupted.steps > reference.steps:
         SoManySteps(monkeypatch, interrupted.steps - reference.steps, interrupt)
