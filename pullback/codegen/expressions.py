@@ -18,6 +18,7 @@ from pullback.codegen.values import Value, constant, is_half
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir import math as expansions
+from pullback.tir import philox
 from pullback.tir.expr import (
     COMPARISONS,
     Binary,
@@ -368,6 +369,8 @@ class Expressions(Arithmetic):
         args = [self.value(a) for a in node.args]
         if node.name == "reinterpret":
             return self.reinterpret(args[0], node.type)
+        if node.name == philox.INTRINSIC:
+            return self.inline(philox.template(node.type), *args)
         dtype = args[0].dtype
         if is_half(dtype):
             wide = "float64" if node.name == "fma" else "float32"

@@ -22,6 +22,7 @@ from pullback.driver.tuned import tuned_choices
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import symbolic_vars
+from pullback.relax.transform.add_random_state import refuse_draws_without_state
 from pullback.relax.transform.bind_sizes import bind_function_sizes
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
 from pullback.relax.transform.choose_layouts import ChooseLayouts
@@ -66,6 +67,7 @@ def lower_function(
     bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
     function = inline_calls(bind_function_sizes(function, bound), module)
     function = remove_dead_bindings(resolve_match_casts(function))
+    refuse_draws_without_state(function)
     kernels = {n: f for n, f in module.items() if not isinstance(f, Function)}
     work = IRModule({**kernels, name: function}, module.attrs)
     machine = machine_of(target)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pullback.ir.errors import UserError
+from pullback.ir.node import Span
 from pullback.ir.op import Op
 from pullback.relax.expr import Call
 
@@ -16,3 +18,16 @@ def is_call_tir(expr: Any) -> bool:
 def is_op(expr: Any, name: str) -> bool:
     """Whether the expression is a call of the op ``relax.<name>``."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == f"relax.{name}"
+
+
+def lacks_state(expr: Any) -> bool:
+    """Whether the expression draws random numbers without a state: such a call is a draw of its own, no value yet."""
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or "state" not in expr.op.signature.optional:
+        return False
+    return len(expr.args) < len(expr.op.signature.tensors) and bool(expr.attrs.get("training", True))
+
+
+def no_state(op: str, span: Span | None = None) -> UserError:
+    """The error of a call that cannot be computed or differentiated as it is."""
+    hint = 'hand it one by relax.transform.AddRandomState("main")(module), before Gradient; a trainer has its own'
+    return UserError(f"{op} draws random numbers, and has no state to draw them from", span=span, hint=hint)

@@ -9,24 +9,28 @@ from pullback.schedule.attention import AttentionBackward, AttentionForward
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group
+from pullback.schedule.random import Random
 from pullback.schedule.reduction import Reduction
 from pullback.schedule.scatter import Scatter
 from pullback.schedule.winograd import Winograd
+from pullback.te.random import draws
 from pullback.tir import PrimFunc
 
-Schedule = AttentionForward | AttentionBackward | Elementwise | Scatter | Winograd | Contraction | Reduction
+Schedule = AttentionForward | AttentionBackward | Random | Elementwise | Scatter | Winograd | Contraction | Reduction
 SCHEDULES: tuple[type[Any], ...] = (
-    AttentionForward, AttentionBackward, Elementwise, Scatter, Winograd, Contraction, Reduction,
+    AttentionForward, AttentionBackward, Random, Elementwise, Scatter, Winograd, Contraction, Reduction,
 )  # fmt: skip
 
 
 def recognize(group: Group) -> Schedule | None:
     """The schedule for the group, the most particular first, or None when it is no single kernel.
 
-    Those that the machine is told to do without decline, unless nothing else can compute the group.
+    Those that the machine is told to do without decline, unless nothing else can compute the group; and so do all but
+    one for a group that draws random numbers.
     """
     group = group.oriented
-    asked = [kind for kind in SCHEDULES if kind.__name__ not in group.machine.without]
+    fitting = (Random,) if any(map(draws, group.stages)) and not group.fallback else SCHEDULES
+    asked = [kind for kind in fitting if kind.__name__ not in group.machine.without]
     last_resort = [kind for kind in SCHEDULES if kind not in asked and group.fallback]
     for kind in (*asked, *last_resort):
         schedule: Schedule | None = kind.recognize(group)

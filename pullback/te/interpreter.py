@@ -15,6 +15,7 @@ import numpy as np
 from pullback.ir.errors import InternalError
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
+from pullback.tir import philox
 from pullback.tir.expr import INTEGERS, Binary, Call, Cast, FloatImm, IntImm, PrimExpr, Select, Var, is_float
 
 
@@ -117,6 +118,8 @@ class _Interpreter:
                 args = [np.asarray(visit(a)) for a in node.args]
                 if node.name == "reinterpret":
                     return args[0].view(numpy_dtype(node.dtype))
+                if node.name == philox.INTRINSIC:
+                    return np.asarray(philox.philox4x32(node.dtype, *args))
                 return np.asarray(_CALLS[node.name](*args)).astype(numpy_dtype(node.dtype), copy=False)
             if isinstance(node, TensorLoad):
                 return self.load(node, [np.asarray(visit(i)) for i in node.indices])

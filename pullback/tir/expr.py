@@ -38,6 +38,7 @@ INTRINSICS = {
     "not": 1,  # logical on bool, bitwise on integers
     "fma": 3,  # a * b + c, rounded once
     "reinterpret": 1,  # same bits as another dtype of the same width (the Call's own dtype)
+    "philox4x32": 7,  # random bits of the Call's own dtype, uint32 or uint64: see philox.py
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import InternalError
+from pullback.tir import philox
 from pullback.tir.expr import (
     Binary,
     Buffer,
@@ -276,6 +277,8 @@ class _Frame:
             args = [self.expr(a) for a in node.args]
             if node.name == "reinterpret":
                 return np.asarray(args[0]).view(numpy_dtype(node.type))[()]
+            if node.name == philox.INTRINSIC:
+                return philox.philox4x32(node.type, *args)
             return intrinsic(node.name, node.args[0].dtype, *args)
         if isinstance(node, BufferLoad):
             return self._load(node)

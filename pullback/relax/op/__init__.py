@@ -20,11 +20,13 @@ from pullback.relax.op import (  # noqa: F401
     max_pool,
     nn,
     normalization,
+    random,
     reduce,
 )
 from pullback.relax.op.namespace import Namespace
 
 nn = Namespace("nn")  # type: ignore[assignment]  # noqa: F811  relax.op.nn.relu, not the file of that family
+random = Namespace("random")  # type: ignore[assignment]  # noqa: F811
 grad = Namespace("grad")  # ops that gradients need
 
 

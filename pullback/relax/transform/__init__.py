@@ -1,6 +1,7 @@
 """Passes over graph functions: one pass a file, the file's name is the pass's."""
 
 from pullback.ir.passes import FunctionPass, Pass, Sequential, module_pass
+from pullback.relax.transform.add_random_state import AddRandomState
 from pullback.relax.transform.bind_params import BindParams
 from pullback.relax.transform.bind_sizes import BindSizes
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
@@ -32,6 +33,7 @@ def __getattr__(name: str):
 
 
 __all__ = [
+    "AddRandomState",
     "BindParams",
     "BindSizes",
     "CanonicalizeBindings",

@@ -15,13 +15,14 @@ from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass
 from pullback.relax.expr import Binding, Call, Constant, DataflowVar, Function, MatchCast, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator
+from pullback.relax.op_calls import lacks_state
 from pullback.tir.expr import PrimExpr
 from pullback.tir.polynomial import key as size_key
 
 
 @dataclass(frozen=True)
 class EliminateCommonSubexpr(FunctionPass):
-    """Merge bindings whose values are the same op on the same operands."""
+    """Merge bindings whose values are the same op on the same operands; never two draws of random numbers."""
 
     def function(self, function: Function, module: IRModule) -> Function:
         return _Merge().function(function)
@@ -36,7 +37,8 @@ class _Merge(ExprMutator):
         if isinstance(binding, MatchCast):
             return super().rewrite_binding(binding)
         value = self.expr(binding.value)
-        key = value_key(value) if isinstance(value, (Call, TupleGetItem)) else None
+        pure = isinstance(value, (Call, TupleGetItem)) and not lacks_state(value)
+        key = value_key(value) if pure else None
         known = self.known.get(key) if key is not None else None
         if known is not None and isinstance(binding.var, DataflowVar):
             self.env[binding.var] = known

@@ -17,6 +17,7 @@ from pullback.ir.passes import Pass
 from pullback.relax.expr import Call, Expr, Function
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op_calls import lacks_state
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.eliminate_common_subexpr import value_key
 from pullback.te.naive import naive_kernel
@@ -24,7 +25,7 @@ from pullback.te.naive import naive_kernel
 
 @dataclass(frozen=True)
 class LegalizeOps(Pass):
-    """Lower every op that has a tensor expression to a kernel of the module."""
+    """Lower every op that has a tensor expression to a kernel of the module; random ops only when they have a state."""
 
     def run(self, module: IRModule) -> IRModule:
         lowering = _Legalize(module.copy())
@@ -41,7 +42,7 @@ class _Legalize(ExprMutator):
         self.kernels: dict[object, str] = {}
 
     def rewrite_call(self, call: Call) -> Expr:
-        if not isinstance(call.op, Op) or call.op.te is None:
+        if not isinstance(call.op, Op) or call.op.te is None or lacks_state(call):
             return call
         infos = [a.struct_info for a in call.args]
         name = self.kernel(call, infos)

@@ -32,7 +32,8 @@ def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
     names: dict[int, tir.Var] = {}
 
     def size(argument: int, axis: int, n: int) -> Any:
-        free = n > 1 and (case.op.family not in BATCH_ONLY or (axis == 0 and _names(case)[argument] != "weight"))
+        name = _names(case)[argument]
+        free = n > 1 and name != "state" and (case.op.family not in BATCH_ONLY or (axis == 0 and name != "weight"))
         return names.setdefault(n, tir.Var(f"n{n}")) if free else n
 
     infos = [

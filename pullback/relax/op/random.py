@@ -1,0 +1,418 @@
+"""Random numbers, and dropout.
+
+What these ops draw is a function of a *state* and of the element's row-major number, by Philox4x32-10: the same for
+every backend, number of threads, and moment of computing. A state is a uint64 tensor (seed, place); the states of
+different places give independent numbers. ``random.site`` makes of one state those of several sites: with the number of
+steps as place, each site draws anew in each step.
+
+An op that is called without a state takes a hidden one. Such a call is a draw of its own, and can be neither computed
+nor merged with another until ``AddRandomState`` hands it the state of its site; trainers see to that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pullback import te, tir
+from pullback.ir.errors import DTypeError, ShapeError, UserError
+from pullback.ir.op import Op, define
+from pullback.relax.expr import Constant, Expr, ShapeExpr, Tuple
+from pullback.relax.op.family import (
+    composite,
+    expect_dtype,
+    expect_int,
+    in_wide,
+    known_shape,
+    masked,
+    specialize,
+    wide,
+    zero_gradient,
+)
+from pullback.relax.op.manipulate import sizes
+from pullback.relax.op.namespace import ops
+from pullback.relax.op.sample import Ints, sample
+from pullback.relax.op_calls import no_state
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
+from pullback.runtime.dtype import numpy_dtype
+from pullback.te.random import bits, bits_array
+from pullback.tir.expr import FLOATS, INTEGERS
+
+STATE = TensorStructInfo((2,), "uint64")
+STEPS, SITES = 2**40, 2**24  # a place is the number of a step, and above it that of a site
+
+_A_STATE = Ints((2,), 0, 2**62, "uint64")
+
+
+class _Random(Op):  # as users call it: the state may be left out
+    __doc__ = Op.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        at = self.signature.tensors.index("state")
+        given = len(args) > at and isinstance(args[at], (Expr, np.ndarray)) and not isinstance(args[at], ShapeExpr)
+        if not given and len(args) >= at:
+            args = (*args[:at], kwargs.pop("state", None), *args[at:])
+        return super().__call__(*args, **kwargs)
+
+
+def _check_state(name: str, state: TensorStructInfo | None) -> None:
+    if state is not None and not same_info(state, STATE):
+        hint = 'it holds (seed, place): np.array([0, 0], "uint64")'
+        raise ShapeError(f"{name}: the state must be {format_info(STATE)}, got {format_info(state)}", hint=hint)
+
+
+def _probability(name: str, argument: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise UserError(f"{name}: {argument} must be a number from 0 to 1, got {value!r}")
+
+
+# -- the state of a site
+
+
+def _site_infer(state: TensorStructInfo, *, number: int) -> TensorStructInfo:
+    _check_state("random.site", state)
+    expect_int("random.site", "number", number)
+    if not 0 <= number < SITES:
+        raise UserError(f"random.site: number must be ≥ 0 and below {SITES}, got {number}")
+    return STATE
+
+
+def _site_te(state: te.Tensor, *, number: int) -> te.Tensor:
+    offset = tir.const(number * STEPS, "uint64")
+    return te.compute((2,), lambda i: state[i] + tir.select(i.equal(1), offset, tir.const(0, "uint64")), "site")
+
+
+def _offset(number: int) -> np.ndarray:
+    return np.array([0, number * STEPS], np.uint64)
+
+
+def _site_decomposed(state: Any, *, training: bool, number: int) -> Any:
+    """A sum with an array, which a kernel takes as an argument: so equal layers share their kernels."""
+    return ops.add(state, Constant(_offset(number)))
+
+
+define(
+    "random.site",
+    "state | number",
+    infer=_site_infer,
+    te=_site_te,
+    numpy=lambda state, *, number: state + _offset(number),
+    decompose=_site_decomposed,
+    gradient=zero_gradient,
+    family="random",
+    doc="The state of the site with that number: (seed, place + 2⁴⁰·number), for places below 2⁴⁰.",
+    samples=[sample(_A_STATE, number=0), sample(_A_STATE, number=3)],
+)
+
+# -- numbers of a shape
+
+
+def _draw(
+    name: str,
+    attrs: str,
+    *,
+    check: Callable[..., None],
+    dtype: Callable[..., str],
+    word: Callable[..., str],
+    scalar: Callable[..., Any],
+    numpy: Callable[..., Any],
+    **rules: Any,
+) -> Op:
+    """An op whose elements are made of one random integer each, a ``word`` of uint32 or uint64: ``scalar`` of an
+    expression, and ``numpy`` of an array."""
+
+    def infer(state: TensorStructInfo | None = None, *, shape: Any, **kw: Any) -> TensorStructInfo:
+        _check_state(name, state)
+        check(**kw)
+        return TensorStructInfo(sizes(shape), dtype(**kw))
+
+    def build(state: te.Tensor | None = None, *, shape: Any, **kw: Any) -> te.Tensor:
+        if state is None:
+            raise no_state(name)
+        drawn = bits(state, sizes(shape), word(**kw))
+        return te.compute(drawn.shape, lambda *i: tir.cast(dtype(**kw), scalar(drawn[i], **kw)), name.split(".")[-1])
+
+    def run(state: np.ndarray | None = None, *, shape: Any, **kw: Any) -> np.ndarray:
+        if state is None:
+            raise no_state(name)
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        return np.asarray(numpy(bits_array(state, shape, word(**kw)), **kw)).astype(numpy_dtype(dtype(**kw)))
+
+    signature = f"state? | shape, {attrs}"
+    op = define(name, signature, infer=infer, te=build, numpy=run, gradient=zero_gradient, family="random", **rules)
+    return specialize(op, _Random)
+
+
+def _expect(name: str, dtype: Any, known: tuple[str, ...], kind: str) -> None:
+    if dtype not in known:
+        raise DTypeError(f"{name}: dtype must be {kind}: {', '.join(known)}; got {dtype!r}")
+
+
+_draw(
+    "random.bits",
+    "dtype='uint32'",
+    check=lambda *, dtype: _expect("random.bits", dtype, ("uint32", "uint64"), "one of"),
+    dtype=lambda *, dtype: dtype,
+    word=lambda *, dtype: dtype,
+    scalar=lambda x, *, dtype: x,
+    numpy=lambda x, *, dtype: x,
+    doc="Random integers: all values of uint32, or uint64, are equally likely.",
+    samples=[
+        sample(_A_STATE, shape=(3, 5)),
+        sample(_A_STATE, shape=(130,)),
+        sample(_A_STATE, shape=(2, 128)),
+        sample(_A_STATE, shape=()),
+        sample(_A_STATE, shape=(0, 2)),
+        sample(_A_STATE, shape=(37,), dtype="uint64"),
+    ],
+)
+
+_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # bits of a fraction that is exact
+
+
+def _check_floats(name: str, dtype: Any, **numbers: Any) -> None:
+    _expect(name, dtype, FLOATS, "a floating-point type")
+    for argument, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise UserError(f"{name}: {argument} must be a finite number, got {value!r}")
+
+
+def _float_word(*, dtype: str, **_: Any) -> str:
+    return "uint64" if dtype == "float64" else "uint32"
+
+
+def _uniform_scalar(x: tir.PrimExpr, *, low: float, high: float, dtype: str) -> tir.PrimExpr:
+    digits, kind = _DIGITS[dtype], wide(dtype)
+    unit = tir.cast(kind, x >> (64 if dtype == "float64" else 32) - digits) * 2.0**-digits
+    return unit if (low, high) == (0, 1) else unit * (high - low) + tir.const(low, kind)
+
+
+def _uniform(x: np.ndarray, *, low: float, high: float, dtype: str) -> np.ndarray:
+    digits, kind = _DIGITS[dtype], numpy_dtype(wide(dtype)).type
+    unit = (x >> x.dtype.type(8 * x.itemsize - digits)).astype(kind) * kind(2.0**-digits)
+    return unit * kind(high - low) + kind(low)
+
+
+_draw(
+    "random.uniform",
+    "low=0.0, high=1.0, dtype='float32'",
+    check=lambda *, dtype, **numbers: _check_floats("random.uniform", dtype, **numbers),
+    dtype=lambda *, dtype, **_: dtype,
+    word=_float_word,
+    scalar=_uniform_scalar,
+    numpy=_uniform,
+    doc="Numbers from low to high, all equally likely: low + u·(high - low), with u a multiple of 2⁻ⁿ in [0, 1), n the\n"
+    "digits of the dtype (24 of float32). The sum is rounded, so that high itself can come out.",
+    samples=[
+        sample(_A_STATE, shape=(3, 17)),
+        sample(_A_STATE, shape=(129,), low=-2.0, high=3.0),
+        *(sample(_A_STATE, shape=(70,), dtype=d) for d in ("float64", "float16", "bfloat16")),
+    ],
+)
+
+
+def _normal_scalar(x: tir.PrimExpr, *, mean: float, std: float, dtype: str) -> tir.PrimExpr:
+    kind = wide(dtype)
+    high, low = (tir.cast(kind, tir.cast("uint32", half)) for half in (x >> 32, x))
+    radius = tir.call("sqrt", tir.call("log", (high + 1.0) * 2.0**-32) * -2.0)
+    return radius * tir.call("cos", low * (2 * math.pi * 2.0**-32)) * std + tir.const(mean, kind)
+
+
+def _normal(x: np.ndarray, *, mean: float, std: float, dtype: str) -> np.ndarray:
+    kind = numpy_dtype(wide(dtype)).type
+    high, low = (half.astype(np.uint32).astype(kind) for half in (x >> np.uint64(32), x & np.uint64(2**32 - 1)))
+    radius = np.sqrt(np.log((high + kind(1)) * kind(2.0**-32)) * kind(-2))
+    return radius * np.cos(low * kind(2 * math.pi * 2.0**-32)) * kind(std) + kind(mean)
+
+
+_draw(
+    "random.normal",
+    "mean=0.0, std=1.0, dtype='float32'",
+    check=lambda *, dtype, **numbers: _check_floats("random.normal", dtype, **numbers),
+    dtype=lambda *, dtype, **_: dtype,
+    word=lambda **_: "uint64",
+    scalar=_normal_scalar,
+    numpy=_normal,
+    doc="Numbers of the normal distribution, mean + std·√(-2 ln u)·cos 2πv with u in (0, 1] and v in [0, 1), both of 32\n"
+    "bits. Box & Muller, A Note on the Generation of Random Normal Deviates, 1958.",
+    samples=[
+        sample(_A_STATE, shape=(3, 17)),
+        sample(_A_STATE, shape=(129,), mean=-2.0, std=3.0),
+        *(sample(_A_STATE, shape=(70,), dtype=d) for d in ("float64", "float16", "bfloat16")),
+    ],
+)
+
+
+def _limit(p: float) -> int:
+    """How many of the 2³² integers are below the probability."""
+    return round(p * 2**32)
+
+
+_draw(
+    "random.bernoulli",
+    "p=0.5",
+    check=lambda *, p: _probability("random.bernoulli", "p", p),
+    dtype=lambda *, p: "bool",
+    word=lambda *, p: "uint32",
+    scalar=lambda x, *, p: x < tir.const(_limit(p), "uint32") if _limit(p) < 2**32 else tir.const(True, "bool"),
+    numpy=lambda x, *, p: x.astype(np.uint64) < np.uint64(_limit(p)),
+    doc="Truth values, each true with the probability p (to 32 bits).",
+    samples=[sample(_A_STATE, shape=(3, 17)), *(sample(_A_STATE, shape=(129,), p=p) for p in (0.0, 0.9, 1.0))],
+)
+
+
+def _check_randint(*, low: Any, high: Any, dtype: Any) -> None:
+    name = "random.randint"
+    _expect(name, dtype, INTEGERS, "an integer type")
+    limits = np.iinfo(dtype)
+    for argument, value in ("low", low), ("high", high):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise UserError(f"{name}: {argument} must be an int, got {value!r}")
+    if not limits.min <= low < high <= int(limits.max) + 1:
+        raise UserError(f"{name}: low must be below high, and the numbers between them in {dtype}: got {low}, {high}")
+
+
+def _randint_word(*, low: int, high: int, dtype: str) -> str:
+    return "uint32" if high - low <= 2**32 else "uint64"
+
+
+def _randint_scalar(x: tir.PrimExpr, *, low: int, high: int, dtype: str) -> tir.PrimExpr:
+    span = high - low
+    if span <= 2**32:
+        x = (tir.cast("uint64", x) * tir.const(span, "uint64")) >> 32
+    elif span < 2**64:
+        x = x % tir.const(span, "uint64")
+    return tir.cast(dtype, x) + tir.const(low, dtype)
+
+
+def _randint(x: np.ndarray, *, low: int, high: int, dtype: str) -> np.ndarray:
+    span, kind = high - low, np.dtype(dtype).type
+    if span <= 2**32:
+        x = (x.astype(np.uint64) * np.uint64(span)) >> np.uint64(32)
+    elif span < 2**64:
+        x = x % np.uint64(span)
+    return x.astype(dtype) + kind(low)
+
+
+_draw(
+    "random.randint",
+    "low, high, dtype='int64'",
+    check=_check_randint,
+    dtype=lambda *, dtype, **_: dtype,
+    word=_randint_word,
+    scalar=_randint_scalar,
+    numpy=_randint,
+    doc="Integers from low to high - 1, equally likely but for 2⁻³² of high - low: ⌊x·(high - low) / 2³²⌋ + low of\n"
+    "random integers x. Beyond 2³² numbers they are x mod (high - low), with x of 64 bits.",
+    samples=[
+        sample(_A_STATE, shape=(3, 17), low=-5, high=9),
+        sample(_A_STATE, shape=(129,), low=0, high=2, dtype="uint8"),
+        sample(_A_STATE, shape=(70,), low=-(2**63), high=2**63),
+        sample(_A_STATE, shape=(70,), low=-(2**40), high=2**41),
+        sample(_A_STATE, shape=(70,), low=0, high=2**32, dtype="uint32"),
+    ],
+)
+
+# -- dropout
+
+
+def _dropout_check(
+    name: str, data: TensorStructInfo, state: TensorStructInfo | None, argument: str, p: Any, training: Any
+) -> TensorStructInfo:
+    known_shape(name, data)
+    expect_dtype(name, data, "float")
+    _check_state(name, state)
+    _probability(name, argument, p)
+    if not isinstance(training, bool):
+        raise UserError(f"{name}: training must be a bool, got {training!r}")
+    return data
+
+
+def _dropped(data: Any, state: Any, p: float) -> tuple[Any, Any]:
+    """The result and the mask (bool). The mask comes first: what it is drawn with is a kernel of its own where the
+    multiplication can be joined with what makes ``data``."""
+    keep = ops.random.bernoulli(state, data.shape, 1.0 - p)
+    scale = 1.0 / (1.0 - p) if p < 1 else 0.0
+    value = ops.multiply(data if data.dtype == wide(data.dtype) else ops.astype(data, wide(data.dtype)), scale)
+    return masked(keep, value if value.dtype == data.dtype else ops.astype(value, data.dtype)), keep
+
+
+def _dropout_decomposed(data: Any, state: Any = None, *, training: bool, rate: float) -> Any:
+    if not training:
+        return Tuple((data, ops.ones_like(data)))
+    if state is None:
+        raise no_state("nn.dropout")
+    value, keep = _dropped(data, state, rate)
+    return Tuple((value, ops.astype(keep, data.dtype)))
+
+
+def _dropout(
+    data: np.ndarray, state: np.ndarray | None = None, *, rate: float, training: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    if not training:
+        return data, np.ones_like(data)
+    if state is None:
+        raise no_state("nn.dropout")
+    keep = bits_array(state, data.shape).astype(np.uint64) < np.uint64(_limit(1.0 - rate))
+    scaled = in_wide(lambda x: x * x.dtype.type(1.0 / (1.0 - rate) if rate < 1 else 0.0))(data)
+    return np.where(keep, scaled, data.dtype.type(0)), keep.astype(data.dtype)
+
+
+def _dropout_gradient(
+    adjoints: Any, y: Any, data: Any, state: Any = None, *, rate: float, training: bool
+) -> tuple[Any, ...]:
+    if not training:
+        return (adjoints[0],) if state is None else (adjoints[0], None)
+    if state is None:
+        raise no_state("nn.dropout")
+    return ops.nn.dropout(adjoints[0], state, rate)[0], None
+
+
+specialize(
+    composite(
+        "nn.dropout",
+        "data, state? | rate=0.5, training=True",
+        infer=lambda data, state=None, *, rate, training: TupleStructInfo(
+            (_dropout_check("nn.dropout", data, state, "rate", rate, training),) * 2
+        ),
+        decompose=_dropout_decomposed,
+        numpy=_dropout,
+        gradient=_dropout_gradient,
+        family="random",
+        doc="(output, mask): in training, each element is 0 with the probability rate, else data / (1 - rate); the mask\n"
+        "is 0 there, and else 1. In inference, (data, ones). The gradient drops the same elements. Srivastava et al.,\n"
+        "Dropout: A Simple Way to Prevent Neural Networks from Overfitting, JMLR 15, 2014.",
+        samples=[
+            sample((3, 17), _A_STATE, rate=0.3),
+            sample((129,), _A_STATE),
+            sample((2, 3, 64), _A_STATE, rate=0.9),
+            sample((4, 5), _A_STATE, rate=1.0),
+            sample((4, 5), _A_STATE, rate=0.0),
+            sample((4, 5), training=False),
+            sample((0, 5), _A_STATE),
+        ],
+    ),
+    _Random,
+)
+
+specialize(
+    composite(
+        "dropout",
+        "data, state? | p=0.5, training=True",
+        infer=lambda data, state=None, *, p, training: _dropout_check("dropout", data, state, "p", p, training),
+        decompose=lambda data, state=None, *, p, training: _dropout_decomposed(
+            data, state, rate=p, training=training
+        ).fields[0],
+        numpy=lambda data, state=None, *, p, training: _dropout(data, state, rate=p, training=training)[0],
+        gradient=lambda dy, y, data, state=None, *, p, training: _dropout_gradient(
+            [dy], y, data, state, rate=p, training=training
+        ),
+        family="random",
+        doc="nn.dropout(data, p)[0]: PyTorch's dropout.",
+        samples=[sample((3, 17), _A_STATE, p=0.3), sample((5,), training=False)],
+    ),
+    _Random,
+)
