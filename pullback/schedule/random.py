@@ -6,8 +6,9 @@
                 out[64 * g + 16 * w + l] = f(word w of block 16 * g + l, x[64 * g + 16 * w + l], …)
 
 ``te/random.py`` says which element takes which word. The words of a block are one expression but for w, so that
-generated code computes what they share once. Other schedules take no random bits, and this one none along rows that are
-no whole groups: such a kernel reads them, or a mask made of them, from memory. That takes less time than to draw again.
+generated code computes what they share once. Where another axis is innermost in memory, that one is vectorized. Other
+schedules take no random bits, and this one none along rows that are no whole groups: such a kernel reads them, or a
+mask made of them, from memory. That takes less time than to draw again.
 """
 
 from __future__ import annotations
@@ -15,31 +16,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pullback.schedule.affine import affine
 from pullback.schedule.coalesce import coalesce
 from pullback.schedule.cost import element_cost, is_costly, worth_threads
 from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point
-from pullback.te.graph import Lower
+from pullback.te.graph import Lower, Reader
 from pullback.te.random import LANES, draws, group_size, number
 from pullback.te.tensor import Tensor
-from pullback.tir import Buffer, BufferLoad, Call, For, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, cast, minimum, seq
+from pullback.tir import Buffer, BufferLoad, Call, For, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, cast, seq
 from pullback.tir.philox import INTRINSIC
 from pullback.tir.visitor import Mutator, loads, substitute
 
-_CHUNK = 64  # groups that one task takes, where there is one axis
 _MOST = 2**32  # elements whose blocks are counted in 32 bits
 
 
 @dataclass(frozen=True, eq=False)
 class Random:
-    """Stages of one shape, some of which draw. ``body`` computes the outputs at the point ``axes``, and reads the bits
-    of the stages in ``drawn`` from buffers that do not exist. The last axis has whole groups, if there are others."""
+    """Stages of one shape, some of which draw. ``body`` computes the outputs at the point ``axes``, as they lie in
+    memory. It reads the bits of the stages in ``drawn`` from buffers that do not exist, at the axes in the order in
+    which elements are numbered: ``numbered``. Of these the last has whole groups, if there are others."""
 
     group: Group
     axes: list[Var]
-    extents: list[int]
+    extents: dict[Var, int]
     body: Stmt
     drawn: Mapping[Buffer, Tensor]
     renamed: Mapping[Buffer, Buffer]
@@ -51,20 +53,36 @@ class Random:
             return None
         if not all(isinstance(s, int) for s in shape) or math.prod(shape) > _MOST:  # type: ignore[arg-type]
             return None
-        if len({s.dtype for s in stages}) > 1 or not all(s.shape == shape and _in_order(s) for s in stages):
+        if len({s.dtype for s in stages}) > 1 or any(s.shape != shape and is_costly(s) for s in group.stages):
             return None
-        if any(is_costly(s) and s.shape != shape for s in group.stages):
-            return None
-        places = {s: Buffer(s.name, s.shape, s.dtype) for s in stages}
-        readers = buffer_readers(group) | {s: (lambda i, b=b: b[i]) for s, b in places.items()}  # type: ignore[misc]
+        places, readers = {}, buffer_readers(group)
+        for stage in stages:
+            order = _numbering(stage) if stage.shape == shape else None
+            if order is None:
+                return None
+            places[stage], readers[stage] = _bits_buffer(stage, order)
         axes = [Var(f"i{k}") for k in range(len(shape))]
         body = point(group, [s for s in group.stages if s.shape == shape], axes, readers)
         axes, extents, body, renamed = coalesce(axes, list(shape), body)
         drawn = {renamed.get(b, b): s for s, b in places.items()}
-        aligned = len(axes) < 2 or extents[-1] % group_size(stages[0].dtype) == 0  # type: ignore[operator]
-        if not aligned or not all(same_axes(n.indices, axes) for n in loads(body) if n.buffer in drawn):
-            return None
-        return Random(group, axes, extents, body, drawn, renamed)  # type: ignore[arg-type]
+        result = Random(group, axes, dict(zip(axes, extents, strict=True)), body, drawn, renamed)  # type: ignore[arg-type]
+        return result if result.is_whole else None
+
+    @cached_property
+    def numbered(self) -> tuple[PrimExpr, ...]:
+        return next(n.indices for n in loads(self.body) if n.buffer in self.drawn)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all bits are read at the same place, along whole groups or along the only axis."""
+        reads = [n.indices for n in loads(self.body) if n.buffer in self.drawn]
+        same = set(self.numbered) == set(self.axes) and all(same_axes(i, self.numbered) for i in reads)
+        return same and (len(self.axes) < 2 or self.extents[self.numbered[-1]] % self.size == 0)  # type: ignore[index]
+
+    @property
+    def size(self) -> int:
+        """The elements of a group."""
+        return group_size(next(iter(self.drawn)).dtype)
 
     def lower(self, name: str) -> PrimFunc:
         lower, keys, lets = Lower(buffer_readers(self.group)), {}, []
@@ -72,40 +90,40 @@ class Random:
             values = [lower.expr(a) for a in stage.body.args[2:]]  # type: ignore[union-attr]
             keys[buffer] = tuple(Var(f"key{k}", "uint32") for k in range(len(values)))
             lets.extend(zip(keys[buffer], values, strict=True))
-        body = seq(*self.nests(keys))
+        body = seq(*self.nests(keys)) if self.axes else _Draw(keys, as_expr(0), as_expr(0)).stmt(self.body)
         for var, value in reversed(lets):
             body = Let(var, value, body)
         return self.group.function(name, body, self.renamed)
 
     def nests(self, keys: Mapping[Buffer, tuple[PrimExpr, ...]]) -> Iterator[Stmt]:
         """The loops over whole groups, then over the rest."""
-        if not self.axes:
-            yield _Draw(keys, as_expr(0), as_expr(0)).stmt(self.body)
-            return
-        *outer, axis = self.axes
-        *sizes, extent = self.extents
-        size = group_size(next(iter(self.drawn)).dtype)
-        whole, rest = divmod(extent, size)
-        row = as_expr(0)
-        for var, n in zip(outer, sizes, strict=True):
-            row = row * n + var
+        *before, along = self.numbered
+        whole, rest = divmod(self.extents[along], self.size)  # type: ignore[index]
+        row: PrimExpr = as_expr(0)
+        for axis in before:
+            row = row * self.extents[axis] + axis  # type: ignore[index]
 
         def at(group: PrimExpr, word: PrimExpr, lane: PrimExpr) -> Stmt:
             drawn = _Draw(keys, (row * whole + group) * LANES + lane, word).stmt(self.body)
-            return substitute(drawn, {axis: group * size + word * LANES + lane})  # type: ignore[no-any-return]
+            return substitute(drawn, {along: group * self.size + word * LANES + lane})  # type: ignore[no-any-return, dict-item]
 
         if whole:
             group, word, lane = Var("group"), Var("word"), Var("lane")
-            words = For(word, as_expr(size // LANES), at(group, word, lane), "unrolled")
-            inner = For(lane, as_expr(LANES), words, "vectorized")
-            threads = worth_threads(element_cost(self.group.stages) * math.prod(self.extents))
-            if outer or not threads:
-                yield outer_loops([*outer, group], [*sizes, whole], inner, threads)
-            else:
-                yield _chunks(group, whole, inner)
-        for word in range(-(-rest // LANES)):  # of one axis
+            words = For(word, as_expr(self.size // LANES), at(group, word, lane), "unrolled")
+            yield self.whole_groups(group, whole, lane, words)
+        for k in range(-(-rest // LANES)):  # along the only axis
             lane = Var("lane")
-            yield For(lane, as_expr(min(LANES, rest - word * LANES)), at(as_expr(whole), as_expr(word), lane), "vectorized")
+            yield For(lane, as_expr(min(LANES, rest - k * LANES)), at(as_expr(whole), as_expr(k), lane), "vectorized")
+
+    def whole_groups(self, group: Var, count: int, lane: Var, body: Stmt) -> Stmt:
+        """The loops in the order of memory, those over the groups and their lanes in place of the numbered axis."""
+        axes: list[Var] = []
+        for axis in self.axes:
+            axes.extend((group, lane) if axis is self.numbered[-1] else (axis,))
+        extents = self.extents | {group: count, lane: LANES}
+        inner = For(axes[-1], as_expr(extents[axes[-1]]), body, "vectorized")
+        threads = worth_threads(element_cost(self.group.stages) * math.prod(self.extents.values()))
+        return outer_loops(axes[:-1], [extents[a] for a in axes[:-1]], inner, threads)
 
 
 class _Draw(Mutator):
@@ -121,21 +139,24 @@ class _Draw(Mutator):
         return super()._expr(node)
 
 
-def _in_order(stage: Tensor) -> bool:
-    """Whether the numbers of the elements are those of the stage's own axes, and not of others that were permuted."""
-    extents = {axis: size for axis, size in zip(stage.axes, stage.shape, strict=True)}
+def _numbering(stage: Tensor) -> list[int] | None:
+    """The places of the stage's axes in the order in which its elements are numbered, if their numbers are row-major
+    in some order."""
+    extents = dict(zip(stage.axes, stage.shape, strict=True))
     found = affine(number(stage), extents)  # type: ignore[arg-type]
+    if found is None:
+        return None
+    order = sorted(range(stage.ndim), key=lambda k: -found.terms.get(stage.axes[k], 0))
     step = 1
-    for axis, size in reversed(extents.items()):
-        if found is None or (size > 1 and found.terms.get(axis) != step):  # type: ignore[operator]
-            return False
-        step *= size  # type: ignore[assignment]
-    return True
+    for k in sorted(order, key=lambda k: found.terms.get(stage.axes[k], 0)):
+        if stage.shape[k] != 1:
+            if found.terms.get(stage.axes[k]) != step:
+                return None
+            step *= stage.shape[k]  # type: ignore[assignment]
+    return order
 
 
-def _chunks(group: Var, count: int, body: Stmt) -> Stmt:
-    """The groups of one axis, divided into tasks."""
-    chunk, own = Var("chunk"), Var("own")
-    size = minimum(count - chunk * _CHUNK, _CHUNK) if count % _CHUNK else as_expr(_CHUNK)
-    inner = For(own, size, substitute(body, {group: chunk * _CHUNK + own}), "serial")
-    return For(chunk, as_expr(-(-count // _CHUNK)), inner, "parallel")
+def _bits_buffer(stage: Tensor, order: list[int]) -> tuple[Buffer, Reader]:
+    """A buffer that stands for the bits, its axes in the order of numbers, and how it is read."""
+    buffer = Buffer(stage.name, tuple(stage.shape[k] for k in order), stage.dtype)
+    return buffer, lambda indices: buffer[tuple(indices[k] for k in order)]

@@ -7,6 +7,8 @@ every store: take the loops around both.
         for j in range(m): … source[i, j]    iterations of the common loops (here i) touch different elements, and
         for j in range(m): target[i, j] = …  within one iteration the read comes before the store, or is of another
                                              element
+
+Or their places are apart in whatever iterations: what loops over a rest of elements does is no concern of those before.
 """
 
 from __future__ import annotations
@@ -52,7 +54,15 @@ def may_share(function: PrimFunc, source: Buffer, target: Buffer) -> bool:
         return False
     reads = list(_accesses(function.body, BufferLoad, source, {}, ()))
     stores = list(_accesses(function.body, BufferStore, target, {}, ()))
-    return bool(stores) and all((_reads_first(r, s) or _apart(r, s)) and _disjoint(r, s) for r in reads for s in stores)
+    return bool(stores) and all(_safe(r, s) for r in reads for s in stores)
+
+
+def _safe(read: _Access, store: _Access) -> bool:
+    """Whether the element that is read has not been written."""
+    common = {node.var for node in _common(read, store)[0]}
+    if _apart(read, store, set()):
+        return True
+    return (_reads_first(read, store) or _apart(read, store, common)) and _disjoint(read, store)
 
 
 def share(function: PrimFunc, name: str, pairs: dict[Buffer, Buffer]) -> PrimFunc:
@@ -101,14 +111,12 @@ def _reads_first(read: _Access, store: _Access) -> bool:
     return isinstance(node, If) or i < j
 
 
-def _apart(read: _Access, store: _Access) -> bool:
-    """Whether an iteration of the common loops never reads what it writes: along some axis the indices differ by a
-    number between what else is in them."""
-    loops, _ = _common(read, store)
+def _apart(read: _Access, store: _Access, common: set[Var]) -> bool:
+    """Whether the two never touch the same element while the variables of ``common`` loops are the same for both: along
+    some axis, one index stays below the other."""
     extents = _extents(read, store)
     if extents is None:
         return False
-    common = {node.var for node in loops}
     for a, b in zip(read.indices, store.indices, strict=True):
         x, y = _split(a, common, extents), _split(b, common, extents)
         if x is not None and y is not None and x[0] == y[0] and (x[2] < y[1] or y[2] < x[1]):

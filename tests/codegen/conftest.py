@@ -10,6 +10,8 @@ from pullback.target import Target
 from pullback.tir import interpreter
 from pullback.tir.expr import Buffer
 
+OF_INTEGERS = ("not", "reinterpret", "philox4x32")  # intrinsics that are not defined on floats
+
 _TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _PARALLEL_FOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _NOW = ctypes.CFUNCTYPE(ctypes.c_int64)

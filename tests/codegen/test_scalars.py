@@ -17,6 +17,7 @@ from pullback.tir.expr import (
     is_integer,
 )
 from pullback.tir.interpreter import numpy_dtype
+from tests.codegen.conftest import OF_INTEGERS
 
 N = 131  # eight vectors of sixteen and a tail of three
 
@@ -104,7 +105,7 @@ EXACT = {"abs", "sqrt", "rsqrt", "floor", "ceil", "round", "trunc", "isnan", "is
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_float_intrinsics(dtype, native):
-    names = [n for n in INTRINSICS if n not in ("not", "reinterpret")]
+    names = [n for n in INTRINSICS if n not in OF_INTEGERS]
     results = {n: "bool" if n in ("isnan", "isinf", "isfinite") else dtype for n in names}
     functions = [elementwise(f"f_{n}", [dtype] * INTRINSICS[n], results[n], lambda *a, n=n: call(n, *a)) for n in names]
     library = native.load(functions)
@@ -123,6 +124,14 @@ def test_integer_intrinsics(dtype, native):
         func = elementwise(f"f_{name}", [dtype] * INTRINSICS[name], result, lambda *a, n=name: call(n, *a))
         inputs = [sample(dtype, seed=s) for s in range(INTRINSICS[name])]
         native.check(func, *inputs, np.zeros(N, result))
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "uint64"])
+def test_philox(dtype, native):
+    """In lanes of different words, blocks and keys, and in scalars."""
+    func = elementwise("f", ["uint32"] * 7, dtype, lambda *a: call("philox4x32", *a, dtype=dtype))
+    word = np.arange(N, dtype=np.uint32) % (4 if dtype == "uint32" else 2)
+    native.check(func, word, *(sample("uint32", seed=s) for s in range(6)), np.zeros(N, dtype))
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,22 @@ SAFE = {
                 for j in T.vectorized(3):
                     B[t // 2 * 2 + i, t % 2 * 5 + j] = A[t // 2 * 2 + i, t % 2 * 5 + j] * 2.0
 """,
+    "a rest after the whole rows": """
+    for i in T.parallel(3):
+        for j in T.vectorized(8):
+            B[i, j] = A[i, j] * 2.0
+    for j in T.vectorized(8):
+        B[3, j] = A[3, j] * 2.0
+""",
 }
 UNSAFE = {
+    "a rest that reads what was written before": """
+    for i in T.parallel(3):
+        for j in T.vectorized(8):
+            B[i, j] = A[i, j] * 2.0
+    for j in T.vectorized(8):
+        B[3, j] = A[2, j] * 2.0
+""",
     "transposed": """
     for i in T.parallel(4):
         for j in T.vectorized(8):

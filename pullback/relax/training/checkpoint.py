@@ -1,8 +1,8 @@
 """Checkpoints: everything a trainer needs to go on, in one safetensors file.
 
-Tensors are called ``param.<name>``, ``state.<name>`` and ``optimizer.<number>``, so other tools can read the
-parameters. The metadata holds the format and its version, the optimizer, the random generator, counters, and a
-SHA-256 of all of it, tensors included: a flipped bit is found. Files are replaced in one step, so a crash leaves the
+Tensors are called ``param.<name>``, ``state.<name>``, ``random.<name>`` and ``optimizer.<number>``, so other tools can
+read the parameters. The metadata holds the format and its version, the optimizer, the random generator, counters, and
+a SHA-256 of all of it, tensors included: a flipped bit is found. Files are replaced in one step, so a crash leaves the
 old one or the new one.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -32,7 +33,7 @@ from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.tensor import Tensor, tensor
 
 FORMAT, VERSION = "pullback-checkpoint", "1"
-_PREFIX = {"parameter": "param.", "state": "state.", "optimizer state": "optimizer."}
+_PREFIX = {"parameter": "param.", "state": "state.", "random state": "random.", "optimizer state": "optimizer."}
 _CODES = {  # safetensors' names of element types
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
     "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
@@ -49,7 +50,7 @@ class Checkpoints:
     _turn: threading.RLock
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters, states, optimizer states, random generator and counters to a file, in one step.
+        """Write parameters, states, random and optimizer states, random generator and counters to a file, in one step.
 
         A file of that name is replaced; a crash at any moment leaves either the old file or the new one. Raises
         CheckpointError when the file cannot be written.
@@ -92,8 +93,8 @@ class Checkpoints:
             _refuse(path, f"its metadata is damaged ({error})", error)
         loaded = _take(path, self._interface, tensors)
         generator = _generator(path, metadata)
-        first, second = len(self._interface.params), len(self._interface.params) + len(self._interface.states)
-        values = Values(tuple(loaded[:first]), tuple(loaded[first:second]), tuple(loaded[second:]))
+        rest = iter(loaded)
+        values = Values(*(tuple(itertools.islice(rest, len(group))) for group in self._values.groups))  # type: ignore[arg-type]
         self._values, self._generator, self._epochs = values, generator, epochs
 
     def _check_origin(self, path: Path, metadata: Mapping[str, str]) -> None:

@@ -28,8 +28,8 @@ def check_finite(module: IRModule, interface: Interface, batch: Batch, values: V
     """
     step = int(values.optimizer_states[0].item()) + 1
     problem = f"the loss of step {step} is {loss}"
-    slots = interface.inputs + interface.params + interface.states + interface.targets
-    tensors = [*batch.inputs, *values.params, *values.states, *batch.targets]
+    slots = interface.inputs + interface.params + interface.states + interface.targets + interface.random
+    tensors = [*batch.inputs, *values.params, *values.states, *batch.targets, *values.random]
     arguments = [np.asarray(t) for t in tensors]
     for slot, array in zip(slots, arguments, strict=True):
         if _worst(array) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,7 @@ class Fitting:
     _epochs: int
     _turn: threading.RLock
     mod: Any
+    seed: Callable[[int], None]
 
     def fit(
         self,
@@ -88,8 +90,8 @@ class Fitting:
         copy of them all is made; their values stay as they are: scale them in the model, or beforehand.
         ``batch_size``: by default the model's own; the last batch of an epoch has the rows that are left, and the model
         is compiled for that number of rows once. ``shuffle`` draws a new order for each epoch from the trainer's
-        generator, which ``seed`` restarts, and which is saved with the trainer: training goes on after ``load`` as if
-        it had never stopped. ``validation``: inputs and targets on which each epoch is evaluated: they give the
+        generator, which ``seed`` restarts together with the random numbers of the model (dropout's, say). Both are saved
+        with the trainer: training goes on after ``load`` as if it had never stopped. ``validation``: inputs and targets on which each epoch is evaluated: they give the
         history's ``validation_loss`` and ``validation_accuracy``. The accuracy on the training rows is not measured:
         for it, call :meth:`evaluate` on them. ``progress`` shows a bar where the output is a terminal.
         ``detect_nan`` stops at the first loss that is not finite, with the trainer as it was before that step, and
@@ -102,7 +104,8 @@ class Fitting:
         """
         _check_count("epochs", epochs)
         _check_count("batch_size", batch_size)
-        restarted = None if seed is None else generator(seed)
+        if seed is not None:
+            generator(seed)  # an error comes before anything is compiled
         data = self._data_set(x, y)
         if validation is not None and (not isinstance(validation, (tuple, list)) or len(validation) != 2):
             raise ArgumentError(f"validation must be a pair (inputs, targets), got {type(validation).__name__}")
@@ -110,7 +113,8 @@ class Fitting:
         size = self._batch_size(batch_size, data.rows)
         self._values.check_complete(self._interface)
         self._prepare(data, validation_data, size)
-        self._generator = restarted or self._generator
+        if seed is not None:
+            self.seed(seed)
         history = History()
         with Progress(progress, epochs, data.rows) as bar:
             for _ in range(epochs):

@@ -1,4 +1,4 @@
-"""Initial values of parameters."""
+"""Initial values of parameters and states."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ def generator(seed: int) -> np.random.Generator:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ArgumentError(f"a seed must be an int ≥ 0, got {seed!r}")
     return np.random.Generator(np.random.PCG64(seed))
+
+
+def random_state(seed: int) -> Tensor:
+    """The state of a model's random numbers before the first step: (seed mod 2⁶⁴, 0)."""
+    return Tensor((2,), "uint64").copyfrom(np.array([seed % 2**64, 0], np.uint64))
 
 
 def zeros(slot: Slot) -> Tensor:

@@ -1,4 +1,5 @@
-"""What a trainer module takes: its inputs, parameters, states, targets and optimizer states, by name and type."""
+"""What a trainer module takes: its inputs, parameters, states, targets, random and optimizer states, by name and
+type."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _HOW = "make the module with relax.training.SetupTrainer(loss, optimizer, loss_a
 class Slot:
     """One tensor that a trainer module takes."""
 
-    kind: str  # "input", "parameter", "state", "target" or "optimizer state"
+    kind: str  # "input", "parameter", "state", "target", "random state" or "optimizer state"
     name: str
     info: TensorStructInfo
 
@@ -43,6 +44,7 @@ class Interface:
     params: tuple[Slot, ...]
     states: tuple[Slot, ...]
     targets: tuple[Slot, ...]
+    random: tuple[Slot, ...]  # the random state, of a model that draws
     optimizer_states: tuple[Slot, ...]
     prediction: TensorStructInfo  # the type of the first output
     record: TrainingRecord
@@ -57,13 +59,15 @@ class Interface:
             raise ArgumentError(f"this is no trainer module: it lacks {', '.join(missing)}", hint=_HOW)
         inputs, params, states = (int(module.attrs[key]) for key in keys[:3])
         variables = module[LOSS].params
-        ends = (inputs, inputs + params, inputs + params + states)
+        first_random = len(variables) - module.attrs.get("random_state_num", 0)
+        ends = (inputs, inputs + params, inputs + params + states, first_random)
         optim_info = module[OPTIMIZER].params[2].struct_info
         return Interface(
             _slots("input", variables[: ends[0]]),
             _slots("parameter", variables[ends[0] : ends[1]]),
             _slots("state", variables[ends[1] : ends[2]]),
-            _slots("target", variables[ends[2] :]),
+            _slots("target", variables[ends[2] : ends[3]]),
+            _slots("random state", variables[ends[3] :]),
             tuple(Slot("optimizer state", str(i), info) for i, info in enumerate(optim_info.fields)),
             _first_output(module[BACKBONE]),
             _record(module.attrs.get("training", {})),
@@ -71,8 +75,8 @@ class Interface:
 
     @property
     def kept(self) -> tuple[Slot, ...]:
-        """What a step changes: parameters, states, optimizer states."""
-        return self.params + self.states + self.optimizer_states
+        """What a step changes: parameters, states, random and optimizer states."""
+        return self.params + self.states + self.random + self.optimizer_states
 
     @property
     def batch(self) -> Dim | None:

@@ -2,11 +2,13 @@
 
 backbone(inputs…, params…, states…) -> (outputs…, new states…)              given
     →
-backbone_loss(inputs…, params…, states…, targets…) -> loss, or (loss, new states…)
-backbone_loss_adjoint(inputs…, params…, states…, targets…) -> (what backbone_loss returns, (gradients of params…))
+backbone_loss(inputs…, params…, states…, targets…, random state?) -> loss, or (loss, new states…)
+backbone_loss_adjoint(the same) -> (what backbone_loss returns, (gradients of params…))
 optimizer((params…), (gradients…), (optim_states…)) -> ((new params…), (new optim_states…))
 
-The backbone itself becomes that of inference: batch norm takes its moving statistics there, and returns them unchanged.
+The backbone itself becomes that of inference: batch norm takes its moving statistics there, and returns them unchanged,
+and dropout does nothing. Where the loss draws random numbers, it takes a random state, which is no state of the model:
+``AddRandomState`` says what it is, and the attribute ``random_state_num`` that there is one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStruct
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import Optimizer
 from pullback.relax.training.utils import AppendLoss
-from pullback.relax.transform import DecomposeOpsForInference, Gradient, LegalizeOps, RaiseOps
+from pullback.relax.transform import AddRandomState, DecomposeOpsForInference, Gradient, LegalizeOps, RaiseOps
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.tir.expr import FLOATS
 
@@ -70,6 +72,7 @@ class SetupTrainer(Pass):
         loss_function = self.loss(*self.loss_args)
         module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
         self._check_states(module, interface)
+        module = _with_random_state(module)
         first, last = interface.input_num, interface.input_num + interface.param_num
         params = list(module[LOSS].params[first:last])
         module = Gradient(LOSS, require_grads=params, target_index=0)(module)
@@ -148,6 +151,13 @@ class TrainerAttributes(dict[str, Any]):
             return self[key]
         except KeyError:
             return default
+
+
+def _with_random_state(module: IRModule) -> IRModule:
+    """The module whose loss function takes a random state, if it draws."""
+    seeded = AddRandomState(LOSS)(module)
+    count = len(seeded[LOSS].params) - len(module[LOSS].params)
+    return seeded.with_attr("random_state_num", count) if count else module
 
 
 def initial_values(backbone: Function) -> dict[str, float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from pullback.ir.errors import UserError
+from pullback.relax.training.initialize import random_state
 from pullback.relax.training.interface import Interface
 from pullback.runtime.tensor import Tensor
 
@@ -21,11 +23,16 @@ class Values:
 
     params: tuple[Tensor | None, ...]
     states: tuple[Tensor | None, ...]
+    random: tuple[Tensor, ...]
     optimizer_states: tuple[Tensor, ...]
+
+    @property
+    def groups(self) -> tuple[tuple[Tensor | None, ...], ...]:
+        return self.params, self.states, self.random, self.optimizer_states
 
     @cached_property
     def all(self) -> tuple[Tensor, ...]:
-        return self.params + self.states + self.optimizer_states  # type: ignore[return-value]
+        return tuple(itertools.chain(*self.groups))  # type: ignore[arg-type]
 
     @cached_property
     def is_complete(self) -> bool:
@@ -44,15 +51,18 @@ class Values:
 
     def copy(self) -> Values:
         """The same values in new memory."""
-        groups = (self.params, self.states, self.optimizer_states)
-        return Values(*(tuple(None if v is None else v.copy() for v in g) for g in groups))
+        return Values(*(tuple(None if v is None else v.copy() for v in group) for group in self.groups))  # type: ignore[arg-type]
 
     def unpinned(self) -> Values:
         """These values, those that somebody else sees replaced by copies: a step must not change what others hold."""
         if not any(value.is_pinned() for value in self.all):
             return self
-        groups = (self.params, self.states, self.optimizer_states)
-        return Values(*(tuple(v.copy() if v is not None and v.is_pinned() else v for v in g) for g in groups))
+        copies = (tuple(v.copy() if v is not None and v.is_pinned() else v for v in group) for group in self.groups)
+        return Values(*copies)  # type: ignore[arg-type]
+
+    def with_seed(self, seed: int) -> Values:
+        """With random numbers that begin anew."""
+        return replace(self, random=tuple(random_state(seed) for _ in self.random))
 
     def with_params(self, changed: dict[int, Tensor]) -> Values:
         return replace(self, params=tuple(changed.get(i, v) for i, v in enumerate(self.params)))
@@ -62,7 +72,7 @@ class Values:
 
 
 class BoundFunction:
-    """A virtual machine's function of (inputs…, params…, states…, targets…), bound to a trainer's values.
+    """A virtual machine's function of (inputs…, params…, states…, targets…, random…), bound to a trainer's values.
 
     ``__step`` takes the optimizer states too, and overwrites all that the trainer keeps. Binding is done once for each
     set of argument shapes; a call then sets the inputs and targets that changed.
@@ -72,7 +82,7 @@ class BoundFunction:
         self._vm, self._name = vm, name
         self._inputs, kept = len(interface.inputs), len(interface.params) + len(interface.states)
         self._first_target = self._inputs + kept
-        self._first_optimizer_state = self._first_target + len(interface.targets)
+        self._after_targets = self._first_target + len(interface.targets)
         self._bound: dict[tuple[tuple[int, ...], ...], _Bound] = {}
 
     def __call__(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> list[Tensor]:
@@ -87,7 +97,7 @@ class BoundFunction:
         key = tuple([t.shape for t in inputs])
         bound = self._bound.get(key)
         if bound is None:
-            arguments = [*inputs, *values.params, *values.states, *targets, *self._optimizer_states(values)]
+            arguments = [*inputs, *values.params, *values.states, *targets, *self._last(values)]
             bound = self._bound[key] = _Bound(self._vm.bind(self._name, arguments), values, [*inputs, *targets])
         elif bound.values is not values:
             self._rebind(bound, values)
@@ -99,14 +109,15 @@ class BoundFunction:
                 arguments[position] = given
         return bound.call
 
-    def _optimizer_states(self, values: Values) -> tuple[Tensor, ...]:
-        return values.optimizer_states if self._name == STEP else ()
+    def _last(self, values: Values) -> tuple[Tensor, ...]:
+        """The arguments after the targets."""
+        return values.random + values.optimizer_states if self._name == STEP else values.random
 
     def _rebind(self, bound: _Bound, values: Values) -> None:
         """Make ``values`` what the call reads and overwrites."""
         for position, tensor in enumerate(values.params + values.states, self._inputs):
             bound.call.set(position, tensor)
-        for position, tensor in enumerate(self._optimizer_states(values), self._first_optimizer_state):
+        for position, tensor in enumerate(self._last(values), self._after_targets):
             bound.call.set(position, tensor)
         bound.values = values
 

@@ -23,7 +23,7 @@ from pullback.ir.module import IRModule
 from pullback.relax.training.checkpoint import Checkpoints
 from pullback.relax.training.data import check_labels
 from pullback.relax.training.fit import Fitting
-from pullback.relax.training.initialize import full, generator, xavier_uniform, zeros
+from pullback.relax.training.initialize import full, generator, random_state, xavier_uniform, zeros
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER, SetupTrainer, check_model
@@ -52,6 +52,7 @@ class Trainer(Fitting, Checkpoints):
         zero_init_param_state: bool = True,
     ) -> None:
         self._generator = np.random.Generator(np.random.PCG64())
+        self._seed = int(self._generator.integers(2**63))
         self._epochs = 0
         self._turn = threading.RLock()  # held while a compiled function reads or overwrites the values
         self._zero_init = zero_init_param_state
@@ -88,7 +89,8 @@ class Trainer(Fitting, Checkpoints):
         self._programs = Programs(module, Program(vm, interface), self._load_module)
         initial = module.attrs["optim_state"]
         states = tuple(fresh_copy(v, s) for v, s in zip(initial, interface.optimizer_states, strict=True))
-        self._values = Values((None,) * len(interface.params), (None,) * len(interface.states), states)
+        random = tuple(random_state(self._seed) for _ in interface.random)
+        self._values = Values((None,) * len(interface.params), (None,) * len(interface.states), random, states)
         if self._zero_init:
             self.zero_init_params()
             self.zero_init_states()
@@ -134,8 +136,11 @@ class Trainer(Fitting, Checkpoints):
         return self._epochs
 
     def seed(self, seed: int) -> None:
-        """Restart the generator from which ``fit`` draws the order of rows."""
-        self._generator = generator(seed)
+        """Restart the generator from which ``fit`` draws the order of rows, and the random numbers of the model: what
+        dropout drops follows from the seed and the number of steps made since."""
+        self._generator, self._seed = generator(seed), seed
+        if "_values" in self.__dict__:  # it is built
+            self._values = self._values.with_seed(seed)
 
     def xavier_uniform_init_params(self, seed: int | None = None) -> None:
         """Draw weights from Glorot and Bengio's uniform distribution; parameters of rank one or zero, and biases of
@@ -202,7 +207,7 @@ class Trainer(Fitting, Checkpoints):
     def predict(self, *input_instances: Any) -> Tensor | tuple[Tensor, ...]:
         """What the backbone returns for these inputs, without the updated states: one tensor, or a tuple of several.
 
-        It is computed in the form for inference: batch norm takes its moving statistics.
+        It is computed in the form for inference: batch norm takes its moving statistics, and dropout drops nothing.
 
         Inputs are of the declared shapes (a symbolic size takes any value), and are cast to the declared dtype when
         that changes no value.
@@ -238,14 +243,16 @@ class Trainer(Fitting, Checkpoints):
         """
         inputs, labels = self._arguments(input_instances, targets)
         self._values.check_complete(self._interface)
-        return self._profile(ADJOINT, [*inputs, *self._values.params, *self._values.states, *labels])
+        values = self._values
+        return self._profile(ADJOINT, [*inputs, *values.params, *values.states, *labels, *values.random])
 
     def profile_step(self, input_instances: Any, targets: Any) -> Any:
         """Run a whole training step, on copies, under the profiler: prints and returns its report."""
         inputs, labels = self._arguments(input_instances, targets)
         self._values.check_complete(self._interface)
         kept = self._values.copy()
-        return self._profile(STEP, [*inputs, *kept.params, *kept.states, *labels, *kept.optimizer_states])
+        last = kept.random + kept.optimizer_states
+        return self._profile(STEP, [*inputs, *kept.params, *kept.states, *labels, *last])
 
     def _profile(self, name: str, arguments: Sequence[Any]) -> Any:
         report = self.vm.profile(name, *arguments)

@@ -66,7 +66,9 @@ def refuse_draws_without_state(function: Function) -> None:
 class _AddState(ExprMutator):
     def function(self, function: Function) -> Function:
         names = {p.name for p in function.params}
-        name = next(n for n in (RANDOM_STATE, *(f"{RANDOM_STATE}_{k}" for k in range(len(names) + 1))) if n not in names)
+        name = next(
+            n for n in (RANDOM_STATE, *(f"{RANDOM_STATE}_{k}" for k in range(len(names) + 1))) if n not in names
+        )
         self.state, self.sites = Var(name, TensorStructInfo((2,), "uint64")), 0
         self.builder.reserve(name)
         result = super().function(function)

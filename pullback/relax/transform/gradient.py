@@ -28,6 +28,7 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import copy_with_new_vars, emit_body
+from pullback.relax.op_calls import lacks_state, no_state
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.fold_transpose import fold_transposes
@@ -181,12 +182,15 @@ class _ReverseSweep:
                     self.propagate(binding, adjoint)
 
     def refuse(self, target: Expr) -> None:
-        """List all ops without a gradient between the parameters and the target, with their places."""
+        """List all ops without a gradient between the parameters and the target, with their places. What is drawn
+        without a state cannot be drawn again."""
         needed, offending = set(used_vars(target)), []
         for binding in reversed(self.forward):
             value = binding.value
             if binding.var not in needed or binding.var not in self.active:
                 continue
+            if lacks_state(value):
+                raise no_state(value.op.short, value.span)
             needed.update(used_vars(value))
             if isinstance(value, Call) and isinstance(value.op, Op) and value.op.gradient is None:
                 offending.append(binding)

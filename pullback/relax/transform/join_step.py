@@ -1,21 +1,25 @@
 """JoinStep: forward, loss, backward and optimizer of a trainer module as one function.
 
-    __step(inputs…, params…, states…, targets…, optimizer states…)
-        -> (loss, new params…, new states…, new optimizer states…)
+    __step(inputs…, params…, states…, targets…, random state?, optimizer states…)
+        -> (loss, new params…, new states…, new random state?, new optimizer states…)
 
 The new values take over the memory of the old ones when the function is compiled (attribute ``donate``: number of the
-flattened result → number of the flattened parameter).
+flattened result → number of the flattened parameter). A model that draws random numbers has a random state (attribute
+``random_state_num``), (seed, number of the step): the step counts it on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relax.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TupleStructInfo
 
 ADJOINT, OPTIMIZER, STEP = "backbone_loss_adjoint", "optimizer", "__step"
@@ -44,6 +48,7 @@ def _joined(module: IRModule) -> Function:
     inputs, params, states = (module.attrs[k] for k in ("input_num", "param_num", "state_num"))
     variables = [Var(p.name, p.struct_info, span=p.span) for p in adjoint.params]
     kept = variables[inputs : inputs + params]
+    random = variables[len(variables) - module.attrs.get("random_state_num", 0) :]
     optim_info = optimizer.params[2].struct_info
     if not isinstance(optim_info, TupleStructInfo):
         raise UserError("the optimizer's third parameter must be a tuple of states", span=optimizer.span)
@@ -58,11 +63,13 @@ def _joined(module: IRModule) -> Function:
         )
         outputs = _fields(original)
         loss, new_states = outputs[0], outputs[len(outputs) - states :]
-        news = [*_fields(TupleGetItem(updated, 0)), *new_states, *_fields(TupleGetItem(updated, 1))]
+        advanced = [ops.add(state, Constant(np.array([0, 1], np.uint64))) for state in random]
+        news = [*_fields(TupleGetItem(updated, 0)), *new_states, *advanced, *_fields(TupleGetItem(updated, 1))]
         values = [builder.emit_output(e, "out") for e in (loss, *news)]
     body = builder.finish(Tuple(tuple(values)))
     first_state = inputs + params
-    donated = [*range(inputs, first_state + states), *range(len(variables), len(variables) + len(optim_states))]
+    first_random = len(variables) - len(random)
+    donated = [*range(inputs, first_state + states), *range(first_random, len(variables) + len(optim_states))]
     attrs = {"private": True, "donate": tuple(donated)}
     return Function((*variables, *optim_states), body, None, attrs, span=adjoint.span)
 
