@@ -29,5 +29,8 @@ def lacks_state(expr: Any) -> bool:
 
 def no_state(op: str, span: Span | None = None) -> UserError:
     """The error of a call that cannot be computed or differentiated as it is."""
-    hint = 'hand it one by relax.transform.AddRandomState("main")(module), before Gradient; a trainer has its own'
+    hint = (
+        'relax.transform.AddRandomState("main")(module) makes one a parameter of the function, before Gradient;'
+        " a trainer does so for its steps, not for predict and evaluate"
+    )
     return UserError(f"{op} draws random numbers, and has no state to draw them from", span=span, hint=hint)

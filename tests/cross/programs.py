@@ -15,7 +15,7 @@ import numpy as np
 
 import pullback
 from pullback.ir import IRModule
-from pullback.relax import BlockBuilder, Expr, TensorStructInfo, TupleStructInfo, Var
+from pullback.relax import BlockBuilder, Expr, TensorStructInfo, TupleStructInfo, Var, const
 from pullback.relax.op.namespace import ops
 from pullback.relax.training import SetupTrainer
 from pullback.relax.training.loss import CrossEntropyLoss
@@ -190,6 +190,15 @@ def elementwise() -> Iterator[Program]:
         function = getattr(ops.nn, name[3:]) if name.startswith("nn.") else getattr(ops, name)
         for size in (1, 7, 4099):
             yield from kernel(f"{name} {size}", lambda x, f=function: f(ops.abs(x) + x * x), (size,))
+    state = const(np.array([3, 7], np.uint64))
+    for shape in ((5, 7), (40, 128), (3, 4099)):
+        yield from kernel(f"dropout {shape}", lambda x: ops.dropout(x, state, 0.3), shape)
+    yield from kernel(
+        "dropout, permuted", lambda x: ops.permute_dims(ops.dropout(x, state, 0.3), axes=(0, 2, 1)), (3, 32, 64)
+    )
+    yield from kernel(
+        "matmul, bias, dropout", lambda a, b, c: ops.dropout(ops.matmul(a, b) + c, state, 0.3), (19, 40), (40, 64), (64,)
+    )
     yield from kernel("take", lambda x, i: ops.take(x, i, axis=0), (20, 13), ("i", 37), integers=20)
     yield from kernel("take from columns", lambda x, i: ops.take(x, i, axis=1), (9, 20), ("i", 37), integers=20)
     yield from kernel("permute_dims", lambda x: ops.permute_dims(x, axes=(2, 0, 1)), (9, 17, 23))

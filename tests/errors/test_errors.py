@@ -39,9 +39,10 @@ def load(path: Path) -> ModuleType:
 
 
 def digest(trainer: Any) -> str:
-    """All that a trainer keeps: parameters, states, optimizer states, counters, random generator."""
+    """All that a trainer keeps: parameters, states, optimizer and random states, counters, random generator."""
     found = hashlib.sha256()
-    groups = trainer.export_params(), trainer.export_states(), dict(enumerate(trainer.optimizer_states))
+    others = dict(enumerate(trainer.optimizer_states)), dict(enumerate(trainer._values.random))
+    groups = trainer.export_params(), trainer.export_states(), *others
     for name, value in (item for group in groups for item in group.items()):
         array = np.asarray(value)
         found.update(f"{name} {array.dtype} {array.shape};".encode() + array.tobytes())

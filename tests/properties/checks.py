@@ -96,8 +96,8 @@ def close(values: Arrays, expected: Arrays, what: str, tolerance: float) -> None
             assert error <= tolerance, f"{what}: value {k} is {error:.1e} apart"
 
 
-def check_graph(seed: int, torch: Any = None) -> None:
-    graph = Maker(seed, torch).make()
+def check_graph(seed: int, torch: Any = None, drops: bool = False) -> None:
+    graph = Maker(seed, torch, drops).make()
     module = training_step(Gradient("main")(graph.module))
     rng = np.random.default_rng(seed)
     arrays = [*graph.inputs, *(rng.standard_normal(a.shape) for a in graph.inputs)]

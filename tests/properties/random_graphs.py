@@ -11,6 +11,7 @@ import numpy as np
 
 from pullback.ir import IRModule, Op
 from pullback.relax import BlockBuilder, Function, TensorStructInfo, Tuple, TupleGetItem, Var, const
+from pullback.te.random import bits_array
 
 Step = Callable[[list[Any]], Any]
 
@@ -59,11 +60,11 @@ def training_step(module: IRModule) -> IRModule:
 
 
 class Maker:
-    """Draws one graph from a seed."""
+    """Draws one graph from a seed. ``drops``: some ops draw random numbers."""
 
-    def __init__(self, seed: int, torch: Any = None) -> None:
+    def __init__(self, seed: int, torch: Any = None, drops: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
-        self.torch = torch
+        self.torch, self.drops = torch, drops
         self.sizes = [
             int(s)
             for s in self.rng.choice([0, 1, 2, 3, 5, 17, 33], size=3, p=[0.04, 0.3, 0.25, 0.17, 0.12, 0.08, 0.04])
@@ -117,6 +118,7 @@ class Maker:
             self.pieces,
             self.masks,
             self.integers,
+            *[self.dropout] * (4 * self.drops),
         ]
         while True:
             before = len(self.values)
@@ -269,6 +271,20 @@ class Maker:
         chosen = int(self.rng.integers(len(table)))
         self.rounds = self.rounds or chosen == 3
         self.add(*table[chosen])
+
+    def dropout(self) -> None:
+        """Elements that a constant state drops, and noise of the value's shape."""
+        k, op, p = self.pick(), Op.get, float(self.rng.choice([0.0, 0.25, 0.5, 1.0]))
+        x, state = self.values[k], self.rng.integers(0, 2**63, 2, np.uint64)
+        keep = np.asarray(bits_array(state, x.shape) < (1 - p) * 2**32, np.float64)
+        unit = np.asarray(bits_array(state, x.shape, "uint64") >> np.uint64(11), np.float64) * 2.0**-53
+        torch, scale = self.torch, 1 / (1 - p) if p < 1 else 0.0
+        table: list[tuple[Any, Step]] = [
+            (op("dropout")(x, const(state), p), lambda v: v[k] * torch.from_numpy(keep) * scale),
+            (op("nn.dropout")(x, const(state), p)[1] + x, lambda v: v[k] + torch.from_numpy(keep)),
+            (x + op("random.uniform")(const(state), x.shape, dtype="float64"), lambda v: v[k] + torch.tensor(unit)),
+        ]
+        self.add(*table[int(self.rng.integers(len(table)))])
 
     def integers(self) -> None:
         """Integer arithmetic on rounded values; nothing of it has a gradient."""

@@ -21,6 +21,12 @@ def test_random_steps(first):
         check_graph(seed)
 
 
+@pytest.mark.parametrize("first", range(0, COUNT // 3, PER_TEST))
+def test_random_steps_that_draw_random_numbers(first):
+    for seed in range(first, first + PER_TEST):
+        check_graph(seed, drops=True)
+
+
 def test_results_and_views_outlive_a_hundred_steps():
     """Losses that are kept, and what was exported of parameters through Trainer, do not change later."""
     executable = pullback.compile(mlp_trainer_module((20, 16, 5), 8, Adam(0.01)))

@@ -272,7 +272,7 @@ def _check_randint(*, low: Any, high: Any, dtype: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int):
             raise UserError(f"{name}: {argument} must be an int, got {value!r}")
     if not limits.min <= low < high <= int(limits.max) + 1:
-        raise UserError(f"{name}: low must be below high, and the numbers between them in {dtype}: got {low}, {high}")
+        raise UserError(f"{name}: low must be below high, and the numbers between them in {dtype}: got {low} and {high}")
 
 
 def _randint_word(*, low: int, high: int, dtype: str) -> str:
@@ -320,20 +320,20 @@ _draw(
 
 
 def _dropout_check(
-    name: str, data: TensorStructInfo, state: TensorStructInfo | None, argument: str, p: Any, training: Any
+    name: str, data: TensorStructInfo, state: TensorStructInfo | None, argument: str, p: Any
 ) -> TensorStructInfo:
     known_shape(name, data)
     expect_dtype(name, data, "float")
     _check_state(name, state)
     _probability(name, argument, p)
-    if not isinstance(training, bool):
-        raise UserError(f"{name}: training must be a bool, got {training!r}")
     return data
 
 
-def _dropped(data: Any, state: Any, p: float) -> tuple[Any, Any]:
+def _dropped(name: str, data: Any, state: Any, p: float) -> tuple[Any, Any]:
     """The result and the mask (bool). The mask comes first: what it is drawn with is a kernel of its own where the
     multiplication can be joined with what makes ``data``."""
+    if state is None:
+        raise no_state(name)
     keep = ops.random.bernoulli(state, data.shape, 1.0 - p)
     scale = 1.0 / (1.0 - p) if p < 1 else 0.0
     value = ops.multiply(data if data.dtype == wide(data.dtype) else ops.astype(data, wide(data.dtype)), scale)
@@ -343,32 +343,29 @@ def _dropped(data: Any, state: Any, p: float) -> tuple[Any, Any]:
 def _dropout_decomposed(data: Any, state: Any = None, *, training: bool, rate: float) -> Any:
     if not training:
         return Tuple((data, ops.ones_like(data)))
-    if state is None:
-        raise no_state("nn.dropout")
-    value, keep = _dropped(data, state, rate)
+    value, keep = _dropped("nn.dropout", data, state, rate)
     return Tuple((value, ops.astype(keep, data.dtype)))
 
 
-def _dropout(
-    data: np.ndarray, state: np.ndarray | None = None, *, rate: float, training: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    if not training:
-        return data, np.ones_like(data)
+def _dropped_arrays(name: str, data: np.ndarray, state: np.ndarray | None, p: float) -> tuple[np.ndarray, np.ndarray]:
     if state is None:
-        raise no_state("nn.dropout")
-    keep = bits_array(state, data.shape).astype(np.uint64) < np.uint64(_limit(1.0 - rate))
-    scaled = in_wide(lambda x: x * x.dtype.type(1.0 / (1.0 - rate) if rate < 1 else 0.0))(data)
+        raise no_state(name)
+    keep = bits_array(state, data.shape).astype(np.uint64) < np.uint64(_limit(1.0 - p))
+    scaled = in_wide(lambda x: x * x.dtype.type(1.0 / (1.0 - p) if p < 1 else 0.0))(data)
     return np.where(keep, scaled, data.dtype.type(0)), keep.astype(data.dtype)
 
 
-def _dropout_gradient(
-    adjoints: Any, y: Any, data: Any, state: Any = None, *, rate: float, training: bool
-) -> tuple[Any, ...]:
-    if not training:
-        return (adjoints[0],) if state is None else (adjoints[0], None)
+def _dropout(data: np.ndarray, state: Any = None, *, rate: float, training: bool) -> tuple[np.ndarray, np.ndarray]:
+    return _dropped_arrays("nn.dropout", data, state, rate) if training else (data, np.ones_like(data))
+
+
+def _dropout_adjoint(name: str, dy: Any, state: Any, p: float, training: bool) -> tuple[Any, ...]:
+    """The same site drops the same elements of the adjoint."""
     if state is None:
-        raise no_state("nn.dropout")
-    return ops.nn.dropout(adjoints[0], state, rate)[0], None
+        if training:
+            raise no_state(name)
+        return (dy,)
+    return ops.dropout(dy, state, p, training), None
 
 
 specialize(
@@ -376,11 +373,13 @@ specialize(
         "nn.dropout",
         "data, state? | rate=0.5, training=True",
         infer=lambda data, state=None, *, rate, training: TupleStructInfo(
-            (_dropout_check("nn.dropout", data, state, "rate", rate, training),) * 2
+            (_dropout_check("nn.dropout", data, state, "rate", rate),) * 2
         ),
         decompose=_dropout_decomposed,
         numpy=_dropout,
-        gradient=_dropout_gradient,
+        gradient=lambda adjoints, y, data, state=None, *, rate, training: _dropout_adjoint(
+            "nn.dropout", adjoints[0], state, rate, training
+        ),
         family="random",
         doc="(output, mask): in training, each element is 0 with the probability rate, else data / (1 - rate); the mask\n"
         "is 0 there, and else 1. In inference, (data, ones). The gradient drops the same elements. Srivastava et al.,\n"
@@ -402,14 +401,14 @@ specialize(
     composite(
         "dropout",
         "data, state? | p=0.5, training=True",
-        infer=lambda data, state=None, *, p, training: _dropout_check("dropout", data, state, "p", p, training),
-        decompose=lambda data, state=None, *, p, training: _dropout_decomposed(
-            data, state, rate=p, training=training
-        ).fields[0],
-        numpy=lambda data, state=None, *, p, training: _dropout(data, state, rate=p, training=training)[0],
-        gradient=lambda dy, y, data, state=None, *, p, training: _dropout_gradient(
-            [dy], y, data, state, rate=p, training=training
+        infer=lambda data, state=None, *, p, training: _dropout_check("dropout", data, state, "p", p),
+        decompose=lambda data, state=None, *, p, training: (
+            _dropped("dropout", data, state, p)[0] if training else data
         ),
+        numpy=lambda data, state=None, *, p, training: (
+            _dropped_arrays("dropout", data, state, p)[0] if training else data
+        ),
+        gradient=lambda dy, y, data, state=None, *, p, training: _dropout_adjoint("dropout", dy, state, p, training),
         family="random",
         doc="nn.dropout(data, p)[0]: PyTorch's dropout.",
         samples=[sample((3, 17), _A_STATE, p=0.3), sample((5,), training=False)],

@@ -24,6 +24,7 @@ from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.expr import Call, Expr, Function
 from pullback.relax.mutator import ExprMutator
+from pullback.relax.op_calls import lacks_state
 from pullback.relax.transform.inline_functions import inline_calls
 
 
@@ -70,6 +71,8 @@ class _Decompose(ExprMutator):
         if not isinstance(call.op, Op) or call.op.decompose is None:
             return call
         training = self.training and call.attrs.get("training", True)
+        if training and lacks_state(call):
+            return call  # no value yet: AddRandomState has to come first
         attrs = dict(call.attrs) | {"training": training}
         with span_scope(call.span):
             try:
