@@ -1,16 +1,17 @@
-"""Merging of loop axes that every access treats as one.
+"""Merging of loop axes: those that every access treats as one, or any two that have to be one.
 
     for i in 64: for j in 10: out[i, j] = x[i, j] * 2        →        for m in 640: out[m] = x[m] * 2
+    for i in 64: for j in 10: out[i, j] = x[i, j] * w[j]     →        for m in 640: out[m] = x[m] * w[m % 10]
 
 Buffers change their shape, not their memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pullback.tir import Buffer, BufferLoad, BufferStore, PrimExpr, Stmt, Var
-from pullback.tir.visitor import Mutator, walk
+from pullback.tir.visitor import Mutator, substitute, walk
 
 Extent = int | PrimExpr
 Access = tuple[Buffer, tuple[PrimExpr, ...]]
@@ -29,15 +30,36 @@ def coalesce(
     k = len(axes) - 2
     while k >= 0:
         if _mergeable(axes[k], axes[k + 1], extents[k + 1], body):
-            merged = Var("m")
-            merge = _Merge(axes[k], axes[k + 1], merged)
-            body = merge.stmt(body)
-            first_time = {old: new for old, new in merge.flat.items() if old not in renamed.values()}
-            renamed = {old: merge.flat.get(new, new) for old, new in renamed.items()} | first_time
+            merged, body, flat = join(axes[k], axes[k + 1], extents[k + 1], body)
+            renamed = then(renamed, flat)
             axes = [*axes[:k], merged, *axes[k + 2 :]]
             extents = [*extents[:k], extents[k] * extents[k + 1], *extents[k + 2 :]]
         k -= 1
     return axes, extents, body, renamed
+
+
+def then(renamed: Mapping[Buffer, Buffer], again: Mapping[Buffer, Buffer]) -> dict[Buffer, Buffer]:
+    """What stands for buffers after some of those that stood for them got another shape."""
+    first_time = {old: new for old, new in again.items() if old not in renamed.values()}
+    return {old: again.get(new, new) for old, new in renamed.items()} | first_time
+
+
+def join(outer: Var, inner: Var, extent: int, body: Stmt) -> tuple[Var, Stmt, dict[Buffer, Buffer]]:
+    """One axis for two neighbours, ``inner`` of this extent, whatever the accesses: dimensions that they run through
+    side by side become one, and everywhere else they are quotient and remainder.
+
+    Returns the new axis and body, and the buffers that stand for the old ones.
+    """
+    at: dict[Buffer, int] = {}
+    for buffer, indices in _accesses(body):
+        place = _position(indices, outer, inner)
+        if place is not None and buffer.shape[place + 1] == extent:
+            at.setdefault(buffer, place)
+    joined = Var("m")
+    flatten = _Flatten(outer, inner, joined, at)
+    body = flatten.stmt(body)
+    size = max(extent, 1)
+    return joined, substitute(body, {outer: joined // size, inner: joined % size}), flatten.flat
 
 
 def _accesses(body: Stmt) -> list[Access]:
@@ -79,32 +101,35 @@ def _uses_outside_accesses(body: Stmt, outer: Var, inner: Var) -> int:
     return sum(1 for n in walk(body) if n is outer or n is inner) - inside
 
 
-class _Merge(Mutator):
-    """Replaces ``[…, outer, inner, …]`` by ``[…, merged, …]``."""
+class _Flatten(Mutator):
+    """Makes one of the dimensions ``at`` and ``at + 1`` of buffers: ``[…, outer, inner, …]`` becomes
+    ``[…, joined, …]``, and any other ``[…, i, j, …]`` becomes ``[…, i · extent + j, …]``."""
 
-    def __init__(self, outer: Var, inner: Var, merged: Var) -> None:
+    def __init__(self, outer: Var, inner: Var, joined: Var, at: Mapping[Buffer, int]) -> None:
         super().__init__()
-        self.outer, self.inner, self.merged = outer, inner, merged
+        self.outer, self.inner, self.joined, self.at = outer, inner, joined, at
         self.flat: dict[Buffer, Buffer] = {}
 
-    def reshaped(self, buffer: Buffer, at: int) -> Buffer:
+    def reshaped(self, buffer: Buffer) -> Buffer:
         if buffer not in self.flat:
+            at = self.at[buffer]
             shape = (*buffer.shape[:at], buffer.shape[at] * buffer.shape[at + 1], *buffer.shape[at + 2 :])
             self.flat[buffer] = Buffer(buffer.name, shape, buffer.dtype, buffer.scope, buffer.offset)
         return self.flat[buffer]
 
+    def indices(self, buffer: Buffer, old: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+        at = self.at[buffer]
+        i, j = old[at : at + 2]
+        own = self.joined if i is self.outer and j is self.inner else self.expr(i) * buffer.shape[at + 1] + self.expr(j)
+        return (*map(self.expr, old[:at]), own, *map(self.expr, old[at + 2 :]))
+
     def _expr(self, node: PrimExpr) -> PrimExpr:
-        at = _position(node.indices, self.outer, self.inner) if isinstance(node, BufferLoad) else None
-        if at is None:
-            return super()._expr(node)
-        indices = [self.expr(i) for p, i in enumerate(node.indices) if p != at]  # type: ignore[attr-defined]
-        indices[at] = self.merged
-        return BufferLoad(self.reshaped(node.buffer, at), tuple(indices))  # type: ignore[attr-defined]
+        if isinstance(node, BufferLoad) and node.buffer in self.at:
+            return BufferLoad(self.reshaped(node.buffer), self.indices(node.buffer, node.indices))
+        return super()._expr(node)
 
     def stmt(self, node: Stmt) -> Stmt:
-        at = _position(node.indices, self.outer, self.inner) if isinstance(node, BufferStore) else None
-        if at is None:
-            return super().stmt(node)
-        indices = [self.expr(i) for p, i in enumerate(node.indices) if p != at]  # type: ignore[attr-defined]
-        indices[at] = self.merged
-        return BufferStore(self.reshaped(node.buffer, at), self.expr(node.value), tuple(indices))  # type: ignore[attr-defined]
+        if isinstance(node, BufferStore) and node.buffer in self.at:
+            indices = self.indices(node.buffer, node.indices)
+            return BufferStore(self.reshaped(node.buffer), self.expr(node.value), indices)
+        return super().stmt(node)

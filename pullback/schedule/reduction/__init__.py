@@ -55,8 +55,10 @@ class Reduction:
         return Reduction(group, program)
 
     def lower(self, name: str) -> PrimFunc:
-        program, renamed = merge(self.program)
-        return self.group.function(name, _lowered(program), renamed)
+        is_window = fits_window(self.program)
+        program, renamed = merge(self.program, keep=is_window)
+        body = lower_window(program, worth_threads(program.cost)) if is_window else _lowered(program)
+        return self.group.function(name, body, renamed)
 
 
 def is_matmul(stage: Tensor) -> bool:
@@ -79,15 +81,13 @@ def _is_good(program: Program, fallback: bool) -> bool:
 
 
 def _lowered(program: Program) -> Stmt:
-    """The loops of a program, the best of the four ways."""
-    if fits_window(program):
-        return lower_window(program, worth_threads(program.cost))
+    """The loops of a program: by rows or by columns, at once or in phases."""
     width = block_width(program)
     tasks = program.rows
     if program.column is not None and tasks:
         columns = program.extents[program.column]
         tasks = tasks // columns * -(-columns // width)
-    cut = in_phases(program, tasks, width)
+    cut = in_phases(program, tasks)
     if cut is None:
         return _in_one(program)
     programs, workspace = cut

@@ -5,11 +5,11 @@ Of equal values the first index wins, and NaN wins over numbers, as in NumPy. Th
 
 from __future__ import annotations
 
-from pullback.schedule.reduction.nests import lane_loop
+from pullback.schedule.reduction.nests import lane_loop, put
 from pullback.schedule.reduction.program import Step
 from pullback.te.graph import better, identity
 from pullback.tir import Buffer, For, Let, PrimExpr, Stmt, Var, as_expr, call, cast, const, select, seq, store
-from pullback.tir.expr import is_float
+from pullback.tir.expr import is_float, nbytes
 from pullback.tir.visitor import substitute
 
 _INDEX = "int32"  # as wide as a float: half of int64's vectors
@@ -29,11 +29,12 @@ def keep_better(step: Step, value: PrimExpr, index: PrimExpr, best: Buffer, plac
     return Let(new, value, Let(wins, better(step.kind, new, best[lane], const(False, "bool")), replace))
 
 
-def reduce_row_argument(step: Step, total: Buffer, lanes: int) -> tuple[Stmt, list[Buffer]]:
-    """The index of the best element of a row into ``total[0]``, and the buffers that it needs."""
+def reduce_row_argument(step: Step, total: PrimExpr, vector_bytes: int) -> tuple[Stmt, list[Buffer]]:
+    """The index of the best element of a row, stored to where ``total`` is, and the buffers that it needs."""
     (axis,), (extent,) = step.domain.axes or (Var("k"),), step.domain.extents or (1,)  # type: ignore[union-attr]
-    parts = lanes * 4 if extent >= lanes * 8 else lanes
     value_dtype, index = step.store.value.dtype, index_dtype(extent)
+    lanes = max(1, vector_bytes // max(4, nbytes(value_dtype)))
+    parts = lanes * 4 if extent >= lanes * 8 else lanes
     best = Buffer("best", (parts,), value_dtype, "local")
     place = Buffer("place", (parts,), index, "local")
 
@@ -54,7 +55,7 @@ def reduce_row_argument(step: Step, total: Buffer, lanes: int) -> tuple[Stmt, li
     chunk = Var("chunk")
     main = For(chunk, as_expr(full), piece(parts, chunk * parts)) if full else None
     tail = piece(rest, as_expr(full * parts)) if rest else None
-    result = store(total, 0, cast("int64", place[0]))
+    result = put(total, cast("int64", place[0]))
     return seq(start, main, tail, _halve(step.kind, best, place, parts), result), [best, place]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pullback.schedule.cost import is_costly
 from pullback.schedule.group import Group
+from pullback.schedule.order import Order
 from pullback.schedule.pointwise import buffer_readers
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.te.graph import Lower, Reader, body_expr
@@ -139,7 +141,8 @@ class _Builder:
         key = tuple(extents)
         if key not in self.domains:
             first = sum(len(d.axes) for d in self.domains.values())
-            self.domains[key] = Domain(tuple(Var(f"d{first + k}") for k in range(len(key))), key)
+            axes = tuple(Var(f"d{first + k}") for k in range(len(key)))
+            self.domains[key] = Domain(axes, key, Order.of(key, math.prod(self.kept)))
         return self.domains[key]
 
     # -- steps

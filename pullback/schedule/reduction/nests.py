@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pullback.ir.errors import InternalError
-from pullback.schedule.reduction.program import Domain, Program, Step
-from pullback.te.graph import combine
+from pullback.schedule.reduction.program import Program, Step
 from pullback.tir import (
     Allocate,
     Buffer,
@@ -22,10 +21,10 @@ from pullback.tir import (
     seq,
     store,
 )
-from pullback.tir.expr import nbytes
 from pullback.tir.visitor import Mutator, substitute
 
 Place = Callable[[tuple[PrimExpr, ...]], PrimExpr]  # what a load at these indices becomes
+Point = Mapping[Var, PrimExpr]  # a place along a domain
 
 
 def nests(program: Program) -> list[list[Step]]:
@@ -38,12 +37,6 @@ def nests(program: Program) -> list[list[Step]]:
         else:
             result.append([step])
     return result
-
-
-def lanes_of(program: Program, steps: Sequence[Step]) -> int:
-    """Elements in a vector of the widest thing that these reductions accumulate."""
-    widest = max([4, *(nbytes(s.store.value.dtype) for s in steps if s.role == "reduce")])
-    return max(1, program.machine.vector_bytes // widest)
 
 
 class Moved(Mutator):
@@ -62,31 +55,45 @@ class Moved(Mutator):
     def stmt(self, node: Stmt) -> Stmt:
         new = super().stmt(node)
         if isinstance(new, BufferStore) and new.buffer in self.places:
-            target = self.places[new.buffer](new.indices)
-            assert isinstance(target, BufferLoad)
-            return store(target.buffer, target.indices, new.value)
+            return put(self.places[new.buffer](new.indices), new.value)
         return new
 
 
-def _no_reduction(step: Step, value: PrimExpr) -> Stmt:
+def put(place: PrimExpr, value: PrimExpr) -> Stmt:
+    """A store to where a load would read."""
+    assert isinstance(place, BufferLoad)
+    return store(place.buffer, place.indices, value)
+
+
+def _no_reduction(step: Step, values: Sequence[PrimExpr]) -> Stmt:
     raise InternalError("a reduction where only elements are written")
 
 
-def at_point(steps: Sequence[Step], reduce: Callable[[Step, PrimExpr], Stmt] = _no_reduction) -> Stmt:
-    """The steps of one nest at one point: values of vector steps are bound, so that later steps need not load them."""
-    places: dict[Buffer, Place] = {}
+def at_points(
+    steps: Sequence[Step],
+    points: Sequence[Point],
+    reduce: Callable[[Step, Sequence[PrimExpr]], Stmt] = _no_reduction,
+) -> Stmt:
+    """The steps of one nest at some points. Values of vector steps are bound, so that later steps need not load them.
+
+    Reductions come first, with their values at all points; what is written is written after all is read.
+    """
+    values: dict[Step, list[PrimExpr]] = {s: [] for s in steps if s.role == "reduce"}
     bound: list[tuple[Var, PrimExpr]] = []
-    stores: list[Stmt] = []
-    for step in steps:
-        value = Moved(places).expr(step.store.value)
-        if step.role == "reduce":
-            stores.append(reduce(step, value))
-            continue
-        var = Var(f"v_{step.store.buffer.name}".replace("v_l_", "v_"), value.dtype)
-        bound.append((var, value))
-        stores.append(store(step.store.buffer, step.store.indices, var))
-        places[step.store.buffer] = lambda _, var=var: var  # type: ignore[misc]
-    body = seq(*stores)
+    writes: list[Stmt] = []
+    for point in points:
+        places: dict[Buffer, Place] = {}
+        for step in steps:
+            at = substitute(step.store, point)
+            value = Moved(places).expr(at.value)
+            if step.role == "reduce":
+                values[step].append(value)
+                continue
+            var = Var(f"v_{at.buffer.name}".replace("v_l_", "v_"), value.dtype)
+            bound.append((var, value))
+            writes.append(store(at.buffer, at.indices, var))
+            places[at.buffer] = lambda _, var=var: var  # type: ignore[misc]
+    body = seq(*(reduce(s, v) for s, v in values.items()), *writes)
     for var, value in reversed(bound):
         body = Let(var, value, body)
     return body
@@ -101,30 +108,6 @@ def serial(axes: Sequence[Var], extents: Sequence[int], body: Stmt) -> Stmt:
 
 def lane_loop(name: str, extent: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
     return loop(name, extent, body, "vectorized")
-
-
-def outer_axes(domain: Domain, body: Stmt) -> Stmt:
-    """Loops over all axes of a domain but the last."""
-    return serial(domain.axes[:-1], domain.extents[:-1], body)
-
-
-def tree(kind: str, values: Sequence[PrimExpr]) -> PrimExpr:
-    """The values combined in pairs: ((0 1) (2 3)) ((4 5) (6 7))."""
-    while len(values) > 1:
-        pairs = [combine(kind, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
-        values = [*pairs, *values[2 * len(pairs) :]]
-    return values[0]
-
-
-def halve(kind: str, partial: Buffer, parts: int) -> Stmt:
-    """Halve the partial results, lane by lane, until one is left."""
-    steps = []
-    while parts > 1:
-        parts //= 2
-        steps.append(
-            lane_loop("lane", parts, lambda k, h=parts: store(partial, k, combine(kind, partial[k], partial[k + h])))  # type: ignore[misc]
-        )
-    return seq(*steps)
 
 
 def allocated(buffers: Sequence[Buffer], body: Stmt) -> Stmt:

@@ -15,6 +15,7 @@ same point: that is what makes a group one kernel.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,21 +23,67 @@ from functools import cached_property
 
 from pullback.schedule.cost import expression_cost
 from pullback.schedule.group import Machine
+from pullback.schedule.order import Order
 from pullback.schedule.strides import Access, contiguity
-from pullback.tir import Buffer, BufferLoad, BufferStore, Var
+from pullback.tir import Buffer, BufferLoad, BufferStore, PrimExpr, Var, as_expr
 from pullback.tir.visitor import walk
 
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """Axes that are reduced, or along which a row has elements; outermost in memory first."""
+    """Axes that are reduced, or along which a row has elements.
+
+    Those that are reduced come as the op names them, and after merging are those of the sums' order: the inner one,
+    or the outer and the inner one. Others come outermost in memory first.
+    """
 
     axes: tuple[Var, ...]
     extents: tuple[int, ...]
+    order: Order
 
     @property
     def size(self) -> int:
         return math.prod(self.extents)
+
+    @property
+    def points(self) -> list[dict[Var, PrimExpr]]:
+        """All of its points, the last axis first to move."""
+        places = itertools.product(*map(range, self.extents))
+        return [{v: as_expr(k) for v, k in zip(self.axes, place, strict=True)} for place in places]
+
+    @property
+    def chunks(self) -> list[Chunks]:
+        """The chunks of the sums' order: the whole ones together, then the last, smaller one, if there is one."""
+        cut = self.order.cut
+        assert cut is not None
+        at = len(self.axes) - 1 if cut.is_inner else 0
+        size = cut.size if cut.is_inner else cut.size // math.prod(self.extents[1:-1])  # the first axis alone is cut
+        full, rest = divmod(self.extents[at], size)
+        number = Var("chunk")
+        found = []
+        for k, count, own in ((number, full, size), (as_expr(full), 1, rest)):
+            if count and own:
+                extents = (*self.extents[:at], own, *self.extents[at + 1 :])
+                part = Domain(self.axes, extents, self.order.chunk(own * cut.size // size))
+                found.append(Chunks(k, count, part, {self.axes[at]: k * size + self.axes[at]}))
+        return found
+
+    @property
+    def of_chunks(self) -> Domain:
+        """The numbers of the chunks."""
+        order = self.order.of_chunks
+        return Domain((Var("chunk"),), (order.terms,), order)
+
+
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """Equal chunks of a domain: ``number`` runs over ``count`` of them, or is that of the last one. ``place``: where a
+    point of the chunk's domain is in the whole."""
+
+    number: PrimExpr
+    count: int
+    domain: Domain
+    place: Mapping[Var, PrimExpr]
 
 
 @dataclass(frozen=True, eq=False)

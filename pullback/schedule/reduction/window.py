@@ -1,21 +1,15 @@
 """Windows: few elements are reduced into each, as in pooling. The reduction is written out, and results are vectorized.
 
-    for i in parallel(n): for y: for x in vectorized(columns):
-        out[i, y, x] = max(max(in[i, 2y, 2x], in[i, 2y, 2x + 1]), max(in[i, 2y + 1, 2x], in[i, 2y + 1, 2x + 1]))
-
-Order of a sum: one after another, outermost axis in memory first.
+for i in parallel(n): for y: for x in vectorized(columns):
+    out[i, y, x] = max(max(in[i, 2y, 2x], in[i, 2y + 1, 2x]), max(in[i, 2y, 2x + 1], in[i, 2y + 1, 2x + 1]))
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
-
 from pullback.schedule.elementwise import nest
 from pullback.schedule.reduction.nests import Moved
 from pullback.schedule.reduction.program import Program, Step
-from pullback.te.graph import combine, identity
-from pullback.tir import Let, PrimExpr, Stmt, Var, as_expr, seq
+from pullback.tir import Let, PrimExpr, Stmt, Var, seq
 from pullback.tir.visitor import substitute
 
 MOST = 32  # elements of a window that is written out
@@ -53,8 +47,5 @@ def lower_window(program: Program, threads: bool) -> Stmt:
 def _written_out(step: Step) -> PrimExpr:
     domain = step.domain
     assert domain is not None
-    points = itertools.product(*map(range, domain.extents))
-    places = [{v: as_expr(k) for v, k in zip(domain.axes, point, strict=True)} for point in points]
-    values = [substitute(step.store.value, place) for place in places]
-    nothing = identity(step.kind, step.store.value.dtype)
-    return functools.reduce(lambda a, b: combine(step.kind, a, b), values) if values else nothing
+    values = [substitute(step.store.value, point) for point in domain.points]
+    return domain.order.added(step.kind, values, step.store.value.dtype)

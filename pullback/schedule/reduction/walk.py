@@ -1,0 +1,190 @@
+"""What rows and columns share: the steps of a nest at all points of its domain, sums in the order of ``order.py``.
+
+for lane in 16: partial[lane] = 0
+for o: for step: for lane in 16:
+    i = 64 · step + lane
+    partial[lane] = partial[lane] + ((x[o, i] + x[o, i + 16]) + (x[o, i + 32] + x[o, i + 48]))
+for lane in 8: partial[lane] = partial[lane] + partial[lane + 8];  … 4, 2, 1
+total = partial[0]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pullback.schedule.order import LANES, Piece, halves, pieces, tree
+from pullback.schedule.reduction.nests import Moved, Place, allocated, at_points, nests, put, serial
+from pullback.schedule.reduction.program import Domain, Program, Step
+from pullback.te.graph import combine, identity
+from pullback.tir import Binary, Buffer, PrimExpr, Stmt, Var, as_expr, loop, seq, store
+from pullback.tir.visitor import substitute, walk
+
+Target = Callable[[Step], PrimExpr]  # the place of a reduction's result
+
+_UNROLLED = 256  # terms along an inner axis that is written out, where that makes indices known numbers
+
+
+class Walk(ABC):
+    """The steps of a program for what one task computes: one row, or some columns side by side."""
+
+    written_out: int  # terms of a sum that is one expression
+    whole_vectors: bool  # the lanes of a sum are one vector, in use or not
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.own = {b: self.private(b.name, b.shape, b.dtype) for b in program.locals}
+        self.locals = list(self.own.values())
+        self.places = {b: self.place(own) for b, own in self.own.items()}
+
+    # -- what differs
+
+    @abstractmethod
+    def private(self, name: str, shape: Sequence[int | PrimExpr], dtype: str) -> Buffer:
+        """A local buffer, with elements for the row or for every column."""
+
+    @abstractmethod
+    def at(self, buffer: Buffer, *indices: PrimExpr | int) -> PrimExpr:
+        """An element of such a buffer, in a statement for every column."""
+
+    @abstractmethod
+    def everywhere(self, body: Stmt) -> Stmt:
+        """The statement for the row, or for every column."""
+
+    @abstractmethod
+    def lanes(self, count: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+        """The statement everywhere, for the lanes of sums."""
+
+    @abstractmethod
+    def elements(self, steps: Sequence[Step], domain: Domain) -> Stmt:
+        """Elements along a domain, with nothing reduced."""
+
+    @abstractmethod
+    def argument(self, step: Step) -> Stmt:
+        """The index of the best element."""
+
+    # -- what is the same
+
+    def place(self, own: Buffer) -> Place:
+        return lambda indices: self.at(own, *indices)
+
+    def body(self) -> Stmt:
+        parts = [self.nest(steps) for steps in nests(self.program)]
+        return allocated(self.locals, seq(*parts))
+
+    def here(self, body: Stmt) -> Stmt:
+        """The statement everywhere, with what is private at its places."""
+        return self.everywhere(Moved(self.places).stmt(body))
+
+    def total(self, step: Step) -> PrimExpr:
+        return self.at(self.own[step.total])  # type: ignore[index]
+
+    def nest(self, steps: Sequence[Step]) -> Stmt:
+        domain, reduces = steps[0].domain, _reduces(steps)
+        if domain is None:
+            return self.here(steps[0].store)
+        if any(s.kind.startswith("arg") for s in reduces):
+            return seq(*(self.argument(s) if s.kind.startswith("arg") else self.nest([s]) for s in steps))
+        if not reduces:
+            return self.elements(steps, domain)
+        return self.reduced(steps, domain, self.total) if domain.order.cut is None else self.in_chunks(steps, domain)
+
+    def in_chunks(self, steps: Sequence[Step], domain: Domain) -> Stmt:
+        """The results of the chunks, one chunk after another, then what they give together."""
+        whole = domain.of_chunks
+        found = self.partial(steps, "chunks", whole.size)
+        parts = []
+        for chunks in domain.chunks:
+            number = chunks.number
+            inside = [dataclasses.replace(s, store=substitute(s.store, chunks.place)) for s in steps]
+            body = self.reduced(inside, chunks.domain, lambda s, k=number: self.at(found[s.total], k))  # type: ignore[misc]
+            parts.append(serial([number], [chunks.count], body) if isinstance(number, Var) else body)
+        again = []
+        for step in _reduces(steps):
+            result = self.at(found[step.total], *whole.axes)  # type: ignore[index]
+            again.append(dataclasses.replace(step, store=store(step.store.buffer, (), result)))
+        return seq(*parts, self.reduced(again, whole, self.total))
+
+    def partial(self, steps: Sequence[Step], name: str, size: int) -> dict[Buffer | None, Buffer]:
+        """A private buffer of this size for each result."""
+        totals = [s.total for s in steps if s.total is not None]
+        found = {t: self.private(name, (size,), t.dtype) for t in totals}
+        self.locals += found.values()
+        return dict(found)
+
+    def reduced(self, steps: Sequence[Step], domain: Domain, target: Target) -> Stmt:
+        """The reductions over a domain, in one piece."""
+        if domain.size <= self.written_out:
+            return self.at_once(steps, domain, target)
+        parts = list(pieces(domain.order.inner))
+        size = LANES if self.whole_vectors else parts[0].lanes
+        lanes = _Lanes(self, self.partial(steps, "partial", size))
+        begins = domain.order.outer == parts[0].steps == 1 and parts[0].lanes == size  # then nothing was there before
+        kind = "unrolled" if domain.order.inner <= _UNROLLED and _bends(steps, domain.axes[-1]) else "serial"
+
+        def along(part: Piece) -> Stmt:
+            add = lanes.begin if begins and part is parts[0] else lanes.add
+            return loop("step", part.steps, lambda k: self.lanes(part.lanes, lambda lane: at(part, k, lane, add)), kind)
+
+        def at(part: Piece, step: PrimExpr, lane: PrimExpr, add: Callable[..., Stmt]) -> Stmt:
+            points = [{domain.axes[-1]: as_expr(part.at(step, lane, k))} for k in range(part.terms)]
+            return at_points(steps, points, lambda s, values: add(s, values, lane))
+
+        return seq(
+            None if begins else self.lanes(size, lambda lane: lanes.clear(steps, lane)),
+            serial(domain.axes[:-1], domain.extents[:-1], seq(*map(along, parts))),
+            *(self.lanes(n, lambda lane, h=half: lanes.take_up(steps, lane, h)) for half, n in halves(size)),  # type: ignore[misc]
+            self.everywhere(seq(*(put(target(s), self.at(lanes.of[s.total], 0)) for s in _reduces(steps)))),
+        )
+
+    def at_once(self, steps: Sequence[Step], domain: Domain, target: Target) -> Stmt:
+        """All terms in one expression."""
+
+        def reduce(step: Step, values: Sequence[PrimExpr]) -> Stmt:
+            return put(target(step), domain.order.added(step.kind, values, step.total.dtype))  # type: ignore[union-attr]
+
+        return self.here(at_points(steps, domain.points, reduce))
+
+
+@dataclass(frozen=True, eq=False)
+class _Lanes:
+    """The partial results of reductions: a buffer of lanes for each result."""
+
+    walk: Walk
+    of: Mapping[Buffer | None, Buffer]
+
+    def clear(self, steps: Sequence[Step], lane: PrimExpr) -> Stmt:
+        return seq(*(self.begin(s, [], lane) for s in _reduces(steps)))
+
+    def begin(self, step: Step, values: Sequence[PrimExpr], lane: PrimExpr) -> Stmt:
+        """The lane's first terms, if any."""
+        buffer = self.of[step.total]
+        nothing = identity(step.kind, buffer.dtype)
+        return put(self.walk.at(buffer, lane), _and(step.kind, nothing, values))
+
+    def add(self, step: Step, values: Sequence[PrimExpr], lane: PrimExpr) -> Stmt:
+        place = self.walk.at(self.of[step.total], lane)
+        return put(place, _and(step.kind, place, values))
+
+    def take_up(self, steps: Sequence[Step], lane: PrimExpr, half: int) -> Stmt:
+        """The lane that is ``half`` further."""
+        further = [self.walk.at(self.of[s.total], lane + half) for s in _reduces(steps)]
+        return seq(*(self.add(s, [value], lane) for s, value in zip(_reduces(steps), further, strict=True)))
+
+
+def _and(kind: str, before: PrimExpr, values: Sequence[PrimExpr]) -> PrimExpr:
+    return combine(kind, before, tree(kind, values)) if values else before
+
+
+def _reduces(steps: Sequence[Step]) -> list[Step]:
+    return [s for s in steps if s.role == "reduce"]
+
+
+def _bends(steps: Sequence[Step], axis: Var) -> bool:
+    """Whether an index divides the axis: known numbers only where the axis is one."""
+    divisions = [
+        n for s in steps for n in walk(s.store) if isinstance(n, Binary) and n.kind in ("floordiv", "floormod")
+    ]
+    return any(m is axis for n in divisions for m in walk(n))
