@@ -51,7 +51,7 @@ class Random:
         shape, stages = group.outputs[0].shape, [s for s in group.stages if draws(s)]
         if not stages or group.reductions or any(o.shape != shape for o in group.outputs):
             return None
-        if not all(isinstance(s, int) for s in shape) or math.prod(shape) > _MOST:  # type: ignore[arg-type]
+        if not all(isinstance(s, int) for s in shape) or math.prod(shape) > _MOST:
             return None
         if len({s.dtype for s in stages}) > 1 or any(s.shape != shape and is_costly(s) for s in group.stages):
             return None
@@ -69,15 +69,15 @@ class Random:
         return result if result.is_whole else None
 
     @cached_property
-    def numbered(self) -> tuple[PrimExpr, ...]:
-        return next(n.indices for n in loads(self.body) if n.buffer in self.drawn)
+    def numbered(self) -> tuple[Var, ...]:
+        return next(n.indices for n in loads(self.body) if n.buffer in self.drawn)  # type: ignore[return-value]
 
     @property
     def is_whole(self) -> bool:
         """Whether all bits are read at the same place, along whole groups or along the only axis."""
         reads = [n.indices for n in loads(self.body) if n.buffer in self.drawn]
         same = set(self.numbered) == set(self.axes) and all(same_axes(i, self.numbered) for i in reads)
-        return same and (len(self.axes) < 2 or self.extents[self.numbered[-1]] % self.size == 0)  # type: ignore[index]
+        return same and (len(self.axes) < 2 or self.extents[self.numbered[-1]] % self.size == 0)
 
     @property
     def size(self) -> int:
@@ -85,7 +85,9 @@ class Random:
         return group_size(next(iter(self.drawn)).dtype)
 
     def lower(self, name: str) -> PrimFunc:
-        lower, keys, lets = Lower(buffer_readers(self.group)), {}, []
+        lower = Lower(buffer_readers(self.group))
+        keys: dict[Buffer, tuple[Var, ...]] = {}
+        lets: list[tuple[Var, PrimExpr]] = []
         for buffer, stage in self.drawn.items():  # what is the same for all elements stands outside of the loops
             values = [lower.expr(a) for a in stage.body.args[2:]]  # type: ignore[union-attr]
             keys[buffer] = tuple(Var(f"key{k}", "uint32") for k in range(len(values)))
@@ -95,17 +97,17 @@ class Random:
             body = Let(var, value, body)
         return self.group.function(name, body, self.renamed)
 
-    def nests(self, keys: Mapping[Buffer, tuple[PrimExpr, ...]]) -> Iterator[Stmt]:
+    def nests(self, keys: Mapping[Buffer, tuple[Var, ...]]) -> Iterator[Stmt]:
         """The loops over whole groups, then over the rest."""
         *before, along = self.numbered
-        whole, rest = divmod(self.extents[along], self.size)  # type: ignore[index]
+        whole, rest = divmod(self.extents[along], self.size)
         row: PrimExpr = as_expr(0)
         for axis in before:
-            row = row * self.extents[axis] + axis  # type: ignore[index]
+            row = row * self.extents[axis] + axis
 
         def at(group: PrimExpr, word: PrimExpr, lane: PrimExpr) -> Stmt:
             drawn = _Draw(keys, (row * whole + group) * LANES + lane, word).stmt(self.body)
-            return substitute(drawn, {along: group * self.size + word * LANES + lane})  # type: ignore[no-any-return, dict-item]
+            return substitute(drawn, {along: group * self.size + word * LANES + lane})
 
         if whole:
             group, word, lane = Var("group"), Var("word"), Var("lane")
@@ -129,7 +131,7 @@ class Random:
 class _Draw(Mutator):
     """Replaces reads of the bits by a word of a block."""
 
-    def __init__(self, keys: Mapping[Buffer, tuple[PrimExpr, ...]], block: PrimExpr, word: PrimExpr) -> None:
+    def __init__(self, keys: Mapping[Buffer, tuple[Var, ...]], block: PrimExpr, word: PrimExpr) -> None:
         super().__init__()
         self.keys, self.place = keys, (cast("uint32", word), cast("uint32", block))
 

@@ -35,7 +35,7 @@ def bits(state: Tensor, shape: Sequence[int | PrimExpr], dtype: str = "uint32") 
             number = number * as_expr(size) + index
         word = number // LANES % philox.WORDS[dtype]
         block = number // group_size(dtype) * LANES + number % LANES
-        few = all(isinstance(s, int) for s in shape) and math.prod(shape) <= 2**32  # type: ignore[arg-type]
+        few = all(isinstance(s, int) for s in shape) and math.prod(shape) <= 2**32
         high = const(0, "uint32") if few else cast("uint32", Binary("shr", block, as_expr(32)))
         low_and_high = (f(v) for v in (place, seed) for f in (_low, _high))
         return call(philox.INTRINSIC, cast("uint32", word), _low(block), high, *low_and_high, dtype=dtype)

@@ -197,7 +197,11 @@ def elementwise() -> Iterator[Program]:
         "dropout, permuted", lambda x: ops.permute_dims(ops.dropout(x, state, 0.3), axes=(0, 2, 1)), (3, 32, 64)
     )
     yield from kernel(
-        "matmul, bias, dropout", lambda a, b, c: ops.dropout(ops.matmul(a, b) + c, state, 0.3), (19, 40), (40, 64), (64,)
+        "matmul, bias, dropout",
+        lambda a, b, c: ops.dropout(ops.matmul(a, b) + c, state, 0.3),
+        (19, 40),
+        (40, 64),
+        (64,),
     )
     yield from kernel("take", lambda x, i: ops.take(x, i, axis=0), (20, 13), ("i", 37), integers=20)
     yield from kernel("take from columns", lambda x, i: ops.take(x, i, axis=1), (9, 20), ("i", 37), integers=20)

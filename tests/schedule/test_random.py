@@ -136,7 +136,7 @@ def test_a_block_is_computed_once():
 
 
 def test_an_input_may_become_the_output():
-    group, feeds = dropped((50, 100), (0, 1))
+    group, _ = dropped((50, 100), (0, 1))
     kernel = lower(group, "kernel")
     place = dict(zip((*group.inputs, *group.outputs), kernel.buffers, strict=True))
     (x,) = (t for t in group.inputs if t.dtype == "float32")

@@ -204,8 +204,8 @@ _draw(
     word=_float_word,
     scalar=_uniform_scalar,
     numpy=_uniform,
-    doc="Numbers from low to high, all equally likely: low + u·(high - low), with u a multiple of 2⁻ⁿ in [0, 1), n the\n"
-    "digits of the dtype (24 of float32). The sum is rounded, so that high itself can come out.",
+    doc="Numbers from low to high, all equally likely: low + u·(high - low), with u a multiple of 2⁻ⁿ in [0, 1), for\n"
+    "the n digits of the dtype (24 of float32). The sum is rounded, so that high itself can come out.",
     samples=[
         sample(_A_STATE, shape=(3, 17)),
         sample(_A_STATE, shape=(129,), low=-2.0, high=3.0),
@@ -236,8 +236,8 @@ _draw(
     word=lambda **_: "uint64",
     scalar=_normal_scalar,
     numpy=_normal,
-    doc="Numbers of the normal distribution, mean + std·√(-2 ln u)·cos 2πv with u in (0, 1] and v in [0, 1), both of 32\n"
-    "bits. Box & Muller, A Note on the Generation of Random Normal Deviates, 1958.",
+    doc="Numbers of the normal distribution, mean + std·√(-2 ln u)·cos 2πv with u in (0, 1] and v in [0, 1), both of\n"
+    "32 bits. Box & Muller, A Note on the Generation of Random Normal Deviates, 1958.",
     samples=[
         sample(_A_STATE, shape=(3, 17)),
         sample(_A_STATE, shape=(129,), mean=-2.0, std=3.0),
@@ -272,7 +272,9 @@ def _check_randint(*, low: Any, high: Any, dtype: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int):
             raise UserError(f"{name}: {argument} must be an int, got {value!r}")
     if not limits.min <= low < high <= int(limits.max) + 1:
-        raise UserError(f"{name}: low must be below high, and the numbers between them in {dtype}: got {low} and {high}")
+        raise UserError(
+            f"{name}: low must be below high, and the numbers between them in {dtype}: got {low} and {high}"
+        )
 
 
 def _randint_word(*, low: int, high: int, dtype: str) -> str:
@@ -381,9 +383,9 @@ specialize(
             "nn.dropout", adjoints[0], state, rate, training
         ),
         family="random",
-        doc="(output, mask): in training, each element is 0 with the probability rate, else data / (1 - rate); the mask\n"
-        "is 0 there, and else 1. In inference, (data, ones). The gradient drops the same elements. Srivastava et al.,\n"
-        "Dropout: A Simple Way to Prevent Neural Networks from Overfitting, JMLR 15, 2014.",
+        doc="(output, mask): in training, each element is 0 with the probability rate, else data / (1 - rate); the\n"
+        "mask is 0 there, and else 1. In inference, (data, ones). The gradient drops the same elements. Srivastava\n"
+        "et al., Dropout: A Simple Way to Prevent Neural Networks from Overfitting, JMLR 15, 2014.",
         samples=[
             sample((3, 17), _A_STATE, rate=0.3),
             sample((129,), _A_STATE),
@@ -402,9 +404,7 @@ specialize(
         "dropout",
         "data, state? | p=0.5, training=True",
         infer=lambda data, state=None, *, p, training: _dropout_check("dropout", data, state, "p", p),
-        decompose=lambda data, state=None, *, p, training: (
-            _dropped("dropout", data, state, p)[0] if training else data
-        ),
+        decompose=lambda data, state=None, *, p, training: _dropped("dropout", data, state, p)[0] if training else data,
         numpy=lambda data, state=None, *, p, training: (
             _dropped_arrays("dropout", data, state, p)[0] if training else data
         ),

@@ -94,7 +94,7 @@ class Checkpoints:
         loaded = _take(path, self._interface, tensors)
         generator = _generator(path, metadata)
         rest = iter(loaded)
-        values = Values(*(tuple(itertools.islice(rest, len(group))) for group in self._values.groups))  # type: ignore[arg-type]
+        values = Values(*(tuple(itertools.islice(rest, len(group))) for group in self._values.groups))
         self._values, self._generator, self._epochs = values, generator, epochs
 
     def _check_origin(self, path: Path, metadata: Mapping[str, str]) -> None:

@@ -90,12 +90,12 @@ class Fitting:
         copy of them all is made; their values stay as they are: scale them in the model, or beforehand.
         ``batch_size``: by default the model's own; the last batch of an epoch has the rows that are left, and the model
         is compiled for that number of rows once. ``shuffle`` draws a new order for each epoch from the trainer's
-        generator, which ``seed`` restarts together with the random numbers of the model (dropout's, say). Both are saved
-        with the trainer: training goes on after ``load`` as if it had never stopped. ``validation``: inputs and targets on which each epoch is evaluated: they give the
-        history's ``validation_loss`` and ``validation_accuracy``. The accuracy on the training rows is not measured:
-        for it, call :meth:`evaluate` on them. ``progress`` shows a bar where the output is a terminal.
-        ``detect_nan`` stops at the first loss that is not finite, with the trainer as it was before that step, and
-        says which op is to blame; it makes steps slower.
+        generator. ``seed`` restarts it, and the random numbers of the model, such as dropout's. Both are saved with
+        the trainer: training goes on after ``load`` as if it had never stopped. ``validation``: inputs and targets on
+        which each epoch is evaluated: they give the history's ``validation_loss`` and ``validation_accuracy``. The
+        accuracy on the training rows is not measured: for it, call :meth:`evaluate` on them. ``progress`` shows a bar
+        where the output is a terminal. ``detect_nan`` stops at the first loss that is not finite, with the trainer as
+        it was before that step, and says which op is to blame; it makes steps slower.
 
         The loss of an epoch is the mean over its rows: batch losses weighted by their rows when the loss reduces by
         "mean", and summed, then divided by the rows, when by "sum". Steps run in a native loop, which comes back to

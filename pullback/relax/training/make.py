@@ -43,8 +43,8 @@ def make_trainer(
     types of the loss's targets; by default class indices (int64, one for each row) for a cross entropy, else the type
     of the prediction; "one-hot" stands for the prediction's type. ``init``: "xavier" (uniform; biases zero) or
     "zeros"; with "xavier", scales of normalisation layers begin as ones. States begin as zeros, the moving variances
-    of batch norm as ones. ``seed`` is that of the initial values, of the order in which ``fit`` takes the rows, and of what
-    the model draws itself, as dropout does.
+    of batch norm as ones. ``seed`` is that of the initial values, of the order in which ``fit`` takes the rows, and of
+    what the model draws itself, as dropout does.
     """
     check_model(module)
     module = with_backbone(module)

@@ -25,8 +25,6 @@ from pullback.relax.op_calls import lacks_state, no_state
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.inline_functions import inline_calls
 
-RANDOM_STATE = "random_state"
-
 
 @dataclass(frozen=True)
 class AddRandomState(Pass):
@@ -65,12 +63,18 @@ def refuse_draws_without_state(function: Function) -> None:
 
 class _AddState(ExprMutator):
     def function(self, function: Function) -> Function:
+<<<<<<< HEAD
         names = {p.name for p in function.params}
         name = next(
             n for n in (RANDOM_STATE, *(f"{RANDOM_STATE}_{k}" for k in range(len(names) + 1))) if n not in names
         )
         self.state, self.sites = Var(name, TensorStructInfo((2,), "uint64")), 0
         self.builder.reserve(name)
+=======
+        self.builder.begin([p.name for p in function.params])
+        self.state = Var(self.builder.unique("random_state"), TensorStructInfo((2,), "uint64"))
+        self.sites = 0
+>>>>>>> 14e423b (The tutorial drops, and the map says how random numbers are drawn)
         result = super().function(function)
         return Function((*result.params, self.state), result.body, None, result.attrs, span=result.span)
 
@@ -79,5 +83,4 @@ class _AddState(ExprMutator):
             return call
         site = self.builder.emit(Op.get("random.site")(self.state, self.sites), "site")
         self.sites += 1
-        at = call.op.signature.tensors.index("state")  # type: ignore[union-attr]
-        return Call(call.op, (*call.args[:at], site, *call.args[at:]), call.attrs, span=call.span)
+        return Call(call.op, (*call.args, site), call.attrs, span=call.span)  # the last of the tensors

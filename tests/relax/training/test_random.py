@@ -126,7 +126,7 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
 def test_a_checkpoint_of_the_model_without_dropout_is_refused(tmp_path):
     plain = pullback.trainer(DecomposeOpsForInference()(dropping()), CrossEntropyLoss(), Adam(1e-2))
     plain.save(tmp_path / "plain.safetensors")
-    with pytest.raises(CheckpointError, match="it lacks random.random_state"):
+    with pytest.raises(CheckpointError, match=r"it lacks random\.random_state"):
         make().load(tmp_path / "plain.safetensors")
 
 
@@ -211,5 +211,5 @@ def test_noise_is_drawn_in_training_alone():
     model = builder.get().with_attrs({"param_num": 1, "state_num": 0})
     trainer = pullback.trainer(model, CrossEntropyLoss(), Adam(1e-2))
     assert steps(trainer)[0] != steps(trainer)[0]
-    with pytest.raises(UserError, match="random.normal draws random numbers, and has no state"):
+    with pytest.raises(UserError, match=r"random\.normal draws random numbers, and has no state"):
         trainer.predict(X[:8])
