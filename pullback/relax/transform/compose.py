@@ -11,7 +11,7 @@ from pullback.ir.errors import InternalError
 from pullback.ir.op import Op
 from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.op_calls import is_op
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, same_info
 from pullback.te.graph import is_index_map, stages
 from pullback.tir import const
 
@@ -21,6 +21,11 @@ VIEWS = ("reshape", "flatten", "expand_dims", "squeeze")
 def is_view(expr: Any) -> bool:
     """Whether the value is its argument's memory in another shape."""
     return any(is_op(expr, name) for name in VIEWS)
+
+
+def is_alias(expr: Any) -> bool:
+    """Whether the value is its argument by another name: a view in the same shape."""
+    return is_view(expr) and same_info(expr.args[0].struct_info, expr.struct_info)
 
 
 def has_te(expr: Any) -> bool:

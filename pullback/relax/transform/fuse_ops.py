@@ -7,6 +7,7 @@
 Nothing here knows an op: a set of bindings may form a group when it leaves the graph free of cycles and a schedule
 recognizes its tensor expressions. Ops that only move elements are copied into every reader that takes them. An
 elementwise op that only a reduction reads waits for it: joined with what it reads, its elements would be written.
+Nothing is joined across a view, though it moves no memory. One in the same shape stands there for that alone, and goes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import Emitter
 from pullback.relax.struct_info import TupleStructInfo
-from pullback.relax.transform.compose import compose, has_te, is_free, is_view, reduces
+from pullback.relax.transform.compose import compose, has_te, is_alias, is_free, is_view, reduces
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.structure import once, structure
 from pullback.schedule.choose import recognize
@@ -193,10 +194,13 @@ class _Fusion:
             env: dict[Var, Expr] = {p: p for p in self.function.params}
             emitter = Emitter(builder, env)
             for group in self.in_order(groups):
-                if len(group.members) + len(group.copies) == 1:
-                    emitter.rewrite_binding(self.bindings[next(iter(group.members))])
-                else:
+                only = self.bindings[next(iter(group.members))]
+                if len(group.members) + len(group.copies) > 1:
                     self.emit(group, emitter)
+                elif is_alias(only.value):  # it has kept its readers apart from its argument
+                    emitter.env[only.var] = emitter.expr(only.value.args[0])  # type: ignore[attr-defined]
+                else:
+                    emitter.rewrite_binding(only)
             result = emitter.expr(self.function.body.body)
         body = builder.finish(result)
         fused = Function(self.function.params, body, None, self.function.attrs, span=self.function.span)

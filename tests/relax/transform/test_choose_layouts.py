@@ -1,0 +1,44 @@
+"""ChooseLayouts: which values lie in memory with their channels innermost."""
+
+from __future__ import annotations
+
+import pytest
+
+from pullback.driver.pipeline import lower_function, prepare
+from pullback.ir import IRModule
+from pullback.relax import BlockBuilder, TensorStructInfo, Var
+from pullback.relax.op.namespace import ops
+from pullback.relax.transform import Gradient
+from pullback.target import Target
+
+
+def network(channels: int) -> IRModule:
+    """Three convolutions, with a normalisation and relu after two of them, and a short cut."""
+    shape = (4, channels, 6, 7)
+    x = Var("x", TensorStructInfo(shape, "float32"))
+    weights = [Var(f"w{k}", TensorStructInfo((channels, channels, 3, 3), "float32")) for k in range(3)]
+    scale = Var("scale", TensorStructInfo((channels, 1, 1), "float32"))
+    builder = BlockBuilder()
+    with builder.function("main", [x, scale, *weights]):
+        with builder.dataflow():
+            first = ops.nn.relu(ops.multiply(ops.nn.conv2d(x, weights[0], padding=1), scale))
+            second = ops.nn.relu(ops.add(ops.multiply(ops.nn.conv2d(first, weights[1], padding=1), scale), first))
+            out = builder.emit_output(ops.sum(ops.square(ops.nn.conv2d(second, weights[2], padding=1))))
+        builder.emit_func_output(out)
+    return Gradient("main", require_grads=[scale, *weights])(builder.get())
+
+
+@pytest.mark.parametrize(("channels", "innermost"), [(16, True), (3, False)])
+def test_images_between_kernels_have_their_channels_innermost(channels, innermost):
+    """Those that are computed again in the backward part too, such as relu's mask: an alias keeps no value where it
+    is. Few channels fill no vectors."""
+    work, _ = lower_function(prepare(network(channels)), "main_adjoint", {}, Target("llvm"))
+    images = [
+        tuple(info.shape)
+        for binding in work["main_adjoint"].bindings
+        for info in getattr(binding.var.struct_info, "fields", (binding.var.struct_info,))
+        if getattr(info, "ndim", 0) == 4 and sorted(info.shape) == sorted((4, channels, 6, 7))
+    ]
+    wanted = (4, 6, 7, channels) if innermost else (4, channels, 6, 7)
+    assert len(images) > 6
+    assert set(images) == {wanted}
