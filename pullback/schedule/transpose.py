@@ -16,7 +16,7 @@ from pullback.schedule.group import Machine
 from pullback.schedule.pointwise import outer_loops
 from pullback.tir import Allocate, Buffer, BufferLoad, For, PrimExpr, Stmt, Var, as_expr, minimum, seq, store
 from pullback.tir.expr import nbytes
-from pullback.tir.visitor import loads, rewrite, substitute
+from pullback.tir.visitor import loads, rewrite, substitute, walk
 
 _TILE = 16  # elements along each side of a tile that is not turned in registers
 
@@ -26,18 +26,22 @@ Extents = Sequence[int | PrimExpr]
 def crossed_axis(axes: Sequence[Var], extents: Extents, body: Stmt) -> int | None:
     """An axis, not the last, along which some access is contiguous: a transpose, if both axes are long."""
     for load in loads(body):
-        last = load.indices[-1] if load.indices else None
         for k, axis in enumerate(axes[:-1]):
-            if last is axis and all(isinstance(e, int) and e >= _TILE for e in (extents[k], extents[-1])):
+            if all(isinstance(e, int) and e >= _TILE for e in (extents[k], extents[-1])) and _turns(load, axis, axes[-1]):
                 return k
     return None
+
+
+def _turns(load: BufferLoad, crossed: Var, last: Var) -> bool:
+    """Whether an access is contiguous along one axis and moves along the other too: else it is the same for a row."""
+    return bool(load.indices) and load.indices[-1] is crossed and any(n is last for i in load.indices for n in walk(i))
 
 
 def transposed(
     axes: Sequence[Var], extents: Extents, body: Stmt, threads: bool, crossed: int, machine: Machine
 ) -> Stmt:
     """Loops over tiles of the last and the crossed axis."""
-    turning = [x for x in loads(body) if x.indices and x.indices[-1] is axes[crossed]]
+    turning = [x for x in loads(body) if _turns(x, axes[crossed], axes[-1])]
     size = machine.vector_bytes // max(4, *(nbytes(x.dtype) for x in turning))
     whole = all(extents[k] % size == 0 for k in (crossed, len(axes) - 1))
     if not whole or any(nbytes(x.dtype) != nbytes(turning[0].dtype) or nbytes(x.dtype) < 4 for x in turning):
