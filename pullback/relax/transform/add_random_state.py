@@ -63,18 +63,9 @@ def refuse_draws_without_state(function: Function) -> None:
 
 class _AddState(ExprMutator):
     def function(self, function: Function) -> Function:
-<<<<<<< HEAD
-        names = {p.name for p in function.params}
-        name = next(
-            n for n in (RANDOM_STATE, *(f"{RANDOM_STATE}_{k}" for k in range(len(names) + 1))) if n not in names
-        )
-        self.state, self.sites = Var(name, TensorStructInfo((2,), "uint64")), 0
-        self.builder.reserve(name)
-=======
         self.builder.begin([p.name for p in function.params])
         self.state = Var(self.builder.unique("random_state"), TensorStructInfo((2,), "uint64"))
         self.sites = 0
->>>>>>> 14e423b (The tutorial drops, and the map says how random numbers are drawn)
         result = super().function(function)
         return Function((*result.params, self.state), result.body, None, result.attrs, span=result.span)
 
