@@ -68,7 +68,8 @@ class MemoryReport:
 
 
 def _input_category(function: str, number: int, count: int, donated: bool, module: IRModule) -> str:
-    """Of a flattened input: functions of a trainer take inputs, parameters, states, targets and optimizer states."""
+    """Of a flattened input: functions of a trainer take inputs, parameters, states, targets, a random state if there is
+    one, and optimizer states."""
     attrs = module.attrs
     if function not in _OF_A_TRAINER or "param_num" not in attrs:
         return "inputs"
@@ -77,6 +78,9 @@ def _input_category(function: str, number: int, count: int, donated: bool, modul
     if inputs <= number < inputs + params:
         return "parameters"
     if inputs + params <= number < inputs + params + states:
+        return "states"
+    end = count - (len(attrs.get("optim_state", ())) if function == "__step" else 0)
+    if function != "backbone" and end - int(attrs.get("random_state_num", 0)) <= number < end:
         return "states"
     return "optimizer states" if donated else "inputs"
 

@@ -172,6 +172,14 @@ def test_the_module_of_the_trainer():
     assert "random_state_num" not in plain.attrs
 
 
+def test_the_random_state_counts_as_a_state():
+    trainer = make()
+    steps(trainer)
+    for name in ("__step", "backbone_loss_adjoint"):
+        assert trainer.vm.executable.memory(name).categories["states"] == 16
+    assert trainer.vm.executable.memory("backbone").categories["states"] == 0
+
+
 def test_the_longer_ways_to_a_trainer():
     """Legalised, with a virtual machine; and the older form, seeded before it is built. Both drop as the short way."""
     infos = [TensorStructInfo((8, 5), "float32"), TensorStructInfo((8,), "int64")]
