@@ -27,7 +27,9 @@ def crossed_axis(axes: Sequence[Var], extents: Extents, body: Stmt) -> int | Non
     """An axis, not the last, along which some access is contiguous: a transpose, if both axes are long."""
     for load in loads(body):
         for k, axis in enumerate(axes[:-1]):
-            if all(isinstance(e, int) and e >= _TILE for e in (extents[k], extents[-1])) and _turns(load, axis, axes[-1]):
+            if all(isinstance(e, int) and e >= _TILE for e in (extents[k], extents[-1])) and _turns(
+                load, axis, axes[-1]
+            ):
                 return k
     return None
 
