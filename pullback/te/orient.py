@@ -85,5 +85,6 @@ def _without_copy(tensor: Tensor, outputs: Sequence[Tensor]) -> Tensor:
     body = tensor.body
     if not isinstance(body, TensorLoad) or body.tensor.is_placeholder or body.tensor in outputs:
         return tensor
-    same = len(body.indices) == tensor.ndim and all(i is a for i, a in zip(body.indices, tensor.axes, strict=True))
+    whole = body.tensor.shape == tensor.shape  # not its beginning
+    same = whole and all(i is a for i, a in zip(body.indices, tensor.axes, strict=True))
     return _without_copy(body.tensor, outputs) if same else tensor

@@ -92,6 +92,14 @@ def test_a_result_is_computed_in_the_order_of_its_axes():
     run(group)
 
 
+def test_the_beginning_of_a_stage_is_not_the_stage():
+    x = te.placeholder((3, 5), name="x")
+    doubled = te.compute((3, 5), lambda i, j: x[i, j] * 2.0, "doubled")
+    group = group_of(te.compute((3, 4), lambda i, j: doubled[i, j], "beginning"))
+    assert group.oriented.outputs[0].shape == (3, 4)
+    run(group)
+
+
 def test_contraction_refuses_what_is_no_epilogue():
     product = matmul(8, 8, 8)
     turned = te.compute((8, 8), lambda i, j: product[j, i], "turned")
