@@ -1,8 +1,16 @@
-"""Splitting: a DAG of tensor expressions that is no single kernel becomes several, with tensors in memory between."""
+"""Splitting: a DAG of tensor expressions that is no single kernel becomes several, with tensors in memory between.
+
+    s[n, c, y, x] = f(…)                              out[n, y, x, c] = f(…)
+    out[n, y, x, c] = s[n, c, y, x]            →      total[c] = Σ out[n, y, x, c]
+    total[c] = Σ s[n, c, y, x]
+
+What an output holds, in whatever order of axes, is read there by all others: ``f`` is computed once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pullback.schedule.cost import is_costly
 from pullback.schedule.group import Group, Machine
@@ -19,15 +27,44 @@ def split(outputs: Sequence[Tensor], machine: Machine) -> list[tuple[Group, dict
     """
     order = stages(outputs)
     counts = read_counts(order)
-    kept = [s for s in order if _in_memory(s, outputs, counts)]
+    held = _held(outputs)
+    # An output that holds a stage is computed where the stage would be: before all that reads it.
+    source = {holder.tensor: stage for stage, holder in held.items()}
+    places = {stage: k for k, stage in enumerate(order)}
+    kept = [s for s in order if s not in held and _in_memory(s, outputs, counts)]
     result = []
-    for stage in kept:
-        cut = _Cut({k for k in kept if k is not stage})
+    for stage in sorted(kept, key=lambda s: places[source.get(s, s)]):
+        elsewhere = {s: holder for s, holder in held.items() if holder.tensor is not stage}
+        cut = _Cut({k for k in kept if k is not stage}, elsewhere)
         copy = cut.tensor(stage)
         inputs = placeholders([copy])
         group = Group(tuple(inputs), (copy,), machine, fallback=True)
         original = {new: old for old, new in cut.stand_ins.items()}
         result.append((group, {t: original.get(t, t) for t in inputs} | {copy: stage}))
+    return result
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """An output that holds all elements of a stage: at each of its places the stage's axis, by number."""
+
+    tensor: Tensor
+    axes: tuple[int, ...]
+
+
+def _held(outputs: Sequence[Tensor]) -> dict[Tensor, _Holder]:
+    """The stages of which an output is a copy with the axes in some order; not those that cost nothing to compute."""
+    result: dict[Tensor, _Holder] = {}
+    for output in outputs:
+        body = output.body
+        if not isinstance(body, TensorLoad) or body.tensor.is_placeholder or body.tensor in outputs:
+            continue
+        stage, indices = body.tensor, list(body.indices)
+        if len(indices) != output.ndim or not all(axis in indices for axis in output.axes) or is_index_map(stage):
+            continue
+        axes = tuple(indices.index(axis) for axis in output.axes)
+        if output.shape == tuple(stage.shape[k] for k in axes):
+            result.setdefault(stage, _Holder(output, axes))
     return result
 
 
@@ -38,11 +75,11 @@ def _in_memory(stage: Tensor, outputs: Sequence[Tensor], counts: dict[Tensor, in
 
 
 class _Cut(Mutator):
-    """Rebuilds a stage with the stages in memory replaced by placeholders."""
+    """Rebuilds a stage with the stages in memory replaced by placeholders, those in outputs that hold them too."""
 
-    def __init__(self, cut: set[Tensor]) -> None:
+    def __init__(self, cut: set[Tensor], held: Mapping[Tensor, _Holder]) -> None:
         super().__init__()
-        self.cut = cut
+        self.cut, self.held = cut, held
         self.stand_ins: dict[Tensor, Tensor] = {}
         self._copies: dict[Tensor, Tensor] = {}
 
@@ -61,5 +98,8 @@ class _Cut(Mutator):
 
     def _expr(self, node: PrimExpr) -> PrimExpr:
         if isinstance(node, TensorLoad):
-            return TensorLoad(self.tensor(node.tensor), tuple(self.expr(i) for i in node.indices))
+            indices, holder = tuple(self.expr(i) for i in node.indices), self.held.get(node.tensor)
+            if holder is not None:
+                return TensorLoad(self.tensor(holder.tensor), tuple(indices[k] for k in holder.axes))
+            return TensorLoad(self.tensor(node.tensor), indices)
         return super()._expr(node)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -158,23 +160,73 @@ def test_reduction_refuses_other_rows():
     assert recognize(group_of(crossed)) is None
 
 
+def run_pieces(outputs: list[te.Tensor]) -> list[Group]:
+    """The kernels that outputs are split into, one after another, give what the te interpreter gives."""
+    pieces = split(outputs, SMALL)
+    rng = np.random.default_rng(0)
+    values = {t: rng.uniform(1, 2, t.shape).astype(t.dtype) for t in placeholders(outputs)}
+    for group, original in pieces:
+        kernel, workspaces = lift_workspaces(lower(group, "kernel"))
+        results = [np.full(t.shape, np.nan, t.dtype) for t in group.outputs]
+        scratch = [np.full(w.shape, np.nan, w.dtype) for w in workspaces]
+        arguments = [*(values[original[t]] for t in group.inputs), *results, *scratch]
+        tir_interpreter.run(kernel, [a.reshape(b.shape) for a, b in zip(arguments, kernel.buffers, strict=True)])
+        values |= {original[t]: r for t, r in zip(group.outputs, results, strict=True)}
+    expected = te_interpreter.evaluate(outputs, {t: values[t] for t in placeholders(outputs)})
+    for output, value in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(values[output], value, rtol=1e-5)
+    return [g for g, _ in pieces]
+
+
 def test_splitting_what_is_no_single_kernel():
     x = te.placeholder((4, 4), name="x")
     k, m = te.reduce_axis(4), te.reduce_axis(4)
     total = te.compute((4,), lambda i: te.sum(x[i, k.var], k), "total")
     crossed = te.compute((4, 4), lambda i, j: x[i, j] / total[j], "crossed")
     final = te.compute((), lambda: te.sum(crossed[m.var, 0], m), "final")
-    pieces = split([final], SMALL)
-    assert [g.outputs[0].name for g, _ in pieces] == ["total", "final"]
-    values = {x: np.arange(1, 17, dtype="float32").reshape(4, 4)}
-    for group, original in pieces:
-        kernel, _ = lift_workspaces(lower(group, "kernel"))
-        arguments = [values[original[t]] for t in group.inputs]
-        result = np.empty(group.outputs[0].shape, "float32")
-        shaped = [a.reshape(b.shape) for a, b in zip([*arguments, result], kernel.buffers, strict=True)]
-        tir_interpreter.run(kernel, shaped)
-        values[original[group.outputs[0]]] = result
-    np.testing.assert_allclose(values[final], te_interpreter.evaluate([final], {x: values[x]})[0], rtol=1e-6)
+    assert [g.outputs[0].name for g in run_pieces([final])] == ["total", "final"]
+
+
+def permuted(stage: te.Tensor, order: tuple[int, ...], name: str) -> te.Tensor:
+    """The stage with axis ``order[k]`` at place k."""
+    shape = [stage.shape[k] for k in order]
+    return te.compute(shape, lambda *i: stage[tuple(i[order.index(k)] for k in range(len(order)))], name)
+
+
+def total_of(stage: te.Tensor, kept: int) -> te.Tensor:
+    """The sums of squares along all axes but one."""
+    axes = [te.reduce_axis(s) for s in stage.shape]
+
+    def element(i: tir.PrimExpr) -> te.tensor.Reduce:
+        value = stage[tuple(i if k == kept else a.var for k, a in enumerate(axes))]
+        return te.sum(value * value, [a for k, a in enumerate(axes) if k != kept])
+
+    return te.compute((stage.shape[kept],), element, "total")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("reduced", [False, True], ids=["elementwise", "reduction"])
+def test_what_an_output_holds_in_another_order_is_read_there(order: tuple[int, ...], reduced: bool) -> None:
+    """Each element of the stage is computed once: only the kernel of the output that holds it reads ``x``."""
+    x, k = te.placeholder((3, 4, 5, 2), name="x"), te.reduce_axis(2)
+    value = (lambda *i: te.max(x[(*i, k.var)], k)) if reduced else (lambda *i: x[(*i, 0)] * x[(*i, 1)])
+    stage = te.compute((3, 4, 5), value, "stage")
+    shifted = te.compute((3, 4, 5), lambda a, b, c: stage[2 - a, b, c] + 1.0, "shifted")
+    held = permuted(stage, order, "held")
+    outputs = [total_of(stage, 1), shifted, held, permuted(stage, (2, 1, 0), "again"), total_of(shifted, 0)]
+    groups = run_pieces(outputs)
+    assert sorted(g.outputs[0].name for g in groups) == ["again", "held", "shifted", "total", "total"]
+    assert [g.outputs[0].name for g in groups if any(t is x for t in g.inputs)] == ["held"]
+
+
+def test_what_an_output_holds_in_part_or_costs_nothing_is_computed_by_all() -> None:
+    x, y = te.placeholder((6, 5), name="x"), te.placeholder((5,), name="y")
+    stage = te.compute((6, 5), lambda i, j: x[i, j] + y[j], "stage")
+    beginning = te.compute((5, 4), lambda j, i: stage[i, j], "beginning")
+    repeated = te.compute((6, 5), lambda i, j: y[j], "repeated")
+    for holder, held in ((beginning, stage), (permuted(repeated, (1, 0), "columns"), repeated)):
+        groups = run_pieces([holder, total_of(held, 0)])
+        assert all(any(t is y for t in g.inputs) for g in groups)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5), (2, 0, 3), (4, 1, 6)])
