@@ -11,9 +11,11 @@ from pullback.ir.errors import InternalError
 from pullback.ir.op import Op
 from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.op_calls import is_op
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, same_info
-from pullback.te.graph import is_index_map, stages
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, same_info, same_shape
+from pullback.te.graph import body_expr, is_index_map, stages
+from pullback.te.tensor import TensorLoad
 from pullback.tir import const
+from pullback.tir.visitor import walk
 
 VIEWS = ("reshape", "flatten", "expand_dims", "squeeze")
 
@@ -107,3 +109,34 @@ def reduces(value: Any) -> bool:
     (tensor,) = compose_call(value)
     smaller = math.prod(tensor.shape) < math.prod(value.args[0].struct_info.shape)
     return smaller and any(s.is_reduction for s in stages([tensor]))
+
+
+def op_stages(call: Any) -> list[te.Tensor]:
+    """The te stages of a call of one op with one result; empty for anything else."""
+    if not has_te(call) or is_view(call) or call.op.check is not None:
+        return []
+    return stages(compose_call(call)) if isinstance(call.struct_info, TensorStructInfo) else []
+
+
+def contracts(call: Any) -> bool:
+    """Whether the op reads its arguments many times over: a sum over products of several tensors, or no te op."""
+    found = op_stages(call)
+    if not found:
+        return True
+    for stage in (s for s in found if s.is_reduction):
+        loads = {n.tensor for n in walk(body_expr(stage)) if isinstance(n, TensorLoad)}
+        if sum(t.is_placeholder for t in loads) > 1:
+            return True
+    return False
+
+
+def broadcasts(value: Any) -> Var | None:
+    """The large operand of a sum, a difference or a product, where the other one is a smaller tensor that is broadcast
+    (no single number): to compute it from that operand costs no more than to read it."""
+    if not any(is_op(value, name) for name in ("add", "subtract", "multiply")):
+        return None
+    shapes = [a.struct_info.shape for a in value.args]
+    if None in shapes or any(all(isinstance(s, int) and s == 1 for s in shape) for shape in shapes):
+        return None
+    large = [a for a, s in zip(value.args, shapes, strict=True) if same_shape(s, value.struct_info.shape)]
+    return large[0] if len(large) == 1 and isinstance(large[0], Var) else None

@@ -6,7 +6,8 @@
 
 Nothing here knows an op: a set of bindings may form a group when it leaves the graph free of cycles and a schedule
 recognizes its tensor expressions. Ops that only move elements are copied into every reader that takes them. An
-elementwise op that only a reduction reads waits for it: joined with what it reads, its elements would be written.
+elementwise op waits for its reader, where joined with what it reads its elements would be written for nothing: if only
+a reduction reads it, or if it is a tensor that is in memory in any case, with a smaller one that is broadcast.
 Nothing is joined across a view, though it moves no memory. One in the same shape stands there for that alone, and goes.
 """
 
@@ -23,7 +24,16 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import Emitter
 from pullback.relax.struct_info import TupleStructInfo
-from pullback.relax.transform.compose import compose, has_te, is_alias, is_free, is_view, reduces
+from pullback.relax.transform.compose import (
+    broadcasts,
+    compose,
+    contracts,
+    has_te,
+    is_alias,
+    is_free,
+    is_view,
+    reduces,
+)
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.structure import once, structure
 from pullback.schedule.choose import recognize
@@ -72,6 +82,12 @@ class _Fusion:
         for k in reversed(range(len(self.bindings))):
             if self.waits(k):
                 self.waiting.add(k)
+        self.contracts = once(contracts)
+        self.late: set[int] = set()
+        for k in range(len(self.bindings)):
+            if k not in self.waiting and self.is_late(k):
+                self.late.add(k)
+        self.waiting |= self.late
         self.last = list(range(len(self.bindings)))  # of each binding, the last one of its group
         self.known: dict[Hashable, bool] = {}
 
@@ -92,11 +108,26 @@ class _Fusion:
         (reader,) = self.readers[k]
         return reader in self.waiting or (self.fusible(reader) and self.reduces(self.bindings[reader].value))
 
+    def is_late(self, k: int) -> bool:
+        """Whether the value costs its reader no more than to read it: a tensor that is in memory in any case, and a
+        smaller one that is broadcast."""
+        large = broadcasts(self.bindings[k].value)
+        if large is None or k in self.returned or len(self.readers[k]) != 1:
+            return False
+        (reader,) = self.readers[k]
+        source = self.definition.get(large)
+        in_memory = source is None or source in self.returned or source in self.late or len(self.readers[source]) > 1
+        return in_memory and self.fusible(reader) and not self.contracts(self.bindings[reader].value)
+
     # -- forming groups
 
     def form(self) -> None:
         for k in range(len(self.bindings)):
             if self.fusible(k):
+                self.absorb(k)
+        for k in self.late:
+            if self.group_of[k].members <= self.late:  # the reader did not take it
+                self.waiting -= self.group_of[k].members
                 self.absorb(k)
 
     def absorb(self, k: int) -> None:

@@ -33,10 +33,9 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.expr import Binding, Call, Function, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.relax.transform.compose import compose_call, has_te, is_view
+from pullback.relax.transform.compose import contracts, is_view, op_stages
 from pullback.relax.transform.structure import once
-from pullback.te.graph import body_expr, is_index_map, stages
-from pullback.te.tensor import TensorLoad
+from pullback.te.graph import body_expr, is_index_map
 from pullback.tir.expr import Call as ScalarCall
 from pullback.tir.visitor import walk
 
@@ -73,7 +72,7 @@ class _Rematerialize(ExprMutator):
         self.forward = self.needed_by(next(used_vars(function.body.body), None))
         self.params = set(function.params)
         # Asked again and again of the same calls and variables.
-        self.cheap, self.moves_elements, self.contracts = map(once, (_is_cheap, _moves_elements, _contracts))
+        self.cheap, self.moves_elements, self.contracts = map(once, (_is_cheap, _moves_elements, contracts))
         self.roots = functools.cache(self._roots)
         self.backward_readers = functools.cache(self._backward_readers)
         self.copies: dict[Var, Var] = {}
@@ -195,19 +194,10 @@ def _elements(var: Var) -> int:
     return math.prod(info.shape) if isinstance(info, TensorStructInfo) else 1 << 62  # type: ignore[arg-type]
 
 
-def _stages(call: Any) -> list[Any]:
-    """The te stages of a call of one op with one result; empty for anything else."""
-    if not has_te(call) or is_view(call) or call.op.check is not None:
-        return []
-    if not isinstance(call.struct_info, TensorStructInfo):
-        return []
-    return stages(compose_call(call))
-
-
 def _moves_elements(call: Any) -> bool:
     if is_view(call):
         return True
-    found = _stages(call)
+    found = op_stages(call)
     return len(found) == 1 and is_index_map(found[0])
 
 
@@ -215,21 +205,9 @@ def _is_cheap(call: Any) -> bool:
     """Whether an element of the result is little arithmetic, without sums."""
     if not isinstance(call, Call):
         return False
-    found = _stages(call)
+    found = op_stages(call)
     if not found or any(s.is_reduction for s in found):
         return False
     nodes = [n for s in found for n in walk(body_expr(s))]
     calls = [n for n in nodes if isinstance(n, ScalarCall)]
     return len(nodes) <= _MOST_NODES and all(c.name in _CHEAP_CALLS for c in calls)
-
-
-def _contracts(call: Any) -> bool:
-    """Whether the op reads its arguments many times over: a sum over products of several tensors, or no te op."""
-    found = _stages(call)
-    if not found:
-        return True
-    for stage in (s for s in found if s.is_reduction):
-        loads = {n.tensor for n in walk(body_expr(stage)) if isinstance(n, TensorLoad)}
-        if sum(t.is_placeholder for t in loads) > 1:
-            return True
-    return False

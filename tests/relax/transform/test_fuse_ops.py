@@ -34,6 +34,39 @@ def groups(module: IRModule, name: str = "main") -> list[str]:
     return [getattr(c.op, "short", getattr(c.op, "name", "")) for c in calls]
 
 
+def test_what_is_in_memory_in_any_case_is_scaled_where_it_is_read():
+    """The product's elements are read by the sum: to write them once more, scaled, would be for nothing."""
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((8, 64), "float32"), w: R.Tensor((64, 64), "float32"), g: R.Tensor((64,), "float32")):
+            with R.dataflow():
+                y = R.matmul(x, w)
+                d = R.multiply(y, g)
+                total = R.sum(y, axis=[1], keepdims=True)
+                z = R.subtract(d, total)
+                R.output(z)
+            return z
+
+    assert groups(Before) == ["matmul", "fused_multiply_sum_subtract"]
+
+
+def test_what_nobody_else_reads_is_scaled_where_it_is_made():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((8, 64), "float32"), w: R.Tensor((64, 64), "float32"), g: R.Tensor((64,), "float32")):
+            with R.dataflow():
+                d = R.multiply(R.matmul(x, w), g)
+                total = R.sum(d, axis=[1], keepdims=True)
+                z = R.subtract(d, total)
+                R.output(z)
+            return z
+
+    assert groups(Before) == ["fused_matmul_multiply", "fused_sum_subtract"]
+
+
 def test_epilogue():
     @I.ir_module
     class Before:

@@ -342,3 +342,32 @@ def test_repeat_broadcasts() -> None:
 
     assert_structural_equal(RepeatBroadcasts()(Before), Expected)
     assert_structural_equal(RepeatBroadcasts()(Expected), Expected)
+
+
+def test_products_of_matrices_share_what_others_repeat():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((8, 8), "float32"), g: R.Tensor((8,), "float32"), w: R.Tensor((8, 8), "float32")):
+            with R.dataflow():
+                y = R.multiply(x, g)
+                a = R.matmul(y, w)
+                b = R.matmul(w, y)
+                c = R.nn.relu(y)
+                R.output(a, b, c)
+            return (a, b, c)
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((8, 8), "float32"), g: R.Tensor((8,), "float32"), w: R.Tensor((8, 8), "float32")):
+            with R.dataflow():
+                y = R.multiply(x, g)
+                a = R.matmul(y, w)
+                b = R.matmul(w, y)
+                y_1 = R.multiply(x, g)
+                c = R.nn.relu(y_1)
+                R.output(a, b, c)
+            return (a, b, c)
+
+    assert_structural_equal(RepeatBroadcasts()(Before), Expected)
