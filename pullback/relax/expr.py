@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -147,8 +148,8 @@ class Constant(Expr):
         data.setflags(write=False)
         object.__setattr__(self, "data", data)
 
-    @property
-    def struct_info(self) -> StructInfo:
+    @cached_property
+    def struct_info(self) -> StructInfo:  # type: ignore[override]
         return TensorStructInfo(self.data.shape, self.data.dtype.name)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pullback.ir.errors import InternalError
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
-from pullback.tir.expr import Binary, FloatImm, IntImm, PrimExpr, call, const, is_float, maximum, minimum
-from pullback.tir.visitor import Mutator, substitute, walk
+from pullback.tir.expr import Binary, FloatImm, IntImm, PrimExpr, Var, call, const, is_float, maximum, minimum
+from pullback.tir.visitor import Mutator, walk
 
 
 def body_expr(tensor: Tensor) -> PrimExpr:
@@ -68,6 +68,7 @@ class Lower(Mutator):
         super().__init__()
         self.readers = readers
         self._elements: dict[Any, PrimExpr] = {}
+        self._kept: list[PrimExpr] = []  # the indices of elements: their ids are theirs while they live
 
     def _expr(self, node: PrimExpr) -> PrimExpr:
         if not isinstance(node, TensorLoad):
@@ -83,11 +84,28 @@ class Lower(Mutator):
         if tensor.is_reduction or tensor.is_placeholder:
             raise InternalError(f"{tensor.name} cannot be inlined")
         key = (tensor, tuple(map(id, indices)))
-        if key not in self._elements:
-            body = substitute(body_expr(tensor), dict(zip(tensor.axes, indices, strict=True)))
-            self._elements[key] = self.expr(body)
-            self._keep = (*getattr(self, "_keep", ()), *indices)  # ids stay valid while the objects live
-        return self._elements[key]
+        known = self._elements.get(key)
+        if known is None:
+            places = dict(zip(tensor.axes, indices, strict=True))
+            known = self._elements[key] = _Element(self, places).expr(body_expr(tensor))
+            self._kept.extend(indices)
+        return known
+
+
+class _Element(Mutator):
+    """One element of a stage: its axes replaced by indices, and what it reads by the elements of other stages."""
+
+    def __init__(self, lower: Lower, places: Mapping[Var, PrimExpr]) -> None:
+        super().__init__()
+        self.lower, self.places = lower, places
+
+    def var(self, var: Var) -> PrimExpr:
+        return self.places.get(var, var)
+
+    def _expr(self, node: PrimExpr) -> PrimExpr:
+        if isinstance(node, TensorLoad):
+            return self.lower.element(node.tensor, tuple(self.expr(i) for i in node.indices))
+        return super()._expr(node)
 
 
 def identity(kind: str, dtype: str) -> PrimExpr:

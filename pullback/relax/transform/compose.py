@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pullback import te
@@ -35,32 +35,42 @@ def has_te(expr: Any) -> bool:
 
 
 class Composer:
-    """Builds the te DAG of bindings. Variables bound outside become placeholders, in ``inputs``."""
+    """Builds the te DAG of bindings. Variables bound outside become placeholders, in ``inputs``.
 
-    def __init__(self) -> None:
+    ``known`` may be shared by composers of many overlapping sets of bindings: what they have in common, tensors of the
+    same calls on the same tensors, is built once.
+    """
+
+    def __init__(self, known: dict[Any, Any] | None = None) -> None:
+        self.known = {} if known is None else known
         self.values: dict[Var, Any] = {}
         self.inputs: dict[Expr, te.Tensor] = {}
 
     def add(self, binding: Binding) -> None:
         self.values[binding.var] = self.value(binding.value)
 
-    def value(self, expr: Any) -> Any:
-        """A tensor, or a tuple of tensors."""
+    def value(self, expr: Any, reader: Call | None = None) -> Any:
+        """A tensor, or a tuple of tensors. Every ``reader`` of a number has its own: none is a value to be kept."""
         if isinstance(expr, Var) and expr in self.values:
             return self.values[expr]
         if isinstance(expr, TupleGetItem) and expr.tuple_value in self.values:
             return self.values[expr.tuple_value][expr.index]
         if isinstance(expr, Tuple):
-            return tuple(self.value(f) for f in expr.fields)
+            return tuple(self.value(f, reader) for f in expr.fields)
         if isinstance(expr, Constant) and expr.data.size == 1:
-            number = const(expr.data.reshape(()).item(), expr.dtype)
-            return te.compute(expr.shape, lambda *_: number, "constant")
+            return self.once((expr, reader), lambda: _scalar(expr))
         if has_te(expr):
-            result = expr.op.te(*(self.value(a) for a in expr.args), **expr.attrs)
-            return tuple(result) if isinstance(result, (list, tuple)) else result
+            args = tuple(self.value(a, expr) for a in expr.args)
+            return self.once((expr, args), lambda: _called(expr, args))
         if isinstance(expr, (Var, Constant, TupleGetItem)):
             return self.placeholder(expr)
         raise InternalError(f"no tensor expression for {type(expr).__name__}")
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives, or has given for an equal key."""
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
 
     def placeholder(self, expr: Expr) -> Any:
         if isinstance(expr, TupleGetItem) and isinstance(expr.tuple_value, Var):
@@ -70,15 +80,26 @@ class Composer:
             raise InternalError("a tuple cannot enter a group: its items do")
         if not isinstance(info, TensorStructInfo) or not info.is_static:
             raise InternalError(f"a group's input must have a static shape, not {info}")
-        if expr not in self.inputs:
-            name = getattr(expr, "name", "constant")
-            self.inputs[expr] = te.placeholder(info.shape, info.dtype, name)  # type: ignore[arg-type]
+        name = getattr(expr, "name", "constant")
+        self.inputs[expr] = self.once(expr, lambda: te.placeholder(info.shape, info.dtype, name))  # type: ignore[arg-type]
         return self.inputs[expr]
 
 
-def compose(bindings: Iterable[Binding], outputs: Sequence[Var]) -> tuple[Composer, list[te.Tensor]]:
+def _scalar(constant: Constant) -> te.Tensor:
+    number = const(constant.data.reshape(()).item(), constant.dtype)
+    return te.compute(constant.shape, lambda *_: number, "constant")
+
+
+def _called(call: Any, args: Sequence[Any]) -> Any:
+    result = call.op.te(*args, **call.attrs)
+    return tuple(result) if isinstance(result, (list, tuple)) else result
+
+
+def compose(
+    bindings: Iterable[Binding], outputs: Sequence[Var], known: dict[Any, Any] | None = None
+) -> tuple[Composer, list[te.Tensor]]:
     """The te DAG of ``bindings`` and the tensors of the variables ``outputs`` (tuples flattened)."""
-    composer = Composer()
+    composer = Composer(known)
     for binding in bindings:
         composer.add(binding)
     tensors: list[te.Tensor] = []

@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
@@ -90,6 +91,7 @@ class _Fusion:
         self.waiting |= self.late
         self.last = list(range(len(self.bindings)))  # of each binding, the last one of its group
         self.known: dict[Hashable, bool] = {}
+        self.composed: dict[Any, Any] = {}  # tensor expressions, most of them in many candidates
 
     def _reads(self, binding: Binding) -> list[int]:
         used = dict.fromkeys(used_vars(binding.value))
@@ -173,7 +175,8 @@ class _Fusion:
         return self.known[key]
 
     def asked(self, order: list[int], outputs: list[int]) -> bool:
-        composer, tensors = compose((self.bindings[m] for m in order), [self.bindings[m].var for m in outputs])
+        bindings, results = [self.bindings[m] for m in order], [self.bindings[m].var for m in outputs]
+        composer, tensors = compose(bindings, results, self.composed)
         distinct = len(set(tensors)) == len(tensors) and not any(t.is_placeholder for t in tensors)
         return distinct and recognize(Group(tuple(composer.inputs.values()), tuple(tensors), self.machine)) is not None
 

@@ -11,7 +11,6 @@ import pullback
 from pullback.driver.pipeline import lower_function, prepare
 from pullback.ir import IRModule
 from pullback.relax.training.optimizer import SGD, Adam, MomentumSGD
-from pullback.relax.transform import Gradient
 from pullback.relax.transform.memory.offsets import aligned, assign_offsets, live_bytes
 from pullback.relax.transform.memory.values import Block
 from pullback.relax.transform.plan_memory import MemoryOptions, Plan, plan_memory
@@ -20,7 +19,6 @@ from pullback.script import from_source
 from pullback.target import Target
 from pullback.tir import Check, KernelCall, PrimFunc, seq
 from tests.driver.models import mlp_trainer_module, step_arguments
-from tests.properties.random_graphs import Maker
 
 SIZES = (96, 64, 64, 64, 10)
 
@@ -321,15 +319,6 @@ def test_memory_is_not_shared_where_elements_move(monkeypatch):
     plan, rest = planned(from_source(SHIFT), "step")
     with pytest.raises(PlanError, match="reads what it has written"):
         verify_plan(plan, *rest, deep=True)
-
-
-@pytest.mark.parametrize("first", range(0, 60, 20))
-def test_random_graphs(first):
-    for seed in range(first, first + 20):
-        graph = Maker(seed, None).make()
-        for options in ({"smallest": 0}, {"in_place": False}, {"smallest": 0, "poison": True}):
-            plan, rest = planned(Gradient("main")(graph.module), "main_adjoint", **options)
-            verify_plan(plan, *rest, deep=True)
 
 
 def test_step_with_and_without_temporaries_in_place_gives_the_same_bits():

@@ -159,11 +159,10 @@ def test_a_step_has_the_same_bits_and_needs_less_memory():
         assert a.tobytes() == b.tobytes()
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
-def test_random_graphs_have_the_same_values(first):
+def test_random_graphs_have_the_same_values():
     """To rounding: what is fused into a reduction may decide which of its axes are walked through as one."""
     changed = 0
-    for seed in range(first, first + 20):
+    for seed in range(20):
         graph = Maker(seed, None).make()
         (less, again), (more, saved) = both(Gradient("main")(graph.module), "main_adjoint")
         changed += str(less.host) != str(more.host)
