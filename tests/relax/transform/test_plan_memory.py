@@ -70,6 +70,27 @@ def test_tied_weights_are_updated_in_place_after_all_their_readers():
     assert copies(plan) == []
 
 
+SUMMED = """
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((64, 96), "float32"), w: R.Tensor((96, 96), "float32")):
+        with R.dataflow():
+            y = R.matmul(x, w)
+            z = R.matmul(y, w)
+            bias = R.sum(y, axis=[0])
+            product = R.matmul(R.permute_dims(y), z)
+            R.output(bias, product)
+        return (bias, product)
+"""
+
+
+def test_a_sum_over_much_is_made_while_that_is_in_the_cache():
+    plan, _ = planned(from_source(SUMMED), "main")
+    assert [s.split("_")[0] for s in plan.steps] == ["matmul", "sum", "matmul", "fused"]
+
+
 READER_LAST = """
 from pullback.script import ir as I, relax as R
 @I.ir_module

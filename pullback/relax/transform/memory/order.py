@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pullback.relax.transform.memory.values import Step, Value
 
 Before = dict[Step, set[Step]]  # the steps that each step has to wait for
+_MUCH = 16  # times the bytes of little
 
 
 def data_dependences(steps: list[Step]) -> Before:
@@ -35,12 +36,18 @@ def depends(step: Step, on: Step, before: Before) -> bool:
 def orders(steps: list[Step], before: Before, updates: Collection[Step]) -> list[list[Step]]:
     """Orders worth trying, the preferred one first.
 
-    The first keeps that of the program, but an update of donated memory comes as soon as it can: right after its
-    gradient, which dies there. The second takes at each point the step after which the fewest bytes are alive.
+    The first keeps that of the program, but some steps come as soon as they can. A sum over much does, while that is in
+    the cache; and so does an update of donated memory: right after its gradient, which dies there. The second takes at
+    each point the step after which the fewest bytes are alive.
     """
     number = {s: k for k, s in enumerate(steps)}
-    early = _topological(steps, before, lambda s, _: -1 if s in updates else number[s])
+    early = _topological(steps, before, lambda s, k: -2 if _condenses(s) else -1 if s in updates else k)
     return [early, _greedy(steps, before, number)]
+
+
+def _condenses(step: Step) -> bool:
+    """Whether a step makes little of much."""
+    return _MUCH * sum(v.nbytes for v in step.outputs) <= sum(v.nbytes for v in dict.fromkeys(step.inputs))
 
 
 def _topological(steps: list[Step], before: Before, key: Callable[[Step, int], int]) -> list[Step]:
