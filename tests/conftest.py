@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 from pathlib import Path
@@ -20,6 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("PULLBACK_REQUIRE_TORCH") and importlib.util.find_spec("torch") is None:
         raise pytest.UsageError("PULLBACK_REQUIRE_TORCH is set, but PyTorch is not installed")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and PyTorch are no garbage: collections, of which some tests ask for many, pass them over."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
