@@ -18,7 +18,7 @@ from pullback.tir.interpreter import evaluate
 from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq, Stmt
 from pullback.tir.visitor import walk
 
-LIMIT = 1 << 23  # accesses that are looked at
+LIMIT = 1 << 20  # accesses that are looked at: some tenths of a second
 
 
 def reads_come_first(function: PrimFunc, buffer: Buffer) -> bool | None:
@@ -61,8 +61,11 @@ class _Trace:
         self.buffer, self.count = buffer, 0
         self.all = _Found()  # others: time
         self.loops: dict[For, _Found] = {}  # others: iteration
+        self.touching: dict[Stmt, bool] = {}
 
     def visit(self, node: Stmt, at: _Point) -> None:
+        if not self.touches(node):
+            return
         if isinstance(node, Seq):
             time = at.time
             for part in node.stmts:
@@ -70,6 +73,8 @@ class _Trace:
                 time = time + _duration(part)
         elif isinstance(node, For):
             extent = _extent(node)
+            if np.size(at.time) * extent > LIMIT:
+                raise _UnknownError
             values = {v: a[..., None] for v, a in at.values.items()}
             iteration = np.arange(extent)
             begin = np.asarray(at.time)[..., None]
@@ -94,6 +99,14 @@ class _Trace:
                 self.record(node.indices, at, True)
         else:
             raise _UnknownError
+
+    def touches(self, node: Stmt) -> bool:
+        """Whether the buffer is read or written inside; by far most loops of a kernel have nothing to do with it."""
+        known = self.touching.get(node)
+        if known is None:
+            inside = (n for n in walk(node) if isinstance(n, (BufferLoad, BufferStore)))
+            known = self.touching[node] = any(n.buffer is self.buffer for n in inside)
+        return known
 
     def branches(self, node: If, at: _Point) -> None:
         self.loads(node.condition, at)
@@ -160,8 +173,7 @@ def _one_iteration(found: _Found) -> bool:
     )
     if not elements.size:
         return True
-    _, group = np.unique(np.stack([elements, begins]), axis=1, return_inverse=True)
-    group = group.ravel()
+    group = _groups(elements, begins)
     count = group.max() + 1
     read, written = np.zeros(count, bool), np.zeros(count, bool)
     read[group[~stores]] = written[group[stores]] = True
@@ -169,6 +181,17 @@ def _one_iteration(found: _Found) -> bool:
     np.minimum.at(least, group, iterations)
     np.maximum.at(most, group, iterations)
     return not np.any(read & written & (least != most))
+
+
+def _groups(elements: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """A number for each pair, the same for equal ones."""
+    first, span = begins.min(), int(begins.max() - begins.min()) + 1
+    if span == 1:
+        return elements
+    if (int(elements.max()) + 1) * span >= 1 << 62:
+        begins, first = np.unique(begins, return_inverse=True)[1].ravel(), 0
+        span = int(begins.max()) + 1
+    return np.unique(elements * span + (begins - first), return_inverse=True)[1].ravel()
 
 
 def _duration(node: Stmt) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import pullback
+from pullback.driver.executable import Executable
 from pullback.relax.training.optimizer import Adam
 from tests.driver.models import mlp_trainer_module, step_arguments
 
@@ -24,11 +25,16 @@ CAN_MEASURE = STATUS.exists() and CLEAR.exists()
 def planned_and_measured(width: int, batch: int) -> tuple[int, int]:
     """The bytes that a training step of an MLP should hold at its peak, and those that a fresh process holds more at
     the peak of three steps than before its tensors were made."""
+    trainer(width, batch)["__step"].native()  # compiled and in the cache: with the environment below that takes long
     command = [sys.executable, "-m", "tests.driver.peak", str(width), str(batch)]
     # freed blocks go back to the system at once: what the process holds is what it uses
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
     output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
     return int(output[0]), int(output[1])
+
+
+def trainer(width: int, batch: int) -> Executable:
+    return pullback.compile(mlp_trainer_module((width, width, width, 10), batch, Adam(0.01)))
 
 
 def _field(name: str) -> int:
@@ -39,8 +45,7 @@ def _field(name: str) -> int:
 
 
 def main(width: int, batch: int) -> None:
-    module = mlp_trainer_module((width, width, width, 10), batch, Adam(0.01))
-    executable = pullback.compile(module)
+    executable = trainer(width, batch)
     report = executable.memory("__step")
     step = executable["__step"]
     kinds = step.native().layout.inputs
