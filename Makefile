@@ -10,7 +10,7 @@ CC ?= cc
 NATIVE := pullback/runtime/native
 PY := .venv/bin/python
 C_SOURCES := $(sort $(wildcard $(NATIVE)/*.[ch]))
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist worksteal
 
 # Two fingerprints: of the interpreter and the place, for the environment; of the sources, for what is installed in it.
 PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys.version_info >= (3, 10); \
