@@ -86,10 +86,7 @@ def test_threads_and_runs(folder: Path, expected: str) -> None:
         assert run("plain", folder, threads) == expected, f"{threads} threads"
 
 
-OPEN = pytest.mark.xfail(reason="resnet20 has other bits without Rematerialize: the cause is not found yet")
-
-
-@pytest.mark.parametrize("variant", ["not-in-place", "in-place-always", pytest.param("saved", marks=OPEN)])
+@pytest.mark.parametrize("variant", ["not-in-place", "in-place-always", "saved"])
 def test_passes(variant: str, folder: Path, expected: str) -> None:
     assert run(variant, folder) == expected
 

