@@ -1,6 +1,8 @@
 /* Memory: aligned blocks, with counters that tests and the memory planner's checks read.
  *
- * Large blocks are mappings of their own: what is freed is no longer the process's, and a block of zeros is not filled.
+ * Very large blocks are mappings of their own: what is freed is no longer the process's, and a block of zeros is not
+ * filled. Smaller ones come from malloc, which gives their pages out again: a result of a megabyte, returned by each
+ * call, would else take longer to map than to compute.
  */
 #include "internal.h"
 

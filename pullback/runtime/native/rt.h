@@ -18,7 +18,7 @@ extern "C" {
 #define PB_ABI 1 /* changes whenever pb_runtime does */
 #define PB_MAX_THREADS 256
 #define PB_ALIGNMENT 64 /* of every block from pb_alloc, in bytes */
-#define PB_MAPPED_BYTES (1 << 20) /* a block of at least so many is a mapping of its own */
+#define PB_MAPPED_BYTES (32 << 20) /* a block of at least so many is a mapping of its own */
 
 /* ---- status.c: how a call reports failure -------------------------------------------------------------------- */
 

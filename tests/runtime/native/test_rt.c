@@ -163,7 +163,7 @@ static long resident_pages(void)
 /* Small and large blocks: the first are malloc's, the others mappings. */
 static void test_zeros(void)
 {
-    static const size_t sizes[] = {0, 1, 100, PB_MAPPED_BYTES - 1, PB_MAPPED_BYTES, 5 * PB_MAPPED_BYTES + 7};
+    static const size_t sizes[] = {0, 1, 100, PB_MAPPED_BYTES - 1, PB_MAPPED_BYTES, PB_MAPPED_BYTES + 7};
     int64_t bytes = pb_allocated_bytes();
     for (int round = 0; round < 2; round++)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
