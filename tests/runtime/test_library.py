@@ -82,22 +82,3 @@ def test_a_large_block_lies_in_huge_pages_and_takes_no_more_memory():
         assert resident <= 2 * 2048
     finally:
         library.library.pb_free(address)
-
-
-def test_a_result_of_some_megabytes_comes_from_memory_that_is_there():
-    """Each call of a function returns fresh tensors: to map their pages anew would take longer than to compute them."""
-    resource = pytest.importorskip("resource")
-    nbytes, rounds = 4 << 20, 50
-
-    def use() -> None:
-        address = library.allocate(nbytes)
-        ctypes.memset(address, 1, nbytes)
-        library.library.pb_free(address)
-
-    for _ in range(3):
-        use()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(rounds):
-        use()
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-    assert faults < rounds * nbytes // 4096 // 10
