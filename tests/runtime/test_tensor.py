@@ -209,6 +209,7 @@ def test_numpy_functions_take_tensors():
 
 
 def test_counters_follow_the_memory():
+    gc.collect()  # no earlier test's garbage is counted
     count, held = allocation_count(), allocated_bytes()
     made = empty((1000, 1000))
     assert allocation_count() == count + 1
@@ -313,3 +314,10 @@ def test_zeros_are_allocated_when_somebody_looks():
     assert allocated_bytes() == held + 12_000_000
     del made, changed, other, copied
     assert allocated_bytes() == held
+
+
+@pytest.mark.parametrize("nbytes", [100_000, 3 << 20, 48 << 20])
+def test_a_dropped_tensors_memory_is_used_again(nbytes):
+    """Fresh memory costs a fault of each page, which takes longer than most kernels do."""
+    gc.collect()
+    assert len({empty((nbytes,), "uint8").data_ptr for _ in range(5)}) == 1

@@ -42,7 +42,7 @@ void *pb_alloc(size_t bytes);
 /* The same, filled with zeros. */
 void *pb_alloc_zeros(size_t bytes);
 
-/* Gives a block back; NULL is allowed. */
+/* Gives a block back; NULL is allowed. The last few of them are kept for pb_alloc, 256 MiB at most. */
 void pb_free(void *block);
 
 int64_t pb_allocation_count(void); /* blocks made since the start */

@@ -183,16 +183,82 @@ static void test_zeros(void)
 
 static void test_a_large_block_takes_memory_while_it_lives(void)
 {
-    enum { SIZE = 64 << 20 };
-    long before = resident_pages(), pages = SIZE / sysconf(_SC_PAGESIZE);
-    if (before < 0)
+    enum { SIZE = 320 << 20 }; /* more than is kept of freed blocks */
+    long at_first = resident_pages(), pages = SIZE / sysconf(_SC_PAGESIZE);
+    if (at_first < 0)
         return;
     char *block = pb_alloc(SIZE);
-    CHECK(block != NULL && resident_pages() - before < pages / 8);
+    long before = resident_pages();
+    CHECK(block != NULL && before - at_first < pages / 8);
     memset(block, 1, SIZE);
     CHECK(resident_pages() - before > pages / 8 * 7);
     pb_free(block);
     CHECK(resident_pages() - before < pages / 8);
+}
+
+/* Allocates, fills, checks and frees: no two live blocks share memory, whatever was freed before by whom. */
+static void *use_blocks(void *seed)
+{
+    unsigned random = (unsigned)(uintptr_t)seed;
+    uint32_t *blocks[8] = {0};
+    size_t lengths[8] = {0};
+    for (int i = 0; i < 4000; i++) {
+        int k = rand_r(&random) % 8;
+        if (blocks[k] != NULL) {
+            CHECK(blocks[k][0] == (uint32_t)((uintptr_t)seed * 8 + k) && blocks[k][lengths[k] - 1] == (uint32_t)((uintptr_t)seed * 8 + k));
+            pb_free(blocks[k]);
+        }
+        lengths[k] = (size_t)(4096 << rand_r(&random) % 4);
+        blocks[k] = rand_r(&random) % 2 ? pb_alloc(4 * lengths[k]) : pb_alloc_zeros(4 * lengths[k]);
+        CHECK(blocks[k] != NULL);
+        blocks[k][0] = blocks[k][lengths[k] - 1] = (uint32_t)((uintptr_t)seed * 8 + k);
+    }
+    for (int k = 0; k < 8; k++)
+        pb_free(blocks[k]);
+    return NULL;
+}
+
+static void test_freed_blocks_are_used_again(void)
+{
+    enum { SIZE = 1 << 20, BLOCKS = 40 };
+    char *blocks[BLOCKS], *first = pb_alloc(SIZE), *second = pb_alloc(SIZE);
+    memset(first, 255, SIZE);
+    pb_free(first);
+    pb_free(second);
+    CHECK(pb_alloc(SIZE) == second); /* the last one freed: the likeliest to be in a cache */
+    char *zeros = pb_alloc_zeros(SIZE);
+    CHECK(zeros == first && zeros[0] == 0 && zeros[SIZE - 1] == 0);
+    pb_free(zeros);
+    char *other = pb_alloc(SIZE + 1);
+    CHECK(other != first && pb_alloc(SIZE) == first);
+    pb_free(first);
+    pb_free(second);
+    pb_free(other);
+    for (int k = 0; k < BLOCKS; k++)
+        CHECK((blocks[k] = pb_alloc(SIZE)) != NULL);
+    for (int k = 0; k < BLOCKS; k++)
+        pb_free(blocks[k]);
+    pthread_t threads[4];
+    for (uintptr_t k = 0; k < 4; k++)
+        CHECK(pthread_create(&threads[k], NULL, use_blocks, (void *)(k + 1)) == 0);
+    for (int k = 0; k < 4; k++)
+        CHECK(pthread_join(threads[k], NULL) == 0);
+}
+
+/* A block that fits beside what is used, but not beside what is kept as well, has the kept ones released. */
+static void test_kept_blocks_do_not_add_to_the_peak(void)
+{
+    enum { SIZE = 48 << 20 };
+    char *block = pb_alloc(SIZE);
+    CHECK(block != NULL);
+    memset(block, 1, SIZE);
+    pb_free(block);
+    long before = resident_pages(), pages = SIZE / sysconf(_SC_PAGESIZE);
+    block = pb_alloc(SIZE + PB_ALIGNMENT);
+    CHECK(block != NULL);
+    memset(block, 1, SIZE);
+    CHECK(before < 0 || labs(resident_pages() - before) < pages / 4);
+    pb_free(block);
 }
 
 static void test_clock(void)
@@ -550,7 +616,9 @@ int main(int argc, char **argv)
     test_control_groups();
     test_memory();
     test_zeros();
+    test_kept_blocks_do_not_add_to_the_peak(); /* while the peak is small */
     test_a_large_block_takes_memory_while_it_lives();
+    test_freed_blocks_are_used_again();
     test_clock();
     test_table();
     test_jobs();
