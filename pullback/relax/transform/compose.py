@@ -13,10 +13,14 @@ from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetIt
 from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, same_info, same_shape
 from pullback.te.graph import body_expr, is_index_map, stages
+from pullback.te.random import draws
 from pullback.te.tensor import TensorLoad
 from pullback.tir import const
+from pullback.tir.expr import Call as ScalarCall
 from pullback.tir.visitor import walk
 
+_MOST_NODES = 12  # of the scalar expression of a cheap op
+_CHEAP_CALLS = ("abs", "not", "isnan", "isinf", "isfinite", "fma")
 VIEWS = ("reshape", "flatten", "expand_dims", "squeeze")
 
 
@@ -139,16 +143,47 @@ def op_stages(call: Any) -> list[te.Tensor]:
     return stages(compose_call(call)) if isinstance(call.struct_info, TensorStructInfo) else []
 
 
+def is_elementwise(call: Any) -> bool:
+    """Whether each element of the result is computed by itself, without sums or random bits; a view's is."""
+    return is_view(call) or (bool(found := op_stages(call)) and not any(s.is_reduction or draws(s) for s in found))
+
+
+def is_cheap(call: Any) -> bool:
+    """Whether an element of the result is a few additions, comparisons and the like."""
+    if is_view(call) or not is_elementwise(call):
+        return False
+    nodes = [n for s in op_stages(call) for n in walk(body_expr(s))]
+    return len(nodes) <= _MOST_NODES and all(n.name in _CHEAP_CALLS for n in nodes if isinstance(n, ScalarCall))
+
+
+def moves_elements(call: Any) -> bool:
+    """Whether the result holds elements of the argument, in another arrangement."""
+    return is_view(call) or (len(found := op_stages(call)) == 1 and is_index_map(found[0]))
+
+
 def contracts(call: Any) -> bool:
     """Whether the op reads its arguments many times over: a sum over products of several tensors, or no te op."""
+    if is_view(call):
+        return False
     found = op_stages(call)
-    if not found:
-        return True
-    for stage in (s for s in found if s.is_reduction):
-        loads = {n.tensor for n in walk(body_expr(stage)) if isinstance(n, TensorLoad)}
-        if sum(t.is_placeholder for t in loads) > 1:
-            return True
-    return False
+    return not found or any(map(_multiplies, found))
+
+
+def products(call: Any) -> int:
+    """How many products of several tensors' elements the op sums up in all; 0 for what is no te op."""
+    return sum(_terms(stage) for stage in op_stages(call) if _multiplies(stage))
+
+
+def _multiplies(stage: te.Tensor) -> bool:
+    """Whether the stage is a sum over products of several of the op's arguments."""
+    if not stage.is_reduction:
+        return False
+    loads = {n.tensor for n in walk(body_expr(stage)) if isinstance(n, TensorLoad)}
+    return sum(t.is_placeholder for t in loads) > 1
+
+
+def _terms(stage: te.Tensor) -> int:
+    return math.prod(stage.shape) * math.prod(axis.extent for axis in stage.body.axes)  # type: ignore[arg-type,misc,union-attr]
 
 
 def broadcasts(value: Any) -> Var | None:

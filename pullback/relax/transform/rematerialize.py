@@ -1,4 +1,4 @@
-"""Rematerialize: what is cheap is computed again where the backward part reads it, instead of being saved.
+"""Rematerialize: what little memory will do is saved for the backward part; the rest is computed again from it.
 
     h = R.nn.relu(R.matmul(x, w))                      h = R.nn.relu(R.matmul(x, w))
     …                                                  …
@@ -6,17 +6,19 @@
     mask = R.greater(h, 0)          # next to h   →    mask = R.greater(h_cp, 0)           # next to its reader
     dz = R.where(mask, dh, 0)                          dz = R.where(mask, dh, 0)
 
-The *forward part* is what the first result (the loss) needs; the rest is the *backward part*. A value counts as cheap
-when its element is a few additions, comparisons and the like of elements of one large tensor, and of small ones (a
-bias, a row's mean), and that large tensor is kept for the backward part anyway, by something that is not cheap. Then
+The *forward part* is what the first result (the loss) needs; the rest is the *backward part*. Ops of the backward part
+that wait for no adjoint, such as the mask, are *early*: the forward part could do them. Values of both kinds are the
+vertices of a graph, and what the rest of the backward part reads must be saved, or computed again from what is saved.
+So the values to save are a vertex cut: the one with the fewest bytes. Source: the min-cut partitioner of PyTorch's
+AOTAutograd; Jain et al., Checkmate, MLSys 2020, on what there is to choose from.
 
-  - a cheap op of the backward part that reads the forward part is done where it is read, not beside its argument;
-  - a cheap value of the forward part is computed again, under the name ``v_cp``, for readers that take it elementwise.
+Computed again is what is elementwise; what a contraction reads, too, if its work is large beside that of writing its
+operand once more. A cheap value (a few additions, comparisons and the like) that the forward part does not need in
+memory counts for a quarter more, since it must be written on purpose. Small values count for nothing, nor do results.
+Of equal cuts the one nearest to the backward part is taken, from which the least is to be computed again.
 
-So nothing is read more than before but that large tensor, which is larger than what was saved by at most the factor of
-the dtypes' sizes. The expressions are the same; a sum that they are fused into may run through its axes in another
-order, so that its last bits can differ. FuseOps would join what is computed again with the kernel of its argument. A
-view of the argument, which costs nothing and is never fused, stands between.
+The expressions are the same. FuseOps would join what is computed again with the kernel of its argument: a view of the
+argument stands between, until all kernels are formed.
 """
 
 from __future__ import annotations
@@ -30,24 +32,21 @@ from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import used_vars
-from pullback.relax.expr import Binding, Call, Function, Var, VarBinding
+from pullback.relax.expr import Binding, Function, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.relax.transform.compose import contracts, is_view, op_stages
+from pullback.relax.transform.compose import contracts, is_cheap, is_elementwise, is_view, moves_elements, products
+from pullback.relax.transform.min_cut import ENDLESS, min_vertex_cut
 from pullback.relax.transform.structure import once
-from pullback.te.graph import body_expr, is_index_map
-from pullback.tir.expr import Call as ScalarCall
-from pullback.tir.visitor import walk
+from pullback.tir.expr import nbytes
 
-_MOST_NODES = 12  # of the scalar expression of a cheap op
-_MOST_OPS = 6  # of a chain that is computed again
-_SMALL = 16  # a tensor is small beside one that has this many times its elements
-_CHEAP_CALLS = ("abs", "not", "isnan", "isinf", "isfinite", "fma")
+_SMALL = 64  # values with so many times fewer bytes than the largest one are saved without a thought
+_WORTH = 320  # products of a contraction for each element that it reads, beside which computing that is little
 
 
 @dataclass(frozen=True)
 class Rematerialize(Pass):
-    """Compute cheap values again in the backward part of functions whose first result is a loss: those that donate
+    """Save little and compute the rest again, in functions whose first result is a loss: those that donate
     (``__step``), and adjoints. The function must be canonical: one block of calls."""
 
     def run(self, module: IRModule) -> IRModule:
@@ -63,151 +62,153 @@ class Rematerialize(Pass):
 class _Rematerialize(ExprMutator):
     def __init__(self, function: Function) -> None:
         super().__init__()
-        self.definition: dict[Var, Binding] = {b.var: b for b in function.bindings}
-        self.readers: dict[Var, list[Binding]] = {}
-        for binding in function.bindings:
-            for var in dict.fromkeys(used_vars(binding.value)):
-                self.readers.setdefault(var, []).append(binding)
+        self.value: dict[Var, Any] = {b.var: b.value for b in function.bindings}  # type: ignore[attr-defined]
+        self.reads = {var: tuple(dict.fromkeys(used_vars(value))) for var, value in self.value.items()}
+        self.readers: dict[Var, list[Var]] = {}
+        for var, sources in self.reads.items():
+            for source in sources:
+                self.readers.setdefault(source, []).append(var)
+        # Asked once of calls that do the same.
+        self.is_elementwise, self.moves, self.contracts = map(once, (is_elementwise, moves_elements, contracts))
+        self.is_cheap, self.products = once(is_cheap), once(products)
+        self.is_summed = functools.cache(self._is_summed)
         self.results = set(used_vars(function.body.body))
         self.forward = self.needed_by(next(used_vars(function.body.body), None))
-        self.params = set(function.params)
-        # Asked again and again of the same calls and variables.
-        self.cheap, self.moves_elements, self.contracts = map(once, (_is_cheap, _moves_elements, contracts))
-        self.roots = functools.cache(self._roots)
-        self.backward_readers = functools.cache(self._backward_readers)
+        self.early = self.found_early(set(function.params))
+        self.wanted, self.whole = self.found_wanted()
+        self.again = self.not_saved()
+        self.apart = {s for v in self.again if self.joins(v) for s in self.reads[v] if s in self.value} - self.again
         self.copies: dict[Var, Var] = {}
-        self.aliases: dict[Var, Var] = {}
+        self.views: dict[Var, Var] = {}
 
     def needed_by(self, result: Var | None) -> set[Var]:
         found: set[Var] = set()
-        stack = [result] if result in self.definition else []
+        stack = [result] if result in self.value else []
         while stack:
             var = stack.pop()
-            if var in self.definition and var not in found:
-                found.add(var)
-                stack.extend(used_vars(self.definition[var].value))
+            if var in self.value and var not in found:
+                found.add(var)  # type: ignore[arg-type]
+                stack.extend(self.reads[var])  # type: ignore[index]
         return found
 
-    # -- what may be computed again
-
-    def is_cheap(self, var: Var) -> bool:
-        return var in self.definition and self.cheap(self.definition[var].value)
-
-    def _backward_readers(self, var: Var) -> list[Binding]:
-        """Those outside the forward part, seen through ops that only move elements."""
-        found = []
-        for binding in self.readers.get(var, ()):
-            if binding.var in self.forward:
-                continue
-            if self.moves_elements(binding.value):
-                found.extend(self.backward_readers(binding.var))
-            else:
-                found.append(binding)
-        return found
-
-    def is_kept(self, var: Var) -> bool:
-        """Whether the tensor lives in the backward part anyway, because something that is not cheap reads it there."""
-        readers = self.backward_readers(var)
-        return var in self.params or any(not self.cheap(b.value) for b in readers)
-
-    def joins_readers(self, var: Var) -> bool:
-        """Whether all readers in the backward part take the value elementwise: none needs it in memory."""
-        readers = self.backward_readers(var)
-        return var not in self.results and bool(readers) and not any(self.contracts(b.value) for b in readers)
-
-    def _roots(self, var: Var) -> set[Var] | None:
-        """The tensors of the forward part from which a cheap chain computes ``var``, or None when it is no chain that
-        may be computed again: exactly one of them is large, and it is kept."""
+    def found_early(self, params: set[Var]) -> set[Var]:
+        """Elementwise values of the backward part that need values of the forward part, and no others."""
         found: set[Var] = set()
-        stack, count = [var], 0
-        while stack:
-            current = stack.pop()
-            count += 1
-            for source in dict.fromkeys(used_vars(self.definition[current].value)):
-                small = _SMALL * _elements(source) <= _elements(var)
-                inner = source in self.definition and self.is_cheap(source) and not self.is_kept(source)
-                if inner and not small:
-                    stack.append(source)
-                else:
-                    found.add(source)
-        large = [s for s in found if _SMALL * _elements(s) > _elements(var)]
-        one = len(large) == 1 and self.is_kept(large[0]) and (found & (self.forward | self.params)) == found
-        return found if one and count <= _MOST_OPS else None
+        for var, value in self.value.items():
+            if var in self.forward or var in self.results or not self.is_elementwise(value):
+                continue
+            inner = [source for source in self.reads[var] if source not in params]
+            if inner and all(source in self.forward or source in found for source in inner):
+                found.add(var)
+        return found
 
-    @functools.cached_property
-    def again(self) -> set[Var]:
-        """Values of the forward part that are computed again in the backward part."""
-        wanted = set()
-        for var in self.forward:
-            if self.is_cheap(var) and self.joins_readers(var):
-                roots = self.roots(var)
-                if roots is not None and roots - self.params != set():
-                    wanted.add(var)
-        return wanted
+    def found_wanted(self) -> tuple[set[Var], dict[Var, int]]:
+        """The values of both kinds that the rest of the backward part reads; and those that contractions read, perhaps
+        in another arrangement, with the products that the least of these sums up."""
+        wanted: set[Var] = set()
+        whole: dict[Var, int] = {}
+        for reader, value in self.value.items():
+            if reader in self.forward or reader in self.early:
+                continue
+            sources = {s for s in self.reads[reader] if s in self.forward or s in self.early}
+            wanted |= sources
+            for var in map(self.unmoved, sources if self.contracts(value) else ()):
+                whole[var] = min(self.products(value), whole.get(var, self.products(value)))
+        return wanted, whole
+
+    def unmoved(self, var: Var) -> Var:
+        """The value of which this one is another arrangement, or itself."""
+        while self.may_be_again(var) and self.moves(self.value[var]):
+            inner = [source for source in self.reads[var] if source in self.value]
+            if len(inner) != 1:
+                break
+            (var,) = inner
+        return var
+
+    # -- what to save
+
+    def not_saved(self) -> set[Var]:
+        """The values that are computed in the backward part: early ones, and those of the forward part again."""
+        vertices = [v for v in self.value if v in self.forward or v in self.early]
+        edges = {v: [r for r in self.readers.get(v, ()) if self.may_be_again(r)] for v in vertices}
+        kept = [v for v in vertices if not self.may_be_again(v) or self.whole.get(v, math.inf) < _WORTH * _elements(v)]
+        largest = max(map(_nbytes, vertices), default=0)
+        saved = min_vertex_cut({v: self.weight(v, largest) for v in vertices}, edges, kept, self.wanted)
+        again: set[Var] = set()
+        stack = [*(v for v in self.early), *self.wanted]
+        while stack:
+            var = stack.pop()
+            if var not in again and var not in saved and var in self.value and self.may_be_again(var):
+                again.add(var)
+                stack.extend(self.reads[var])
+        return again
+
+    def may_be_again(self, var: Var) -> bool:
+        return (var in self.forward or var in self.early) and self.is_elementwise(self.value[var])
+
+    def weight(self, var: Var, largest: int) -> int:
+        """What it costs to have the value in memory: its bytes, and a quarter more where that is worth avoiding."""
+        if is_view(self.value[var]):  # its argument is cut
+            return ENDLESS
+        if var in self.results or _SMALL * _nbytes(var) <= largest:
+            return 0
+        return _nbytes(var) * (5 if self.is_cheap(self.value[var]) and not self.is_summed(var) else 4)
+
+    def _is_summed(self, var: Var) -> bool:
+        """Whether somebody in the forward part needs the value in memory, who is not elementwise."""
+        for reader in self.readers.get(var, ()):
+            if reader in self.forward:
+                value = self.value[reader]
+                if self.is_summed(reader) if self.moves(value) else not self.is_elementwise(value):
+                    return True
+        return False
 
     # -- the new function
 
     def rewrite_binding(self, binding: Binding) -> None:
-        if binding.var in self.forward:
+        var = binding.var
+        if var in self.forward or (var in self.early and var not in self.again):
             return super().rewrite_binding(binding)
-        value = binding.value
-        sources = [v for v in dict.fromkeys(used_vars(value)) if v in self.forward]
-        moved = self.is_cheap(binding.var) and self.joins_readers(binding.var) and self.roots(binding.var) is not None
-        saved = {v: self.env[v] for v in sources}
-        for var in sources:
-            if var in self.again:
-                self.env[var] = self.copy(var)
-            elif moved:
-                self.env[var] = self.alias(var)
+        sources = [v for v in self.reads[var] if v in self.forward or (v in self.early and v not in self.again)]
+        own = {v: self.env[v] for v in sources}
+        self.env |= {v: self.operand(v, var) for v in sources}
         super().rewrite_binding(binding)
-        self.env |= saved
+        self.env |= own
+        if var in self.again and var in self.whole:
+            self.env[var] = self.view(self.env[var])  # type: ignore[arg-type]
         return None
 
-    def copy(self, var: Var) -> Var:
-        """``var`` computed again from its roots."""
+    def operand(self, var: Var, reader: Var) -> Any:
+        """What a reader in the backward part takes for a value: itself if it is saved, or what is computed again."""
+        if var not in self.value:
+            return var
+        if var not in self.again:
+            if var not in self.apart or not self.joins(reader):
+                return self.env[var]
+            if var not in self.views:
+                self.views[var] = self.view(self.env[var])  # type: ignore[arg-type]
+            return self.views[var]
         if var not in self.copies:
-            roots = self.roots(var)
-            assert roots is not None
-            self.copies[var] = self.again_from(var, roots)
+            mutator = ExprMutator()
+            mutator.env = {v: self.operand(v, var) for v in self.reads[var]}
+            copy = self.builder.emit(mutator.expr(self.value[var]), f"{var.name}_cp")
+            self.copies[var] = self.view(copy) if var in self.whole else copy
         return self.copies[var]
 
-    def again_from(self, var: Var, roots: set[Var]) -> Var:
-        if var in self.params:
-            return var
-        if var in roots:
-            return self.alias(var)
-        call = self.definition[var].value
-        mutator = ExprMutator()
-        mutator.env = {v: self.again_from(v, roots) for v in dict.fromkeys(used_vars(call))}
-        return self.builder.emit(mutator.expr(call), f"{var.name}_cp")
+    def joins(self, reader: Var) -> bool:
+        """Whether FuseOps might make one kernel of the reader and of what it reads."""
+        return not self.moves(self.value[reader]) and not self.contracts(self.value[reader])
 
-    def alias(self, var: Var) -> Var:
+    def view(self, var: Var) -> Var:
         """The same memory under a name that FuseOps does not look behind."""
-        if var not in self.aliases:
-            shape = tuple(var.struct_info.shape)
-            self.aliases[var] = self.builder.emit(Op.get("reshape")(self.env[var], shape), f"{var.name}_cp")
-        return self.aliases[var]
+        name = var.name if var.name.endswith("_cp") else f"{var.name}_cp"
+        return self.builder.emit(Op.get("reshape")(var, tuple(var.struct_info.shape)), name)  # type: ignore[union-attr]
 
 
 def _elements(var: Var) -> int:
+    return math.prod(var.struct_info.shape)  # type: ignore[arg-type,union-attr]
+
+
+def _nbytes(var: Var) -> int:
     info = var.struct_info
-    return math.prod(info.shape) if isinstance(info, TensorStructInfo) else 1 << 62  # type: ignore[arg-type]
-
-
-def _moves_elements(call: Any) -> bool:
-    if is_view(call):
-        return True
-    found = op_stages(call)
-    return len(found) == 1 and is_index_map(found[0])
-
-
-def _is_cheap(call: Any) -> bool:
-    """Whether an element of the result is little arithmetic, without sums."""
-    if not isinstance(call, Call):
-        return False
-    found = op_stages(call)
-    if not found or any(s.is_reduction for s in found):
-        return False
-    nodes = [n for s in found for n in walk(body_expr(s))]
-    calls = [n for n in nodes if isinstance(n, ScalarCall)]
-    return len(nodes) <= _MOST_NODES and all(c.name in _CHEAP_CALLS for c in calls)
+    return math.prod(info.shape) * nbytes(info.dtype) if isinstance(info, TensorStructInfo) else 0  # type: ignore[arg-type]

@@ -159,6 +159,30 @@ def test_a_step_has_the_same_bits_and_needs_less_memory():
         assert a.tobytes() == b.tobytes()
 
 
+def test_one_value_is_saved_for_several_that_follow_from_it():
+    """What goes into gelu is enough for its value, which the next weight's gradient reads, and for its derivative."""
+    layers = "\n            ".join(f"h{k + 1} = R.nn.gelu(R.add(R.matmul(h{k}, w), b))" for k in range(4))
+    module = from_source(f"""
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def f(h0: R.Tensor((256, 512), "float32"), w: R.Tensor((512, 512), "float32"), b: R.Tensor((512,), "float32")):
+        with R.dataflow():
+            {layers}
+            loss = R.mean(h4 * h4)
+            R.output(loss)
+        return loss
+""")
+    (less, again), (more, saved) = both(Gradient("f")(module), "f_adjoint")
+    large = [[p for p in plan.places if p.role == "saved" and p.nbytes == 4 * 256 * 512] for plan in (less, more)]
+    assert (len(large[0]), len(large[1])) == (4, 7)
+    rng = np.random.default_rng(0)
+    tensors = [pullback.tensor(rng.standard_normal(s, np.float32) / 16) for s in [(256, 512), (512, 512), 512]]
+    for a, b in zip(again.call(tensors)(), saved.call(tensors)(), strict=True):
+        assert a.numpy().tobytes() == b.numpy().tobytes()
+
+
 def test_random_graphs_have_the_same_values():
     """To rounding: what is fused into a reduction may decide which of its axes are walked through as one."""
     changed = 0
