@@ -13,6 +13,7 @@ import linecache
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from enum import Enum, auto
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,31 @@ def structural_hash(node: Any) -> int:
 _PLAIN = (int, str, float, bool, type(None))  # most of what a structure ends in
 
 
+class _Kind(Enum):
+    CLOSED = auto()
+    NODE = auto()
+    MAPPING = auto()
+    SEQUENCE = auto()
+    OTHER = auto()
+
+
+@functools.cache
+def _kind(type_: type) -> _Kind:
+    if issubclass(type_, Closed):
+        return _Kind.CLOSED
+    if issubclass(type_, Node) or hasattr(type_, "structural_items"):
+        return _Kind.NODE
+    if issubclass(type_, Mapping):
+        return _Kind.MAPPING
+    return _Kind.SEQUENCE if issubclass(type_, tuple | list) else _Kind.OTHER
+
+
+@functools.cache
+def _fields_of_digest(type_: type) -> tuple[str, ...] | None:
+    """The fields in which a node's digest descends; None when the node itself says what it is made of."""
+    return None if hasattr(type_, "structural_items") else _structural_fields(type_)
+
+
 def structural_digest(node: Any) -> bytes:
     """A 32-byte digest of the structure: equal for structurally equal nodes, stable between processes."""
     import hashlib
@@ -244,49 +270,57 @@ def structural_digest(node: Any) -> bytes:
     parts: list[bytes] = []  # not yet in the digest: most are a few bytes
     add = parts.append
     numbers: dict[int, int] = {}
-    fresh = itertools.count()
 
     def visit(x: Any) -> None:
-        if type(x) in _PLAIN:
-            add(f"{type(x).__name__}={x!r};".encode())
+        type_ = type(x)
+        if type_ in _PLAIN:
+            add(f"{type_.__name__}={x!r};".encode())
             return
-        if isinstance(x, Symbol):
-            if id(x) in numbers:
-                add(b"s%d;" % numbers[id(x)])
-                return
-            numbers[id(x)] = next(fresh)
-            add(b"S")
-        if isinstance(x, Closed):
-            add(b"C" + structural_digest(x.node))
-        elif isinstance(x, Node) or hasattr(x, "structural_items"):
-            add(b"N" + type(x).__name__.encode() + b"(")
-            bound = id(getattr(x, x.binder)) if getattr(x, "binder", None) else None
-            outer = numbers.pop(bound, None)
-            for _, value in node_items(x):
+        kind = _kind(type_)
+        if kind is _Kind.NODE:
+            if isinstance(x, Symbol):
+                if id(x) in numbers:
+                    add(b"s%d;" % numbers[id(x)])
+                    return
+                numbers[id(x)] = next(fresh)
+                add(b"S")
+            visit_node(x, type_)
+        elif kind is _Kind.SEQUENCE:
+            add(b"[")
+            for value in x:
                 visit(value)
-            numbers.pop(bound, None)
-            if outer is not None:
-                numbers[bound] = outer
-            add(b")")
-        elif isinstance(x, Mapping):
+            add(b"]")
+        elif kind is _Kind.MAPPING:
             add(b"{")
             for key in sorted(x, key=str):
                 add(repr(key).encode() + b":")
                 visit(x[key])
             add(b"}")
-        elif isinstance(x, (tuple, list)):
-            add(b"[")
-            for value in x:
-                visit(value)
-            add(b"]")
+        elif kind is _Kind.CLOSED:
+            add(b"C" + structural_digest(x.node))
         elif (array := _as_array(x)) is not None:
-            add(f"A{type(x).__name__}{array.dtype}{array.shape}".encode())
+            add(f"A{type_.__name__}{array.dtype}{array.shape}".encode())
             digest.update(b"".join(parts))
             digest.update(array.tobytes())
             parts.clear()
         else:
-            add(f"{type(x).__name__}={x!r};".encode())
+            add(f"{type_.__name__}={x!r};".encode())
 
+    def visit_node(x: Any, type_: type) -> None:
+        add(b"N" + type_.__name__.encode() + b"(")
+        binder = getattr(x, "binder", None)
+        bound = id(getattr(x, binder)) if binder else None
+        outer = numbers.pop(bound, None) if binder else None
+        names = _fields_of_digest(type_)
+        for value in [v for _, v in x.structural_items()] if names is None else [getattr(x, n) for n in names]:
+            visit(value)
+        if binder:
+            numbers.pop(bound, None)
+            if outer is not None:
+                numbers[bound] = outer
+        add(b")")
+
+    fresh = itertools.count()
     visit(node)
     digest.update(b"".join(parts))
     return digest.digest()
