@@ -183,15 +183,13 @@ class Module:
         assert a.numpy().tobytes() == b.numpy().tobytes()
 
 
-def test_random_graphs_have_the_same_values():
-    """To rounding: what is fused into a reduction may decide which of its axes are walked through as one."""
+def test_random_graphs_have_the_same_bits():
     changed = 0
-    for seed in range(20):
+    for seed in range(30):
         graph = Maker(seed, None).make()
         (less, again), (more, saved) = both(Gradient("main")(graph.module), "main_adjoint")
         changed += str(less.host) != str(more.host)
         tensors = [pullback.tensor(a) for a in graph.inputs]
         for a, b in zip(again.call(tensors)(), saved.call(tensors)(), strict=True):
-            close = {"rtol": 1e-10, "atol": 1e-10} if a.dtype == "float64" else {"rtol": 1e-4, "atol": 1e-4}
-            np.testing.assert_allclose(a.numpy(), b.numpy(), **close, err_msg=f"graph {seed}")
+            assert a.numpy().tobytes() == b.numpy().tobytes(), f"graph {seed}"
     assert changed > 0
