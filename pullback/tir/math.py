@@ -35,9 +35,9 @@ class Expansion:
 
 
 _EXP = {
-    "float32": (0.5, 0.1666666567325592, 0.041666291654109955, 0.008333498612046242, 0.0013944868696853518,
-                0.0001979015360120684),
-    "float64": (0.5, 0.16666666666666682, 0.04166666666666608, 0.008333333333316786, 0.0013888888889119118,
+    "float32": (1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166838899254799, 0.00836874544620514,
+                0.0013814539415761828),
+    "float64": (1.0, 1.0, 0.5, 0.16666666666666682, 0.04166666666666608, 0.008333333333316786, 0.0013888888889119118,
                 0.00019841269897013567, 2.480158692229289e-05, 2.7557234220182927e-06, 2.7557583890952267e-07,
                 2.5112264487100406e-08, 2.082642360533325e-09),
 }  # fmt: skip
@@ -70,10 +70,10 @@ _LOG_F64 = (0.6666666666666666, 0.4000000000000626, 0.2857142856908171, 0.222222
 _SIN = (-0.1666666664142677, 0.008333329362303705, -0.00019839327142118365, 2.718237314984338e-06)
 _COS = (-0.49999999999540573, 0.04166666656124696, -0.0013888881032236985, 2.479903094946089e-05,
         -2.717935525538165e-07)  # fmt: skip
-_ERF_SMALL = (0.12837916612625122, -0.37612634897232056, 0.11283694207668304, -0.02685927040874958,
-              0.005200634710490704, -0.0008137439726851881, 8.345231617568061e-05)  # fmt: skip
-_ERF_LARGE = (-0.0003408791380934417, -0.12702879309654236, -0.6383590698242188, -0.10281366854906082,
-              0.021642718464136124, -0.002884141867980361, 0.00017831918376032263)  # fmt: skip
+_ERFC = (0.37209296226501465, -0.9184476137161255, -0.14827707409858704, 0.02763206884264946, 0.00023133850481826812,
+         -0.0024049521889537573, 0.0009129594545811415, -0.00016971213335637003, 1.335307206318248e-05)  # fmt: skip
+_ERF_REST = (-0.3068528175354004, -0.24022649228572845, 0.05550357326865196, -0.009618237614631653,
+             0.0013390780659392476, -0.000154035136802122)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,20 +112,21 @@ class _Format:
             result = self.mad(result, x, c)
         return result
 
-    def nearest(self, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        """The integer next to a small x, as a float and as an integer: adding 1.5 * 2**mantissa rounds."""
-        magic = self.const(1.5 * 2.0**self.mantissa)
-        shifted = x + magic
-        return shifted - magic, self.bits(shifted) - self.bits(magic)
+    def nearest(self, x: PrimExpr, factor: float = 1.0, plus: int = 0) -> tuple[PrimExpr, PrimExpr]:
+        """The integer n next to a small x * factor, as a float, and a word whose low bits are those of n + plus: adding
+        1.5 * 2**mantissa + plus rounds, and leaves them in the last places."""
+        magic = self.const(1.5 * 2.0**self.mantissa + plus)
+        shifted = x + magic if factor == 1.0 else self.mad(x, factor, magic)
+        return shifted - magic, self.bits(shifted)
 
-    def power(self, n: PrimExpr) -> PrimExpr:
-        """2**n for an integer n in the range of normal numbers."""
-        return self.number((n + self.bias) << self.mantissa)
+    def power(self, word: PrimExpr) -> PrimExpr:
+        """2**(n - bias), where a word's low bits are n, the exponent of a normal number."""
+        return self.number(word << self.mantissa)
 
-    def scaled(self, x: PrimExpr, n: PrimExpr) -> PrimExpr:
-        """x * 2**n, rounded once, for n up to twice the exponent's range."""
-        half = n >> 1
-        return x * self.power(half) * self.power(n - half)
+    def scaled(self, x: PrimExpr, word: PrimExpr) -> PrimExpr:
+        """x * 2**(n - 2 * bias), rounded once, where a word's low bits are n: in two steps, so that n can be any."""
+        half = word >> 1
+        return x * self.power(half) * self.power(word - half)
 
     def with_sign(self, size: PrimExpr, sign: PrimExpr) -> PrimExpr:
         """The non-negative ``size`` with the sign of ``sign``."""
@@ -151,21 +152,21 @@ def _format(dtype: str, fma: bool) -> _Format:
 # ---- exponentials
 
 
-def _reduced(f: _Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """``(r, n)`` with x = n * ln 2 + r and |r| a little over ln 2 / 2 at most."""
-    n, word = f.nearest(x * (1 / math.log(2)))
+def _reduced(f: _Format, x: PrimExpr, plus: int) -> tuple[PrimExpr, PrimExpr]:
+    """r with x = n * ln 2 + r and |r| a little over ln 2 / 2 at most, and a word whose low bits are n + plus."""
+    n, word = f.nearest(x, 1 / math.log(2), plus)
     return f.mad(n, -f.ln2_low, f.mad(n, -f.ln2_high, x)), word
 
 
 def exp(f: _Format, x: PrimExpr) -> PrimExpr:
     x = f.clamped(x, *((-104.0, 89.0) if f.dtype == "float32" else (-746.0, 710.0)))
-    r, n = _reduced(f, x)
-    return f.scaled(f.mad(f.poly(r, _EXP[f.dtype]), r * r, r) + 1.0, n)
+    r, word = _reduced(f, x, 2 * f.bias)
+    return f.scaled(f.poly(r, _EXP[f.dtype]), word)
 
 
 def exp2(f: _Format, x: PrimExpr) -> PrimExpr:
     x = f.clamped(x, *((-151.0, 129.0) if f.dtype == "float32" else (-1076.0, 1025.0)))
-    n, word = f.nearest(x)
+    n, word = f.nearest(x, plus=2 * f.bias)
     r = x - n
     return f.scaled(f.mad(f.poly(r, _EXP2[f.dtype]), r, 1.0), word)
 
@@ -173,19 +174,20 @@ def exp2(f: _Format, x: PrimExpr) -> PrimExpr:
 def expm1(f: _Format, x: PrimExpr) -> PrimExpr:
     """2**n * (exp(r) - 1) + (2**n - 1), doubled at the end so that 2**n can't overflow before the sum does."""
     y = f.clamped(x, *((-18.0, 89.0) if f.dtype == "float32" else (-38.0, 710.0)))
-    r, n = _reduced(f, y)
+    r, word = _reduced(f, y, f.bias - 1)
     q = f.mad(f.poly(r, _EXPM1[f.dtype]), r * r, r)
-    half = f.power(n - 1)
+    half = f.power(word)
     result = f.mad(half, q, half - 0.5) * 2.0
     return select(call("abs", x) < 2.0**-f.mantissa, x, result)
 
 
 def tanh(f: _Format, x: PrimExpr) -> PrimExpr:
-    """x + x**3 * P(x**2) near 0, else 1 - 2 / (exp(2|x|) + 1)."""
+    """x + x**3 * P(x**2) near 0, else 1 - 2 / (exp(2|x|) + 1), which is 1 from 20 on."""
     size = call("abs", x)
     square = x * x
     near = f.mad(f.poly(square, _TANH[f.dtype]) * square, size, size)
-    far = 1.0 - 2.0 / (exp(f, size * 2.0) + 1.0)
+    r, word = _reduced(f, select(size > 20.0, f.const(20.0), size) * 2.0, f.bias)
+    far = 1.0 - 2.0 / (f.poly(r, _EXP[f.dtype]) * f.power(word) + 1.0)
     return f.with_sign(select(size < 0.625, near, far), x)
 
 
@@ -264,7 +266,7 @@ _TRIGONOMETRIC_LIMIT = 1.0e6  # beyond, the reduction below loses bits
 
 def _sin_cos(f: _Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     """sine and cosine of x - n * pi/2, and n."""
-    n, word = f.nearest(x * (2 / math.pi))
+    n, word = f.nearest(x, 2 / math.pi)
     r = f.mad(n, -6.07710050650619224932e-11, f.mad(n, -1.57079632673412561417e00, x))
     z = r * r
     return r * f.mad(f.poly(z, _SIN), z, 1.0), f.mad(f.poly(z, _COS), z, 1.0), word
@@ -301,13 +303,15 @@ def _huge(f: _Format, x: PrimExpr) -> PrimExpr:
 
 
 def erf(f: _Format, x: PrimExpr) -> PrimExpr:
-    """x + x * P(x**2) near 0; else 1 - exp(Q(|x|) - |x|), as erfc falls off like an exponential."""
+    """1 - 2**v for v = log2(erfc(|x|)) = P(|x|) * |x| - 2|x|. With the integer n next to v and r = n - v that is
+    2**n * (1 - 2**-r) + 1 - 2**n, where 1 - 2**-r = Q(r) * r + r. Near 0, n is 0 and no digit is lost."""
     size = call("abs", x)
     t = select(size > 4.0, f.const(4.0), size)
-    square = x * x
-    near = f.mad(f.poly(square, _ERF_SMALL), size, size)
-    far = 1.0 - exp(f, f.poly(t, _ERF_LARGE) - t)
-    return f.with_sign(select(size < 0.921875, near, far), x)
+    v = f.mad(f.poly(t, _ERFC), t, -(t + t))
+    n, word = f.nearest(v, plus=f.bias)
+    r, power = n - v, f.power(word)
+    q = f.mad(f.poly(r, _ERF_REST), r, r)
+    return f.with_sign(f.mad(power, q, 1.0 - power), x)
 
 
 _FUNCTIONS: dict[tuple[str, str], Callable[[_Format, PrimExpr], PrimExpr]] = {
