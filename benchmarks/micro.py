@@ -54,7 +54,7 @@ def elementwise_table(suite: Suite) -> list[TableText]:
     for case in suite.cases:
         by_form.setdefault(case.form, []).append(case)  # type: ignore[attr-defined]
     rows = [[form, *(_cell(suite, case, bandwidth=True) for case in cases)] for form, cases in by_form.items()]
-    title = "GB/s (share of the bandwidth of the level; PyTorch's time / ours)"
+    title = "GB/s (share of the bandwidth, and of the arithmetic's rate where that is less; PyTorch's time / ours)"
     return [TableText(title, ["kernel", *levels], rows)]
 
 
@@ -110,10 +110,14 @@ def _cell(suite: Suite, case: Case, bandwidth: bool = False) -> str:
     seconds, share = ours.seconds(case.label), suite.share(case, ours)
     if seconds is None or share is None:
         return "failed"
-    amount = case.read + case.written if bandwidth else case.flops
+    amount, shares = case.flops, f"{share:.0%}"
+    if bandwidth:
+        amount = case.read + case.written
+        of_memory = suite.memory_floor(case, ours.side.threads) / seconds
+        shares = f"{of_memory:.0%}" if of_memory == share else f"{of_memory:.0%}, {share:.0%}"
     theirs = others[0].seconds(case.label) if others else None
     beside = "" if theirs is None else f"; {theirs / seconds:.2f}"
-    return f"{amount / seconds * 1e-9:.0f} ({share:.0%}{beside})"
+    return f"{amount / seconds * 1e-9:.0f} ({shares}{beside})"
 
 
 TABLES = {

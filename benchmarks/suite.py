@@ -35,6 +35,10 @@ class Suite:
         """Seconds at the roofline."""
         return self.peaks[threads].floor_seconds(case.flops, case.read, case.written)
 
+    def memory_floor(self, case: Case, threads: int) -> float:
+        """Seconds at the bandwidth of the level that holds the case, whatever is computed."""
+        return self.peaks[threads].floor_seconds(0, case.read, case.written)
+
     def share(self, case: Case, side: Measurement) -> float | None:
         """Of the roofline; None where the case was not run."""
         seconds = side.seconds(case.label)

@@ -1,12 +1,17 @@
-"""Elementwise and row-wise kernels: bound by memory, so each comes in sizes that live in L2, in L3 and in DRAM."""
+"""Elementwise and row-wise kernels, each in sizes that live in L2, in L3 and in DRAM.
+
+Most are bound by memory. Those that call elementary functions are bound by the units that multiply: their limit counts
+the multiplications, fused or not, and divisions of the formula, one instruction of a vector each.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from benchmarks.kernels.case import Case, Shape
+from benchmarks.kernels.case import Case, Shape, size
 from benchmarks.peak import cache_bytes
 
 COLUMNS = 512
@@ -15,8 +20,8 @@ CHANNELS = 16
 
 
 class Form(NamedTuple):
-    """A function on arrays of the same shape, and on vectors over columns or channels; ``of``: the shape of the whole
-    arrays, rows (R, 512) or images (N, 16, 16, 16)."""
+    """A function on arrays of the same shape, and on vectors over columns or channels; ``images``: whether the shape of
+    the whole arrays is that of rows (R, 512) or of images (N, 16, 16, 16)."""
 
     relax: Callable[..., Any]
     torch: Callable[..., Any]
@@ -26,6 +31,8 @@ class Form(NamedTuple):
     wrt: int | None = None
     results: int = 1  # arrays written
     reduces: bool = False  # to a vector
+    calls: tuple[str, ...] = ()  # elementary functions of each element
+    products: int = 0  # other multiplications of each element, where there are calls
 
 
 def _torch() -> Any:
@@ -86,10 +93,10 @@ def _gelu(op: Any, x: Any) -> Any:
 FORMS = {
     "add": Form(lambda op, a, b: op.add(a, b), lambda a, b: a + b, arrays=2),
     "relu": Form(lambda op, x: op.nn.relu(x), lambda x: x.relu()),
-    "exp": Form(lambda op, x: op.exp(x), lambda x: x.exp()),
-    "gelu": Form(_gelu, lambda x: _torch().gelu(x)),
-    "gelu, backward": Form(_gelu, lambda x: _torch().gelu(x), wrt=0),
-    "softmax": Form(lambda op, x: op.nn.softmax(x, axis=-1), lambda x: x.softmax(-1)),
+    "exp": Form(lambda op, x: op.exp(x), lambda x: x.exp(), calls=("exp",)),
+    "gelu": Form(_gelu, lambda x: _torch().gelu(x), calls=("erf",), products=3),
+    "gelu, backward": Form(_gelu, lambda x: _torch().gelu(x), wrt=0, calls=("erf", "exp"), products=7),
+    "softmax": Form(lambda op, x: op.nn.softmax(x, axis=-1), lambda x: x.softmax(-1), calls=("exp",), products=1),
     "layer norm": Form(_layer_norm, _layer_norm_torch, vectors=2),
     "layer norm, backward": Form(_layer_norm, _layer_norm_torch, vectors=2, wrt=0),
     "batch statistics": Form(
@@ -103,6 +110,24 @@ FORMS = {
     "batch norm, backward": Form(_batch_norm_relax, _batch_norm_torch, vectors=2, images=True, wrt=0),
     "Adam": Form(_adam_relax, _adam, arrays=4, results=3),
 }  # fmt: skip
+
+
+@functools.cache
+def _multiplications(call: str) -> int:
+    """Of a call's expansion in float32."""
+    from pullback.tir import Binary, Call, FloatImm
+    from pullback.tir.math import expand
+    from pullback.tir.visitor import walk
+
+    def multiplies(node: Any) -> bool:
+        if isinstance(node, Call):
+            return node.name == "fma"
+        is_sign = isinstance(node, Binary) and isinstance(node.b, FloatImm) and node.b.value == -1
+        return isinstance(node, Binary) and node.kind in ("mul", "div") and not is_sign
+
+    expansion = expand(call, "float32")
+    assert expansion is not None
+    return sum(map(multiplies, set(walk(expansion.value.body))))
 
 
 @dataclass(frozen=True)
@@ -141,7 +166,9 @@ class Elementwise(Case):
 
     @property
     def flops(self) -> int:
-        return 0  # not counted: memory is the limit that these are held against
+        """What the units that multiply could do while they are busy with it: each multiplication might add as well."""
+        form = self._form
+        return 2 * (form.products + sum(map(_multiplications, form.calls))) * size(self.shapes[0])
 
     @property
     def bilinear(self) -> bool:

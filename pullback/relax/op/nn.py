@@ -51,7 +51,7 @@ def te_softmax(x: te.Tensor, axis: int) -> te.Tensor:
     peak = te_reduce("max", x, (axis,), True, "max")
     e = te.compute(x.shape, lambda *i: tir.call("exp", x[i] - peak[_along(i, axis)]), "exp")
     total = te_sum(e, (axis,), True)
-    inverse = te.compute(total.shape, lambda *i: 1.0 / total[i], "inverse")  # one division a row; the total is 1 or more
+    inverse = te.compute(total.shape, lambda *i: 1.0 / total[i], "inverse")  # the total is 1 or more
     return te.compute(x.shape, lambda *i: e[i] * inverse[_along(i, axis)], "softmax")
 
 
