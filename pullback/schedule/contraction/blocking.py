@@ -21,6 +21,8 @@ _TASKS = 16  # as many as let a few threads share the work evenly
 _CHUNK_DEPTH = 512  # terms of a partial sum, at the least
 _CHAINS = 8  # sums that keep two units of a latency of four busy
 _PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one
+_LINE = 64  # bytes that come into a cache together
+_NEAR = 16 * 1024  # bytes that stay in the nearest cache
 _MOVE = 64  # multiply-adds in the time that one element takes to be copied across
 
 
@@ -37,7 +39,8 @@ class Blocking:
     b: Factor
     rows: tuple[tuple[Var, int], ...]  # axes of the register tile with their number of rows, outermost first
     tile: Tile
-    ways: Mapping[Factor, str]  # direct: read from memory; region: a task's own copy; panels: copied as a whole before
+    ways: Mapping[Factor, str]  # direct: read from memory; region: a task's own copy; else copied as a whole before:
+    #                             panels: in blocks of the tile's columns; turned: with the tile's rows innermost
     inner: Mapping[Var, int]
     chunks: int | None
 
@@ -49,10 +52,9 @@ class Blocking:
     def of(problem: Problem) -> Blocking | None:
         """The blocking of a problem, or None when it would be a bad one."""
         machine, lanes = problem.group.machine, lanes_of(problem)
-        columns = [v for v in problem.outputs if any(v in f.axes for f in problem.factors)]
-        if not columns:
+        column = column_of(problem, lanes)
+        if column is None:
             return None
-        column = min(reversed(columns), key=lambda v: _cost(problem, v, lanes))
         a, b = _roles(problem, column)
         ways = {f: _way(f, column) for f in (a, b)}
         row_axes = [v for v in problem.outputs if v in a.axes and v not in b.axes]
@@ -65,12 +67,20 @@ class Blocking:
             flat = rows[-1:], Tile(rows[-1][1], tile.columns)
             inner = _whole_sums(problem, *flat, column, ways, lanes)
             rows, tile = flat if inner is not None else (rows, tile)
+        if _is_scattered(problem, a, rows):
+            ways[a] = "turned"
         if inner is not None:
             return _divided(problem, Blocking(column, a, b, rows, tile, ways, inner, None))
         if not any(f.is_window for f in (a, b)) and not problem.group.fallback:
             return None  # what comes before the sum is better kept in memory than computed again and again
         inner = _partial_sums(problem, rows, tile, column, ways, lanes)
         return _chunked(problem, Blocking(column, a, b, rows, tile, ways, inner, None))
+
+
+def column_of(problem: Problem, lanes: int) -> Var | None:
+    """The axis of vectors, if there is one."""
+    columns = [v for v in problem.outputs if any(v in f.axes for f in problem.factors)]
+    return min(reversed(columns), key=lambda v: _cost(problem, v, lanes), default=None)
 
 
 def lanes_of(problem: Problem) -> int:
@@ -87,8 +97,9 @@ def _cost(problem: Problem, v: Var, lanes: int) -> float:
     for factor in problem.factors:
         if v not in factor.axes:
             continue
-        moved = math.prod(factor.source.shape) / problem.work
-        if factor.strides[v] != 1:
+        sizes = zip(factor.source.shape, factor.steps, strict=False)
+        moved = math.prod(-(-size // step) for size, (step, _) in sizes) / problem.work
+        if _distance(problem, factor, v) != 1:
             cost *= 1 + _MOVE * moved
         steps = [abs(w.terms[v]) for w in factor.windows or () if v in w.terms]
         if any(step != 1 for step in steps):
@@ -110,6 +121,19 @@ def _way(factor: Factor, column: Var) -> str:
     if factor.is_input and factor.strides[column] == 1:
         return "direct"
     return "region" if factor.is_window else "panels"
+
+
+def _is_scattered(problem: Problem, a: Factor, rows: tuple[tuple[Var, int], ...]) -> bool:
+    """Whether each term of each row lies in a line of its own, and so many lines come before the first is read again
+    that they leave the nearest cache: so are the weights of a convolution, where vectors lie along the image."""
+    term = next((k for k in reversed(problem.reduced) if k in a.axes), None)
+    own = [(v, count) for v, count in rows if v in a.axes]
+    if term is None or not own or not a.is_input or a.is_window:
+        return False
+    step = min(a.strides[term], a.strides[own[-1][0]])
+    between = math.prod(count for _, count in own) * problem.extents[term]
+    near = between * min(step * nbytes(a.source.dtype), _LINE) <= _NEAR
+    return step > 1 and not near and problem.work >= _MOVE * math.prod(a.source.shape)
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
@@ -260,7 +284,11 @@ def _partial_sums(
     others = [v for v in problem.outputs if v not in free and v not in shared]
     for v in [*shared, *free]:
         _grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns, 1)
-    for k in reversed(problem.reduced):
+    taps = [  # likewise
+        k for k in problem.reduced
+        if any(k in w.terms and len(w.terms) > 1 for f in regions for w in f.windows or ())
+    ]  # fmt: skip
+    for k in [*reversed(taps), *reversed([k for k in problem.reduced if k not in taps])]:
         _grow(problem, k, inner, ways, 1, 1)
     for v in others:
         _grow(problem, v, inner, ways, inner[v], min(4, _tasks(problem, inner)))

@@ -82,7 +82,8 @@ class Lowering:
             f: Region(problem, f, blocking.inner, blocking.column) for f, w in blocking.ways.items() if w == "region"
         }
         self.panels = {f: self._panel_buffer(f) for f, way in blocking.ways.items() if way == "panels"}
-        self.skip = Skip.of(problem, blocking)
+        self.turned = {f: self._turned_buffer(f) for f, way in blocking.ways.items() if way == "turned"}
+        self.skips = Skip.of(problem, blocking)
         self.partial = self._partial_buffer() if blocking.chunks is not None else None
 
     def body(self) -> Stmt:
@@ -90,8 +91,9 @@ class Lowering:
         if not self.problem.terms:
             return self._finish_everywhere(const(0, self.anchor.dtype), 1)
         copies = [self._pack(f, buffer) for f, buffer in self.panels.items()]
+        copies += [self._turn(f, buffer) for f, buffer in self.turned.items()]
         body = seq(*copies, self._tasks(), self._finish_partial() if self.partial is not None else None)
-        for buffer in (*self.panels.values(), *([self.partial] if self.partial is not None else [])):
+        for buffer in (*self.panels.values(), *self.turned.values(), *([self.partial] if self.partial is not None else [])):
             body = Allocate(buffer, body)
         return body
 
@@ -110,6 +112,8 @@ class Lowering:
             element = self.panels[factor][
                 (*outer, spot.panel, *(spot.value[k] for k in self._summed(factor)), spot.lane)
             ]
+        elif factor in self.turned:
+            element = self.turned[factor][tuple(spot.value[v] for v in self._turned_axes(factor))]
         else:
             element = self._element(factor, spot.value)
         return cast(factor.dtype, element)
@@ -148,6 +152,22 @@ class Lowering:
         if summed:  # the first axis of the sum gives more tasks
             axes, sizes = [*axes, summed[0]], [*sizes, self.extents[summed[0]]]
         return tasks(axes, sizes, body, self.threads)
+
+    def _turned_axes(self, factor: Factor) -> list[Var]:
+        """The axes of a copy that has the rows of the register tile innermost."""
+        rows = [v for v, _ in self.blocking.rows if v in factor.axes]
+        outer = [v for v in self.problem.outputs if v in factor.axes and v not in rows]
+        return [*outer, *self._summed(factor), *rows]
+
+    def _turned_buffer(self, factor: Factor) -> Buffer:
+        shape = tuple(self.extents[v] for v in self._turned_axes(factor))
+        return Buffer("turned", shape, factor.source.dtype, "workspace")
+
+    def _turn(self, factor: Factor, buffer: Buffer) -> Stmt:
+        *outer, last = self._turned_axes(factor)
+        value = store(buffer, (*outer, last), self._element(factor, {}))
+        body = For(last, as_expr(self.extents[last]), value, "vectorized")
+        return tasks(outer, [self.extents[v] for v in outer], body, self.threads)
 
     # -- tasks
 
@@ -292,9 +312,10 @@ class Lowering:
         lanes = max(1, self.group.machine.vector_bytes // 4)
         size = self._count(rows) * -(-columns // lanes)
         for k in reversed(self.problem.reduced):
-            if self.skip is not None and k is self.skip.tap:
-                first, count = self.skip.taps(spot.value)
+            if k in self.skips:
+                first, count = self.skips[k].taps(spot.value)
                 body = For(whole[k], count, substitute(body, {whole[k]: whole[k] + first}))
+                size = _UNROLLED + 1
                 continue
             even = self.extents[k] % inner[k] == 0
             extent = as_expr(inner[k]) if even else minimum(as_expr(self.extents[k]) - spot.value[k], inner[k])

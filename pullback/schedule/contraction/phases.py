@@ -6,11 +6,14 @@ The gradient of a strided convolution reads its data dilated, with s - 1 zeros b
 
 For the results y = s·y' + r of one residue, s divides u + a for one residue of k alone. So each residue is a
 contraction of its own, over that residue's k and over the places where d is not zero; where no k is left the sum is 0.
+In a dilated convolution k is multiplied by c. With g the greatest common divisor of c and s, the residues of k are then
+those of s / g, and there is none where g does not divide the rest of u + a.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -62,7 +65,7 @@ def _sieves(problem: Problem, factor: Factor) -> Iterator[Sieve]:
         d = factor.source.axes.index(axis)
         index = factor.windows[d]  # type: ignore[index]
         moving = [v for v, c in index.terms.items() if v in problem.outputs and abs(c) == 1]
-        taps = [v for v, c in index.terms.items() if v in problem.reduced and abs(c) == 1]
+        taps = [v for v in index.terms if v in problem.reduced]
         if len(moving) == 1 and len(moving) + len(taps) == len(index.terms):
             yield Sieve(d, divisor, shift, moving[0], taps[0] if taps else None)
 
@@ -86,16 +89,20 @@ def _phase(problem: Problem, number: int, sieves: list[Sieve], residues: tuple[i
     extents, terms = dict(problem.extents), problem.terms
     for sieve, residue in zip(sieves, residues, strict=True):
         window = problem.factors[number].windows[sieve.axis]  # type: ignore[index]
-        wanted = [(sieve.moving, residue)]
+        wanted = [(sieve.moving, sieve.divisor, residue)]
         rest = window.terms[sieve.moving] * residue + window.const + sieve.shift
-        if sieve.tap is not None:
-            wanted.append((sieve.tap, -rest * window.terms[sieve.tap] % sieve.divisor))
-        elif rest % sieve.divisor:
+        step = window.terms[sieve.tap] if sieve.tap is not None else 0
+        common = math.gcd(step, sieve.divisor)
+        if rest % common:
             terms = 0
-        for axis, first in wanted:
+        if sieve.tap is not None:
+            every = sieve.divisor // common
+            inverse = pow(step // common, -1, every) if every > 1 else 0
+            wanted.append((sieve.tap, every, -(rest // common) * inverse % every))
+        for axis, divisor, first in wanted:
             new = Var(axis.name)
-            splits[axis] = new, sieve.divisor, first
-            extents[new] = max(0, -(-(extents.pop(axis) - first) // sieve.divisor))
+            splits[axis] = new, divisor, first
+            extents[new] = max(0, -(-(extents.pop(axis) - first) // divisor))
     for k in (splits[k][0] for k in problem.reduced if k in splits):
         if extents[k] == 0:
             extents[k], terms = 1, 0

@@ -17,7 +17,7 @@ from typing import Any
 from pullback.schedule.affine import Affine
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.problem import Problem
-from pullback.schedule.contraction.region import zero_outside
+from pullback.schedule.contraction.region import at_or_after, zero_outside
 from pullback.tir import PrimExpr, Var, maximum, minimum
 
 _WORTH = 0.1  # of the terms: what skipping must save
@@ -25,12 +25,12 @@ _WORTH = 0.1  # of the terms: what skipping must save
 
 @dataclass(frozen=True)
 class Skip:
-    """The first axis of the sum, ``tap``, matters for a tile only where ``window``, the source's index without the
-    tap, plus ``sign`` times the tap comes between ``low`` and ``high``. ``reach``: by how much the index varies
-    inside a tile, downwards and upwards."""
+    """An axis of the sum, ``tap``, matters for a tile only where ``window``, the source's place without the tap, plus
+    ``step`` times the tap comes between ``low`` and ``high``. ``reach``: by how much the place varies inside a tile,
+    downwards and upwards."""
 
     tap: Var
-    sign: int
+    step: int
     window: Affine
     low: int
     high: int
@@ -38,26 +38,27 @@ class Skip:
     extent: int
 
     @staticmethod
-    def of(problem: Problem, blocking: Blocking) -> Skip | None:
-        """What can be left out of a blocked contraction, if it is worth it."""
-        tap = problem.reduced[0] if problem.reduced else None
-        if tap is None or blocking.chunks is not None or len(problem.reduced) < 2:
-            return None
+    def of(problem: Problem, blocking: Blocking) -> dict[Var, Skip]:
+        """What can be left out of a blocked contraction, where it is worth it; the innermost loop stays as it is."""
+        found: dict[Var, Skip] = {}
+        if blocking.chunks is not None:
+            return found
         for factor in (f for f, way in blocking.ways.items() if way == "region"):
             for d, (window, step) in enumerate(zip(factor.windows or (), factor.steps, strict=False)):
-                sign = window.terms.get(tap, 0)
                 bounds = zero_outside(problem.group, factor.source, d)
-                if abs(sign) != 1 or bounds is None or step != (1, 0) or blocking.column in window.terms:
+                taps = [k for k in problem.reduced[:-1] if k in window.terms]
+                if bounds is None or len(taps) != 1 or blocking.column in window.terms:
                     continue
-                rest = Affine({v: c for v, c in window.terms.items() if v is not tap}, window.const)
+                rest = Affine({v: c for v, c in window.terms.items() if v is not taps[0]}, window.const)
                 if any(v not in problem.outputs for v in rest.terms):
                     continue
+                low, high = (at_or_after(bound, step) for bound in bounds)
                 moves = [c * (n - 1) for v, n in blocking.rows if (c := rest.terms.get(v, 0))]
                 reach = sum(m for m in moves if m < 0), sum(m for m in moves if m > 0)
-                found = Skip(tap, sign, rest, *bounds, reach, problem.extents[tap])
-                if found._saved(problem, blocking) >= _WORTH:
-                    return found
-        return None
+                skip = Skip(taps[0], window.terms[taps[0]], rest, low, high, reach, problem.extents[taps[0]])
+                if skip._saved(problem, blocking) >= _WORTH:
+                    found[skip.tap] = skip
+        return found
 
     def _saved(self, problem: Problem, blocking: Blocking) -> float:
         """The part of all terms that is left out."""
@@ -71,10 +72,12 @@ class Skip:
         return max(0, min(end, self.extent) - max(first, 0))
 
     def _range(self, index: Any) -> tuple[Any, Any]:
-        """The taps that matter for a tile whose first index is ``index``, a number or an expression: from the first to
+        """The taps that matter for a tile whose first place is ``index``, a number or an expression: from the first to
         the one after the last."""
-        least, most = index + self.reach[0], index + self.reach[1]
-        return (self.low - most, self.high - least) if self.sign > 0 else (least - self.high + 1, most - self.low + 1)
+        before, after = self.low - (index + self.reach[1]), self.high - 1 - (index + self.reach[0])
+        least, most = (before, after) if self.step > 0 else (-1 * after, -1 * before)
+        step = abs(self.step)
+        return (least + (step - 1)) // step, most // step + 1
 
     def taps(self, place: Mapping[Var, PrimExpr]) -> tuple[PrimExpr, PrimExpr]:
         """(first tap, number of taps) of the tile whose first values of the result's axes are ``place``."""

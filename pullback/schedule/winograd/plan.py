@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.blocking import lanes_of, region_bytes
+from pullback.schedule.contraction.blocking import column_of, lanes_of, region_bytes
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.winograd.algebra import POINTS
@@ -145,7 +145,9 @@ def _is_faster(found: Filter) -> bool:
     problem, lanes = found.problem, lanes_of(found.problem)
     channels, columns = problem.extents[found.channel], problem.extents[found.column]
     vectors = [-(-n // lanes) for n in (channels, columns)]
-    plain = problem.work // columns * vectors[1]
+    best = column_of(problem, lanes)
+    assert best is not None
+    plain = problem.work // problem.extents[best] * -(-problem.extents[best] // lanes)
     tiles = math.prod(found.count(v) for v in found.tiled)
     once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
     return tiles * found.points * (channels * vectors[1] + _TRANSFORM * sum(vectors)) + once < _GAIN * plain
