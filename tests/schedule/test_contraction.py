@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from pullback import te, tir
@@ -56,6 +58,15 @@ def product(kind: str, shape: tuple[int, ...], channels_last: bool, groups: int 
     return rule(data, dy, **window, **layouts, kernel_layout="OIHW", kernel_size=kernel)
 
 
+def data_gradient(shape, channels, kernel, strides, padding, dilation, channels_last: bool) -> te.Tensor:
+    """The gradient of a convolution by its data, ``channels`` of them; ``shape`` is that of ``dy``."""
+    dy, weight = stored(shape, "dy", channels_last), te.placeholder((shape[1], channels, kernel, kernel), name="w")
+    return Op.get("nn.conv2d_transpose").te(
+        dy, weight, strides=strides, padding=padding, output_padding=0, dilation=dilation, groups=1,
+        data_layout="NCHW", kernel_layout="IOHW", out_layout=None, out_dtype=None,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("kind", ["forward", "data", "weight"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -68,18 +79,15 @@ def test_convolution(shape, kind, channels_last):
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize(
     ("sizes", "kernel", "strides", "dilation"),
-    [((4, 4), 3, (3, 2), (2, 1)), ((8, 5), 5, (3, 2), (2, 1)), ((8, 4), 3, (2, 3), (1, 2))],
+    [((6, 7), 5, (2, 3), (2, 1)), ((6, 7), 7, (3, 2), (2, 1)), ((8, 5), 7, (2, 3), (1, 1))],
 )
 def test_taps_in_blocks(sizes, kernel, strides, dilation, channels_last, monkeypatch):
     """Where regions are small, a round takes some of the taps, through which the window of a convolution's gradient
     runs backwards. With as much padding as there can be, nothing lies before the first element of ``dy``."""
     for limit in ("REGION_BYTES", "_MOST_REGION_BYTES"):
         monkeypatch.setattr(contraction_blocking, limit, 128)
-    dy, weight = stored((1, 3, *sizes), "dy", channels_last), te.placeholder((3, 2, kernel, kernel), name="w")
-    y = Op.get("nn.conv2d_transpose").te(
-        dy, weight, strides=strides, padding=tuple(d * (kernel - 1) for d in dilation), output_padding=0,
-        dilation=dilation, groups=1, data_layout="NCHW", kernel_layout="IOHW", out_layout=None, out_dtype=None,
-    )  # fmt: skip
+    padding = tuple(d * (kernel - 1) for d in dilation)
+    y = data_gradient((1, 3, *sizes), 2, kernel, strides, padding, dilation, channels_last)
     group = group_of(turned(y, channels_last))
     assert any(0 < b.inner[k] < p.extents[k] for p, b in recognize(group).parts for k in p.reduced)
     run(group)
@@ -96,6 +104,55 @@ def test_the_gradient_of_a_strided_convolution_skips_the_zeros():
     assert len(found.parts) == 4
     works = [problem.work for problem, _ in found.parts]
     assert sum(works) == 4 * 4 * 4 * 8 * 9  # places of dy times channels times taps
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("kernel", "strides", "dilation"),
+    [(3, (2, 2), (2, 2)), (3, (2, 3), (3, 2)), (4, (4, 2), (2, 4)), (5, (6, 4), (4, 6)), (2, (3, 1), (2, 2))],
+)
+def test_the_gradient_of_a_dilated_strided_convolution(kernel, strides, dilation, padding, channels_last):
+    """Dilation and stride may have a common divisor: then some results are zero, and others take every tap."""
+    y = data_gradient((2, 3, 4, 3), 5, kernel, strides, padding, dilation, channels_last)
+    group = group_of(turned(y, channels_last))
+    parts = recognize(group).parts
+    assert len(parts) == strides[0] * strides[1]
+    common = [math.gcd(s, d) for s, d in zip(strides, dilation, strict=True)]
+    assert sum(problem.terms for problem, _ in parts) <= len(parts) // math.prod(common)
+    run(group)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("forward", (2, 70, 6, 5, 9, 5, 1, 2)),
+        ("data", (2, 9, 5, 4, 70, 3, 1, 0)),
+    ],
+)
+def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, monkeypatch):
+    monkeypatch.setattr(contraction_blocking, "_NEAR", 256)
+    monkeypatch.setattr(contraction_blocking, "_MOVE", 8)
+    group = group_of(product(kind, shape, False))
+    ((_, blocking),) = recognize(group).parts
+    assert "turned" in blocking.ways.values()
+    run(group)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_zeros_are_left_out_of_strided_phases(channels_last):
+    """Two rows of ``dy`` take part in a result, of four taps."""
+    group = group_of(turned(data_gradient((1, 4, 2, 3), 16, 8, 2, 0, 1, channels_last), channels_last))
+    assert all(Skip.of(*part) for part in recognize(group).parts)
+    run(group)
+
+
+def test_zeros_are_left_out_along_the_last_tap():
+    """Vectors lie along the long side of the image, and the zeros along the short one."""
+    group = group_of(data_gradient((2, 40, 12, 1), 6, 5, 1, 0, 1, False))
+    (part,) = recognize(group).parts
+    assert [k.name for k in Skip.of(*part)] == ["kw"]
+    run(group)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ _LINE = 64  # bytes that come into a cache together
 _NEAR = 16 * 1024  # bytes that stay in the nearest cache
 _MOVE = 64  # multiply-adds in the time that one element takes to be copied across
 
+Rows = tuple[tuple[Var, int], ...]
+
 
 @dataclass(frozen=True, eq=False)
 class Blocking:
@@ -37,7 +39,7 @@ class Blocking:
     column: Var
     a: Factor
     b: Factor
-    rows: tuple[tuple[Var, int], ...]  # axes of the register tile with their number of rows, outermost first
+    rows: Rows  # axes of the register tile with their number of rows, outermost first
     tile: Tile
     ways: Mapping[Factor, str]  # direct: read from memory; region: a task's own copy; else copied as a whole before:
     #                             panels: in blocks of the tile's columns; turned: with the tile's rows innermost
@@ -61,12 +63,9 @@ class Blocking:
         if not row_axes and ways[b] != "direct" and not b.is_window:
             return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
         row_axes = sorted(row_axes, key=lambda v: (_distance(problem, a, v), -row_axes.index(v)))
-        rows, tile = _register_tile(problem, a, row_axes, column, lanes, machine)
-        inner = _whole_sums(problem, rows, tile, column, ways, lanes)
-        if inner is None and len(rows) > 1:  # a flatter tile reads less
-            flat = rows[-1:], Tile(rows[-1][1], tile.columns)
-            inner = _whole_sums(problem, *flat, column, ways, lanes)
-            rows, tile = flat if inner is not None else (rows, tile)
+        tilings = _register_tiles(problem, a, row_axes, column, lanes, machine)
+        whole = ((*t, _whole_sums(problem, *t, column, ways, lanes)) for t in tilings)
+        rows, tile, inner = next((t for t in whole if t[-1] is not None), (*tilings[0], None))
         if _is_scattered(problem, a, rows):
             ways[a] = "turned"
         if inner is not None:
@@ -97,14 +96,19 @@ def _cost(problem: Problem, v: Var, lanes: int) -> float:
     for factor in problem.factors:
         if v not in factor.axes:
             continue
-        sizes = zip(factor.source.shape, factor.steps, strict=False)
-        moved = math.prod(-(-size // step) for size, (step, _) in sizes) / problem.work
         if _distance(problem, factor, v) != 1:
-            cost *= 1 + _MOVE * moved
+            cost *= 1 + _MOVE * _elements(problem, factor) / problem.work
         steps = [abs(w.terms[v]) for w in factor.windows or () if v in w.terms]
         if any(step != 1 for step in steps):
             cost *= 4  # every load would gather
     return cost
+
+
+def _elements(problem: Problem, factor: Factor) -> int:
+    """How many elements of its source a factor reads."""
+    if factor.is_window:
+        return math.prod(region_shape(factor, problem.extents))
+    return math.prod(problem.extents[v] for v in factor.axes)
 
 
 def _roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
@@ -123,7 +127,7 @@ def _way(factor: Factor, column: Var) -> str:
     return "region" if factor.is_window else "panels"
 
 
-def _is_scattered(problem: Problem, a: Factor, rows: tuple[tuple[Var, int], ...]) -> bool:
+def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
     """Whether each term of each row lies in a line of its own, and so many lines come before the first is read again
     that they leave the nearest cache: so are the weights of a convolution, where vectors lie along the image."""
     term = next((k for k in reversed(problem.reduced) if k in a.axes), None)
@@ -133,7 +137,7 @@ def _is_scattered(problem: Problem, a: Factor, rows: tuple[tuple[Var, int], ...]
     step = min(a.strides[term], a.strides[own[-1][0]])
     between = math.prod(count for _, count in own) * problem.extents[term]
     near = between * min(step * nbytes(a.source.dtype), _LINE) <= _NEAR
-    return step > 1 and not near and problem.work >= _MOVE * math.prod(a.source.shape)
+    return step > 1 and not near and problem.work >= _MOVE * _elements(problem, a)
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
@@ -143,60 +147,76 @@ def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
     return 8 if a.is_input and apart and apart % _PAGE == 0 else 16
 
 
-def _register_tile(
+def _register_tiles(
     problem: Problem, a: Factor, row_axes: list[Var], column: Var, lanes: int, machine: Machine
-) -> tuple[tuple[tuple[Var, int], ...], Tile]:
-    """The axis, or axes, whose tile has the best shape; of equal ones that whose rows lie closest in memory.
+) -> list[tuple[Rows, Tile]]:
+    """Register tiles of one axis or two, the best first; of equal ones that whose rows lie closest in memory.
 
     ``row_axes`` come in the order of their distance in memory.
     """
     columns = problem.extents[column]
-    best: tuple[float, tuple[tuple[Var, int], ...], Tile] | None = None
+    found: list[tuple[float, Rows, Tile]] = []
     for k, v in enumerate(row_axes):
         extent = problem.extents[v]
         cycles, tile = best_tile(extent, columns, lanes, machine.registers, _most_rows(problem, a, v))
-        options = [(cycles / extent, ((v, tile.rows),), tile)]
+        found.append((cycles / extent, ((v, tile.rows),), tile))
         if tile.rows == extent and k + 1 < len(row_axes):
-            options += _two_axes(problem, row_axes[k + 1], v, columns, lanes, machine)
-        for option in options:
-            if best is None or option[0] < 0.98 * best[0]:
-                best = option
-    rows, tile = best[1:] if best is not None else ((), best_tile(1, columns, lanes, machine.registers)[1])
-    return _with_more(problem, rows, tile, column, lanes, machine)
+            found += _two_axes(problem, row_axes[k + 1], v, columns, lanes, machine)
+    if not found:
+        found.append((0.0, (), best_tile(1, columns, lanes, machine.registers)[1]))
+    best: list[tuple[Rows, Tile]] = []
+    while found:
+        least = min(cost for cost, _, _ in found)
+        first = next(option for option in found if 0.98 * option[0] <= least)
+        found.remove(first)
+        best.append(_with_more(problem, *first[1:], column, lanes, machine))
+    return best
 
 
 def _with_more(
-    problem: Problem, rows: tuple[tuple[Var, int], ...], tile: Tile, column: Var, lanes: int, machine: Machine
-) -> tuple[tuple[tuple[Var, int], ...], Tile]:
+    problem: Problem, rows: Rows, tile: Tile, column: Var, lanes: int, machine: Machine
+) -> tuple[Rows, Tile]:
     """A tile of too few sums to hide the latency of multiply-adds gets several values of one more axis."""
     vectors = -(-tile.columns // lanes)
     taken = {column, *(v for v, _ in rows)}
     more = next((v for v in reversed(problem.outputs) if v not in taken), None)
     if tile.rows * vectors >= _CHAINS or more is None:
         return rows, tile
+    extent = problem.extents[more]
     if not rows:
-        count = min(problem.extents[more], -(-_CHAINS // vectors))
+        count = min(extent, -(-_CHAINS // vectors))
         return ((more, count),), Tile(count, tile.columns)
-    counts = [c for c in range(2, _CHAINS + 1) if problem.extents[more] % c == 0]
-    fitting = [c for c in counts if c * (tile.rows + 1) * vectors < machine.registers]
+    whole = all(problem.extents[v] == count for v, count in rows)
+    fitting = [
+        c for c in range(2, min(_CHAINS, extent) + 1)
+        if c * (tile.rows + 1) * vectors < machine.registers and (whole or extent % c == 0)
+    ]  # fmt: skip
     if not fitting:
         return rows, tile
-    count = next((c for c in fitting if c * tile.rows * vectors >= _CHAINS), fitting[-1])
-    return ((more, count), *rows), Tile(count * tile.rows, tile.columns)
+    enough = [c for c in fitting if c * tile.rows * vectors >= _CHAINS] or fitting[-1:]
+    count = next((c for c in enough if extent % c == 0), enough[0])
+    return _joined(problem, more, count, rows), Tile(count * tile.rows, tile.columns)
+
+
+def _joined(problem: Problem, v: Var, count: int, rows: Rows) -> Rows:
+    """One more axis of rows. Only the last axis may have a remainder, so that one must come after all others."""
+    return ((v, count), *rows) if problem.extents[v] % count == 0 else (*rows, (v, count))
 
 
 def _two_axes(
     problem: Problem, before: Var, last: Var, columns: int, lanes: int, machine: Machine
-) -> list[tuple[float, tuple[tuple[Var, int], ...], Tile]]:
-    """Tiles of all of a short axis and some of the one before it, in even parts."""
+) -> list[tuple[float, Rows, Tile]]:
+    """Tiles of all of a short axis and some of the one before it."""
     extent, found = problem.extents[last], []
     for count in range(2, problem.extents[before] + 1):
         rows = count * extent
-        if rows > machine.registers or problem.extents[before] % count:
-            continue
+        if rows > machine.registers:
+            break
         cycles, tile = best_tile(rows, columns, lanes, machine.registers)
         if tile.rows == rows:
-            found.append((cycles / rows, ((before, count), (last, extent)), tile))
+            blocks = -(-problem.extents[before] // count)
+            cost = cycles * blocks / (problem.extents[before] * extent)
+            found.append((cost, _joined(problem, before, count, ((last, extent),)), tile))
     return found
 
 
@@ -216,7 +236,7 @@ def region_bytes(ways: Mapping[Factor, str], inner: Mapping[Var, int]) -> int:
 
 
 def _least(
-    problem: Problem, rows: tuple[tuple[Var, int], ...], tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
 ) -> dict[Var, int]:
     """One register tile, or as many as that whole vectors can be copied into the regions."""
     inner = dict.fromkeys(problem.outputs, 1) | dict(rows) | {column: min(tile.columns, problem.extents[column])}
@@ -232,7 +252,7 @@ def _tasks(problem: Problem, inner: Mapping[Var, int]) -> int:
 
 
 def _whole_sums(
-    problem: Problem, rows: tuple[tuple[Var, int], ...], tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
 ) -> dict[Var, int] | None:
     """Tasks that compute whole sums; None where the regions would not fit."""
     inner = _least(problem, rows, tile, column, ways, lanes) | {k: problem.extents[k] for k in problem.reduced}
@@ -271,7 +291,7 @@ def _grow(
 
 
 def _partial_sums(
-    problem: Problem, rows: tuple[tuple[Var, int], ...], tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
 ) -> dict[Var, int]:
     """Tasks that compute parts of sums, in rounds of as many terms as their regions hold."""
     inner = _least(problem, rows, tile, column, ways, lanes) | dict.fromkeys(problem.reduced, 1)

@@ -93,7 +93,11 @@ class Lowering:
         copies = [self._pack(f, buffer) for f, buffer in self.panels.items()]
         copies += [self._turn(f, buffer) for f, buffer in self.turned.items()]
         body = seq(*copies, self._tasks(), self._finish_partial() if self.partial is not None else None)
-        for buffer in (*self.panels.values(), *self.turned.values(), *([self.partial] if self.partial is not None else [])):
+        for buffer in (
+            *self.panels.values(),
+            *self.turned.values(),
+            *([self.partial] if self.partial is not None else []),
+        ):
             body = Allocate(buffer, body)
         return body
 
