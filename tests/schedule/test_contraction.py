@@ -147,6 +147,27 @@ def test_zeros_are_left_out_of_strided_phases(channels_last):
     run(group)
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("data", (1, 2, 5, 9, 30, 5, 1, 0)),
+        ("forward", (2, 2, 4, 9, 20, 3, 1, 2)),
+        ("forward", (1, 30, 6, 7, 2, 5, 1, 3)),
+    ],
+)
+def test_tasks_that_would_copy_the_same_elements_take_parts_of_the_sums(kind, shape, monkeypatch):
+    """Of all rows of the image, instead of all terms of a few rows; zeros are left out all the same."""
+    monkeypatch.setattr(contraction_blocking, "REGION_BYTES", 1024)
+    monkeypatch.setattr(contraction_blocking, "_COPY", 1000)
+    monkeypatch.setattr(contraction_blocking, "_PARTS", 2)
+    group = group_of(product(kind, shape, False))
+    ((problem, blocking),) = recognize(group).parts
+    assert blocking.chunks is not None and problem.extents[problem.reduced[-1]] > 1
+    assert all(blocking.inner[k] == problem.extents[k] for k in problem.reduced[:-1])
+    assert Skip.of(problem, blocking)
+    run(group)
+
+
 def test_zeros_are_left_out_along_the_last_tap():
     """Vectors lie along the long side of the image, and the zeros along the short one."""
     group = group_of(data_gradient((2, 40, 12, 1), 6, 5, 1, 0, 1, False))

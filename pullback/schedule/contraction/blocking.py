@@ -18,7 +18,10 @@ from pullback.tir.expr import nbytes
 REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: it is to stay in the nearer caches
 _MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 _TASKS = 16  # as many as let a few threads share the work evenly
+_PARTS = 8  # tasks, where each of them costs partial sums
 _CHUNK_DEPTH = 512  # terms of a partial sum, at the least
+_COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
+_KEEP = 4  # and in which one partial sum is kept and taken up again
 _CHAINS = 8  # sums that keep two units of a latency of four busy
 _PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one
 _LINE = 64  # bytes that come into a cache together
@@ -68,12 +71,13 @@ class Blocking:
         rows, tile, inner = next((t for t in whole if t[-1] is not None), (*tilings[0], None))
         if _is_scattered(problem, a, rows):
             ways[a] = "turned"
-        if inner is not None:
-            return _divided(problem, Blocking(column, a, b, rows, tile, ways, inner, None))
+        blocking = Blocking(column, a, b, rows, tile, ways, inner or {}, None)
+        parts = replace(blocking, inner=_partial_sums(problem, rows, tile, column, ways, lanes))
+        if inner is not None and not _is_better_in_parts(problem, blocking, parts):
+            return _divided(problem, blocking)
         if not any(f.is_window for f in (a, b)) and not problem.group.fallback:
             return None  # what comes before the sum is better kept in memory than computed again and again
-        inner = _partial_sums(problem, rows, tile, column, ways, lanes)
-        return _chunked(problem, Blocking(column, a, b, rows, tile, ways, inner, None))
+        return _chunked(problem, parts)
 
 
 def column_of(problem: Problem, lanes: int) -> Var | None:
@@ -266,6 +270,21 @@ def _whole_sums(
     return inner
 
 
+def _is_better_in_parts(problem: Problem, whole: Blocking, parts: Blocking) -> bool:
+    """Whether so many tasks copy the same elements that partial sums of a few terms take less, without them."""
+    if _parts(problem, parts.inner) < _PARTS:
+        return False
+    kept = math.prod(problem.extents[v] for v in problem.outputs) * rounds(problem, parts.inner)
+    saved = _COPY * (_copied(problem, whole) - _copied(problem, parts)) - _KEEP * kept
+    return saved > problem.work / 10
+
+
+def _copied(problem: Problem, blocking: Blocking) -> int:
+    """Elements that all tasks copy, in all rounds."""
+    regions = [f for f, way in blocking.ways.items() if way == "region"]
+    return sum(math.prod(region_shape(f, blocking.inner)) for f in regions) * _parts(problem, blocking.inner)
+
+
 def _growth(problem: Problem, regions: list[Factor]) -> list[Var]:
     """The axes that cost no region first, then the others, innermost first."""
     free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
@@ -273,9 +292,11 @@ def _growth(problem: Problem, regions: list[Factor]) -> list[Var]:
 
 
 def _grow(
-    problem: Problem, v: Var, inner: dict[Var, int], ways: Mapping[Factor, str], step: int, least_tasks: int = _TASKS
+    problem: Problem, v: Var, inner: dict[Var, int], ways: Mapping[Factor, str], step: int, least: int = _TASKS
 ) -> None:
-    """Let a task cover as much of the axis as regions and the number of tasks allow, in even blocks."""
+    """Let a task, or a round of it, cover as much of the axis as regions and the number of those allow, in even
+    blocks."""
+    count = _tasks if v in problem.outputs else _parts
     extent = problem.extents[v]
     windows = [w for f, way in ways.items() if way == "region" for w in f.windows or ()]
     backwards = any(w.terms.get(v, 0) < 0 for w in windows)
@@ -285,7 +306,7 @@ def _grow(
         if backwards and extent % size:
             continue  # a last, shorter block would begin before the source does
         grown = inner | {v: size}
-        if region_bytes(ways, grown) <= REGION_BYTES and _tasks(problem, grown) >= least_tasks:
+        if region_bytes(ways, grown) <= REGION_BYTES and count(problem, grown) >= least:
             inner[v] = max(size, inner[v])
             return
 
@@ -308,8 +329,10 @@ def _partial_sums(
         k for k in problem.reduced
         if any(k in w.terms and len(w.terms) > 1 for f in regions for w in f.windows or ())
     ]  # fmt: skip
-    for k in [*reversed(taps), *reversed([k for k in problem.reduced if k not in taps])]:
+    for k in reversed(taps):
         _grow(problem, k, inner, ways, 1, 1)
+    for k in reversed([k for k in problem.reduced if k not in taps]):
+        _grow(problem, k, inner, ways, 1, _PARTS)
     for v in others:
         _grow(problem, v, inner, ways, inner[v], min(4, _tasks(problem, inner)))
     return inner
@@ -328,6 +351,11 @@ def _neighbours(problem: Problem, factor: Factor) -> Collection[Var]:
     strides = memory_strides(problem.group, factor.source)
     assert factor.windows is not None
     return factor.windows[min(range(len(strides)), key=strides.__getitem__)].terms.keys()
+
+
+def _parts(problem: Problem, inner: Mapping[Var, int]) -> int:
+    """Tasks, if each round is one."""
+    return _tasks(problem, inner) * rounds(problem, inner)
 
 
 def rounds(problem: Problem, inner: Mapping[Var, int]) -> int:

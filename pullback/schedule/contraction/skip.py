@@ -39,15 +39,15 @@ class Skip:
 
     @staticmethod
     def of(problem: Problem, blocking: Blocking) -> dict[Var, Skip]:
-        """What can be left out of a blocked contraction, where it is worth it; the innermost loop stays as it is."""
+        """What can be left out of a blocked contraction, where it is worth it, of the taps that a round takes as a
+        whole; the innermost loop stays as it is."""
         found: dict[Var, Skip] = {}
-        if blocking.chunks is not None:
-            return found
+        whole = [k for k in problem.reduced[:-1] if blocking.inner[k] == problem.extents[k]]
         for factor in (f for f, way in blocking.ways.items() if way == "region"):
             for d, (window, step) in enumerate(zip(factor.windows or (), factor.steps, strict=False)):
                 bounds = zero_outside(problem.group, factor.source, d)
-                taps = [k for k in problem.reduced[:-1] if k in window.terms]
-                if bounds is None or len(taps) != 1 or blocking.column in window.terms:
+                taps = [k for k in problem.reduced if k in window.terms]
+                if bounds is None or len(taps) != 1 or taps[0] not in whole or blocking.column in window.terms:
                     continue
                 rest = Affine({v: c for v, c in window.terms.items() if v is not taps[0]}, window.const)
                 if any(v not in problem.outputs for v in rest.terms):
