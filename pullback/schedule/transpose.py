@@ -4,13 +4,14 @@
 
 is done in square tiles of whole vectors. A tile of x is read along x's own rows, and turned in registers: log2(size)
 times, the elements at even places move to the first half and those at odd places to the second. That rotates the bits
-of an element's number by one, so that in the end row and column have changed places.
+of an element's number by one, so that in the end row and column have changed places. The copies that contractions make
+of what they read are turned in the same way.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pullback.schedule.group import Machine
 from pullback.schedule.pointwise import outer_loops
@@ -19,6 +20,7 @@ from pullback.tir.expr import nbytes
 from pullback.tir.visitor import loads, rewrite, substitute, walk
 
 _TILE = 16  # elements along each side of a tile that is not turned in registers
+_LEAST = 4  # and of one that is
 
 Extents = Sequence[int | PrimExpr]
 
@@ -92,18 +94,54 @@ class _Tile:
 
     def turn(self, load: BufferLoad) -> tuple[Stmt, Buffer]:
         """Read the tile of one access along its own rows, and turn it."""
-        n, (i, i0, _), (j, j0, _) = self.size, self.row, self.column
-        count = n.bit_length()
-        tiles = [Buffer("tile", (n * n,), load.dtype, "local") for _ in range(count)]
+        (i, i0, _), (j, j0, _) = self.row, self.column
+        steps, tiles = turned_tile(self.size, load.dtype, lambda r, lane: substitute(load, {j: j0 + r, i: i0 + lane}))
         self.buffers += tiles
+        return steps, tiles[-1]
+
+
+def turned_tile(size: int, dtype: str, element: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> tuple[Stmt, list[Buffer]]:
+    """Compute ``element(r, lane)`` for a square of a power of two, along the lanes, and turn it in registers: the last
+    of the buffers then has ``element(lane, r)`` at ``r · size + lane``."""
+    tiles = [Buffer("tile", (size * size,), dtype, "local") for _ in range(size.bit_length())]
+    r, lane = Var("r"), Var("lane")
+    steps: list[Stmt] = [_lines(r, lane, size, store(tiles[0], r * size + lane, element(r, lane)))]
+    for old, new in itertools.pairwise(tiles):
         r, lane = Var("r"), Var("lane")
-        source = substitute(load, {j: j0 + r, i: i0 + lane})
-        steps: list[Stmt] = [_lines(r, lane, n, store(tiles[0], r * n + lane, source))]
-        for old, new in itertools.pairwise(tiles):
-            r, lane = Var("r"), Var("lane")
-            place = r % (n // 2) * (2 * n) + r // (n // 2) + lane * 2
-            steps.append(_lines(r, lane, n, store(new, r * n + lane, old[place])))
-        return seq(*steps), tiles[-1]
+        place = r % (size // 2) * (2 * size) + r // (size // 2) + lane * 2
+        steps.append(_lines(r, lane, size, store(new, r * size + lane, old[place])))
+    return seq(*steps), tiles
+
+
+def copied_across(
+    rows: int,
+    columns: int,
+    machine: Machine,
+    element: Callable[[PrimExpr, PrimExpr], PrimExpr],
+    write: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
+) -> Stmt:
+    """``for i in rows: for j in vectorized(columns): write(i, j, element(i, j))``, where elements lie side by side in
+    memory along the rows, and what is written along the columns. The last tiles overlap those before them."""
+    i, j = Var("i"), Var("j")
+    plain = write(i, j, element(i, j))
+    dtype = element(i, j).dtype
+    size = machine.vector_bytes // nbytes(dtype)
+    while size > min(rows, columns):
+        size //= 2
+    if size < _LEAST or nbytes(dtype) < 4:
+        return For(i, as_expr(rows), For(j, as_expr(columns), plain, "vectorized"))
+
+    def first(tile: Var, extent: int) -> PrimExpr:
+        return tile * size if extent % size == 0 else minimum(tile * size, extent - size)
+
+    row_tile, column_tile, r, lane = Var("row_tile"), Var("column_tile"), Var("r"), Var("lane")
+    i0, j0 = first(row_tile, rows), first(column_tile, columns)
+    steps, tiles = turned_tile(size, dtype, lambda r, lane: element(i0 + lane, j0 + r))
+    body = seq(steps, _lines(r, lane, size, write(i0 + r, j0 + lane, tiles[-1][r * size + lane])))
+    for buffer in reversed(tiles):
+        body = Allocate(buffer, body)
+    body = For(column_tile, as_expr(-(-columns // size)), body)
+    return For(row_tile, as_expr(-(-rows // size)), body)
 
 
 def _lines(row: Var, lane: Var, size: int, body: Stmt) -> Stmt:

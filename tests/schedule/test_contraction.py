@@ -12,6 +12,7 @@ from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction import blocking as contraction_blocking
 from pullback.schedule.contraction.skip import Skip
+from pullback.schedule.group import Machine
 from tests.schedule.test_schedules import SMALL, group_of, run
 
 NHWC = (0, 2, 3, 1)
@@ -126,7 +127,7 @@ def test_the_gradient_of_a_dilated_strided_convolution(kernel, strides, dilation
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [
-        ("forward", (2, 70, 6, 5, 9, 5, 1, 2)),
+        ("forward", (2, 70, 6, 4, 5, 5, 1, 2)),
         ("data", (2, 9, 5, 4, 70, 3, 1, 0)),
     ],
 )
@@ -136,6 +137,21 @@ def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, 
     group = group_of(product(kind, shape, False))
     ((_, blocking),) = recognize(group).parts
     assert "turned" in blocking.ways.values()
+    run(group)
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize(
+    "shape", [(2, 13, 9, 8, 3, 3, 1, 1), (1, 21, 7, 19, 4, 3, 1, 0), (1, 9, 5, 17, 2, 3, 1, 1)], ids=str
+)
+def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch):
+    """Channels innermost, where memory has the image's rows innermost: also in blocks of channels, the last shorter."""
+    monkeypatch.setattr(contraction_blocking, "REGION_BYTES", 4096)
+    channel = lambda problem, _: next(v for v in problem.outputs if v.name == "i1")  # noqa: E731
+    monkeypatch.setattr(contraction_blocking, "column_of", channel)
+    machine = Machine(vector_bytes=4 * lanes, registers=16)
+    group = group_of(product("weight", shape, False), machine=machine)
+    assert any(blocking.has_region for _, blocking in Contraction.recognize(group).parts)
     run(group)
 
 

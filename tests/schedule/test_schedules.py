@@ -54,7 +54,7 @@ def matmul(m: int, n: int, k: int, transposed: bool = False) -> te.Tensor:
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
-    ("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (8, 12, 2), (17, 9, 3), (9, 1, 4), (1, 33, 5), (16, 24, 1)]
+    ("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (8, 12, 2), (17, 9, 3), (9, 1, 4), (1, 33, 5), (16, 24, 1), (9, 21, 14)]
 )
 def test_contraction(m, n, k, transposed):
     group = group_of(matmul(m, n, k, transposed))

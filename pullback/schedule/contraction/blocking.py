@@ -20,13 +20,14 @@ _MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 _TASKS = 16  # as many as let a few threads share the work evenly
 _PARTS = 8  # tasks, where each of them costs partial sums
 _CHUNK_DEPTH = 512  # terms of a partial sum, at the least
-_COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
-_KEEP = 4  # and in which one partial sum is kept and taken up again
 _CHAINS = 8  # sums that keep two units of a latency of four busy
 _PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one
 _LINE = 64  # bytes that come into a cache together
 _NEAR = 16 * 1024  # bytes that stay in the nearest cache
-_MOVE = 64  # multiply-adds in the time that one element takes to be copied across
+_COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
+_TURN = 16  # and to be turned in registers on its way
+_MOVE = 64  # and to be gathered or scattered
+_KEEP = 4  # and in which one partial sum is kept and taken up again
 
 Rows = tuple[tuple[Var, int], ...]
 
@@ -101,11 +102,18 @@ def _cost(problem: Problem, v: Var, lanes: int) -> float:
         if v not in factor.axes:
             continue
         if _distance(problem, factor, v) != 1:
-            cost *= 1 + _MOVE * _elements(problem, factor) / problem.work
+            move = _TURN if _is_turned(problem, factor) else _MOVE
+            cost *= 1 + move * _elements(problem, factor) / problem.work
         steps = [abs(w.terms[v]) for w in factor.windows or () if v in w.terms]
         if any(step != 1 for step in steps):
             cost *= 4  # every load would gather
     return cost
+
+
+def _is_turned(problem: Problem, factor: Factor) -> bool:
+    """Whether what a copy has innermost, and what memory has, are both axes of its last loops."""
+    terms = [k for k in problem.reduced if k in factor.axes]
+    return factor.is_window or bool(terms and factor.strides[terms[-1]] == 1)
 
 
 def _elements(problem: Problem, factor: Factor) -> int:

@@ -25,6 +25,7 @@ from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.pointwise import buffer_readers, point, tasks
+from pullback.schedule.transpose import copied_across
 from pullback.te.graph import Lower
 from pullback.tir import (
     Allocate,
@@ -140,12 +141,22 @@ class Lowering:
         column, width = self.blocking.column, self.blocking.tile.columns
         outer, summed, panel = self._panel_axes(factor), self._summed(factor), Var("panel")
         full, rest = divmod(self.extents[column], width)
+        crossed = bool(summed) and factor.strides[summed[-1]] == 1
+
+        def place(k: PrimExpr, j: PrimExpr) -> PrimExpr:
+            return self._element(factor, {column: panel * width + j, **({summed[-1]: k} if crossed else {})})
 
         def copy(columns: int) -> Stmt:
             j = Var("j")
-            value = self._element(factor, {column: panel * width + j})
-            body: Stmt = For(j, as_expr(columns), store(panels, (*outer, panel, *summed, j), value), "vectorized")
-            for k in reversed(summed[1:]):
+            if crossed:
+                body = copied_across(
+                    self.extents[summed[-1]], columns, self.group.machine, place,
+                    lambda k, j, value: store(panels, (*outer, panel, *summed[:-1], k, j), value),
+                )  # fmt: skip
+            else:
+                value = store(panels, (*outer, panel, *summed, j), place(as_expr(0), j))
+                body = For(j, as_expr(columns), value, "vectorized")
+            for k in reversed(summed[1 : -1 if crossed else None]):
                 body = For(k, as_expr(self.extents[k]), body)
             return body
 
@@ -153,7 +164,7 @@ class Lowering:
         if full and rest:
             body = If(panel < full, copy(width), copy(rest))
         axes, sizes = [*outer, panel], [*(self.extents[v] for v in outer), full + bool(rest)]
-        if summed:  # the first axis of the sum gives more tasks
+        if summed[crossed:]:  # the first axis of the sum gives more tasks
             axes, sizes = [*axes, summed[0]], [*sizes, self.extents[summed[0]]]
         return tasks(axes, sizes, body, self.threads)
 

@@ -15,6 +15,7 @@ from pullback.schedule.contraction.blocking import region_shape
 from pullback.schedule.contraction.problem import Factor, Problem, conjuncts, memory_strides
 from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers
+from pullback.schedule.transpose import copied_across
 from pullback.te.graph import Lower, body_expr
 from pullback.te.tensor import Tensor, TensorLoad
 from pullback.tir import (
@@ -80,7 +81,15 @@ class Region:
             whole = isinstance(start, IntImm) and start.value + size <= places
             even = whole or self._is_even(d)
             counts.append(as_expr(size) if even else minimum(as_expr(places) - start, size))
-        return fill.nest(self.buffer, starts, counts, [])
+        last = self.factor.windows[self.order[-1]].terms  # type: ignore[index]
+        if isinstance(counts[-1], IntImm) or list(last.values()) != [1]:
+            return fill.nest(self.buffer, starts, counts, [])
+        (v,) = last  # of a known size too where it is the last, shorter block
+        full, rest = (
+            fill.nest(self.buffer, starts, [*counts[:-1], as_expr(size)], [])
+            for size in (self.inner[v], self.extents[v] % self.inner[v])
+        )
+        return If(bases[v] + self.inner[v] <= self.extents[v], full, rest)
 
     def _is_even(self, d: int) -> bool:
         """Whether the blocks of all axes in an index end where the axes do."""
@@ -107,7 +116,8 @@ class _Fill:
     """Writes the loops that fill a region, its axes in the given order."""
 
     def __init__(self, group: Group, source: Tensor, order: Sequence[int], steps: Sequence[tuple[int, int]]) -> None:
-        self.lower = Lower(buffer_readers(group))
+        self.group, self.lower = group, Lower(buffer_readers(group))
+        self.is_crossed = len(order) > 1 and memory_strides(group, source)[order[-2]] == 1
         self.source, self.order, self.steps = source, order, steps
         self.axes = [Var(f"s{d}") for d in range(source.ndim)] if source.is_placeholder else list(source.axes)
         self.bounds: dict[int, tuple[int, int]] = {}
@@ -142,7 +152,11 @@ class _Fill:
         """The loops over the axes from number ``len(done)`` on; ``done`` holds the offsets of those before."""
         k = len(done)
         if k == len(self.order):
-            return self._element(buffer, starts, done)
+            return store(buffer, done, self._value(starts, done))
+        if self.is_crossed and k == len(self.order) - 2:
+            ranges = [self._range(d, starts, counts) for d in (k, k + 1)]
+            if None not in ranges:
+                return self._across(buffer, starts, counts, done, *ranges)  # type: ignore[arg-type]
         start, count, limits = starts[k], counts[k], self.bounds.get(self.order[k])
         step = self.steps[self.order[k]]
         bounds = (at_or_after(limits[0], step), at_or_after(limits[1], step)) if limits is not None else None
@@ -187,7 +201,55 @@ class _Fill:
         kind = "vectorized" if k == len(self.order) - 1 else "serial"
         return loop("i", counts[k], lambda i: self._constant(buffer, counts, [*done, i]), kind)
 
-    def _element(self, buffer: Buffer, starts: Sequence[PrimExpr], done: list[PrimExpr]) -> Stmt:
+    def _range(self, k: int, starts: Sequence[PrimExpr], counts: Sequence[PrimExpr]) -> tuple[int, int, int] | None:
+        """(first inside the bounds, first after them, count) along axis number ``k`` of a region, where known."""
+        start, count, limits = starts[k], counts[k], self.bounds.get(self.order[k])
+        if not isinstance(count, IntImm):
+            return None
+        if limits is None:
+            return 0, count.value, count.value
+        if not isinstance(start, IntImm):
+            return None
+        low, high = (at_or_after(limit, self.steps[self.order[k]]) - start.value for limit in limits)
+        low = min(max(low, 0), count.value)
+        return low, max(low, min(high, count.value)), count.value
+
+    def _across(
+        self,
+        buffer: Buffer,
+        starts: Sequence[PrimExpr],
+        counts: Sequence[PrimExpr],
+        done: list[PrimExpr],
+        rows: tuple[int, int, int],
+        columns: tuple[int, int, int],
+    ) -> Stmt:
+        """The last two axes, the first of which is the innermost in memory."""
+        (top, bottom, height), (left, right, width) = rows, columns
+
+        def constant(i0: int, j0: int, height: int, width: int) -> Stmt | None:
+            def row(i: PrimExpr) -> Stmt:
+                return loop("j", width, lambda j: store(buffer, [*done, i + i0, j + j0], self.otherwise), "vectorized")
+
+            return loop("i", height, row) if height and width else None
+
+        inside = None
+        if bottom > top and right > left:
+            inside = copied_across(
+                bottom - top,
+                right - left,
+                self.group.machine,
+                lambda i, j: self._value(starts, [*done, i + top, j + left]),
+                lambda i, j, value: store(buffer, [*done, i + top, j + left], value),
+            )
+        return seq(
+            constant(0, 0, top, width),
+            constant(bottom, 0, height - bottom, width),
+            constant(top, 0, bottom - top, left),
+            constant(top, right, bottom - top, width - right),
+            inside,
+        )
+
+    def _value(self, starts: Sequence[PrimExpr], done: Sequence[PrimExpr]) -> PrimExpr:
         place = {}
         for d, start, i in zip(self.order, starts, done, strict=True):
             step, first = self.steps[d]
@@ -195,7 +257,7 @@ class _Fill:
         value = substitute(self.value, place)
         for condition in self.conditions:
             value = select(substitute(condition, place), value, self.otherwise)
-        return store(buffer, done, value)
+        return value
 
 
 def _reads(expr: PrimExpr) -> bool:
