@@ -64,7 +64,7 @@ class Lowering:
         self.lower = Lower(buffer_readers(problem.group))
         self.channels, self.columns = self.extents[filter.channel], self.extents[filter.column]
         self.points = grid_points(len(filter.pairs), 4)
-        self.region = Region(problem, filter.data, region_extents(filter, filter.blocks), filter.column)
+        self.region = Region(problem, filter.data, region_extents(filter, filter.blocks), filter.channel)
         self.t = self._local("t", self.channels)
 
     def _local(self, name: str, width: int) -> Buffer:
