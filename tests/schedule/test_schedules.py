@@ -10,6 +10,7 @@ import pytest
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
+from pullback.schedule.contraction import blocking as contraction_blocking
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.reduction import Reduction
@@ -50,6 +51,15 @@ def matmul(m: int, n: int, k: int, transposed: bool = False) -> te.Tensor:
     axis = te.reduce_axis(k)
     read = (lambda j: b[j, axis.var]) if transposed else (lambda j: b[axis.var, j])
     return te.compute((m, n), lambda i, j: te.sum(a[i, axis.var] * read(j), axis), "matmul")
+
+
+def test_a_long_matrix_is_read_some_lines_at_a_time(monkeypatch):
+    for name in ("_STREAM", "_FAR", "_PARTS"):
+        monkeypatch.setattr(contraction_blocking, name, 1)
+    group = group_of(matmul(5, 83, 19))
+    ((_, blocking),) = Contraction.recognize(group).parts
+    assert blocking.chunks == 1 and blocking.inner[blocking.column] == 83
+    run(group)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

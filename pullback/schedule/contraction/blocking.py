@@ -24,6 +24,10 @@ _CHAINS = 8  # sums that keep two units of a latency of four busy
 _PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one
 _LINE = 64  # bytes that come into a cache together
 _NEAR = 16 * 1024  # bytes that stay in the nearest cache
+_STREAM = 256 * 1024  # bytes of a matrix that does not stay in the nearer caches
+_FAR = 2048  # bytes from line to line of it, so that each is in another page
+_FEW_TILES = 3  # that read the same line
+_ROUND = 8  # lines that prefetchers follow at a time
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
 _TURN = 16  # and to be turned in registers on its way
 _MOVE = 64  # and to be gathered or scattered
@@ -75,7 +79,7 @@ class Blocking:
         blocking = Blocking(column, a, b, rows, tile, ways, inner or {}, None)
         parts = replace(blocking, inner=_partial_sums(problem, rows, tile, column, ways, lanes))
         if inner is not None and not _is_better_in_parts(problem, blocking, parts):
-            return _divided(problem, blocking)
+            return _streamed(problem, _divided(problem, blocking))
         if not any(f.is_window for f in (a, b)) and not problem.group.fallback:
             return None  # what comes before the sum is better kept in memory than computed again and again
         return _chunked(problem, parts)
@@ -392,3 +396,21 @@ def _divided(problem: Problem, blocking: Blocking) -> Blocking:
     size = -(-problem.extents[outer] // wanted)
     inner = dict(blocking.inner) | {outer: size}
     return replace(blocking, inner=inner, chunks=rounds(problem, inner))
+
+
+def _streamed(problem: Problem, blocking: Blocking) -> Blocking:
+    """Where few rows read a long matrix, a task takes it some lines at a time, for many columns: column by column it
+    would jump from page to page. The sums are kept from round to round, so that their order stays the same."""
+    b = blocking.b
+    if len(problem.reduced) != 1 or blocking.chunks is not None or blocking.ways[b] != "direct" or blocking.has_region:
+        return blocking
+    (term,) = problem.reduced
+    rows = [v for v in problem.outputs if v not in b.axes]
+    tiles = math.prod(-(-problem.extents[v] // blocking.inner[v]) for v in rows)
+    line = b.strides[term] * nbytes(b.source.dtype)
+    if tiles > _FEW_TILES or line < _FAR or line * problem.extents[term] < _STREAM:
+        return blocking
+    inner = {**blocking.inner, **{v: problem.extents[v] for v in rows}, term: min(_ROUND, problem.extents[term])}
+    _grow(problem, blocking.column, inner, blocking.ways, blocking.tile.columns, _PARTS)
+    is_longer = inner[blocking.column] >= 4 * blocking.tile.columns
+    return replace(blocking, inner=inner, chunks=1) if is_longer else blocking
