@@ -62,6 +62,16 @@ def test_a_long_matrix_is_read_some_lines_at_a_time(monkeypatch):
     run(group)
 
 
+@pytest.mark.parametrize("region_bytes", [64, 1024])
+def test_a_transposed_matrix_that_few_rows_read_is_turned_by_its_tasks(region_bytes, monkeypatch):
+    monkeypatch.setattr(contraction_blocking, "_STREAM", 1)
+    monkeypatch.setattr(contraction_blocking, "REGION_BYTES", region_bytes)
+    group = group_of(matmul(5, 83, 19, transposed=True))
+    ((_, blocking),) = Contraction.recognize(group).parts
+    assert blocking.ways[blocking.b] == "region" and blocking.chunks is None
+    run(group)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (8, 12, 2), (17, 9, 3), (9, 1, 4), (1, 33, 5), (16, 24, 1), (9, 21, 14)]

@@ -26,7 +26,8 @@ _LINE = 64  # bytes that come into a cache together
 _NEAR = 16 * 1024  # bytes that stay in the nearest cache
 _STREAM = 256 * 1024  # bytes of a matrix that does not stay in the nearer caches
 _FAR = 2048  # bytes from line to line of it, so that each is in another page
-_FEW_TILES = 3  # that read the same line
+_FEW_ROWS = 24  # that read the same column
+_FEW_TILES = 3  # and the same line
 _ROUND = 8  # lines that prefetchers follow at a time
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
 _TURN = 16  # and to be turned in registers on its way
@@ -72,17 +73,20 @@ class Blocking:
             return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
         row_axes = sorted(row_axes, key=lambda v: (_distance(problem, a, v), -row_axes.index(v)))
         tilings = _register_tiles(problem, a, row_axes, column, lanes, machine)
-        whole = ((*t, _whole_sums(problem, *t, column, ways, lanes)) for t in tilings)
-        rows, tile, inner = next((t for t in whole if t[-1] is not None), (*tilings[0], None))
+        others = [ways | {b: "region"}] if _is_read_once(problem, b, ways[b]) else []
+        options = ((w, *t, _whole_sums(problem, *t, column, w, lanes)) for w in (*others, ways) for t in tilings)
+        ways, rows, tile, inner = next((o for o in options if o[-1] is not None), (ways, *tilings[0], None))
         if _is_scattered(problem, a, rows):
             ways[a] = "turned"
-        blocking = Blocking(column, a, b, rows, tile, ways, inner or {}, None)
-        parts = replace(blocking, inner=_partial_sums(problem, rows, tile, column, ways, lanes))
-        if inner is not None and not _is_better_in_parts(problem, blocking, parts):
-            return _streamed(problem, _divided(problem, blocking))
-        if not any(f.is_window for f in (a, b)) and not problem.group.fallback:
+        parts = Blocking(column, a, b, rows, tile, ways, _partial_sums(problem, rows, tile, column, ways, lanes), None)
+        if inner is None and (a.is_window or b.is_window or problem.group.fallback):
+            return _chunked(problem, parts)
+        if inner is None:
             return None  # what comes before the sum is better kept in memory than computed again and again
-        return _chunked(problem, parts)
+        whole = replace(parts, inner=inner)
+        if _is_better_in_parts(problem, whole, parts):
+            return _chunked(problem, parts)
+        return _streamed(problem, _divided(problem, whole))
 
 
 def column_of(problem: Problem, lanes: int) -> Var | None:
@@ -141,6 +145,13 @@ def _way(factor: Factor, column: Var) -> str:
     if factor.is_input and factor.strides[column] == 1:
         return "direct"
     return "region" if factor.is_window else "panels"
+
+
+def _is_read_once(problem: Problem, b: Factor, way: str) -> bool:
+    """Whether so few rows read a large matrix that each task should copy its own part of it."""
+    rows = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
+    large = math.prod(b.source.shape) * nbytes(b.source.dtype) > _STREAM
+    return way == "panels" and b.windows is not None and large and rows <= _FEW_ROWS
 
 
 def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
@@ -284,7 +295,7 @@ def _whole_sums(
 
 def _is_better_in_parts(problem: Problem, whole: Blocking, parts: Blocking) -> bool:
     """Whether so many tasks copy the same elements that partial sums of a few terms take less, without them."""
-    if _parts(problem, parts.inner) < _PARTS:
+    if not (whole.a.is_window or whole.b.is_window) or _parts(problem, parts.inner) < _PARTS:
         return False
     kept = math.prod(problem.extents[v] for v in problem.outputs) * rounds(problem, parts.inner)
     saved = _COPY * (_copied(problem, whole) - _copied(problem, parts)) - _KEEP * kept
@@ -318,7 +329,7 @@ def _grow(
         if backwards and extent % size:
             continue  # a last, shorter block would begin before the source does
         grown = inner | {v: size}
-        if region_bytes(ways, grown) <= REGION_BYTES and count(problem, grown) >= least:
+        if region_bytes(ways, grown) <= max(REGION_BYTES, region_bytes(ways, inner)) and count(problem, grown) >= least:
             inner[v] = max(size, inner[v])
             return
 
