@@ -5,7 +5,7 @@ knows nothing of the kernel in which a sum stands, of memory, layouts or the mac
 whatever is fused with it, and wherever what it is computed from comes from.
 
 A **reduction** names its terms by axes, outermost first, as its op does. The last axes count as one, until it is at
-least 16 long, or 64 where all lanes lie on one of them: ``i`` runs along it, and ``o`` along all axes before it.
+least 16 long: ``i`` runs along it, and ``o`` along all axes before it.
 
     lane[l] = 0
     for o: for i = l, l + 64, …, as long as there are 64 terms:
@@ -63,7 +63,7 @@ class Order:
         """The order of each of ``sums`` reductions over axes of these extents."""
         outer = list(extents)
         inner = 1
-        while outer and (inner < LANES or (inner < STEP * LANES and inner % LANES == 0)):
+        while outer and inner < LANES:
             inner *= outer.pop()
         return Order(math.prod(outer), inner, _cut(outer, inner, max(1, sums)))
 
