@@ -70,10 +70,8 @@ _LOG_F64 = (0.6666666666666666, 0.4000000000000626, 0.2857142856908171, 0.222222
 _SIN = (-0.1666666664142677, 0.008333329362303705, -0.00019839327142118365, 2.718237314984338e-06)
 _COS = (-0.49999999999540573, 0.04166666656124696, -0.0013888881032236985, 2.479903094946089e-05,
         -2.717935525538165e-07)  # fmt: skip
-_ERFC = (0.37209296226501465, -0.9184476137161255, -0.14827707409858704, 0.02763206884264946, 0.00023133850481826812,
-         -0.0024049521889537573, 0.0009129594545811415, -0.00016971213335637003, 1.335307206318248e-05)  # fmt: skip
-_ERF_REST = (-0.3068528175354004, -0.24022649228572845, 0.05550357326865196, -0.009618237614631653,
-             0.0013390780659392476, -0.000154035136802122)  # fmt: skip
+_ERFC = (0.12837916612625122, 0.6366193890571594, 0.10277783870697021, -0.019153090193867683, -0.00016035162843763828,
+         0.0016669858014211059, -0.0006328152376227081, 0.00011763549264287576, -9.25564472709084e-06)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -303,15 +301,16 @@ def _huge(f: _Format, x: PrimExpr) -> PrimExpr:
 
 
 def erf(f: _Format, x: PrimExpr) -> PrimExpr:
-    """1 - 2**v for v = log2(erfc(|x|)) = P(|x|) * |x| - 2|x|. With the integer n next to v and r = n - v that is
-    2**n * (1 - 2**-r) + 1 - 2**n, where 1 - 2**-r = Q(r) * r + r. Near 0, n is 0 and no digit is lost."""
+    """1 - exp(v) for v = log(erfc(|x|)) = -(|x| + P(|x|) * |x|). With v = n * ln 2 + r that is
+    1 - 2**n - 2**n * (exp(r) - 1): near 0, n is 0 and no digit is lost. Far from 0 few digits of r are needed."""
     size = call("abs", x)
     t = select(size > 4.0, f.const(4.0), size)
-    v = f.mad(f.poly(t, _ERFC), t, -(t + t))
-    n, word = f.nearest(v, plus=f.bias)
-    r, power = n - v, f.power(word)
-    q = f.mad(f.poly(r, _ERF_REST), r, r)
-    return f.with_sign(f.mad(power, q, 1.0 - power), x)
+    v = -f.mad(f.poly(t, _ERFC), t, t)
+    n, word = f.nearest(v, 1 / math.log(2), f.bias)
+    r = f.mad(n, -math.log(2), v)
+    q = f.mad(f.poly(r, _EXP[f.dtype][2:]), r * r, r)
+    power = f.power(word)
+    return f.with_sign(f.mad(power, -q, 1.0 - power), x)
 
 
 _FUNCTIONS: dict[tuple[str, str], Callable[[_Format, PrimExpr], PrimExpr]] = {
