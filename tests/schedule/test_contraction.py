@@ -230,6 +230,46 @@ def test_long_sums_are_divided_by_their_shape(depth):
     run(group)
 
 
+@pytest.mark.parametrize("a_first", [True, False])
+@pytest.mark.parametrize("b_first", [True, False])
+@pytest.mark.parametrize("sizes", [(13, 19, 29), (8, 8, 14), (3, 33, 7), (40, 5, 16)], ids=str)
+def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
+    """Of two axes of the sum, too, in a batch, with work on the result; the sums have the bits of those without."""
+    m, n, depth = sizes
+    a, b = (te.placeholder((2, 3, *((depth, s) if first else (s, depth))), name=name)
+            for name, s, first in (("a", m, a_first), ("b", n, b_first)))  # fmt: skip
+    bias = te.placeholder((n,), name="bias")
+    o, k = te.reduce_axis(3), te.reduce_axis(depth)
+
+    def term(batch, i, j):
+        left = a[(batch, o.var, *((k.var, i) if a_first else (i, k.var)))]
+        return left * b[(batch, o.var, *((k.var, j) if b_first else (j, k.var)))]
+
+    y = te.compute((2, m, n), lambda batch, i, j: te.sum(term(batch, i, j), [o, k]), "product")
+    group = group_of(te.compute(y.shape, lambda batch, i, j: y[batch, i, j] + bias[j], "total"))
+    ((_, whole),) = recognize(group).parts
+    assert whole.inner[k.var] == depth
+    expected = run(group)
+    limits = {"_SECOND": 0, "_ROUND_DEPTH": 8, "_TASKS": 2, "_ROUND_ROWS": 512, "_ROUND_COLUMNS": 512, "_ROUND_SUMS": 4096}
+    for name, value in limits.items():
+        monkeypatch.setattr(contraction_blocking, name, value)
+    ((problem, blocking),) = recognize(group).parts
+    assert blocking.chunks is None and contraction_blocking.rounds(problem, blocking.inner) >= 3
+    found = run(group)
+    assert [x.tobytes() for x in found] == [x.tobytes() for x in expected]
+
+
+def test_columns_of_pages_that_lie_apart_take_rounds():
+    """So does the gradient of a layer's weight: a column of 8 would touch a page for each term."""
+    for sizes, many in (((1024, 2048, 256), True), ((1024, 384, 256), False), ((4096, 64, 64), True)):
+        depth, m, n = sizes
+        a, b = te.placeholder((depth, m), name="a"), te.placeholder((depth, n), name="b")
+        k = te.reduce_axis(depth)
+        group = group_of(te.compute((m, n), lambda i, j, a=a, b=b, k=k: te.sum(a[k.var, i] * b[k.var, j], k), "product"))
+        ((problem, blocking),) = recognize(group).parts
+        assert (contraction_blocking.rounds(problem, blocking.inner) > 1) == many
+
+
 def test_register_tiles_fit_the_registers():
     for shape in SHAPES:
         for kind in ("forward", "data", "weight"):

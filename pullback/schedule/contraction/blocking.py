@@ -20,6 +20,13 @@ _MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 _TASKS = 16  # as many as let a few threads share the work evenly
 _PARTS = 8  # tasks, where each of them costs partial sums
 _CHUNK_DEPTH = 512  # terms of a partial sum, at the least
+_SECOND = 384 * 1024  # bytes of columns that stay in the second cache
+_FEW_TERMS = 256  # that lines in other pages stay in it for
+_LARGE = 1024 * 1024  # bytes of a matrix that does not
+_ROUND_DEPTH = 192  # terms of a round of a longer one
+_ROUND_ROWS = 96 * 1024  # bytes that a round reads of the factor of rows
+_ROUND_COLUMNS = 192 * 1024  # and of the other one
+_ROUND_SUMS = 64 * 1024  # bytes of sums
 _CHAINS = 8  # sums that keep two units of a latency of four busy
 _PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one
 _LINE = 64  # bytes that come into a cache together
@@ -41,8 +48,9 @@ Rows = tuple[tuple[Var, int], ...]
 class Blocking:
     """``a`` is read along rows, ``b`` along ``column``, the axis of vectors.
 
-    ``inner`` says how many values of an axis one task (or, for an axis of the sum, one round of a task) covers. With
-    ``chunks``, the rounds are divided among that many partial sums, which a second loop adds up.
+    ``inner`` says how many values of an axis one task (or, for an axis of the sum, one round of a task) covers. A task
+    keeps its sums from round to round. With ``chunks``, the rounds are divided among that many partial sums, which a
+    second loop adds up.
     """
 
     column: Var
@@ -86,7 +94,7 @@ class Blocking:
         whole = replace(parts, inner=inner)
         if _is_better_in_parts(problem, whole, parts):
             return _chunked(problem, parts)
-        return _streamed(problem, _divided(problem, whole))
+        return _in_rounds(problem, _streamed(problem, _divided(problem, whole)))
 
 
 def column_of(problem: Problem, lanes: int) -> Var | None:
@@ -425,3 +433,48 @@ def _streamed(problem: Problem, blocking: Blocking) -> Blocking:
     _grow(problem, blocking.column, inner, blocking.ways, blocking.tile.columns, _PARTS)
     is_longer = inner[blocking.column] >= 4 * blocking.tile.columns
     return replace(blocking, inner=inner, chunks=1) if is_longer else blocking
+
+
+def _in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
+    """A long sum takes its terms in rounds, each for as many rows and columns as let what they share stay in the
+    caches. The task keeps its sums from round to round, so that their order is the same."""
+    if blocking.chunks is not None or blocking.a.is_window or blocking.b.is_window or blocking.has_region:
+        return blocking
+    if not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
+        return blocking
+    inner, depth = dict(blocking.inner), 1
+    for k in reversed(problem.reduced):
+        inner[k] = _even(problem.extents[k], max(1, _ROUND_DEPTH // depth), 1)
+        depth *= inner[k]
+    limits = [(blocking.column, blocking.tile.columns, blocking.b, _ROUND_COLUMNS)]
+    limits += [(v, count, blocking.a, _ROUND_ROWS) for v, count in blocking.rows[-1:]]
+    for v, step, factor, most in limits:
+        inner[v] = _even(problem.extents[v], most // (depth * nbytes(factor.source.dtype)), step)
+    size = nbytes(problem.anchor.dtype)
+    while _tasks(problem, inner) < 2 * _TASKS or size * math.prod(inner[v] for v, *_ in limits) > _ROUND_SUMS:
+        v, step, _, _ = max(limits, key=lambda limit: inner[limit[0]] // limit[1])
+        if inner[v] <= step:
+            break
+        inner[v] = _even(problem.extents[v], inner[v] // 2, step)
+    return replace(blocking, inner=inner)
+
+
+def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the rows' factor is large, and each term of a row lies in another page of it."""
+    a = blocking.a
+    if blocking.ways[a] != "direct" or not a.is_input or problem.depth <= _FEW_TERMS:
+        return False
+    size = nbytes(a.source.dtype)
+    apart = min((abs(a.strides[k]) for k in problem.reduced if k in a.axes), default=0)
+    return apart * size >= _PAGE and math.prod(a.source.shape) * size > _LARGE
+
+
+def _is_deep(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the columns of one register tile are too much for the second cache."""
+    return problem.depth * blocking.tile.columns * nbytes(blocking.b.source.dtype) > _SECOND
+
+
+def _even(extent: int, most: int, step: int) -> int:
+    """The size of even blocks of about ``most`` at the most, each a number of steps."""
+    blocks = -(-extent // max(step, most))
+    return min(extent, -(-extent // (blocks * step)) * step)

@@ -206,7 +206,9 @@ class Lowering:
             v: numbers[v] * self.blocking.inner[v] if v in numbers else as_expr(0) for v, _ in blocks
         }
         axes, sizes = list(numbers.values()), [count for _, count in blocks if count > 1]
-        if self.blocking.chunks is None:
+        if self.blocking.chunks is None and rounds(self.problem, self.blocking.inner) > 1:
+            body = self._resumed(bases)
+        elif self.blocking.chunks is None:
             whole = bases | {k: as_expr(0) for k in self.problem.reduced}
             body = self._round(whole, lambda spot, rows, columns: self._whole_tile(spot, rows, columns))
         else:
@@ -219,21 +221,42 @@ class Lowering:
             body = Allocate(region.buffer, body)
         return tasks(axes, sizes, body, self.threads) if axes else body
 
+    def _resumed(self, bases: Mapping[Var, PrimExpr]) -> Stmt:
+        """Whole sums, in rounds of as many terms as stay in the caches: the task keeps its sums from round to round."""
+        inner, turn = self.blocking.inner, Var("turn")
+        count = rounds(self.problem, inner)
+        shape = tuple(-(-inner[v] // self._step(v)) * self._step(v) for v in self.problem.outputs)
+        sums = Buffer("sums", shape, self.anchor.dtype, "local")
+
+        def tile(spot: Spot, rows: int, columns: int) -> Stmt:
+            acc = self._acc(rows, columns)
+            finish = self._over_tile(spot, rows, columns, lambda r, j, at: finished(self.problem, at.value, acc[r, j]))
+            return self._resumed_tile(
+                acc, spot, rows, columns, turn, sums, lambda at: tuple(at.offset[v] for v in self.problem.outputs),
+                lambda keep: If(turn.equal(count - 1), finish, keep),
+            )  # fmt: skip
+
+        return Allocate(sums, For(turn, as_expr(count), self._round({**bases, **self._starts(turn)}, tile)))
+
+    def _starts(self, number: PrimExpr) -> dict[Var, PrimExpr]:
+        """Where the round of this number begins along each axis of the sum."""
+        inner, found = self.blocking.inner, {}
+        for k in reversed(self.problem.reduced):
+            count = -(-self.extents[k] // inner[k])
+            found[k] = (number % count if k is not self.problem.reduced[0] else number) * inner[k]
+            number = number // count
+        return found
+
     def _rounds(self, bases: Mapping[Var, PrimExpr], chunk: Var) -> Stmt:
         """The rounds of one chunk of the sum."""
-        inner, chunks = self.blocking.inner, self.blocking.chunks
+        chunks = self.blocking.chunks
         assert chunks is not None
-        total = rounds(self.problem, inner)
+        total = rounds(self.problem, self.blocking.inner)
         each = -(-total // chunks)
         turn = Var("turn")
         number: PrimExpr = chunk * each + turn if each > 1 else chunk
-        starts: dict[Var, PrimExpr] = {}
-        for k in reversed(self.problem.reduced):
-            count = -(-self.extents[k] // inner[k])
-            starts[k] = (number % count if k is not self.problem.reduced[0] else number) * inner[k]
-            number = number // count
         body = self._round(
-            {**bases, **starts},
+            {**bases, **self._starts(number)},
             lambda spot, rows, columns: self._partial_tile(spot, rows, columns, chunk, turn if each > 1 else None),
         )
         if each == 1:
@@ -293,6 +316,9 @@ class Lowering:
         """Rows of a tile whose last row axis has ``rows``."""
         return math.prod(count for _, count in self.blocking.rows[:-1]) * rows
 
+    def _acc(self, rows: int, columns: int) -> Buffer:
+        return Buffer("acc", (self._count(rows), columns), self.anchor.dtype, "local")
+
     def _over_rows(self, rows: int, body: Callable[[PrimExpr, dict[Var, PrimExpr]], Stmt]) -> Stmt:
         """``body(number, moves)`` for every row of the tile."""
         counts = [*self.blocking.rows[:-1], *((v, rows) for v, _ in self.blocking.rows[-1:])]
@@ -341,7 +367,7 @@ class Lowering:
 
     def _whole_tile(self, spot: Spot, rows: int, columns: int) -> Stmt:
         """Clear, accumulate, finish and store."""
-        acc = Buffer("acc", (self._count(rows), columns), self.anchor.dtype, "local")
+        acc = self._acc(rows, columns)
         zero = const(0, self.anchor.dtype)
         clear = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
         finish = self._over_tile(spot, rows, columns, lambda r, j, at: finished(self.problem, at.value, acc[r, j]))
@@ -362,18 +388,23 @@ class Lowering:
     def _partial_tile(self, spot: Spot, rows: int, columns: int, chunk: Var, turn: Var | None) -> Stmt:
         """Take up the sums where the last round left them, accumulate, put them back."""
         assert self.partial is not None
-        partial, zero = self.partial, const(0, self.anchor.dtype)
-        acc = Buffer("acc", (self._count(rows), columns), self.anchor.dtype, "local")
+        return self._resumed_tile(
+            self._acc(rows, columns), spot, rows, columns, turn, self.partial,
+            lambda at: self._partial_place(chunk, at.value), lambda keep: keep,
+        )  # fmt: skip
 
-        def place(at: Spot) -> tuple[PrimExpr, ...]:
-            return self._partial_place(chunk, at.value)
-
+    def _resumed_tile(
+        self, acc: Buffer, spot: Spot, rows: int, columns: int, turn: Var | None, sums: Buffer,
+        place: Callable[[Spot], tuple[PrimExpr, ...]], end: Callable[[Stmt], Stmt],
+    ) -> Stmt:  # fmt: skip
+        """Take up the sums where the last round left them, accumulate, and what ``end`` makes of putting them back."""
+        zero = const(0, self.anchor.dtype)
         start = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
         if turn is not None:
-            resume = self._over_tile(spot, rows, columns, lambda r, j, at: store(acc, (r, j), partial[place(at)]))
+            resume = self._over_tile(spot, rows, columns, lambda r, j, at: store(acc, (r, j), sums[place(at)]))
             start = If(turn.equal(0), start, resume)
-        keep = self._over_tile(spot, rows, columns, lambda r, j, at: store(partial, place(at), acc[r, j]))
-        return Allocate(acc, seq(start, self._accumulate(acc, spot, rows, columns), keep))
+        keep = self._over_tile(spot, rows, columns, lambda r, j, at: store(sums, place(at), acc[r, j]))
+        return Allocate(acc, seq(start, self._accumulate(acc, spot, rows, columns), end(keep)))
 
     def _finish_partial(self) -> Stmt:
         """Add the partial sums, pair by pair, and finish."""
