@@ -250,7 +250,14 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     ((_, whole),) = recognize(group).parts
     assert whole.inner[k.var] == depth
     expected = run(group)
-    limits = {"_SECOND": 0, "_ROUND_DEPTH": 8, "_TASKS": 2, "_ROUND_ROWS": 512, "_ROUND_COLUMNS": 512, "_ROUND_SUMS": 4096}
+    limits = {
+        "_SECOND": 0,
+        "_ROUND_DEPTH": 8,
+        "_TASKS": 2,
+        "_ROUND_ROWS": 512,
+        "_ROUND_COLUMNS": 512,
+        "_ROUND_SUMS": 4096,
+    }
     for name, value in limits.items():
         monkeypatch.setattr(contraction_blocking, name, value)
     ((problem, blocking),) = recognize(group).parts
@@ -261,11 +268,13 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
 
 def test_columns_of_pages_that_lie_apart_take_rounds():
     """So does the gradient of a layer's weight: a column of 8 would touch a page for each term."""
-    for sizes, many in (((1024, 2048, 256), True), ((1024, 384, 256), False), ((4096, 64, 64), True)):
+    for sizes, many in (((1024, 2048, 256), True), ((1024, 384, 256), False), ((16384, 64, 64), True)):
         depth, m, n = sizes
         a, b = te.placeholder((depth, m), name="a"), te.placeholder((depth, n), name="b")
         k = te.reduce_axis(depth)
-        group = group_of(te.compute((m, n), lambda i, j, a=a, b=b, k=k: te.sum(a[k.var, i] * b[k.var, j], k), "product"))
+        group = group_of(
+            te.compute((m, n), lambda i, j, a=a, b=b, k=k: te.sum(a[k.var, i] * b[k.var, j], k), "product")
+        )
         ((problem, blocking),) = recognize(group).parts
         assert (contraction_blocking.rounds(problem, blocking.inner) > 1) == many
 

@@ -30,7 +30,7 @@ def group_of(*outputs: te.Tensor, machine: Machine = SMALL) -> Group:
     return Group(tuple(placeholders(outputs)), tuple(outputs), machine)
 
 
-def run(group: Group) -> None:
+def run(group: Group) -> list[np.ndarray]:
     """The kernel, in the loop-IR interpreter, gives what the te interpreter gives; its text parses to itself."""
     kernel, workspaces = lift_workspaces(lower(group, "kernel"))
     round_trip(kernel)
@@ -43,6 +43,7 @@ def run(group: Group) -> None:
     tir_interpreter.run(kernel, [a.reshape(b.shape) for a, b in zip(arguments, kernel.buffers, strict=True)])
     for result, value in zip(results, expected, strict=True):
         np.testing.assert_allclose(result, value, rtol=2e-5, atol=2e-5)
+    return results
 
 
 def matmul(m: int, n: int, k: int, transposed: bool = False) -> te.Tensor:

@@ -145,3 +145,12 @@ def test_work_before_and_after_the_sum():
     group = group_of(result)
     assert isinstance(recognize(group), Winograd)
     run(group)
+
+
+def test_blocks_are_even():
+    """Five tiles in one block, where four are wanted: two blocks of three would compute a sixth."""
+    assert plan._even(5, 4) == 5
+    for count in range(1, 40):
+        for most in range(1, 40):
+            size = plan._even(count, most)
+            assert 1 <= size <= max(1, most * 5 // 4) and (count % size == 0 or size <= most)

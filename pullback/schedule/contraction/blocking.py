@@ -81,9 +81,13 @@ class Blocking:
             return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
         row_axes = sorted(row_axes, key=lambda v: (_distance(problem, a, v), -row_axes.index(v)))
         tilings = _register_tiles(problem, a, row_axes, column, lanes, machine)
-        others = [ways | {b: "region"}] if _is_read_once(problem, b, ways[b]) else []
-        options = ((w, *t, _whole_sums(problem, *t, column, w, lanes)) for w in (*others, ways) for t in tilings)
-        ways, rows, tile, inner = next((o for o in options if o[-1] is not None), (ways, *tilings[0], None))
+        own = ways | {b: "region"}
+        found = _fitting(problem, tilings, column, own, lanes) if _is_read_once(problem, b, ways[b]) else None
+        if found is not None and _tasks_of_rows(problem, b, found[-1]) == 1:
+            ways = own
+        else:
+            found = _fitting(problem, tilings, column, ways, lanes)
+        rows, tile, inner = found or (*tilings[0], None)
         if _is_scattered(problem, a, rows):
             ways[a] = "turned"
         parts = Blocking(column, a, b, rows, tile, ways, _partial_sums(problem, rows, tile, column, ways, lanes), None)
@@ -160,6 +164,11 @@ def _is_read_once(problem: Problem, b: Factor, way: str) -> bool:
     rows = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
     large = math.prod(b.source.shape) * nbytes(b.source.dtype) > _STREAM
     return way == "panels" and b.windows is not None and large and rows <= _FEW_ROWS
+
+
+def _tasks_of_rows(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
+    """How many tasks read the same of ``b``."""
+    return math.prod(-(-problem.extents[v] // inner[v]) for v in problem.outputs if v not in b.axes)
 
 
 def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
@@ -316,6 +325,17 @@ def _copied(problem: Problem, blocking: Blocking) -> int:
     return sum(math.prod(region_shape(f, blocking.inner)) for f in regions) * _parts(problem, blocking.inner)
 
 
+def _fitting(
+    problem: Problem, tilings: list[tuple[Rows, Tile]], column: Var, ways: Mapping[Factor, str], lanes: int
+) -> tuple[Rows, Tile, dict[Var, int]] | None:
+    """The best register tile whose tasks compute whole sums, and what these cover."""
+    for rows, tile in tilings:
+        inner = _whole_sums(problem, rows, tile, column, ways, lanes)
+        if inner is not None:
+            return rows, tile, inner
+    return None
+
+
 def _growth(problem: Problem, regions: list[Factor]) -> list[Var]:
     """The axes that cost no region first, then the others, innermost first."""
     free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
@@ -425,7 +445,7 @@ def _streamed(problem: Problem, blocking: Blocking) -> Blocking:
         return blocking
     (term,) = problem.reduced
     rows = [v for v in problem.outputs if v not in b.axes]
-    tiles = math.prod(-(-problem.extents[v] // blocking.inner[v]) for v in rows)
+    tiles = _tasks_of_rows(problem, b, blocking.inner)
     line = b.strides[term] * nbytes(b.source.dtype)
     if tiles > _FEW_TILES or line < _FAR or line * problem.extents[term] < _STREAM:
         return blocking

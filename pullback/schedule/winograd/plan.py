@@ -168,7 +168,7 @@ def _blocked(found: Filter) -> Filter | None:
     blocks, left = {}, most
     for v in reversed(found.tiled):
         blocks[v] = _even(found.count(v), left)
-        left = left // blocks[v] if blocks[v] == found.count(v) else 1
+        left = max(1, left // blocks[v]) if blocks[v] == found.count(v) else 1
     if region_bytes({found.data: "region"}, region_extents(found, blocks)) > _BUFFER_BYTES:
         return None
     blocked = replace(found, blocks=blocks)
@@ -176,9 +176,9 @@ def _blocked(found: Filter) -> Filter | None:
 
 
 def _even(count: int, most: int) -> int:
-    """The size of blocks of at most ``most`` tiles: rather a divisor, as a shorter last block takes as long as a whole
-    one."""
-    divisor = max(d for d in range(1, min(most, count) + 1) if count % d == 0)
+    """The size of blocks of at most ``most`` tiles: rather a divisor, even a little larger, as a shorter last block
+    takes as long as a whole one."""
+    divisor = max(d for d in range(1, min(most * 5 // 4, count) + 1) if count % d == 0)
     return divisor if 2 * divisor > min(most, count) else -(-count // -(-count // most))
 
 
