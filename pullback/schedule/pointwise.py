@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pullback.schedule.group import Group, same_axes
 from pullback.te.graph import Lower, Reader
 from pullback.te.tensor import Tensor
-from pullback.tir import For, Let, PrimExpr, Stmt, Var, as_expr, loop, seq, store
+from pullback.tir import For, IntImm, Let, PrimExpr, Stmt, Var, as_expr, loop, seq, store
 from pullback.tir.visitor import substitute
 
 
@@ -62,7 +62,7 @@ def _reuse(stage: Tensor, var: Var, point: Sequence[PrimExpr], readers: Mapping[
 
 
 def _constant_equal(a: PrimExpr, b: PrimExpr) -> bool:
-    return a is b or (getattr(a, "value", None) is not None and getattr(a, "value", 0) == getattr(b, "value", 1))
+    return a is b or (isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value)
 
 
 def tasks(axes: Sequence[Var], sizes: Sequence[int], body: Stmt, threads: bool) -> Stmt:

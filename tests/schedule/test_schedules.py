@@ -54,6 +54,16 @@ def matmul(m: int, n: int, k: int, transposed: bool = False) -> te.Tensor:
     return te.compute((m, n), lambda i, j: te.sum(a[i, axis.var] * read(j), axis), "matmul")
 
 
+@pytest.mark.parametrize("place", range(4))
+def test_one_element_of_a_stage_is_not_the_one_at_hand(place):
+    """A stage that is computed at each point, and read at one place too."""
+    x = te.placeholder((4,), name="x")
+    y = te.compute((4,), lambda i: x[i] * 2.0, "y")
+    z = te.compute((4,), lambda i: y[i] * y[place], "z")
+    run(group_of(y, z))
+    run(group_of(te.compute((3, 4), lambda i, j: z[j] + y[place] * y[j], "sum")))
+
+
 def test_a_long_matrix_is_read_some_lines_at_a_time(monkeypatch):
     for name in ("_STREAM", "_FAR", "_PARTS"):
         monkeypatch.setattr(contraction_blocking, name, 1)
