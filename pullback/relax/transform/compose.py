@@ -183,7 +183,7 @@ def _multiplies(stage: te.Tensor) -> bool:
 
 
 def _terms(stage: te.Tensor) -> int:
-    return math.prod(stage.shape) * math.prod(axis.extent for axis in stage.body.axes)  # type: ignore[arg-type,misc,union-attr]
+    return math.prod(stage.shape) * math.prod(axis.extent for axis in stage.body.axes)
 
 
 def broadcasts(value: Any) -> Var | None:

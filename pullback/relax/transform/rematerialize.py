@@ -62,7 +62,7 @@ class Rematerialize(Pass):
 class _Rematerialize(ExprMutator):
     def __init__(self, function: Function) -> None:
         super().__init__()
-        self.value: dict[Var, Any] = {b.var: b.value for b in function.bindings}  # type: ignore[attr-defined]
+        self.value: dict[Var, Any] = {b.var: b.value for b in function.bindings}
         self.reads = {var: tuple(dict.fromkeys(used_vars(value))) for var, value in self.value.items()}
         self.readers: dict[Var, list[Var]] = {}
         for var, sources in self.reads.items():
@@ -87,8 +87,8 @@ class _Rematerialize(ExprMutator):
         while stack:
             var = stack.pop()
             if var in self.value and var not in found:
-                found.add(var)  # type: ignore[arg-type]
-                stack.extend(self.reads[var])  # type: ignore[index]
+                found.add(var)
+                stack.extend(self.reads[var])
         return found
 
     def found_early(self, params: set[Var]) -> set[Var]:
@@ -175,7 +175,7 @@ class _Rematerialize(ExprMutator):
         super().rewrite_binding(binding)
         self.env |= own
         if var in self.again and var in self.whole:
-            self.env[var] = self.view(self.env[var])  # type: ignore[arg-type]
+            self.env[var] = self.view(self.env[var])
         return None
 
     def operand(self, var: Var, reader: Var) -> Any:
@@ -186,7 +186,7 @@ class _Rematerialize(ExprMutator):
             if var not in self.apart or not self.joins(reader):
                 return self.env[var]
             if var not in self.views:
-                self.views[var] = self.view(self.env[var])  # type: ignore[arg-type]
+                self.views[var] = self.view(self.env[var])
             return self.views[var]
         if var not in self.copies:
             mutator = ExprMutator()
@@ -202,13 +202,13 @@ class _Rematerialize(ExprMutator):
     def view(self, var: Var) -> Var:
         """The same memory under a name that FuseOps does not look behind."""
         name = var.name if var.name.endswith("_cp") else f"{var.name}_cp"
-        return self.builder.emit(Op.get("reshape")(var, tuple(var.struct_info.shape)), name)  # type: ignore[union-attr]
+        return self.builder.emit(Op.get("reshape")(var, tuple(var.struct_info.shape)), name)
 
 
 def _elements(var: Var) -> int:
-    return math.prod(var.struct_info.shape)  # type: ignore[arg-type,union-attr]
+    return math.prod(var.struct_info.shape)
 
 
 def _nbytes(var: Var) -> int:
     info = var.struct_info
-    return math.prod(info.shape) * nbytes(info.dtype) if isinstance(info, TensorStructInfo) else 0  # type: ignore[arg-type]
+    return math.prod(info.shape) * nbytes(info.dtype) if isinstance(info, TensorStructInfo) else 0
