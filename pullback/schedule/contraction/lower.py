@@ -8,9 +8,9 @@
                 for j in vectorized(columns): for r in unrolled(rows): acc[r, j] = fma(a[r, k], b[k, j], acc[r, j])
             for j: for r: out[r, j] = f(acc[r, j], …)
 
-With partial sums a task goes through its rounds of terms, keeps ``acc`` in a workspace from round to round, and a
-second loop adds the partial sums up, pair by pair, and finishes. Each element is one sum, in an order that the shapes
-fix.
+A long sum takes its terms in rounds, and the task keeps ``acc`` in memory of its own from round to round. With partial
+sums it keeps them in a workspace, and a second loop adds them up, pair by pair, and finishes. Each element is one sum,
+in an order that the shapes fix.
 """
 
 from __future__ import annotations
