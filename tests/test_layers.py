@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import NEEDS_TORCH
 
 PACKAGE = Path(__file__).resolve().parent.parent / "pullback"
 
@@ -183,3 +186,16 @@ def test_the_check_sees_imports_in_functions_but_not_for_types():
     )
     found = upward(imports_in("pullback.tir.example", ast.parse(text)))
     assert [(i.name, i.line) for i in found] == [("pullback.script", 5), ("pullback.relax.expr", 8)]
+
+
+def test_only_files_named_for_it_need_pytorch() -> None:
+    """`make test` must pass where PyTorch is not installed: `conftest.py` leaves out files of that name."""
+    tests = Path(__file__).resolve().parent
+    others = [p for p in sorted(tests.rglob("test_*.py")) if not p.name.endswith(NEEDS_TORCH)]
+    wrong = [
+        f"{path.relative_to(tests)} line {found.lineno}"
+        for path in others
+        for found in ast.parse(path.read_text()).body
+        if isinstance(found, ast.Import | ast.ImportFrom) and re.search(r"\b(import|from) torch\b", ast.unparse(found))
+    ]
+    assert not wrong, f"rename to …_{NEEDS_TORCH}, or import torch in the test and skip without it: {wrong}"
