@@ -22,7 +22,7 @@
 
 enum {
     CACHE_LINE = 128, /* two lines of 64: neighbours are prefetched in pairs */
-    PIECES_PER_THREAD = 4,
+    PIECES_PER_THREAD = 16,
     PAUSES_PER_LOOK = 32,      /* between two looks at the clock */
     LONGEST_SPIN_NS = 100000,  /* an idle worker's, before it parks */
     SHORTEST_SPIN_NS = 5000,   /* what it shrinks to while jobs are far apart */
