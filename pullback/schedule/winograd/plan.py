@@ -28,8 +28,10 @@ _BUFFER_BYTES = 192 * 1024  # of one local buffer, at most
 _SHARED_BYTES = 1024 * 1024  # of what all tasks, or rounds, read again: the transformed weights, or the sums
 _GOOD_TILES = 16  # of a task: what comes once for each task is small beside them
 _LEAST_TILES = 4
-_LEAST_SUMMED = 128  # tiles of a partial sum, at the least
+_LEAST_SUMMED = 128  # tiles of a partial sum, so that adding up is little work beside it
+_LEAST_SHARED = 32  # where a few cores would else have no partial sum each
 _TASKS = 16
+_CORES = 4  # a few
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,7 @@ def _blocked(found: Filter) -> Filter | None:
     channels, columns = problem.extents[found.channel], problem.extents[found.column]
     total = math.prod(found.count(v) for v in found.tiled)
     most = max(_GOOD_TILES, _LOCAL_BYTES // ((channels + columns) * size))
-    if not found.summed:
-        most = min(most, max(_GOOD_TILES, total // _TASKS))
+    most = min(most, max(_GOOD_TILES, total // (_CORES if found.summed else _TASKS)))
     most = min(most, _BUFFER_BYTES // (max(channels, columns) * size))
     if channels * columns * size > _SHARED_BYTES or most < _LEAST_TILES:
         return None
@@ -185,7 +186,8 @@ def _even(count: int, most: int) -> int:
 def _divided(found: Filter, total: int) -> Filter:
     """Partial sums: tasks for a few threads, and enough tiles in each."""
     rounds = math.prod(-(-found.count(v) // found.blocks[v]) for v in found.tiled)
-    each = -(-rounds // max(1, min(_TASKS, rounds, total // _LEAST_SUMMED)))
+    wanted = max(total // _LEAST_SUMMED, min(_CORES, total // _LEAST_SHARED), 1)
+    each = -(-rounds // min(_TASKS, rounds, wanted))
     return replace(found, chunks=-(-rounds // each), rounds=each)
 
 
