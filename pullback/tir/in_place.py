@@ -9,6 +9,7 @@ every store: take the loops around both.
                                              element
 
 Or their places are apart in whatever iterations: what loops over a rest of elements does is no concern of those before.
+A loop of which both need one certain iteration counts as that one: results that are stored in the last of its rounds.
 """
 
 from __future__ import annotations
@@ -170,7 +171,16 @@ def _disjoint(read: _Access, store: _Access) -> bool:
             length += abs(factor) * (digit.count(extents[digit.var]) - 1)
         else:
             found.extend(x[0])
-    return all(extents[v] == 1 or _determined(v, extents[v], found) for v in common)
+    free = common - _fixed(read, store)
+    return all(extents[v] == 1 or _determined(v, extents[v], found) for v in free)
+
+
+def _fixed(read: _Access, store: _Access) -> set[Var]:
+    """Variables that have one certain value wherever the two accesses happen: those of a branch ``if v == number``."""
+    _, length = _common(read, store)
+    conditions = [n.condition for n, k in read.path[:length] if isinstance(n, If) and k == 0]
+    equal = [c for c in conditions if isinstance(c, Binary) and c.kind == "eq" and isinstance(c.b, IntImm)]
+    return {c.a for c in equal if isinstance(c.a, Var)}
 
 
 def _determined(var: Var, extent: int, digits: list[_Digit]) -> bool:

@@ -48,6 +48,17 @@ SAFE = {
                 for j in T.vectorized(3):
                     B[t // 2 * 2 + i, t % 2 * 5 + j] = A[t // 2 * 2 + i, t % 2 * 5 + j] * 2.0
 """,
+    "in the last of several rounds": """
+    for i in T.parallel(4):
+        s = T.alloc_buffer((8,), "float32")
+        for turn in range(3):
+            if turn == 2:
+                for j in T.vectorized(8):
+                    B[i, j] = A[i, j] + s[j]
+            else:
+                for j in T.vectorized(8):
+                    s[j] = T.cast("float32", turn)
+""",
     "a rest after the whole rows": """
     for i in T.parallel(3):
         for j in T.vectorized(8):
@@ -97,6 +108,16 @@ UNSAFE = {
         for i in T.parallel(4):
             for j in T.vectorized(8):
                 B[i, j] = A[i, j] + 1.0
+""",
+    "in every round but one": """
+    for turn in range(3):
+        if turn == 2:
+            for j in T.vectorized(8):
+                C[0, j] = 0.0
+        else:
+            for i in T.parallel(4):
+                for j in T.vectorized(8):
+                    B[i, j] = A[i, j] + 1.0
 """,
     "tiles that overlap": """
     for t in T.parallel(2):

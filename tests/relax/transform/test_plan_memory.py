@@ -34,9 +34,13 @@ def copies(plan: Plan) -> list[str]:
     return [s for s in plan.steps if s.startswith("copy")]
 
 
+LARGE = (1536, 384, 10)  # long sums of many columns, which take rounds
+
+
+@pytest.mark.parametrize(("sizes", "batch"), [(SIZES, 32), (LARGE, 1024)], ids=["small", "large"])
 @pytest.mark.parametrize("optimizer", [SGD(0.1), MomentumSGD(0.1, 0.9), Adam(0.01)], ids=lambda o: type(o).__name__)
-def test_optimizers_write_in_place(optimizer):
-    plan, rest = planned(mlp_trainer_module(SIZES, 32, optimizer))
+def test_optimizers_write_in_place(optimizer, sizes, batch):
+    plan, rest = planned(mlp_trainer_module(sizes, batch, optimizer))
     verify_plan(plan, *rest, deep=True)
     assert copies(plan) == []
     assert plan.arena_bytes == plan.live_bytes
