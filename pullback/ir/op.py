@@ -6,12 +6,17 @@ functions of the same arguments:
 
     infer(x, y, *, axis, keepdims)            struct infos -> struct info           (shapes, dtypes, errors)
     te(x, y, *, axis, keepdims)               te tensors -> te tensor               (meaning, for native code)
+    kernel((x, y), (out,), *, axis, …)        buffers -> a statement of the loop IR, in place of te, for what no tensor
+                                              expression can say: a running sum, a sort
     numpy(x, y, *, axis, keepdims)            arrays -> array                       (meaning, for the interpreter)
     gradient(dy, y, x0, x1, *, axis, …)       expressions -> one adjoint (or None) per tensor argument
     check(x, y, *, …)                         te tensors -> bool te tensor of shape (), or None: what must hold of the
                                               *values* before the op may run, with ``check_message`` for the user
     decompose(x, y, *, training, axis, …)     expressions -> an expression in other ops (for several results a tuple),
                                               in the form for training or for inference
+
+An op has ``te``, or ``kernel``, or is only what it decomposes to. One without ``gradient`` that decomposes is
+differentiated as what it decomposes to.
 
 ``initial`` says with which number the elements begin of a parameter or state that is given as an argument: 1 of a
 scale. Those not named begin with what their trainer draws, or 0.
@@ -100,6 +105,7 @@ class Op(Node):
     signature: Signature = field(compare=False)
     infer: Callable[..., Any] = field(compare=False)
     te: Callable[..., Any] | None = field(default=None, compare=False)
+    kernel: Callable[..., Any] | None = field(default=None, compare=False)
     numpy: Callable[..., Any] | None = field(default=None, compare=False)
     gradient: Callable[..., Any] | None = field(default=None, compare=False)
     check: Callable[..., Any] | None = field(default=None, compare=False)

@@ -22,6 +22,7 @@ from pullback.relax.op import (  # noqa: F401
     normalization,
     random,
     reduce,
+    scan,
 )
 from pullback.relax.op.namespace import Namespace
 

@@ -14,6 +14,7 @@ statistics of the batch, or by its moving ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,7 +45,7 @@ class _DecomposeOps(Pass):
         for key, function in module.items():
             if isinstance(function, Function) and name in (None, key):
                 whole = function if name is None else inline_calls(function, module)
-                result[key] = _Decompose(self.training).function(whole)
+                result[key] = _decomposed(whole, self.training)
         return result
 
 
@@ -62,20 +63,36 @@ class DecomposeOpsForInference(_DecomposeOps):
     training = False
 
 
+def decompose_what_has_no_gradient(function: Function) -> Function:
+    """Write composite ops without a gradient rule in others, which have one or are primitive."""
+    return _decomposed(function, True, lambda call: call.op.gradient is None)  # type: ignore[union-attr]
+
+
+def _decomposed(function: Function, training: bool, wanted: Callable[[Call], bool] = lambda call: True) -> Function:
+    """Decompose what is wanted, also in what comes of that."""
+
+    def is_left(expr: Expr) -> bool:
+        if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.decompose is None:
+            return False
+        is_drawn_later = training and expr.attrs.get("training", True) and lacks_state(expr)  # by AddRandomState
+        return not is_drawn_later and wanted(expr)
+
+    while any(is_left(b.value) for b in function.bindings):
+        function = _Decompose(training, is_left).function(function)
+    return function
+
+
 class _Decompose(ExprMutator):
-    def __init__(self, training: bool) -> None:
+    def __init__(self, training: bool, wanted: Callable[[Call], bool]) -> None:
         super().__init__()
-        self.training = training
+        self.training, self.wanted = training, wanted
 
     def rewrite_call(self, call: Call) -> Expr:
-        if not isinstance(call.op, Op) or call.op.decompose is None:
+        if not self.wanted(call):
             return call
-        training = self.training and call.attrs.get("training", True)
-        if training and lacks_state(call):
-            return call  # no value yet: AddRandomState has to come first
-        attrs = dict(call.attrs) | {"training": training}
+        attrs = dict(call.attrs) | {"training": self.training and call.attrs.get("training", True)}
         with span_scope(call.span):
             try:
-                return call.op.decompose(*call.args, **attrs)
+                return call.op.decompose(*call.args, **attrs)  # type: ignore[union-attr, misc]
             except UserError as error:
                 raise type(error)(error.message, span=error.span or call.span, hint=error.hint) from None

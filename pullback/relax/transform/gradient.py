@@ -10,7 +10,8 @@
                                            return (z, (x_adjoint_out,))
 
 One environment of adjoints, one loop over the bindings reversed (Griewank & Walther, Evaluating Derivatives, ch. 6).
-Calls of other graph functions are inlined first; blocks are merged to one dataflow block.
+Calls of other graph functions are inlined first; blocks are merged to one dataflow block. An op without a gradient rule
+that is composed of others is differentiated as those.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pullback.relax.mutator import copy_with_new_vars, emit_body
 from pullback.relax.op_calls import lacks_state, no_state
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
 from pullback.relax.transform.fold_transpose import fold_transposes
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.raise_ops import RaiseOps
@@ -66,7 +68,8 @@ class Gradient(Pass):
         if not isinstance(function, Function):
             raise DifferentiationError(f"{name} is a kernel of the loop IR, not a graph function")
         required = _required_indices(name, function, self.require_grads)
-        adjoint = differentiate(name, inline_calls(function, raised), required, self.target_index)
+        whole = decompose_what_has_no_gradient(inline_calls(function, raised))
+        adjoint = differentiate(name, whole, required, self.target_index)
         result = module.copy()
         result[f"{name}_adjoint"] = adjoint
         return result

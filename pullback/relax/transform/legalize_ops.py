@@ -2,8 +2,8 @@
 
     y = R.matmul(x, w)        →        y = R.call_tir(cls.matmul, (x, w), out_sinfo=R.Tensor(…), origin=…)
 
-The kernels are the plain loops of the ops' tensor expressions. Nothing is lost: ``origin`` keeps the op and its
-attributes, so that :class:`RaiseOps` brings the ops back and the compiler schedules them as if never lowered.
+The kernels are the plain loops of the ops' tensor expressions, or an op's own. Nothing is lost: ``origin`` keeps the op
+and its attributes, so that :class:`RaiseOps` brings the ops back and the compiler schedules them as if never lowered.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from pullback.ir.passes import Pass
 from pullback.relax.expr import Call, Expr, Function
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.kernel import has_kernel, kernel_of
 from pullback.relax.op_calls import lacks_state
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.eliminate_common_subexpr import value_key
 from pullback.te.naive import naive_kernel
+from pullback.tir import PrimFunc
 
 
 @dataclass(frozen=True)
 class LegalizeOps(Pass):
-    """Lower every op that has a tensor expression to a kernel of the module; random ops only when they have a state."""
+    """Lower every op that has a tensor expression, or loops of its own, to a kernel of the module; random ops only when
+    they have a state. Ops that are only what they decompose to stay."""
 
     def run(self, module: IRModule) -> IRModule:
         lowering = _Legalize(module.copy())
@@ -42,7 +45,7 @@ class _Legalize(ExprMutator):
         self.kernels: dict[object, str] = {}
 
     def rewrite_call(self, call: Call) -> Expr:
-        if not isinstance(call.op, Op) or call.op.te is None or lacks_state(call):
+        if not isinstance(call.op, Op) or lacks_state(call) or (call.op.te is None and call.op.kernel is None):
             return call
         infos = [a.struct_info for a in call.args]
         name = self.kernel(call, infos)
@@ -56,13 +59,15 @@ class _Legalize(ExprMutator):
         shapes = tuple(repr(i) for i in infos)
         key = (call.op.name, shapes, value_key(Call(call.op, (), call.attrs, (), call.struct_info)))  # type: ignore[union-attr]
         if key not in self.kernels:
-            tensors = [
-                te.placeholder(i.shape, i.dtype, n)
-                for i, n in zip(infos, call.op.signature.tensors * max(1, len(infos)), strict=False)  # type: ignore[union-attr]
-            ]
-            result = call.op.te(*tensors, **call.attrs)  # type: ignore[union-attr]
-            outputs = list(result) if isinstance(result, (tuple, list)) else [result]
             name = self.module.unique_name(call.op.short.replace(".", "_"))  # type: ignore[union-attr]
-            self.module[name] = naive_kernel(name, tensors, outputs)
+            self.module[name] = kernel_of(call, name) if has_kernel(call) else _plain_loops(call, infos, name)
             self.kernels[key] = name
         return self.kernels[key]
+
+
+def _plain_loops(call: Call, infos: list[TensorStructInfo], name: str) -> PrimFunc:
+    """The op's tensor expression as a kernel."""
+    names = call.op.signature.tensors * max(1, len(infos))  # type: ignore[union-attr]
+    tensors = [te.placeholder(i.shape, i.dtype, n) for i, n in zip(infos, names, strict=False)]
+    result = call.op.te(*tensors, **call.attrs)  # type: ignore[union-attr, misc]
+    return naive_kernel(name, tensors, list(result) if isinstance(result, (tuple, list)) else [result])

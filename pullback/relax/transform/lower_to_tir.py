@@ -3,8 +3,8 @@
     y = cls.fused_matmul_add(x, w, b)        →        y = R.call_tir(cls.fused_matmul_add_1, (x, w, b), …)
 
 Views (reshape and the like) stay: they move no memory. An op whose tensor expression is no single kernel becomes
-several calls. Equal kernels are one function. An op's run-time check becomes a kernel that computes one bool, marked by
-the attribute ``check`` with the message for the user.
+several calls, and one that is written in loops gets those. Equal kernels are one function. An op's run-time check
+becomes a kernel that computes one bool, marked by the attribute ``check`` with the message for the user.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pullback.ir.passes import Pass
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.kernel import has_kernel, kernel_of
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform.compose import Composer, compose, has_te, is_view
@@ -78,12 +79,20 @@ class _Lowering(ExprMutator):
             function, arguments = primitive([VarBinding(binding.var, value)], [binding.var])
             name = value.op.short.replace(".", "_")
             self.bind(binding.var, self.group(name, function, [self.expr(a) for a in arguments]))
+        elif has_kernel(value):
+            self.bind(binding.var, self.ops_kernel(self.expr(value)))
         elif is_call_tir(value):
             self.bind(binding.var, self.users_kernel(self.expr(value)))
         elif isinstance(value, Call) and not is_view(value):
             raise InternalError(f"{value.op} has no tensor expression, so it cannot be compiled")
         else:
             super().rewrite_binding(binding)
+
+    def ops_kernel(self, call: Call) -> Expr:
+        """The call of an op that is written as a kernel."""
+        name = call.op.short.replace(".", "_")  # type: ignore[union-attr]
+        infos = call.struct_info.fields if isinstance(call.struct_info, TupleStructInfo) else (call.struct_info,)
+        return call_tir(GlobalVar(self.share(name, kernel_of(call, name))), Tuple(call.args), infos)
 
     def users_kernel(self, call: Call) -> Expr:
         """The call of a kernel that the user wrote, bound to the sizes of its arguments."""

@@ -9,8 +9,13 @@ from tests.samples import all_ops
 
 @pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.short)
 def test_definition_is_complete(op: Op) -> None:
-    for rule in ("infer", "te", "numpy", "gradient"):
+    for rule in ("infer", "numpy"):
         assert getattr(op, rule) is not None, f"{op.short} has no {rule} rule"
+    assert op.te or op.kernel or op.decompose, (
+        f"{op.short} can't be compiled: it has neither te nor kernel nor decompose"
+    )
+    assert not (op.te and op.kernel), f"{op.short} has a tensor expression and loops: which one is meant?"
+    assert op.gradient or op.decompose, f"{op.short} has no gradient rule and does not decompose"
     assert op.doc.strip(), f"{op.short} has no documentation"
     assert op.family, f"{op.short} belongs to no family"
     assert isinstance(op.samples, Domain) or all(isinstance(s, Sample) for s in op.samples)
