@@ -23,6 +23,7 @@ from pullback.relax.op import (  # noqa: F401
     random,
     reduce,
     scan,
+    sort,
 )
 from pullback.relax.op.namespace import Namespace
 

@@ -252,13 +252,15 @@ def binary(
 
 def composite(name: str, signature: str, *, decompose: Callable[..., Any], **rules: Any) -> Op:
     """An op that is defined by others: its tensor expression is that of its decomposition. ``decompose`` gets the
-    keyword ``training``; an op with an attribute ``training`` decides by it, any other is in training."""
+    keyword ``training``; an op with an attribute ``training`` decides by it, any other is in training. ``te=None``: one
+    of those it is made of has no tensor expression."""
 
     def build(*tensors: te.Tensor, **attrs: Any) -> Any:
         values: dict[Any, Any] = {Var(t.name, TensorStructInfo(t.shape, t.dtype)): t for t in tensors}
         return _te_of(decompose(*values, **{"training": True} | attrs), values)
 
-    return define(name, signature, decompose=decompose, te=build, **rules)
+    rules.setdefault("te", build)
+    return define(name, signature, decompose=decompose, **rules)
 
 
 def _te_of(expr: Any, values: dict[Any, Any]) -> Any:

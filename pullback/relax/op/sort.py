@@ -1,0 +1,371 @@
+"""Sorting and searching. Everything rests on ``argsort``: sorted values are gathered, so their adjoint is scattered.
+
+``argsort`` merges runs of 1, 2, 4, … places, of one line at a time:
+
+    for pair of neighbouring runs [low, middle) and [middle, high):
+        left, right = low, middle
+        for k from low to high: the lesser of source[left], source[right], of equal ones the left, goes to target[k]
+
+It is stable, and NaN counts as greater than all numbers, as in NumPy and PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import DTypeError, ShapeError, UserError
+from pullback.ir.op import define
+from pullback.relax.expr import Tuple
+from pullback.relax.op.family import (
+    composite,
+    expect_dtype,
+    expect_int,
+    expect_same_dtype,
+    known_shape,
+    normalize_axis,
+    wide,
+    zero_gradient,
+)
+from pullback.relax.op.kernel import Lines
+from pullback.relax.op.namespace import ops
+from pullback.relax.op.sample import Ints, sample
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
+from pullback.runtime.dtype import numpy_dtype
+from pullback.tir import (
+    Allocate,
+    Buffer,
+    If,
+    Let,
+    PrimExpr,
+    Stmt,
+    Var,
+    as_expr,
+    call,
+    cast,
+    loop,
+    maximum,
+    minimum,
+    select,
+    seq,
+    store,
+)
+from pullback.tir.expr import FLOATS
+
+_INDEX_DTYPES = ("int32", "int64")
+
+
+def _expect_index_dtype(op: str, dtype: str) -> None:
+    if dtype not in _INDEX_DTYPES:
+        raise DTypeError(f"{op}: indices are {' or '.join(_INDEX_DTYPES)}, not {dtype!r}")
+
+
+# -- argsort
+
+
+def _argsort_infer(data: TensorStructInfo, *, axis: int, descending: bool, dtype: str) -> TensorStructInfo:
+    shape = known_shape("argsort", data)
+    normalize_axis("argsort", axis, len(shape))
+    expect_dtype("argsort", data, "number")
+    _expect_index_dtype("argsort", dtype)
+    return TensorStructInfo(shape, dtype)
+
+
+def _precedes(a: PrimExpr, b: PrimExpr, descending: bool) -> PrimExpr:
+    """Whether ``a`` must stand before ``b``, wherever they stood."""
+    less = b < a if descending else a < b
+    if a.dtype not in FLOATS:
+        return less
+    nan, other = (a, b) if descending else (b, a)
+    return less | (call("isnan", nan) & ~call("isnan", other))
+
+
+def _argsort_kernel(
+    inputs: Sequence[Buffer], outputs: Sequence[Buffer], *, axis: int, descending: bool, dtype: str
+) -> Stmt:
+    (data,), (out,) = inputs, outputs
+    lines = Lines(tuple(data.shape), normalize_axis("argsort", axis, len(data.shape)))
+    n = lines.length
+    passes = max(n - 1, 0).bit_length() if isinstance(n, int) else 63
+    orders = Buffer("orders", (2, lines.count, n), "int64", "workspace")  # before and after a pass, by turns
+    run, turn = (Buffer(name, (1,), "int64", "local") for name in ("run", "turn"))
+
+    def line(number: PrimExpr) -> Stmt:
+        def precedes(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+            return _precedes(*(data[lines.place(number, place)] for place in (a, b)), descending)
+
+        length, at = Var("length"), Var("at")
+        merged = seq(
+            _merged(n, length, orders, at, number, precedes),
+            store(run, (0,), length * 2),
+            store(turn, (0,), 1 - at),
+        )
+        one_pass = Let(length, run[0], Let(at, turn[0], If(length < n, merged)))
+        work = seq(
+            store(run, (0,), as_expr(1)),
+            store(turn, (0,), as_expr(0)),
+            loop("k", n, lambda k: store(orders, (0, number, k), k)),
+            loop("pass", passes, lambda _: one_pass),
+            loop("k", n, lambda k: store(out, lines.place(number, k), cast(dtype, orders[turn[0], number, k]))),
+        )
+        return Allocate(run, Allocate(turn, work))
+
+    return Allocate(orders, lines.each(line))
+
+
+def _merged(n: Any, run: PrimExpr, orders: Buffer, turn: PrimExpr, line: PrimExpr, precedes: Any) -> Stmt:
+    """All pairs of neighbouring runs of this length, merged."""
+    left, right = (Buffer(name, (1,), "int64", "local") for name in ("left", "right"))
+
+    def pair(number: PrimExpr) -> Stmt:
+        low = number * run * 2
+        middle, high = minimum(low + run, n), minimum(low + run * 2, n)
+        i, j, a, b, takes_right = Var("i"), Var("j"), Var("a"), Var("b"), Var("takes_right", "bool")
+
+        def element(k: PrimExpr) -> Stmt:
+            step = seq(
+                store(orders, (1 - turn, line, low + k), select(takes_right, b, a)),
+                If(takes_right, store(right, (0,), j + 1), store(left, (0,), i + 1)),
+            )
+            step = Let(takes_right, (j < high) & ((i >= middle) | precedes(b, a)), step)
+            for var, place in ((b, j), (a, i)):  # behind the end of its run a place is not looked at
+                step = Let(var, orders[turn, line, minimum(place, as_expr(n) - 1)], step)
+            return Let(i, left[0], Let(j, right[0], step))
+
+        return seq(store(left, (0,), low), store(right, (0,), middle), loop("k", high - low, element))
+
+    return Allocate(left, Allocate(right, loop("pair", (n + run * 2 - 1) // (run * 2), pair)))
+
+
+def _argsort(data: np.ndarray, *, axis: int, descending: bool, dtype: str) -> np.ndarray:
+    data = data.astype(wide(data.dtype.name))  # the half-precision types of NumPy do not know where NaN belongs
+    if descending:  # the order of equal elements stays
+        order = np.flip(data.shape[axis] - 1 - np.argsort(np.flip(data, axis), axis, kind="stable"), axis)
+    else:
+        order = np.argsort(data, axis, kind="stable")
+    return np.ascontiguousarray(order.astype(numpy_dtype(dtype)))
+
+
+_NAN = float("nan")
+_ORDERS = [
+    sample((17,)),
+    sample((3, 5), axis=0, descending=True),
+    sample((2, 4, 3), axis=1),
+    sample((130,), descending=True),
+    sample([[2.0, 1.0, 2.0, 1.0], [0.0, -1.0, 5.0, 0.0]], smooth=False),
+    sample([2.0, _NAN, -1.0, float("inf"), _NAN, 2.0], smooth=False),
+    sample([2.0, _NAN, -1.0, float("-inf"), _NAN, 2.0], descending=True, smooth=False),
+    sample(Ints((4, 9), -3, 4), axis=1, descending=True),
+    sample((1,)),
+    sample((0, 3), axis=0),
+    sample((3, 0), axis=0),
+]
+
+define(
+    "argsort",
+    "data | axis=-1, descending=False, dtype='int32'",
+    infer=_argsort_infer,
+    kernel=_argsort_kernel,
+    numpy=_argsort,
+    gradient=zero_gradient,
+    family="sort",
+    doc="The places of the elements along an axis in the order of their values, int32 or int64. Equal elements keep\n"
+    "their order; NaN is greater than every number.",
+    samples=_ORDERS,
+)
+
+# -- what is gathered in that order
+
+
+def _sort_infer(data: TensorStructInfo, *, axis: int, descending: bool) -> TensorStructInfo:
+    normalize_axis("sort", axis, len(known_shape("sort", data)))
+    expect_dtype("sort", data, "number")
+    return data
+
+
+def _sort(data: np.ndarray, *, axis: int, descending: bool) -> np.ndarray:
+    return np.take_along_axis(data, _argsort(data, axis=axis, descending=descending, dtype="int64"), axis)
+
+
+def _sort_decomposed(data: Any, *, axis: int, descending: bool, training: bool) -> Any:
+    order = ops.argsort(data, axis=axis, descending=descending, dtype="int64")
+    return ops.gather_elements(data, order, axis=axis)
+
+
+composite(
+    "sort",
+    "data | axis=-1, descending=False",
+    te=None,
+    infer=_sort_infer,
+    decompose=_sort_decomposed,
+    numpy=_sort,
+    family="sort",
+    doc="The elements along an axis in the order of their values; NaN is greater than every number. The adjoint goes\n"
+    "back to where each element came from.",
+    samples=_ORDERS,
+)
+
+_RESULTS = ("both", "values", "indices")
+
+
+def _topk_infer(
+    data: TensorStructInfo, *, k: int, axis: int, ret_type: str, largest: bool, dtype: str
+) -> TensorStructInfo | TupleStructInfo:
+    shape = known_shape("topk", data)
+    at = normalize_axis("topk", axis, len(shape))
+    expect_dtype("topk", data, "number")
+    expect_int("topk", "k", k)
+    _expect_index_dtype("topk", dtype)
+    if ret_type not in _RESULTS:
+        raise UserError(f"topk: ret_type must be one of {', '.join(map(repr, _RESULTS))}, got {ret_type!r}")
+    size = shape[at]
+    if k < 1 or (isinstance(size, int) and k > size):
+        raise ShapeError(f"topk: k must be from 1 to {size}, the size of axis {at}, got {k}")
+    result = (*shape[:at], k, *shape[at + 1 :])
+    values, indices = TensorStructInfo(result, data.dtype), TensorStructInfo(result, dtype)
+    return {"values": values, "indices": indices}.get(ret_type, TupleStructInfo((values, indices)))
+
+
+def _topk_of(values: Any, indices: Any, ret_type: str, both: Any) -> Any:
+    return {"values": values, "indices": indices}.get(ret_type, both((values, indices)))
+
+
+def _topk(data: np.ndarray, *, k: int, axis: int, ret_type: str, largest: bool, dtype: str) -> Any:
+    order = np.take(_argsort(data, axis=axis, descending=largest, dtype=dtype), range(k), axis)
+    return _topk_of(np.take_along_axis(data, order.astype(np.int64), axis), order, ret_type, tuple)
+
+
+def _topk_decomposed(data: Any, *, k: int, axis: int, ret_type: str, largest: bool, dtype: str, training: bool) -> Any:
+    order = ops.argsort(data, axis=axis, descending=largest, dtype=dtype)
+    first = ops.strided_slice(order, [normalize_axis("topk", axis, len(data.shape))], [0], [k])
+    return _topk_of(ops.gather_elements(data, first, axis=axis), first, ret_type, Tuple)
+
+
+composite(
+    "topk",
+    "data | k=1, axis=-1, ret_type='both', largest=True, dtype='int32'",
+    te=None,
+    infer=_topk_infer,
+    decompose=_topk_decomposed,
+    numpy=_topk,
+    family="sort",
+    doc="The k largest (or smallest) elements along an axis, in order, and their places; ``ret_type``: 'both',\n"
+    "'values' or 'indices'. Of equal elements the first ones are taken.",
+    samples=[
+        sample((9,), k=3),
+        sample((3, 5), k=2, axis=0, largest=False, dtype="int64"),
+        sample((2, 4, 3), k=4, axis=1, ret_type="values"),
+        sample((3, 6), k=2, ret_type="indices"),
+        sample([[2.0, 1.0, 2.0, 1.0], [0.0, _NAN, 5.0, 0.0]], k=3, smooth=False),
+        sample((1, 1)),
+    ],
+)
+
+# -- places among sorted values
+
+
+def _search_infer(
+    sorted_sequence: TensorStructInfo, values: TensorStructInfo, *, right: bool, dtype: str
+) -> TensorStructInfo:
+    edges, shape = (known_shape("searchsorted", i) for i in (sorted_sequence, values))
+    expect_same_dtype("searchsorted", sorted_sequence, values)
+    expect_dtype("searchsorted", values, "number")
+    _expect_index_dtype("searchsorted", dtype)
+    if len(edges) != 1 and (len(edges) != len(shape) or tuple(edges[:-1]) != tuple(shape[:-1])):
+        raise ShapeError(
+            "searchsorted: sorted_sequence must have one axis, or the axes of values but for the last size,"
+            f" got {tuple(edges)} and {tuple(shape)}"
+        )
+    return TensorStructInfo(shape, dtype)
+
+
+def _search_kernel(inputs: Sequence[Buffer], outputs: Sequence[Buffer], *, right: bool, dtype: str) -> Stmt:
+    (edges, values), (out,) = inputs, outputs
+    lines = Lines((*values.shape, 1), len(values.shape))
+    n = edges.shape[-1]
+    steps = as_expr(n).value.bit_length() if isinstance(n, int) else 63
+    low, high = Buffer("low", (1,), "int64", "local"), Buffer("high", (1,), "int64", "local")
+
+    def element(number: PrimExpr) -> Stmt:
+        place = lines.place(number, as_expr(0))[:-1]
+        value, a, b, middle = Var("value", values.dtype), Var("a"), Var("b"), Var("middle")
+        edge = edges[(*(place[:-1] if len(edges.shape) > 1 else ()), minimum(middle, maximum(as_expr(n) - 1, 0)))]
+        behind = ~_precedes(value, edge, False) if right else _precedes(edge, value, False)
+        halve = If(
+            a < b,
+            If(behind, store(low, (0,), middle + 1), store(high, (0,), middle)),
+        )
+        step = Let(a, low[0], Let(b, high[0], Let(middle, (a + b) // 2, halve)))
+        search = seq(store(low, (0,), as_expr(0)), store(high, (0,), as_expr(n)), loop("step", steps, lambda _: step))
+        result = store(out, place, cast(dtype, low[0]))
+        return Let(value, values[place], Allocate(low, Allocate(high, seq(search, result))))
+
+    return lines.each(element)
+
+
+def _searchsorted(sorted_sequence: np.ndarray, values: np.ndarray, *, right: bool, dtype: str) -> np.ndarray:
+    side, kind = "right" if right else "left", numpy_dtype(dtype)
+    sorted_sequence, values = (a.astype(wide(a.dtype.name)) for a in (sorted_sequence, values))
+    if sorted_sequence.ndim == 1:
+        return np.asarray(np.searchsorted(sorted_sequence, values, side)).astype(kind)
+    result = np.empty(values.shape, kind)
+    for at in np.ndindex(values.shape[:-1]):
+        result[at] = np.searchsorted(sorted_sequence[at], values[at], side)
+    return result
+
+
+_EDGES = [-2.0, -1.0, 0.0, 0.0, 1.5]
+
+define(
+    "searchsorted",
+    "sorted_sequence, values | right=False, dtype='int32'",
+    infer=_search_infer,
+    kernel=_search_kernel,
+    numpy=_searchsorted,
+    gradient=zero_gradient,
+    family="sort",
+    doc="For each value the first place (with ``right`` the last) in the sorted sequence at which it could stand: how\n"
+    "many elements are less (less or equal). The sequence has one axis, or one for each line of values along the\n"
+    "last axis.",
+    samples=[
+        sample(_EDGES, (7,)),
+        sample(_EDGES, [-3.0, -2.0, 0.0, 1.5, 2.0, float("nan")], right=True, smooth=False),
+        sample([[0.0, 1.0, 2.0], [-1.0, 0.0, 0.0]], (2, 5), dtype="int64"),
+        sample([1.0], (2, 3), right=True),
+        sample((0,), (3,)),
+        sample(_EDGES, (0, 2)),
+    ],
+)
+
+
+def _bucketize_infer(
+    input_tensor: TensorStructInfo, boundaries: TensorStructInfo, *, out_int32: bool, right: bool
+) -> TensorStructInfo:
+    if len(known_shape("bucketize", boundaries, "boundaries")) != 1:
+        raise ShapeError("bucketize: boundaries must have one axis")
+    return _search_infer(boundaries, input_tensor, right=right, dtype="int32" if out_int32 else "int64")
+
+
+composite(
+    "bucketize",
+    "input_tensor, boundaries | out_int32=False, right=False",
+    te=None,
+    infer=_bucketize_infer,
+    decompose=lambda x, boundaries, *, out_int32, right, training: ops.searchsorted(
+        boundaries, x, right=right, dtype="int32" if out_int32 else "int64"
+    ),
+    numpy=lambda x, boundaries, *, out_int32, right: _searchsorted(
+        boundaries, x, right=right, dtype="int32" if out_int32 else "int64"
+    ),
+    gradient=zero_gradient,
+    family="sort",
+    doc="The number of the interval between sorted boundaries in which each element lies; a boundary belongs to the\n"
+    "interval below it, with ``right`` to the one above.",
+    samples=[
+        sample((3, 4), _EDGES),
+        sample([-2.0, 0.0, 1.5, 3.0], _EDGES, right=True, out_int32=True, smooth=False),
+        sample((5,), (0,)),
+    ],
+)
