@@ -89,16 +89,19 @@ def _argsort_kernel(
     lines = Lines(tuple(data.shape), normalize_axis("argsort", axis, len(data.shape)))
     n = lines.length
     passes = max(n - 1, 0).bit_length() if isinstance(n, int) else 63
-    orders = Buffer("orders", (2, lines.count, n), "int64", "workspace")  # before and after a pass, by turns
+    shape = (2, lines.count, n)  # before and after a pass, by turns
+    order, keys = Buffer("order", shape, dtype, "workspace"), Buffer("keys", shape, data.dtype, "workspace")
     run, turn = (Buffer(name, (1,), "int64", "local") for name in ("run", "turn"))
 
     def line(number: PrimExpr) -> Stmt:
-        def precedes(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-            return _precedes(*(data[lines.place(number, place)] for place in (a, b)), descending)
-
         length, at = Var("length"), Var("at")
+
+        def begin(k: PrimExpr) -> Stmt:
+            start = as_expr(0), number, k
+            return seq(store(order, start, cast(dtype, k)), store(keys, start, data[lines.place(number, k)]))
+
         merged = seq(
-            _merged(n, length, orders, at, number, precedes),
+            _merged(n, length, order, keys, (at, number), descending),
             store(run, (0,), length * 2),
             store(turn, (0,), 1 - at),
         )
@@ -106,37 +109,59 @@ def _argsort_kernel(
         work = seq(
             store(run, (0,), as_expr(1)),
             store(turn, (0,), as_expr(0)),
-            loop("k", n, lambda k: store(orders, (0, number, k), k)),
+            loop("k", n, begin),
             loop("pass", passes, lambda _: one_pass),
-            loop("k", n, lambda k: store(out, lines.place(number, k), cast(dtype, orders[turn[0], number, k]))),
+            loop("k", n, lambda k: store(out, lines.place(number, k), order[turn[0], number, k])),
         )
         return Allocate(run, Allocate(turn, work))
 
-    return Allocate(orders, lines.each(line))
+    return Allocate(order, Allocate(keys, lines.each(line)))
 
 
-def _merged(n: Any, run: PrimExpr, orders: Buffer, turn: PrimExpr, line: PrimExpr, precedes: Any) -> Stmt:
-    """All pairs of neighbouring runs of this length, merged."""
-    left, right = (Buffer(name, (1,), "int64", "local") for name in ("left", "right"))
+def _merged(n: Any, run: PrimExpr, order: Buffer, keys: Buffer, source: tuple[Any, Any], descending: bool) -> Stmt:
+    """All pairs of neighbouring runs of this length, merged: those of two whole runs from both ends at once, since one
+    step waits for the one before it. Which run an element comes from is no branch: it could not be predicted."""
+    heads = [Buffer(name, (1,), "int64", "local") for name in ("left", "right", "left_end", "right_end")]
+    turn, line = source
 
-    def pair(number: PrimExpr) -> Stmt:
+    def taken(heads: list[Buffer], target: PrimExpr, step: int, ends: tuple[PrimExpr, PrimExpr] | None) -> Stmt:
+        """One element moved to its place from the head of one of two runs, which goes on by ``step``."""
+        i, j, place, second = Var("i"), Var("j"), Var("place"), Var("second", "bool")
+        a, b = Var("a", keys.dtype), Var("b", keys.dtype)
+        is_less = _precedes(b, a, descending)
+        choice = is_less if step > 0 else ~is_less  # of equal ones the left comes first
+        if ends is not None:
+            choice = (j < ends[1]) & ((i >= ends[0]) | choice)
+        move = seq(
+            store(order, (1 - turn, line, target), order[turn, line, place]),
+            store(keys, (1 - turn, line, target), select(second, b, a)),
+            store(heads[0], (0,), select(second, i, i + step)),
+            store(heads[1], (0,), select(second, j + step, j)),
+        )
+        move = Let(second, choice, Let(place, select(second, j, i), move))
+        for key, at in ((b, j), (a, i)):
+            held = at if ends is None else minimum(at, as_expr(n) - 1)  # behind the end it is not looked at
+            move = Let(key, keys[turn, line, held], move)
+        return Let(i, heads[0][0], Let(j, heads[1][0], move))
+
+    def whole(number: PrimExpr) -> Stmt:
         low = number * run * 2
-        middle, high = minimum(low + run, n), minimum(low + run * 2, n)
-        i, j, a, b, takes_right = Var("i"), Var("j"), Var("a"), Var("b"), Var("takes_right", "bool")
+        starts = (low, low + run, low + run - 1, low + run * 2 - 1)
+        begin = [store(head, (0,), start) for head, start in zip(heads, starts, strict=True)]
 
-        def element(k: PrimExpr) -> Stmt:
-            step = seq(
-                store(orders, (1 - turn, line, low + k), select(takes_right, b, a)),
-                If(takes_right, store(right, (0,), j + 1), store(left, (0,), i + 1)),
-            )
-            step = Let(takes_right, (j < high) & ((i >= middle) | precedes(b, a)), step)
-            for var, place in ((b, j), (a, i)):  # behind the end of its run a place is not looked at
-                step = Let(var, orders[turn, line, minimum(place, as_expr(n) - 1)], step)
-            return Let(i, left[0], Let(j, right[0], step))
+        def both(k: PrimExpr) -> Stmt:
+            return seq(taken(heads[:2], low + k, 1, None), taken(heads[2:], low + run * 2 - 1 - k, -1, None))
 
-        return seq(store(left, (0,), low), store(right, (0,), middle), loop("k", high - low, element))
+        return seq(*begin, loop("k", run, both))
 
-    return Allocate(left, Allocate(right, loop("pair", (n + run * 2 - 1) // (run * 2), pair)))
+    pairs = as_expr(n) // (run * 2)
+    low = pairs * run * 2
+    middle = minimum(low + run, n)
+    rest = loop("k", as_expr(n) - low, lambda k: taken(heads[:2], low + k, 1, (middle, as_expr(n))))
+    body = seq(loop("pair", pairs, whole), store(heads[0], (0,), low), store(heads[1], (0,), middle), rest)
+    for head in heads:
+        body = Allocate(head, body)
+    return body
 
 
 def _argsort(data: np.ndarray, *, axis: int, descending: bool, dtype: str) -> np.ndarray:
