@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pullback import te
 from pullback.relax.expr import Call
 from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo
+from pullback.te.naive import naive_kernel
 from pullback.tir import Buffer, PrimExpr, PrimFunc, Stmt, as_expr, loop
 
 _WORTH_THREADS = 1 << 14  # elements of a kernel
@@ -24,6 +26,17 @@ def kernel_of(call: Call, name: str) -> PrimFunc:
     inputs = [_buffer(n, a.struct_info) for n, a in zip(names, call.args, strict=True)]
     outputs = [_buffer("out" if len(infos) == 1 else f"out{k}", info) for k, info in enumerate(infos)]
     return PrimFunc(name, (*inputs, *outputs), call.op.kernel(inputs, outputs, **call.attrs))  # type: ignore[union-attr, misc]
+
+
+def loops_of(call: Call, name: str) -> PrimFunc:
+    """The op's own kernel, or the plain loops of its tensor expression."""
+    if call.op.te is None:  # type: ignore[union-attr]
+        return kernel_of(call, name)
+    names = call.op.signature.tensors * max(1, len(call.args))  # type: ignore[union-attr]
+    infos = [a.struct_info for a in call.args]
+    tensors = [te.placeholder(i.shape, i.dtype, n) for i, n in zip(infos, names, strict=False)]  # type: ignore[attr-defined, arg-type]
+    result = call.op.te(*tensors, **call.attrs)  # type: ignore[union-attr, misc]
+    return naive_kernel(name, tensors, list(result) if isinstance(result, (tuple, list)) else [result])
 
 
 def _buffer(name: str, info: TensorStructInfo) -> Buffer:

@@ -9,6 +9,8 @@
                                            x_adjoint_out = x_adjoint
                                            return (z, (x_adjoint_out,))
 
+Kernels of the loop IR, and ops that are only loops, have theirs differentiated (``kernel_gradients.py``).
+
 One environment of adjoints, one loop over the bindings reversed (Griewank & Walther, Evaluating Derivatives, ch. 6).
 Calls of other graph functions are inlined first; blocks are merged to one dataflow block. An op without a gradient rule
 that is composed of others is differentiated as those.
@@ -29,12 +31,13 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import copy_with_new_vars, emit_body
-from pullback.relax.op_calls import lacks_state, no_state
+from pullback.relax.op_calls import is_call_tir, lacks_state, no_state
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
 from pullback.relax.transform.fold_transpose import fold_transposes
 from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.kernel_gradients import KernelGradients, operands
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.tir.expr import FLOATS
 
@@ -69,8 +72,8 @@ class Gradient(Pass):
             raise DifferentiationError(f"{name} is a kernel of the loop IR, not a graph function")
         required = _required_indices(name, function, self.require_grads)
         whole = decompose_what_has_no_gradient(inline_calls(function, raised))
-        adjoint = differentiate(name, whole, required, self.target_index)
         result = module.copy()
+        adjoint = differentiate(name, whole, required, self.target_index, KernelGradients(result))
         result[f"{name}_adjoint"] = adjoint
         return result
 
@@ -132,7 +135,9 @@ def _target(name: str, function: Function, index: int) -> Expr:
     return result
 
 
-def differentiate(name: str, function: Function, required: Sequence[int], target_index: int) -> Function:
+def differentiate(
+    name: str, function: Function, required: Sequence[int], target_index: int, kernels: KernelGradients
+) -> Function:
     """The adjoint function of ``function`` for the parameters at the positions ``required``."""
     function = copy_with_new_vars(function)
     params = [function.params[i] for i in required]
@@ -146,7 +151,7 @@ def differentiate(name: str, function: Function, required: Sequence[int], target
         outputs = [_as_output(builder, f) for f in (result.fields if isinstance(result, Tuple) else (result,))]
         forward_body = Tuple(tuple(outputs)) if isinstance(result, Tuple) else outputs[0]
         target = _target(name, Function(function.params, forward_body), target_index)
-        sweep = _ReverseSweep(builder, forward, params)
+        sweep = _ReverseSweep(builder, forward, params, kernels)
         sweep.run(target)
         adjoints = tuple(sweep.final(p) for p in params)
     body = builder.finish(Tuple((forward_body, Tuple(adjoints))))
@@ -163,8 +168,10 @@ def _as_output(builder: BlockBuilder, value: Expr) -> Expr:
 class _ReverseSweep:
     """The environment of adjoints and the loop over the bindings reversed."""
 
-    def __init__(self, builder: BlockBuilder, forward: Sequence[Binding], params: Sequence[Var]) -> None:
-        self.builder, self.forward = builder, forward
+    def __init__(
+        self, builder: BlockBuilder, forward: Sequence[Binding], params: Sequence[Var], kernels: KernelGradients
+    ) -> None:
+        self.builder, self.forward, self.kernels = builder, forward, kernels
         self.adjoints: dict[Var, Adjoint] = {}
         self.active = set(params)  # what depends on a required parameter
         for binding in forward:
@@ -196,10 +203,15 @@ class _ReverseSweep:
                 raise no_state(value.op.short, value.span)
             needed.update(used_vars(value))
             if isinstance(value, Call) and isinstance(value.op, Op) and value.op.gradient is None:
-                offending.append(binding)
+                reason = self.kernels.refusal(value, self.is_active(value)) if _has_loops(value) else ""
+                if reason is not None:
+                    offending.append(f"  {value.op.short} at {binding.span}{reason and ': ' + reason}")
         if offending:
-            places = [f"  {b.value.op.short} at {b.span}" for b in reversed(offending)]  # type: ignore[attr-defined]
-            raise DifferentiationError("these ops have no gradient:\n" + "\n".join(places))
+            raise DifferentiationError("these ops have no gradient:\n" + "\n".join(reversed(offending)))
+
+    def is_active(self, call: Call) -> list[bool]:
+        """Which of the tensors that a kernel or an op is called on depend on a required parameter."""
+        return [any(v in self.active for v in used_vars(value)) for value in operands(call)]
 
     def propagate(self, binding: Binding, adjoint: Adjoint) -> None:
         """Carry the adjoint of a binding's variable to what its value reads."""
@@ -210,8 +222,13 @@ class _ReverseSweep:
         if not isinstance(value.op, Op):
             raise DifferentiationError("a call of an unknown function cannot be differentiated", span=value.span)
         dy = self.materialize(adjoint, binding.var)
-        contributions = value.op.gradient(dy, binding.var, *value.args, **value.attrs)
-        for arg, contribution in zip(value.args, contributions, strict=True):
+        arguments: Sequence[Any] = value.args
+        if value.op.gradient is not None:
+            contributions = value.op.gradient(dy, binding.var, *value.args, **value.attrs)
+        else:
+            arguments = operands(value)
+            contributions = self.kernels.adjoints(self.builder, value, dy, self.is_active(value))
+        for arg, contribution in zip(arguments, contributions, strict=True):
             if contribution is not None:
                 self.accumulate(arg, contribution)
 
@@ -255,6 +272,12 @@ class _ReverseSweep:
         if adjoint is None:
             adjoint = self.builder.emit(_zeros(info), f"{name}_adjoint")
         return self.builder.emit_output(adjoint, f"{name}_adjoint_out")
+
+
+def _has_loops(call: Call) -> bool:
+    """Whether there are loops to be differentiated."""
+    op: Op = call.op  # type: ignore[assignment]
+    return op.te is not None or op.kernel is not None or is_call_tir(call)
 
 
 def _zeros(info: Any) -> Expr:

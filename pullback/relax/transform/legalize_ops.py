@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pullback import te
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.expr import Call, Expr, Function
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.call_tir import call_tir
-from pullback.relax.op.kernel import has_kernel, kernel_of
+from pullback.relax.op.kernel import loops_of
 from pullback.relax.op_calls import lacks_state
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.eliminate_common_subexpr import value_key
-from pullback.te.naive import naive_kernel
-from pullback.tir import PrimFunc
 
 
 @dataclass(frozen=True)
@@ -60,14 +57,6 @@ class _Legalize(ExprMutator):
         key = (call.op.name, shapes, value_key(Call(call.op, (), call.attrs, (), call.struct_info)))  # type: ignore[union-attr]
         if key not in self.kernels:
             name = self.module.unique_name(call.op.short.replace(".", "_"))  # type: ignore[union-attr]
-            self.module[name] = kernel_of(call, name) if has_kernel(call) else _plain_loops(call, infos, name)
+            self.module[name] = loops_of(call, name)
             self.kernels[key] = name
         return self.kernels[key]
-
-
-def _plain_loops(call: Call, infos: list[TensorStructInfo], name: str) -> PrimFunc:
-    """The op's tensor expression as a kernel."""
-    names = call.op.signature.tensors * max(1, len(infos))  # type: ignore[union-attr]
-    tensors = [te.placeholder(i.shape, i.dtype, n) for i, n in zip(infos, names, strict=False)]
-    result = call.op.te(*tensors, **call.attrs)  # type: ignore[union-attr, misc]
-    return naive_kernel(name, tensors, list(result) if isinstance(result, (tuple, list)) else [result])

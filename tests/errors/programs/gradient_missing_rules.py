@@ -1,4 +1,4 @@
-# Two ops on the way have no gradient; the third is not on the way.
+# Two kernels on the way have no gradient; the third is not on the way.
 from pullback.relax.transform import Gradient
 from pullback.script import ir as I
 from pullback.script import relax as R
@@ -9,7 +9,9 @@ from pullback.script import tir as T
 class Model:
     @T.prim_func
     def twice(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
-        for i in range(4):
+        count = T.alloc_buffer((1,), "int64")
+        count[0] = 4
+        for i in range(count[0]):
             B[i] = A[i] + A[i]
 
     @R.function

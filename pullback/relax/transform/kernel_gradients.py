@@ -1,0 +1,90 @@
+"""Adjoints of what has no gradient rule: kernels of the loop IR, and ops that are only loops or a tensor expression.
+
+    y = R.call_tir(cls.kernel, (x, w), out_sinfo=R.Tensor((m, n), "float32"))
+        →
+    dx, dw = R.call_tir(cls.kernel_adjoint, (x, w, y_adjoint), out_sinfo=[R.Tensor(…), R.Tensor(…)])
+
+``tir/adjoint.py`` writes the adjoint kernels, of the kernel itself or of the op's plain loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.ir.errors import DifferentiationError
+from pullback.ir.module import GlobalVar, IRModule
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Call, Expr, Tuple, TupleGetItem
+from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.kernel import loops_of
+from pullback.relax.op_calls import is_call_tir
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.tir import PrimFunc
+from pullback.tir.adjoint import adjoint_kernel
+from pullback.tir.expr import FLOATS
+
+
+class KernelGradients:
+    """Adds adjoint kernels to a module as they are asked for."""
+
+    def __init__(self, module: IRModule) -> None:
+        self.module = module
+        self.known: dict[tuple[Any, ...], str] = {}
+
+    def adjoints(self, builder: BlockBuilder, call: Call, dy: Any, active: Sequence[bool]) -> list[Expr | None]:
+        """The adjoints of the arguments: of a kernel's tensors as a list of them. ``active``: which are wanted."""
+        arguments, wanted = operands(call), _wanted(call, active)
+        if not wanted:
+            return [None] * len(arguments)
+        infos = _fields(call.struct_info)
+        dys = dy if isinstance(call.struct_info, TupleStructInfo) else [dy]
+        seeds = [d for d, info in zip(dys, infos, strict=True) if _is_float(info)]
+        outs = [arguments[k].struct_info for k in wanted]
+        sizes = call.args[2] if is_call_tir(call) and len(call.args) > 2 else None
+        kernel = GlobalVar(self.kernel(call, len(infos), wanted))
+        result = builder.emit(call_tir(kernel, Tuple((*arguments, *seeds)), outs, sizes), f"{kernel.name}_result")
+        parts = [result] if len(wanted) == 1 else [TupleGetItem(result, k) for k in range(len(wanted))]
+        found: list[Expr | None] = [None] * len(arguments)
+        for k, part in zip(wanted, parts, strict=True):
+            found[k] = part
+        return found
+
+    def refusal(self, call: Call, active: Sequence[bool]) -> str | None:
+        """Why the call has no adjoint; None when it has one."""
+        try:
+            self.kernel(call, len(_fields(call.struct_info)), _wanted(call, active))
+        except DifferentiationError as error:
+            return error.message
+        return None
+
+    def kernel(self, call: Call, results: int, wanted: Sequence[int]) -> str:
+        """The name of the adjoint kernel in the module."""
+        if is_call_tir(call):
+            function, key = self.module[call.args[0].name], (call.args[0].name, *wanted)  # type: ignore[union-attr]
+        else:
+            function, key = loops_of(call, call.op.short.replace(".", "_")), (call, *wanted)  # type: ignore[union-attr]
+        assert isinstance(function, PrimFunc)
+        if key not in self.known:
+            name = self.module.unique_name(f"{function.name}_adjoint")
+            self.module[name] = adjoint_kernel(function, results, wanted, name)
+            self.known[key] = name
+        return self.known[key]
+
+
+def operands(call: Call) -> list[Expr]:
+    """The tensors that a kernel, or an op, is called on."""
+    return list(call.args[1].fields if is_call_tir(call) else call.args)  # type: ignore[union-attr]
+
+
+def _wanted(call: Call, active: Sequence[bool]) -> list[int]:
+    values = zip(operands(call), active, strict=True)
+    return [k for k, (value, is_active) in enumerate(values) if is_active and _is_float(value.struct_info)]
+
+
+def _fields(info: StructInfo) -> tuple[StructInfo, ...]:
+    return info.fields if isinstance(info, TupleStructInfo) else (info,)
+
+
+def _is_float(info: StructInfo) -> bool:
+    return isinstance(info, TensorStructInfo) and info.dtype in FLOATS

@@ -1,0 +1,360 @@
+"""The adjoint of a kernel: from the adjoints of its results to those of its inputs.
+
+    def k(x, w, y):                        def k_adjoint(x, w, dy, dx, dw):
+        for i in range(4):                     d_y[…] = dy[…]; dx[…] = 0; dw[…] = 0
+            y[i] = 0.0                         for i in range(4), backwards:
+            for j in range(8):                     for j in range(8), backwards:
+                y[i] += x[j] * w[i, j]    →            d = d_y[i]; d_y[i] = 0; d_y[i] += d
+                                                       dx[j] += d * w[i, j]; dw[i, j] += d * x[j]
+                                                   d_y[i] = 0
+
+Statements are taken in reverse, loops backwards. A store ``b[i] = e`` takes the adjoint of the element, makes it 0, and
+adds to the adjoint of each element that ``e`` reads (Griewank & Walther, Evaluating Derivatives, ch. 3 and 4).
+
+The derivatives of ``e`` are those at the values that it read. Where such a value is overwritten later, the kernel is
+run once more beforehand, and each store to that buffer keeps what it overwrites on a *tape*, with one place for each
+iteration of the loops around it; on the way back it is put in its place again. So are conditions, and values that are
+bound to names, when they depend on memory that the kernel writes. What no derivative asks for is not kept: the kernel
+above, whose products read only its inputs, is not run again.
+
+All loops are serial: an element may get its adjoint from any iteration, and the order of each sum is that of the
+program. Adjoints of half-precision elements are added up in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pullback.ir.errors import DifferentiationError
+from pullback.tir.derivative import contributions
+from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var, as_expr, cast, const, is_float
+from pullback.tir.extents import greatest
+from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq, Stmt, loop, seq, store
+from pullback.tir.visitor import Substitute, loads, substitute, walk
+
+
+def adjoint_kernel(function: PrimFunc, results: int, wanted: Sequence[int], name: str) -> PrimFunc:
+    """The adjoint of a kernel whose last ``results`` buffers are what it computes. Its parameters: the inputs, the
+    scalars, the adjoints of the results of float type, then what it computes: the adjoints of the ``wanted`` inputs.
+
+    Raises DifferentiationError where the number of iterations depends on memory that the kernel writes, or, if values
+    have to be kept, is not known.
+    """
+    return _Adjoint(function, results, wanted).kernel(name)
+
+
+@dataclass
+class _Tape:
+    """Values kept in the run forwards: those that a store overwrites, or that a condition or a name has."""
+
+    buffer: Buffer
+    place: tuple[PrimExpr, ...]
+
+
+@dataclass
+class _Adjoint:
+    function: PrimFunc
+    results: int
+    wanted: Sequence[int]
+    tapes: dict[Stmt, _Tape] = field(default_factory=dict)
+    sums: dict[Buffer, Buffer] = field(default_factory=dict)  # of adjoints, by the buffer whose they are
+    scalars: dict[Var, Buffer] = field(default_factory=dict)  # likewise of names
+
+    def __post_init__(self) -> None:
+        buffers = self.function.buffers
+        count = len(buffers) - self.results
+        self.inputs, self.outputs = buffers[:count], buffers[count:]
+        self.body = _statement_by_statement(self.function.body)
+        nodes = list(walk(self.body))
+        self.allocated = [n.buffer for n in nodes if isinstance(n, Allocate)]
+        self.written = {n.buffer for n in nodes if isinstance(n, BufferStore)}
+        self.names: dict[Var, PrimExpr] = {}  # of whole numbers, with their values
+        for node in nodes:
+            if isinstance(node, Let) and not is_float(node.var.dtype):
+                self.names[node.var] = substitute(node.value, self.names)
+        self.active = self._active(nodes)
+        self.needed = self._needed(nodes)
+
+    # -- what matters
+
+    def _active(self, nodes: Sequence[Stmt]) -> set[Buffer | Var]:
+        """What depends on a wanted input: buffers and names of float type."""
+        active: set[Buffer | Var] = {self.inputs[k] for k in self.wanted}
+        while True:
+            size = len(active)
+            for node in nodes:
+                if (
+                    isinstance(node, (BufferStore, Let))
+                    and is_float(node.value.dtype)
+                    and self._moves(node.value, active)
+                ):
+                    active.add(node.buffer if isinstance(node, BufferStore) else node.var)
+            if len(active) == size:
+                return active
+
+    @staticmethod
+    def _moves(value: PrimExpr, active: set[Buffer | Var]) -> bool:
+        return any((n.buffer if isinstance(n, BufferLoad) else n) in active for n in walk(value) if _is_leaf(n))
+
+    def _needed(self, nodes: Sequence[Stmt]) -> set[Buffer]:
+        """The buffers that are written and that derivatives, indices or conditions read on the way back."""
+        read: set[Buffer] = set()
+        one = Var("d", "float64")
+        for node in nodes:
+            if isinstance(node, BufferStore):
+                for index in node.indices:
+                    read.update(load.buffer for load in loads(index))
+            if isinstance(node, (BufferStore, Let)) and is_float(node.value.dtype):
+                for leaf, part in contributions(node.value, cast(node.value.dtype, one)):
+                    if self._sum_of(leaf) is None:
+                        continue
+                    read.update(load.buffer for load in loads(part))
+                    if isinstance(leaf, BufferLoad):
+                        read.update(load.buffer for index in leaf.indices for load in loads(index))
+            elif isinstance(node, For) and any(load.buffer in self.written for load in loads(node.extent)):
+                raise DifferentiationError(
+                    f"the number of iterations over {node.var.name} depends on memory that {self.function.name} writes",
+                    span=node.span,
+                )
+        return read & self.written
+
+    def _sum_of(self, leaf: BufferLoad | Var) -> Buffer | None:
+        """Where the adjoint of a load or a name is added up; None when it is of no interest."""
+        if isinstance(leaf, Var):
+            if leaf not in self.active:
+                return None
+            return self.scalars.setdefault(leaf, Buffer(f"d_{leaf.name}", (1,), _wide(leaf.dtype), "local"))
+        if leaf.buffer not in self.active:
+            return None
+        scope = "local" if leaf.buffer.scope == "local" else "workspace"
+        return self.sums.setdefault(
+            leaf.buffer, Buffer(f"d_{leaf.buffer.name}", leaf.buffer.shape, _wide(leaf.buffer.dtype), scope)
+        )
+
+    # -- the kernel
+
+    def kernel(self, name: str) -> PrimFunc:
+        seeds = [Buffer(f"d{b.name}_in", b.shape, b.dtype) for b in self.outputs if is_float(b.dtype)]
+        results = [Buffer(f"d{self.inputs[k].name}", self.inputs[k].shape, self.inputs[k].dtype) for k in self.wanted]
+        for k, result in zip(self.wanted, results, strict=True):
+            if _wide(result.dtype) == result.dtype:
+                self.sums[self.inputs[k]] = result
+            else:
+                self._sum_of(_first(self.inputs[k]))
+        back = self.backward(self.body, ())
+        forward = self.forward(self.body) if self.tapes else None
+        begin, floats = [], [b for b in self.outputs if is_float(b.dtype)]
+        for output, seed in zip(floats, seeds, strict=True):
+            if output in self.sums:
+                begin.append(_filled(self.sums[output], lambda i, s=seed: s[i]))
+        begin += [_filled(self.sums[self.inputs[k]]) for k in self.wanted]
+        end = [
+            _filled(result, lambda i, s=self.sums[self.inputs[k]]: s[i])
+            for k, result in zip(self.wanted, results, strict=True)
+            if self.sums[self.inputs[k]] is not result
+        ]
+        body = seq(forward, *begin, back, *end)
+        scratch = [tape.buffer for tape in self.tapes.values()]
+        scratch += [b for b in self.sums.values() if b not in results] + list(self.scalars.values())
+        used = {b for n in walk(body) for b in _buffers_of(n)}
+        own = [b for b in (*self.allocated, *self.outputs, *scratch) if b in used]
+        renamed = [Buffer(b.name, b.shape, b.dtype, "workspace" if b.scope == "global" else b.scope) for b in own]
+        body = _with_buffers(body, dict(zip(own, renamed, strict=True)))
+        for buffer in reversed(renamed):
+            body = Allocate(buffer, body)
+        variables = [p for p in self.function.params if isinstance(p, Var)]
+        return PrimFunc(name, (*self.inputs, *seeds, *results, *variables), body)
+
+    # -- forwards, keeping what is overwritten
+
+    def forward(self, node: Stmt) -> Stmt | None:
+        """The statements that the values on the tapes come from."""
+        if isinstance(node, BufferStore):
+            if node.buffer not in self._kept:
+                return None
+            tape = self.tapes.get(node)
+            keep = None if tape is None else store(tape.buffer, tape.place, node.buffer[node.indices])
+            return seq(keep, node)
+        if isinstance(node, Seq):
+            parts = [p for p in map(self.forward, node.stmts) if p is not None]
+            return seq(*parts) if parts else None
+        if isinstance(node, Allocate):
+            return self.forward(node.body)
+        if isinstance(node, For):
+            body = self.forward(node.body)
+            return None if body is None else For(node.var, node.extent, body)
+        tape = self.tapes.get(node)
+        if isinstance(node, Let):
+            body = self.forward(node.body)
+            keep = None if tape is None else store(tape.buffer, tape.place, node.var)
+            return None if body is None and keep is None else Let(node.var, node.value, seq(keep, body))
+        if isinstance(node, If):
+            then, other = (None if s is None else self.forward(s) for s in (node.then, node.otherwise))
+            keep = None if tape is None else store(tape.buffer, tape.place, node.condition)
+            branch = None if then is None and other is None else If(node.condition, then or Seq(()), other)
+            return None if branch is None and keep is None else seq(keep, branch)
+        raise DifferentiationError(f"{type(node).__name__} cannot be differentiated", span=node.span)
+
+    @property
+    def _kept(self) -> set[Buffer]:
+        """The buffers whose values matter forwards: those on tapes, and all that these are computed from."""
+        kept = set(self.needed)
+        for statement in self.tapes:
+            expr = statement.condition if isinstance(statement, If) else statement.value  # type: ignore[attr-defined]
+            kept.update(load.buffer for load in loads(expr))
+        while True:
+            size = len(kept)
+            kept.update(
+                load.buffer for s in _stores_to(self.body, kept) for load in loads(s) if load.buffer in self.written
+            )
+            if len(kept) == size:
+                return kept
+
+    def tape(self, node: Stmt, dtype: str, loops: tuple[For, ...]) -> BufferLoad:
+        """A place on the tape of a statement for each iteration of the loops around it."""
+        sizes = []
+        for k, around in enumerate(loops):
+            outer = {f.var: substitute(f.extent, self.names) for f in loops[:k]}
+            size = greatest(substitute(around.extent, self.names), outer)
+            if size is None:
+                raise DifferentiationError(
+                    f"values of {self.function.name} have to be kept for its gradient, but how many iterations there"
+                    f" are over {around.var.name} is not known",
+                    span=around.span,
+                )
+            sizes.append(size)
+        buffer = Buffer(f"tape{len(self.tapes)}", tuple(sizes) or (1,), dtype, "workspace")
+        place = tuple(f.var for f in loops) or (as_expr(0),)
+        self.tapes[node] = _Tape(buffer, place)
+        return buffer[place]
+
+    # -- backwards
+
+    def backward(self, node: Stmt, loops: tuple[For, ...]) -> Stmt:
+        if isinstance(node, Seq):
+            return seq(*(self.backward(s, loops) for s in reversed(node.stmts)))
+        if isinstance(node, For):
+            body = self.backward(node.body, (*loops, node))
+            turn = Var(f"{node.var.name}_turn")
+            return For(turn, node.extent, _bound(node.var, node.extent - 1 - turn, body))
+        if isinstance(node, Allocate):
+            total = self._sum_of(_first(node.buffer)) if is_float(node.buffer.dtype) else None
+            clear = None if total is None else _filled(total)
+            return seq(clear, self.backward(node.body, loops))
+        if isinstance(node, If):
+            condition = node.condition
+            if self._is_overwritten(condition):
+                condition = self.tape(node, "bool", loops)
+            then, other = (None if s is None else self.backward(s, loops) for s in (node.then, node.otherwise))
+            return If(condition, then or Seq(()), other)
+        if isinstance(node, Let):
+            return self.backward_let(node, loops)
+        if isinstance(node, BufferStore):
+            return self.backward_store(node, loops)
+        raise DifferentiationError(f"{type(node).__name__} cannot be differentiated", span=node.span)
+
+    def backward_let(self, node: Let, loops: tuple[For, ...]) -> Stmt:
+        value: PrimExpr = node.value
+        if self._is_overwritten(value):
+            value = self.tape(node, value.dtype, loops)
+        body = self.backward(node.body, loops)
+        total = self._sum_of(node.var) if is_float(node.var.dtype) else None
+        if total is None:
+            return _bound(node.var, value, body)
+        d = Var(f"d_{node.var.name}", node.var.dtype)
+        spread = Let(d, cast(d.dtype, total[0]), seq(*self.added(node.value, d)))
+        return _bound(node.var, value, seq(store(total, (0,), const(0, total.dtype)), body, spread))
+
+    def backward_store(self, node: BufferStore, loops: tuple[For, ...]) -> Stmt:
+        target, place = node.buffer, node.indices
+        if any(load.buffer is target for index in place for load in loads(index)):
+            raise DifferentiationError(f"{target.name} is stored where it says itself", span=node.span)
+        restore = None
+        if target in self.needed:
+            restore = store(target, place, self.tape(node, target.dtype, loops))
+        total = self._sum_of(target[place]) if is_float(target.dtype) else None
+        if total is None:
+            return seq(restore)
+        d = Var("d", node.value.dtype)
+        taken = store(total, place, const(0, total.dtype))
+        return seq(restore, Let(d, cast(d.dtype, total[place]), seq(taken, *self.added(node.value, d))))
+
+    def added(self, value: PrimExpr, d: PrimExpr) -> list[Stmt]:
+        """To the adjoint of what ``value`` reads, its part of ``d``."""
+        stores = []
+        for leaf, part in contributions(value, d):
+            total = self._sum_of(leaf)
+            if total is not None:
+                place = leaf.indices if isinstance(leaf, BufferLoad) else (as_expr(0),)
+                stores.append(store(total, place, total[place] + cast(total.dtype, part)))
+        return stores
+
+    def _is_overwritten(self, expr: PrimExpr) -> bool:
+        return any(load.buffer in self.written for load in loads(expr))
+
+
+def _bound(var: Var, value: PrimExpr, body: Stmt) -> Stmt:
+    """A name on the way back: another variable than that of the run forwards."""
+    own = Var(var.name, var.dtype)
+    return Let(own, value, substitute(body, {var: own}))
+
+
+def _statement_by_statement(node: Stmt) -> Stmt:
+    """Serial loops alone: a vectorized loop runs each statement for all lanes before the next one."""
+    if isinstance(node, For):
+        body = _statement_by_statement(node.body)
+        if node.kind == "vectorized" and isinstance(body, Seq):
+            return seq(*(For(node.var, node.extent, s) for s in body.stmts))
+        return For(node.var, node.extent, body)
+    if isinstance(node, Seq):
+        return seq(*map(_statement_by_statement, node.stmts))
+    if isinstance(node, (Let, Allocate)):
+        inner = _statement_by_statement(node.body)
+        return Let(node.var, node.value, inner) if isinstance(node, Let) else Allocate(node.buffer, inner)
+    if isinstance(node, If):
+        then, other = (None if s is None else _statement_by_statement(s) for s in (node.then, node.otherwise))
+        return If(node.condition, then or Seq(()), other)
+    return node
+
+
+def _filled(buffer: Buffer, value: Callable[[tuple[PrimExpr, ...]], PrimExpr] | None = None) -> Stmt:
+    """Every element of a buffer; 0 where nothing else is said."""
+    zero = const(0, buffer.dtype)
+
+    def nest(indices: tuple[PrimExpr, ...]) -> Stmt:
+        if len(indices) == len(buffer.shape):
+            return store(buffer, indices, zero if value is None else cast(buffer.dtype, value(indices)))
+        return loop(f"i{len(indices)}", buffer.shape[len(indices)], lambda i: nest((*indices, i)))
+
+    return nest(())
+
+
+def _stores_to(node: Stmt, buffers: set[Buffer]) -> list[Stmt]:
+    """The stores to the buffers; names and conditions around them count, since what they read decides."""
+    found = [n for n in walk(node) if isinstance(n, BufferStore) and n.buffer in buffers]
+    around = [n for n in walk(node) if isinstance(n, (Let, If)) and any(s in found for s in walk(n))]
+    exprs: list = [n.value if isinstance(n, Let) else n.condition for n in around]
+    return [*found, *exprs]
+
+
+def _with_buffers(node: Stmt, buffers: dict[Buffer, Buffer]) -> Stmt:
+    return Substitute(buffers=buffers).stmt(node)
+
+
+def _buffers_of(node: object) -> list[Buffer]:
+    buffer = getattr(node, "buffer", None)
+    return [buffer] if isinstance(buffer, Buffer) else []
+
+
+def _first(buffer: Buffer) -> BufferLoad:
+    """Any element, to ask where the adjoints of the buffer are."""
+    return buffer[tuple(as_expr(0) for _ in buffer.shape)]
+
+
+def _is_leaf(node: object) -> bool:
+    return isinstance(node, (BufferLoad, Var))
+
+
+def _wide(dtype: str) -> str:
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
