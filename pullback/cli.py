@@ -54,6 +54,23 @@ def demo(
 
 
 @app.command()
+def ops(
+    summary: Annotated[bool, typer.Option("--summary", help="Only how many there are.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/ops.md.")] = False,
+) -> None:
+    """List the ops: how each is differentiated, its dtypes, what it does."""
+    from pullback.relax.op import catalogue
+
+    if markdown:
+        typer.echo(catalogue.markdown(), nl=False)
+        return
+    if not summary:
+        for line in catalogue.lines():
+            typer.echo(line)
+    typer.echo(catalogue.summary())
+
+
+@app.command()
 def show(
     file: ScriptFile,
     name: ModuleName = None,

@@ -1,0 +1,142 @@
+"""The catalogue of ops: what `python -m pullback ops` prints, and the page `docs/ops.md`.
+
+Everything is read from the registry. Which dtypes an op takes is asked of its type rule, with the op's own samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import UserError
+from pullback.ir.op import Op
+from pullback.relax.op.family import DTYPE_CLASSES, zero_gradient
+from pullback.relax.op.sample import Bools, Domain, Floats, Ints
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
+from pullback.tir.expr import DTYPES
+
+KINDS = {
+    "rule": "a rule of its own",
+    "composed": "that of the ops which it is composed of",
+    "loops": "its loops are differentiated",
+    "zero": "constant almost everywhere, or no function of real numbers: arguments get no adjoint",
+}
+INTRODUCTION = """\
+# Operators
+
+Written by `python -m pullback ops --markdown`; a test compares it with the registry. `R.name` in scripts,
+`pullback.relax.op.name` in Python. Where the reference system has the op, it has the same name.
+
+*Gradient*: `rule`, {rule}; `composed`, {composed}; `loops`, {loops}; `zero`, {zero}.
+
+*Dtypes* are those of the arguments whose type is free: `float` is float16, bfloat16, float32 and float64; `number` also
+integers; `any` also bool.
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the catalogue."""
+
+    op: Op
+    gradient: str  # a key of KINDS
+    dtypes: str
+
+    @property
+    def name(self) -> str:
+        return self.op.short
+
+    @property
+    def summary(self) -> str:
+        """The documentation as one line."""
+        return " ".join(self.op.doc.split())
+
+
+def entries() -> list[Entry]:
+    """All ops by family, then by name; what only gradients call (``grad.…``) and kernel calls are none."""
+    ops = [op for op in Op.registry.values() if op.samples]
+    found = [Entry(op, gradient_kind(op), _dtypes(op)) for op in ops if not op.short.startswith("grad.")]
+    return sorted(found, key=lambda e: (e.op.family, e.name))
+
+
+def gradient_kind(op: Op) -> str:
+    """How the op is differentiated: a key of KINDS."""
+    if op.gradient is None:
+        return "composed" if op.decompose is not None else "loops"
+    return "zero" if op.gradient is zero_gradient else "rule"
+
+
+def markdown() -> str:
+    """The page."""
+    lines = [INTRODUCTION.format(**KINDS), summary(), ""]
+    for family, group in groupby(entries(), lambda e: e.op.family):
+        lines += [f"## {family}", "", "| op | gradient | dtypes | what |", "|---|---|---|---|"]
+        lines += [f"| `{e.name}({_signature(e.op)})` | {e.gradient} | {e.dtypes} | {_cell(e.summary)} |" for e in group]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def summary() -> str:
+    """How many ops there are, and how they are differentiated."""
+    found = entries()
+    counts = {kind: sum(e.gradient == kind for e in found) for kind in KINDS}
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    return f"{len(found)} ops in {len({e.op.family for e in found})} families. Gradients: {told}."
+
+
+def _signature(op: Op) -> str:
+    return _cell(str(op.signature))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _dtypes(op: Op) -> str:
+    """The class of dtypes that the op's free arguments may have."""
+    if isinstance(op.samples, Domain):
+        return op.samples.dtypes
+    taken = tuple(dtype for dtype in DTYPES if any(_takes(op, s, dtype) for s in op.samples))  # type: ignore[attr-defined]
+    if not taken:
+        return "fixed"
+    return next((name for name, members in DTYPE_CLASSES.items() if set(members) == set(taken)), ", ".join(taken))
+
+
+def _takes(op: Op, sample: Any, dtype: str) -> bool:
+    if not any(_is_free(a) for a in sample.args):
+        return False
+    infos = [_info(a, dtype) for a in sample.args]
+    attrs = {name: sample.attrs.get(name, default) for name, default in op.signature.attrs.items()}
+    try:
+        result = op.infer(*infos, **attrs)
+    except UserError:
+        return False
+    return isinstance(result, (TensorStructInfo, TupleStructInfo))
+
+
+def _is_free(argument: Any) -> bool:
+    return not isinstance(argument, (Ints, Bools))
+
+
+def _info(argument: Any, dtype: str) -> TensorStructInfo:
+    if isinstance(argument, Ints):
+        return TensorStructInfo(argument.shape, argument.dtype)
+    if isinstance(argument, Bools):
+        return TensorStructInfo(argument.shape, "bool")
+    shape = np.shape(argument) if isinstance(argument, list) else _shape(argument)
+    return TensorStructInfo(shape, dtype)
+
+
+def _shape(argument: Any) -> Sequence[int]:
+    return argument.shape if isinstance(argument, Floats) else argument
+
+
+def lines() -> Iterator[str]:
+    """The catalogue for a terminal."""
+    width = max(len(e.name) for e in entries())
+    for e in entries():
+        yield f"{e.name:{width}}  {e.gradient:8}  {e.dtypes:16}  {e.summary}"
