@@ -137,9 +137,15 @@ def call_tir(
     out_sinfo: Any = None,
     tir_vars: Any = None,
     origin: Mapping[str, Any] | None = None,
+    te_grad_name: str | None = None,
+    te_grad_kwargs: Mapping[str, Any] | None = None,
 ) -> _expr.Call:
-    """Call a kernel of the module; ``origin`` says which op and attributes it was made from."""
-    return _call_tir.call_tir(func, args, out_sinfo, tir_vars, origin)
+    """Call a kernel of the module; ``origin`` says which op and attributes it was made from, ``te_grad_name`` which
+    registered gradient it has."""
+    return _call_tir.call_tir(func, args, out_sinfo, tir_vars, origin, te_grad_name, te_grad_kwargs)
+
+
+call_tir_with_grad = _call_tir.call_tir_with_grad
 
 
 def call(op: str, args: Sequence[Any], attrs: Mapping[str, Any], sinfo_args: Sequence[Any] = ()) -> _expr.Call:

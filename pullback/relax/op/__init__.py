@@ -25,7 +25,9 @@ from pullback.relax.op import (  # noqa: F401
     scan,
     sort,
 )
+from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
 from pullback.relax.op.namespace import Namespace
+from pullback.relax.op.own import register_gradient, register_op  # noqa: F401
 
 nn = Namespace("nn")  # type: ignore[assignment]  # noqa: F811  relax.op.nn.relu, not the file of that family
 random = Namespace("random")  # type: ignore[assignment]  # noqa: F811

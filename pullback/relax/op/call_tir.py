@@ -3,7 +3,7 @@
     y = R.call_tir(cls.kernel, (x, w), out_sinfo=R.Tensor((m, n), "float32"))
 
 runs ``kernel(x, w, y)`` on a fresh ``y``. ``LegalizeOps`` records in the attribute ``origin`` which op and attributes
-the kernel came from, so that nothing is lost.
+the kernel came from, so that nothing is lost. ``call_tir_with_grad`` names the gradient that the kernel has.
 """
 
 from __future__ import annotations
@@ -31,8 +31,14 @@ def call_tir(
     out_sinfo: StructInfo | Sequence[StructInfo] | None,
     tir_vars: ShapeExpr | Sequence[Any] | None = None,
     origin: Mapping[str, Any] | None = None,
+    te_grad_name: str | None = None,
+    te_grad_kwargs: Mapping[str, Any] | None = None,
 ) -> Call:
-    """Call the PrimFunc ``func`` on tensors ``args``; it writes results of type ``out_sinfo`` (one, or several)."""
+    """Call the PrimFunc ``func`` on tensors ``args``; it writes results of type ``out_sinfo`` (one, or several).
+
+    It is differentiated by its loops, or, with ``te_grad_name``, by the function that was registered under that name
+    (``register_te_gradient``), which is also given ``te_grad_kwargs``.
+    """
     if not isinstance(func, GlobalVar):
         raise UserError(f"R.call_tir calls a function of the module, written cls.name, not {func!r}")
     values = args if isinstance(args, Tuple) else as_relax(list(args) if not isinstance(args, Expr) else [args])
@@ -44,5 +50,19 @@ def call_tir(
     operands: tuple[Any, ...] = (func, values)
     if tir_vars is not None:
         operands += (tir_vars if isinstance(tir_vars, ShapeExpr) else ShapeExpr(tuple(tir_vars)),)
-    attrs = {"origin": dict(origin)} if origin else {}
+    attrs: dict[str, Any] = {"origin": dict(origin)} if origin else {}
+    if te_grad_name is not None:
+        attrs |= {"te_grad_name": te_grad_name, "te_grad_kwargs": dict(te_grad_kwargs or {})}
     return Call(call_tir_op, operands, attrs, infos)
+
+
+def call_tir_with_grad(
+    gvar: GlobalVar,
+    args: Expr | Sequence[Any],
+    out_sinfo: StructInfo | Sequence[StructInfo],
+    te_grad_name: str,
+    te_grad_kwargs: Mapping[str, Any] | None = None,
+    tir_vars: ShapeExpr | Sequence[Any] | None = None,
+) -> Call:
+    """:func:`call_tir` of a kernel whose gradient was registered under ``te_grad_name``."""
+    return call_tir(gvar, args, out_sinfo, tir_vars, None, te_grad_name, te_grad_kwargs)

@@ -23,6 +23,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import DataflowVar, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.matching import bind_sizes, match_info
 from pullback.relax.mutator import ExprMutator
+from pullback.relax.op.own import register_te_gradient  # noqa: F401  a public name of this module
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
 from pullback.tir.expr import FLOATS
 from pullback.tir.expr import Var as SizeVar

@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pullback import te
 from pullback.ir.errors import DifferentiationError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Expr, Tuple, TupleGetItem
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.kernel import loops_of
+from pullback.relax.op.own import te_gradient
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
+from pullback.te.naive import naive_kernel
 from pullback.tir import PrimFunc
 from pullback.tir.adjoint import adjoint_kernel
 from pullback.tir.expr import FLOATS
@@ -34,6 +37,8 @@ class KernelGradients:
 
     def adjoints(self, builder: BlockBuilder, call: Call, dy: Any, active: Sequence[bool]) -> list[Expr | None]:
         """The adjoints of the arguments: of a kernel's tensors as a list of them. ``active``: which are wanted."""
+        if "te_grad_name" in call.attrs:
+            return self.registered(builder, call, dy)
         arguments, wanted = operands(call), _wanted(call, active)
         if not wanted:
             return [None] * len(arguments)
@@ -50,8 +55,30 @@ class KernelGradients:
             found[k] = part
         return found
 
+    def registered(self, builder: BlockBuilder, call: Call, dy: Any) -> list[Expr | None]:
+        """The adjoints that the user's function of tensor expressions gives."""
+        name, arguments = call.attrs["te_grad_name"], operands(call)
+        dys = list(dy) if isinstance(call.struct_info, TupleStructInfo) else [dy]
+        values = [*dys, *arguments]
+        inputs = [te.placeholder(v.struct_info.shape, v.dtype, f"x{k}") for k, v in enumerate(values)]  # type: ignore[attr-defined]
+        seed = inputs[: len(dys)] if isinstance(call.struct_info, TupleStructInfo) else inputs[0]
+        result = te_gradient(name)(seed, *inputs[len(dys) :], **call.attrs["te_grad_kwargs"])
+        found = list(result) if isinstance(result, (tuple, list)) else [result]
+        wanted = [(a.struct_info.shape, a.struct_info.dtype) for a in arguments]  # type: ignore[attr-defined]
+        if [(t.shape, t.dtype) for t in found] != wanted:
+            given = ", ".join(format_info(TensorStructInfo(t.shape, t.dtype)) for t in found)
+            types = ", ".join(format_info(a.struct_info) for a in arguments)
+            raise DifferentiationError(f"the gradient {name} must give {types}, it gives {given}", span=call.span)
+        kernel = self.module.unique_name(name)
+        self.module[kernel] = naive_kernel(kernel, inputs, found)
+        call = call_tir(GlobalVar(kernel), Tuple(tuple(values)), [a.struct_info for a in arguments])
+        adjoints = builder.emit(call, f"{kernel}_result")
+        return [adjoints] if len(found) == 1 else [TupleGetItem(adjoints, k) for k in range(len(found))]
+
     def refusal(self, call: Call, active: Sequence[bool]) -> str | None:
         """Why the call has no adjoint; None when it has one."""
+        if "te_grad_name" in call.attrs:
+            return None
         try:
             self.kernel(call, len(_fields(call.struct_info)), _wanted(call, active))
         except DifferentiationError as error:

@@ -200,7 +200,8 @@ class GraphPrinter:
             items.append(f"tir_vars={self.expr(call.args[2])}")
         if "origin" in call.attrs:
             items.append(f"origin={attribute(call.attrs['origin'], self.body_scalars, self.info)}")
-        return f"R.call_tir({', '.join(items)})"
+        items += [f"{k}={attribute(v, self.body_scalars, self.info)}" for k, v in call.attrs.items() if k != "origin"]
+        return f"R.call_tir{'_with_grad' if 'te_grad_name' in call.attrs else ''}({', '.join(items)})"
 
 
 class _NotingScalars(ScalarPrinter):
@@ -229,7 +230,11 @@ def _plain_call_tir(call: Call) -> bool:
     origin = call.attrs.get("origin", {"": None})
     well_formed = len(call.args) in (2, 3) and isinstance(call.args[0], GlobalVar) and isinstance(call.args[1], Tuple)
     shaped = len(call.args) == 2 or isinstance(call.args[2], ShapeExpr)
-    known = set(call.attrs) <= {"origin"} and bool(origin) and bool(call.sinfo_args)
+    known = (
+        set(call.attrs) in (set(), {"origin"}, {"te_grad_name", "te_grad_kwargs"})
+        and bool(origin)
+        and bool(call.sinfo_args)
+    )
     return well_formed and shaped and known
 
 
