@@ -226,7 +226,7 @@ class OwnWithState(Own):
 class OwnWithScalar(Own):
     scalars = {"decay": 1.0}  # noqa: RUF012
 
-    def advance(self, scalars: Any) -> Any:
+    def advance(self, scalars: Any, values: Any) -> Any:
         return {}
 
 
