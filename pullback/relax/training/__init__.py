@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pullback.relax.training import loss, optimizer, setup_trainer, trainer, utils
+from pullback.relax.training import loss, lr_schedule, optimizer, setup_trainer, trainer, utils
 from pullback.relax.training.fit import EpochRecord, Evaluation, History
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.make import make_trainer
@@ -13,5 +13,5 @@ from pullback.relax.training.utils import AppendLoss, append_loss
 
 __all__ = [
     "AppendLoss", "EpochRecord", "Evaluation", "History", "Loss", "Optimizer", "SetupTrainer", "Trainer", "append_loss",
-    "loss", "make_trainer", "optimizer", "setup_trainer", "trainer", "utils",
+    "loss", "lr_schedule", "make_trainer", "optimizer", "setup_trainer", "trainer", "utils",
 ]  # fmt: skip

@@ -80,9 +80,9 @@ class Checkpoints:
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file that :meth:`save` wrote.
 
-        Hyperparameters are those of this trainer's optimizer, not the file's. Raises CheckpointError, with the
-        trainer as it was, when the file is missing, truncated, damaged, of another kind, or was made by another model
-        or optimizer.
+        Hyperparameters are those of this trainer's optimizer, not the file's, but for run-time values, which are
+        states. Raises CheckpointError, with the trainer as it was, when the file is missing, truncated, damaged, of
+        another kind, or was made by another model or optimizer.
         """
         path = Path(path)
         tensors, metadata = _read(path)

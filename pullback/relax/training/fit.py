@@ -131,16 +131,17 @@ class Fitting:
                 bar.epoch(_line(record))
         return history
 
-    def evaluate(self, x: Any, y: Any, batch_size: int | None = None) -> Evaluation:
+    def evaluate(self, x: Any, y: Any, batch_size: int | None = None, *, averaged: bool = False) -> Evaluation:
         """The mean loss over all rows, and the accuracy when the loss is a cross entropy; nothing is updated.
 
         Arguments are as for :meth:`fit`. The accuracy is the share of rows (pixels, tokens, …) whose largest
-        prediction is at the right class; ignored targets do not count.
+        prediction is at the right class; ignored targets do not count. ``averaged`` takes the parameters' averages,
+        which the optimizer ``EMA`` keeps.
         """
         _check_count("batch_size", batch_size)
         data = self._data_set(x, y)
         self._values.check_complete(self._interface)
-        return self._evaluate(data, self._batch_size(batch_size, data.rows))
+        return self._evaluate(data, self._batch_size(batch_size, data.rows), averaged)
 
     def _data_set(self, x: Any, y: Any) -> DataSet:
         if not self._interface.record.reduction:
@@ -200,13 +201,14 @@ class Fitting:
             self._values = before
         check_finite(self.mod, self._interface, batch, before, epoch.loss)
 
-    def _evaluate(self, data: DataSet, size: int) -> Evaluation:
+    def _evaluate(self, data: DataSet, size: int, averaged: bool = False) -> Evaluation:
         total, right, counted = 0.0, 0, 0
         record = self._interface.record
         for batch in data.batches(size):
             program = self._programs.evaluation(batch.rows)
             with self._turn:
-                results = program(batch.inputs, batch.targets, self._values)
+                values = self._values.averaged(self._interface) if averaged else self._values
+                results = program(batch.inputs, batch.targets, values)
             loss, prediction = float(results[0]), results[1]
             total += loss if record.reduction == "sum" else loss * batch.rows
             if record.classification:

@@ -126,15 +126,17 @@ class TrainingRecord:
     ignore_index: int | None = None
     shared_targets: tuple[str, ...] = ()
     optimizer: str = ""
-    hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    hyperparameters: Mapping[str, float | str] = field(default_factory=dict)
     initial: Mapping[str, float] = field(default_factory=dict)  # of parameters and states, by name
+    run_time: Mapping[str, Any] = field(default_factory=dict)  # run-time values: see Optimizer.roles
+    averages: Mapping[str, int] = field(default_factory=dict)  # the optimizer's states that average parameters
 
     @staticmethod
     def of(loss: Loss, optimizer: Optimizer, initial: Mapping[str, float]) -> TrainingRecord:
         return TrainingRecord(
             loss.name, loss.reduction, loss.num_backbone_outputs, loss.classification,
             getattr(loss, "ignore_index", None), tuple(loss.shared_targets), optimizer.name, optimizer.hyperparameters,
-            initial,
+            initial, **optimizer.roles,
         )  # fmt: skip
 
 

@@ -67,6 +67,26 @@ class Values:
     def with_params(self, changed: dict[int, Tensor]) -> Values:
         return replace(self, params=tuple(changed.get(i, v) for i, v in enumerate(self.params)))
 
+    def with_optimizer_states(self, changed: dict[int, Tensor]) -> Values:
+        states = tuple(changed.get(i, v) for i, v in enumerate(self.optimizer_states))
+        return replace(self, optimizer_states=states)
+
+    def averaged(self, interface: Interface) -> Values:
+        """With the averages that the optimizer keeps in place of the parameters; a UserError when it keeps none.
+
+        Before the first average, the parameters are as they are.
+        """
+        places = interface.record.averages
+        if not places:
+            raise UserError(
+                f"the optimizer {interface.record.optimizer or 'of this trainer'} keeps no averages of parameters",
+                hint="wrap it: EMA(Adam(1e-3), 0.999)",
+            )
+        if not self.optimizer_states[places[""]].item():  # how many were averaged
+            return self
+        named = ((i, places.get(slot.name)) for i, slot in enumerate(interface.params))
+        return self.with_params({i: self.optimizer_states[place] for i, place in named if place is not None})
+
     def with_states(self, changed: dict[int, Tensor]) -> Values:
         return replace(self, states=tuple(changed.get(i, v) for i, v in enumerate(self.states)))
 

@@ -25,12 +25,13 @@ from pullback.relax.training.data import check_labels
 from pullback.relax.training.fit import Fitting
 from pullback.relax.training.initialize import full, generator, random_state, xavier_uniform, zeros
 from pullback.relax.training.interface import Interface, Slot
+from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER, SetupTrainer, check_model
 from pullback.relax.training.step import STEP, Values
 from pullback.relax.training.values import as_tensor, copies_by_name, fresh_copy
 from pullback.runtime.device import Device, cpu
-from pullback.runtime.tensor import Tensor
+from pullback.runtime.tensor import Tensor, tensor
 
 
 class Trainer(Fitting, Checkpoints):
@@ -126,6 +127,43 @@ class Trainer(Fitting, Checkpoints):
             return self._values.copy().optimizer_states
 
     @property
+    def averages(self) -> Mapping[str, Tensor]:
+        """The averages of the parameters that the optimizer keeps (``EMA``) by name: copies. Frozen parameters are
+        their own averages. Raises UserError when it keeps none.
+        """
+        with self._turn:
+            return self._export(self._interface.params, self._values.averaged(self._interface).params)
+
+    @property
+    def hyperparameters(self) -> Mapping[str, float | str]:
+        """Those of the optimizer, by name: run-time values as they are now, schedules as text."""
+        with self._turn:
+            return {**self._interface.record.hyperparameters, **self._run_time()}
+
+    def set_hyperparameter(self, name: str, value: float) -> None:
+        """Give a run-time value (``Adam(lr=RunTime(1e-3))``: "lr") another number, from the next step on.
+
+        Nothing is compiled: the value is one of the optimizer's states, so :meth:`save` keeps it. Raises ArgumentError
+        when there is no such run-time value, or the number is out of the bounds of the hyperparameter.
+        """
+        record = self._interface.record
+        if name not in record.run_time:
+            known = ", ".join(record.run_time) or "none"
+            given = record.hyperparameters.get(name)
+            hint = None if given is None else f"it is {given}; RunTime({given}) in its place would be one"
+            hint = f"it follows from the step: {given}" if isinstance(given, str) else hint
+            raise ArgumentError(f"the optimizer has no run-time value {name!r}; it has: {known}", hint=hint)
+        entry = record.run_time[name]
+        given = number(name, value, entry["least"], entry["below"])
+        with self._turn:
+            changed = {i: tensor(np.array(given)) for i in entry["states"]}
+            self._values = self._values.with_optimizer_states(changed)
+
+    def _run_time(self) -> dict[str, float]:
+        states, entries = self._values.optimizer_states, self._interface.record.run_time
+        return {name: states[entry["states"][0]].item() for name, entry in entries.items()}
+
+    @property
     def steps(self) -> int:
         """How many steps were made."""
         return int(self._values.optimizer_states[0].item())
@@ -204,18 +242,19 @@ class Trainer(Fitting, Checkpoints):
 
     # ---- running -----------------------------------------------------------------------------------------------------
 
-    def predict(self, *input_instances: Any) -> Tensor | tuple[Tensor, ...]:
+    def predict(self, *input_instances: Any, averaged: bool = False) -> Tensor | tuple[Tensor, ...]:
         """What the backbone returns for these inputs, without the updated states: one tensor, or a tuple of several.
 
         It is computed in the form for inference: batch norm takes its moving statistics, and dropout drops nothing.
 
         Inputs are of the declared shapes (a symbolic size takes any value), and are cast to the declared dtype when
-        that changes no value.
+        that changes no value. ``averaged`` takes the parameters' averages, which the optimizer ``EMA`` keeps.
         """
         inputs = self._tensors(list(input_instances), self._interface.inputs, "input", {})
         self._values.check_complete(self._interface)
         with self._turn:
-            results = self._programs.main.predict(inputs, self._values)
+            values = self._values.averaged(self._interface) if averaged else self._values
+            results = self._programs.main.predict(inputs, values)
         return results[0] if len(results) == 1 else results
 
     def update(self, input_instances: Any, targets: Any) -> Tensor:

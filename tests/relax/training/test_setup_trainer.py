@@ -89,8 +89,9 @@ def test_attributes() -> None:
     assert module.attrs["training"] == {
         "loss": "mse_loss", "reduction": "sum", "outputs": 1, "classification": False, "ignore_index": None,
         "shared_targets": (), "optimizer": "MomentumSGD",
-        "hyperparameters": {"lr": 0.1, "momentum": 0.2, "dampening": 0, "weight_decay": 0, "nesterov": False},
-        "initial": {},
+        "hyperparameters": {"lr": 0.1, "momentum": 0.2, "dampening": 0, "weight_decay": 0, "nesterov": False,
+                            "maximize": False},
+        "initial": {}, "run_time": {}, "averages": {},
     }  # fmt: skip
     numbers = {k: v for k, v in module.attrs.items() if k not in ("optim_state", "training")}
     assert numbers == {"param_num": 1, "state_num": 1, "input_num": 1}

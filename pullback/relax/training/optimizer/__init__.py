@@ -28,11 +28,14 @@ from __future__ import annotations
 from pullback.relax.training.optimizer.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from pullback.relax.training.optimizer.adaptive import Adadelta, Adafactor, Adagrad, RMSprop
 from pullback.relax.training.optimizer.base import Now, Optimizer, State, Step
+from pullback.relax.training.optimizer.groups import ParameterGroups
 from pullback.relax.training.optimizer.layerwise import LAMB, LARS
 from pullback.relax.training.optimizer.sgd import SGD, Lion, MomentumSGD
 from pullback.relax.training.optimizer.value import RunTime, Schedule, hyperparameter
+from pullback.relax.training.optimizer.wrapper import EMA, Accumulate, ClipByGlobalNorm, ClipByValue, Wrapper
 
 __all__ = [
-    "LAMB", "LARS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "MomentumSGD",
-    "NAdam", "Now", "Optimizer", "RAdam", "RMSprop", "RunTime", "Schedule", "State", "Step", "hyperparameter",
+    "EMA", "LAMB", "LARS", "SGD", "Accumulate", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
+    "ClipByGlobalNorm", "ClipByValue", "Lion", "MomentumSGD", "NAdam", "Now", "Optimizer", "ParameterGroups", "RAdam",
+    "RMSprop", "RunTime", "Schedule", "State", "Step", "Wrapper", "hyperparameter",
 ]  # fmt: skip
