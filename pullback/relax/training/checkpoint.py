@@ -65,6 +65,7 @@ class Checkpoints:
             "parameters": json.dumps([slot.name for slot in self._interface.params]),
             "states": json.dumps([slot.name for slot in self._interface.states]),
             "optimizer": record.optimizer,
+            "optimizer_states": json.dumps(record.optimizer_states),
             "hyperparameters": json.dumps(record.hyperparameters),
             "loss": record.loss,
             "random": json.dumps(self._generator.bit_generator.state),
@@ -112,6 +113,19 @@ class Checkpoints:
                     f"{path}: the model has the {kind} {', '.join(names) or 'none'},"
                     f" the file holds {', '.join(found) or 'none'}",
                     hint="load it into a trainer of the model that it was saved from",
+                )
+
+        self._check_optimizer_states(path, json.loads(metadata.get("optimizer_states", "[]")))
+
+    def _check_optimizer_states(self, path: Path, found: list[str]) -> None:
+        """The optimizer keeps what the file's kept, in this order: parameter groups and options change it."""
+        names = self._interface.record.optimizer_states
+        for i, (mine, other) in enumerate(itertools.zip_longest(names, found, fillvalue="missing")):
+            if names and found and mine != other:
+                raise CheckpointError(
+                    f"{path}: optimizer state {i} is {mine} in this trainer, {other} in the file",
+                    hint="make the trainer with the same optimizer, its options and groups too, or load the parameters"
+                    " alone with load_params(…)",
                 )
 
 

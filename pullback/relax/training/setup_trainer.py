@@ -128,6 +128,7 @@ class TrainingRecord:
     optimizer: str = ""
     hyperparameters: Mapping[str, float | str] = field(default_factory=dict)
     initial: Mapping[str, float] = field(default_factory=dict)  # of parameters and states, by name
+    optimizer_states: tuple[str, ...] = ()  # their names
     run_time: Mapping[str, Any] = field(default_factory=dict)  # run-time values: see Optimizer.roles
     averages: Mapping[str, int] = field(default_factory=dict)  # the optimizer's states that average parameters
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,14 @@ class State:
     info: TensorStructInfo
     initial: float = 0.0
     owner: str = ""  # the parameter that it belongs to
+    name: str = ""
     role: str = ""  # for the trainer, which finds it by role and owner, or by role and run-time value
     run_time: RunTime | None = None
+
+    @property
+    def label(self) -> str:
+        """``m of w0``, or ``beta1_prod``."""
+        return f"{self.name} of {self.owner}" if self.owner else self.name
 
     def tensor(self) -> Tensor:
         """The initial value."""
@@ -221,10 +227,10 @@ class Optimizer:
     def states(self, params: Sequence[Var]) -> list[State]:
         """What is kept for these parameters, all of them trained, besides the step count."""
         scalar = TensorStructInfo((), self.dtype)  # type: ignore[arg-type]
-        result = [State(scalar, initial) for initial in self.scalars.values()]
+        result = [State(scalar, initial, name=name) for name, initial in self.scalars.items()]
         result += self._run_time_states()
         slots = [self.slots_of(p) for p in params]
-        return result + [of[kind] for kind in _kinds(slots) for of in slots if kind in of]
+        return result + [replace(of[kind], name=kind) for kind in _kinds(slots) for of in slots if kind in of]
 
     def _hyperparameters(self) -> dict[str, Any]:
         public = ((k, v) for k, v in vars(self).items() if not k.startswith("_"))
@@ -234,7 +240,7 @@ class Optimizer:
         """A state for each hyperparameter that is a run-time value."""
         values = [v for v in self._hyperparameters().values() if isinstance(v, RunTime)]
         scalar = TensorStructInfo((), "float64")
-        return [State(scalar, v.initial, role=RUN_TIME, run_time=v) for v in values]
+        return [State(scalar, v.initial, name=v.name, role=RUN_TIME, run_time=v) for v in values]
 
     def values_at(self, builder: BlockBuilder, count: Expr, states: Sequence[Expr]) -> dict[str, Any]:
         """The hyperparameters in a step, given the states of the run-time values."""
@@ -315,19 +321,22 @@ class Optimizer:
 
     @property
     def roles(self) -> dict[str, Any]:
-        """Which states the trainer gets at by name, as numbers of states, after :meth:`init`: ``run_time`` maps the
-        names of run-time values to the states that hold it and to its bounds, ``averages`` parameters to theirs.
+        """What a trainer has to know of the states, after :meth:`init`: ``optimizer_states`` are their names. Of
+        those, ``run_time`` maps the names of run-time values to the numbers of the states that hold them and to their
+        bounds, ``averages`` parameters to theirs, and "" to how many were averaged.
         """
         run_time: dict[str, dict[str, Any]] = {}
         averages: dict[str, int] = {}
-        for i, state in enumerate(self.states(self._trained()) if self.param_list else (), 1):
+        states = self.states(self._trained()) if self.param_list else []
+        for i, state in enumerate(states, 1):
             if state.run_time is not None:
                 value = state.run_time
                 entry = run_time.setdefault(value.name, {"states": (), "least": value.least, "below": value.below})
                 entry["states"] += (i,)
             elif state.role in (AVERAGE, AVERAGE_COUNT):
-                averages[state.owner] = i  # the count is owned by nobody: ""
-        return {"run_time": run_time, "averages": averages}
+                averages[state.owner] = i  # the count is owned by nobody
+        labels = ("num_steps", *(state.label for state in states))
+        return {"optimizer_states": labels, "run_time": run_time, "averages": averages}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._hyperparameters().items())})"

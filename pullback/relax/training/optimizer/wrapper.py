@@ -166,7 +166,7 @@ class Accumulate(Wrapper):
         self.every = count("every", every)
 
     def own_states(self, params: Sequence[Var]) -> list[State]:
-        return [State(p.struct_info, owner=p.name) for p in params]  # type: ignore[arg-type]
+        return [State(p.struct_info, owner=p.name, name="grad_sum") for p in params]  # type: ignore[arg-type]
 
     def wrap(
         self,
@@ -213,8 +213,8 @@ class EMA(Wrapper):
             raise ArgumentError(f"decay must be at most 1, got {decay!r}")
 
     def own_states(self, params: Sequence[Var]) -> list[State]:
-        made = State(TensorStructInfo((), "int64"), role=AVERAGE_COUNT)
-        return [made, *(State(p.struct_info, owner=p.name, role=AVERAGE) for p in params)]  # type: ignore[arg-type]
+        made = State(TensorStructInfo((), "int64"), name="num_averaged", role=AVERAGE_COUNT)
+        return [made, *(State(p.struct_info, owner=p.name, name="average", role=AVERAGE) for p in params)]  # type: ignore[arg-type]
 
     def wrap(
         self,
