@@ -88,6 +88,8 @@ def _family_cases(op: Op, domain: Domain, dtype: str, rng: np.random.Generator) 
     base = [_draw((6, 10), domain, dtype, rng) for _ in given]
     yield Case(op, f"transposed-{dtype}", tuple(b.T for b in base), _attrs(op, {}))
     yield Case(op, f"strided-{dtype}", tuple(b[::2, ::-3] for b in base), _attrs(op, {}))
+    if domain.kinks:
+        yield Case(op, f"kinks-{dtype}", (_array(list(domain.kinks), dtype, rng),), _attrs(op, {}), smooth=False)
 
 
 def _draw(shape: tuple[int, ...], domain: Domain, dtype: str, rng: np.random.Generator) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pullback.ir.op import Op
 from pullback.relax.op import (  # noqa: F401
+    activation,
     attention,
     average_pool,
     binary,

@@ -20,12 +20,12 @@ from pullback.tir import call, select
 from pullback.tir.expr import DTYPES, INTEGERS, is_float
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def sigmoid_array(x: np.ndarray) -> np.ndarray:
     e = np.exp(-np.abs(x))  # never overflows
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(x.dtype)
 
 
-def _sigmoid_scalar(x: tir.PrimExpr) -> tir.PrimExpr:
+def sigmoid_scalar(x: tir.PrimExpr) -> tir.PrimExpr:
     e = call("exp", call("abs", x) * -1)
     return select(x >= 0, tir.as_expr(1.0, x.dtype), e) / (e + 1.0)
 
@@ -208,8 +208,8 @@ erf = unary(
 )
 sigmoid = unary(
     "sigmoid",
-    numpy=_sigmoid,
-    scalar=_sigmoid_scalar,
+    numpy=sigmoid_array,
+    scalar=sigmoid_scalar,
     gradient=lambda y, x, dy: dy * y * (1.0 - y),
     doc="1 / (1 + e⁻ˣ), without overflow.",
 )
@@ -288,85 +288,4 @@ define(
         sample([0.0, -0.0, 0.5, float("nan")], dtype="bool"),
         sample(Ints((4, 3), -3, 3), dtype="float64"),
     ],
-)
-
-# -- activations
-
-relu = unary(
-    "nn.relu",
-    numpy=lambda x: np.where(x < 0, x.dtype.type(0), x),
-    scalar=lambda x: select(x < 0, 0, x),  # one instruction, and NaN stays NaN
-    dtypes="number",
-    gradient=lambda y, x, dy: masked(y > 0.0, dy),
-    doc="max(x, 0); its derivative at 0 is 0, as in PyTorch.",
-)
-leakyrelu = unary(
-    "nn.leakyrelu",
-    attrs="alpha=0.01",
-    numpy=lambda x, alpha: np.where(x > 0, x, x * x.dtype.type(alpha)),
-    scalar=lambda x, alpha: select(x > 0, x, x * alpha),
-    gradient=lambda y, x, dy, alpha: ops.where(x > 0.0, dy, dy * alpha),
-    doc="x where x > 0, else alpha·x.",
-)
-silu = unary(
-    "nn.silu",
-    numpy=lambda x: x * _sigmoid(x),
-    scalar=lambda x: x * _sigmoid_scalar(x),
-    gradient=lambda y, x, dy: dy * (ops.sigmoid(x) * (1.0 + x * (1.0 - ops.sigmoid(x)))),
-    doc="x · sigmoid(x), also called swish.",
-)
-
-
-def _gelu_gradient(y: Any, x: Any, dy: Any) -> Any:
-    density = ops.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
-    return dy * (0.5 * (1.0 + ops.erf(x * math.sqrt(0.5))) + x * density)
-
-
-gelu = unary(
-    "nn.gelu",
-    numpy=lambda x: x * (0.5 * (1 + erf_array(x * x.dtype.type(math.sqrt(0.5))))),
-    scalar=lambda x: x * (0.5 * (1.0 + call("erf", x * math.sqrt(0.5)))),
-    gradient=_gelu_gradient,
-    doc="x · Φ(x) with the normal distribution Φ(x) = (1 + erf(x/√2)) / 2.",
-)
-
-_GELU_TANH = 2 * math.sqrt(2 / math.pi)  # (1 + tanh z) / 2 is sigmoid(2z), which loses nothing for negative z
-
-
-def _gelu_tanh_gradient(y: Any, x: Any, dy: Any) -> Any:
-    s = ops.sigmoid((x + x * x * x * 0.044715) * _GELU_TANH)
-    inner = (1.0 + x * x * (3 * 0.044715)) * _GELU_TANH
-    return dy * (s + x * (s * (1.0 - s)) * inner)
-
-
-gelu_tanh = unary(
-    "nn.gelu_tanh",
-    numpy=lambda x: x * _sigmoid((x + x * x * x * 0.044715) * _GELU_TANH),
-    scalar=lambda x: x * _sigmoid_scalar((x + x * x * x * 0.044715) * _GELU_TANH),
-    gradient=_gelu_tanh_gradient,
-    doc="x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³))): the approximation of gelu by tanh.",
-)
-
-
-def _softplus(x: np.ndarray, beta: float, threshold: float) -> np.ndarray:
-    z = x * x.dtype.type(beta)
-    soft = (np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))) / x.dtype.type(beta)
-    return np.where(z > threshold, x, soft).astype(x.dtype)
-
-
-def _softplus_scalar(x: tir.PrimExpr, beta: float, threshold: float) -> tir.PrimExpr:
-    z = x * beta
-    soft = (tir.maximum(z, 0.0) + call("log1p", call("exp", -call("abs", z)))) / beta
-    return select(z > threshold, x, soft)
-
-
-softplus = unary(
-    "nn.softplus",
-    attrs="beta=1.0, threshold=20.0",
-    numpy=_softplus,
-    scalar=_softplus_scalar,
-    gradient=lambda y, x, dy, beta, threshold: (
-        dy * ops.where(x * beta > threshold, ops.ones_like(x), ops.sigmoid(x * beta))
-    ),
-    doc="log(1 + e^(beta·x)) / beta, and x itself where beta·x > threshold, as in PyTorch.",
 )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from pullback import te, tir
 from pullback.ir.errors import DTypeError, ShapeError, UserError
-from pullback.ir.op import Op, define
-from pullback.relax.expr import Constant, Tuple, Var, const
+from pullback.ir.op import Op, Signature, define
+from pullback.relax.expr import Call, Constant, Tuple, Var, const
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Domain
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_info, format_shape, same_shape
@@ -196,15 +199,17 @@ def unary(
     attrs: str = "",
     doc: str = "",
     domain: tuple[float, float] = (-3.0, 3.0),
+    kinks: tuple[float, ...] = (),
     **rules: Any,
 ) -> Op:
     """An elementwise op of one tensor. ``gradient(y, x, dy, **attrs)`` gives dx; None: the derivative is zero
-    everywhere (or the result is not real). ``domain``: the interval from which samples are drawn."""
+    everywhere (or the result is not real). ``domain``: the interval from which samples are drawn; ``kinks``: values
+    at which the derivative jumps."""
 
     def adjoint(dy: Any, y: Any, x: Any, **kw: Any) -> tuple[Any, ...]:
         return (gradient(y, x, dy, **kw),)  # type: ignore[misc]
 
-    rules.setdefault("samples", Domain("unary", *domain, dtypes))
+    rules.setdefault("samples", Domain("unary", *domain, dtypes, kinks))
     return define(
         name,
         f"x | {attrs}" if attrs else "x",
@@ -250,17 +255,50 @@ def binary(
     )
 
 
-def composite(name: str, signature: str, *, decompose: Callable[..., Any], **rules: Any) -> Op:
-    """An op that is defined by others: its tensor expression is that of its decomposition. ``decompose`` gets the
-    keyword ``training``; an op with an attribute ``training`` decides by it, any other is in training. ``te=None``: one
-    of those it is made of has no tensor expression."""
+def composite(
+    name: str, signature: str, *, decompose: Callable[..., Any], expect: Callable[..., Any] | None = None, **rules: Any
+) -> Op:
+    """An op that is defined by others: its tensor expression is that of its decomposition, and so are its type, its
+    gradient and, with a ``check_message``, its run-time check, where there is no rule of its own. ``te=None``: one of
+    those it is made of has no tensor expression.
 
-    def build(*tensors: te.Tensor, **attrs: Any) -> Any:
+    ``decompose`` may take the keyword ``training``; an op with an attribute ``training`` decides by it, any other is in
+    training. ``expect(*infos, **attrs)`` is called before the type is taken from the decomposition, and raises what is
+    to bear the op's name; shapes are known by then.
+    """
+    form = _with_training(decompose)
+    names = Signature.parse(signature).tensors
+
+    def infer(*infos: Any, **attrs: Any) -> Any:
+        for label, info in zip(names * max(1, len(infos)), infos, strict=False):
+            known_shape(name, info, label)
+        if expect is not None:
+            expect(*infos, **attrs)
+        return form(*(Var(f"x{k}", i) for k, i in enumerate(infos)), **{"training": True} | attrs).struct_info
+
+    def parts(tensors: Sequence[te.Tensor], attrs: dict[str, Any]) -> tuple[Any, dict[Any, Any]]:
         values: dict[Any, Any] = {Var(t.name, TensorStructInfo(t.shape, t.dtype)): t for t in tensors}
-        return _te_of(decompose(*values, **{"training": True} | attrs), values)
+        return _te_of(form(*values, **{"training": True} | attrs), values), values
 
-    rules.setdefault("te", build)
-    return define(name, signature, decompose=decompose, **rules)
+    def check(*tensors: te.Tensor, **attrs: Any) -> te.Tensor | None:
+        _, values = parts(tensors, attrs)
+        calls = [e for e in values if isinstance(e, Call) and e.op.check is not None]  # type: ignore[union-attr]
+        found = [c.op.check(*(values[a] for a in c.args), **c.attrs) for c in calls]  # type: ignore[union-attr, misc]
+        held = [c for c in found if c is not None]
+        return te.compute((), lambda: reduce(operator.and_, (c[()] for c in held)), "check") if held else None
+
+    own = {"infer": infer, "te": lambda *tensors, **attrs: parts(tensors, attrs)[0]}
+    if "check_message" in rules:
+        own["check"] = check
+    return define(name, signature, decompose=form, **own | rules)
+
+
+def _with_training(decompose: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that takes the keyword ``training``, if only to pass it over."""
+    parameters = inspect.signature(decompose).parameters.values()
+    if any(p.name == "training" or p.kind is p.VAR_KEYWORD for p in parameters):
+        return decompose
+    return lambda *tensors, training, **attrs: decompose(*tensors, **attrs)
 
 
 def _te_of(expr: Any, values: dict[Any, Any]) -> Any:

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 
 class Domain(NamedTuple):
-    """The samples of a family: ``family`` knows the shapes; values are drawn from [low, high)."""
+    """The samples of a family: ``family`` knows the shapes; values are drawn from [low, high). Of unary ops,
+    ``kinks`` are values at which the derivative jumps: one more sample, which is not smooth."""
 
     family: str
     low: float
     high: float
     dtypes: str  # a key of family.DTYPE_CLASSES
+    kinks: tuple[float, ...] = ()
 
 
 class Floats(NamedTuple):

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
-from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Expr, Var
-from pullback.relax.interpreter import evaluate, value_info
 from pullback.relax.op.namespace import ops
-from pullback.relax.transform.gradient import Gradient
+from tests.relax.op.against_torch import Sides, compare
 
 functional = torch.nn.functional
 
@@ -26,7 +20,6 @@ WEIGHTS = np.array([0.5, 1.0, 2.0, 0.1])
 PAIRS = np.meshgrid([-2.0, -1.0, -0.0, 0.0, 0.5, 3.0], [-2.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0])
 IMAGES, LABELS = rng.standard_normal((2, 3, 4, 5)), rng.integers(0, 3, (2, 4, 5))
 
-Sides = tuple[Callable[..., Expr], Callable[..., Any], tuple[np.ndarray, ...]]
 CASES: dict[str, Sides] = {
     "relu": (ops.nn.relu, torch.relu, (SPECIAL,)),
     "silu": (ops.nn.silu, functional.silu, (SPECIAL[1:],)),
@@ -74,27 +67,6 @@ for _reduction in ("mean", "sum", "none"):
         )
 
 
-def ours(f: Callable[..., Expr], values: tuple[np.ndarray, ...], weight: np.ndarray) -> tuple[Any, list[np.ndarray]]:
-    """The result, and the adjoints of Σ result · weight."""
-    params = [Var(f"x{k}", value_info(v)) for k, v in enumerate(values)]
-    builder = BlockBuilder()
-    with builder.function("main", params):
-        result = builder.emit(f(*params))
-        builder.emit_func_output((ops.sum(result * weight), result))
-    floats = [p for p in params if p.dtype == "float64"]
-    (_, result), adjoints = evaluate(Gradient("main", floats)(builder.get()), "main_adjoint", values)
-    return result, list(adjoints)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_as_pytorch(name: str) -> None:
-    f, theirs, values = CASES[name]
-    tensors = [torch.tensor(v, requires_grad=v.dtype == np.float64) for v in values]
-    expected = theirs(*tensors)
-    weight = np.asarray(rng.uniform(0.5, 2.0, tuple(expected.shape)))
-    (expected * torch.tensor(weight)).sum().backward()
-    got, adjoints = ours(f, values, weight)
-    np.testing.assert_allclose(got, expected.detach().numpy(), rtol=1e-10, atol=1e-12)
-    gradients = [t.grad.numpy() for t in tensors if t.requires_grad]
-    for adjoint, gradient in zip(adjoints, gradients, strict=True):
-        np.testing.assert_allclose(adjoint, gradient, rtol=1e-9, atol=1e-11)
+    compare(CASES[name])

@@ -80,6 +80,10 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "labels": (lambda: ops.nn.cross_entropy_with_logits(X, Y), "predictions and labels must have one shape"),
     "gamma": (lambda: ops.nn.layer_norm(X, S, S), r"gamma must have the shape \(4,\) of the axes, got \(\)"),
     "rms": (lambda: ops.nn.rms_norm(X, var((3,))), r"weight must have the shape \(4,\) of the axes, got \(3,\)"),
+    "prelu": (lambda: ops.nn.prelu(X, var((3,))), r"weight must have the shape \(4,\) or \(1,\), got \(3,\)"),
+    "prelu axis": (lambda: ops.nn.prelu(K.astype("float32"), var((3,))), "prelu: axis 1 is outside a tensor of rank 1"),
+    "glu": (lambda: ops.nn.glu(Y), "nn.glu: axis -1 must have an even size that is known, got 5"),
+    "softmin axis": (lambda: ops.nn.softmin(X, 2), "nn.softmin: axis 2 is outside a tensor of rank 2"),
     "softmax axis": (lambda: ops.nn.softmax(X, 2), "nn.softmax: axis 2 is outside a tensor of rank 2"),
 }
 DTYPES: dict[str, tuple[Callable[[], Expr], str]] = {
@@ -102,6 +106,10 @@ DTYPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "concat": (lambda: ops.concat([X, B]), "concat: the operands must have the same dtype, got float32 and bool"),
     "full": (lambda: ops.full((2,), 0.5, "int32"), "full: the Python float 0.5 cannot become int32"),
     "targets": (lambda: ops.nn.nll_loss(X, S), "nn.nll_loss: targets must have an integer dtype, got float32"),
+    "relu6": (lambda: ops.nn.relu6(B), "nn.relu6: its argument must have a numeric dtype, got bool"),
+    "elu": (lambda: ops.nn.elu(K), "nn.elu: its argument must have a floating-point dtype, got int64"),
+    "prelu": (lambda: ops.nn.prelu(X, var((1,), "float64")), "nn.prelu: the operands must have the same dtype, got"),
+    "glu": (lambda: ops.nn.glu(K), "nn.glu: its argument must have a floating-point dtype, got int64"),
     "softmax": (lambda: ops.nn.softmax(K), "nn.softmax: its argument must have a floating-point dtype"),
 }
 VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
@@ -110,6 +118,11 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
     "pad mode": (lambda: ops.nn.pad(K, (1, 1), "mirror"), "pad_mode must be 'constant', got 'mirror'"),
     "concat": (lambda: ops.concat([]), "concat: there must be at least one tensor"),
     "arange": (lambda: ops.arange(0, 5, 0), "arange: the step cannot be 0"),
+    "hardtanh": (lambda: ops.nn.hardtanh(X, 1.0, 1.0), "min_val must be below max_val, got 1.0 and 1.0"),
+    "celu": (lambda: ops.nn.celu(X, 0.0), "nn.celu: alpha cannot be 0"),
+    "hardshrink": (lambda: ops.nn.hardshrink(X, -1.0), "nn.hardshrink: lambd cannot be negative, got -1.0"),
+    "softshrink": (lambda: ops.nn.softshrink(X, -1.0), "nn.softshrink: lambd cannot be negative, got -1.0"),
+    "threshold": (lambda: ops.nn.threshold(X, None, 1.0), "nn.threshold: threshold must be a number, got None"),
     "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
     "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
     "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),

@@ -22,8 +22,8 @@ from pullback.te.interpreter import evaluate as evaluate_te
 from tests.relax.op.backends import as_list, call_of
 from tests.samples import Case, all_ops, cases
 
-# Their attributes hold sizes, so that they are tested below, with symbolic attributes.
-WITH_SIZES = {"reshape", "broadcast_to", "collapse_sum_to", "take_gradient", "nn.dilate", "nn.group_norm"}
+# Their attributes hold sizes, so that they are tested below, with symbolic attributes; or they halve an axis.
+WITH_SIZES = {"reshape", "broadcast_to", "collapse_sum_to", "take_gradient", "nn.dilate", "nn.group_norm", "nn.glu"}
 BATCH_ONLY = ("convolution", "pooling")  # of their tensors only the batch may be symbolic
 
 
