@@ -33,6 +33,11 @@ def erf(x: np.ndarray) -> np.ndarray:
     return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
 
 
+def erfc(x: np.ndarray) -> np.ndarray:
+    """1 - erf(x), evaluated in float64."""
+    return np.vectorize(math.erfc, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
+
+
 def cast_array(x: np.ndarray, dtype: str) -> np.ndarray:
     """Conversion of value as the loop IR defines it: float to integer truncates and saturates, NaN gives 0."""
     target = numpy_dtype(dtype)
@@ -57,8 +62,9 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "log10": np.log10, "log1p": np.log1p, "sqrt": np.sqrt, "rsqrt": lambda x: x.dtype.type(1) / np.sqrt(x),
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
     "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "erf": erf, "floor": np.floor, "ceil": np.ceil, "round": np.round, "trunc": np.trunc, "pow": np.power,
-    "atan2": np.arctan2, "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "not": np.invert,
+    "erf": erf, "erfc": erfc, "floor": np.floor, "ceil": np.ceil,
+    "round": np.round, "trunc": np.trunc, "pow": np.power, "atan2": np.arctan2, "isnan": np.isnan,
+    "isinf": np.isinf, "isfinite": np.isfinite, "not": np.invert,
     "fma": lambda a, b, c: (a.astype(np.longdouble) * b + c).astype(a.dtype),
 }  # fmt: skip
 _REDUCE: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod}

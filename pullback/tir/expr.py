@@ -33,8 +33,8 @@ DTYPES = (*FLOATS, *INTEGERS, "bool")
 INTRINSICS = {
     "abs": 1, "exp": 1, "exp2": 1, "expm1": 1, "log": 1, "log2": 1, "log10": 1, "log1p": 1, "sqrt": 1, "rsqrt": 1,
     "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1, "sinh": 1, "cosh": 1, "tanh": 1, "asinh": 1,
-    "acosh": 1, "atanh": 1, "erf": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "pow": 2, "atan2": 2,
-    "isnan": 1, "isinf": 1, "isfinite": 1,  # -> bool
+    "acosh": 1, "atanh": 1, "erf": 1, "erfc": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "pow": 2,
+    "atan2": 2, "isnan": 1, "isinf": 1, "isfinite": 1,  # -> bool
     "not": 1,  # logical on bool, bitwise on integers
     "fma": 3,  # a * b + c, rounded once
     "reinterpret": 1,  # same bits as another dtype of the same width (the Call's own dtype)

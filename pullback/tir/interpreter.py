@@ -354,11 +354,13 @@ def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 _INTRINSICS: dict[str, Callable[..., Any]] = {
     **{name: _wide(getattr(np, name)) for name in (
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
     **{name: _wide(getattr(np, "arc" + name[1:])) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
-    "atan2": _wide(np.arctan2), "pow": _wide(np.power), "erf": _wide(_erf), "sqrt": np.sqrt, "abs": np.abs,
+    "atan2": _wide(np.arctan2), "pow": _wide(np.power), "erf": _wide(_erf), "erfc": _wide(_erfc),
+    "sqrt": np.sqrt, "abs": np.abs,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "isnan": np.isnan, "isinf": np.isinf,
     "isfinite": np.isfinite,
 }  # fmt: skip

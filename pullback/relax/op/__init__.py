@@ -25,6 +25,7 @@ from pullback.relax.op import (  # noqa: F401
     reduce,
     scan,
     sort,
+    special,
 )
 from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
 from pullback.relax.op.namespace import Namespace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 
 from pullback import tir
 from pullback.ir.errors import DTypeError
-from pullback.relax.op.family import binary, elementwise_infer, masked
+from pullback.relax.op.family import binary, elementwise_infer, in_wide, masked, scalar_in_wide
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.tir import call
+from pullback.tir import call, select
+from pullback.tir.expr import binary as tir_binary
 from pullback.tir.expr import is_float
 
 # -- arithmetic
@@ -60,6 +62,12 @@ divide = binary(
 )
 
 
+def _fmod(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x.dtype.kind in "iu":
+        return np.fmod(x, y)
+    return np.fmod(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)  # exact in any format
+
+
 floor_divide = binary(
     "floor_divide",
     numpy=np.floor_divide,
@@ -74,6 +82,15 @@ mod = binary(
     gradient=lambda z, x, y, dz: (dz, -(dz * ops.floor_divide(x, y))),
     domain=(0.7, 9.0),
     doc="x - ⌊x / y⌋·y, exactly: it has the sign of y; of integers, x mod 0 is 0.",
+)
+
+fmod = binary(
+    "fmod",
+    numpy=_fmod,
+    scalar=lambda x, y: tir_binary("truncmod", x, y),
+    gradient=lambda z, x, y, dz: (dz, -(dz * ops.trunc(x / y))),
+    domain=(0.7, 9.0),
+    doc="x - trunc(x / y)·y, exactly: it has the sign of x; of integers, fmod(x, 0) is 0.",
 )
 
 
@@ -137,6 +154,46 @@ atan2 = binary(
     gradient=_atan2_gradient,
     domain=(0.2, 3.0),
     doc="The angle of the point (y, x) in radians: atan(x / y) in the right quadrant.",
+)
+
+
+def _logaddexp_scalar(x: tir.PrimExpr, y: tir.PrimExpr) -> tir.PrimExpr:
+    """Equal ones apart: the difference of two infinities is NaN."""
+    soft = tir.maximum(x, y) + call("log1p", call("exp", -call("abs", x - y)))
+    return select(x.equal(y), x + math.log(2), soft)
+
+
+logaddexp = binary(
+    "logaddexp",
+    numpy=in_wide(np.logaddexp),
+    scalar=scalar_in_wide(_logaddexp_scalar),
+    dtypes="float",
+    gradient=lambda z, x, y, dz: (dz * ops.sigmoid(x - y), dz * ops.sigmoid(y - x)),
+    doc="log(eˣ + eʸ), without overflow.",
+)
+
+
+def _hypot_scalar(x: tir.PrimExpr, y: tir.PrimExpr) -> tir.PrimExpr:
+    """The larger times √(1 + ratio²), which does not overflow before the result does."""
+    a, b = call("abs", x), call("abs", y)
+    large = tir.maximum(a, b)
+    ratio = tir.minimum(a, b) / large
+    return select(large.equal(0.0) | large.equal(math.inf), large, large * call("sqrt", ratio * ratio + 1.0))
+
+
+def _hypot_gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
+    positive = z > 0.0
+    scaled = dz / ops.where(positive, z, ops.ones_like(z))
+    return masked(positive, scaled * x), masked(positive, scaled * y)
+
+
+hypot = binary(
+    "hypot",
+    numpy=in_wide(np.hypot),
+    scalar=scalar_in_wide(_hypot_scalar),
+    dtypes="float",
+    gradient=_hypot_gradient,
+    doc="√(x² + y²), without overflow; its derivative at (0, 0) is taken as 0.",
 )
 
 # -- comparisons: the result is bool; NaN is unequal to everything and unordered

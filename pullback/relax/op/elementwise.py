@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from pullback import tir
+from pullback import te, tir
 from pullback.ir.errors import DTypeError, UserError
 from pullback.ir.op import define
 from pullback.relax.op.family import elementwise_infer, elementwise_te, known_shape, masked, unary
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.struct_info import TensorStructInfo
+from pullback.runtime.dtype import numpy_dtype
 from pullback.te.interpreter import cast_array
 from pullback.te.interpreter import erf as erf_array
 from pullback.tir import call, select
@@ -70,7 +72,22 @@ rsqrt = unary(
     domain=(0.1, 4),
     doc="1/√x.",
 )
+reciprocal = unary(
+    "reciprocal",
+    numpy=lambda x: x.dtype.type(1) / x,
+    scalar=lambda x: 1.0 / x,
+    gradient=lambda y, x, dy: -(dy * y * y),
+    domain=(0.2, 3.0),
+    doc="1/x.",
+)
 exp = unary("exp", numpy=np.exp, scalar=lambda x: call("exp", x), gradient=lambda y, x, dy: dy * y, doc="eˣ.")
+exp2 = unary(
+    "exp2",
+    numpy=np.exp2,
+    scalar=lambda x: call("exp2", x),
+    gradient=lambda y, x, dy: dy * y * math.log(2),
+    doc="2ˣ.",
+)
 expm1 = unary(
     "expm1",
     numpy=np.expm1,
@@ -131,6 +148,30 @@ tan = unary(
     gradient=lambda y, x, dy: dy * (y * y + 1.0),
     domain=(-1.4, 1.4),
     doc="Tangent of x in radians.",
+)
+
+
+def _sinc(x: np.ndarray) -> np.ndarray:
+    angle = np.where(x == 0, x.dtype.type(1), x * x.dtype.type(math.pi))
+    return np.where(x == 0, x.dtype.type(1), np.sin(angle) / angle)
+
+
+def _sinc_gradient(y: Any, x: Any, dy: Any) -> Any:
+    """(cos(πx) - y) / x, and 0 at 0; what is masked is kept finite for the second derivative."""
+    zero = ops.equal(x, 0.0)
+    safe = ops.where(zero, ops.ones_like(x), x)
+    angle = safe * math.pi
+    slope = (ops.cos(angle) - ops.sin(angle) / angle) / safe
+    return masked(ops.logical_not(zero), dy * slope)
+
+
+sinc = unary(
+    "sinc",
+    numpy=_sinc,
+    scalar=lambda x: select(x.equal(0.0), 1.0, call("sin", x * math.pi) / (x * math.pi)),
+    gradient=_sinc_gradient,
+    doc="sin(πx) / (πx), and 1 at 0.",
+    kinks=(0.0,),
 )
 asin = unary(
     "asin",
@@ -235,6 +276,54 @@ bitwise_not = unary(
 
 
 # -- with attributes
+
+
+def _nan_to_num_infer(x: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
+    for name, value in attrs.items():
+        optional = value is None and name != "nan"
+        if not optional and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise UserError(f"nan_to_num: {name} must be a number, got {value!r}")
+    return elementwise_infer("nan_to_num", "float", None)(x)
+
+
+def _replacements(dtype: str, nan: float, posinf: float | None, neginf: float | None) -> tuple[Any, Any, Any]:
+    """What stands for NaN, ∞ and -∞."""
+    largest = float(ml_dtypes.finfo(numpy_dtype(dtype)).max)
+    return nan, largest if posinf is None else posinf, -largest if neginf is None else neginf
+
+
+def _nan_to_num(x: np.ndarray, **attrs: Any) -> np.ndarray:
+    nan, high, low = map(x.dtype.type, _replacements(x.dtype.name, **attrs))
+    return np.where(np.isnan(x), nan, np.where(x == np.inf, high, np.where(x == -np.inf, low, x)))
+
+
+def _nan_to_num_te(x: te.Tensor, **attrs: Any) -> te.Tensor:
+    nan, high, low = (tir.const(v, x.dtype) for v in _replacements(x.dtype, **attrs))
+
+    def scalar(e: tir.PrimExpr) -> tir.PrimExpr:
+        finite = select(e.equal(math.inf), high, select(e.equal(-math.inf), low, e))
+        return select(call("isnan", e), nan, finite)
+
+    return elementwise_te(scalar, "nan_to_num")(x)
+
+
+define(
+    "nan_to_num",
+    "x | nan=0.0, posinf=None, neginf=None",
+    infer=_nan_to_num_infer,
+    te=_nan_to_num_te,
+    numpy=_nan_to_num,
+    gradient=lambda dy, y, x, **_: (masked(ops.isfinite(x), dy),),
+    family="unary",
+    doc="x with numbers in place of NaN and the infinities: of these, by default the largest and smallest of the\n"
+    "dtype. Where a number was put, the derivative is 0.",
+    samples=[
+        sample((3, 17)),
+        sample((0,)),
+        sample([float("nan"), float("inf"), float("-inf"), -1.5, 0.0], smooth=False),
+        sample([float("nan"), float("inf"), float("-inf"), 2.0], nan=1.0, posinf=2.0, neginf=-3.0, smooth=False),
+    ],
+)
 
 
 def _clip_infer(x: TensorStructInfo, *, min: Any, max: Any) -> TensorStructInfo:

@@ -179,11 +179,12 @@ def in_wide(numpy: Callable[..., Any]) -> Callable[..., np.ndarray]:
 
 
 def scalar_in_wide(scalar: Callable[..., tir.PrimExpr]) -> Callable[..., tir.PrimExpr]:
-    """The scalar expression with a half-precision argument computed in float32 and the result rounded once."""
+    """The scalar expression with half-precision arguments computed in float32 and the result rounded once."""
 
-    def run(x: tir.PrimExpr, **attrs: Any) -> tir.PrimExpr:
-        result = scalar(tir.cast(wide(x.dtype), x), **attrs)
-        return tir.cast(x.dtype, result) if result.dtype == wide(x.dtype) else result
+    def run(*xs: tir.PrimExpr, **attrs: Any) -> tir.PrimExpr:
+        dtype = xs[0].dtype
+        result = scalar(*(tir.cast(wide(dtype), x) for x in xs), **attrs)
+        return tir.cast(dtype, result) if result.dtype == wide(dtype) else result
 
     return run
 

@@ -16,8 +16,8 @@ ELEMENTWISE = (
     *("unary", "binary", "astype", "where", "permute", "reshape", "join", "split", "slice", "pad", "repeat", "take"),
     *("create", "one_hot", "triangle"),
 )
-# 1 + erf(x) of a negative x, x - tanh(x) near 0: relative to 1, not to the result
-CANCELLING = ("nn.gelu", "nn.tanhshrink")
+# 1 + erf(x) of a negative x, x - tanh(x) near 0, log(eˣ + eʸ) near 0: relative to 1, not to the result
+CANCELLING = ("nn.gelu", "nn.tanhshrink", "logaddexp")
 
 
 def epsilon(dtype: np.dtype) -> float:
