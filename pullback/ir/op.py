@@ -75,6 +75,9 @@ class Signature:
                 raise UserError(f"{op}: argument {name!r} is missing", hint=f"its arguments are ({self})")
             if value is not None:
                 tensors.append(value)
+            elif any(values.get(later) is not None for later in self.tensors[self.tensors.index(name) + 1 :]):
+                message = f"{op}: argument {name!r} cannot be left out when one after it is given"
+                raise UserError(message, hint=f"its arguments are ({self})")
         if self.variadic:
             try:
                 tensors = list(tensors[0])

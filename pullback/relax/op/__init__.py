@@ -17,6 +17,7 @@ from pullback.relax.op import (  # noqa: F401
     index,
     join,
     linear_algebra,
+    loss,
     manipulate,
     max_pool,
     nn,

@@ -78,6 +78,16 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
         r"nn.nll_loss: weights must have the shape \(4,\), got \(3,\)",
     ),
     "labels": (lambda: ops.nn.cross_entropy_with_logits(X, Y), "predictions and labels must have one shape"),
+    "loss": (
+        lambda: ops.nn.mse_loss(X, Y),
+        r"predictions and targets must have the same shape, got \(3, 4\) and \(3, 5",
+    ),
+    "loss weight": (lambda: ops.nn.binary_cross_entropy(X, X, Y), r"shapes \(3, 4\) and \(3, 5\) do not broadcast"),
+    "loss weight larger": (
+        lambda: ops.nn.binary_cross_entropy_with_logits(X, X, var((2, 3, 4))),
+        r"a weight of shape \(2, 3, 4\) does not broadcast to \(3, 4\)",
+    ),
+    "variance": (lambda: ops.nn.gaussian_nll_loss(X, X, Y), r"shapes \(3, 4\) and \(3, 5\) do not broadcast"),
     "gamma": (lambda: ops.nn.layer_norm(X, S, S), r"gamma must have the shape \(4,\) of the axes, got \(\)"),
     "rms": (lambda: ops.nn.rms_norm(X, var((3,))), r"weight must have the shape \(4,\) of the axes, got \(3,\)"),
     "prelu": (lambda: ops.nn.prelu(X, var((3,))), r"weight must have the shape \(4,\) or \(1,\), got \(3,\)"),
@@ -113,6 +123,8 @@ DTYPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "elu": (lambda: ops.nn.elu(K), "nn.elu: its argument must have a floating-point dtype, got int64"),
     "prelu": (lambda: ops.nn.prelu(X, var((1,), "float64")), "nn.prelu: the operands must have the same dtype, got"),
     "glu": (lambda: ops.nn.glu(K), "nn.glu: its argument must have a floating-point dtype, got int64"),
+    "loss": (lambda: ops.nn.l1_loss(X, X.astype("float64")), "nn.l1_loss: the operands must have the same dtype, got"),
+    "loss of integers": (lambda: ops.nn.huber_loss(K, K), "predictions must have a floating-point dtype, got int64"),
     "softmax": (lambda: ops.nn.softmax(K), "nn.softmax: its argument must have a floating-point dtype"),
 }
 VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
@@ -127,6 +139,11 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
     "softshrink": (lambda: ops.nn.softshrink(X, -1.0), "nn.softshrink: lambd cannot be negative, got -1.0"),
     "threshold": (lambda: ops.nn.threshold(X, None, 1.0), "nn.threshold: threshold must be a number, got None"),
     "nan_to_num": (lambda: ops.nan_to_num(X, posinf="big"), "nan_to_num: posinf must be a number, got 'big'"),
+    "loss": (lambda: ops.nn.mse_loss(X, X, "avg"), "must be one of 'mean', 'sum', 'none', got 'avg'"),
+    "kl_div": (lambda: ops.nn.kl_div(X, X, "avg"), "one of 'mean', 'sum', 'none', 'batchmean', got 'avg'"),
+    "delta": (lambda: ops.nn.huber_loss(X, X, delta=0.0), "nn.huber_loss: delta must be positive, got 0.0"),
+    "beta": (lambda: ops.nn.smooth_l1_loss(X, X, beta=-1.0), "beta cannot be negative, got -1.0"),
+    "eps": (lambda: ops.nn.gaussian_nll_loss(X, X, X, eps=0.0), "nn.gaussian_nll_loss: eps must be positive, got 0.0"),
     "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
     "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
     "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),

@@ -1,0 +1,99 @@
+"""Losses beside PyTorch's: each reduction, weights, and the values where derivatives jump."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pullback.relax.op.namespace import ops
+from tests.relax.op.against_torch import Sides, compare
+
+functional = torch.nn.functional
+rng = np.random.default_rng(3)
+SHAPE = (4, 3)
+X, Y = rng.standard_normal(SHAPE), rng.standard_normal(SHAPE)
+GRID, ZEROS = np.array([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0]), np.zeros(7)
+INSIDE, PROBABILITIES = rng.uniform(0.05, 0.95, SHAPE), rng.uniform(0.05, 0.95, SHAPE)
+COUNTS, VARIANCES = np.floor(rng.uniform(0, 5, SHAPE)), rng.uniform(0.1, 2.0, SHAPE)
+SIGNS = rng.choice([-1.0, 1.0], SHAPE)
+W, PW = rng.uniform(0.5, 2.0, (4, 1)), rng.uniform(0.5, 3.0, 3)
+
+CASES: dict[str, Sides] = {}
+
+
+def add(label: str, ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: np.ndarray, **attrs: Any) -> None:
+    """A case for each reduction, with the attributes on both sides."""
+    for reduction in ("mean", "sum", "none", *(["batchmean"] if "kl_div" in label else [])):
+        sides = (partial(f, reduction=reduction, **attrs) for f in (ours, theirs))
+        CASES[f"{label} {attrs or ''} {reduction}"] = (*sides, arrays)
+
+
+def both(name: str, *arrays: np.ndarray, label: str = "", **attrs: Any) -> None:
+    add(f"{name} {label}", getattr(ops.nn, name), getattr(functional, name), *arrays, **attrs)
+
+
+both("l1_loss", X, Y)
+both("l1_loss", GRID, ZEROS, label="kinks")
+both("mse_loss", X, Y)
+for _attrs in ({}, {"beta": 0.5}, {"beta": 0.0}):
+    both("smooth_l1_loss", X, Y, **_attrs)
+    both("smooth_l1_loss", GRID, ZEROS, label="kinks", **_attrs)
+for _attrs in ({}, {"delta": 0.5}):
+    both("huber_loss", X, Y, **_attrs)
+    both("huber_loss", GRID, ZEROS, label="kinks", **_attrs)
+
+both("binary_cross_entropy", INSIDE, PROBABILITIES)
+add(
+    "binary_cross_entropy weighted",
+    partial(ops.nn.binary_cross_entropy, weight=W),
+    partial(functional.binary_cross_entropy, weight=torch.tensor(W)),
+    INSIDE,
+    PROBABILITIES,
+)
+_HARD = np.array([0.0, 1.0, 0.0, 1.0, 0.5]), torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0], dtype=torch.float64)
+add(
+    "binary_cross_entropy of certain ones",
+    lambda p, reduction: ops.nn.binary_cross_entropy(p, _HARD[1].numpy(), reduction=reduction),
+    lambda p, reduction: functional.binary_cross_entropy(p, _HARD[1], reduction=reduction),
+    _HARD[0],
+)
+both("binary_cross_entropy_with_logits", X * 20, PROBABILITIES)
+for _label, _weights in {
+    "weight": {"weight": W},
+    "pos": {"pos_weight": PW},
+    "both": {"weight": W, "pos_weight": PW},
+}.items():
+    add(
+        f"binary_cross_entropy_with_logits {_label}",
+        partial(ops.nn.binary_cross_entropy_with_logits, **_weights),
+        partial(functional.binary_cross_entropy_with_logits, **{k: torch.tensor(v) for k, v in _weights.items()}),
+        X,
+        PROBABILITIES,
+    )
+both("kl_div", X, PROBABILITIES)
+both("kl_div", X, Y, log_target=True)
+both("poisson_nll_loss", X, COUNTS)
+both("poisson_nll_loss", X, COUNTS + 0.5, full=True)  # of counts of 0 the derivative for targets is NaN there
+both("poisson_nll_loss", INSIDE, COUNTS, log_input=False)
+both("gaussian_nll_loss", X, Y, VARIANCES)
+both("gaussian_nll_loss", X, Y, VARIANCES, full=True)
+both("gaussian_nll_loss", X, Y, VARIANCES[:, :1].copy(), label="of rows")
+both("gaussian_nll_loss", X, Y, VARIANCES * 0.1, label="below eps", eps=0.1)
+add(
+    "soft_margin_loss",
+    partial(ops.nn.soft_margin_loss, targets=SIGNS),
+    partial(functional.soft_margin_loss, target=torch.tensor(SIGNS)),
+    X * 5,
+)
+both("hinge_embedding_loss", X, SIGNS)
+both("hinge_embedding_loss", GRID, -np.ones(7), label="kinks", margin=0.5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_pytorch(name: str) -> None:
+    compare(CASES[name], rtol=1e-8 if "certain" in name else 1e-9)  # PyTorch's least p·(1 - p) is that of float32
