@@ -21,6 +21,7 @@ from pullback.relax.op import (  # noqa: F401
     manipulate,
     max_pool,
     nn,
+    norm,
     normalization,
     random,
     reduce,

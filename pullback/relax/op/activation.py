@@ -18,9 +18,10 @@ from pullback.relax.op.family import (
     in_wide,
     known_shape,
     masked,
+    narrowed,
     normalize_axis,
     unary,
-    wide,
+    widened,
 )
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import sample
@@ -390,9 +391,8 @@ def _half(x: Any, axis: int, part: int) -> Any:
 
 
 def _glu(x: Any, *, axis: int, **_: Any) -> Any:
-    kind = wide(x.dtype)
-    first, second = (_half(x, axis, k).astype(kind) for k in range(2))
-    return (first * ops.sigmoid(second)).astype(x.dtype)
+    first, second = (widened(_half(x, axis, k)) for k in range(2))
+    return narrowed(first * ops.sigmoid(second), x.dtype)
 
 
 composite(

@@ -165,6 +165,16 @@ def wide(dtype: str) -> str:
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
+def widened(x: Any) -> Any:
+    """A tensor in the type in which it is computed: half precision in float32, anything else as it is."""
+    return x if wide(x.dtype) == x.dtype else ops.astype(x, wide(x.dtype))
+
+
+def narrowed(x: Any, dtype: str) -> Any:
+    """A result in the arguments' type."""
+    return x if x.dtype == dtype else ops.astype(x, dtype)
+
+
 def in_wide(numpy: Callable[..., Any]) -> Callable[..., np.ndarray]:
     """The NumPy meaning with half-precision arguments computed in float32 and the result rounded once."""
 

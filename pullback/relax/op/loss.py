@@ -24,8 +24,9 @@ from pullback.relax.op.family import (
     in_wide,
     known_shape,
     masked,
+    narrowed,
     specialize,
-    wide,
+    widened,
 )
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.reduce import scalar_count
@@ -87,16 +88,6 @@ def unreduced(dy: Any, each: Any, reduction: str) -> Any:
     if reduction != "sum":
         dy = dy / scalar_count(each, None if reduction == "mean" else 0)
     return ops.broadcast_to(dy, each.shape)
-
-
-def widened(x: Any) -> Any:
-    """A float in the type in which it is computed; anything else as it is."""
-    return x if wide(x.dtype) == x.dtype else ops.astype(x, wide(x.dtype))
-
-
-def narrowed(x: Any, dtype: str) -> Any:
-    """A result in the arguments' type."""
-    return x if x.dtype == dtype else ops.astype(x, dtype)
 
 
 def at_least_zero(x: Any) -> Any:

@@ -25,7 +25,7 @@ from pullback.relax.op.family import (
     zero_gradient,
 )
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.sample import Ints, sample
+from pullback.relax.op.sample import Bools, Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo
 
 Axes = int | Sequence[int] | None
@@ -266,6 +266,32 @@ def _te_std(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
     return te.compute(v.shape, lambda *i: tir.call("sqrt", v[i]), "std")
 
 
+def te_logsumexp(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
+    """peak + log Σ exp(x - peak), with 0 in place of an infinite peak."""
+    x = te_cast(x, wide(x.dtype))
+    peak = te_reduce("max", x, axes, True, "max")
+    base = te.compute(peak.shape, lambda *i: tir.select(tir.call("isfinite", peak[i]), peak[i], 0.0), "base")
+
+    def at(index: tuple[Any, ...]) -> Any:
+        return base[tuple(tir.as_expr(0) if a in axes else i for a, i in enumerate(index))]
+
+    total = te_sum(x, axes, True, lambda e, i: tir.call("exp", e - at(i)))
+    kept = te.compute(total.shape, lambda *i: base[i] + tir.call("log", total[i]), "logsumexp")
+    shape = reduced_shape(x.shape, axes, keepdims)
+    return kept if keepdims else te.compute(shape, lambda *i: kept[_with_ones(i, axes, x.ndim)], "logsumexp")
+
+
+def _with_ones(i: Sequence[Any], axes: Sequence[int], rank: int) -> tuple[Any, ...]:
+    """The index into a tensor whose reduced axes were kept."""
+    kept = iter(i)
+    return tuple(tir.as_expr(0) if a in axes else next(kept) for a in range(rank))
+
+
+def _logsumexp(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.logaddexp.reduce(x, axes, keepdims=keepdims) if axes else x
+
+
 def _deviation(x: Any, axis: Axes) -> Any:
     return x - ops.mean(x, axis, True)
 
@@ -291,6 +317,73 @@ reduction(
     gradient=_std_gradient,
     dtypes="float",
     doc="√variance over the axes; where it is 0 the derivative is taken as 0, as in PyTorch.",
+)
+
+
+reduction(
+    "logsumexp",
+    te=te_logsumexp,
+    numpy=_logsumexp,
+    gradient=lambda dy, y, x, axis: dy * ops.exp(x - y),
+    dtypes="float",
+    doc="log Σ eˣ over the axes, without overflow; -∞ of nothing.",
+    samples=[
+        sample([[1e4, 0.0, -1e4], [float("-inf"), 0.0, 1.0]], axis=1, smooth=False),
+        sample([float("-inf"), float("-inf")], smooth=False),
+        sample((3, 0), axis=1, smooth=False),
+    ],
+)
+
+# -- reductions of truth
+
+
+def _truth(name: str, result: str, te_value: Callable[..., Any], numpy: Callable[..., Any], doc: str) -> Op:
+    """A reduction of whether elements are not 0: NaN is not."""
+
+    def infer(x: TensorStructInfo, *, axis: Axes, keepdims: bool) -> TensorStructInfo:
+        shape = known_shape(name, x)
+        return TensorStructInfo(reduced_shape(shape, normalize_axes(name, axis, len(shape)), keepdims), result)
+
+    def build(x: te.Tensor, *, axis: Axes, keepdims: bool) -> te.Tensor:
+        def source(e: Any, i: Any) -> Any:
+            return te_value(e if e.dtype == "bool" else e.not_equal(tir.const(0, e.dtype)))
+
+        kind = {"any": "max", "all": "min"}.get(name, "sum")
+        return te_reduce(kind, x, normalize_axes(name, axis, x.ndim), keepdims, name, source)
+
+    def meaning(x: np.ndarray, *, axis: Axes, keepdims: bool) -> np.ndarray:
+        return np.asarray(numpy(x != 0, axis=normalize_axes(name, axis, x.ndim), keepdims=keepdims))
+
+    return define(
+        name,
+        "x | axis=None, keepdims=False",
+        infer=infer,
+        te=build,
+        numpy=meaning,
+        gradient=zero_gradient,
+        family="reduction",
+        doc=doc,
+        samples=[
+            *SAMPLES,
+            *EMPTY,
+            sample(Bools((3, 4)), axis=1),
+            sample(Bools((5, 7)), keepdims=True),
+            sample(Ints((4, 3), -1, 2), axis=0),
+            sample(Ints((2, 5), 0, 1, "int8")),
+            sample([0.0, -0.0, float("nan"), 0.5]),
+            sample([[0.0, 0.0], [1.0, 2.0]], axis=1),
+        ],
+    )
+
+
+_truth("any", "bool", lambda e: e, np.any, "Whether any x over the axes is true, or not 0; false of nothing.")
+_truth("all", "bool", lambda e: e, np.all, "Whether all x over the axes are true, or not 0; true of nothing.")
+_truth(
+    "count_nonzero",
+    "int64",
+    lambda e: tir.cast("int64", e),
+    lambda x, axis, keepdims: np.sum(x, axis=axis, keepdims=keepdims, dtype=np.int64),
+    "How many x over the axes are true, or not 0 (int64).",
 )
 
 
