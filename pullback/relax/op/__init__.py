@@ -20,6 +20,7 @@ from pullback.relax.op import (  # noqa: F401
     linear_algebra,
     loss,
     manipulate,
+    margin_loss,
     max_pool,
     nn,
     norm,

@@ -105,6 +105,25 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "norm": (lambda: ops.norm(var((3, 0)), float("inf"), 1), "norm of order inf of no elements: axis 1 has size 0"),
     "norm axis": (lambda: ops.norm(X, axis=2), "norm: axis 2 is outside a tensor of rank 2"),
     "any": (lambda: ops.any(X, axis=2), "any: axis 2 is outside a tensor of rank 2"),
+    "cosine": (
+        lambda: ops.nn.cosine_embedding_loss(X, X, var((4,))),
+        r"nn.cosine_embedding_loss: targets must have the shape \(3,\), got \(4,\)",
+    ),
+    "cosine rank": (lambda: ops.nn.cosine_embedding_loss(S, S, S), r"x1 must have the shape \(N, D\) or \(D,\), got"),
+    "cosine axis": (
+        lambda: ops.nn.cosine_similarity(X, X, 2),
+        "cosine_similarity: axis 2 is outside a tensor of rank 2",
+    ),
+    "triplet": (
+        lambda: ops.nn.triplet_margin_loss(X, X, Y),
+        "anchor and positive and negative must have the same shape",
+    ),
+    "multi margin": (
+        lambda: ops.nn.multi_margin_loss(X, var((4,), "int64")),
+        r"must have the shape \(3,\), got \(4,\)",
+    ),
+    "multi margin rank": (lambda: ops.nn.multi_margin_loss(var((2, 3, 4)), K), r"shape \(N, C\) or \(C,\), got \(2, 3"),
+    "multi margin weights": (lambda: ops.nn.multi_margin_loss(X, K, var((3,))), r"shape \(4,\), got \(3,\)"),
     "gamma": (lambda: ops.nn.layer_norm(X, S, S), r"gamma must have the shape \(4,\) of the axes, got \(\)"),
     "rms": (lambda: ops.nn.rms_norm(X, var((3,))), r"weight must have the shape \(4,\) of the axes, got \(3,\)"),
     "prelu": (lambda: ops.nn.prelu(X, var((3,))), r"weight must have the shape \(4,\) or \(1,\), got \(3,\)"),
@@ -151,6 +170,11 @@ DTYPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "norm": (lambda: ops.norm(K), "norm: its argument must have a floating-point dtype, got int64"),
     "logsumexp": (lambda: ops.logsumexp(K), "logsumexp: its argument must have a floating-point dtype, got int64"),
     "matmul": (lambda: ops.matmul(X, var((4, 2)), out_dtype="float33"), "unknown dtype 'float33'"),
+    "multi margin": (lambda: ops.nn.multi_margin_loss(X, var((3,))), "targets must have an integer dtype, got float32"),
+    "cosine": (
+        lambda: ops.nn.cosine_embedding_loss(X, X, var((3,), "bool")),
+        "targets must have a numeric dtype, got bool",
+    ),
     "softmax": (lambda: ops.nn.softmax(K), "nn.softmax: its argument must have a floating-point dtype"),
 }
 VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
@@ -178,6 +202,8 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
     "einsum string": (lambda: ops.einsum([X], 3), 'subscripts must be a string such as "ij,jk->ik", got 3'),
     "tensordot": (lambda: ops.tensordot(X, X, "all"), "axes must be a number or two lists of axes, got 'all'"),
     "norm": (lambda: ops.norm(X, float("nan")), "norm: ord must be a number, got nan"),
+    "multi margin": (lambda: ops.nn.multi_margin_loss(X, K, p=3), "nn.multi_margin_loss: p must be 1 or 2, got 3"),
+    "triplet": (lambda: ops.nn.triplet_margin_loss(X, X, X, p=0.0), "triplet_margin_loss: p must be positive, got 0.0"),
     "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
     "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
     "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),
@@ -226,6 +252,13 @@ def test_target_that_is_no_class(name: str, bad: int) -> None:
     p, t = var((2, 3)), Var("t", TensorStructInfo((2,), "int64"))
     message = f"{name}: a target is neither a class, 0 … C - 1, nor ignore_index"
     refuses(Op.get(name)(p, t), [p, t], [np.zeros((2, 3), np.float32), np.array([0, bad])], message)
+
+
+@pytest.mark.parametrize("bad", [3, -1, -100])
+def test_margin_of_what_is_no_class(bad: int) -> None:
+    p, t = var((2, 3)), Var("t", TensorStructInfo((2,), "int64"))
+    values = [np.zeros((2, 3), np.float32), np.array([0, bad])]
+    refuses(ops.nn.multi_margin_loss(p, t), [p, t], values, "a target is neither a class, 0 … C - 1")
 
 
 @pytest.mark.parametrize("bad", [3, -4])

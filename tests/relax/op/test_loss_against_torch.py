@@ -93,6 +93,33 @@ add(
 both("hinge_embedding_loss", X, SIGNS)
 both("hinge_embedding_loss", GRID, -np.ones(7), label="kinks", margin=0.5)
 
+both("margin_ranking_loss", X, Y, SIGNS)
+both("margin_ranking_loss", GRID, ZEROS, np.ones(7), label="kinks", margin=0.5)
+for _target in (1, -1):
+    _targets = np.full(4, _target)
+    for _margin in (0.0, 0.3, -0.5):
+        both("cosine_embedding_loss", X, Y, _targets, label=f"{_target}", margin=_margin)
+TRIPLET = tuple(rng.standard_normal((3, 4, 5)))
+for _attrs in ({}, {"margin": 9.0}, {"margin": 9.0, "p": 1.0}, {"margin": 9.0, "p": 3.0, "swap": True}):
+    both("triplet_margin_loss", *TRIPLET, **_attrs)
+CLASSES, CW = np.array([0, 2, 1, 2]), rng.uniform(0.5, 2.0, 3)
+for _attrs in ({}, {"p": 2, "margin": 0.5}):
+    both("multi_margin_loss", X, CLASSES, **_attrs)
+both("multi_margin_loss", np.array([1.0, 0.0, 2.0]), np.array(0), label="kinks")
+add(
+    "multi_margin_loss weighted",
+    partial(ops.nn.multi_margin_loss, weights=CW),
+    partial(functional.multi_margin_loss, weight=torch.tensor(CW)),
+    X,
+    CLASSES,
+)
+CASES["cosine_similarity"] = (ops.nn.cosine_similarity, functional.cosine_similarity, (X, Y))
+CASES["cosine_similarity axis"] = (
+    lambda x, y: ops.nn.cosine_similarity(x, y, -2, 1e-3),
+    lambda x, y: functional.cosine_similarity(x, y, -2, 1e-3),
+    (TRIPLET[0][None], rng.standard_normal((2, 4, 5))),
+)
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_as_pytorch(name: str) -> None:
