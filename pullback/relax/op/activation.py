@@ -357,7 +357,7 @@ def _prelu_array(x: np.ndarray, weight: np.ndarray, *, axis: int) -> np.ndarray:
 composite(
     "nn.prelu",
     "x, weight | axis=1",
-    check=_prelu_check,
+    expect=_prelu_check,
     decompose=_prelu,
     numpy=in_wide(_prelu_array),
     family="activation",
@@ -398,7 +398,7 @@ def _glu(x: Any, *, axis: int, **_: Any) -> Any:
 composite(
     "nn.glu",
     "x | axis=-1",
-    check=_glu_check,
+    expect=_glu_check,
     decompose=_glu,
     numpy=in_wide(lambda x, axis: np.split(x, 2, axis)[0] * sigmoid_array(np.split(x, 2, axis)[1])),
     family="activation",
@@ -420,7 +420,7 @@ def _softmin_array(x: np.ndarray, axis: int) -> np.ndarray:
 composite(
     "nn.softmin",
     "x | axis=-1",
-    check=_softmin_check,
+    expect=_softmin_check,
     decompose=lambda x, *, axis, **_: ops.nn.softmax(-x, axis),
     numpy=in_wide(_softmin_array),
     family="softmax",

@@ -237,7 +237,7 @@ def _einsum_array(*operands: np.ndarray, subscripts: str) -> np.ndarray:
 composite(
     "einsum",
     "operands* | subscripts",
-    check=_einsum_check,
+    expect=_einsum_check,
     decompose=_einsum,
     numpy=in_wide(_einsum_array),
     family="matmul",
@@ -297,7 +297,7 @@ def _vectors_check(name: str) -> Any:
 composite(
     "outer",
     "x, y",
-    check=_vectors_check("outer"),
+    expect=_vectors_check("outer"),
     decompose=lambda x, y, **_: contract([x, y], [("i",), ("j",)], ("i", "j")),
     numpy=in_wide(np.outer),
     family="matmul",
@@ -307,7 +307,7 @@ composite(
 composite(
     "dot",
     "x, y",
-    check=_vectors_check("dot"),
+    expect=_vectors_check("dot"),
     decompose=lambda x, y, **_: ops.matmul(x, y),
     numpy=in_wide(np.dot),
     family="matmul",
@@ -360,7 +360,7 @@ def _tensordot_check(x: TensorStructInfo, y: TensorStructInfo, *, axes: Any) -> 
 composite(
     "tensordot",
     "x, y | axes=2",
-    check=_tensordot_check,
+    expect=_tensordot_check,
     decompose=lambda x, y, *, axes, **_: contract([x, y], *_tensordot_labels(x, y, axes)),
     numpy=in_wide(lambda x, y, axes: np.tensordot(x, y, axes)),
     family="matmul",

@@ -102,17 +102,17 @@ def pointwise(
     *,
     element: Callable[..., Any],
     numpy: Callable[..., Any],
-    check: Callable[..., None],
+    expect: Callable[..., None],
     gradient: Callable[..., tuple[Any, ...]] | None = None,
     reductions: Sequence[str] = REDUCTIONS,
     **rules: Any,
 ) -> Op:
     """A loss whose elements are ``element(tensors…, **attrs)``, an expression in ops, and ``numpy`` of the arrays.
-    ``check(infos…, **attrs)`` raises what users are to read. ``gradient(dy, tensors…, **attrs)``, where it is not that
+    ``expect(infos…, **attrs)`` raises what users are to read. ``gradient(dy, tensors…, **attrs)``, where it is not that
     of ``element``, gets the adjoints of the elements and gives those of the tensors."""
 
     def checked(*infos: TensorStructInfo, reduction: str, **own: Any) -> None:
-        check(*infos, **own)
+        expect(*infos, **own)
         check_reduction(name, reduction, reductions)
 
     def decompose(*args: Any, training: bool, reduction: str, **own: Any) -> Any:
@@ -132,7 +132,7 @@ def pointwise(
     return composite(
         name,
         f"{tensors} | reduction='mean'" + (f", {attrs}" if attrs else ""),
-        check=checked,
+        expect=checked,
         decompose=decompose,
         numpy=in_wide(meaning),
         family="loss",
@@ -172,7 +172,7 @@ pointwise(
     "predictions, targets",
     element=lambda p, t: ops.abs(p - t),
     numpy=lambda p, t: np.abs(p - t),
-    check=_alike("nn.l1_loss"),
+    expect=_alike("nn.l1_loss"),
     doc="|p - t|, reduced: its mean, its sum, or none. The derivative at p = t is 0. PyTorch's l1_loss.",
     samples=_samples(sample([1.0, 2.0], [1.0, 3.0], smooth=False)),
 )
@@ -181,7 +181,7 @@ pointwise(
     "predictions, targets",
     element=lambda p, t: ops.square(p - t),
     numpy=lambda p, t: np.square(p - t),
-    check=_alike("nn.mse_loss"),
+    expect=_alike("nn.mse_loss"),
     doc="(p - t)², reduced: its mean, its sum, or none. PyTorch's mse_loss.",
     samples=_samples(),
 )
@@ -212,7 +212,7 @@ pointwise(
     "beta=1.0",
     element=_smooth_l1,
     numpy=_smooth_l1_array,
-    check=_smooth_l1_check,
+    expect=_smooth_l1_check,
     doc="(p - t)² / (2·beta) where |p - t| < beta, else |p - t| - beta/2, reduced; l1_loss for beta = 0.\n"
     "PyTorch's smooth_l1_loss.",
     samples=_samples(sample((5, 4), (5, 4), beta=0.3), sample((3,), (3,), beta=0.0)),
@@ -236,7 +236,7 @@ pointwise(
     "delta=1.0",
     element=_huber,
     numpy=_huber_array,
-    check=_alike("nn.huber_loss", "delta"),
+    expect=_alike("nn.huber_loss", "delta"),
     doc="(p - t)² / 2 where |p - t| ≤ delta, else delta·(|p - t| - delta/2), reduced. PyTorch's huber_loss.",
     samples=_samples(sample((5, 4), (5, 4), delta=0.3)),
 )
@@ -289,9 +289,9 @@ pointwise(
     element=_binary_cross_entropy,
     numpy=_binary_cross_entropy_array,
     gradient=_binary_cross_entropy_gradient,
-    check=lambda p, t, *weights: _check_weighted("nn.binary_cross_entropy", p, t, *weights),
-    doc="-weight·(t·log p + (1 - t)·log(1 - p)), reduced, for probabilities p and t; logarithms are at least -100, "
-    "and\nthe derivative for p is (p - t) / max(p·(1 - p), 10⁻¹²). Weights broadcast. PyTorch's binary_cross_entropy.",
+    expect=lambda p, t, *weights: _check_weighted("nn.binary_cross_entropy", p, t, *weights),
+    doc="-weight·(t·log p + (1 - t)·log(1 - p)), reduced, for probabilities p and t; logarithms are at least -100,\n"
+    "and the derivative for p is (p - t) / max(p·(1 - p), 10⁻¹²). Weights broadcast. PyTorch's binary_cross_entropy.",
     samples=[
         sample(_INSIDE, _PROBABILITY),
         sample(_INSIDE, _PROBABILITY, Floats((4,), 0.5, 2.0), reduction="sum"),
@@ -333,7 +333,7 @@ specialize(
         "predictions, targets, weight?, pos_weight?",
         element=_with_logits,
         numpy=_with_logits_array,
-        check=lambda p, t, *weights: _check_weighted("nn.binary_cross_entropy_with_logits", p, t, *weights),
+        expect=lambda p, t, *weights: _check_weighted("nn.binary_cross_entropy_with_logits", p, t, *weights),
         doc="-weight·(pos_weight·t·log s + (1 - t)·log(1 - s)) with s = sigmoid(p), reduced, for any logits p.\n"
         "Weights broadcast. PyTorch's binary_cross_entropy_with_logits.",
         samples=[
@@ -371,7 +371,7 @@ pointwise(
     "log_target=False",
     element=_kl_div,
     numpy=_kl_div_array,
-    check=lambda p, t, log_target: check_alike("nn.kl_div", predictions=p, targets=t),
+    expect=lambda p, t, log_target: check_alike("nn.kl_div", predictions=p, targets=t),
     reductions=(*REDUCTIONS, "batchmean"),
     doc="t·(log t - p), reduced, for log-probabilities p and probabilities t; with log_target, eᵗ·(t - p). The\n"
     "reduction 'batchmean' divides the sum by the first size: the divergence itself. PyTorch's kl_div.",
@@ -406,7 +406,7 @@ pointwise(
     "log_input=True, full=False, eps=1e-8",
     element=_poisson,
     numpy=_poisson_array,
-    check=_alike("nn.poisson_nll_loss", "eps"),
+    expect=_alike("nn.poisson_nll_loss", "eps"),
     doc="eᵖ - t·p, reduced, for logarithms of rates p and counts t; without log_input, p - t·log(p + eps). full adds\n"
     "Stirling's t·log t - t + log(2πt)/2 where t > 1. PyTorch's poisson_nll_loss.",
     samples=_samples(
@@ -455,7 +455,7 @@ pointwise(
     element=_gaussian,
     numpy=_gaussian_array,
     gradient=_gaussian_gradient,
-    check=_gaussian_check,
+    expect=_gaussian_check,
     doc="(log v + (p - t)² / v) / 2 with v = max(variance, eps), reduced; full adds log(2π)/2. The variance\n"
     "broadcasts; its derivative is that for v, also where it is below eps. PyTorch's gaussian_nll_loss.",
     samples=[
@@ -474,7 +474,7 @@ pointwise(
     "margin=1.0",
     element=lambda p, t, margin: at_least_zero(margin - p * t),
     numpy=lambda p, t, margin: np.maximum(p.dtype.type(margin) - p * t, p.dtype.type(0)),
-    check=lambda p, t, margin: check_alike("nn.hinge_loss", predictions=p, targets=t),
+    expect=lambda p, t, margin: check_alike("nn.hinge_loss", predictions=p, targets=t),
     doc="max(margin - p·t, 0), reduced, for targets 1 and -1: the loss of support vector machines.",
     samples=[
         sample((2, 4), _SIGNS),
@@ -488,7 +488,7 @@ pointwise(
     "predictions, targets",
     element=lambda p, t: -ops.nn.logsigmoid(p * t),
     numpy=lambda p, t: np.maximum(-p * t, 0) + np.log1p(np.exp(-np.abs(p * t))),
-    check=_alike("nn.soft_margin_loss"),
+    expect=_alike("nn.soft_margin_loss"),
     doc="log(1 + e^(-p·t)), reduced, for targets 1 and -1. PyTorch's soft_margin_loss.",
     samples=[sample((2, 4), _SIGNS), sample((2, 4), _SIGNS, reduction="sum"), sample((2, 4), _SIGNS, reduction="none")],
 )
@@ -510,7 +510,7 @@ pointwise(
     "margin=1.0",
     element=_hinge_embedding,
     numpy=_hinge_embedding_array,
-    check=lambda p, t, margin: check_alike("nn.hinge_embedding_loss", predictions=p, targets=t),
+    expect=lambda p, t, margin: check_alike("nn.hinge_embedding_loss", predictions=p, targets=t),
     doc="p where the target is 1, max(margin - p, 0) where it is -1, reduced. PyTorch's hinge_embedding_loss.",
     samples=[
         sample((2, 4), _SIGNS, smooth=False),

@@ -43,7 +43,7 @@ pointwise(
     "margin=0.0",
     element=lambda x1, x2, t, margin: at_least_zero(margin - t * (x1 - x2)),
     numpy=lambda x1, x2, t, margin: _floor_at_zero(x1.dtype.type(margin) - t * (x1 - x2)),
-    check=lambda x1, x2, t, margin: check_alike("nn.margin_ranking_loss", x1=x1, x2=x2, targets=t),
+    expect=lambda x1, x2, t, margin: check_alike("nn.margin_ranking_loss", x1=x1, x2=x2, targets=t),
     doc="max(margin - t·(x1 - x2), 0), reduced: the target 1 asks for x1 > x2, -1 for x1 < x2.\n"
     "PyTorch's margin_ranking_loss.",
     samples=[
@@ -93,11 +93,12 @@ def _cosine_array(x1: np.ndarray, x2: np.ndarray, axis: int, eps: float) -> np.n
 composite(
     "nn.cosine_similarity",
     "x1, x2 | axis=1, eps=1e-8",
-    check=_cosine_check,
+    expect=_cosine_check,
     decompose=_cosine_similarity,
     numpy=in_wide(_cosine_array),
     family="loss",
-    doc="Σ x1·x2 / (max(|x1|, eps)·max(|x2|, eps)) along an axis of the broadcast tensors.\nPyTorch's cosine_similarity.",
+    doc="Σ x1·x2 / (max(|x1|, eps)·max(|x2|, eps)) along an axis of the broadcast tensors.\n"
+    "PyTorch's cosine_similarity.",
     samples=[
         sample((3, 5), (3, 5)),
         sample((2, 3, 4), (3, 4), axis=-1),
@@ -139,7 +140,7 @@ pointwise(
     "margin=0.0",
     element=_cosine_loss,
     numpy=_cosine_loss_array,
-    check=_cosine_loss_check,
+    expect=_cosine_loss_check,
     doc="1 - cos(x1, x2) where the target is 1, max(cos(x1, x2) - margin, 0) where it is -1, reduced; x1 and x2 are\n"
     "rows of vectors, (N, D), with a target for each, (N,), or vectors. PyTorch's cosine_embedding_loss.",
     samples=[
@@ -191,7 +192,7 @@ pointwise(
     "margin=1.0, p=2.0, eps=1e-6, swap=False",
     element=_triplet,
     numpy=_triplet_array,
-    check=_triplet_check,
+    expect=_triplet_check,
     doc="max(d(anchor, positive) - d(anchor, negative) + margin, 0), reduced, with d(x, y) = |x - y + eps| in the\n"
     "norm p along the last axis; swap takes d(positive, negative) where that is less. PyTorch's triplet_margin_loss.",
     samples=[
@@ -257,9 +258,10 @@ pointwise(
     "p=1, margin=1.0",
     element=_multi_margin,
     numpy=_multi_margin_array,
-    check=_multi_margin_check,
+    expect=_multi_margin_check,
     doc="w[t]·Σ max(margin - x[t] + x[c], 0)ᵖ / C over the classes c other than the target t, reduced, for\n"
-    "predictions x of shape (N, C) or (C,), integer targets of shape (N,) or (), and p 1 or 2.\nPyTorch's multi_margin_loss.",
+    "predictions x of shape (N, C) or (C,), integer targets of shape (N,) or (), and p 1 or 2.\n"
+    "PyTorch's multi_margin_loss.",
     samples=[
         sample((5, 4), Ints((5,), 0, 4)),
         sample((5, 4), Ints((5,), 0, 4), Floats((4,), 0.5, 2.0), reduction="sum"),

@@ -13,21 +13,26 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.op import define
+from pullback.relax.expr import const
 from pullback.relax.op.family import (
+    composite,
     expect_dtype,
     expect_int,
     expect_same_dtype,
     in_wide,
     known_shape,
     masked,
+    narrowed,
     normalize_axis,
     wide,
+    widened,
 )
 from pullback.relax.op.index import all_of
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.reduce import te_cast, te_reduce, te_sum
+from pullback.relax.op.reduce import scalar_count, te_cast, te_reduce, te_sum
 from pullback.relax.op.sample import Floats, Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
+from pullback.tir.expr import INTEGERS
 
 # -- softmax
 
@@ -219,7 +224,7 @@ def _target_check(
 
 
 class _Targets:
-    """What both losses' gradients need, in the shape of the targets unless said otherwise."""
+    """What losses of class indices need, in the shape of the targets unless said otherwise."""
 
     def __init__(
         self, dy: Any, predictions: Any, targets: Any, weights: Any, reduction: str, ignore_index: int
@@ -295,42 +300,145 @@ define(
 )
 
 
-def _cross_entropy_gradient(
-    dy: Any, y: Any, predictions: Any, targets: Any, weights: Any = None, *, reduction: str, ignore_index: int
-) -> tuple[Any, ...]:
-    t = _Targets(dy, predictions, targets, weights, reduction, ignore_index)
-    difference = ops.nn.softmax(predictions, t.axis) - t.hot(1.0, 0.0, predictions.dtype)
-    dx = masked(t.over_classes(t.valid), difference * t.over_classes(t.weight * t.scale))
-    if weights is None:
-        return dx, None
-    return dx, None, _weights_adjoint(t, y, ops.nn.log_softmax(predictions, t.axis), reduction)
+# -- cross entropy: of class indices or of a probability for each class
 
 
-define(
+def _of_indices(targets: Any) -> bool:
+    return targets.dtype in INTEGERS
+
+
+def _cross_entropy_expect(
+    predictions: TensorStructInfo,
+    targets: TensorStructInfo,
+    weights: TensorStructInfo | None = None,
+    *,
+    label_smoothing: float,
+    **attrs: Any,
+) -> None:
+    name = "nn.cross_entropy"
+    if not 0 <= label_smoothing <= 1:
+        raise UserError(f"{name}: label_smoothing must be a number from 0 to 1, got {label_smoothing!r}")
+    shape, given = known_shape(name, predictions, "predictions"), known_shape(name, targets, "targets")
+    expect_dtype(name, targets, "number", "targets")
+    indices = TensorStructInfo(given, "int64")
+    if not _of_indices(targets):
+        if not same_shape(given, shape):
+            hint = "class indices have an integer dtype, and no axis of classes"
+            wanted, got = format_shape(shape), format_shape(given)
+            raise ShapeError(f"{name}: probabilities must have the shape {wanted}, got {got}", hint=hint)
+        expect_same_dtype(name, predictions, targets)
+        if attrs["ignore_index"] >= 0:
+            raise UserError(f"{name}: ignore_index={attrs['ignore_index']} needs targets that are class indices")
+        axis = _class_axis(predictions)
+        indices = TensorStructInfo((*shape[:axis], *shape[axis + 1 :]), "int64")
+    _nll_infer(name)(predictions, indices, *(() if weights is None else (weights,)), **attrs)
+
+
+def _cross_entropy(
+    predictions: Any,
+    targets: Any,
+    weights: Any = None,
+    *,
+    training: bool,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+) -> Any:
+    """With e = label_smoothing and log probabilities l, (1 - e)·nll_loss(l, t) - e/C·Σ_c w[c]·l[c] of valid rows."""
+    dtype, axis = predictions.dtype, _class_axis(predictions)
+    logs = ops.nn.log_softmax(widened(predictions), axis)
+    weights = None if weights is None else widened(weights)
+    others = [a for a in range(len(predictions.shape)) if a != axis]
+    spread = None if weights is None else ops.expand_dims(weights, others) if others else weights
+    share = 1.0 / scalar_count(logs, axis)
+    if not _of_indices(targets):
+        probabilities = widened(targets)
+        if label_smoothing:
+            probabilities = probabilities * (1.0 - label_smoothing) + share * label_smoothing
+        products = logs * probabilities
+        each = -ops.sum(products if spread is None else products * spread, axis)
+        return narrowed(_reduced(each, reduction), dtype)
+    loss = ops.nn.nll_loss(logs, targets, weights, reduction, ignore_index)
+    if label_smoothing:
+        t = _Targets(const(1.0, logs.dtype), logs, targets, weights, "sum", ignore_index)
+        each = masked(t.valid, -ops.sum(logs if spread is None else logs * spread, axis))
+        smooth = each if reduction == "none" else ops.sum(each)
+        smooth = smooth / ops.sum(t.weight) if reduction == "mean" else smooth
+        loss = loss * (1.0 - label_smoothing) + smooth * (share * label_smoothing)
+    return narrowed(loss, dtype)
+
+
+def _reduced(each: Any, reduction: str) -> Any:
+    return each if reduction == "none" else ops.sum(each) if reduction == "sum" else ops.mean(each)
+
+
+def _cross_entropy_array(
+    predictions: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray | None = None,
+    *,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+) -> np.ndarray:
+    """The row's Σ_c q[c]·w[c]·-l[c] for the smoothed distribution q of its target, 0 if that is ignored."""
+    axis, kind = _class_axis(predictions), predictions.dtype.type
+    logs = np.moveaxis(log_softmax_array(predictions, axis), axis, -1)
+    classes = logs.shape[-1]
+    w = np.ones(classes, kind) if weights is None else weights
+    if _of_indices(targets):
+        nll_array("nn.cross_entropy", predictions, targets, None, "sum", ignore_index)  # checks the targets
+        valid = targets != ignore_index
+        index = np.where(valid, targets, 0).astype(np.int64)
+        chosen = np.where(valid, w[index], kind(0))
+        q = np.eye(classes, dtype=kind)[index]
+    else:
+        valid, chosen = np.asarray(True), np.ones(logs.shape[:-1], kind)
+        q = np.moveaxis(targets, axis, -1)
+    q = q * kind(1 - label_smoothing) + kind(label_smoothing) / kind(classes) if label_smoothing else q
+    with np.errstate(invalid="ignore"):
+        each = np.where(valid, -np.sum(np.where(q == 0, kind(0), q * w * logs), -1, dtype=kind), kind(0))
+        if reduction == "none":
+            return each
+        total = np.sum(each, dtype=kind)
+        return total if reduction == "sum" else total / np.sum(chosen, dtype=kind)
+
+
+def _cross_entropy_check(
+    predictions: te.Tensor,
+    targets: te.Tensor,
+    weights: te.Tensor | None = None,
+    *,
+    label_smoothing: float = 0.0,
+    **attrs: Any,
+) -> te.Tensor | None:
+    return _target_check(predictions, targets, weights, **attrs) if _of_indices(targets) else None
+
+
+composite(
     "nn.cross_entropy",
-    "predictions, targets, weights? | reduction='mean', ignore_index=-100",
-    infer=_nll_infer("nn.cross_entropy"),
-    te=lambda predictions, targets, weights=None, *, reduction, ignore_index: te_cast(
-        te_nll(te_log_softmax(predictions, _class_axis(predictions)), targets, weights, reduction, ignore_index),
-        predictions.dtype,
-    ),
-    numpy=in_wide(
-        lambda predictions, targets, weights=None, *, reduction, ignore_index: nll_array(
-            "nn.cross_entropy",
-            log_softmax_array(predictions, _class_axis(predictions)),
-            targets,
-            weights,
-            reduction,
-            ignore_index,
-        )
-    ),
-    gradient=_cross_entropy_gradient,
-    check=_target_check,
+    "predictions, targets, weights? | reduction='mean', ignore_index=-100, label_smoothing=0.0",
+    expect=_cross_entropy_expect,
+    decompose=_cross_entropy,
+    numpy=in_wide(_cross_entropy_array),
+    check=_cross_entropy_check,
     check_message=f"nn.cross_entropy: {_TARGET_CHECK}",
     family="class loss",
     doc="nll_loss of the log softmax of logits along the class axis (1, or 0 for a single example), with the same\n"
-    "arguments; its adjoint is (softmax - one_hot)·w. PyTorch's cross_entropy with class indices.",
-    samples=_NLL_SAMPLES,
+    "arguments. Float targets in the shape of the logits are a probability q for each class: -Σ_c q·w[c]·log_softmax,\n"
+    "and 'mean' divides by the number of rows. label_smoothing e takes (1 - e)·q + e/C for q. PyTorch's cross_entropy.",
+    samples=[
+        *_NLL_SAMPLES,
+        sample((5, 4), Ints((5,), 0, 4), label_smoothing=0.1),
+        sample((5, 3), Ints((5,), 0, 3), Floats((3,), 0.5, 2.0), ignore_index=1, label_smoothing=0.2),
+        sample((2, 3, 4), Ints((2, 4), 0, 3), Floats((3,), 0.5, 2.0), reduction="sum", label_smoothing=1.0),
+        sample((2, 3, 4), Ints((2, 4), 0, 3), reduction="none", label_smoothing=0.3),
+        sample((5, 4), Floats((5, 4), 0.0, 1.0)),
+        sample((5, 4), Floats((5, 4), 0.0, 1.0), Floats((4,), 0.5, 2.0), label_smoothing=0.2),
+        sample((2, 3, 4), Floats((2, 3, 4), 0.0, 1.0), Floats((3,), 0.5, 2.0), reduction="sum"),
+        sample((2, 3, 4), Floats((2, 3, 4), 0.0, 1.0), reduction="none", label_smoothing=0.1),
+        sample((4,), Floats((4,), 0.0, 1.0), Floats((4,), 0.5, 2.0)),
+    ],
 )
 
 # -- cross entropy with probabilities

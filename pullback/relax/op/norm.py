@@ -89,7 +89,7 @@ def _array(x: np.ndarray, ord: float, axis: Axes, keepdims: bool) -> np.ndarray:
 composite(
     "norm",
     "x | ord=2.0, axis=None, keepdims=False",
-    check=_check,
+    expect=_check,
     decompose=_norm,
     numpy=in_wide(_array),
     gradient=_gradient,

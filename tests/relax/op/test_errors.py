@@ -124,6 +124,10 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     ),
     "multi margin rank": (lambda: ops.nn.multi_margin_loss(var((2, 3, 4)), K), r"shape \(N, C\) or \(C,\), got \(2, 3"),
     "multi margin weights": (lambda: ops.nn.multi_margin_loss(X, K, var((3,))), r"shape \(4,\), got \(3,\)"),
+    "probabilities": (
+        lambda: ops.nn.cross_entropy(X, Y),
+        r"nn.cross_entropy: probabilities must have the shape \(3, 4\), got \(3, 5\)",
+    ),
     "gamma": (lambda: ops.nn.layer_norm(X, S, S), r"gamma must have the shape \(4,\) of the axes, got \(\)"),
     "rms": (lambda: ops.nn.rms_norm(X, var((3,))), r"weight must have the shape \(4,\) of the axes, got \(3,\)"),
     "prelu": (lambda: ops.nn.prelu(X, var((3,))), r"weight must have the shape \(4,\) or \(1,\), got \(3,\)"),
@@ -204,6 +208,8 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
     "norm": (lambda: ops.norm(X, float("nan")), "norm: ord must be a number, got nan"),
     "multi margin": (lambda: ops.nn.multi_margin_loss(X, K, p=3), "nn.multi_margin_loss: p must be 1 or 2, got 3"),
     "triplet": (lambda: ops.nn.triplet_margin_loss(X, X, X, p=0.0), "triplet_margin_loss: p must be positive, got 0.0"),
+    "smoothing": (lambda: ops.nn.cross_entropy(X, K, label_smoothing=1.5), "must be a number from 0 to 1, got 1.5"),
+    "ignored": (lambda: ops.nn.cross_entropy(X, X, ignore_index=1), "ignore_index=1 needs targets that are class"),
     "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
     "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
     "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),
@@ -250,7 +256,7 @@ def refuses(call: Expr, params: list[Var], values: list[Any], message: str) -> N
 @pytest.mark.parametrize("bad", [3, -1, 100, -101])
 def test_target_that_is_no_class(name: str, bad: int) -> None:
     p, t = var((2, 3)), Var("t", TensorStructInfo((2,), "int64"))
-    message = f"{name}: a target is neither a class, 0 … C - 1, nor ignore_index"
+    message = "a target is neither a class, 0 … C - 1, nor ignore_index"
     refuses(Op.get(name)(p, t), [p, t], [np.zeros((2, 3), np.float32), np.array([0, bad])], message)
 
 

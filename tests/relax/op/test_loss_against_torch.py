@@ -113,6 +113,21 @@ add(
     X,
     CLASSES,
 )
+for _smoothing in (0.0, 0.2, 1.0):
+    for _weighted in (False, True):
+        _ours = partial(ops.nn.cross_entropy, label_smoothing=_smoothing, weights=CW if _weighted else None)
+        _theirs = partial(
+            functional.cross_entropy,
+            label_smoothing=_smoothing,
+            weight=torch.tensor(CW) if _weighted else None,
+        )
+        _label = f"cross_entropy {_smoothing} {'weighted' if _weighted else ''}"
+        add(_label, _ours, _theirs, X, CLASSES)
+        add(f"{_label} ignored", _ours, _theirs, X, CLASSES, ignore_index=2)
+        add(f"{_label} images", _ours, _theirs, rng.standard_normal((2, 3, 4, 5)), rng.integers(0, 3, (2, 4, 5)))
+        add(f"{_label} probabilities", _ours, _theirs, X, PROBABILITIES)
+        add(f"{_label} image probabilities", _ours, _theirs, *rng.uniform(0, 1, (2, 2, 3, 4)))
+        add(f"{_label} one example", _ours, _theirs, X[0], np.array(1))
 CASES["cosine_similarity"] = (ops.nn.cosine_similarity, functional.cosine_similarity, (X, Y))
 CASES["cosine_similarity axis"] = (
     lambda x, y: ops.nn.cosine_similarity(x, y, -2, 1e-3),
