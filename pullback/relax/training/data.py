@@ -48,7 +48,8 @@ class DataSet:
         self.rows = next(iter(lengths.values()))
         if self.rows == 0:
             raise ArgumentError("the data set is empty: it has 0 rows")
-        check_labels(self._arrays[len(interface.inputs)], interface)
+        if interface.targets:
+            check_labels(self._arrays[len(interface.inputs)], interface)
         self._buffers: dict[int, tuple[Batch, list[Column]]] = {}
 
     def _checked(self, value: Any, slot: Slot) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-from pullback.relax.training.loss import CategoricalCrossEntropyLoss, Loss, class_axis
+from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import Optimizer
 from pullback.relax.training.setup_trainer import (
     BACKBONE,
@@ -79,8 +79,4 @@ def _targets(module: IRModule, loss: Loss, asked: Any) -> list[StructInfo]:
         raise ArgumentError(f'targets must be a struct info, a list of them, or "{_ONE_HOT}", got {asked!r}')
     if not isinstance(prediction, TensorStructInfo) or prediction.shape is None:
         raise ArgumentError("the type of the targets cannot be told from the prediction's", hint="give targets=…")
-    takes_indices = loss.classification and not isinstance(loss, CategoricalCrossEntropyLoss)
-    if not takes_indices or asked == _ONE_HOT:
-        return [prediction]
-    axis = class_axis(prediction.ndim)
-    return [TensorStructInfo((*prediction.shape[:axis], *prediction.shape[axis + 1 :]), "int64")]
+    return [prediction] if asked == _ONE_HOT else loss.default_targets(prediction)

@@ -1,0 +1,49 @@
+"""Losses: from the types of predictions and targets to a graph function that returns the loss.
+
+    >>> func = CrossEntropyLoss("sum")(TensorStructInfo((64, 10), "float32"), TensorStructInfo((64,), "int64"))
+
+The formulas are PyTorch's. A loss of one's own is a subclass that overrides :meth:`Loss.expression`:
+
+    class HuberLoss(Loss):
+        def __init__(self, reduction="mean"):
+            super().__init__("huber_loss", 1, reduction)
+
+        def expression(self, predictions, targets):
+            distance = op.abs(predictions - targets)
+            return self._with_reduction(op.where(op.less(distance, 1.0), distance * distance * 0.5, distance - 0.5))
+
+Overriding ``__call__`` itself, with a BlockBuilder of one's own, works as well.
+"""
+
+from __future__ import annotations
+
+from pullback.relax.training.loss.base import REDUCTIONS, Loss, class_axis
+from pullback.relax.training.loss.classification import (
+    CategoricalCrossEntropyLoss,
+    CrossEntropyLoss,
+    MultiMarginLoss,
+    NLLLoss,
+)
+from pullback.relax.training.loss.comparison import (
+    CosineEmbeddingLoss,
+    HingeEmbeddingLoss,
+    HingeLoss,
+    MarginRankingLoss,
+    SoftMarginLoss,
+    TripletMarginLoss,
+)
+from pullback.relax.training.loss.distribution import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    GaussianNLLLoss,
+    KLDivLoss,
+    PoissonNLLLoss,
+)
+from pullback.relax.training.loss.regression import HuberLoss, L1Loss, MSELoss, SmoothL1Loss
+
+__all__ = [
+    "REDUCTIONS", "BCELoss", "BCEWithLogitsLoss", "CategoricalCrossEntropyLoss", "CosineEmbeddingLoss",
+    "CrossEntropyLoss", "GaussianNLLLoss", "HingeEmbeddingLoss", "HingeLoss", "HuberLoss", "KLDivLoss", "L1Loss",
+    "Loss", "MSELoss", "MarginRankingLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss",
+    "SoftMarginLoss", "TripletMarginLoss", "class_axis",
+]  # fmt: skip

@@ -1,0 +1,163 @@
+"""What all losses are made of: the base class, and checks of what they are given."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
+from pullback.relax import op
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Call, Expr, Function, Var
+from pullback.relax.struct_info import (
+    StructInfo,
+    TensorStructInfo,
+    format_info,
+    format_shape,
+    same_shape,
+)
+from pullback.tir.expr import FLOATS
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class Loss:
+    """Base of the losses.
+
+    ``loss_name`` names the function; ``num_backbone_outputs`` is how many of its first parameters are outputs of the
+    backbone, the others are targets; ``reduction`` is "mean", "sum" or "none" (which gives a loss per element or row,
+    not a scalar, and cannot be trained on).
+    """
+
+    classification = False  # whether predictions have a class axis, so that an accuracy can be told
+    shared_targets: tuple[str, ...] = ()  # targets that have no row for each row of the batch
+    reductions: tuple[str, ...] = REDUCTIONS
+
+    def __init__(self, loss_name: str, num_backbone_outputs: int, reduction: str = "mean") -> None:
+        if reduction not in self.reductions:
+            allowed = ", ".join(map(repr, self.reductions))
+            raise ArgumentError(f"reduction must be one of {allowed}, got {reduction!r}")
+        self._loss_name = loss_name
+        self._num_backbone_outputs = num_backbone_outputs
+        self._reduction = reduction
+
+    @property
+    def name(self) -> str:
+        """The name of the loss function."""
+        return self._loss_name
+
+    @property
+    def reduction(self) -> str:
+        """How the losses of rows are joined: "mean", "sum" or "none"."""
+        return self._reduction
+
+    @property
+    def num_backbone_outputs(self) -> int:
+        """How many outputs of the backbone the loss takes."""
+        return self._num_backbone_outputs
+
+    def expression(self, *variables: Var) -> Expr:
+        """The loss of the parameters; their names are those of this method's parameters."""
+        raise NotImplementedError(f"{type(self).__name__} overrides neither expression nor __call__")
+
+    def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
+        """The types of the targets that the loss is commonly given when its (first) predictions are of this type: class
+        indices for a classification, else the predictions' type."""
+        if not self.classification:
+            return [predictions]
+        shape, axis = predictions.shape or (), class_axis(predictions.ndim or 0)
+        return [TensorStructInfo((*shape[:axis], *shape[axis + 1 :]), "int64")]
+
+    def __call__(self, *args: Var | StructInfo) -> Function:
+        """The loss function for arguments of these types (a variable gives its type and its name): one dataflow block.
+
+        Raises ArgumentError, ShapeError or DTypeError when the types are not what the loss takes.
+        """
+        params = [_parameter(name, arg) for name, arg in zip(self._names(len(args)), args, strict=True)]
+        builder = BlockBuilder()
+        with builder.function(self._loss_name, params):
+            with builder.dataflow():
+                loss = builder.emit_output(_shared(builder, self.expression(*params), {}), "loss")
+            builder.emit_func_output(loss)
+        return builder.get()[self._loss_name]
+
+    def _names(self, count: int) -> list[str]:
+        """The names of the first ``count`` parameters of :meth:`expression`."""
+        declared = inspect.signature(self.expression).parameters.values()
+        if any(p.kind is p.VAR_POSITIONAL for p in declared):
+            return [f"arg{i}" for i in range(count)]
+        names = [p.name for p in declared]
+        required = sum(p.default is p.empty for p in declared)
+        if not required <= count <= len(names):
+            wanted = ", ".join(names[:required]) + "".join(f"[, {n}]" for n in names[required:])
+            raise ArgumentError(f"{type(self).__name__} takes the types of ({wanted}), got {count} of them")
+        return names[:count]
+
+    def _with_reduction(self, expr: Expr) -> Expr:
+        """``expr`` reduced to the loss: its mean, its sum, or as it is."""
+        if self._reduction == "none":
+            return expr
+        return op.sum(expr) if self._reduction == "sum" else op.mean(expr)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._reduction!r})"
+
+
+def class_axis(rank: int) -> int:
+    """Which axis of predictions of this rank holds the classes."""
+    return 1 if rank > 1 else 0
+
+
+def _shared(builder: BlockBuilder, expr: Expr, bound: dict[int, tuple[Expr, Var]]) -> Expr:
+    """``expr`` with its operands bound to variables; a call object that occurs in several places is bound once."""
+    if not isinstance(expr, Call):
+        return expr
+    args = []
+    for arg in expr.args:
+        if isinstance(arg, Call):
+            if id(arg) not in bound:
+                bound[id(arg)] = arg, builder.emit(_shared(builder, arg, bound))
+            arg = bound[id(arg)][1]
+        args.append(arg)
+    return Call(expr.op, tuple(args), expr.attrs, expr.sinfo_args, expr.info, span=expr.span)
+
+
+def _parameter(name: str, arg: Any) -> Var:
+    if isinstance(arg, Var):
+        return Var(arg.name, arg.struct_info)
+    if not isinstance(arg, StructInfo):
+        raise ArgumentError(
+            f"{name} must be a struct info or a variable, got {type(arg).__name__}",
+            hint='such as relax.TensorStructInfo((64, 10), "float32")',
+        )
+    return Var(name, arg)
+
+
+def tensor_info(loss: str, var: Var) -> TensorStructInfo:
+    info = var.struct_info
+    if not isinstance(info, TensorStructInfo) or info.shape is None:
+        raise ShapeError(f"{loss}: {var.name} must be a tensor of known shape, got {format_info(info)}")
+    return info
+
+
+def check_float(loss: str, var: Var, info: TensorStructInfo) -> None:
+    if info.dtype not in FLOATS:
+        hint = "cast the model's output with R.astype"
+        raise DTypeError(f"{loss}: {var.name} must have a floating-point dtype, got {info.dtype}", hint=hint)
+
+
+def check_alike(loss: str, predictions: Var, targets: Var) -> None:
+    """Both are tensors of the same shape and float dtype."""
+    prediction, target = tensor_info(loss, predictions), tensor_info(loss, targets)
+    check_float(loss, predictions, prediction)
+    if prediction.dtype != target.dtype:
+        raise DTypeError(
+            f"{loss}: predictions and targets must have the same dtype, got {prediction.dtype} and {target.dtype}",
+            hint="declare the targets in the predictions' dtype; a trainer casts data when no value changes",
+        )
+    if not same_shape(prediction.shape, target.shape):  # type: ignore[arg-type]
+        shapes = f"{format_shape(prediction.shape)} and {format_shape(target.shape)}"
+        raise ShapeError(
+            f"{loss}: predictions and targets must have the same shape, got {shapes}",
+            hint="a loss does not broadcast: reshape one of them",
+        )

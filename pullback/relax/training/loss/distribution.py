@@ -1,0 +1,111 @@
+"""Losses of predictions that are probabilities, or parameters of a distribution of each element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import ArgumentError
+from pullback.relax import op
+from pullback.relax.expr import Constant, Expr, Var, const
+from pullback.relax.training.loss.base import Loss, check_alike
+
+
+def _factor(name: str, value: Any) -> np.ndarray | None:
+    """A weight as users give it: numbers."""
+    if value is None:
+        return None
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise ArgumentError(f"{name} must be a number or an array of numbers, got {value!r}")
+    return array
+
+
+def _constant(array: np.ndarray | None, like: Var) -> Constant | None:
+    return None if array is None else const(array, like.dtype)
+
+
+class BCELoss(Loss):
+    """-weight·(t·log p + (1 - t)·log(1 - p)) of probabilities p, reduced over all elements.
+
+    Both are of one float dtype and of the same shape. ``weight``, a number or an array that broadcasts to that shape,
+    is a constant of the program. Formula: ``torch.nn.BCELoss``, with logarithms of at least -100.
+    """
+
+    def __init__(self, reduction: str = "mean", weight: Any = None) -> None:
+        super().__init__("bce_loss", 1, reduction)
+        self.weight = _factor("weight", weight)
+
+    def expression(self, predictions: Var, targets: Var) -> Expr:  # type: ignore[override]
+        check_alike(type(self).__name__, predictions, targets)
+        weight = _constant(self.weight, predictions)
+        return op.nn.binary_cross_entropy(predictions, targets, weight, self._reduction)
+
+
+class BCEWithLogitsLoss(Loss):
+    """-weight·(pos_weight·t·log s + (1 - t)·log(1 - s)) with s = sigmoid(p), reduced over all elements.
+
+    ``predictions`` are logits; both are of one float dtype and of the same shape. The weights are numbers or arrays
+    that broadcast to that shape, and constants of the program. Formula: ``torch.nn.BCEWithLogitsLoss``.
+    """
+
+    def __init__(self, reduction: str = "mean", weight: Any = None, pos_weight: Any = None) -> None:
+        super().__init__("bce_with_logits_loss", 1, reduction)
+        self.weight, self.pos_weight = _factor("weight", weight), _factor("pos_weight", pos_weight)
+
+    def expression(self, predictions: Var, targets: Var) -> Expr:  # type: ignore[override]
+        check_alike(type(self).__name__, predictions, targets)
+        weights = (_constant(w, predictions) for w in (self.weight, self.pos_weight))
+        return op.nn.binary_cross_entropy_with_logits(predictions, targets, *weights, self._reduction)
+
+
+class KLDivLoss(Loss):
+    """t·(log t - p) of log-probabilities p and probabilities t, reduced over all elements.
+
+    Both are of one float dtype and of the same shape; with ``log_target`` the targets are logarithms too. The mean is
+    over all elements; the reduction "batchmean" divides the sum by the number of rows, which is the divergence itself.
+    Formula: ``torch.nn.KLDivLoss``.
+    """
+
+    reductions = (*Loss.reductions, "batchmean")
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__("kl_div_loss", 1, reduction)
+        self.log_target = log_target
+
+    def expression(self, predictions: Var, targets: Var) -> Expr:  # type: ignore[override]
+        check_alike(type(self).__name__, predictions, targets)
+        return op.nn.kl_div(predictions, targets, self._reduction, self.log_target)
+
+
+class PoissonNLLLoss(Loss):
+    """eᵖ - t·p of logarithms of rates p and counts t, reduced over all elements; p - t·log(p + eps) of rates.
+
+    Both are of one float dtype and of the same shape. ``full`` adds Stirling's approximation of log t! where t > 1.
+    Formula: ``torch.nn.PoissonNLLLoss``.
+    """
+
+    def __init__(self, reduction: str = "mean", log_input: bool = True, full: bool = False, eps: float = 1e-8) -> None:
+        super().__init__("poisson_nll_loss", 1, reduction)
+        self.log_input, self.full, self.eps = log_input, full, eps
+
+    def expression(self, predictions: Var, targets: Var) -> Expr:  # type: ignore[override]
+        check_alike(type(self).__name__, predictions, targets)
+        return op.nn.poisson_nll_loss(predictions, targets, self._reduction, self.log_input, self.full, self.eps)
+
+
+class GaussianNLLLoss(Loss):
+    """(log v + (p - t)² / v) / 2 with v = max(variance, eps), reduced over all elements.
+
+    The backbone has two outputs: the predictions, and the variances, of the predictions' shape or one that broadcasts
+    to it. All are of one float dtype. ``full`` adds log(2π)/2. Formula: ``torch.nn.GaussianNLLLoss``.
+    """
+
+    def __init__(self, reduction: str = "mean", full: bool = False, eps: float = 1e-6) -> None:
+        super().__init__("gaussian_nll_loss", 2, reduction)
+        self.full, self.eps = full, eps
+
+    def expression(self, predictions: Var, variances: Var, targets: Var) -> Expr:  # type: ignore[override]
+        check_alike(type(self).__name__, predictions, targets)
+        return op.nn.gaussian_nll_loss(predictions, targets, variances, self._reduction, self.full, self.eps)
