@@ -25,6 +25,7 @@ from pullback.relax.op import (  # noqa: F401
     nn,
     norm,
     normalization,
+    pad,
     random,
     reduce,
     scan,

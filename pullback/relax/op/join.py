@@ -1,4 +1,4 @@
-"""Joining tensors, cutting them, repeating and padding."""
+"""Joining tensors, cutting them, repeating."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _concat_te(*tensors: te.Tensor, axis: int) -> te.Tensor:
         pieces = []  # of every part, its element, at an index that is valid even where another part is meant
         for t in parts:
             size = tir.as_expr(t.shape[axis])
-            local = _clamp(i[axis] - offset, size) if len(parts) > 1 else i[axis]
+            local = clamp(i[axis] - offset, size) if len(parts) > 1 else i[axis]
             offset = offset + size
             pieces.append((t[(*i[:axis], local, *i[axis + 1 :])], offset))
         result = pieces[-1][0]
@@ -61,7 +61,7 @@ def _concat_te(*tensors: te.Tensor, axis: int) -> te.Tensor:
     return te.compute(shape, element, "concat")
 
 
-def _clamp(index: tir.PrimExpr, size: tir.PrimExpr) -> tir.PrimExpr:
+def clamp(index: tir.PrimExpr, size: tir.PrimExpr) -> tir.PrimExpr:
     """The nearest valid index: a select reads both of its sides."""
     return tir.maximum(tir.minimum(index, size - 1), 0)
 
@@ -316,137 +316,6 @@ define(
         sample((3, 1), axes=(1,), begin=(0,), end=(1,)),
         sample(Ints((6,), -5, 5), axes=(0,), begin=(2,), end=(4,)),
     ],
-)
-
-# -- pad, dilate
-
-
-def _widths(op: str, ndim: int, pad_width: Any) -> list[tuple[Any, Any]]:
-    flat = [w for pair in pad_width for w in (pair if isinstance(pair, (tuple, list)) else (pair,))]
-    if len(flat) != 2 * ndim:
-        raise ShapeError(
-            f"{op}: pad_width must hold before and after of each of the {ndim} axes, got {tuple(pad_width)}"
-        )
-    if any(isinstance(w, int) and w < 0 for w in flat):
-        raise ShapeError(f"{op}: pad_width cannot be negative, got {tuple(pad_width)}", hint="use R.strided_slice")
-    return list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _pad_infer(x: TensorStructInfo, *, pad_width: Any, pad_mode: str, pad_value: Any) -> TensorStructInfo:
-    if pad_mode != "constant":
-        raise UserError(f"nn.pad: pad_mode must be 'constant', got {pad_mode!r}")
-    shape = known_shape("nn.pad", x)
-    widths = _widths("nn.pad", len(shape), pad_width)
-    return TensorStructInfo([s + b + a for s, (b, a) in zip(shape, widths, strict=True)], x.dtype)
-
-
-def _constant(value: Any, dtype: str) -> tir.PrimExpr:
-    return value if isinstance(value, tir.PrimExpr) else tir.const(value, dtype)
-
-
-def _pad_te(x: te.Tensor, *, pad_width: Any, pad_mode: str, pad_value: Any) -> te.Tensor:
-    widths = _widths("nn.pad", x.ndim, pad_width)
-    shape = [dim(s + b + a) for s, (b, a) in zip(x.shape, widths, strict=True)]
-    fill = _constant(pad_value, x.dtype)
-
-    def element(*i: tir.PrimExpr) -> tir.PrimExpr:
-        if any(isinstance(s, int) and s == 0 for s in x.shape):
-            return fill
-        index, inside = [], []
-        for e, size, (before, after) in zip(i, x.shape, widths, strict=True):
-            before, after = tir.as_expr(before), tir.as_expr(after)
-            local = e - before
-            padded = [n for n, w in ((0, before), (1, after)) if not (isinstance(w, tir.IntImm) and w.value == 0)]
-            if 0 in padded:
-                inside.append(e >= before)
-            if 1 in padded:
-                inside.append(e < before + tir.as_expr(size))
-            index.append(_clamp(local, tir.as_expr(size)) if padded else local)
-        value = x[tuple(index)]
-        return tir.select(_all(inside), value, fill) if inside else value
-
-    return te.compute(shape, element, "pad")
-
-
-def _all(conditions: Sequence[tir.PrimExpr]) -> tir.PrimExpr:
-    result = conditions[0]
-    for c in conditions[1:]:
-        result = result & c
-    return result
-
-
-def _pad(x: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: Any) -> np.ndarray:
-    widths = _widths("nn.pad", x.ndim, pad_width)
-    result = np.full([s + b + a for s, (b, a) in zip(x.shape, widths, strict=True)], pad_value, x.dtype)
-    result[tuple(slice(b, b + s) for s, (b, _) in zip(x.shape, widths, strict=True))] = x
-    return result
-
-
-def _pad_gradient(dy: Any, y: Any, x: Any, *, pad_width: Any, pad_mode: str, pad_value: Any) -> tuple[Any]:
-    widths = _widths("nn.pad", len(x.shape), pad_width)
-    begin = [b for b, _ in widths]
-    end = [dim(b + s) for b, s in zip(begin, x.shape, strict=True)]
-    return (ops.strided_slice(dy, list(range(len(begin))), begin, end),)
-
-
-define(
-    "nn.pad",
-    "x | pad_width, pad_mode='constant', pad_value=0.0",
-    infer=_pad_infer,
-    te=_pad_te,
-    numpy=_pad,
-    gradient=_pad_gradient,
-    family="pad",
-    doc="x with pad_value around it. pad_width: before and after of each axis in turn, as 2·rank numbers or as pairs.",
-    samples=[
-        sample((3, 4), pad_width=(1, 2, 0, 3)),
-        sample((3,), pad_width=((2, 0),), pad_value=1.5),
-        sample((0, 2), pad_width=(1, 1, 0, 0)),
-        sample((1, 1), pad_width=(0, 0, 0, 0)),
-        sample(Ints((3,), 0, 5, "int32"), pad_width=(1, 1), pad_value=7),
-        sample((), pad_width=()),
-    ],
-)
-
-
-def _dilated(ndim: int, shape: Sequence[Dim], strides: Any) -> list[Dim]:
-    if len(strides) != ndim or any(not isinstance(s, int) or s < 1 for s in strides):
-        raise ShapeError(f"nn.dilate: strides must be {ndim} positive numbers, got {tuple(strides)}")
-    return [
-        n if s == 1 else 0 if isinstance(n, int) and n == 0 else dim((n - 1) * s + 1)
-        for n, s in zip(shape, strides, strict=True)
-    ]
-
-
-def _dilate_te(x: te.Tensor, *, strides: Any, value: float) -> te.Tensor:
-    def element(*i: tir.PrimExpr) -> tir.PrimExpr:
-        hits = [(e % s).equal(0) for e, s in zip(i, strides, strict=True) if s > 1]
-        element = x[tuple(e // s for e, s in zip(i, strides, strict=True))]
-        return tir.select(_all(hits), element, _constant(value, x.dtype)) if hits else element
-
-    return te.compute(_dilated(x.ndim, x.shape, strides), element, "dilate")
-
-
-def _dilate(x: np.ndarray, *, strides: Any, value: float) -> np.ndarray:
-    result = np.full(_dilated(x.ndim, x.shape, strides), value, x.dtype)
-    result[tuple(slice(None, None, s) for s in strides)] = x
-    return result
-
-
-define(
-    "nn.dilate",
-    "x | strides, value=0.0",
-    infer=lambda x, *, strides, value: TensorStructInfo(
-        _dilated(len(known_shape("nn.dilate", x)), x.shape, strides), x.dtype
-    ),
-    te=_dilate_te,
-    numpy=_dilate,
-    gradient=lambda dy, y, x, *, strides, value: (
-        ops.strided_slice(dy, list(range(len(strides))), [0] * len(strides), list(dy.shape), strides),
-    ),
-    family="pad",
-    doc="x with stride - 1 times ``value`` between neighbours along each axis: the adjoint of slicing with strides.",
-    samples=[sample((3, 4), strides=(2, 1)), sample((5,), strides=(3,), value=-1.0), sample((0, 2), strides=(2, 2))],
 )
 
 # -- tile, repeat

@@ -63,6 +63,12 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "slice axis twice": (lambda: ops.strided_slice(X, [0, -2], [0, 0], [1, 1]), "name one axis twice"),
     "pad": (lambda: ops.nn.pad(X, (1, 1)), "pad_width must hold before and after of each of the 2 axes"),
     "pad negative": (lambda: ops.nn.pad(X, (1, 1, -1, 0)), "pad_width cannot be negative"),
+    "pad reflect": (
+        lambda: ops.nn.pad(X, (0, 0, 0, 4), "reflect"),
+        "nn.pad: reflect padding of 4 of an axis of size 4: at most 3",
+    ),
+    "pad circular": (lambda: ops.nn.pad(X, (4, 0, 0, 0), "circular"), "circular padding of 4 of an axis of size 3: at"),
+    "pad nothing": (lambda: ops.nn.pad(var((0,)), (1, 0), "replicate"), "an axis of size 0 has nothing to repeat"),
     "dilate": (lambda: ops.nn.dilate(X, (0, 1)), r"nn.dilate: strides must be 2 positive numbers, got \(0, 1\)"),
     "tile": (lambda: ops.tile(X, -1), "tile: repeats cannot be negative"),
     "repeat": (lambda: ops.repeat(X, -1), "repeat: repeats cannot be negative"),
@@ -184,7 +190,10 @@ DTYPES: dict[str, tuple[Callable[[], Expr], str]] = {
 VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
     "reduction": (lambda: ops.nn.nll_loss(X, K, reduction="avg"), "must be one of 'mean', 'sum', 'none', got 'avg'"),
     "take mode": (lambda: ops.take(X, K, 0, "near"), "mode must be one of 'raise', 'fast', 'clip', 'wrap', got 'near'"),
-    "pad mode": (lambda: ops.nn.pad(K, (1, 1), "mirror"), "pad_mode must be 'constant', got 'mirror'"),
+    "pad mode": (
+        lambda: ops.nn.pad(K, (1, 1), "mirror"),
+        "nn.pad: pad_mode must be one of 'constant', 'reflect', 'replicate', 'circular', got 'mirror'",
+    ),
     "concat": (lambda: ops.concat([]), "concat: there must be at least one tensor"),
     "arange": (lambda: ops.arange(0, 5, 0), "arange: the step cannot be 0"),
     "hardtanh": (lambda: ops.nn.hardtanh(X, 1.0, 1.0), "min_val must be below max_val, got 1.0 and 1.0"),
