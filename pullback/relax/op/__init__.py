@@ -27,6 +27,7 @@ from pullback.relax.op import (  # noqa: F401
     normalization,
     pad,
     random,
+    rearrange,
     reduce,
     scan,
     sort,

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import pullback
+from pullback import tir
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.ir.op import Op
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Expr, Var
+from pullback.relax.expr import Expr, Var, const
 from pullback.relax.interpreter import evaluate
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo
@@ -24,7 +25,7 @@ def var(shape: Any, dtype: str = "float32") -> Var:
 
 X, Y = var((3, 4)), var((3, 5))
 K, B, S = var((3,), "int64"), var((3, 4), "bool"), var(())
-UNKNOWN = var(None)
+UNKNOWN, SIZE = var(None), tir.Var("n")
 
 SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "unknown shape": (
@@ -70,6 +71,24 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "pad circular": (lambda: ops.nn.pad(X, (4, 0, 0, 0), "circular"), "circular padding of 4 of an axis of size 3: at"),
     "pad nothing": (lambda: ops.nn.pad(var((0,)), (1, 0), "replicate"), "an axis of size 0 has nothing to repeat"),
     "dilate": (lambda: ops.nn.dilate(X, (0, 1)), r"nn.dilate: strides must be 2 positive numbers, got \(0, 1\)"),
+    "chunk": (lambda: ops.chunk(X, 0), "chunk: the number of chunks must be positive, got 0"),
+    "chunk of n": (lambda: ops.chunk(var((SIZE, 2)), 2), "chunk: the size of axis 0 says how many results there are"),
+    "unbind": (lambda: ops.unbind(var((0, 2))), "unbind: an axis of size 0 has no slices"),
+    "roll": (lambda: ops.roll(X, (1, 2), 0), r"roll: 1 axes need as many shifts, got \(1, 2\)"),
+    "roll axis": (lambda: ops.roll(X, 1, 2), "roll: axis 2 is outside a tensor of rank 2"),
+    "diagonal": (lambda: ops.diagonal(X, 0, 1, -1), "diagonal: axis1 and axis2 are both axis 1"),
+    "diagonal rank": (lambda: ops.diagonal(K), "diagonal: axis 1 is outside a tensor of rank 1"),
+    "meshgrid": (lambda: ops.meshgrid([X, X]), r"meshgrid: the tensors must have rank 1, got the shapes \(3, 4\)"),
+    "expand": (lambda: ops.expand(X, (-1, 3, 4)), r"expand: a new axis needs a size, got \(-1, 3, 4\)"),
+    "expand fewer": (lambda: ops.expand(X, (4,)), r"expand: \(3, 4\) has more axes than \(4,\)"),
+    "dynamic slice": (
+        lambda: ops.dynamic_strided_slice(K, var((1,), "int64"), K, K),
+        "begin must be a constant: the shape of the result depends on its values",
+    ),
+    "dynamic slice rank": (
+        lambda: ops.dynamic_strided_slice(K, const([0, 0], "int64"), K, K),
+        r"begin must have the shape \(1,\), got \(2,\)",
+    ),
     "tile": (lambda: ops.tile(X, -1), "tile: repeats cannot be negative"),
     "repeat": (lambda: ops.repeat(X, -1), "repeat: repeats cannot be negative"),
     "take": (lambda: ops.take(X, K), "take: a tensor of rank 2 needs an axis"),
@@ -219,6 +238,8 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
     "triplet": (lambda: ops.nn.triplet_margin_loss(X, X, X, p=0.0), "triplet_margin_loss: p must be positive, got 0.0"),
     "smoothing": (lambda: ops.nn.cross_entropy(X, K, label_smoothing=1.5), "must be a number from 0 to 1, got 1.5"),
     "ignored": (lambda: ops.nn.cross_entropy(X, X, ignore_index=1), "ignore_index=1 needs targets that are class"),
+    "roll": (lambda: ops.roll(X, 1.5), "roll: shifts without an axis must be an int, got 1.5"),
+    "meshgrid": (lambda: ops.meshgrid([K], "yx"), "meshgrid: indexing must be 'ij' or 'xy', got 'yx'"),
     "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
     "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
     "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),
@@ -281,3 +302,14 @@ def test_index_outside_the_axis(bad: int) -> None:
     x, i = var((2, 3)), Var("i", TensorStructInfo((1,), "int64"))
     values = [np.zeros((2, 3), np.float32), np.array([bad])]
     refuses(ops.take(x, i, 1), [x, i], values, "take: an index is outside the axis")
+
+
+def test_dynamic_slice_at_constants_is_a_slice() -> None:
+    positions = (const(np.array(v, np.int64)) for v in ([2, -1], [0, -9], [-1, -2]))
+    call = ops.dynamic_strided_slice(X, *positions)
+    assert call.op is ops.strided_slice and call.struct_info.shape == (2, 2)
+    builder = BlockBuilder()
+    with builder.function("main", [X]):
+        builder.emit_func_output(builder.emit(call))
+    value = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(evaluate(builder.get(), "main", [value]), value[2:0:-1, -1:-9:-2])
