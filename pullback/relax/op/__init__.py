@@ -26,6 +26,7 @@ from pullback.relax.op import (  # noqa: F401
     norm,
     normalization,
     pad,
+    pixel,
     random,
     rearrange,
     reduce,

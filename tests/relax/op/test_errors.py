@@ -89,6 +89,23 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
         lambda: ops.dynamic_strided_slice(K, const([0, 0], "int64"), K, K),
         r"begin must have the shape \(1,\), got \(2,\)",
     ),
+    "pixel shuffle": (
+        lambda: ops.nn.pixel_shuffle(var((1, 6, 2, 2)), 2),
+        "nn.pixel_shuffle: the channels of x, 6, must be a multiple of 4",
+    ),
+    "pixel shuffle rank": (lambda: ops.nn.pixel_shuffle(X, 1), r"x must have the axes \(…, C, H, W\), got the shape"),
+    "pixel unshuffle": (
+        lambda: ops.nn.pixel_unshuffle(var((1, 6, 2, 3)), 2),
+        "nn.pixel_unshuffle: the width of x, 3, must be a multiple of 2",
+    ),
+    "depth_to_space": (
+        lambda: ops.nn.depth_to_space(var((1, 6, 2, SIZE)), 0),
+        "nn.depth_to_space: block_size must be positive, got 0",
+    ),
+    "space_to_depth": (
+        lambda: ops.nn.space_to_depth(var((1, 6, 2, SIZE)), 2),
+        "nn.space_to_depth: the width of x, n, must be a multiple of 2",
+    ),
     "tile": (lambda: ops.tile(X, -1), "tile: repeats cannot be negative"),
     "repeat": (lambda: ops.repeat(X, -1), "repeat: repeats cannot be negative"),
     "take": (lambda: ops.take(X, K), "take: a tensor of rank 2 needs an axis"),
@@ -240,6 +257,10 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
     "ignored": (lambda: ops.nn.cross_entropy(X, X, ignore_index=1), "ignore_index=1 needs targets that are class"),
     "roll": (lambda: ops.roll(X, 1.5), "roll: shifts without an axis must be an int, got 1.5"),
     "meshgrid": (lambda: ops.meshgrid([K], "yx"), "meshgrid: indexing must be 'ij' or 'xy', got 'yx'"),
+    "depth_to_space": (
+        lambda: ops.nn.depth_to_space(var((1, 4, 2, 2)), 2, mode="RCD"),
+        "nn.depth_to_space: mode must be 'DCR' or 'CRD', got 'RCD'",
+    ),
     "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
     "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
     "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),

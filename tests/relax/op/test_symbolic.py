@@ -26,7 +26,7 @@ from tests.samples import Case, all_ops, cases
 WITH_SIZES = {"reshape", "broadcast_to", "collapse_sum_to", "take_gradient", "nn.dilate", "nn.group_norm", "nn.glu"}
 WITH_SIZES |= {"grad.diagonal", "expand"}
 COUNTED = {"chunk", "unbind"}  # a size says how many results there are
-BATCH_ONLY = ("convolution", "pooling")  # of their tensors only the batch may be symbolic
+BATCH_ONLY = ("convolution", "pooling", "pixel", "image")  # of their tensors only the batch may be symbolic
 
 
 def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
