@@ -1,7 +1,7 @@
 """Scatter: sums in which an index, read from memory, says to which row each term belongs: the adjoint of ``take``.
 
 A tensor expression can only say Σ over k of ``select(index[k] == row, value[k, …], 0)``: every term for every row. As
-loops, each term goes to its own row:
+loops, each term goes to its own row. (The same for products, maxima and minima, with their neutral elements.)
 
     for row in parallel(rows): for j in vectorized(columns): out[row, j] = 0
     for block in parallel(column blocks):
@@ -21,7 +21,7 @@ from pullback.schedule.cost import element_cost, worth_threads
 from pullback.schedule.elementwise import nest
 from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers, tasks
-from pullback.te.graph import Lower, identity, loads_of
+from pullback.te.graph import Lower, combine, identity, loads_of
 from pullback.te.tensor import Reduce, Tensor
 from pullback.tir import For, If, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq, store
 from pullback.tir.expr import Binary, FloatImm, IntImm, Select, nbytes
@@ -30,7 +30,7 @@ from pullback.tir.visitor import substitute, walk
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """``stage[…, row, …]`` = Σ of the ``value`` of all terms whose ``index`` is the row."""
+    """``stage[…, row, …]`` = Σ (or Π, max, min) of the ``value`` of all terms whose ``index`` is the row."""
 
     row: int  # which axis of the stage
     index: PrimExpr
@@ -38,14 +38,15 @@ class Terms:
 
 
 def terms_of(stage: Tensor) -> Terms | None:
-    """The stage as a sum of scattered terms, or None when it is none."""
+    """The stage as a reduction of scattered terms, or None when it is none."""
     reduce = stage.body
-    if not isinstance(reduce, Reduce) or reduce.kind != "sum" or not isinstance(reduce.source, Select):
+    if not isinstance(reduce, Reduce) or reduce.kind.startswith("arg") or not isinstance(reduce.source, Select):
         return None
     condition, value, other = reduce.source.condition, reduce.source.a, reduce.source.b
     if not isinstance(condition, Binary) or condition.kind != "eq":
         return None
-    if not isinstance(other, (FloatImm, IntImm)) or other.value != 0:
+    neutral = identity(reduce.kind, stage.dtype)
+    if not isinstance(other, (FloatImm, IntImm)) or other.value != neutral.value:  # type: ignore[attr-defined]
         return None
     for index, row in ((condition.a, condition.b), (condition.b, condition.a)):
         if any(row is axis for axis in stage.axes):
@@ -57,7 +58,7 @@ def terms_of(stage: Tensor) -> Terms | None:
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """One sum of scattered terms, with elementwise stages before it."""
+    """One reduction of scattered terms, with elementwise stages before it."""
 
     group: Group
     stage: Tensor
@@ -77,7 +78,7 @@ class Scatter:
 
     def _clear(self) -> Stmt:
         axes = [Var(f"i{k}") for k in range(self.stage.ndim)]
-        body = store(self.group.buffers[self.stage], axes, identity("sum", self.stage.dtype))
+        body = store(self.group.buffers[self.stage], axes, identity(self.stage.body.kind, self.stage.dtype))  # type: ignore[union-attr]
         threads = worth_threads(element_cost([self.stage]) * math.prod(self.stage.shape))  # type: ignore[arg-type]
         return nest(axes, list(self.stage.shape), body, threads)
 
@@ -98,7 +99,7 @@ class Scatter:
         if by_columns:
             places[-1] = block * width + lane
         result, value = self.group.buffers[stage][tuple(places)], self._inlined(self.terms.value, places)
-        body: Stmt = store(self.group.buffers[stage], places, result + value)
+        body: Stmt = store(self.group.buffers[stage], places, combine(reduce.kind, result, value))
         if by_columns:
             size = as_expr(width) if columns % width == 0 else minimum(as_expr(columns) - block * width, width)
             body = For(lane, size, body, "vectorized")

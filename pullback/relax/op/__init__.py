@@ -15,6 +15,7 @@ from pullback.relax.op import (  # noqa: F401
     create,
     einsum,
     elementwise,
+    gather,
     index,
     join,
     linear_algebra,
@@ -31,6 +32,7 @@ from pullback.relax.op import (  # noqa: F401
     rearrange,
     reduce,
     scan,
+    scatter,
     sort,
     special,
 )

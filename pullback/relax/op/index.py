@@ -79,7 +79,7 @@ specialize(_where, _Where)
 
 # -- take
 
-_MODES = ("raise", "fast", "clip", "wrap")
+MODES = ("raise", "fast", "clip", "wrap")
 
 
 def _take_axis(op: str, ndim: int, axis: int | None) -> int:
@@ -91,15 +91,15 @@ def _take_axis(op: str, ndim: int, axis: int | None) -> int:
 def _take_infer(x: TensorStructInfo, indices: TensorStructInfo, *, axis: int | None, mode: str) -> TensorStructInfo:
     shape, own = known_shape("take", x, "x"), known_shape("take", indices, "indices")
     expect_dtype("take", indices, "integer", "indices")
-    if mode not in _MODES:
-        raise UserError(f"take: mode must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
+    if mode not in MODES:
+        raise UserError(f"take: mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}")
     at = _take_axis("take", len(shape), axis)
     if shape[at] == 0 and 0 not in own:
         raise ShapeError(f"take: axis {at} of x has size 0: there is nothing to take")
     return TensorStructInfo((*shape[:at], *own, *shape[at + 1 :]), x.dtype)
 
 
-def _row(index: tir.PrimExpr, size: Dim, mode: str) -> tir.PrimExpr:
+def valid_row(index: tir.PrimExpr, size: Dim, mode: str) -> tir.PrimExpr:
     """An index as written, as one that is always valid."""
     i, n = tir.cast("int64", index), tir.as_expr(size)
     if mode == "wrap":
@@ -109,7 +109,7 @@ def _row(index: tir.PrimExpr, size: Dim, mode: str) -> tir.PrimExpr:
     return tir.maximum(tir.minimum(i, n - 1), 0)
 
 
-def _rows(indices: np.ndarray, size: int, mode: str) -> np.ndarray:
+def valid_rows(indices: np.ndarray, size: int, mode: str) -> np.ndarray:
     i = indices.astype(np.int64)
     if mode == "wrap":
         return i % max(size, 1)
@@ -122,7 +122,7 @@ def _take_te(x: te.Tensor, indices: te.Tensor, *, axis: int | None, mode: str) -
     at = _take_axis("take", x.ndim, axis)
 
     def element(*i: tir.PrimExpr) -> tir.PrimExpr:
-        row = _row(indices[i[at : at + indices.ndim]], x.shape[at], mode)
+        row = valid_row(indices[i[at : at + indices.ndim]], x.shape[at], mode)
         return x[(*i[:at], row, *i[at + indices.ndim :])]
 
     return te.compute((*x.shape[:at], *indices.shape, *x.shape[at + 1 :]), element, "take")
@@ -136,7 +136,7 @@ def _take(x: np.ndarray, indices: np.ndarray, *, axis: int | None, mode: str) ->
     size = x.shape[at]
     if mode in ("raise", "fast") and not np.all((indices >= -size) & (indices < size)):
         raise UserError(_TAKE_CHECK)
-    return np.take(x, _rows(indices, size, mode), at)
+    return np.take(x, valid_rows(indices, size, mode), at)
 
 
 def all_of(condition: te.Tensor) -> te.Tensor:
@@ -207,7 +207,7 @@ def _scatter_te(dy: te.Tensor, indices: te.Tensor, *, size: Dim, axis: int, mode
 
     def element(*i: tir.PrimExpr) -> Any:
         value = tir.cast(kind, dy[(*i[:at], *place, *i[at + 1 :])])
-        hit = tir.select(_row(indices[place], size, mode).equal(i[at]), value, 0.0)
+        hit = tir.select(valid_row(indices[place], size, mode).equal(i[at]), value, 0.0)
         return te.sum(hit, ks) if ks else hit
 
     return te_cast(te.compute((*dy.shape[:at], size, *dy.shape[at + rank :]), element, "take_gradient"), dy.dtype)
@@ -217,7 +217,7 @@ def _scatter(dy: np.ndarray, indices: np.ndarray, *, size: int, axis: int, mode:
     at, rank = normalize_axis("take_gradient", axis, dy.ndim - indices.ndim + 1), indices.ndim
     result = np.zeros((size, *dy.shape[:at], *dy.shape[at + rank :]), numpy_dtype(wide(dy.dtype.name)))
     rows = np.moveaxis(dy, range(at, at + rank), range(rank)).reshape(indices.size, *result.shape[1:])
-    np.add.at(result, _rows(indices, size, mode).reshape(-1), rows)
+    np.add.at(result, valid_rows(indices, size, mode).reshape(-1), rows)
     return np.moveaxis(result, 0, at).astype(dy.dtype)
 
 

@@ -159,8 +159,8 @@ derived(
     numpy=_to_space,
     family="pixel",
     doc="(N, C·b², H, W) → (N, C, H·b, W·b) with b = block_size: channels become blocks of pixels. In mode 'DCR'\n"
-    "channel (i·b + j)·C + c is the pixel (i, j) of a block of channel c, in mode 'CRD' channel (c·b + i)·b + j, as in\n"
-    "pixel_shuffle. ONNX's DepthToSpace.",
+    "channel (i·b + j)·C + c is the pixel (i, j) of a block of channel c, in mode 'CRD' channel (c·b + i)·b + j,\n"
+    "as in pixel_shuffle. ONNX's DepthToSpace.",
     samples=[
         sample((2, 8, 3, 2), block_size=2),
         sample((1, 8, 2, 3), block_size=2, mode="CRD"),

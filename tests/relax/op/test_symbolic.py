@@ -24,8 +24,9 @@ from tests.samples import Case, all_ops, cases
 
 # Their attributes hold sizes, so that they are tested below, with symbolic attributes; or they halve an axis.
 WITH_SIZES = {"reshape", "broadcast_to", "collapse_sum_to", "take_gradient", "nn.dilate", "nn.group_norm", "nn.glu"}
-WITH_SIZES |= {"grad.diagonal", "expand"}
+WITH_SIZES |= {"grad.diagonal", "expand", "ravel_multi_index", "segment_reduce"}
 COUNTED = {"chunk", "unbind"}  # a size says how many results there are
+COORDINATES = {"gather_nd", "scatter_nd"}  # the last size of their indices says how many axes these name
 BATCH_ONLY = ("convolution", "pooling", "pixel", "image")  # of their tensors only the batch may be symbolic
 
 
@@ -37,6 +38,8 @@ def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
     def size(argument: int, axis: int, n: int) -> Any:
         name = _names(case)[argument]
         free = n > 1 and name != "state" and (case.op.family not in BATCH_ONLY or (axis == 0 and name != "weight"))
+        if case.op.short in COORDINATES and name == "indices" and axis == case.args[argument].ndim - 1:
+            return n
         return names.setdefault(n, tir.Var(f"n{n}")) if free else n
 
     infos = [

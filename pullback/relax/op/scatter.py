@@ -1,0 +1,458 @@
+"""Writing where indices say: segment_reduce, scatter_elements, scatter_nd, index_put.
+
+All of them are reductions of terms that find their rows by a number, which the schedule ``Scatter`` lowers to one pass
+over the terms. Several terms of one row are taken in the order of the indices, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback import te, tir
+from pullback.ir.errors import DTypeError, ShapeError, UserError
+from pullback.ir.op import define
+from pullback.relax.op.family import (
+    broadcast_shapes,
+    collapse_like,
+    derived,
+    expect_dtype,
+    expect_same_dtype,
+    in_wide,
+    known_shape,
+    masked,
+    specialize,
+    wide,
+)
+from pullback.relax.op.gather import (
+    INDEX_CHECK,
+    INDEX_MODES,
+    Indexed,
+    along_axis,
+    checked_rows,
+    coordinates,
+    expect_elements,
+    expect_indices,
+    expect_nd,
+    flattened,
+)
+from pullback.relax.op.namespace import ops
+from pullback.relax.op.reduce import te_cast
+from pullback.relax.op.sample import Ints, sample
+from pullback.relax.struct_info import Dim, TensorStructInfo, dim, format_shape, same_shape
+from pullback.te.graph import identity
+from pullback.tir.expr import FLOATS
+
+# -- segment_reduce
+
+_KINDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}  # of te
+_UFUNCS: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _segment_infer(x: TensorStructInfo, segments: TensorStructInfo, *, size: Any, reduction: str) -> TensorStructInfo:
+    op = "segment_reduce"
+    shape, own = known_shape(op, x, "x"), known_shape(op, segments, "segments")
+    expect_dtype(op, x, "number", "x")
+    expect_dtype(op, segments, "integer", "segments")
+    _expect_reduction(op, reduction, tuple(_KINDS))
+    if len(own) != 1 or not shape or not same_shape(own, shape[:1]):
+        message = f"{op}: segments must have the shape (n,) of the first axis of x"
+        raise ShapeError(f"{message}, got {format_shape(own)} and {format_shape(shape)}")
+    return TensorStructInfo((dim(size), *shape[1:]), x.dtype)
+
+
+def _expect_reduction(op: str, reduction: Any, known: Sequence[str]) -> None:
+    if reduction not in known:
+        raise UserError(f"{op}: reduction must be one of {', '.join(map(repr, known))}, got {reduction!r}")
+
+
+def _segment_te(x: te.Tensor, segments: te.Tensor, *, size: Any, reduction: str) -> te.Tensor:
+    kind, dtype = _KINDS[reduction], wide(x.dtype)
+    k, nothing = te.reduce_axis(x.shape[0], "k"), identity(kind, dtype)
+
+    def element(row: tir.PrimExpr, *i: tir.PrimExpr) -> Any:
+        hit = tir.cast("int64", segments[k.var]).equal(row)
+        return te.reduction(kind, tir.select(hit, tir.cast(dtype, x[(k.var, *i)]), nothing), k)
+
+    return te_cast(te.compute((dim(size), *x.shape[1:]), element, "segments"), x.dtype)
+
+
+def _segment(x: np.ndarray, segments: np.ndarray, *, size: int, reduction: str) -> np.ndarray:
+    nothing = identity(_KINDS[reduction], x.dtype.name).value  # type: ignore[attr-defined]
+    result = np.full((size, *x.shape[1:]), nothing, x.dtype)
+    inside = (segments >= 0) & (segments < size)
+    _UFUNCS[reduction].at(result, segments[inside].astype(np.int64), x[inside])
+    return result
+
+
+def _over(rows: Any, x: Any) -> Any:
+    """A tensor of rank 1 with axes of size 1 for the others of ``x``."""
+    return ops.reshape(rows, (rows.shape[0], *(1,) * (len(x.shape) - 1)))
+
+
+def _segment_gradient(dy: Any, y: Any, x: Any, segments: Any, *, size: Any, reduction: str) -> tuple[Any, None]:
+    own = segments if segments.dtype == "int64" else ops.astype(segments, "int64")
+    inside = ops.logical_and(ops.greater_equal(own, 0), ops.less(own, ops.full((), size, "int64")))
+    return masked(_over(inside, x), _terms_adjoint(dy, y, x, own, size, reduction)), None
+
+
+def _terms_adjoint(dy: Any, y: Any, x: Any, rows: Any, size: Any, reduction: str) -> Any:
+    """The adjoint of the terms ``x`` of a reduction whose rows are in range."""
+
+    def at(value: Any) -> Any:
+        return ops.take(value, rows, 0, "clip")
+
+    if reduction == "add":
+        return at(dy)
+    if reduction == "mul":
+        return at(dy) * _product_of_others(x, rows, size)
+    best = ops.equal(x, at(y))
+    ties = ops.segment_reduce(ops.astype(best, x.dtype), rows, size, "add")
+    return masked(best, at(dy / ops.maximum(ties, 1.0)))
+
+
+def _product_of_others(x: Any, rows: Any, size: Any) -> Any:
+    """For each term, the product of the others of its row: exact where some are 0."""
+    zero = ops.equal(x, 0.0)
+    nonzero = ops.where(zero, 1.0, x)
+    product = ops.take(ops.segment_reduce(nonzero, rows, size, "mul"), rows, 0, "clip")
+    zeros = ops.take(ops.segment_reduce(ops.astype(zero, x.dtype), rows, size, "add"), rows, 0, "clip")
+    return masked(ops.equal(zeros - ops.astype(zero, x.dtype), 0.0), product / nonzero)
+
+
+define(
+    "segment_reduce",
+    "x, segments | size, reduction='add'",
+    infer=_segment_infer,
+    te=_segment_te,
+    numpy=in_wide(_segment),
+    gradient=_segment_gradient,
+    family="scatter",
+    doc="y[s, …] = the sum ('add'), product ('mul'), maximum ('max') or minimum ('min') of all x[n, …] with\n"
+    "segments[n] = s, in the order of n: what the reduction begins with (0, 1, the least or the largest number) where\n"
+    "there are none. A segment outside 0 … size - 1 is left out. Equal extrema share the adjoint; the second\n"
+    "derivative of a product that holds zeros is not complete. TensorFlow's unsorted_segment_sum and its kin.",
+    samples=[
+        sample((6, 2), Ints((6,), 0, 4), size=4),
+        sample((7,), Ints((7,), -1, 4, "int32"), size=3),
+        sample((5, 3), Ints((5,), 0, 2), size=2, reduction="mul"),
+        sample((14, 2, 2), Ints((14,), 0, 2), size=2, reduction="max"),
+        sample((5, 17), Ints((5,), 0, 1), size=1, reduction="min"),
+        sample((0, 2), Ints((0,), 0, 1), size=3),
+        sample([0.0, 2.0, 0.0, 3.0, 0.0], Ints((5,), 0, 2), size=2, reduction="mul", smooth=False),
+        sample(Ints((5, 2), -5, 5), Ints((5,), 0, 3), size=3, reduction="max"),
+    ],
+)
+
+# -- rows of terms put into data: what the scatters share
+
+_REDUCTIONS = ("update", "add", "mul", "mean", "max", "min")
+
+
+def _last_terms(rows: Any, size: Any) -> tuple[Any, Any]:
+    """The numbers of the terms, and for each row that of its last one: negative where there is none."""
+    numbers = ops.arange(0, rows.shape[0], 1, "int64")
+    return numbers, ops.segment_reduce(numbers, rows, size, "max")
+
+
+def _mean_counts(rows: Any, data: Any) -> Any:
+    ones = ops.ones((rows.shape[0],), data.dtype)
+    return _over(ops.segment_reduce(ones, rows, data.shape[0], "add") + 1, data)
+
+
+def _scattered(data: Any, rows: Any, updates: Any, reduction: str) -> Any:
+    """``data`` (R, …) with ``updates`` (N, …) at the rows (N,), which are in range."""
+    size = data.shape[0]
+    if reduction == "update":
+        _, last = _last_terms(rows, size)
+        return ops.where(_over(ops.greater_equal(last, 0), data), ops.take(updates, last, 0, "clip"), data)
+    if reduction == "mean":
+        return (data + ops.segment_reduce(updates, rows, size, "add")) / _mean_counts(rows, data)
+    combine = {"add": ops.add, "mul": ops.multiply, "max": ops.maximum, "min": ops.minimum}[reduction]
+    return combine(data, ops.segment_reduce(updates, rows, size, reduction))
+
+
+def _scattered_gradient(dy: Any, y: Any, data: Any, rows: Any, updates: Any, reduction: str) -> tuple[Any, Any]:
+    """The adjoints of data and updates."""
+    size = data.shape[0]
+
+    def at(value: Any) -> Any:
+        return ops.take(value, rows, 0, "clip")
+
+    if reduction == "update":
+        numbers, last = _last_terms(rows, size)
+        stays = ops.equal(at(last), numbers)
+        return masked(_over(ops.less(last, 0), data), dy), masked(_over(stays, updates), at(dy))
+    if reduction == "add":
+        return dy, at(dy)
+    if reduction == "mean":
+        share = dy / _mean_counts(rows, data)
+        return share, at(share)
+    if reduction == "mul":
+        product = ops.segment_reduce(updates, rows, size, "mul")
+        return dy * product, at(dy * data) * _product_of_others(updates, rows, size)
+    kept, best = ops.equal(data, y), ops.equal(updates, at(y))
+    ties = ops.astype(kept, data.dtype) + ops.segment_reduce(ops.astype(best, data.dtype), rows, size, "add")
+    share = dy / ops.maximum(ties, 1.0)  # there are none where y is NaN
+    return masked(kept, share), masked(best, at(share))
+
+
+def _scattered_array(
+    data: np.ndarray, places: tuple[np.ndarray, ...], updates: np.ndarray, reduction: str
+) -> np.ndarray:
+    """``data`` with ``updates`` at the places, indices of the first axes."""
+    result = np.array(data)
+    if reduction == "update":
+        result[places] = updates  # of several the last one stays
+    elif reduction == "mean":
+        count = np.ones_like(data)
+        np.add.at(result, places, updates)
+        np.add.at(count, places, np.ones_like(updates))
+        result = result / count
+    else:
+        _UFUNCS[reduction].at(result, places, updates)
+    return result
+
+
+def _expect_updates(
+    op: str, data: TensorStructInfo, updates: TensorStructInfo, shape: Sequence[Dim], reduction: str
+) -> None:
+    _expect_reduction(op, reduction, _REDUCTIONS)
+    if not same_shape(known_shape(op, updates, "updates"), shape):
+        raise ShapeError(
+            f"{op}: updates must have the shape {format_shape(shape)}, got {format_shape(updates.shape)}"  # type: ignore[arg-type]
+        )
+    expect_same_dtype(op, data, updates)
+    if reduction != "update":
+        expect_dtype(op, data, "number", "data")
+    if reduction == "mean" and data.dtype not in FLOATS:
+        raise DTypeError(f"{op}: the mean is of floating-point numbers, got {data.dtype}")
+
+
+_REDUCTION_DOC = (
+    "reduction: 'update' (of several updates of one element the last stays), 'add', 'mul', 'max', 'min', or 'mean' of\n"
+    "the element and its updates. Equal extrema share the adjoint, as in PyTorch's scatter_reduce.\n"
+)
+
+
+def _flat_scatter(
+    op: str, signature: str, split: Callable[..., tuple[Any, Any, Any]], expect: Any, numpy: Any, doc: str, samples: Any
+) -> None:
+    """A scatter of ``data, indices, updates``; ``split`` makes them rows: data (R, …), row numbers, updates (N, …)."""
+
+    def decompose(data: Any, indices: Any, updates: Any, *, reduction: str, **attrs: Any) -> Any:
+        if _is_empty(indices.shape):
+            return ops.reshape(data, data.shape)
+        return ops.reshape(_scattered(*split(data, indices, updates, **attrs), reduction), data.shape)
+
+    def gradient(dy: Any, y: Any, data: Any, indices: Any, updates: Any, *, reduction: str, **attrs: Any) -> Any:
+        if _is_empty(indices.shape):
+            return dy, None, None
+        x, rows, terms = split(data, indices, updates, **attrs)
+        adjoints = _scattered_gradient(ops.reshape(dy, x.shape), ops.reshape(y, x.shape), x, rows, terms, reduction)
+        return ops.reshape(adjoints[0], data.shape), None, ops.reshape(adjoints[1], updates.shape)
+
+    derived(
+        op,
+        signature,
+        expect=expect,
+        decompose=decompose,
+        gradient=gradient,
+        numpy=in_wide(numpy),
+        check_message=INDEX_CHECK,
+        family="scatter",
+        doc=doc + _REDUCTION_DOC + INDEX_MODES,
+        samples=samples,
+    )
+
+
+def _is_empty(shape: Sequence[Dim]) -> bool:
+    return any(isinstance(s, int) and s == 0 for s in shape)
+
+
+# -- scatter_elements
+
+
+def _split_elements(data: Any, indices: Any, updates: Any, *, axis: int, mode: str) -> tuple[Any, Any, Any]:
+    rank = len(data.shape)
+    places = [along_axis(indices.shape[k], k, rank) for k in range(rank)]
+    places[axis] = indices
+    rows = ops.ravel_multi_index(places, data.shape, mode)
+    return ops.flatten(data), ops.flatten(rows), ops.flatten(updates)
+
+
+def _elements_expect(
+    data: TensorStructInfo,
+    indices: TensorStructInfo,
+    updates: TensorStructInfo,
+    *,
+    axis: int,
+    reduction: str,
+    mode: str,
+) -> None:
+    expect_elements("scatter_elements", data, indices, axis, mode)
+    _expect_updates("scatter_elements", data, updates, indices.shape, reduction)  # type: ignore[arg-type]
+
+
+def _elements(
+    data: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int, reduction: str, mode: str
+) -> np.ndarray:
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = checked_rows(indices, data.shape[axis], mode)
+    return _scattered_array(data, tuple(places), updates, reduction)
+
+
+_flat_scatter(
+    "scatter_elements",
+    "data, indices, updates | axis=0, reduction='update', mode='raise'",
+    _split_elements,
+    _elements_expect,
+    _elements,
+    "data with y[i, indices[i, j, k], k] made of updates[i, j, k] along axis 1, and so on; indices and updates\n"
+    "have one shape: the rank of data and, but along the axis, at most its sizes. ONNX's ScatterElements and PyTorch's\n"
+    "scatter.\n",
+    [
+        sample((5, 4), Ints((3, 4), 0, 5), (3, 4)),
+        sample((3, 4), Ints((3, 6), -4, 4, "int32"), (3, 6), axis=1),
+        sample((3, 4), Ints((2, 6), 0, 4), (2, 6), axis=-1, reduction="add"),
+        sample((3, 4), Ints((5, 4), 0, 3), (5, 4), reduction="mul"),
+        sample((3, 4), Ints((5, 4), 0, 3), (5, 4), reduction="mean"),
+        sample((3, 4, 2), Ints((3, 6, 2), 0, 4), (3, 6, 2), axis=1, reduction="max"),
+        sample((3, 17), Ints((7, 17), -20, 20), (7, 17), reduction="min", mode="clip"),
+        sample((6,), Ints((9,), -20, 20), (9,), mode="wrap"),
+        sample((3, 2), Ints((0, 2), 0, 3), (0, 2)),
+        sample(Ints((4,), -5, 5), Ints((6,), 0, 4), Ints((6,), -5, 5), reduction="add"),
+    ],
+)
+
+# -- scatter_nd
+
+
+def _split_nd(data: Any, indices: Any, updates: Any, *, mode: str) -> tuple[Any, Any, Any]:
+    count = indices.shape[-1]
+    rows = ops.flatten(ops.ravel_multi_index(coordinates(indices), data.shape[:count], mode))
+    return flattened(data, count), rows, flattened_to(updates, rows, len(indices.shape) - 1)
+
+
+def flattened_to(updates: Any, rows: Any, count: int) -> Any:
+    """The updates with their first ``count`` axes, those of the indices, as the one axis of the rows."""
+    return ops.reshape(updates, (rows.shape[0], *updates.shape[count:]))
+
+
+def _nd_expect(
+    data: TensorStructInfo, indices: TensorStructInfo, updates: TensorStructInfo, *, reduction: str, mode: str
+) -> None:
+    count = expect_nd("scatter_nd", data, indices, 0, mode)
+    shape = (*indices.shape[:-1], *data.shape[count:])  # type: ignore[index]
+    _expect_updates("scatter_nd", data, updates, shape, reduction)
+
+
+def _nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, reduction: str, mode: str) -> np.ndarray:
+    places = (checked_rows(indices[..., k], data.shape[k], mode) for k in range(indices.shape[-1]))
+    return _scattered_array(data, tuple(places), updates, reduction)
+
+
+_flat_scatter(
+    "scatter_nd",
+    "data, indices, updates | reduction='update', mode='raise'",
+    _split_nd,
+    _nd_expect,
+    _nd,
+    "data with y[indices[i…, 0], indices[i…, 1], …] made of updates[i…]: the last axis of indices names an element or\n"
+    "slice of data, updates have the shape indices.shape[:-1] + data.shape[indices.shape[-1]:]. ONNX's ScatterND.\n",
+    [
+        sample((5, 4), Ints((6, 2), 0, 4), (6,)),
+        sample((4, 3), Ints((6, 1), -4, 4, "int32"), (6, 3)),
+        sample((3, 4, 2), Ints((2, 3, 2), 0, 3), (2, 3, 2), reduction="add"),
+        sample((3, 17), Ints((5, 1), 0, 3), (5, 17), reduction="mul"),
+        sample((3, 2), Ints((5, 1), 0, 3), (5, 2), reduction="mean"),
+        sample((3, 2), Ints((7, 1), -9, 9), (7, 2), reduction="max", mode="clip"),
+        sample((3, 2), Ints((7, 1), -9, 9), (7, 2), reduction="min", mode="wrap"),
+        sample((3, 2), Ints((1,), 0, 3), (2,)),
+        sample((3, 2), Ints((0, 1), 0, 3), (0, 2)),
+    ],
+)
+
+# -- index_put
+
+
+def _put_shape(data: Any, indices: Sequence[Any]) -> tuple[Dim, ...]:
+    """The shape of what the indices choose."""
+    return (*broadcast_shapes("index_put", *(i.shape for i in indices)), *data.shape[len(indices) :])
+
+
+def _put_expect(*tensors: TensorStructInfo, accumulate: bool, mode: str) -> None:
+    if len(tensors) < 3:
+        raise ShapeError("index_put: data, values and at least one index are needed")
+    data, values, *indices = tensors
+    expect_indices("index_put", data, indices, mode)
+    expect_same_dtype("index_put", data, values)
+    if accumulate:
+        expect_dtype("index_put", data, "number", "data")
+    wanted = _put_shape(data, indices)
+    if len(values.shape) > len(wanted) or not same_shape(broadcast_shapes("index_put", values.shape, wanted), wanted):  # type: ignore[arg-type]
+        raise ShapeError(
+            f"index_put: values of shape {format_shape(values.shape)} do not broadcast to {format_shape(wanted)}"  # type: ignore[arg-type]
+        )
+
+
+def _split_put(data: Any, values: Any, indices: Sequence[Any], mode: str) -> tuple[Any, Any, Any]:
+    shape, count = _put_shape(data, indices), len(indices)
+    rows = ops.flatten(ops.ravel_multi_index(list(indices), data.shape[:count], mode))
+    spread = values if same_shape(values.shape, shape) else ops.broadcast_to(values, shape)
+    return flattened(data, count), rows, flattened_to(spread, rows, len(shape) - len(data.shape) + count)
+
+
+def _put(data: Any, values: Any, *indices: Any, accumulate: bool, mode: str) -> Any:
+    if _is_empty(_put_shape(data, indices)):
+        return ops.reshape(data, data.shape)
+    x, rows, terms = _split_put(data, values, indices, mode)
+    return ops.reshape(_scattered(x, rows, terms, "add" if accumulate else "update"), data.shape)
+
+
+def _put_gradient(
+    dy: Any, y: Any, data: Any, values: Any, *indices: Any, accumulate: bool, mode: str
+) -> tuple[Any, ...]:
+    shape = _put_shape(data, indices)
+    if _is_empty(shape):
+        return (dy, *(None for _ in (values, *indices)))
+    x, rows, terms = _split_put(data, values, indices, mode)
+    kind = "add" if accumulate else "update"
+    dx, dterms = _scattered_gradient(ops.reshape(dy, x.shape), ops.reshape(y, x.shape), x, rows, terms, kind)
+    dvalues = collapse_like(ops.reshape(dterms, shape), values)
+    return (ops.reshape(dx, data.shape), dvalues, *(None for _ in indices))
+
+
+def _put_array(data: np.ndarray, values: np.ndarray, *indices: np.ndarray, accumulate: bool, mode: str) -> np.ndarray:
+    places = tuple(checked_rows(i, s, mode) for i, s in zip(indices, data.shape, strict=False))
+    terms = np.broadcast_to(values, _put_shape(data, indices))
+    return _scattered_array(data, places, terms, "add" if accumulate else "update")
+
+
+specialize(
+    derived(
+        "index_put",
+        "tensors* | accumulate=False, mode='raise'",
+        expect=_put_expect,
+        decompose=_put,
+        gradient=_put_gradient,
+        numpy=in_wide(_put_array),
+        check_message=INDEX_CHECK,
+        family="scatter",
+        doc="index_put(data, [i, j, …], values): data with data[i, j, …] = values, or with accumulate += values; the\n"
+        "integer tensors broadcast against each other, values to data[i, j, …]. Of several values of one element the\n"
+        f"last stays, or all are added. PyTorch's index_put. {INDEX_MODES}",
+        samples=[
+            sample((5,), (3,), Ints((3,), 0, 5)),
+            sample((3, 4), (2, 5), Ints((2, 1), 0, 3), Ints((5,), -4, 4, "int32")),
+            sample((3, 4, 2), (6, 2), Ints((6,), -3, 3), Ints((), 0, 4), accumulate=True),
+            sample((3, 17), (17,), Ints((2, 2), -9, 9), mode="clip"),
+            sample((3, 4), (), Ints((5,), -9, 9), Ints((5,), -9, 9), mode="wrap", accumulate=True),
+            sample((3, 2), (0, 2), Ints((0,), 0, 3)),
+            sample(Ints((4,), -5, 5), Ints((6,), -5, 5), Ints((6,), 0, 4)),
+        ],
+    ),
+    Indexed,
+)
