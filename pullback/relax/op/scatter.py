@@ -311,8 +311,8 @@ _flat_scatter(
     _elements_expect,
     _elements,
     "data with y[i, indices[i, j, k], k] made of updates[i, j, k] along axis 1, and so on; indices and updates\n"
-    "have one shape: the rank of data and, but along the axis, at most its sizes. ONNX's ScatterElements and PyTorch's\n"
-    "scatter.\n",
+    "have one shape: the rank of data and, but along the axis, at most its sizes. ONNX's ScatterElements and\n"
+    "PyTorch's scatter.\n",
     [
         sample((5, 4), Ints((3, 4), 0, 5), (3, 4)),
         sample((3, 4), Ints((3, 6), -4, 4, "int32"), (3, 6), axis=1),

@@ -25,6 +25,7 @@ def var(shape: Any, dtype: str = "float32") -> Var:
 
 X, Y = var((3, 4)), var((3, 5))
 K, B, S = var((3,), "int64"), var((3, 4), "bool"), var(())
+I = var((3, 4), "int64")  # noqa: E741
 UNKNOWN, SIZE = var(None), tir.Var("n")
 
 SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
@@ -105,6 +106,46 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "space_to_depth": (
         lambda: ops.nn.space_to_depth(var((1, 6, 2, SIZE)), 2),
         "nn.space_to_depth: the width of x, n, must be a multiple of 2",
+    ),
+    "ravel": (lambda: ops.ravel_multi_index([K], (2, 3)), "an index for each of the 2 sizes, got 1"),
+    "ravel nothing": (
+        lambda: ops.ravel_multi_index([K], (0,)),
+        "axis 0 has size 0: it has no index",
+    ),
+    "gather_elements": (
+        lambda: ops.gather_elements(X, var((3, 5), "int64")),
+        r"gather_elements: indices of shape \(3, 5\) do not fit data of shape \(3, 4\)",
+    ),
+    "gather_elements axis": (lambda: ops.gather_elements(X, I, 2), "axis 2 is outside a tensor of rank 2"),
+    "gather_nd": (
+        lambda: ops.gather_nd(X, var((2, 3), "int64")),
+        "gather_nd: the last axis of indices names 3 axes, data have 2",
+    ),
+    "gather_nd batch": (
+        lambda: ops.gather_nd(X, var((2, 1), "int64"), 1),
+        r"gather_nd: the batch axes of data and indices differ: \(3,\) and \(2,\)",
+    ),
+    "gather_nd batch_dims": (lambda: ops.gather_nd(X, I, 2), "gather_nd: batch_dims 2 must be 0 … 1"),
+    "index_tensor": (lambda: ops.index_tensor(X, [K, K, K]), "data of rank 2 need 1 to 2 indices, got 3"),
+    "index_tensor shapes": (
+        lambda: ops.index_tensor(X, [K, var((2,), "int64")]),
+        r"index_tensor: the shapes \(3,\) and \(2,\) do not broadcast",
+    ),
+    "scatter_elements": (
+        lambda: ops.scatter_elements(X, I, Y),
+        r"scatter_elements: updates must have the shape \(3, 4\), got \(3, 5\)",
+    ),
+    "scatter_nd": (
+        lambda: ops.scatter_nd(X, var((2, 1), "int64"), X),
+        r"scatter_nd: updates must have the shape \(2, 4\), got \(3, 4\)",
+    ),
+    "index_put": (
+        lambda: ops.index_put(X, [K], Y),
+        r"index_put: values of shape \(3, 5\) do not broadcast|the shapes \(3, 5\) and \(3, 4\) do not broadcast",
+    ),
+    "segments": (
+        lambda: ops.segment_reduce(X, var((4,), "int64"), 2),
+        r"segments must have the shape \(n,\) of the first axis of x, got \(4,\) and \(3, 4\)",
     ),
     "tile": (lambda: ops.tile(X, -1), "tile: repeats cannot be negative"),
     "repeat": (lambda: ops.repeat(X, -1), "repeat: repeats cannot be negative"),
@@ -196,6 +237,19 @@ DTYPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "sum": (lambda: ops.sum(B), "sum: its argument must have a numeric dtype, got bool"),
     "condition": (lambda: ops.where(X, X, X), "where: the condition must have a bool dtype, got float32"),
     "indices": (lambda: ops.take(X, X, 0), "take: indices must have an integer dtype, got float32"),
+    "gather_nd": (lambda: ops.gather_nd(X, X), "gather_nd: indices must have an integer dtype, got float32"),
+    "index_tensor": (
+        lambda: ops.index_tensor(X, [S]),
+        "index_tensor: an index must have an integer dtype",
+    ),
+    "scatter_nd": (
+        lambda: ops.scatter_elements(X, I, I, 0, "add"),
+        "scatter_elements: the operands must have the same dtype, got float32 and int64",
+    ),
+    "scatter mean": (
+        lambda: ops.scatter_elements(I, I, I, 0, "mean"),
+        "scatter_elements: the mean is of floating-point numbers, got int64",
+    ),
     "one_hot": (lambda: ops.one_hot(X, 1.0, 0.0, 3), "one_hot: indices must have an integer dtype"),
     "one_hot values": (lambda: ops.one_hot(K, 1.0, 0, 3), "on_value and off_value have different dtypes, float32 and"),
     "concat": (lambda: ops.concat([X, B]), "concat: the operands must have the same dtype, got float32 and bool"),
@@ -261,6 +315,13 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
         lambda: ops.nn.depth_to_space(var((1, 4, 2, 2)), 2, mode="RCD"),
         "nn.depth_to_space: mode must be 'DCR' or 'CRD', got 'RCD'",
     ),
+    "gather mode": (lambda: ops.gather_elements(X, I, 0, "nearest"), "gather_elements: mode must be one of 'raise'"),
+    "scatter reduction": (
+        lambda: ops.scatter_nd(X, var((3, 1), "int64"), X, "sum"),
+        "scatter_nd: reduction must be one of 'update', 'add', 'mul', 'mean', 'max', 'min', got 'sum'",
+    ),
+    "index list": (lambda: ops.index_tensor(X, K), "index_tensor: indices must be a list of tensors"),
+    "index missing": (lambda: ops.index_put(X, [K]), "index_put: argument 'values' is missing"),
     "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
     "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
     "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),
@@ -323,6 +384,26 @@ def test_index_outside_the_axis(bad: int) -> None:
     x, i = var((2, 3)), Var("i", TensorStructInfo((1,), "int64"))
     values = [np.zeros((2, 3), np.float32), np.array([bad])]
     refuses(ops.take(x, i, 1), [x, i], values, "take: an index is outside the axis")
+
+
+def _index(shape: tuple[int, ...]) -> Var:
+    return Var("i", TensorStructInfo(shape, "int64"))
+
+
+@pytest.mark.parametrize("mode", ["raise", "fast"])
+@pytest.mark.parametrize("bad", [3, -4])
+def test_index_outside_data(bad: int, mode: str) -> None:
+    x, u = var((3, 3)), Var("u", TensorStructInfo((1, 1), "float32"))
+    values: list[Any] = [np.zeros((3, 3), np.float32), np.array([[bad]])]
+    update = [np.ones((1, 1), np.float32)]
+    i = _index((1, 1))
+    message = "an index is outside its axis"
+    refuses(ops.gather_elements(x, i, 1, mode), [x, i], values, message)
+    refuses(ops.gather_nd(x, i, 0, mode), [x, i], values, message)
+    refuses(ops.index_tensor(x, [i, i], mode), [x, i], values, message)
+    refuses(ops.scatter_elements(x, i, u, 0, "add", mode), [x, i, u], values + update, message)
+    refuses(ops.scatter_nd(x, i, ops.broadcast_to(u, (1, 3)), "max", mode), [x, i, u], values + update, message)
+    refuses(ops.index_put(x, [i], u, False, mode), [x, i, u], values + update, message)
 
 
 def test_dynamic_slice_at_constants_is_a_slice() -> None:

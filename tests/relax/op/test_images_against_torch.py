@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,11 @@ import pytest
 import torch
 
 import pullback
-from pullback.ir.module import IRModule
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Var
 from pullback.relax.interpreter import evaluate, value_info
 from pullback.relax.op.namespace import ops
-from pullback.relax.transform.gradient import Gradient
+from tests.relax.op.beside_torch import compare
 
 functional = torch.nn.functional
 CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -75,31 +73,6 @@ DILATED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "dilated, apart": ((1, 2, 9, 9), {"kernel_size": 2, "stride": 3, "dilation": 2, "padding": (1, 0)}),
     "dilated, up": ((1, 2, 9, 8), {"kernel_size": 2, "stride": 2, "dilation": (3, 2), "ceil_mode": True}),
 }
-
-
-def run(module: IRModule, values: list[np.ndarray]) -> Iterator[tuple[Any, list[np.ndarray]]]:
-    """The results of ``main_adjoint``, interpreted and native."""
-    value, adjoints = evaluate(module, "main_adjoint", values)
-    yield value, list(adjoints)
-    value, adjoints = pullback.compile(module).function("main_adjoint")(*values)
-    yield [v.numpy() for v in value], [a.numpy() for a in adjoints]
-
-
-def compare(ours: Callable[..., Any], theirs: Callable[..., torch.Tensor], values: list[np.ndarray]) -> None:
-    """The results, and the adjoints of Σ result · weight, of both sides."""
-    tensors = [torch.tensor(v, requires_grad=True) for v in values]
-    expected = theirs(*tensors)
-    weight = np.random.default_rng(1).standard_normal(tuple(expected.shape))
-    expected.backward(torch.tensor(weight))
-    params = [Var(f"x{k}", value_info(v)) for k, v in enumerate(values)]
-    builder = BlockBuilder()
-    with builder.function("main", params):
-        result = builder.emit(ours(*params))
-        builder.emit_func_output((ops.sum(result * weight), result))
-    for (_, got), adjoints in run(Gradient("main")(builder.get()), values):
-        np.testing.assert_allclose(got, expected.detach().numpy(), rtol=1e-9, atol=1e-9)
-        for adjoint, tensor in zip(adjoints, tensors, strict=True):
-            np.testing.assert_allclose(adjoint, tensor.grad.numpy(), rtol=1e-9, atol=1e-9)
 
 
 def random(*shapes: tuple[int, ...]) -> list[np.ndarray]:
