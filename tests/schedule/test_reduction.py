@@ -287,3 +287,12 @@ def test_a_part_of_a_row_is_no_row():
     part = te.compute((2, 20), lambda i, j: whole[i, j] + 1.0, "part")
     found = recognize(group_of(whole, part))
     assert found is None
+
+
+def test_a_reduced_part_of_a_row_is_no_row():
+    """An output of which the sum reads the beginning only: it would be written no further."""
+    x = te.placeholder((24, 9, 4), name="x")
+    whole = te.compute((24, 9, 4), lambda i, j, c: x[i, j, c] + 1.0, "whole")
+    k = te.reduce_axis(2)
+    total = te.compute((24, 4), lambda i, c: te.sum(whole[i, k.var, c], k), "total")
+    assert recognize(group_of(whole, total)) is None

@@ -121,7 +121,7 @@ class _Builder:
             if at.setdefault(axis, place) is not place:
                 return False
         extents = dict(zip(stage.axes, stage.shape, strict=True))
-        if any(extents[v] != size for v, size in self._kept_extents(own, at)):
+        if any(extents[v] != size for v, size in self._extents(own, domain, at)):
             return False
         if {at[v] for v in own if v not in inner} != set(self.axes) or len(set(at.values())) != len(at):
             return False
@@ -132,9 +132,11 @@ class _Builder:
         self.depth[stage] = max(depths, default=0)
         return True
 
-    def _kept_extents(self, own: list[Var], at: dict[PrimExpr, Var]) -> list[tuple[Var, int]]:
-        """The axes of a stage that stand for kept ones, with the sizes of those."""
+    def _extents(self, own: list[Var], domain: Domain | None, at: dict[PrimExpr, Var]) -> list[tuple[Var, int]]:
+        """The axes of a stage that stand for kept ones or the domain's, with the sizes of those."""
         sizes = dict(zip(self.axes, self.kept, strict=True))
+        if domain is not None:
+            sizes.update(zip(domain.axes, domain.extents, strict=True))
         return [(v, sizes[at[v]]) for v in own if at.get(v) in sizes]
 
     def _domain(self, extents: Sequence[int]) -> Domain:
