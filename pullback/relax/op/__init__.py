@@ -15,6 +15,7 @@ from pullback.relax.op import (  # noqa: F401
     create,
     einsum,
     elementwise,
+    embedding,
     gather,
     index,
     join,
@@ -31,6 +32,7 @@ from pullback.relax.op import (  # noqa: F401
     random,
     rearrange,
     reduce,
+    resize,
     scan,
     scatter,
     sort,
@@ -43,6 +45,7 @@ from pullback.relax.op.own import register_gradient, register_op  # noqa: F401
 nn = Namespace("nn")  # type: ignore[assignment]  # noqa: F811  relax.op.nn.relu, not the file of that family
 random = Namespace("random")  # type: ignore[assignment]  # noqa: F811
 grad = Namespace("grad")  # ops that gradients need
+image = Namespace("image")
 
 
 def __getattr__(name: str) -> Any:

@@ -128,14 +128,14 @@ def _take_te(x: te.Tensor, indices: te.Tensor, *, axis: int | None, mode: str) -
     return te.compute((*x.shape[:at], *indices.shape, *x.shape[at + 1 :]), element, "take")
 
 
-_TAKE_CHECK = "take: an index is outside the axis"
+TAKE_CHECK = "take: an index is outside the axis"
 
 
 def _take(x: np.ndarray, indices: np.ndarray, *, axis: int | None, mode: str) -> np.ndarray:
     at = _take_axis("take", x.ndim, axis)
     size = x.shape[at]
     if mode in ("raise", "fast") and not np.all((indices >= -size) & (indices < size)):
-        raise UserError(_TAKE_CHECK)
+        raise UserError(TAKE_CHECK)
     return np.take(x, valid_rows(indices, size, mode), at)
 
 
@@ -169,7 +169,7 @@ define(
     numpy=_take,
     gradient=_take_gradient,
     check=_take_check,
-    check_message=_TAKE_CHECK,
+    check_message=TAKE_CHECK,
     family="take",
     doc="x's slices at the indices along an axis (which a tensor of rank 1 need not name): y[…, i…, …] =\n"
     "x[…, indices[i…], …]. Indices may have any rank. Beyond the axis of size n: mode 'raise' (or 'fast') counts\n"

@@ -147,6 +147,20 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
         lambda: ops.segment_reduce(X, var((4,), "int64"), 2),
         r"segments must have the shape \(n,\) of the first axis of x, got \(4,\) and \(3, 4\)",
     ),
+    "resize": (lambda: ops.image.resize2d(var((1, 2, 3, 4)), (5,)), "image.resize2d: size must be an int or 2 ints"),
+    "resize empty": (
+        lambda: ops.image.resize1d(var((1, 2, 0)), 5),
+        r"\(1, 2, 0\) is empty along its axis W",
+    ),
+    "rotary": (
+        lambda: ops.nn.rotary_embedding(X, var((1, 3)), var((1, 3))),
+        "nn.rotary_embedding: cos has 3 angles, x 4 elements",
+    ),
+    "rotary sin": (
+        lambda: ops.nn.rotary_embedding(X, var((1, 2)), var((2, 2))),
+        r"cos and sin must have one shape, got \(1, 2\) and \(2, 2\)",
+    ),
+    "embedding": (lambda: ops.nn.embedding(K, X, 3), "nn.embedding: padding_idx 3 is no row of the 3"),
     "tile": (lambda: ops.tile(X, -1), "tile: repeats cannot be negative"),
     "repeat": (lambda: ops.repeat(X, -1), "repeat: repeats cannot be negative"),
     "take": (lambda: ops.take(X, K), "take: a tensor of rank 2 needs an axis"),
@@ -250,6 +264,11 @@ DTYPES: dict[str, tuple[Callable[[], Expr], str]] = {
         lambda: ops.scatter_elements(I, I, I, 0, "mean"),
         "scatter_elements: the mean is of floating-point numbers, got int64",
     ),
+    "resize": (
+        lambda: ops.image.resize1d(var((1, 2, 3), "uint8"), 5),
+        "image.resize1d: data of method 'linear' must have a floating-point dtype, got uint8",
+    ),
+    "embedding": (lambda: ops.nn.embedding(X, X), "nn.embedding: indices must have an integer dtype, got float32"),
     "one_hot": (lambda: ops.one_hot(X, 1.0, 0.0, 3), "one_hot: indices must have an integer dtype"),
     "one_hot values": (lambda: ops.one_hot(K, 1.0, 0, 3), "on_value and off_value have different dtypes, float32 and"),
     "concat": (lambda: ops.concat([X, B]), "concat: the operands must have the same dtype, got float32 and bool"),
@@ -322,6 +341,14 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
     ),
     "index list": (lambda: ops.index_tensor(X, K), "index_tensor: indices must be a list of tensors"),
     "index missing": (lambda: ops.index_put(X, [K]), "index_put: argument 'values' is missing"),
+    "resize": (
+        lambda: ops.image.resize2d(var((1, 2, 3, 4)), 5, method="bicubic"),
+        "image.resize2d: method must be one of 'nearest_neighbor', 'linear', 'cubic', got 'bicubic'",
+    ),
+    "resize roi": (
+        lambda: ops.image.resize1d(var((1, 2, 3)), 5, 0.5),
+        r"interest \(roi\) is not supported",
+    ),
     "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
     "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
     "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),

@@ -27,7 +27,7 @@ WITH_SIZES = {"reshape", "broadcast_to", "collapse_sum_to", "take_gradient", "nn
 WITH_SIZES |= {"grad.diagonal", "expand", "ravel_multi_index", "segment_reduce"}
 COUNTED = {"chunk", "unbind"}  # a size says how many results there are
 COORDINATES = {"gather_nd", "scatter_nd"}  # the last size of their indices says how many axes these name
-BATCH_ONLY = ("convolution", "pooling", "pixel", "image")  # of their tensors only the batch may be symbolic
+BATCH_ONLY = ("convolution", "pooling", "pixel", "image", "rotary")  # of their tensors only the batch may be symbolic
 
 
 def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
