@@ -54,7 +54,7 @@ def _embedding_gradient(
     return None, ops.take_gradient(dy, indices, rows, 0, mode)
 
 
-derived(
+composite(
     "nn.embedding",
     "indices, weight | padding_idx=None, mode='raise'",
     expect=_embedding_expect,
@@ -143,7 +143,7 @@ def _rotary_gradient(dy: Any, y: Any, x: Any, cos: Any, sin: Any, *, interleaved
     )
 
 
-derived(
+composite(
     "nn.rotary_embedding",
     "x, cos, sin | interleaved=False",
     expect=_rotary_expect,

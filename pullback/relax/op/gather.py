@@ -251,7 +251,7 @@ def _gather_nd_array(data: np.ndarray, indices: np.ndarray, *, batch_dims: int, 
     return data[tuple(places)]
 
 
-derived(
+composite(
     "gather_nd",
     "data, indices | batch_dims=0, mode='raise'",
     expect=lambda data, indices, *, batch_dims, mode: expect_nd("gather_nd", data, indices, batch_dims, mode),
@@ -323,7 +323,7 @@ def _index_tensor_array(data: np.ndarray, *indices: np.ndarray, mode: str) -> np
 
 
 specialize(
-    derived(
+    composite(
         "index_tensor",
         "tensors* | mode='raise'",
         expect=_index_tensor_expect,

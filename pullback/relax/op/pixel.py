@@ -70,7 +70,7 @@ def _unshuffle_expect(x: TensorStructInfo, *, downscale_factor: int) -> None:
         _expect_multiple("nn.pixel_unshuffle", label, x.shape[axis], downscale_factor)  # type: ignore[index]
 
 
-derived(
+composite(
     "nn.pixel_shuffle",
     "x | upscale_factor",
     expect=_shuffle_expect,
@@ -88,7 +88,7 @@ derived(
         sample(Ints((1, 4, 2, 2), 0, 9), upscale_factor=2),
     ],
 )
-derived(
+composite(
     "nn.pixel_unshuffle",
     "x | downscale_factor",
     expect=_unshuffle_expect,
@@ -151,7 +151,7 @@ def _to_depth_expect(x: TensorStructInfo, *, block_size: int, layout: str) -> No
     _expect_multiple("nn.space_to_depth", "the width", width, block_size)
 
 
-derived(
+composite(
     "nn.depth_to_space",
     "x | block_size, layout='NCHW', mode='DCR'",
     expect=_to_space_expect,
@@ -168,7 +168,7 @@ derived(
         sample((0, 4, 2, 2), block_size=2),
     ],
 )
-derived(
+composite(
     "nn.space_to_depth",
     "x | block_size, layout='NCHW'",
     expect=_to_depth_expect,

@@ -51,7 +51,7 @@ def _chunk_cuts(x: Any, chunks: int, axis: int) -> list[int]:
     return list(range(step, size, step)) if size else [0] * (chunks - 1)
 
 
-derived(
+composite(
     "chunk",
     "x | chunks, axis=0",
     expect=_chunk_expect,
@@ -80,7 +80,7 @@ def _unbind_expect(x: TensorStructInfo, *, axis: int) -> None:
         raise ShapeError("unbind: an axis of size 0 has no slices")
 
 
-derived(
+composite(
     "unbind",
     "x | axis=0",
     expect=_unbind_expect,
@@ -309,7 +309,7 @@ def _meshgrid(*tensors: Any, indexing: str) -> Any:
     return Tuple(tuple(spread(t, a) for t, a in zip(tensors, axes, strict=True)))
 
 
-derived(
+composite(
     "meshgrid",
     "tensors* | indexing='ij'",
     expect=_meshgrid_expect,
@@ -341,7 +341,7 @@ def _expanded(x: Any, shape: Any) -> tuple[Any, ...]:
     return tuple(x.shape[k - lead] if isinstance(s, int) and s == -1 else s for k, s in enumerate(wanted))
 
 
-derived(
+composite(
     "expand",
     "x | shape",
     decompose=lambda x, *, shape: ops.broadcast_to(x, _expanded(x, shape)),

@@ -66,7 +66,7 @@ class Scale:
         return Fraction(self.step * o + self.begin, self.per)
 
 
-def _cubic(t: Any, alpha: float) -> list[Any]:
+def cubic(t: Any, alpha: float) -> list[Any]:
     """The weights of the elements -1, 0, 1 and 2 at the place t of 0 … 1 (Keys, Cubic Convolution, 1981)."""
 
     def near(d: Any) -> Any:
@@ -99,7 +99,7 @@ def _taps(scale: Scale, method: str, alpha: float, exclude: bool, dtype: str) ->
     if method == "linear":
         return ops.stack([first, first + 1]), ops.stack([1.0 - t, t])
     indices = ops.stack([first - 1, first, first + 1, first + 2])
-    weights = ops.stack(_cubic(t, alpha))
+    weights = ops.stack(cubic(t, alpha))
     if exclude:
         inside = ops.logical_and(ops.greater_equal(indices, 0), ops.less(indices, scale.size))
         weights = ops.where(inside, weights, 0.0)
@@ -141,7 +141,7 @@ def _weights_array(scale: Scale, attrs: dict[str, Any]) -> np.ndarray:
         else:
             first, t = math.floor(place), float(place - math.floor(place))
             linear = attrs["method"] == "linear"
-            values = [1 - t, t] if linear else _cubic(t, attrs["cubic_alpha"])
+            values = [1 - t, t] if linear else cubic(t, attrs["cubic_alpha"])
             taps = {first + k - (0 if linear else 1): v for k, v in enumerate(values)}
         if attrs["method"] == "cubic" and attrs["cubic_exclude"]:
             taps = {k: v for k, v in taps.items() if 0 <= k < scale.size}
@@ -210,7 +210,7 @@ def _define(rank: int) -> None:
     def numpy(data: np.ndarray, **attrs: Any) -> np.ndarray:
         return in_wide(array)(data, **attrs).astype(attrs["out_dtype"] or data.dtype)
 
-    derived(
+    composite(
         op,
         f"data | size, roi=None, layout='NC{SPATIAL[rank]}', method='linear', "
         "coordinate_transformation_mode='half_pixel', rounding_method='round', cubic_alpha=-0.75, cubic_exclude=0, "

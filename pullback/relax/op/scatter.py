@@ -254,7 +254,7 @@ def _flat_scatter(
         adjoints = _scattered_gradient(ops.reshape(dy, x.shape), ops.reshape(y, x.shape), x, rows, terms, reduction)
         return ops.reshape(adjoints[0], data.shape), None, ops.reshape(adjoints[1], updates.shape)
 
-    derived(
+    composite(
         op,
         signature,
         expect=expect,
@@ -432,7 +432,7 @@ def _put_array(data: np.ndarray, values: np.ndarray, *indices: np.ndarray, accum
 
 
 specialize(
-    derived(
+    composite(
         "index_put",
         "tensors* | accumulate=False, mode='raise'",
         expect=_put_expect,

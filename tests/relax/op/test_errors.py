@@ -161,6 +161,19 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
         r"cos and sin must have one shape, got \(1, 2\) and \(2, 2\)",
     ),
     "embedding": (lambda: ops.nn.embedding(K, X, 3), "nn.embedding: padding_idx 3 is no row of the 3"),
+    "grid": (
+        lambda: ops.image.grid_sample(var((2, 1, 3, 4)), var((2, 5, 5, 2))),
+        r"grid must have the shape \(N, 2, H, W\) with the data's N, got \(2, 5, 5, 2\)",
+    ),
+    "affine grid": (
+        lambda: ops.image.affine_grid(var((2, 3, 3)), 4),
+        r"image.affine_grid: data must have the shape \(N, 2, 3\) or \(N, 3, 4\), got \(2, 3, 3\)",
+    ),
+    "lp_pool": (
+        lambda: ops.nn.lp_pool2d(var((1, 1, 3, 3)), pool_size=4),
+        r"nn.lp_pool2d: a window that spans \(4, 4\) is larger than the padded data",
+    ),
+    "global pool": (lambda: ops.nn.global_avg_pool2d(X), "nn.global_avg_pool2d: data must have rank 4"),
     "tile": (lambda: ops.tile(X, -1), "tile: repeats cannot be negative"),
     "repeat": (lambda: ops.repeat(X, -1), "repeat: repeats cannot be negative"),
     "take": (lambda: ops.take(X, K), "take: a tensor of rank 2 needs an axis"),
@@ -349,6 +362,15 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
         lambda: ops.image.resize1d(var((1, 2, 3)), 5, 0.5),
         r"interest \(roi\) is not supported",
     ),
+    "grid": (
+        lambda: ops.image.grid_sample(var((2, 1, 3, 4)), var((2, 2, 5, 5)), padding_mode="edge"),
+        "image.grid_sample: padding_mode must be one of 'zeros', 'border', 'reflection', got 'edge'",
+    ),
+    "grid of volumes": (
+        lambda: ops.image.grid_sample(var((2, 1, 3, 4, 5)), var((2, 3, 5, 5, 5)), "bicubic", "NCDHW"),
+        "image.grid_sample: method 'bicubic' is for images of 2 axes, got 3",
+    ),
+    "lp_pool": (lambda: ops.nn.lp_pool1d(var((1, 1, 3)), 0.0), "norm_type must be positive and finite, got 0.0"),
     "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
     "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
     "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),

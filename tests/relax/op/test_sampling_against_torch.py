@@ -79,3 +79,60 @@ def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 def test_rotary_embedding() -> None:
     compare(ops.nn.rotary_embedding, turned, [draw(2, 4, 5, 6), draw(1, 1, 5, 3), draw(1, 1, 5, 3)])
+
+
+GRIDS = {
+    "image": ((2, 3, 5, 4), (2, 3, 4, 2), "NCHW"),
+    "volume": ((1, 2, 3, 4, 5), (1, 2, 3, 2, 3), "NCDHW"),
+    "one pixel": ((1, 2, 1, 1), (1, 2, 2, 2), "NCHW"),
+}
+SAMPLED = [(m, n) for m in ("bilinear", "nearest", "bicubic") for n in GRIDS if (m, n) != ("bicubic", "volume")]
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize(("method", "name"), SAMPLED)
+def test_grid_sample(method: str, name: str, padding: str, align: bool) -> None:
+    data, grid, layout = GRIDS[name]
+    last = len(data) - 1
+    compare(
+        lambda x, g: ops.image.grid_sample(
+            x, ops.permute_dims(g, (0, last, *range(1, last))), method, layout, padding, align
+        ),
+        lambda x, g: functional.grid_sample(x, g, method, padding, align),
+        [draw(*data), RNG.uniform(-1.4, 1.4, grid)],
+    )
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("size", [(3, 4), (5, 1), (2, 3, 4)])
+def test_affine_grid(size: tuple[int, ...], align: bool) -> None:
+    rank = len(size)
+    compare(
+        lambda x: ops.permute_dims(ops.image.affine_grid(x, size, align), (0, *range(2, rank + 2), 1)),
+        lambda x: functional.affine_grid(x, (2, 1, *size), align),
+        [draw(2, rank, rank + 1)],
+    )
+
+
+@pytest.mark.parametrize("up", [False, True])
+@pytest.mark.parametrize("norm", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("data", [(2, 3, 9), (2, 2, 7, 6), (1, 2, 5, 4, 3)])
+def test_lp_pool(data: tuple[int, ...], norm: float, up: bool) -> None:
+    op = f"lp_pool{len(data) - 2}d"
+    compare(
+        lambda x: getattr(ops.nn, op)(x, norm, 2, 2, ceil_mode=up),
+        lambda x: getattr(functional, op)(x, norm, 2, 2, up),
+        [RNG.uniform(0.2, 2.0, data)],
+    )
+
+
+@pytest.mark.parametrize("data", [(2, 3, 9), (2, 2, 7, 6), (1, 2, 5, 4, 3)])
+def test_global_pools(data: tuple[int, ...]) -> None:
+    for name in ("avg", "max"):
+        op = f"pool{len(data) - 2}d"
+        compare(
+            lambda x, f=getattr(ops.nn, f"global_{name}_{op}"): f(x),
+            lambda x, f=getattr(functional, f"adaptive_{name}_{op}"): f(x, 1),
+            [draw(*data)],
+        )
