@@ -145,6 +145,7 @@ _OF_ONE: dict[str, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {  # of the argum
     "acosh": lambda x, y: 1.0 / call("sqrt", x * x - 1.0),
     "atanh": lambda x, y: 1.0 / (1.0 - x * x),
     "erf": lambda x, y: call("exp", -(x * x)) * (2 / math.sqrt(math.pi)),
+    "erfc": lambda x, y: call("exp", -(x * x)) * (-2 / math.sqrt(math.pi)),
 }
 
 

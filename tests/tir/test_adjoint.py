@@ -14,6 +14,8 @@ from pullback.relax.interpreter import evaluate
 from pullback.relax.op.namespace import ops
 from pullback.relax.transform.gradient import Gradient
 from pullback.script import from_source
+from pullback.tir import derivative
+from pullback.tir.expr import INTRINSICS
 
 PROGRAMS = {  # kernels of x (4, 5), w (5,), indices i (4,) of 0 to 3, and the result y (4, 5)
     "elementwise": """
@@ -308,3 +310,8 @@ def test_refused(message: str) -> None:
     with pytest.raises(DifferentiationError) as error:
         Gradient("main", REQUIRED)(module_of(REFUSED[message]))
     assert message.replace("y is", "n is") in str(error.value)
+
+
+def test_every_intrinsic_has_a_derivative_or_is_known_to_have_none() -> None:
+    without = {"isnan", "isinf", "isfinite", "not", "reinterpret"}  # no functions of real numbers
+    assert {*derivative._OF_ONE, *derivative._OF_SEVERAL, *derivative._STEPS, *without} == set(INTRINSICS)

@@ -10,7 +10,7 @@ from pullback.ir.errors import ShapeError
 from pullback.relax.op.family import (
     broadcast_shapes,
     collapse_like,
-    derived,
+    composite,
     expect_dtype,
     expect_int,
     expect_same_dtype,

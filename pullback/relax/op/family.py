@@ -306,8 +306,7 @@ def composite(
 
 def _with_training(decompose: Callable[..., Any]) -> Callable[..., Any]:
     """A decomposition that takes the keyword ``training``, if only to pass it over."""
-    parameters = inspect.signature(decompose).parameters.values()
-    if any(p.name == "training" or p.kind is p.VAR_KEYWORD for p in parameters):
+    if "training" in inspect.signature(decompose).parameters:
         return decompose
     return lambda *tensors, training, **attrs: decompose(*tensors, **attrs)
 
@@ -328,6 +327,3 @@ def _te_of(expr: Any, values: dict[Any, Any]) -> Any:
 def zero_gradient(dy: Any, y: Any, *args: Any, **attrs: Any) -> tuple[None, ...]:
     """The derivative is zero almost everywhere: no argument gets an adjoint."""
     return (None,) * len(args)
-
-
-derived = composite

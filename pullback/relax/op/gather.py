@@ -15,7 +15,7 @@ from pullback.relax.expr import Tuple
 from pullback.relax.op.family import (
     broadcast_index,
     broadcast_shapes,
-    derived,
+    composite,
     expect_dtype,
     known_shape,
     normalize_axis,

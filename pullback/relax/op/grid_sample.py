@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ShapeError, UserError
-from pullback.relax.op.family import derived, expect_dtype, expect_same_dtype, in_wide, wide
+from pullback.relax.op.family import composite, expect_dtype, expect_same_dtype, in_wide, wide
 from pullback.relax.op.gather import along_axis, flattened
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.resize import cubic

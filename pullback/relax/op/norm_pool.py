@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import UserError
-from pullback.relax.op.family import derived, expect_dtype, in_wide
+from pullback.relax.op.family import composite, expect_dtype, in_wide
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.pooling import pool_infer, pool_layouts, pool_of, signature, standard_padded
 from pullback.relax.op.sample import Floats, sample

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ShapeError, UserError
-from pullback.relax.op.family import derived, expect_int
+from pullback.relax.op.family import composite, expect_int
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.op.window import Layout, data_layout

@@ -13,7 +13,7 @@ from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.op import Op, define
 from pullback.relax.expr import Constant, Expr, Tuple
 from pullback.relax.op.family import (
-    derived,
+    composite,
     expect_dtype,
     expect_int,
     expect_same_dtype,

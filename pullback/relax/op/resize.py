@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import UserError
-from pullback.relax.op.family import derived, expect_dtype, in_wide, wide
+from pullback.relax.op.family import composite, expect_dtype, in_wide, wide
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.op.window import SPATIAL, Layout, data_layout, numbers, standard_shape

@@ -17,7 +17,7 @@ from pullback.ir.op import define
 from pullback.relax.op.family import (
     broadcast_shapes,
     collapse_like,
-    derived,
+    composite,
     expect_dtype,
     expect_same_dtype,
     in_wide,
