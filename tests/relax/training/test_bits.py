@@ -14,12 +14,13 @@ import numpy as np
 import pullback
 from pullback.demo.mlp import MLP
 from pullback.relax.training.loss import CrossEntropyLoss
-from pullback.relax.training.optimizer import Adam
+from pullback.relax.training.optimizer import LAMB, Accumulate, Adam, ClipByGlobalNorm
 
 first, last, load, save = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+optimizer = eval(sys.argv[5])
 rng = np.random.default_rng(0)
 x, y = rng.random((20, 64, 784), np.float32), rng.integers(0, 10, (20, 64))
-trainer = pullback.trainer(MLP, CrossEntropyLoss("mean"), Adam(1e-3), seed=0)
+trainer = pullback.trainer(MLP, CrossEntropyLoss("mean"), optimizer, seed=0)
 if load:
     trainer.load(load)
 for k in range(first, last):
@@ -31,10 +32,13 @@ print(hashlib.sha256(b"".join(t.numpy().tobytes() for t in trainer.export_params
 """
 
 
-def run(first: int, last: int, threads: int, load: str = "", save: str = "") -> str:
+NORMED = "Accumulate(ClipByGlobalNorm(LAMB(1e-2), 0.1), 3)"  # sums over all elements of all gradients and parameters
+
+
+def run(first: int, last: int, threads: int, load: str = "", save: str = "", optimizer: str = "Adam(1e-3)") -> str:
     """The digest that the program prints; when it saves it is killed, and prints nothing."""
     environment = os.environ | {"PYTHONPATH": os.getcwd(), "PULLBACK_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-c", PROGRAM, str(first), str(last), load, save]
+    command = [sys.executable, "-c", PROGRAM, str(first), str(last), load, save, optimizer]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == (-signal.SIGKILL if save else 0), done.stderr
     return done.stdout.strip()
@@ -47,6 +51,14 @@ def test_threads_runs_and_resumption(tmp_path) -> None:
     digests += [run(10, 20, threads, load=checkpoint) for threads in (1, 2)]
     assert len(digests[0]) == 64
     assert len(set(digests)) == 1, digests
+
+
+def test_global_reductions_and_resumption_between_applications(tmp_path) -> None:
+    digests = [run(0, 20, threads, optimizer=NORMED) for threads in (1, 3)]
+    checkpoint = str(tmp_path / "ten.safetensors")
+    run(0, 10, 2, save=checkpoint, optimizer=NORMED)
+    digests += [run(10, 20, 2, load=checkpoint, optimizer=NORMED)]
+    assert len(digests[0]) == 64 and len(set(digests)) == 1, digests
 
 
 NORMS = """

@@ -16,6 +16,7 @@ from pullback.relax.training.optimizer.base import (
     powers_left,
     regularized,
     shrunk,
+    signed,
     steps_made,
 )
 from pullback.relax.training.optimizer.value import (
@@ -36,7 +37,7 @@ class Moments(Optimizer):
     Products in float64, as in PyTorch: 1 - 0.999 in float32 is wrong by 5e-5, and all first steps with it.
     """
 
-    slots = ("m", "v")
+    slots: tuple[str, ...] = ("m", "v")
     scalars = {"beta1_prod": 1.0, "beta2_prod": 1.0}  # noqa: RUF012
     scalar_dtype = "float64"
 
@@ -254,5 +255,4 @@ def descent(step: Step, param: Var, gradient: Var, decoupled: bool) -> tuple[Var
     """Gradient and parameter after weight decay: L2, or ``decoupled``."""
     if not decoupled:
         return regularized(step, param, gradient), param
-    negated = step.emit(op.negative(gradient), "grad_neg") if step.values.get("maximize") else gradient
-    return negated, shrunk(step, param)
+    return signed(step, gradient), shrunk(step, param)

@@ -21,6 +21,7 @@ from pullback.relax.training.optimizer.base import (
     norm,
     regularized,
     shrunk,
+    signed,
     steps_made,
 )
 from pullback.relax.training.optimizer.value import (
@@ -209,11 +210,11 @@ class Adafactor(Optimizer):
             "rate": op.minimum(as_scalar(now.values["lr"]), 1.0 / op.sqrt(t)),
         }
 
-    def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
         dtype = param.dtype
         eps1 = float(ml_dtypes.finfo(numpy_dtype(dtype)).eps) if self.eps1 is None else self.eps1
-        root = math.sqrt(math.prod(int(size) for size in param.shape))
-        gradient = step.emit(op.negative(gradient), "grad_neg") if self.maximize else gradient
+        root = math.sqrt(math.prod(param.shape))  # type: ignore[arg-type]
+        gradient = signed(step, gradient)
         square = step.emit(op.multiply(gradient, gradient), "square")
         terms = [square] if len(slots) == 1 else [op.mean(square, axis, keepdims=True) for axis in (-1, -2)]
         weight = step.value("weight", dtype)

@@ -49,7 +49,7 @@ class State:
         shape, dtype = self.info.shape, self.info.dtype
         if not self.initial:
             return zeros(shape, dtype)  # type: ignore[arg-type]
-        return tensor(np.full(shape, self.initial, numpy_dtype(dtype)))  # type: ignore[arg-type]
+        return tensor(np.full(shape, self.initial, numpy_dtype(dtype)))
 
 
 @dataclass(frozen=True)
@@ -344,9 +344,12 @@ class Optimizer:
 
 def regularized(step: Step, param: Expr, gradient: Var) -> Var:
     """The gradient to descend along: that of the loss, negated to ``maximize``, with L2 ``weight_decay``."""
-    if step.values.get("maximize"):
-        gradient = step.emit(op.negative(gradient), "grad_neg")
-    return decayed(step, param, gradient)
+    return decayed(step, param, signed(step, gradient))
+
+
+def signed(step: Step, gradient: Var) -> Var:
+    """The gradient, negated to ``maximize``."""
+    return step.emit(op.negative(gradient), "grad_neg") if step.values.get("maximize") else gradient
 
 
 def decayed(step: Step, param: Expr, gradient: Var) -> Var:

@@ -44,7 +44,7 @@ class ParameterGroups(Wrapper):
         if not isinstance(groups, Mapping):
             raise ArgumentError(f"groups must be a dict of patterns, got {type(groups).__name__}")
         self.groups = {pattern: _options(pattern, options) for pattern, options in groups.items()}
-        self._optimizers = {
+        self._optimizers: dict[str | None, Optimizer] = {
             pattern: _changed(optimizer, pattern, options)
             for pattern, options in self.groups.items()
             if not options.get(FROZEN)
@@ -134,7 +134,7 @@ def _changed(optimizer: Optimizer, pattern: str, options: Mapping[str, Any]) -> 
         has = f"{kind.__name__} has no argument {', '.join(unknown)}; it has: {', '.join(known)}, frozen"
         raise ArgumentError(f"group {pattern!r}: {has}")
     try:
-        result = inspect.BoundArguments(made_with.signature, made_with.arguments | changes)  # type: ignore[arg-type]
+        result = inspect.BoundArguments(made_with.signature, made_with.arguments | changes)
         return kind(*result.args, **result.kwargs)
     except ArgumentError as error:
         raise ArgumentError(f"group {pattern!r}: {error.message}", hint=error.hint) from None

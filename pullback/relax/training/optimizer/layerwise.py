@@ -11,7 +11,7 @@ from typing import Any
 from pullback.relax import op
 from pullback.relax.expr import Expr, Var
 from pullback.relax.training.optimizer.adam import Moments
-from pullback.relax.training.optimizer.base import Optimizer, Step, norm
+from pullback.relax.training.optimizer.base import Optimizer, Step, norm, signed
 from pullback.relax.training.optimizer.value import Hyperparameter, cast, flag, hyperparameter, is_zero
 
 
@@ -50,7 +50,7 @@ class LARS(Optimizer):
 
     def update(self, step: Step, param: Var, gradient: Var, velocity: Var) -> Sequence[Expr]:  # type: ignore[override]
         dtype = param.dtype
-        gradient = step.emit(op.negative(gradient), "grad_neg") if self.maximize else gradient
+        gradient = signed(step, gradient)
         rate: Expr = step.value("lr", dtype)
         decay = step.value("weight_decay", dtype)
         if self.adaptive:
@@ -89,7 +89,7 @@ class LAMB(Moments):
 
     def update(self, step: Step, param: Var, gradient: Var, m: Var, v: Var) -> Sequence[Expr]:  # type: ignore[override]
         dtype = param.dtype
-        gradient = step.emit(op.negative(gradient), "grad_neg") if self.maximize else gradient
+        gradient = signed(step, gradient)
         m, v = self.averages(step, gradient, m, v)
         m_hat, v_hat = self.corrected(step, m, v)
         direction: Expr = op.divide(m_hat, op.add(op.sqrt(v_hat), step.value("eps", dtype)))

@@ -7,7 +7,7 @@ from typing import Any
 
 from pullback.relax import op
 from pullback.relax.expr import Expr, Var, const
-from pullback.relax.training.optimizer.base import Optimizer, Step, average, regularized, shrunk
+from pullback.relax.training.optimizer.base import Optimizer, Step, average, regularized, shrunk, signed
 from pullback.relax.training.optimizer.value import (
     Hyperparameter,
     cast,
@@ -103,7 +103,7 @@ class Lion(Optimizer):
         self.maximize = flag("maximize", maximize)
 
     def update(self, step: Step, param: Var, gradient: Var, m: Var) -> Sequence[Expr]:  # type: ignore[override]
-        gradient = step.emit(op.negative(gradient), "grad_neg") if self.maximize else gradient
+        gradient = signed(step, gradient)
         direction = step.emit(op.sign(average(step, m, gradient, "beta1")), "direction")
         new = op.subtract(shrunk(step, param), op.multiply(step.value("lr", param.dtype), direction))
         return new, average(step, m, gradient, "beta2")

@@ -139,7 +139,7 @@ def momenta(betas: Any) -> tuple[Any, Any]:
     first, second = (hyperparameter(f"betas[{i}]", value, 0.0) for i, value in enumerate(given))
     if any(isinstance(b, float) and b >= 1 for b in (first, second)):
         raise ArgumentError(f"betas must be less than 1, got {betas!r}")
-    return tuple(hyperparameter(f"betas[{i}]", value, 0.0, 1.0) for i, value in enumerate((first, second)))  # type: ignore[return-value]
+    return tuple(hyperparameter(f"betas[{i}]", value, 0.0, 1.0) for i, value in enumerate((first, second)))
 
 
 def _named(value: Any, name: str) -> Any:

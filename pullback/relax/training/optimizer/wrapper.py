@@ -179,7 +179,8 @@ class Accumulate(Wrapper):
     ) -> tuple[list[Expr], list[Expr], list[Expr]]:
         every = const(self.every, "int64")
         is_last = builder.emit(op.equal(op.mod(count, every), const(self.every - 1, "int64")), "is_last")
-        given, sums = [], []
+        given: list[Parameter] = []
+        sums: list[Expr] = []
         for parameter, old in zip(params, own, strict=True):
             name, dtype = parameter.declared.name, parameter.declared.dtype
             total = builder.emit(op.add(old, parameter.gradient), f"{name}_grad_sum")
@@ -228,7 +229,7 @@ class EMA(Wrapper):
         new, changed = self.optimizer.emit(builder, count, params, inner)
         made, *old = own
         is_first = builder.emit(op.equal(made, const(0, "int64")), "is_first")
-        kept = [builder.emit(op.add(made, const(1, "int64")), "num_averaged_new")]
+        kept: list[Expr] = [builder.emit(op.add(made, const(1, "int64")), "num_averaged_new")]
         for parameter, value, average in zip(params, new, old, strict=True):
             dtype = parameter.declared.dtype
             decay, rest = cast(values["decay"], dtype), cast(complement(values["decay"]), dtype)
