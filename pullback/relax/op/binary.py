@@ -173,6 +173,24 @@ logaddexp = binary(
 )
 
 
+def _xlogy_gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
+    """What is masked is kept finite, so that the second derivative is too."""
+    some = ops.not_equal(x, 0.0)
+    safe = ops.where(some, y, ops.ones_like(y))
+    return masked(some, dz * ops.log(safe)), masked(some, dz * x / safe)
+
+
+xlogy = binary(
+    "xlogy",
+    numpy=in_wide(lambda x, y: np.where((x == 0) & ~np.isnan(y), x.dtype.type(0), x * np.log(y))),
+    scalar=scalar_in_wide(lambda x, y: select(x.equal(0.0) & ~call("isnan", y), 0.0, x * call("log", y))),
+    dtypes="float",
+    gradient=_xlogy_gradient,
+    domain=(0.2, 3.0),
+    doc="x · log y, and 0 where x is 0, unless y is NaN; its derivatives there are taken as 0.",
+)
+
+
 def _hypot_scalar(x: tir.PrimExpr, y: tir.PrimExpr) -> tir.PrimExpr:
     """The larger times √(1 + ratio²), which does not overflow before the result does."""
     a, b = call("abs", x), call("abs", y)

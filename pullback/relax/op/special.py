@@ -1,7 +1,9 @@
-"""Special functions: the error function's complement and inverse, and the gamma function's logarithm."""
+"""Special functions: the error function's complement and inverse, and the gamma function's logarithm with its
+derivatives."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from pullback import tir
-from pullback.relax.op.family import unary
+from pullback.ir.errors import UserError
+from pullback.relax.op.family import elementwise_infer, expect_int, unary
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.sample import Floats, sample
+from pullback.relax.struct_info import TensorStructInfo
 from pullback.te.interpreter import erf as erf_array
 from pullback.te.interpreter import erfc as erfc_array
 from pullback.tir import call, select
@@ -75,4 +80,163 @@ erfinv = unary(
     gradient=lambda y, x, dy: dy * ops.exp(y * y) * (1 / _SLOPE),
     domain=(-0.99, 0.99),
     doc="The x whose erf is y, infinite at ±1, NaN beyond.",
+)
+
+# -- the gamma function, in float64: half and single precision are rounded once
+
+# Lanczos's approximation with g = 7 (Godfrey's coefficients): Γ(x + 1) = √(2π)·(x + 7.5)^(x + 0.5)·e^-(x + 7.5)·A(x)
+_LANCZOS = (0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
+            12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7)  # fmt: skip
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)  # B₂, B₄, …
+
+
+def _in_double(scalar: Any) -> Any:
+    """A scalar function evaluated in float64."""
+    return lambda x, **attrs: tir.cast(x.dtype, scalar(tir.cast("float64", x), **attrs))
+
+
+def _array_in_double(numpy: Any) -> Any:
+    """A function of arrays evaluated in float64."""
+
+    def run(x: np.ndarray, **attrs: Any) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.asarray(numpy(x.astype(np.float64), **attrs)).astype(x.dtype)
+
+    return run
+
+
+def _fraction_angle(x: tir.PrimExpr) -> tir.PrimExpr:
+    """π times what x is above the next integer: the angle of sin(πx) but for its sign, exact for large x."""
+    return (x - call("round", x)) * math.pi
+
+
+@_in_double
+def _lgamma_scalar(x: tir.PrimExpr) -> tir.PrimExpr:
+    """Below 1/2 by the reflection log |Γ(x)| = log(π / |sin πx|) - log Γ(1 - x)."""
+    low = x < 0.5
+    y = select(low, -x, x - 1.0)
+    series: Any = _LANCZOS[0]
+    for k, c in enumerate(_LANCZOS[1:], 1):
+        series = series + c / (y + float(k))
+    t = y + 7.5
+    log = (y + 0.5) * (call("log", t) - 1.0) - 7.0 + 0.5 * math.log(2 * math.pi) + call("log", series)
+    reflected = math.log(math.pi) - call("log", call("abs", call("sin", _fraction_angle(x)))) - log
+    return select(call("isinf", x), tir.const(math.inf, "float64"), select(low, reflected, log))
+
+
+@_array_in_double
+@functools.partial(np.vectorize, otypes=[np.float64])
+def _lgamma(x: float) -> float:
+    pole = math.isinf(x) or (x <= 0 and x == math.floor(x))
+    return math.inf if pole else math.lgamma(x)
+
+
+lgamma = unary(
+    "lgamma",
+    numpy=_lgamma,
+    scalar=_lgamma_scalar,
+    gradient=lambda y, x, dy: dy * ops.digamma(x),
+    domain=(-2.9, 9.0),
+    doc="log |Γ(x)|: ∞ at 0 and the negative integers.",
+)
+
+
+def _shifted(n: int) -> int:
+    """By how much the argument of the n-th polygamma function is raised before its asymptotic series."""
+    return 7 + n
+
+
+def _polygamma_series(z: Any, n: int) -> Any:
+    """The n-th polygamma function of a large z without its logarithm (of n = 0) and without its sign: Abramowitz and
+    Stegun, 6.4.11."""
+    inverse = 1.0 / z
+    square = inverse * inverse
+    tail: Any = 0.0
+    for k, b in reversed(list(enumerate(_BERNOULLI, 1))):
+        tail = (tail + b * math.factorial(2 * k + n - 1) / math.factorial(2 * k)) * square
+    first = math.factorial(n - 1) if n else 0.0
+    return math.prod([inverse] * n) * (tail + inverse * (math.factorial(n) / 2) + first)
+
+
+def _polygamma_positive(x: Any, n: int, log: Any) -> Any:
+    """By the recurrence: Σ n! / (x + k)^(n + 1) and the series of x + 7 + n."""
+    total: Any = _polygamma_series(x + float(_shifted(n)), n)
+    for k in reversed(range(_shifted(n))):
+        inverse = 1.0 / (x + float(k))
+        total = total + math.prod([inverse] * (n + 1)) * math.factorial(n)
+    if n == 0:
+        return log(x + float(_shifted(n))) - total
+    return total if n % 2 else -total
+
+
+@_in_double
+def _polygamma_scalar(x: tir.PrimExpr, n: int) -> tir.PrimExpr:
+    """Below 1/2 by the reflections ψ(x) = ψ(1 - x) - π / tan πx and ψ₁(x) = π² / sin² πx - ψ₁(1 - x)."""
+    nan = tir.const(math.nan, "float64")
+    if n > 1:
+        return select(x > 0.0, _polygamma_positive(x, n, None), nan)
+    low, angle = x < 0.5, _fraction_angle(x)
+    y = _polygamma_positive(select(low, 1.0 - x, x), n, lambda z: call("log", z))
+    sine = call("sin", angle)
+    if n == 1:
+        return select(low, math.pi**2 / (sine * sine) - y, y)
+    reflected = select(sine.equal(0.0), nan, y - math.pi * call("cos", angle) / sine)
+    return select(x.equal(0.0), -1.0 / x, select(low, reflected, y))
+
+
+@_array_in_double
+def _polygamma(x: np.ndarray, n: int) -> np.ndarray:
+    if n > 1:
+        return np.where(x > 0, _polygamma_positive(np.where(x > 0, x, 1.0), n, None), np.nan)
+    low = x < 0.5
+    y = _polygamma_positive(np.where(low, 1 - x, x), n, np.log)
+    angle = np.pi * (x - np.round(x))
+    if n == 1:
+        return np.where(low, np.pi**2 / np.sin(angle) ** 2 - y, y)
+    reflected = np.where(np.sin(angle) == 0, np.nan, y - np.pi / np.tan(angle))
+    return np.where(x == 0, -1 / x, np.where(low, reflected, y))
+
+
+digamma = unary(
+    "digamma",
+    numpy=lambda x: _polygamma(x, n=0),
+    scalar=lambda x: _polygamma_scalar(x, n=0),
+    gradient=lambda y, x, dy: dy * ops.polygamma(x, 1),
+    domain=(0.1, 9.0),
+    doc="The derivative of log Γ(x): NaN at the negative integers, ∓∞ at ±0.",
+)
+
+
+def _polygamma_infer(x: TensorStructInfo, *, n: int) -> TensorStructInfo:
+    expect_int("polygamma", "n", n)
+    if not 0 <= n <= 20:
+        raise UserError(f"polygamma: n must be from 0 to 20, got {n}")
+    return elementwise_infer("polygamma", "float", None)(x)
+
+
+polygamma = unary(
+    "polygamma",
+    attrs="n",
+    infer=_polygamma_infer,
+    numpy=_polygamma,
+    scalar=_polygamma_scalar,
+    gradient=lambda y, x, dy, n: dy * ops.polygamma(x, n + 1),
+    doc="The (n + 1)-th derivative of log Γ(x), for n from 0 to 20: digamma for n = 0. From n = 2 on it is NaN for\n"
+    "x ≤ 0.",
+    samples=[
+        sample(Floats((3, 17), 0.2, 9.0), n=0),
+        sample(Floats((17,), 0.3, 9.0), n=1),
+        sample([-0.7, -1.4, -2.6], n=1, smooth=False),
+        sample(Floats((17,), 0.5, 4.0), n=2),
+        sample(Floats((17,), 1.0, 4.0), n=5),
+        sample((0,), n=3),
+    ],
+)
+logit = unary(
+    "logit",
+    numpy=lambda x: np.log(x / (x.dtype.type(1) - x)),
+    scalar=lambda x: call("log", x / (1.0 - x)),
+    gradient=lambda y, x, dy: dy / (x * (1.0 - x)),
+    domain=(0.05, 0.45),
+    doc="log(x / (1 - x)), the inverse of sigmoid: NaN outside 0 … 1.",
 )

@@ -371,6 +371,8 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
         "image.grid_sample: method 'bicubic' is for images of 2 axes, got 3",
     ),
     "lp_pool": (lambda: ops.nn.lp_pool1d(var((1, 1, 3)), 0.0), "norm_type must be positive and finite, got 0.0"),
+    "polygamma": (lambda: ops.polygamma(X, -1), "polygamma: n must be from 0 to 20, got -1"),
+    "polygamma of a float": (lambda: ops.polygamma(X, 1.0), "polygamma: n must be an int, got 1.0"),
     "clip": (lambda: ops.clip(X, None, 1.0), "clip: min must be a number, got None"),
     "full": (lambda: ops.full((2,), "one"), "full: fill_value must be a number or a tensor of shape"),
     "missing": (lambda: ops.reshape(X), "reshape: argument 'shape' is missing"),

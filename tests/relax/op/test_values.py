@@ -16,8 +16,9 @@ ELEMENTWISE = (
     *("unary", "binary", "astype", "where", "permute", "reshape", "join", "split", "slice", "pad", "repeat", "take"),
     *("create", "one_hot", "triangle"),
 )
-# 1 + erf(x) of a negative x, x - tanh(x) near 0, log(eˣ + eʸ) near 0: relative to 1, not to the result
-CANCELLING = ("nn.gelu", "nn.tanhshrink", "logaddexp")
+# 1 + erf(x) of a negative x, x - tanh(x) near 0, and what crosses 0 where its terms do not: relative to 1, not to the
+# result
+CANCELLING = ("nn.gelu", "nn.tanhshrink", "logaddexp", "lgamma", "digamma", "polygamma", "logit")
 
 
 def epsilon(dtype: np.dtype) -> float:
