@@ -111,3 +111,11 @@ def test_registry():
 def test_passes_compose():
     rename = module_pass(lambda m: m.with_attr("seen", m.get_attr("seen", 0) + 1))
     assert Sequential([rename, rename])(IRModule()).attrs == {"seen": 2}
+
+
+def test_an_optional_tensor_before_one_that_is_given() -> None:
+    signature = Signature.parse("x, y?, z?")
+    assert signature.bind("f", (1,), {}) == ([1], {})
+    assert signature.bind("f", (1, 2, 3), {}) == ([1, 2, 3], {})
+    with pytest.raises(UserError, match="f: argument 'y' cannot be left out when one after it is given"):
+        signature.bind("f", (1,), {"z": 3})

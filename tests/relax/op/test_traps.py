@@ -217,3 +217,24 @@ def test_check_of_indices_is_a_tensor_expression() -> None:
     for values, expected in (([[0, 3], [-4, 1]], True), ([[0, 4], [0, 0]], False), ([[0, -5], [0, 0]], False)):
         feeds = {x: np.zeros(4, np.float32), indices: np.array(values)}
         assert evaluate_te([condition], feeds)[0] == expected
+
+
+def test_composites_of_one_argument_twice() -> None:
+    """What is derived from the decomposition counts an argument that is given twice once."""
+    x = np.array([1.0, -2.0, 0.5])
+    (got,) = gradients(lambda x: ops.dot(x, x), x)
+    np.testing.assert_allclose(got, 2 * x)
+    (got,) = gradients(lambda x: ops.nn.huber_loss(x, x), x)
+    np.testing.assert_array_equal(got, np.zeros(3))
+
+
+def test_weights_of_logits_in_any_way() -> None:
+    """pos_weight alone, by position and by name."""
+    x, t, w = np.array([0.5, -1.0]), np.array([1.0, 0.5]), np.array([2.0, 3.0])
+    expected = run(lambda x, t, w: ops.nn.binary_cross_entropy_with_logits(x, t, 1.0, w), x, t, w)
+    for f in (
+        lambda x, t, w: ops.nn.binary_cross_entropy_with_logits(x, t, pos_weight=w),
+        lambda x, t, w: ops.nn.binary_cross_entropy_with_logits(x, t, None, w),
+        lambda x, t, w: ops.nn.binary_cross_entropy_with_logits(predictions=x, targets=t, weight=None, pos_weight=w),
+    ):
+        assert run(f, x, t, w) == expected
