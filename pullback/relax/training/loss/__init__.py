@@ -4,13 +4,12 @@
 
 The formulas are PyTorch's. A loss of one's own is a subclass that overrides :meth:`Loss.expression`:
 
-    class HuberLoss(Loss):
+    class LogCoshLoss(Loss):
         def __init__(self, reduction="mean"):
-            super().__init__("huber_loss", 1, reduction)
+            super().__init__("log_cosh_loss", 1, reduction)
 
         def expression(self, predictions, targets):
-            distance = op.abs(predictions - targets)
-            return self._with_reduction(op.where(op.less(distance, 1.0), distance * distance * 0.5, distance - 0.5))
+            return self._with_reduction(op.log(op.cosh(predictions - targets)))
 
 Overriding ``__call__`` itself, with a BlockBuilder of one's own, works as well.
 """
