@@ -64,7 +64,7 @@ composite(
     check_message=TAKE_CHECK,
     family="take",
     doc="weight[indices[i…], …]: the rows of a table, take along axis 0. The row padding_idx gets no adjoint.\n"
-    f"PyTorch's embedding. {INDEX_MODES}",
+    f"PyTorch's embedding.\n{INDEX_MODES}",
     samples=[
         sample(Ints((3,), 0, 5), (5, 4)),
         sample(Ints((2, 6), -5, 5, "int32"), (5, 3), padding_idx=2, smooth=False),

@@ -117,7 +117,7 @@ define(
     check_message=INDEX_CHECK,
     family="gather",
     doc="The row-major number (int64) of the element whose index along each axis of a tensor with these sizes is\n"
-    f"given; the integer tensors broadcast. NumPy's ravel_multi_index. {INDEX_MODES}",
+    f"given; the integer tensors broadcast. NumPy's ravel_multi_index.\n{INDEX_MODES}",
     samples=[
         sample(Ints((5,), 0, 3), Ints((5,), -4, 4, "int32"), sizes=(3, 4)),
         sample(Ints((2, 1), 0, 3), Ints((3,), 0, 4), Ints((), 0, 2), sizes=(3, 4, 2)),
@@ -188,7 +188,7 @@ define(
     check_message=INDEX_CHECK,
     family="gather",
     doc="y[i, j, k] = data[i, indices[i, j, k], k] along axis 1, and so on: indices have the rank of data and, but\n"
-    f"along the axis, at most its sizes. ONNX's GatherElements, PyTorch's gather. {INDEX_MODES}",
+    f"along the axis, at most its sizes. ONNX's GatherElements, PyTorch's gather.\n{INDEX_MODES}",
     samples=[
         sample((5, 4), Ints((3, 4), 0, 5)),
         sample((3, 4), Ints((3, 6), -4, 4, "int32"), axis=1),
@@ -261,7 +261,7 @@ composite(
     family="gather",
     doc="y[i…, …] = data[indices[i…, 0], indices[i…, 1], …]: the last axis of indices names an element along each of\n"
     "the first axes of data, after batch_dims axes that both share. The result has the shape indices.shape[:-1] +\n"
-    f"data.shape[batch_dims + indices.shape[-1]:]. ONNX's GatherND. {INDEX_MODES}",
+    f"data.shape[batch_dims + indices.shape[-1]:]. ONNX's GatherND.\n{INDEX_MODES}",
     samples=[
         sample((3, 4), Ints((5, 2), 0, 3)),
         sample((3, 4, 2), Ints((2, 3, 2), -3, 3, "int32")),
@@ -332,7 +332,7 @@ specialize(
         check_message=INDEX_CHECK,
         family="gather",
         doc="index_tensor(data, [i, j, …]): data[i, j, …], the integer tensors broadcast against each other, as in\n"
-        f"NumPy and PyTorch; axes of data without an index follow. {INDEX_MODES}",
+        f"NumPy and PyTorch; axes of data without an index follow.\n{INDEX_MODES}",
         samples=[
             sample((5,), Ints((3,), 0, 5)),
             sample((3, 4), Ints((2, 1), 0, 3), Ints((5,), -4, 4, "int32")),

@@ -180,8 +180,11 @@ def _expect(op: str, data: TensorStructInfo, attrs: dict[str, Any], rank: int) -
     for name, values in known.items():
         if attrs[name] not in values:
             raise UserError(f"{op}: {name} must be one of {', '.join(map(repr, values))}, got {attrs[name]!r}")
-    if attrs["roi"] is not None:
-        raise UserError(f"{op}: a region of interest (roi) is not supported: slice the data with R.strided_slice")
+    if attrs["roi"] is not None or attrs["extrapolation_value"]:
+        raise UserError(
+            f"{op}: a region of interest (roi) and its extrapolation_value are not supported",
+            hint="slice the data with R.strided_slice",
+        )
     standard_shape(op, "data", data, data_layout(op, "layout", attrs["layout"], rank))
     if attrs["method"] != "nearest_neighbor":
         expect_dtype(op, data, "float", f"data of method {attrs['method']!r}")
@@ -214,7 +217,7 @@ def _define(rank: int) -> None:
         op,
         f"data | size, roi=None, layout='NC{SPATIAL[rank]}', method='linear', "
         "coordinate_transformation_mode='half_pixel', rounding_method='round', cubic_alpha=-0.75, cubic_exclude=0, "
-        "out_dtype=None",
+        "extrapolation_value=0.0, out_dtype=None",
         expect=lambda data, **attrs: _expect(op, data, attrs, rank),
         decompose=decompose,
         numpy=numpy,

@@ -443,7 +443,7 @@ specialize(
         family="scatter",
         doc="index_put(data, [i, j, …], values): data with data[i, j, …] = values, or with accumulate += values; the\n"
         "integer tensors broadcast against each other, values to data[i, j, …]. Of several values of one element the\n"
-        f"last stays, or all are added. PyTorch's index_put. {INDEX_MODES}",
+        f"last stays, or all are added. PyTorch's index_put.\n{INDEX_MODES}",
         samples=[
             sample((5,), (3,), Ints((3,), 0, 5)),
             sample((3, 4), (2, 5), Ints((2, 1), 0, 3), Ints((5,), -4, 4, "int32")),

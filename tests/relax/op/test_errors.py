@@ -360,7 +360,7 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
     ),
     "resize roi": (
         lambda: ops.image.resize1d(var((1, 2, 3)), 5, 0.5),
-        r"interest \(roi\) is not supported",
+        r"\(roi\) and its extrapolation_value are not",
     ),
     "grid": (
         lambda: ops.image.grid_sample(var((2, 1, 3, 4)), var((2, 2, 5, 5)), padding_mode="edge"),
