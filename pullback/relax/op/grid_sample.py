@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ShapeError, UserError
-from pullback.relax.op.family import composite, expect_dtype, expect_same_dtype, in_wide, wide
+from pullback.relax.op.family import composite, expect_dtype, expect_same_dtype, in_wide, masked, wide
 from pullback.relax.op.gather import along_axis, flattened
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.resize import cubic
@@ -68,8 +68,9 @@ def _padded(p: Any, size: int, padding: str, align: bool) -> Any:
     return p if padding == "zeros" else ops.clip(p, 0.0, size - 1.0)
 
 
-def _taps(g: Any, size: int, method: str, padding: str, align: bool) -> tuple[Any, Any]:
-    """Of one axis: the indices (int64) around the places of a grid from -1 to 1, and their weights, both (t, N, …)."""
+def _taps(g: Any, size: int, method: str, padding: str, align: bool) -> tuple[Any, Any, Any]:
+    """Of one axis: the indices (int64) around the places of a grid from -1 to 1, whether they lie in the image, and
+    their weights, each (t, N, …)."""
     p = (g + 1.0) * ((size - 1) / 2) if align else ((g + 1.0) * float(size) - 1.0) * 0.5
     if method == "bicubic":
         first = ops.floor(p)
@@ -82,7 +83,7 @@ def _taps(g: Any, size: int, method: str, padding: str, align: bool) -> tuple[An
         places, weights = ([first], [ops.ones_like(t)]) if method == "nearest" else ([first, first + 1.0], [1.0 - t, t])
     indices = ops.astype(ops.stack(places), "int64")
     inside = ops.logical_and(ops.greater_equal(indices, 0), ops.less(indices, size))
-    return indices, ops.where(inside, ops.stack(weights), 0.0)
+    return indices, inside, ops.stack(weights)
 
 
 def _sampled(data: Any, grid: Any, *, method: str, layout: str, padding_mode: str, align_corners: bool) -> Any:
@@ -103,11 +104,13 @@ def _sampled(data: Any, grid: Any, *, method: str, layout: str, padding_mode: st
         return ops.reshape(taps, (*(1,) * k, count, *(1,) * (rank - k - 1), *rest))
 
     along = [_taps(component(k), s, method, padding_mode, align_corners) for k, s in enumerate(x.shape[1:-1])]
-    indices = [in_front(i, k) for k, (i, _) in enumerate(along)]
-    weights = reduce(ops.multiply, (in_front(w, k) for k, (_, w) in enumerate(along)))
+    spread = [[in_front(t, k) for t in taps] for k, taps in enumerate(along)]
+    indices, inside, weights = zip(*spread, strict=True)
     flat = ops.ravel_multi_index([along_axis(x.shape[0], 0, rank + 1), *indices], x.shape[:-1], "clip")
     elements = ops.take(flattened(x, rank + 1), flat, 0, "clip")
-    total = ops.sum(elements * ops.expand_dims(weights, len(weights.shape)), list(range(rank)))
+    channels = 2 * rank + 1  # their axis, after the taps, the batch and the grid
+    terms = elements * ops.expand_dims(reduce(ops.multiply, weights), channels)
+    total = ops.sum(masked(ops.expand_dims(reduce(ops.logical_and, inside), channels), terms), list(range(rank)))
     own = f"N{SPATIAL[rank]}C"
     result = ops.permute_dims(total, [own.index(c) for c in axes.letters])
     return result if wide(dtype) == dtype else ops.astype(result, dtype)
@@ -154,8 +157,8 @@ def _sampled_array(
         inside = np.all([(q >= 0) & (q < s) for (q, _), s in zip(taps, sizes, strict=True)], 0)
         where = tuple(np.where(inside, q, 0).astype(np.int64) for q, _ in taps)
         values = np.moveaxis(x[(batch, slice(None), *where)], -1, 1)
-        weight = np.where(inside, np.prod([w for _, w in taps], 0), 0)
-        result += (values * weight[:, None]).astype(data.dtype)
+        terms = values * np.prod([w for _, w in taps], 0)[:, None]
+        result += np.where(inside[:, None], terms, 0).astype(data.dtype)
     return axes.own_array(result)
 
 

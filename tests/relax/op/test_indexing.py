@@ -125,3 +125,12 @@ def test_reflected_elements_count_twice() -> None:
     np.testing.assert_array_equal(adjoint_of(ops.nn.pad(x, (0, 0, 2, 1), "reflect"), x, value), [[1, 2, 3, 1]])
     np.testing.assert_array_equal(adjoint_of(ops.nn.pad(x, (0, 0, 2, 1), "replicate"), x, value), [[3, 1, 1, 2]])
     np.testing.assert_array_equal(adjoint_of(ops.nn.pad(x, (0, 0, 2, 1), "circular"), x, value), [[2, 1, 2, 2]])
+
+
+def test_what_lies_beside_the_image_is_not_read() -> None:
+    """An infinity at the edge stays out of a sample of which the edge has no part."""
+    image, grid = np.array([[[[np.inf, 1.0, 2.0]]]]), np.array([-2.5, 0.5, 1.5]).reshape(1, 1, 1, 3)
+    grid = np.concatenate([grid, np.zeros_like(grid)], 1)
+    params = [Var("x", value_info(image)), Var("g", value_info(grid))]
+    got = both(params, ops.image.grid_sample(*params), [image, grid])
+    np.testing.assert_array_equal(got, [[[[0, 1.5, 1.0]]]])
