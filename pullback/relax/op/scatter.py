@@ -153,7 +153,8 @@ _REDUCTIONS = ("update", "add", "mul", "mean", "max", "min")
 
 def _last_terms(rows: Any, size: Any) -> tuple[Any, Any]:
     """The numbers of the terms, and for each row that of its last one: negative where there is none."""
-    numbers = ops.arange(0, rows.shape[0], 1, "int64")
+    count = rows.shape[0]  # int32 where that is enough: they are read and written at random
+    numbers = ops.arange(0, count, 1, "int32" if isinstance(count, int) and count < 2**31 else "int64")
     return numbers, ops.segment_reduce(numbers, rows, size, "max")
 
 
