@@ -28,10 +28,10 @@ from dataclasses import dataclass, field
 
 from pullback.ir.errors import DifferentiationError
 from pullback.tir.derivative import contributions
-from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var, as_expr, cast, const, is_float
+from pullback.tir.expr import Buffer, BufferLoad, FloatImm, IntImm, PrimExpr, Var, as_expr, cast, const, is_float
 from pullback.tir.extents import greatest
 from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq, Stmt, loop, seq, store
-from pullback.tir.visitor import Substitute, loads, substitute, walk
+from pullback.tir.visitor import Mutator, Substitute, children, distinct, substitute
 
 
 def adjoint_kernel(function: PrimFunc, results: int, wanted: Sequence[int], name: str) -> PrimFunc:
@@ -66,7 +66,7 @@ class _Adjoint:
         count = len(buffers) - self.results
         self.inputs, self.outputs = buffers[:count], buffers[count:]
         self.body = _statement_by_statement(self.function.body)
-        nodes = list(walk(self.body))
+        nodes = list(distinct(self.body))
         self.allocated = [n.buffer for n in nodes if isinstance(n, Allocate)]
         self.written = {n.buffer for n in nodes if isinstance(n, BufferStore)}
         self.names: dict[Var, PrimExpr] = {}  # of whole numbers, with their values
@@ -95,7 +95,7 @@ class _Adjoint:
 
     @staticmethod
     def _moves(value: PrimExpr, active: set[Buffer | Var]) -> bool:
-        return any((n.buffer if isinstance(n, BufferLoad) else n) in active for n in walk(value) if _is_leaf(n))
+        return any((n.buffer if isinstance(n, BufferLoad) else n) in active for n in distinct(value) if _is_leaf(n))
 
     def _needed(self, nodes: Sequence[Stmt]) -> set[Buffer]:
         """The buffers that are written and that derivatives, indices or conditions read on the way back."""
@@ -157,7 +157,7 @@ class _Adjoint:
         body = seq(forward, *begin, back, *end)
         scratch = [tape.buffer for tape in self.tapes.values()]
         scratch += [b for b in self.sums.values() if b not in results] + list(self.scalars.values())
-        used = {b for n in walk(body) for b in _buffers_of(n)}
+        used = {b for n in distinct(body) for b in _buffers_of(n)}
         own = [b for b in (*self.allocated, *self.outputs, *scratch) if b in used]
         renamed = [Buffer(b.name, b.shape, b.dtype, "workspace" if b.scope == "global" else b.scope) for b in own]
         body = _with_buffers(body, dict(zip(own, renamed, strict=True)))
@@ -282,16 +282,55 @@ class _Adjoint:
 
     def added(self, value: PrimExpr, d: PrimExpr) -> list[Stmt]:
         """To the adjoint of what ``value`` reads, its part of ``d``."""
+        found = [(leaf, self._sum_of(leaf), part) for leaf, part in contributions(value, d)]
+        found = [(leaf, total, part) for leaf, total, part in found if total is not None]
+        names, parts = _named([part for *_, part in found])
         stores = []
-        for leaf, part in contributions(value, d):
-            total = self._sum_of(leaf)
-            if total is not None:
-                place = leaf.indices if isinstance(leaf, BufferLoad) else (as_expr(0),)
-                stores.append(store(total, place, total[place] + cast(total.dtype, part)))
-        return stores
+        for (leaf, total, _), part in zip(found, parts, strict=True):
+            place = leaf.indices if isinstance(leaf, BufferLoad) else (as_expr(0),)
+            stores.append(store(total, place, total[place] + cast(total.dtype, part)))
+        body = seq(*stores)
+        for var, shared in reversed(names):
+            body = Let(var, shared, body)
+        return [body] if stores else []
 
     def _is_overwritten(self, expr: PrimExpr) -> bool:
         return any(load.buffer in self.written for load in loads(expr))
+
+
+def _named(parts: list[PrimExpr]) -> tuple[list[tuple[Var, PrimExpr]], list[PrimExpr]]:
+    """The expressions with names for what they share, and what the names stand for, each after those in it."""
+    seen: dict[int, int] = {}
+    order: list[PrimExpr] = []
+
+    def visit(node: PrimExpr) -> None:
+        seen[id(node)] = seen.get(id(node), 0) + 1
+        if seen[id(node)] == 1:
+            for child in children(node):
+                visit(child)  # type: ignore[arg-type]
+            order.append(node)
+
+    for part in parts:
+        visit(part)
+    names: list[tuple[Var, PrimExpr]] = []
+    naming = _Naming()
+    for node in order:
+        if seen[id(node)] > 1 and not isinstance(node, (Var, IntImm, FloatImm)):
+            names.append((Var(f"t{len(names)}", node.dtype), naming.expr(node)))
+            naming.names[id(node)] = names[-1][0]
+    return names, [naming.expr(part) for part in parts]
+
+
+class _Naming(Mutator):
+    """Replaces expressions, known by identity, by their names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: dict[int, Var] = {}
+
+    def expr(self, node: PrimExpr) -> PrimExpr:
+        name = self.names.get(id(node))
+        return super().expr(node) if name is None else name
 
 
 def _bound(var: Var, value: PrimExpr, body: Stmt) -> Stmt:
@@ -332,8 +371,8 @@ def _filled(buffer: Buffer, value: Callable[[tuple[PrimExpr, ...]], PrimExpr] | 
 
 def _stores_to(node: Stmt, buffers: set[Buffer]) -> list[Stmt]:
     """The stores to the buffers; names and conditions around them count, since what they read decides."""
-    found = [n for n in walk(node) if isinstance(n, BufferStore) and n.buffer in buffers]
-    around = [n for n in walk(node) if isinstance(n, (Let, If)) and any(s in found for s in walk(n))]
+    found = [n for n in distinct(node) if isinstance(n, BufferStore) and n.buffer in buffers]
+    around = [n for n in distinct(node) if isinstance(n, (Let, If)) and any(s in found for s in distinct(n))]
     exprs: list = [n.value if isinstance(n, Let) else n.condition for n in around]
     return [*found, *exprs]
 
@@ -350,6 +389,10 @@ def _buffers_of(node: object) -> list[Buffer]:
 def _first(buffer: Buffer) -> BufferLoad:
     """Any element, to ask where the adjoints of the buffer are."""
     return buffer[tuple(as_expr(0) for _ in buffer.shape)]
+
+
+def loads(node: object) -> list[BufferLoad]:
+    return [n for n in distinct(node) if isinstance(n, BufferLoad)]  # type: ignore[arg-type]
 
 
 def _is_leaf(node: object) -> bool:

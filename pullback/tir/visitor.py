@@ -63,6 +63,19 @@ def walk(node: Node) -> Iterator[Node]:
                 stack.extend(v for v in reversed(value) if isinstance(v, (PrimExpr, Stmt)))
 
 
+def distinct(node: Node) -> Iterator[Node]:
+    """All sub-nodes, the node itself first, those that are shared once: an expression of many shared parts, such as a
+    derivative, is large as a tree."""
+    stack, seen = [node], {id(node)}
+    while stack:
+        current = stack.pop()
+        yield current
+        for child in children(current):
+            if id(child) not in seen:
+                seen.add(id(child))
+                stack.append(child)
+
+
 def loads(node: Node) -> list[BufferLoad]:
     return [n for n in walk(node) if isinstance(n, BufferLoad)]
 
