@@ -102,6 +102,7 @@ class Op(Node):
     """An operator of the graph IR; calling it builds a call expression."""
 
     registry: ClassVar[dict[str, Op]] = {}
+    aliases: ClassVar[dict[str, str]] = {}  # other full names of ops
     build: ClassVar[Callable[[Op, list[Any], dict[str, Any]], Any] | None] = None  # set by relax
 
     name: str
@@ -122,11 +123,16 @@ class Op(Node):
     @staticmethod
     def get(name: str) -> Op:
         """The op of that name, with or without the prefix ``relax.``."""
-        op = Op.registry.get(name) or Op.registry.get(f"relax.{name}")
+        op = Op.find(name) or Op.find(f"relax.{name}")
         if op is None:
             known = (op.short for op in Op.registry.values())
             raise NameNotFound(f"there is no operator {name!r}{suggestion(name, known)}")
         return op
+
+    @staticmethod
+    def find(full: str) -> Op | None:
+        """The op of that full name, or of that alias."""
+        return Op.registry.get(Op.aliases.get(full, full))
 
     @property
     def short(self) -> str:
@@ -149,6 +155,14 @@ class Op(Node):
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
+
+
+def alias(name: str, of: str) -> None:
+    """Make ``relax.<name>`` another name of the op ``relax.<of>``; printed scripts have the op's own."""
+    full = f"relax.{name}"
+    if full in Op.registry or full in Op.aliases:
+        raise InternalError(f"operator {full} is defined twice")
+    Op.aliases[full] = f"relax.{of}"
 
 
 def define(name: str, signature: str, **rules: Any) -> Op:

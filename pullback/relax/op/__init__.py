@@ -34,6 +34,7 @@ from pullback.relax.op import (  # noqa: F401
     random,
     rearrange,
     reduce,
+    reference,
     resize,
     scan,
     scatter,
@@ -51,9 +52,9 @@ image = Namespace("image")
 
 
 def __getattr__(name: str) -> Any:
-    full = f"relax.{name}"
-    if full in Op.registry:
-        return Op.registry[full]
+    op = Op.find(f"relax.{name}")
+    if op is not None:
+        return op
     raise AttributeError(f"there is no operator {name!r}")
 
 

@@ -15,7 +15,7 @@ class Namespace:
         self._start = f"relax.{prefix}." if prefix else "relax."
 
     def __getattr__(self, name: str) -> Any:
-        op = Op.registry.get(self._start + name)
+        op = Op.find(self._start + name)
         if op is not None:
             return op
         inner = self._start + name + "."
