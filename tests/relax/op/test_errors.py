@@ -29,6 +29,16 @@ I = var((3, 4), "int64")  # noqa: E741
 UNKNOWN, SIZE = var(None), tir.Var("n")
 
 SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
+    "slice_scatter shape": (lambda: ops.slice_scatter(X, X, end=1), r"slice_scatter: src must have the shape \(1,"),
+    "slice_scatter step": (lambda: ops.slice_scatter(X, X, step=0), "slice_scatter: step must be positive, got 0"),
+    "reverse_sequence axes": (lambda: ops.reverse_sequence(X, K, 0, 0), "seq_axis and batch_axis are both 0"),
+    "hamming_window": (lambda: ops.hamming_window(0), "hamming_window: window_size must be positive, got 0"),
+    "eye_like": (lambda: ops.eye_like(K), "eye_like: x must be a matrix, it has the shape"),
+    "topk": (lambda: ops.topk(X, 0), "topk: k must be from 1 to"),
+    "searchsorted": (
+        lambda: ops.searchsorted(ops.zeros((2, 2, 2), "float32"), X),
+        "sorted_sequence must have one axis",
+    ),
     "unknown shape": (
         lambda: ops.exp(UNKNOWN),
         r"exp: its argument must be a tensor of known shape, got Tensor\(\(\?\)",
@@ -247,6 +257,8 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "softmax axis": (lambda: ops.nn.softmax(X, 2), "nn.softmax: axis 2 is outside a tensor of rank 2"),
 }
 DTYPES: dict[str, tuple[Callable[[], Expr], str]] = {
+    "reverse_sequence": (lambda: ops.reverse_sequence(X, X), "seq_lengths must have an integer dtype, got float32"),
+    "argsort": (lambda: ops.argsort(X, dtype="float32"), "argsort: indices are int32 or int64, not 'float32'"),
     "unary": (lambda: ops.exp(K), "exp: its argument must have a floating-point dtype, got int64"),
     "unary number": (lambda: -B, "negative: its argument must have a numeric dtype, got bool"),
     "unary bool": (lambda: ops.logical_not(X), "logical_not: its argument must have a bool dtype, got float32"),
@@ -318,6 +330,8 @@ VALUES: dict[str, tuple[Callable[[], Expr], str]] = {
     ),
     "concat": (lambda: ops.concat([]), "concat: there must be at least one tensor"),
     "arange": (lambda: ops.arange(0, 5, 0), "arange: the step cannot be 0"),
+    "topk result": (lambda: ops.topk(X, ret_type="all"), "one of 'both', 'values', 'indices', got 'all'"),
+    "linear_recurrence": (lambda: ops.linear_recurrence(ops.zeros((1,), "float32"), X), "a and b must have one shape"),
     "hardtanh": (lambda: ops.nn.hardtanh(X, 1.0, 1.0), "min_val must be below max_val, got 1.0 and 1.0"),
     "celu": (lambda: ops.nn.celu(X, 0.0), "nn.celu: alpha cannot be 0"),
     "hardshrink": (lambda: ops.nn.hardshrink(X, -1.0), "nn.hardshrink: lambd cannot be negative, got -1.0"),
