@@ -13,6 +13,7 @@ import typer
 from benchmarks import gemm as gemm_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import micro, page, training, worth
+from benchmarks import ulp as ulp_benchmark
 from benchmarks.models import MODELS
 from benchmarks.training import default_peers
 from pullback.schedule.choose import SCHEDULES
@@ -73,6 +74,18 @@ def losses(models: Annotated[str, typer.Option(help="Which, comma-separated.")] 
     if unknown:
         raise typer.BadParameter(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
     raise typer.Exit(0 if losses_benchmark.run(_names(models)) else 1)
+
+
+@app.command()
+def ulp(
+    functions: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(ulp_benchmark.REFERENCES),
+    stride: Annotated[int, typer.Option(min=1, help="Try every so many of the 2^32 inputs.")] = 1,
+) -> None:
+    """How exact elementary functions are in float32, on every input."""
+    unknown = [name for name in _names(functions) if name not in ulp_benchmark.REFERENCES]
+    if unknown:
+        raise typer.BadParameter(f"no function {unknown[0]!r}; there are {', '.join(ulp_benchmark.REFERENCES)}")
+    raise typer.Exit(0 if ulp_benchmark.run(_names(functions), stride) else 1)
 
 
 def _micro_command(name: str) -> Callable[..., None]:
