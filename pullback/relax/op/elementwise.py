@@ -28,7 +28,7 @@ def sigmoid_array(x: np.ndarray) -> np.ndarray:
 
 
 def sigmoid_scalar(x: tir.PrimExpr) -> tir.PrimExpr:
-    """p / (1 + e) with e = exp(-|x|) and p = 1 or e, corrected by what the addition lost (2.2 ulp without, 1.9 with):
+    """p / (1 + e) with e = exp(-|x|) and p = 1 or e, corrected by what the addition lost (2.2 ulp without, 1.97 with):
     p / (s + t) = r - r·t / s + O(t²), where 1 / s may be as rough as a line."""
     e = call("exp", call("abs", x) * -1)
     s = e + 1.0
