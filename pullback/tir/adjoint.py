@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pullback.ir.errors import DifferentiationError
 from pullback.tir.derivative import contributions
@@ -196,7 +197,7 @@ class _Adjoint:
             return None if branch is None and keep is None else seq(keep, branch)
         raise DifferentiationError(f"{type(node).__name__} cannot be differentiated", span=node.span)
 
-    @property
+    @cached_property  # asked for on the way forwards, when all tapes are known
     def _kept(self) -> set[Buffer]:
         """The buffers whose values matter forwards: those on tapes, and all that these are computed from."""
         kept = set(self.needed)

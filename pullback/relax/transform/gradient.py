@@ -207,7 +207,8 @@ class _ReverseSweep:
                 if reason is not None:
                     offending.append(f"  {value.op.short} at {binding.span}{reason and ': ' + reason}")
         if offending:
-            raise DifferentiationError("these ops have no gradient:\n" + "\n".join(reversed(offending)))
+            hint = "call the kernel by R.call_tir_with_grad, or give the op a rule with relax.op.register_gradient"
+            raise DifferentiationError("these ops have no gradient:\n" + "\n".join(reversed(offending)), hint=hint)
 
     def is_active(self, call: Call) -> list[bool]:
         """Which of the tensors that a kernel or an op is called on depend on a required parameter."""
