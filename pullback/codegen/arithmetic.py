@@ -5,7 +5,7 @@ No fast-math flags; nothing traps: divisors of zero, shifts by too much and cast
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pullback.codegen.builder import FunctionBuilder
 from pullback.codegen.values import Value, constant, memory_type, register_type, suffix, wrap
@@ -280,6 +280,39 @@ class Arithmetic:
             test = "fcmp oeq" if name == "isinf" else "fcmp olt"
             return self.op(test, "bool", self.intrinsic("fabs", first), infinity)
         return None
+
+    def pair_dot(self, a: Value, b: Value, c: Value) -> Value:
+        """The products of pairs of bfloat16, added to ``c``, by the CPU's instruction on 4, 8 or 16 lanes."""
+        a, b, c = self.unify(a, b, c)
+        if c.lanes > 16:
+            halves = [self.pair_dot(*(self._lanes_of(v, start, c.lanes // 2) for v in (a, b, c)))
+                      for start in (0, c.lanes // 2)]  # fmt: skip
+            return self._shuffle(*halves, range(c.lanes))
+        lanes = next(n for n in (4, 8, 16) if n >= c.lanes)
+        parts = [self._lanes_of(v, 0, lanes) for v in (a, b, c)]
+        pairs = f"<{2 * lanes} x bfloat>"
+        bits = [self.builder.pure(f"bitcast {v.typed} to {pairs}") for v in parts[:2]]
+        operands = f"{parts[2].typed}, {pairs} {bits[0]}, {pairs} {bits[1]}"
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+        result = Value(self.builder.pure(f"call {parts[2].type} @{name}({operands})"), "float32", lanes)
+        return self._lanes_of(result, 0, c.lanes)
+
+    def _lanes_of(self, value: Value, start: int, count: int) -> Value:
+        """``count`` lanes from one on; those that do not exist hold anything."""
+        if (start, count) == (0, value.lanes):
+            return value
+        if count == 1:
+            return Value(self.builder.pure(f"extractelement {value.typed}, i64 {start}"), value.dtype)
+        if value.lanes == 1:
+            vector = register_type(value.dtype, count)
+            return Value(self.builder.pure(f"insertelement {vector} poison, {value.typed}, i64 0"), value.dtype, count)
+        return self._shuffle(value, value, range(start, start + count))
+
+    def _shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        """These lanes of two vectors."""
+        picks = ", ".join(f"i32 {k if k < 2 * a.lanes else 'poison'}" for k in lanes)
+        text = f"shufflevector {a.typed}, {b.typed}, <{len(lanes)} x i32> <{picks}>"
+        return Value(self.builder.pure(text), a.dtype, len(lanes))
 
     def libm(self, name: str, args: list[Value]) -> Value:
         """A libm function in every lane, evaluated in double; a small function of the module does the lanes."""

@@ -18,7 +18,7 @@ from pullback.codegen.values import Value, constant, is_half
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir import math as expansions
-from pullback.tir import philox
+from pullback.tir import pairs, philox
 from pullback.tir.expr import (
     COMPARISONS,
     Binary,
@@ -61,6 +61,10 @@ class Expressions(Arithmetic):
         self._atoms: dict[str, Atom] = {}
 
     def load(self, node: BufferLoad) -> Value:
+        raise NotImplementedError
+
+    def load_both(self, low: PrimExpr, high: PrimExpr) -> Value | None:
+        """Two elements of 16 bits as one of 32, where they are neighbours in memory."""
         raise NotImplementedError
 
     # ---- environment
@@ -366,11 +370,21 @@ class Expressions(Arithmetic):
         return self.convert("bitcast", _Raw(rounded, half, value.lanes), "float16")
 
     def _call(self, node: Call) -> Value:
+        if node.name == pairs.PAIR:
+            both = self.load_both(*node.args)
+            if both is not None:
+                return both
         args = [self.value(a) for a in node.args]
         if node.name == "reinterpret":
             return self.reinterpret(args[0], node.type)
         if node.name == philox.INTRINSIC:
             return self.inline(philox.template(node.type), *args)
+        if node.name == pairs.PAIR:
+            return self.inline(pairs.template(node.name, True), *(self.reinterpret(a, "uint16") for a in args))
+        if node.name == pairs.DOT:
+            if self.target.abilities.pair_dot:
+                return self.pair_dot(*args)
+            return self.inline(pairs.template(node.name, self.target.abilities.fma), *args)
         dtype = args[0].dtype
         if is_half(dtype):
             wide = "float64" if node.name == "fma" else "float32"

@@ -45,6 +45,7 @@ class Abilities:
     masks: bool  # masked loads and stores are instructions
     fma: bool  # fused multiply-add is an instruction
     half: bool  # conversion between float16 and float32 is an instruction
+    pair_dot: bool = False  # and so is the sum of two products of bfloat16
 
 
 @functools.cache
@@ -153,6 +154,12 @@ define float @half(i16 %a) {
   ret float %c
 }
 """
+_PROBE_X86 = """
+define <16 x bfloat> @round(<16 x float> %a) {
+  %b = fptrunc <16 x float> %a to <16 x bfloat>
+  ret <16 x bfloat> %b
+}
+"""
 
 
 # The instruction that adds floats, a vector or one at a time: the fewer of them 16 additions take, the wider it is.
@@ -166,10 +173,11 @@ _X86 = ("x86_64", "amd64", "i386", "i686")
 
 @functools.cache
 def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -> Abilities:
-    """Found by compiling three tiny functions and reading the assembly: LLVM has no table to ask."""
+    """Found by compiling a few tiny functions and reading the assembly: LLVM has no table to ask."""
     check_triple(triple_name)
     with lock:
-        module = llvm.parse_assembly(f'target triple = "{whole_triple(triple_name)}"\n{_PROBE}')
+        probe = _PROBE + (_PROBE_X86 if triple_name.split("-")[0] in _X86 else "")
+        module = llvm.parse_assembly(f'target triple = "{whole_triple(triple_name)}"\n{probe}')
         text = machine(triple_name, cpu_name, feature_names).emit_assembly(module)
     arch = triple_name.split("-")[0]
     fma = "fmaf" not in text
@@ -184,4 +192,5 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     vector_bytes = 64 // additions
     if arch in _X86:
         registers = 8 if arch.startswith("i") else 32 if vector_bytes == 64 else 16
-    return Abilities(vector_bytes, registers, arch in _X86 and vector_bytes > 16, fma, half)
+    pair_dot = arch in _X86 and vector_bytes == 64 and "vcvtneps2bf16" in text
+    return Abilities(vector_bytes, registers, arch in _X86 and vector_bytes > 16, fma, half, pair_dot)

@@ -127,16 +127,21 @@ class MemoryAccess(Expressions):
 
     # ---- addresses
 
-    def access(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> Access:
-        memory = self.memory.get(buffer)
-        if memory is None:
-            raise InternalError(f"the buffer {buffer.name} is not a parameter and not allocated here")
-        polys = [self.poly(i) for i in indices]
-        flat = Poly()
+    def _flat(self, memory: Memory, polys: Sequence[Poly]) -> Poly:
+        """How many elements into its memory a place of a buffer is."""
+        flat = Poly.of(self.lanes.atom) if memory.lanes > 1 else Poly()
         for index, stride in zip(polys, memory.strides, strict=True):
             flat = flat + index * stride
-        if memory.lanes > 1:
-            flat = flat + Poly.of(self.lanes.atom)
+        return flat
+
+    def _memory(self, buffer: Buffer) -> Memory:
+        if buffer not in self.memory:
+            raise InternalError(f"the buffer {buffer.name} is not a parameter and not allocated here")
+        return self.memory[buffer]
+
+    def access(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> Access:
+        memory, polys = self._memory(buffer), [self.poly(i) for i in indices]
+        flat = self._flat(memory, polys)
         size, element = nbytes(buffer.dtype), memory_type(buffer.dtype)
         if not flat.varies:
             pointer, align = self._pointer(memory, element, size, flat)
@@ -209,6 +214,27 @@ class MemoryAccess(Expressions):
                 kind = f"{kind}.v{lanes}p0"
                 text = f"call {vector} @llvm.masked.gather.{kind}({operand}, {flags}, {vector} zeroinitializer)"
         return self.from_memory(self.builder.pure(text, version), dtype, lanes)
+
+    def load_both(self, low: PrimExpr, high: PrimExpr) -> Value | None:
+        if not (isinstance(low, BufferLoad) and isinstance(high, BufferLoad) and low.buffer is high.buffer):
+            return None
+        if not self.target.abilities.pair_dot:  # the lower half may come second in memory
+            return None
+        memory = self._memory(low.buffer)
+        first, second = (self._flat(memory, [self.poly(i) for i in x.indices]) for x in (low, high))
+        if (second - first).const != 1 or first.irregular:
+            return None
+        stride, rest = first.split_lane()
+        if first.varies and stride.const != 2:
+            return None
+        pointer, _ = self._pointer(memory, memory_type(low.buffer.dtype), 2, rest)
+        lanes, mask = self.lanes.count if first.varies else 1, self.lanes.mask if first.varies else None
+        vector, version = memory_type("uint32", lanes), self._versions.get(low.buffer, 0)
+        text = f"load {vector}, ptr {pointer}, align 2"
+        if mask is not None:
+            operands = f"ptr align 2 {pointer}, {self._mask_operand(lanes)}, {vector} zeroinitializer"
+            text = f"call {vector} @llvm.masked.load.{suffix('uint32', lanes)}.p0({operands})"
+        return Value(self.builder.pure(text, version), "uint32", lanes)
 
     def _load_known(self, access: Access, element: str, version: int) -> str:
         """Elements at known distances: vectors and shuffles where few vectors hold them all, else one by one."""

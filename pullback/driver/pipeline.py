@@ -54,7 +54,8 @@ def machine_of(target: Target) -> Machine:
     """What schedules know of the target."""
     fma = target.abilities.fma
     registers = target.registers if fma else target.registers - 1  # one holds the products
-    return Machine(target.vector_bytes, registers, switched_off(), fma, tuned_choices(target))
+    choices = tuned_choices(target)
+    return Machine(target.vector_bytes, registers, switched_off(), fma, choices, target.abilities.pair_dot)
 
 
 def lower_function(

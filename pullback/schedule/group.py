@@ -11,7 +11,7 @@ from pullback.schedule.tuning import Choices
 from pullback.te.graph import read_counts, stages
 from pullback.te.orient import orient
 from pullback.te.tensor import Tensor
-from pullback.tir import Buffer, PrimExpr, PrimFunc, Stmt, fma
+from pullback.tir import Buffer, PrimExpr, PrimFunc, Stmt, fma, pairs
 from pullback.tir.expr import is_float, nbytes
 
 
@@ -19,8 +19,9 @@ from pullback.tir.expr import is_float, nbytes
 class Machine:
     """What a schedule needs to know of the target; ``without``: schedules switched off by name, to see their worth.
 
-    ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane. ``choices``: what
-    was measured to be better than the analytical choice.
+    ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane; ``pair_dot``:
+    whether the products of pairs of bfloat16 are. ``choices``: what was measured to be better than the analytical
+    choice.
     """
 
     vector_bytes: int = 64
@@ -28,9 +29,13 @@ class Machine:
     without: tuple[str, ...] = ()
     fma: bool = True
     choices: Choices = field(default_factory=Choices)
+    pair_dot: bool = False
 
     def multiply_add(self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
-        """``a·b + c``; of floats rounded once where that costs nothing (of half types it never calls libm)."""
+        """``a·b + c``; of floats rounded once where that costs nothing (of half types it never calls libm). Of pairs
+        of bfloat16 it is the sum of two products."""
+        if a.dtype == pairs.DTYPE and c.dtype == "float32":
+            return pairs.pair_dot(a, b, c)
         fused = is_float(c.dtype) and (self.fma or nbytes(c.dtype) == 2)
         return fma(a, b, c) if fused else a * b + c
 

@@ -39,7 +39,11 @@ INTRINSICS = {
     "fma": 3,  # a * b + c, rounded once
     "reinterpret": 1,  # same bits as another dtype of the same width (the Call's own dtype)
     "philox4x32": 7,  # random bits of the Call's own dtype, uint32 or uint64: see philox.py
+    "pair": 2,  # two bfloat16 in one uint32: see pairs.py
+    "pair_dot": 3,  # the products of two pairs added to a float32
 }  # fmt: skip
+OPERANDS = {"pair": ("bfloat16", "bfloat16"), "pair_dot": ("uint32", "uint32", "float32")}  # of the particular ones
+RESULTS = {"isnan": "bool", "isinf": "bool", "isfinite": "bool", "pair": "uint32", "pair_dot": "float32"}
 
 
 def is_float(dtype: str) -> bool:
@@ -278,6 +282,9 @@ class Call(PrimExpr):
     def __post_init__(self) -> None:
         if INTRINSICS.get(self.name) != len(self.args):
             raise InternalError(f"unknown intrinsic {self.name} with {len(self.args)} arguments")
+        given = tuple(a.dtype for a in self.args)
+        if given != OPERANDS.get(self.name, given):
+            raise DTypeError(f"{self.name} takes {', '.join(OPERANDS[self.name])}, got {', '.join(given)}")
 
     @property
     def dtype(self) -> str:
@@ -396,10 +403,9 @@ def binary(kind: str, a: Any, b: Any) -> PrimExpr:
 
 
 def call(name: str, *args: Any, dtype: str | None = None) -> PrimExpr:
-    """An intrinsic call; ``isnan``-like ones give bool, the rest the first argument's dtype."""
+    """An intrinsic call; its dtype is that of RESULTS, or the first argument's."""
     exprs = tuple(as_expr(a) for a in args)
-    result = "bool" if name in ("isnan", "isinf", "isfinite") else exprs[0].dtype
-    return Call(name, exprs, dtype or result)
+    return Call(name, exprs, dtype or RESULTS.get(name) or exprs[0].dtype)
 
 
 def cast(dtype: str, value: Any) -> PrimExpr:

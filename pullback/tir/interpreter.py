@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import InternalError
-from pullback.tir import philox
+from pullback.tir import pairs, philox
 from pullback.tir.expr import (
     Binary,
     Buffer,
@@ -279,6 +279,8 @@ class _Frame:
                 return np.asarray(args[0]).view(numpy_dtype(node.type))[()]
             if node.name == philox.INTRINSIC:
                 return philox.philox4x32(node.type, *args)
+            if node.name in (pairs.PAIR, pairs.DOT):
+                return pairs.evaluate(node.name, *args)
             return intrinsic(node.name, node.args[0].dtype, *args)
         if isinstance(node, BufferLoad):
             return self._load(node)

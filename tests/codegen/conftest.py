@@ -10,7 +10,7 @@ from pullback.target import Target
 from pullback.tir import interpreter
 from pullback.tir.expr import Buffer
 
-OF_INTEGERS = ("not", "reinterpret", "philox4x32")  # intrinsics that are not defined on floats
+OF_INTEGERS = ("not", "reinterpret", "philox4x32", "pair", "pair_dot")  # intrinsics not defined on every float
 
 _TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _PARALLEL_FOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)

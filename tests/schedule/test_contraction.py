@@ -23,11 +23,11 @@ SHAPES = [  # N, C, H, W, O, kernel, stride, padding
 ]  # fmt: skip
 
 
-def stored(shape: tuple[int, ...], name: str, channels_last: bool) -> te.Tensor:
+def stored(shape: tuple[int, ...], name: str, channels_last: bool, dtype: str = "float32") -> te.Tensor:
     """A tensor of (N, C, H, W), in memory as it is or with its channels innermost."""
     if not channels_last:
-        return te.placeholder(shape, name=name)
-    memory = te.placeholder(tuple(shape[k] for k in NHWC), name=name)
+        return te.placeholder(shape, dtype, name)
+    memory = te.placeholder(tuple(shape[k] for k in NHWC), dtype, name)
     return te.compute(shape, lambda n, c, h, w: memory[n, h, w, c], f"{name}_logical")
 
 
@@ -38,16 +38,18 @@ def turned(x: te.Tensor, channels_last: bool) -> te.Tensor:
     return te.compute(tuple(x.shape[k] for k in NHWC), lambda n, h, w, c: x[n, c, h, w], "turned")
 
 
-def product(kind: str, shape: tuple[int, ...], channels_last: bool, groups: int = 1) -> te.Tensor:
-    """A convolution of the shape, or its gradient by the data or by the weight."""
+def product(
+    kind: str, shape: tuple[int, ...], channels_last: bool, groups: int = 1, dtype: str = "float32"
+) -> te.Tensor:
+    """A convolution of the shape, or its gradient by the data or by the weight; the result is in float32."""
     n, c, h, w, o, kernel, stride, padding = shape
     sizes = [(s + 2 * padding - kernel) // stride + 1 for s in (h, w)]
     rest = [(s + 2 * padding - kernel) % stride for s in (h, w)]
-    data = stored((n, c, h, w), "x", channels_last)
-    weight = te.placeholder((o, c // groups, kernel, kernel), name="w")
-    dy = stored((n, o, *sizes), "dy", channels_last)
+    data = stored((n, c, h, w), "x", channels_last, dtype)
+    weight = te.placeholder((o, c // groups, kernel, kernel), dtype, "w")
+    dy = stored((n, o, *sizes), "dy", channels_last, dtype)
     window = {"strides": stride, "padding": padding, "dilation": 1, "groups": groups}
-    layouts = {"data_layout": "NCHW", "out_layout": None, "out_dtype": None}
+    layouts = {"data_layout": "NCHW", "out_layout": None, "out_dtype": "float32"}
     if kind == "forward":
         rule = Op.get("nn.conv2d").te
         return turned(rule(data, weight, **window, **layouts, kernel_layout="OIHW"), channels_last)

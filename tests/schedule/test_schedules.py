@@ -37,8 +37,10 @@ def run(group: Group) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     feeds = {t: rng.standard_normal(t.shape).astype(t.dtype) for t in group.inputs}
     expected = te_interpreter.evaluate(group.outputs, feeds)
-    results = [np.full(t.shape, -1 if "int" in t.dtype else np.nan, t.dtype) for t in group.outputs]
-    scratch = [np.full(b.shape, np.nan).astype(b.dtype) for b in workspaces]
+    results, scratch = (
+        [np.full(b.shape, 99 if "int" in b.dtype else np.nan).astype(b.dtype) for b in buffers]
+        for buffers in (group.outputs, workspaces)
+    )
     arguments = [*feeds.values(), *results, *scratch]
     tir_interpreter.run(kernel, [a.reshape(b.shape) for a, b in zip(arguments, kernel.buffers, strict=True)])
     for result, value in zip(results, expected, strict=True):

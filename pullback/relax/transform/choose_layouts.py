@@ -208,6 +208,7 @@ def _wishes(function: Function) -> list[tuple[int, int]]:
     problem = Problem.of(group.oriented)
     if problem is None:
         return []
+    problem = problem.merged
     window, other = sorted(problem.factors, key=lambda f: not f.is_window)
     if not window.is_window or other.is_window or not _slides(problem, window):
         return []

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.lower import Lowering
+from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.group import Group
@@ -30,7 +31,7 @@ class Contraction:
         if problem is None:
             return None
         parts = []
-        for part in phases(problem):
+        for part in phases(paired(problem).merged):
             blocking = Blocking.of(part)
             if blocking is None:
                 return None

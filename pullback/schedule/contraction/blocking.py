@@ -14,6 +14,7 @@ from pullback.schedule.group import Machine
 from pullback.schedule.tiles import Tile, best_tile
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
+from pullback.tir.pairs import DTYPE
 
 REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: it is to stay in the nearer caches
 _MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
@@ -153,6 +154,8 @@ def _roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
 
 def _way(factor: Factor, column: Var) -> str:
     if column not in factor.axes:
+        if factor.dtype == DTYPE and not factor.is_input and not factor.is_window:
+            return "turned"  # pairs are made once
         return "direct" if factor.is_input else "region"
     if factor.is_input and factor.strides[column] == 1:
         return "direct"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pullback.schedule.affine import Affine, affine
@@ -34,6 +34,7 @@ class Factor:
     windows: tuple[Affine, ...] | None  # the places of ``source`` that are read, unless axes were merged
     steps: tuple[tuple[int, int], ...]  # (s, r): place u of an axis of the source is its index s·u + r
     extents: Mapping[Var, int]
+    is_view: bool = False  # of an input: computing an element is reading it
 
     @staticmethod
     def of(
@@ -42,6 +43,7 @@ class Factor:
         indices: Sequence[Affine],
         extents: Mapping[Var, int],
         steps: Sequence[tuple[int, int]] | None = None,
+        is_view: bool = False,
     ) -> Factor:
         strides: dict[Var, int] = {}
         stride = 1
@@ -51,7 +53,7 @@ class Factor:
             stride *= size
         steps = tuple(steps) if steps is not None else ((1, 0),) * len(indices)
         windows = tuple(_place(index, *step) for index, step in zip(indices, steps, strict=True))
-        return Factor(dtype, source, tuple(i.expr() for i in indices), strides, windows, steps, extents)
+        return Factor(dtype, source, tuple(i.expr() for i in indices), strides, windows, steps, extents, is_view)
 
     @property
     def axes(self) -> Collection[Var]:
@@ -59,7 +61,7 @@ class Factor:
 
     @property
     def is_input(self) -> bool:
-        return self.source.is_placeholder
+        return self.source.is_placeholder or self.is_view
 
     @cached_property
     def is_window(self) -> bool:
@@ -79,7 +81,7 @@ class Factor:
             return self
         strides = {v: s for v, s in self.strides.items() if v not in both} | {merged: self.strides[inner]}
         reads = tuple(substitute(r, both) for r in self.reads)
-        return Factor(self.dtype, self.source, reads, strides, None, self.steps, self.extents)
+        return Factor(self.dtype, self.source, reads, strides, None, self.steps, self.extents, self.is_view)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +112,27 @@ class Problem:
         """The stages that the sum is computed from."""
         return frozenset(_ancestors(self.anchor))
 
+    @property
+    def merged(self) -> Problem:
+        """Neighbouring axes of the result as one, where in every factor the outer one goes on where the inner one
+        ends."""
+        outputs, extents, place = list(self.outputs), dict(self.extents), dict(self.place)
+        factors = self.factors
+        for k in range(len(outputs) - 2, -1, -1):
+            outer, inner = outputs[k], outputs[k + 1]
+            if not all(f.continues(outer, inner, extents[inner]) for f in factors):
+                continue
+            merged = Var(f"{outer.name}_{inner.name}")
+            both = {outer: merged // extents[inner], inner: merged % extents[inner]}
+            place = {axis: substitute(e, both) for axis, e in place.items()}
+            factors = (factors[0].merged(outer, inner, merged, both), factors[1].merged(outer, inner, merged, both))
+            extents[merged] = extents.pop(outer) * extents.pop(inner)
+            outputs[k : k + 2] = [merged]
+        return replace(self, factors=factors, outputs=tuple(outputs), extents=extents, place=place)
+
     @staticmethod
     def of(group: Group) -> Problem | None:
-        """The contraction that a group is, if it is one."""
+        """The contraction that a group is, if it is one, its axes as they are."""
         if len(group.reductions) != 1:
             return None
         anchor = group.reductions[0]
@@ -130,8 +150,7 @@ class Problem:
             return None
         outputs = tuple(v for axis in anchor.axes for v in _variables(place[axis]))
         reduced = tuple(v for a in reduce_axes for v in _variables(place[a.var]))
-        problem = Problem(group, anchor, tuple(factors), outputs, reduced, extents, place)  # type: ignore[arg-type]
-        return _merged(problem)
+        return Problem(group, anchor, tuple(factors), outputs, reduced, extents, place)  # type: ignore[arg-type]
 
 
 def _is_sum_of_products(anchor: Tensor) -> bool:
@@ -240,23 +259,6 @@ def overlaps(index: Affine, extents: Mapping[Var, int]) -> bool:
 
 def _variables(expr: PrimExpr) -> list[Var]:
     return [n for n in walk(expr) if isinstance(n, Var)]
-
-
-def _merged(problem: Problem) -> Problem:
-    """Neighbouring axes of the result as one, where in every factor the outer one goes on where the inner one ends."""
-    outputs, extents, place = list(problem.outputs), dict(problem.extents), dict(problem.place)
-    factors = problem.factors
-    for k in range(len(outputs) - 2, -1, -1):
-        outer, inner = outputs[k], outputs[k + 1]
-        if not all(f.continues(outer, inner, extents[inner]) for f in factors):
-            continue
-        merged = Var(f"{outer.name}_{inner.name}")
-        both = {outer: merged // extents[inner], inner: merged % extents[inner]}
-        place = {axis: substitute(e, both) for axis, e in place.items()}
-        factors = (factors[0].merged(outer, inner, merged, both), factors[1].merged(outer, inner, merged, both))
-        extents[merged] = extents.pop(outer) * extents.pop(inner)
-        outputs[k : k + 2] = [merged]
-    return Problem(problem.group, problem.anchor, factors, tuple(outputs), problem.reduced, extents, place)
 
 
 def origin(group: Group, source: Tensor) -> tuple[Tensor, list[list[int]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.group import Group
 from pullback.schedule.winograd.lower import Lowering
@@ -25,7 +26,9 @@ class Winograd:
     @staticmethod
     def recognize(group: Group) -> Winograd | None:
         problem = Problem.of(group)
-        filter = Filter.of(problem) if problem is not None else None
+        if problem is None or paired(problem) is not problem:
+            return None  # pairs of bfloat16 save as many multiplications, and need no transforms
+        filter = Filter.of(problem.merged)
         return Winograd(group, filter) if filter is not None else None
 
     def lower(self, name: str) -> PrimFunc:

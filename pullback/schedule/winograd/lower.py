@@ -41,6 +41,7 @@ from pullback.tir import (
     Stmt,
     Var,
     as_expr,
+    cast,
     const,
     loop,
     minimum,
@@ -164,7 +165,7 @@ class Lowering:
         return nest(0, {}, as_expr(0))
 
     def _zero(self, buffer: Buffer) -> Stmt:
-        zero = const(0, self.dtype)
+        zero = const(0, buffer.dtype)
         return self._everywhere(buffer.shape, lambda at: store(buffer, at, zero))
 
     def _clear(self, m: Buffer, chunk: Var) -> Stmt:
@@ -195,7 +196,7 @@ class Lowering:
                 for pair, u in zip(filter.pairs, at, strict=True):
                     step, tap = pair.data_at(u)
                     place |= {pair.long: offsets[pair.long] * 2 + step, pair.tap: as_expr(tap)}
-                grid[at] = self.region.read(place)
+                grid[at] = cast(self.dtype, self.region.read(place))
             t = self._kept(values, values.transformed(grid, DATA), self.t, number, c)
             return For(c, as_expr(self.channels), t, "vectorized")
 
@@ -203,7 +204,7 @@ class Lowering:
 
     def _element(self, value: Place) -> PrimExpr:
         weights = self.filter.weights
-        return self.lower.element(weights.source, [substitute(r, value) for r in weights.reads])
+        return cast(self.dtype, self.lower.element(weights.source, [substitute(r, value) for r in weights.reads]))
 
     def _weights_of_taps(self, u: Buffer) -> Stmt:
         filter, values, j = self.filter, Values(), Var("j")

@@ -1,0 +1,158 @@
+"""Contractions of bfloat16 in pairs of terms: the instruction's meaning, and kernels that mean what they did."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pullback import te, tir
+from pullback.ir.errors import DTypeError
+from pullback.schedule.choose import recognize
+from pullback.schedule.contraction import Contraction
+from pullback.schedule.contraction.pairs import paired
+from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.group import Machine
+from pullback.target import Target
+from pullback.te import interpreter as te_interpreter
+from pullback.tir import pairs
+from tests.schedule.native import natively
+from tests.schedule.test_contraction import SHAPES, product
+from tests.schedule.test_schedules import group_of, run
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+SMALL = Machine(vector_bytes=16, registers=16, pair_dot=True)
+SIZES = [(7, 9, 6), (5, 33, 7), (1, 20, 12), (17, 1, 10), (2, 3, 1), (40, 40, 65), (3, 130, 600)]
+
+
+def matmul(m: int, n: int, k: int, left: bool = False, right: bool = False, dtype: str = "bfloat16") -> te.Tensor:
+    """a·b, where the factors may lie transposed in memory."""
+    a = te.placeholder((k, m) if left else (m, k), dtype, "a")
+    b = te.placeholder((n, k) if right else (k, n), dtype, "b")
+    axis = te.reduce_axis(k)
+
+    def term(i, j):
+        x = a[axis.var, i] if left else a[i, axis.var]
+        y = b[j, axis.var] if right else b[axis.var, j]
+        return tir.cast("float32", x) * tir.cast("float32", y)
+
+    return te.compute((m, n), lambda i, j: te.sum(term(i, j), axis), "matmul")
+
+
+def wide() -> Machine:
+    """This machine, but for the instruction: where it has none, code does what the instruction would do."""
+    target = Target("llvm")
+    return Machine(target.vector_bytes, target.registers, pair_dot=True)
+
+
+def check_natively(group) -> None:
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype(t.dtype) for t in group.inputs}
+    (expected,) = te_interpreter.evaluate(group.outputs, feeds)
+    (result,) = natively(group, feeds)
+    np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
+
+
+def is_paired(group) -> bool:
+    problem = Problem.of(group.oriented)
+    return problem is not None and paired(problem) is not problem
+
+
+@pytest.mark.parametrize(("left", "right"), list(itertools.product([False, True], repeat=2)))
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_products(size, left, right):
+    result, (m, n, k) = matmul(*size, left, right), size
+    is_view = k % 2 == 0 and not left, k % 2 == 0 and right
+    is_worth = (is_view[0] or n >= 4) and (is_view[1] or m >= 4) and k > 1
+    assert is_paired(group_of(result, machine=SMALL)) == is_worth
+    if is_worth and min(m, n) > 1:
+        assert isinstance(recognize(group_of(result, machine=SMALL)), Contraction)
+    if max(size) < 100:
+        run(group_of(result, machine=SMALL))
+    check_natively(group_of(result, machine=wide()))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_convolutions(shape, kind, channels_last):
+    group = group_of(product(kind, shape, channels_last, dtype="bfloat16"), machine=SMALL)
+    assert isinstance(recognize(group), Contraction)
+    run(group)
+    check_natively(group_of(product(kind, shape, channels_last, dtype="bfloat16"), machine=wide()))
+
+
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_are_paired_along_channels_or_images(kind, stride):
+    group = group_of(product(kind, (2, 8, 6, 6, 8, 3, stride, 1), True, dtype="bfloat16"), machine=SMALL)
+    assert is_paired(group)
+    run(group)
+
+
+def test_what_is_computed_before_the_sum_is_paired_too():
+    x = te.placeholder((9, 8), "float32", "x")
+    narrow = te.compute((9, 8), lambda i, k: tir.cast("bfloat16", x[i, k] * 2.0), "narrow")
+    w, axis = te.placeholder((8, 7), "bfloat16", "w"), te.reduce_axis(8)
+    result = te.compute(
+        (9, 7),
+        lambda i, j: te.sum(tir.cast("float32", narrow[i, axis.var]) * tir.cast("float32", w[axis.var, j]), axis),
+    )
+    group = group_of(result, machine=SMALL)
+    assert is_paired(group)
+    run(group)
+    check_natively(group_of(result, machine=wide()))
+
+
+@pytest.mark.parametrize("k", [4, 5])
+def test_an_infinite_neighbour_of_the_last_term_does_not_leak(k):
+    """An odd last term is paired with 0 on both sides: 0 times infinity would be NaN."""
+    group = group_of(matmul(3, 6, k), machine=wide())
+    feeds = {t: np.ones(t.shape, BFLOAT16) for t in group.inputs}
+    a, b = feeds.values()
+    a[1, 0], b[0, 2] = np.inf, np.inf
+    (result,) = natively(group, feeds)
+    with np.errstate(invalid="ignore"):
+        expected = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_only_bfloat16_where_there_is_the_instruction():
+    assert not is_paired(group_of(matmul(4, 4, 4, dtype="float16"), machine=SMALL))
+    assert not is_paired(group_of(matmul(4, 4, 4), machine=Machine(vector_bytes=16, registers=16)))
+
+
+def test_the_instruction():
+    """Two roundings, the upper halves first; natively by the CPU's instruction or by its expansion."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0x3C00, 0x4200, (2, 37), np.uint16).astype(np.uint32) for _ in range(2))
+    a, b = a[0] | a[1] << 16, b[0] | b[1] << 16
+    c = rng.standard_normal(37).astype(np.float32)
+    inputs = [te.placeholder((37,), d, n) for d, n in (("uint32", "a"), ("uint32", "b"), ("float32", "c"))]
+    result = te.compute((37,), lambda i: pairs.pair_dot(*(x[i] for x in inputs)))
+    (native,) = natively(group_of(result, machine=wide()), dict(zip(inputs, (a, b, c), strict=True)))
+    np.testing.assert_allclose(native, pairs.evaluate(pairs.DOT, a, b, c), rtol=3e-7)
+    low, high = (
+        (w << 16).view(np.float32).astype(float) * (v << 16).view(np.float32) for w, v in ((a, b), (a >> 16, b >> 16))
+    )
+    np.testing.assert_allclose(native, low + high + c, rtol=1e-5, atol=1e-6)
+
+
+def test_other_types_are_refused():
+    x, y = te.placeholder((4,), "float16", "x"), te.placeholder((4,), "uint32", "y")
+    with pytest.raises(DTypeError, match="pair takes bfloat16, bfloat16, got float16, float16"):
+        pairs.pair(x[0], x[1])
+    with pytest.raises(DTypeError, match="pair_dot takes uint32, uint32, float32, got uint32, uint32, uint32"):
+        pairs.pair_dot(y[0], y[0], y[0])
+
+
+def test_a_pair_is_read_as_one_number():
+    x = te.placeholder((12,), "bfloat16", "x")
+    data = np.arange(12, dtype=np.float32).astype(BFLOAT16)
+    together = te.compute((6,), lambda i: pairs.pair(x[i * 2], x[i * 2 + 1]))
+    apart = te.compute((6,), lambda i: pairs.pair(x[i], x[i + 6]))
+    first, second = (natively(group_of(r, machine=wide()), {x: data})[0] for r in (together, apart))
+    np.testing.assert_array_equal(first, data.view(np.uint32))
+    np.testing.assert_array_equal(second, pairs.evaluate(pairs.PAIR, data[:6], data[6:]))
