@@ -297,6 +297,17 @@ class Arithmetic:
         result = Value(self.builder.pure(f"call {parts[2].type} @{name}({operands})"), "float32", lanes)
         return self._lanes_of(result, 0, c.lanes)
 
+    def pair_dot_in_memory(self, place: str, b: Value, c: Value) -> Value:
+        """The same with one pair for all lanes, at an address: the instruction reads and repeats it itself. LLVM would
+        load it by another one, and loads are what limits tiles of one vector."""
+        b, c = self.unify(b, c)
+        lanes = next(n for n in (4, 8, 16) if n >= c.lanes)
+        wide_b, wide_c = (self._lanes_of(v, 0, lanes) for v in (b, c))
+        code = f'asm "vdpbf16ps $3{{1to{lanes}}}, $2, $0", "=v,0,v,*m"'
+        operands = f"{wide_c.typed}, {wide_b.typed}, ptr elementtype(i32) {place}"
+        text = f"call {wide_c.type} {code}({operands}) nounwind memory(argmem: read)"
+        return self._lanes_of(Value(self.builder.fresh(text), "float32", lanes), 0, c.lanes)
+
     def _lanes_of(self, value: Value, start: int, count: int) -> Value:
         """``count`` lanes from one on; those that do not exist hold anything."""
         if (start, count) == (0, value.lanes):

@@ -55,6 +55,7 @@ class Expressions(Arithmetic):
         self.target = target
         self.env: dict[Var, Poly | Value] = {}
         self.lanes: Lanes | None = None
+        self.is_alone = False  # these are all lanes of their loop: what is the same in all is used once
         self._memo: dict[int, Value] = {}
         self._polys: dict[int, Poly] = {}
         self._orders = itertools.count()
@@ -65,6 +66,10 @@ class Expressions(Arithmetic):
 
     def load_both(self, low: PrimExpr, high: PrimExpr) -> Value | None:
         """Two elements of 16 bits as one of 32, where they are neighbours in memory."""
+        raise NotImplementedError
+
+    def place_of_pair(self, node: PrimExpr) -> str | None:
+        """The address of a pair that lies in memory and is the same in all lanes."""
         raise NotImplementedError
 
     # ---- environment
@@ -346,7 +351,7 @@ class Expressions(Arithmetic):
             return value
         if is_half(source):
             if source == "float16" and self.target.abilities.half:
-                wide = self._half_instruction(value)
+                wide = self._widened(value)
             else:
                 wide = self.inline(expansions.half_to_float(source), self.reinterpret(value, "uint16"))
             return self.cast(wide, dtype) if not is_half(dtype) else self.converted(wide, dtype)
@@ -356,24 +361,31 @@ class Expressions(Arithmetic):
             value = self.inline(expansions.round_to_odd(), value)
         elif source != "float32":
             value = self.cast(value, "float32")
-        if dtype == "float16" and self.target.abilities.half:
-            return self._half_instruction(value)
+        if self.target.abilities.half if dtype == "float16" else self.target.abilities.pair_dot:
+            return self._rounded(value, dtype)
         return self.reinterpret(self.inline(expansions.float_to_half(dtype), value), dtype)
 
-    def _half_instruction(self, value: Value) -> Value:
-        """float16 to float32 or back by the CPU's own instruction."""
-        half = "half" if value.lanes == 1 else f"<{value.lanes} x half>"
-        if value.dtype == "float16":
-            bits = self.builder.pure(f"bitcast {value.typed} to {half}")
-            return self.convert("fpext", _Raw(bits, half, value.lanes), "float32")
+    def _widened(self, value: Value) -> Value:
+        """float32 from float16 by the CPU's own instruction."""
+        half = _llvm_half("half", value.lanes)
+        bits = self.builder.pure(f"bitcast {value.typed} to {half}")
+        return self.convert("fpext", _Raw(bits, half, value.lanes), "float32")
+
+    def _rounded(self, value: Value, dtype: str) -> Value:
+        """float32 rounded to a half type by the CPU's own instruction; that of bfloat16 takes subnormals for 0."""
+        half = _llvm_half("half" if dtype == "float16" else "bfloat", value.lanes)
         rounded = self.builder.pure(f"fptrunc {value.typed} to {half}")
-        return self.convert("bitcast", _Raw(rounded, half, value.lanes), "float16")
+        return self.convert("bitcast", _Raw(rounded, half, value.lanes), dtype)
 
     def _call(self, node: Call) -> Value:
         if node.name == pairs.PAIR:
             both = self.load_both(*node.args)
             if both is not None:
                 return both
+        if node.name == pairs.DOT and self.is_alone:
+            place = self.place_of_pair(node.args[0])
+            if place is not None:
+                return self.pair_dot_in_memory(place, *(self.value(a) for a in node.args[1:]))
         args = [self.value(a) for a in node.args]
         if node.name == "reinterpret":
             return self.reinterpret(args[0], node.type)
@@ -455,6 +467,10 @@ class _Raw(Value):
     @property
     def type(self) -> str:
         return self._type
+
+
+def _llvm_half(element: str, lanes: int) -> str:
+    return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
 def _reachable(sign: int, low: int, high: int) -> bool:

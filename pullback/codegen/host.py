@@ -46,6 +46,7 @@ class Abilities:
     fma: bool  # fused multiply-add is an instruction
     half: bool  # conversion between float16 and float32 is an instruction
     pair_dot: bool = False  # and so is the sum of two products of bfloat16
+    assembler: bool = False  # LLVM can read it: that of this machine's family only
 
 
 @functools.cache
@@ -193,4 +194,5 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     if arch in _X86:
         registers = 8 if arch.startswith("i") else 32 if vector_bytes == 64 else 16
     pair_dot = arch in _X86 and vector_bytes == 64 and "vcvtneps2bf16" in text
-    return Abilities(vector_bytes, registers, arch in _X86 and vector_bytes > 16, fma, half, pair_dot)
+    assembler = triple().split("-")[0] in _X86 and arch in _X86
+    return Abilities(vector_bytes, registers, arch in _X86 and vector_bytes > 16, fma, half, pair_dot, assembler)

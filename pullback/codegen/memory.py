@@ -236,6 +236,17 @@ class MemoryAccess(Expressions):
             text = f"call {vector} @llvm.masked.load.{suffix('uint32', lanes)}.p0({operands})"
         return Value(self.builder.pure(text, version), "uint32", lanes)
 
+    def place_of_pair(self, node: PrimExpr) -> str | None:
+        loads = [node] if isinstance(node, BufferLoad) else list(getattr(node, "args", ()))
+        if not self.target.abilities.assembler or not all(isinstance(n, BufferLoad) for n in loads):
+            return None
+        memory, size = self._memory(loads[0].buffer), nbytes(loads[0].buffer.dtype)
+        flats = [self._flat(memory, [self.poly(i) for i in n.indices]) for n in loads]
+        whole = size * len(loads) == 4 and all(n.buffer is loads[0].buffer for n in loads)
+        if not whole or flats[0].varies or (flats[-1] - flats[0]).const != len(loads) - 1:
+            return None
+        return self._pointer(memory, memory_type(loads[0].buffer.dtype), size, flats[0])[0]
+
     def _load_known(self, access: Access, element: str, version: int) -> str:
         """Elements at known distances: vectors and shuffles where few vectors hold them all, else one by one."""
         lanes, low = self.lanes.count, min(access.offsets)

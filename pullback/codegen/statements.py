@@ -158,8 +158,10 @@ class Statements(MemoryAccess):
         elif full > 1 and not (len(chunks) <= FEW_CHUNKS and _bends(node)):
             self._lanes_loop(node, Poly.of(full), width)
             chunks = chunks[full:]
+        self.is_alone = len(chunks) == 1 and full <= 1
         for chunk in chunks:
             self._constant_chunk(node, node.body, chunk)
+        self.is_alone = False
 
     def _interleaved(self, node: For, body: Stmt, chunks: list[Chunk]) -> None:
         """Statement by statement, each for all chunks: what is shared along the lanes is live for a short time only."""

@@ -25,6 +25,7 @@ def initialize() -> None:
     """Load all of LLVM's targets, once."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
 
 
 def target_machine(triple: str, options: dict[str, Any]) -> llvm.TargetMachine:

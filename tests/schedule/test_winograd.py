@@ -54,6 +54,21 @@ def test_convolution(shape, kind, channels_last):
     run(group)
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+def test_half_types_are_transformed_in_float32(kind, dtype):
+    group = group_of(product(kind, SHAPES[1], True, dtype=dtype))
+    assert isinstance(recognize(group), Winograd)
+    run(group)
+
+
+def test_pairs_of_bfloat16_need_no_transforms():
+    shape = (4, 64, 16, 16, 64, 3, 1, 1)
+    for machine, kind in ((Machine(), Winograd), (Machine(pair_dot=True), Contraction)):
+        assert isinstance(recognize(group_of(product("forward", shape, True, dtype="bfloat16"), machine=machine)), kind)
+
+
 @pytest.mark.parametrize(
     ("kind", "shape", "groups"),
     [
