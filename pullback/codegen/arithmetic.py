@@ -28,6 +28,13 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
 LLVM_UNARY = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rint", "abs": "fabs"}
 
 
+# The dot product of pairs of bfloat16, for each family of CPUs: lanes -> LLVM's name.
+PAIR_DOTS = {
+    "x86_64": {n: f"llvm.x86.avx512bf16.dpbf16ps.{32 * n}" for n in (4, 8, 16)},
+    "aarch64": {4: "llvm.aarch64.neon.bfdot.v4f32.v8bf16"},
+}
+
+
 class Arithmetic:
     """Emits operations on :class:`Value` through a builder. A scalar meeting a vector is splat."""
 
@@ -281,21 +288,22 @@ class Arithmetic:
             return self.op(test, "bool", self.intrinsic("fabs", first), infinity)
         return None
 
-    def pair_dot(self, a: Value, b: Value, c: Value) -> Value:
-        """The products of pairs of bfloat16, added to ``c``, by the CPU's instruction on 4, 8 or 16 lanes."""
+    def pair_dot(self, arch: str, a: Value, b: Value, c: Value) -> Value:
+        """The products of pairs of bfloat16, added to ``c``, by the instruction of the CPU's family."""
         a, b, c = self.unify(a, b, c)
-        if c.lanes > 16:
-            halves = [self.pair_dot(*(self._lanes_of(v, start, c.lanes // 2) for v in (a, b, c)))
-                      for start in (0, c.lanes // 2)]  # fmt: skip
-            return self._shuffle(*halves, range(c.lanes))
-        lanes = next(n for n in (4, 8, 16) if n >= c.lanes)
-        parts = [self._lanes_of(v, 0, lanes) for v in (a, b, c)]
+        names = PAIR_DOTS[arch]
+        if c.lanes > max(names):
+            half = c.lanes // 2
+            parts = ([self._lanes_of(v, start, half) for v in (a, b, c)] for start in (0, half))
+            low, high = (self.pair_dot(arch, *part) for part in parts)
+            return self._shuffle(low, high, range(c.lanes))
+        lanes = next(n for n in names if n >= c.lanes)
+        wide_a, wide_b, wide_c = (self._lanes_of(v, 0, lanes) for v in (a, b, c))
         pairs = f"<{2 * lanes} x bfloat>"
-        bits = [self.builder.pure(f"bitcast {v.typed} to {pairs}") for v in parts[:2]]
-        operands = f"{parts[2].typed}, {pairs} {bits[0]}, {pairs} {bits[1]}"
-        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
-        result = Value(self.builder.pure(f"call {parts[2].type} @{name}({operands})"), "float32", lanes)
-        return self._lanes_of(result, 0, c.lanes)
+        bits = [self.builder.pure(f"bitcast {v.typed} to {pairs}") for v in (wide_a, wide_b)]
+        operands = f"{wide_c.typed}, {pairs} {bits[0]}, {pairs} {bits[1]}"
+        result = self.builder.pure(f"call {wide_c.type} @{names[lanes]}({operands})")
+        return self._lanes_of(Value(result, "float32", lanes), 0, c.lanes)
 
     def pair_dot_in_memory(self, place: str, b: Value, c: Value) -> Value:
         """The same with one pair for all lanes, at an address: the instruction reads and repeats it itself. LLVM would

@@ -395,7 +395,7 @@ class Expressions(Arithmetic):
             return self.inline(pairs.template(node.name, True), *(self.reinterpret(a, "uint16") for a in args))
         if node.name == pairs.DOT:
             if self.target.abilities.pair_dot:
-                return self.pair_dot(*args)
+                return self.pair_dot(self.target.arch, *args)
             return self.inline(pairs.template(node.name, self.target.abilities.fma), *args)
         dtype = args[0].dtype
         if is_half(dtype):

@@ -155,12 +155,13 @@ define float @half(i16 %a) {
   ret float %c
 }
 """
-_PROBE_X86 = """
-define <16 x bfloat> @round(<16 x float> %a) {
-  %b = fptrunc <16 x float> %a to <16 x bfloat>
-  ret <16 x bfloat> %b
+_PROBE_BFLOAT16 = """
+define <4 x bfloat> @round(<4 x float> %a) {
+  %b = fptrunc <4 x float> %a to <4 x bfloat>
+  ret <4 x bfloat> %b
 }
 """
+_ROUND_BFLOAT16 = {"x86_64": "vcvtneps2bf16", "aarch64": "bfcvtn"}  # where that is, the dot of pairs is too
 
 
 # The instruction that adds floats, a vector or one at a time: the fewer of them 16 additions take, the wider it is.
@@ -177,10 +178,10 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     """Found by compiling a few tiny functions and reading the assembly: LLVM has no table to ask."""
     check_triple(triple_name)
     with lock:
-        probe = _PROBE + (_PROBE_X86 if triple_name.split("-")[0] in _X86 else "")
+        arch = triple_name.split("-")[0]
+        probe = _PROBE + (_PROBE_BFLOAT16 if arch in _ROUND_BFLOAT16 else "")
         module = llvm.parse_assembly(f'target triple = "{whole_triple(triple_name)}"\n{probe}')
         text = machine(triple_name, cpu_name, feature_names).emit_assembly(module)
-    arch = triple_name.split("-")[0]
     fma = "fmaf" not in text
     half = not any(name in text for name in ("__extendhfsf2", "__gnu_h2f_ieee", "__aeabi_h2f"))
     registers = next((count for name, count in _REGISTERS.items() if arch.startswith(name)), 16)
@@ -193,6 +194,8 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     vector_bytes = 64 // additions
     if arch in _X86:
         registers = 8 if arch.startswith("i") else 32 if vector_bytes == 64 else 16
-    pair_dot = arch in _X86 and vector_bytes == 64 and "vcvtneps2bf16" in text
-    assembler = triple().split("-")[0] in _X86 and arch in _X86
+    pair_dot = arch in _ROUND_BFLOAT16 and _ROUND_BFLOAT16[arch] in text
+    if arch == "x86_64" and vector_bytes < 64:
+        pair_dot = False  # AVX-NE-CONVERT rounds, and no more
+    assembler = arch == "x86_64" == triple().split("-")[0]
     return Abilities(vector_bytes, registers, arch in _X86 and vector_bytes > 16, fma, half, pair_dot, assembler)

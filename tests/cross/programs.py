@@ -5,6 +5,7 @@ A program is a function of a module with arguments; the graph IR's interpreter s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -134,6 +135,23 @@ def matmuls() -> Iterator[Program]:
     yield from kernel(
         "matmul, bias, gelu", lambda a, b, c: ops.nn.gelu(ops.matmul(a, b) + c), (19, 40), (40, 37), (37,)
     )
+
+
+def half_products() -> Iterator[Program]:
+    """Products of half types, summed in float32: not their adjoints, whose roundings may fall on either side."""
+
+    def build(a: Expr, b: Expr, dtype: str) -> Expr:
+        return ops.matmul(ops.astype(a, dtype), ops.astype(b, dtype), out_dtype="float32")
+
+    for dtype, (m, n, k) in itertools.product(
+        ("bfloat16", "float16"), ((17, 33, 9), (31, 8, 64), (6, 100, 50), (40, 5, 300))
+    ):
+        product, _ = kernel(f"matmul {m} {n} {k} {dtype}", lambda a, b, d=dtype: build(a, b, d), (m, k), (k, n))
+        turned, _ = kernel(
+            f"matmul {m} {n} {k} {dtype} of both transposed",
+            lambda a, b, d=dtype: build(ops.permute_dims(a), ops.permute_dims(b), d), (k, m), (n, k),
+        )  # fmt: skip
+        yield from (product, turned)
 
 
 def convolutions() -> Iterator[Program]:
@@ -273,6 +291,6 @@ def _block() -> IRModule:
 
 
 def all_programs(dtypes: Sequence[str]) -> Iterator[Program]:
-    for family in (matmuls, convolutions, reductions, elementwise, attention, steps):
+    for family in (matmuls, half_products, convolutions, reductions, elementwise, attention, steps):
         yield from family()
     yield from samples(dtypes)

@@ -37,6 +37,9 @@ MACHINES = {
         "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3", "x86_64-linux-musl", ("qemu-x86_64", "-cpu", "max")
     ),
     "neon": Machine("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "aarch64-linux-musl", ("qemu-aarch64",)),
+    "bf16": Machine(
+        "llvm -mtriple=aarch64-linux-gnu -mattr=+neon,+bf16", "aarch64-linux-musl", ("qemu-aarch64", "-cpu", "max")
+    ),
     "armv7": Machine(
         "llvm -mtriple=armv7-linux-gnueabihf -mcpu=cortex-a9 -mattr=+neon", "arm-linux-musleabihf", ("qemu-arm",)
     ),

@@ -89,7 +89,7 @@ class Blocking:
         else:
             found = _fitting(problem, tilings, column, ways, lanes)
         rows, tile, inner = found or (*tilings[0], None)
-        if _is_scattered(problem, a, rows):
+        if _is_scattered(problem, a, rows) or (ways[a] == "direct" and _is_converted(problem, a)):
             ways[a] = "turned"
         parts = Blocking(column, a, b, rows, tile, ways, _partial_sums(problem, rows, tile, column, ways, lanes), None)
         if inner is None and (a.is_window or b.is_window or problem.group.fallback):
@@ -185,6 +185,11 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
     between = math.prod(count for _, count in own) * problem.extents[term]
     near = between * min(step * nbytes(a.source.dtype), _LINE) <= _NEAR
     return step > 1 and not near and problem.work >= _MOVE * _elements(problem, a)
+
+
+def _is_converted(problem: Problem, a: Factor) -> bool:
+    """Whether an element is converted by an instruction of its own for each row and panel that it is read for."""
+    return a.source.dtype == "float16" and not a.is_window and problem.work >= _MOVE * _elements(problem, a)
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:

@@ -176,11 +176,11 @@ class Lowering:
 
     def _turned_buffer(self, factor: Factor) -> Buffer:
         shape = tuple(self.extents[v] for v in self._turned_axes(factor))
-        return Buffer("turned", shape, factor.source.dtype, "workspace")
+        return Buffer("turned", shape, factor.dtype, "workspace")
 
     def _turn(self, factor: Factor, buffer: Buffer) -> Stmt:
         *outer, last = self._turned_axes(factor)
-        value = store(buffer, (*outer, last), self._element(factor, {}))
+        value = store(buffer, (*outer, last), cast(factor.dtype, self._element(factor, {})))
         body = For(last, as_expr(self.extents[last]), value, "vectorized")
         return tasks(outer, [self.extents[v] for v in outer], body, self.threads)
 

@@ -1,4 +1,4 @@
-"""Contractions of bfloat16 in pairs of terms: the instruction's meaning, and kernels that mean what they did."""
+"""Contractions of half types: bfloat16 in pairs of terms, and float16."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pullback import te, tir
 from pullback.ir.errors import DTypeError
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.pairs import paired
+from pullback.schedule.contraction.halves import paired
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.group import Machine
 from pullback.target import Target
@@ -72,6 +72,17 @@ def test_products(size, left, right):
     if max(size) < 100:
         run(group_of(result, machine=SMALL))
     check_natively(group_of(result, machine=wide()))
+
+
+@pytest.mark.parametrize(("left", "right"), list(itertools.product([False, True], repeat=2)))
+def test_rows_of_float16_are_converted_once(left, right):
+    """Where an element of theirs is read often."""
+    for columns, way in ((9, "direct"), (80, "turned")):
+        result = matmul(7, columns, 12, left, right, "float16")
+        ((_, blocking),) = recognize(group_of(result, machine=SMALL)).parts
+        assert blocking.ways[blocking.a] == way
+        run(group_of(result, machine=SMALL))
+        check_natively(group_of(result, machine=wide()))
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
