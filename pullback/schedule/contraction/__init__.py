@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
-from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.halves import paired
+from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.group import Group
