@@ -18,6 +18,14 @@ functions of the same arguments:
 An op has ``te``, or ``kernel``, or is only what it decomposes to. One without ``gradient`` that decomposes is
 differentiated as what it decomposes to.
 
+``precision`` says what mixed precision does with the op, whose float32 arguments may be had in a half-precision type:
+
+    low     it is computed from half precision: products of matrices, convolutions, attention
+    same    in the type that its large arguments have by then: what only moves elements, and elementwise ops that
+            round them once and do not make small differences large
+    data    the first argument may have half precision, the others stay float32: norms
+    full    in float32 (the default): exponentials, sums, losses
+
 ``initial`` says with which number the elements begin of a parameter or state that is given as an argument: 1 of a
 scale. Those not named begin with what their trainer draws, or 0.
 """
@@ -32,6 +40,7 @@ from typing import Any, ClassVar
 from pullback.ir.errors import InternalError, NameNotFound, UserError, suggestion
 from pullback.ir.node import Node
 
+PRECISIONS = ("low", "same", "data", "full")
 _REQUIRED = object()
 
 
@@ -115,6 +124,7 @@ class Op(Node):
     check: Callable[..., Any] | None = field(default=None, compare=False)
     check_message: str = field(default="", compare=False)
     decompose: Callable[..., Any] | None = field(default=None, compare=False)
+    precision: str = field(default="full", compare=False)
     initial: Mapping[str, float] = field(default_factory=dict, compare=False)
     doc: str = field(default="", compare=False)
     family: str = field(default="", compare=False)
@@ -170,6 +180,8 @@ def define(name: str, signature: str, **rules: Any) -> Op:
     full = f"relax.{name}"
     if full in Op.registry:
         raise InternalError(f"operator {full} is defined twice")
+    if rules.get("precision", "full") not in PRECISIONS:
+        raise InternalError(f"operator {full}: precision must be one of {PRECISIONS}, got {rules['precision']!r}")
     op = Op(full, Signature.parse(signature), **rules)
     Op.registry[full] = op
     return op

@@ -35,6 +35,7 @@ relu = unary(
     scalar=lambda x: select(x < 0, 0, x),  # one instruction, and NaN stays NaN
     dtypes="number",
     gradient=lambda y, x, dy: masked(y > 0.0, dy),
+    precision="same",
     doc="max(x, 0); its derivative at 0 is 0, as in PyTorch.",
 )
 leakyrelu = unary(
@@ -43,6 +44,7 @@ leakyrelu = unary(
     numpy=lambda x, alpha: np.where(x > 0, x, x * x.dtype.type(alpha)),
     scalar=lambda x, alpha: select(x > 0, x, x * alpha),
     gradient=lambda y, x, dy, alpha: ops.where(x > 0.0, dy, dy * alpha),
+    precision="same",
     doc="x where x > 0, else alpha·x.",
 )
 silu = unary(
@@ -50,6 +52,7 @@ silu = unary(
     numpy=lambda x: x * sigmoid_array(x),
     scalar=lambda x: x * sigmoid_scalar(x),
     gradient=lambda y, x, dy: dy * (ops.sigmoid(x) * (1.0 + x * (1.0 - ops.sigmoid(x)))),
+    precision="same",
     doc="x · sigmoid(x), also called swish.",
 )
 
@@ -64,6 +67,7 @@ gelu = unary(
     numpy=lambda x: x * (0.5 * (1 + erf_array(x * x.dtype.type(math.sqrt(0.5))))),
     scalar=lambda x: x * (0.5 * (1.0 + call("erf", x * math.sqrt(0.5)))),
     gradient=_gelu_gradient,
+    precision="same",
     doc="x · Φ(x) with the normal distribution Φ(x) = (1 + erf(x/√2)) / 2.",
 )
 
@@ -81,6 +85,7 @@ gelu_tanh = unary(
     numpy=lambda x: x * sigmoid_array((x + x * x * x * 0.044715) * _GELU_TANH),
     scalar=lambda x: x * sigmoid_scalar((x + x * x * x * 0.044715) * _GELU_TANH),
     gradient=_gelu_tanh_gradient,
+    precision="same",
     doc="x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³))): the approximation of gelu by tanh.",
 )
 
@@ -115,6 +120,7 @@ logsigmoid = unary(
     numpy=lambda x: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))),
     scalar=lambda x: tir.minimum(x, 0.0) - call("log1p", call("exp", -call("abs", x))),
     gradient=lambda y, x, dy: dy * ops.sigmoid(-x),
+    precision="same",
     doc="log(sigmoid(x)), without overflow.",
 )
 
@@ -141,6 +147,7 @@ elu = unary(
     numpy=_elu,
     scalar=_elu_scalar,
     gradient=lambda y, x, dy, alpha: _elu_gradient(x, dy, alpha),
+    precision="same",
     doc="x where x > 0, else alpha·(eˣ - 1); its derivative at 0 is alpha, as in PyTorch.",
     kinks=(0.0,),
 )
@@ -152,6 +159,7 @@ selu = unary(
     numpy=lambda x: _elu(x, **_SELU),
     scalar=lambda x: _elu_scalar(x, **_SELU),
     gradient=lambda y, x, dy: _elu_gradient(x, dy, **_SELU),
+    precision="same",
     doc="1.0507·elu(x, 1.67326): the constants of Klambauer et al., Self-Normalizing Neural Networks, 2017.",
     kinks=(0.0,),
 )
@@ -170,6 +178,7 @@ celu = unary(
     numpy=lambda x, alpha: _elu(x, alpha, rate=1 / alpha),
     scalar=lambda x, alpha: _elu_scalar(x, alpha, rate=1 / alpha),
     gradient=lambda y, x, dy, alpha: _elu_gradient(x, dy, alpha, rate=1 / alpha),
+    precision="same",
     doc="x where x > 0, else alpha·(e^(x/alpha) - 1), whose derivative has no jump.",
     kinks=(0.0,),
 )
@@ -192,6 +201,7 @@ mish = unary(
     numpy=lambda x: x * np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))),
     scalar=_mish_scalar,
     gradient=_mish_gradient,
+    precision="same",
     doc="x · tanh(log(1 + eˣ)).",
 )
 tanhshrink = unary(
@@ -199,6 +209,7 @@ tanhshrink = unary(
     numpy=lambda x: x - np.tanh(x),
     scalar=lambda x: x - call("tanh", x),
     gradient=lambda y, x, dy: dy * ops.square(ops.tanh(x)),
+    precision="same",
     doc="x - tanh(x).",
 )
 
@@ -209,6 +220,7 @@ softsign = unary(
     numpy=lambda x: x / (1 + np.abs(x)),
     scalar=lambda x: x / (call("abs", x) + 1.0),
     gradient=lambda y, x, dy: dy / ops.square(1.0 + ops.abs(x)),
+    precision="same",
     doc="x / (1 + |x|).",
     kinks=(0.0,),
 )
@@ -231,6 +243,7 @@ hardtanh = unary(
     numpy=lambda x, min_val, max_val: np.minimum(np.maximum(x, x.dtype.type(min_val)), x.dtype.type(max_val)),
     scalar=lambda x, min_val, max_val: tir.minimum(tir.maximum(x, min_val), max_val),
     gradient=lambda y, x, dy, min_val, max_val: masked(_between(x, min_val, max_val), dy),
+    precision="same",
     doc="min(max(x, min_val), max_val); its derivative at the bounds is 0, as in PyTorch.",
     kinks=(-1.0, 1.0),
 )
@@ -240,6 +253,7 @@ relu6 = unary(
     scalar=lambda x: tir.minimum(tir.maximum(x, 0), 6),
     dtypes="number",
     gradient=lambda y, x, dy: masked(_between(x, 0.0, 6.0), dy),
+    precision="same",
     doc="min(max(x, 0), 6); its derivative at 0 and 6 is 0, as in PyTorch.",
     domain=(-2.0, 9.0),
     kinks=(0.0, 6.0),
@@ -249,6 +263,7 @@ hardsigmoid = unary(
     numpy=lambda x: np.minimum(np.maximum(x + x.dtype.type(3), 0), 6) / x.dtype.type(6),
     scalar=lambda x: tir.minimum(tir.maximum(x + 3.0, 0.0), 6.0) / 6.0,
     gradient=lambda y, x, dy: masked(_between(x, -3.0, 3.0), dy / 6.0),
+    precision="same",
     doc="relu6(x + 3) / 6; its derivative at ±3 is 0, as in PyTorch.",
     domain=(-5.0, 5.0),
     kinks=(-3.0, 3.0),
@@ -258,6 +273,7 @@ hardswish = unary(
     numpy=lambda x: x * np.minimum(np.maximum(x + x.dtype.type(3), 0), 6) / x.dtype.type(6),
     scalar=lambda x: x * tir.minimum(tir.maximum(x + 3.0, 0.0), 6.0) / 6.0,
     gradient=lambda y, x, dy: ops.where(x >= 3.0, dy, masked(x > -3.0, dy * (x / 3.0 + 0.5))),
+    precision="same",
     doc="x · relu6(x + 3) / 6; its derivative is 0 at -3 and 1 at 3, as in PyTorch.",
     domain=(-5.0, 5.0),
     kinks=(-3.0, 0.0, 3.0),
@@ -284,6 +300,7 @@ softshrink = unary(
     numpy=lambda x, lambd: x - np.minimum(np.maximum(x, x.dtype.type(-lambd)), x.dtype.type(lambd)),
     scalar=lambda x, lambd: x - tir.minimum(tir.maximum(x, -lambd), lambd),
     gradient=_outside,
+    precision="same",
     doc="x moved by lambd towards 0, and 0 where |x| ≤ lambd; the derivative at ±lambd is 0, as in PyTorch.",
     kinks=(-0.5, 0.0, 0.5),
 )
@@ -294,6 +311,7 @@ hardshrink = unary(
     numpy=lambda x, lambd: np.where(np.abs(x) <= x.dtype.type(lambd), x.dtype.type(0), x),
     scalar=lambda x, lambd: select(call("abs", x) <= lambd, 0.0, x),
     gradient=_outside,
+    precision="same",
     doc="x where |x| > lambd, else 0.",
     kinks=(-0.5, 0.0, 0.5),
 )
@@ -313,6 +331,7 @@ threshold = unary(
     numpy=lambda x, threshold, value: np.where(x <= x.dtype.type(threshold), x.dtype.type(value), x),
     scalar=lambda x, threshold, value: select(x <= threshold, value, x),
     gradient=lambda y, x, dy, threshold, value: masked(x > threshold, dy),
+    precision="same",
     doc="x where x > threshold, else value.",
     samples=[
         sample((3, 17), threshold=0.5, value=-1.0),
@@ -360,6 +379,7 @@ composite(
     expect=_prelu_check,
     decompose=_prelu,
     numpy=in_wide(_prelu_array),
+    precision="same",
     family="activation",
     doc="x where x > 0, else weight·x, with one weight, (1,), or one for each position along the axis, by default\n"
     "the channels. PyTorch's prelu.",
@@ -401,6 +421,7 @@ composite(
     expect=_glu_check,
     decompose=_glu,
     numpy=in_wide(lambda x, axis: np.split(x, 2, axis)[0] * sigmoid_array(np.split(x, 2, axis)[1])),
+    precision="same",
     family="activation",
     doc="a · sigmoid(b) for the halves a and b of x along an axis of even size: the gated linear unit.",
     samples=[sample((3, 8)), sample((4, 3), axis=0), sample((2, 6, 5), axis=-2), sample((0, 2)), sample((2,))],

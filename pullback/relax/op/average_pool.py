@@ -149,6 +149,7 @@ def _define(rank: int) -> None:
         te=lambda data, **attrs: _average_te(data, pool(data, attrs)),
         numpy=in_wide(lambda data, **attrs: _average_array(data, pool(data, attrs))),
         gradient=adjoint,
+        precision="same",
         family="pooling",
         doc=f"The mean of each window: of its elements in the data, or with count_include_pad of those in the padded\n"
         f"data, whose padding is 0. {ATTRIBUTES}",
@@ -163,6 +164,7 @@ def _define(rank: int) -> None:
         gradient=lambda dx, y, dy, **attrs: (
             getattr(ops.nn, f"avg_pool{rank}d")(dx, **{n: v for n, v in attrs.items() if n != "size"}),
         ),
+        precision="same",
         family="pooling",
         doc=f"The adjoint of nn.avg_pool{rank}d's data, whose spatial sizes are ``size``: each element is the sum of\n"
         "dy / count over the windows that hold it.",
@@ -307,6 +309,7 @@ def _define_adaptive(rank: int) -> None:
         te=average_te,
         numpy=in_wide(lambda data, **attrs: _adaptive_array(data, *wanted(data, attrs))),
         gradient=adjoint,
+        precision="same",
         family="pooling",
         doc="The means of output_size windows (a number for each spatial axis, or one for all; None: the data's) that\n"
         "cover the data: window o of m over n elements goes from ⌊o·n/m⌋ to ⌈(o + 1)·n/m⌉, as in PyTorch.",
@@ -319,6 +322,7 @@ def _define_adaptive(rank: int) -> None:
         te=gradient_te,
         numpy=in_wide(lambda dy, **attrs: _adaptive_gradient_array(dy, *back(attrs))),
         gradient=second,
+        precision="same",
         family="pooling",
         doc=f"The adjoint of nn.adaptive_avg_pool{rank}d's data, whose spatial sizes are ``size``.",
         samples=[_back(rank, data, dy, attrs) for data, dy, attrs in _ADAPTIVE[rank]],

@@ -25,6 +25,7 @@ add = binary(
     numpy=np.add,
     scalar=operator.add,
     gradient=lambda z, x, y, dz: (dz, dz),
+    precision="same",
     doc="x + y.",
 )
 subtract = binary(
@@ -32,6 +33,7 @@ subtract = binary(
     numpy=np.subtract,
     scalar=operator.sub,
     gradient=lambda z, x, y, dz: (dz, -dz),
+    precision="same",
     doc="x - y.",
 )
 multiply = binary(
@@ -39,6 +41,7 @@ multiply = binary(
     numpy=np.multiply,
     scalar=operator.mul,
     gradient=lambda z, x, y, dz: (dz * y, dz * x),
+    precision="same",
     doc="x · y.",
 )
 
@@ -58,6 +61,7 @@ divide = binary(
     dtypes="float",
     gradient=lambda z, x, y, dz: (dz / y, -(dz * z / y)),
     domain=(0.2, 3.0),
+    precision="same",
     doc="x / y of floats, by the rules of IEEE 754: x/0 is an infinity, 0/0 is NaN.",
 )
 
@@ -130,6 +134,7 @@ maximum = binary(
     numpy=np.maximum,
     scalar=tir.maximum,
     gradient=_extremum_gradient(operator.gt),
+    precision="same",
     doc="The larger of x and y, NaN if either is; where they are equal each gets half of the adjoint, as in PyTorch.",
 )
 minimum = binary(
@@ -137,6 +142,7 @@ minimum = binary(
     numpy=np.minimum,
     scalar=tir.minimum,
     gradient=_extremum_gradient(operator.lt),
+    precision="same",
     doc="The smaller of x and y, NaN if either is; where they are equal each gets half of the adjoint, as in PyTorch.",
 )
 
@@ -222,6 +228,7 @@ equal = binary(
     scalar=lambda x, y: x.equal(y),
     dtypes="any",
     result="bool",
+    precision="same",
     doc="Whether x = y.",
 )
 not_equal = binary(
@@ -230,16 +237,20 @@ not_equal = binary(
     scalar=lambda x, y: x.not_equal(y),
     dtypes="any",
     result="bool",
+    precision="same",
     doc="Whether x ≠ y.",
 )
-less = binary("less", numpy=np.less, scalar=operator.lt, result="bool", doc="Whether x < y.")
-less_equal = binary("less_equal", numpy=np.less_equal, scalar=operator.le, result="bool", doc="Whether x ≤ y.")
-greater = binary("greater", numpy=np.greater, scalar=operator.gt, result="bool", doc="Whether x > y.")
+less = binary("less", numpy=np.less, scalar=operator.lt, result="bool", precision="same", doc="Whether x < y.")
+less_equal = binary(
+    "less_equal", numpy=np.less_equal, scalar=operator.le, result="bool", precision="same", doc="Whether x ≤ y."
+)
+greater = binary("greater", numpy=np.greater, scalar=operator.gt, result="bool", precision="same", doc="Whether x > y.")
 greater_equal = binary(
     "greater_equal",
     numpy=np.greater_equal,
     scalar=operator.ge,
     result="bool",
+    precision="same",
     doc="Whether x ≥ y.",
 )
 

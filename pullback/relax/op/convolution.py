@@ -149,6 +149,7 @@ def _product(
         te=te_rule,
         numpy=meaning,
         gradient=adjoints,
+        precision="low",
         family="convolution",
         doc=doc,
         samples=samples,

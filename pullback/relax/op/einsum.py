@@ -240,6 +240,7 @@ composite(
     expect=_einsum_check,
     decompose=_einsum,
     numpy=in_wide(_einsum_array),
+    precision="low",
     family="matmul",
     doc='The product of tensors, summed over the axes whose letters the result does not have: "ij,jk->ik" is matmul.\n'
     "Without '->' the result has the letters that occur once, in alphabetical order. A letter twice in one operand\n"
@@ -300,6 +301,7 @@ composite(
     expect=_vectors_check("outer"),
     decompose=lambda x, y, **_: contract([x, y], [("i",), ("j",)], ("i", "j")),
     numpy=in_wide(np.outer),
+    precision="low",
     family="matmul",
     doc="x[i] · y[j] of two vectors.",
     samples=[sample((3,), (4,)), sample((1,), (17,)), sample((0,), (3,)), sample(Ints((3,), -5, 5), Ints((2,), -5, 5))],
@@ -310,6 +312,7 @@ composite(
     expect=_vectors_check("dot"),
     decompose=lambda x, y, **_: ops.matmul(x, y),
     numpy=in_wide(np.dot),
+    precision="low",
     family="matmul",
     doc="Σᵢ x[i] · y[i] of two vectors.",
     samples=[
@@ -363,6 +366,7 @@ composite(
     expect=_tensordot_check,
     decompose=lambda x, y, *, axes, **_: contract([x, y], *_tensordot_labels(x, y, axes)),
     numpy=in_wide(lambda x, y, axes: np.tensordot(x, y, axes)),
+    precision="low",
     family="matmul",
     doc="Σ x · y over the last ``axes`` axes of x and the first of y, or over the pairs of axes of two lists;\n"
     "the result has the other axes of x, then those of y. NumPy's tensordot.",

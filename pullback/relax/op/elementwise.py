@@ -47,12 +47,21 @@ abs = unary(
     scalar=lambda x: call("abs", x),
     dtypes="number",
     gradient=lambda y, x, dy: dy * ops.sign(x),
+    precision="same",
     doc="|x|.",
 )
 negative = unary(
-    "negative", numpy=np.negative, scalar=lambda x: -x, dtypes="number", gradient=lambda y, x, dy: -dy, doc="-x."
+    "negative",
+    numpy=np.negative,
+    scalar=lambda x: -x,
+    dtypes="number",
+    gradient=lambda y, x, dy: -dy,
+    precision="same",
+    doc="-x.",
 )
-sign = unary("sign", numpy=np.sign, scalar=_sign_scalar, dtypes="number", doc="-1, 0 or 1, by the sign of x.")
+sign = unary(
+    "sign", numpy=np.sign, scalar=_sign_scalar, dtypes="number", precision="same", doc="-1, 0 or 1, by the sign of x."
+)
 square = unary(
     "square",
     numpy=np.square,
@@ -137,6 +146,7 @@ sin = unary(
     numpy=np.sin,
     scalar=lambda x: call("sin", x),
     gradient=lambda y, x, dy: dy * ops.cos(x),
+    precision="same",
     doc="Sine of x in radians.",
 )
 cos = unary(
@@ -144,6 +154,7 @@ cos = unary(
     numpy=np.cos,
     scalar=lambda x: call("cos", x),
     gradient=lambda y, x, dy: -(dy * ops.sin(x)),
+    precision="same",
     doc="Cosine of x in radians.",
 )
 tan = unary(
@@ -199,6 +210,7 @@ atan = unary(
     numpy=np.arctan,
     scalar=lambda x: call("atan", x),
     gradient=lambda y, x, dy: dy / (x * x + 1.0),
+    precision="same",
     doc="Inverse tangent.",
 )
 sinh = unary(
@@ -220,6 +232,7 @@ tanh = unary(
     numpy=np.tanh,
     scalar=lambda x: call("tanh", x),
     gradient=lambda y, x, dy: dy * (1.0 - y * y),
+    precision="same",
     doc="Hyperbolic tangent.",
 )
 asinh = unary(
@@ -227,6 +240,7 @@ asinh = unary(
     numpy=np.arcsinh,
     scalar=lambda x: call("asinh", x),
     gradient=lambda y, x, dy: dy * ops.rsqrt(x * x + 1.0),
+    precision="same",
     doc="Inverse hyperbolic sine.",
 )
 acosh = unary(
@@ -250,6 +264,7 @@ erf = unary(
     numpy=erf_array,
     scalar=lambda x: call("erf", x),
     gradient=lambda y, x, dy: dy * (ops.exp(-(x * x)) * (2 / math.sqrt(math.pi))),
+    precision="same",
     doc="The error function.",
 )
 sigmoid = unary(
@@ -257,21 +272,40 @@ sigmoid = unary(
     numpy=sigmoid_array,
     scalar=sigmoid_scalar,
     gradient=lambda y, x, dy: dy * y * (1.0 - y),
+    precision="same",
     doc="1 / (1 + e⁻ˣ), without overflow.",
 )
-floor = unary("floor", numpy=np.floor, scalar=lambda x: call("floor", x), doc="The largest integer ≤ x.")
-ceil = unary("ceil", numpy=np.ceil, scalar=lambda x: call("ceil", x), doc="The smallest integer ≥ x.")
-round = unary("round", numpy=np.round, scalar=lambda x: call("round", x), doc="The nearest integer, ties to even.")
-trunc = unary("trunc", numpy=np.trunc, scalar=lambda x: call("trunc", x), doc="x without its fraction.")
-isnan = unary("isnan", numpy=np.isnan, scalar=lambda x: call("isnan", x), result="bool", doc="Whether x is NaN.")
+floor = unary(
+    "floor", numpy=np.floor, scalar=lambda x: call("floor", x), precision="same", doc="The largest integer ≤ x."
+)
+ceil = unary("ceil", numpy=np.ceil, scalar=lambda x: call("ceil", x), precision="same", doc="The smallest integer ≥ x.")
+round = unary(
+    "round",
+    numpy=np.round,
+    scalar=lambda x: call("round", x),
+    precision="same",
+    doc="The nearest integer, ties to even.",
+)
+trunc = unary(
+    "trunc", numpy=np.trunc, scalar=lambda x: call("trunc", x), precision="same", doc="x without its fraction."
+)
+isnan = unary(
+    "isnan", numpy=np.isnan, scalar=lambda x: call("isnan", x), result="bool", precision="same", doc="Whether x is NaN."
+)
 isinf = unary(
-    "isinf", numpy=np.isinf, scalar=lambda x: call("isinf", x), result="bool", doc="Whether x is an infinity."
+    "isinf",
+    numpy=np.isinf,
+    scalar=lambda x: call("isinf", x),
+    result="bool",
+    precision="same",
+    doc="Whether x is an infinity.",
 )
 isfinite = unary(
     "isfinite",
     numpy=np.isfinite,
     scalar=lambda x: call("isfinite", x),
     result="bool",
+    precision="same",
     doc="Whether x is neither NaN nor infinite.",
 )
 logical_not = unary("logical_not", numpy=np.logical_not, scalar=lambda x: ~x, dtypes="bool", doc="Not x.")
@@ -319,6 +353,7 @@ define(
     te=_nan_to_num_te,
     numpy=_nan_to_num,
     gradient=lambda dy, y, x, **_: (masked(ops.isfinite(x), dy),),
+    precision="same",
     family="unary",
     doc="x with numbers in place of NaN and the infinities: of these, by default the largest and smallest of the\n"
     "dtype. Where a number was put, the derivative is 0.",
@@ -348,6 +383,7 @@ clip = unary(
     scalar=lambda x, min, max: tir.minimum(tir.maximum(x, min), max),
     dtypes="number",
     gradient=lambda y, x, dy, min, max: masked(ops.logical_and(x >= min, x <= max), dy),
+    precision="same",
     doc="min(max(x, min), max): x kept between two numbers; its derivative at the bounds is 1, as in PyTorch.",
     samples=[
         sample((3, 17), min=-1.0, max=0.5),
@@ -370,6 +406,7 @@ define(
     te=lambda x, *, dtype: elementwise_te(lambda e: tir.cast(dtype, e), "astype")(x),
     numpy=lambda x, *, dtype: cast_array(x, dtype),
     gradient=lambda dy, y, x, *, dtype: (dy.astype(x.dtype) if is_float(x.dtype) and is_float(dtype) else None,),
+    precision="same",
     family="astype",
     doc="x with another element type. Float to integer truncates and saturates, and NaN becomes 0; to bool is x ≠ 0.\n"
     "The adjoint is cast back; through integers and bools there is none.",

@@ -62,6 +62,7 @@ composite(
     numpy=lambda indices, weight, *, padding_idx, mode: ops.take.numpy(weight, indices, axis=0, mode=mode),
     gradient=_embedding_gradient,
     check_message=TAKE_CHECK,
+    precision="same",
     family="take",
     doc="weight[indices[i…], …]: the rows of a table, take along axis 0. The row padding_idx gets no adjoint.\n"
     f"PyTorch's embedding.\n{INDEX_MODES}",
@@ -150,6 +151,7 @@ composite(
     decompose=_rotary,
     numpy=in_wide(_rotary_array),
     gradient=_rotary_gradient,
+    precision="same",
     family="rotary",
     doc="Pairs (a, b) of the elements along the last axis of x turned by angles: (a·cos - b·sin, b·cos + a·sin).\n"
     "Element k is paired with k + R, or with interleaved element 2k with 2k + 1, where R is the last size of cos and\n"

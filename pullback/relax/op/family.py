@@ -199,6 +199,17 @@ def scalar_in_wide(scalar: Callable[..., tir.PrimExpr]) -> Callable[..., tir.Pri
     return run
 
 
+_EXACT = ("where", "negative", "abs", "sign", "maximum", "minimum")
+
+
+def _rounds(expr: Any, given: Sequence[Any]) -> int:
+    """How many ops of an expression of given ones round their result to its type."""
+    if not isinstance(expr, Call) or any(expr is g for g in given):
+        return 0
+    rounds = expr.struct_info.dtype in FLOATS and expr.op.short not in _EXACT  # type: ignore[union-attr]
+    return rounds + sum(_rounds(a, given) for a in expr.args)
+
+
 def unary(
     name: str,
     *,
@@ -214,11 +225,15 @@ def unary(
     **rules: Any,
 ) -> Op:
     """An elementwise op of one tensor. ``gradient(y, x, dy, **attrs)`` gives dx; None: the derivative is zero
-    everywhere (or the result is not real). ``domain``: the interval from which samples are drawn; ``kinks``: values
-    at which the derivative jumps."""
+    everywhere (or the result is not real); of half precision it is computed in float32 where it would round more
+    than once. ``domain``: the interval from which samples are drawn; ``kinks``: values at which the derivative
+    jumps."""
 
     def adjoint(dy: Any, y: Any, x: Any, **kw: Any) -> tuple[Any, ...]:
-        return (gradient(y, x, dy, **kw),)  # type: ignore[misc]
+        dx = gradient(y, x, dy, **kw)  # type: ignore[misc]
+        if wide(x.dtype) != x.dtype and _rounds(dx, (y, x, dy)) > 1:
+            dx = narrowed(gradient(widened(y), widened(x), widened(dy), **kw), x.dtype)  # type: ignore[misc]
+        return (dx,)
 
     rules.setdefault("samples", Domain("unary", *domain, dtypes, kinks))
     return define(

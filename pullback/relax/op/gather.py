@@ -186,6 +186,7 @@ define(
     ),
     check=_elements_check,
     check_message=INDEX_CHECK,
+    precision="same",
     family="gather",
     doc="y[i, j, k] = data[i, indices[i, j, k], k] along axis 1, and so on: indices have the rank of data and, but\n"
     f"along the axis, at most its sizes. ONNX's GatherElements, PyTorch's gather.\n{INDEX_MODES}",
@@ -258,6 +259,7 @@ composite(
     decompose=_gather_nd,
     numpy=_gather_nd_array,
     check_message=INDEX_CHECK,
+    precision="same",
     family="gather",
     doc="y[i…, …] = data[indices[i…, 0], indices[i…, 1], …]: the last axis of indices names an element along each of\n"
     "the first axes of data, after batch_dims axes that both share. The result has the shape indices.shape[:-1] +\n"
@@ -330,6 +332,7 @@ specialize(
         decompose=_index_tensor,
         numpy=_index_tensor_array,
         check_message=INDEX_CHECK,
+        precision="same",
         family="gather",
         doc="index_tensor(data, [i, j, …]): data[i, j, …], the integer tensors broadcast against each other, as in\n"
         f"NumPy and PyTorch; axes of data without an index follow.\n{INDEX_MODES}",

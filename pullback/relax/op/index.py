@@ -62,6 +62,7 @@ _where = define(
     te=elementwise_te(tir.select, "where"),
     numpy=np.where,
     gradient=_where_gradient,
+    precision="same",
     family="where",
     doc="x where the bool condition holds, else y; all three broadcast. What is not chosen gets the adjoint 0, even\n"
     "where it is infinite or NaN.",
@@ -170,6 +171,7 @@ define(
     gradient=_take_gradient,
     check=_take_check,
     check_message=TAKE_CHECK,
+    precision="same",
     family="take",
     doc="x's slices at the indices along an axis (which a tensor of rank 1 need not name): y[…, i…, …] =\n"
     "x[…, indices[i…], …]. Indices may have any rank. Beyond the axis of size n: mode 'raise' (or 'fast') counts\n"
@@ -228,6 +230,7 @@ define(
     te=_scatter_te,
     numpy=_scatter,
     gradient=lambda ddx, dx, dy, indices, *, size, axis, mode: (ops.take(ddx, indices, axis, mode), None),
+    precision="same",
     family="take",
     doc="The adjoint of take: dx[…, r, …] = Σ dy[…, i…, …] over the indices i… that took row r of the axis, which has\n"
     "the size ``size``; in the order of the indices.",
@@ -309,6 +312,7 @@ _one_hot = define(
     te=_one_hot_te,
     numpy=_one_hot_array,
     gradient=zero_gradient,
+    precision="same",
     family="one_hot",
     doc="on_value where the position along a new axis of size depth equals the index, else off_value: an index\n"
     "outside 0 … depth - 1 gives off_value everywhere. The dtype is that of the values: float32 for Python floats.",
@@ -344,6 +348,7 @@ def _triangle(name: str, keep: Any, numpy: Any, doc: str) -> Op:
         te=build,
         numpy=lambda x, *, k: numpy(x, k),
         gradient=lambda dy, y, x, *, k: (Op.get(name)(dy, k),),
+        precision="same",
         family="triangle",
         doc=doc,
         samples=[

@@ -83,6 +83,7 @@ define(
     te=_concat_te,
     numpy=lambda *tensors, axis: np.concatenate(tensors, axis),
     gradient=_concat_gradient,
+    precision="same",
     family="join",
     doc="The tensors one after the other along an axis; the other sizes and the dtypes are equal.",
     samples=[
@@ -132,6 +133,7 @@ define(
     te=_stack_te,
     numpy=lambda *tensors, axis: np.stack(tensors, axis),
     gradient=_stack_gradient,
+    precision="same",
     family="join",
     doc="The tensors, of equal shape, along a new axis of the result.",
     samples=[sample((2, 3), (2, 3)), sample((3,), (3,), (3,), axis=-1), sample((), ()), sample((0, 2), (0, 2), axis=1)],
@@ -192,6 +194,7 @@ define(
     te=_split_te,
     numpy=_split,
     gradient=_split_gradient,
+    precision="same",
     family="split",
     doc="x cut along an axis, as a tuple: at the given indices, or into a number of sections of equal size ⌈n/sections⌉"
     "\n(the last ones are smaller when n is no multiple).",
@@ -303,6 +306,7 @@ define(
     te=_slice_te,
     numpy=_slice,
     gradient=_slice_gradient,
+    precision="same",
     family="slice",
     doc="x[begin:end:stride] along each of the axes, as in Python: negative positions count from the end, positions\n"
     "beyond the ends are clamped, a negative stride goes backwards.",
@@ -360,6 +364,7 @@ define(
     te=_tile_te,
     numpy=lambda x, *, repeats: np.tile(x, repeats),
     gradient=_tile_gradient,
+    precision="same",
     family="repeat",
     doc="x as a whole, repeats[k] times along each axis; the shorter of both gets ones in front, as in NumPy.",
     samples=[
@@ -408,6 +413,7 @@ define(
     te=_repeat_te,
     numpy=lambda x, *, repeats, axis: np.repeat(x, repeats, axis),
     gradient=_repeat_gradient,
+    precision="same",
     family="repeat",
     doc="Each element ``repeats`` times in a row along an axis, or of the flattened x.",
     samples=[

@@ -118,6 +118,7 @@ define(
     te=_matmul_te,
     numpy=_matmul,
     gradient=_matmul_gradient,
+    precision="low",
     family="matmul",
     doc="Σₖ x[…, i, k] · w[…, k, j]: (…, m, k) times (…, k, n) gives (…, m, n), batch axes broadcast as in NumPy.\n"
     "A 1-d x is a row, a 1-d w a column, and that axis is dropped from the result.\n"
@@ -190,6 +191,7 @@ define(
     te=_linear_te,
     numpy=_linear,
     gradient=_linear_gradient,
+    precision="low",
     family="matmul",
     doc="x · weightᵀ + bias, with x (…, inputs), weight (outputs, inputs) and bias (outputs,).",
     samples=[

@@ -252,6 +252,7 @@ def _define(rank: int) -> None:
         te=lambda data, **attrs: _max_te(data, pool(maximum, data, attrs)),
         numpy=in_wide(lambda data, **attrs: _max_array(data, pool(maximum, data, attrs))),
         gradient=adjoint,
+        precision="same",
         family="pooling",
         doc=f"The largest element of each window, NaN if any is; padding counts as -∞. {ATTRIBUTES}\n"
         "The first of equal elements gets the adjoint, the first NaN if there is one. count_include_pad means nothing.",
@@ -264,6 +265,7 @@ def _define(rank: int) -> None:
         te=lambda data, **attrs: _chosen_te(data, pool(choice, data, attrs)),
         numpy=in_wide(lambda data, **attrs: _chosen_array(data, pool(choice, data, attrs))),
         gradient=zero_gradient,
+        precision="same",
         family="pooling",
         doc=f"For each window the number, in row-major order, of the tap that nn.max_pool{rank}d takes; the number of\n"
         "taps where all of them are padding. uint8, or int32 for windows of more than 255 taps.",
@@ -276,6 +278,7 @@ def _define(rank: int) -> None:
         te=lambda dy, chosen, **attrs: _gradient_te(dy, chosen, back(attrs)),
         numpy=in_wide(lambda dy, chosen, **attrs: _gradient_array(dy, chosen, back(attrs))),
         gradient=second,
+        precision="same",
         family="pooling",
         doc=f"The adjoint of nn.max_pool{rank}d's data, whose spatial sizes are ``size``: each element is the sum of\n"
         f"dy over the windows that choose it. ``chosen``: what grad.max_pool{rank}d_choice gives for the data.",
@@ -288,6 +291,7 @@ def _define(rank: int) -> None:
         te=lambda values, chosen, **attrs: _pick_te(values, chosen, pool(pick, values, attrs)),
         numpy=in_wide(lambda values, chosen, **attrs: _pick_array(values, chosen, pool(pick, values, attrs))),
         gradient=pick_adjoint,
+        precision="same",
         family="pooling",
         doc=f"Of each window of values, the tap whose number is chosen; 0 where there is none: the adjoint of\n"
         f"grad.max_pool{rank}d's dy.",

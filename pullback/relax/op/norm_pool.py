@@ -99,6 +99,7 @@ def _define_global(rank: int, name: str, numpy: Any, doc: str) -> None:
         expect=expect,
         decompose=lambda data, *, layout: getattr(ops, reduction)(data, axes(layout), True),
         numpy=in_wide(lambda data, *, layout: numpy(data, tuple(axes(layout)), keepdims=True)),
+        precision="same",
         family="pooling",
         doc=f"The {doc} of all elements of each channel's image; the spatial axes have size 1 then.",
         samples=[

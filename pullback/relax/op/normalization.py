@@ -6,7 +6,8 @@ All share one form. With x̂ = (x - mean)·r and r = 1/√(variance + epsilon), 
     dx = r·(d - mean d - x̂·mean(d·x̂))   with d = dy·gamma    (Ioffe & Szegedy, Batch Normalization, 2015, section 3)
 
 The adjoint writes mean and r as the decomposition does, so EliminateCommonSubexpr makes them one: the backward pass
-reads what the forward pass computed. Half-precision types are computed in float32 and rounded once at the end.
+reads what the forward pass computed. Half-precision types are computed in float32 and rounded once at the end; scale,
+bias and statistics may be float32 then.
 """
 
 from __future__ import annotations
@@ -117,10 +118,15 @@ def _narrowed(values: Sequence[Any], dtype: str) -> tuple[Any, ...]:
     return tuple(None if v is None else _as(v, dtype) for v in values)
 
 
+def _narrowed_adjoints(values: Sequence[Any], x: Any, parameter: Any) -> tuple[Any, ...]:
+    """The adjoint of x, and those of its parameters, in their types."""
+    return _narrowed(values[:1], x.dtype) + _narrowed(values[1:], parameter.dtype)
+
+
 def _check_parameters(
     name: str, x: TensorStructInfo, axes: Any, *parameters: tuple[str, TensorStructInfo]
 ) -> TensorStructInfo:
-    """The type of x, when the parameters have the sizes of its axes and its dtype."""
+    """The type of x, when the parameters have the sizes of its axes, and its dtype or that in which it is computed."""
     shape = known_shape(name, x)
     expect_dtype(name, x, "float")
     expected = [shape[a] for a in normalize_axes(name, axes, len(shape))]
@@ -128,7 +134,8 @@ def _check_parameters(
         if not same_shape(known_shape(name, info, label), expected):
             got = format_shape(info.shape)
             raise ShapeError(f"{name}: {label} must have the shape {format_shape(expected)} of the axes, got {got}")
-    expect_same_dtype(name, x, *(i for _, i in parameters))
+    if any(info.dtype != wide(x.dtype) for _, info in parameters):
+        expect_same_dtype(name, x, *(i for _, i in parameters))
     return x
 
 
@@ -166,7 +173,7 @@ def _norm_gradient(
 ) -> tuple[Any, ...]:
     moments = _Moments(_widened(x), _others(x, axes)[0], epsilon)
     spread, rest = _spread(gamma, x, parameter_axes), _others(x, parameter_axes)[1]
-    return _narrowed(_gradient(_widened(dy), moments, spread, rest, scale, center), x.dtype)
+    return _narrowed_adjoints(_gradient(_widened(dy), moments, spread, rest, scale, center), x, gamma)
 
 
 composite(
@@ -179,6 +186,7 @@ composite(
     numpy=in_wide(lambda x, gamma, beta, *, axes, **rest: _norm(x, gamma, beta, axes, axes, **rest)),
     gradient=lambda dy, y, x, gamma, beta, *, axes, **rest: _norm_gradient(dy, x, gamma, axes, axes, **rest),
     initial={"gamma": 1.0},
+    precision="data",
     family="normalisation",
     doc="(x - mean) / √(variance + epsilon) · gamma + beta, with mean and variance over the axes, whose sizes gamma\n"
     "and beta have; without scale (center) gamma (beta) is not used.",
@@ -216,7 +224,7 @@ def _rms_norm_gradient(dy: Any, y: Any, x: Any, weight: Any, *, axes: Any, epsil
     inverse, w = _rms(v, own, epsilon), _spread(weight, x, axes)
     product = ops.mean(dy * w * (v * inverse), own, True)
     dx = inverse * (dy * w - v * inverse * product)
-    return _as(dx, x.dtype), _as(ops.sum(dy * (v * inverse), others), x.dtype)
+    return _as(dx, x.dtype), _as(ops.sum(dy * (v * inverse), others), weight.dtype)
 
 
 composite(
@@ -227,6 +235,7 @@ composite(
     numpy=in_wide(_rms_norm),
     gradient=_rms_norm_gradient,
     initial={"weight": 1.0},
+    precision="data",
     family="normalisation",
     doc="x / √(mean x² + epsilon) · weight, with the mean over the axes, whose sizes weight has.",
     samples=[
@@ -289,7 +298,7 @@ def _group_norm_gradient(
     scales = ops.reshape(_widened(gamma), parameter)
     dx, *channels = _gradient(ops.reshape(_widened(dy), shape), moments, scales, rest, scale, center)
     flat = [None if v is None else ops.reshape(v, gamma.shape) for v in channels]
-    return _narrowed((ops.reshape(dx, x.shape), *flat), x.dtype)
+    return _narrowed_adjoints((ops.reshape(dx, x.shape), *flat), x, gamma)
 
 
 def _check_channels(
@@ -328,6 +337,7 @@ composite(
     numpy=in_wide(_group_norm),
     gradient=_group_norm_gradient,
     initial={"gamma": 1.0},
+    precision="data",
     family="normalisation",
     doc="(x - mean) / √(variance + epsilon) · gamma + beta, with mean and variance over ``axes`` and over the\n"
     "channels of a group, of which there are num_groups along channel_axis, and a gamma and beta for each channel.\n"
@@ -357,6 +367,7 @@ composite(
         dy, x, gamma, axes, channel_axis, **rest
     ),
     initial={"gamma": 1.0},
+    precision="data",
     family="normalisation",
     doc="(x - mean) / √(variance + epsilon) · gamma + beta, with mean and variance over ``axes``, and a gamma and\n"
     "beta for each channel of channel_axis. Ulyanov et al., Instance Normalization, 2016; PyTorch's instance_norm.",
@@ -446,7 +457,7 @@ def _batch_norm_decomposed(
         return Tuple((out, moving_mean, moving_var))
     news = ((moving_mean, m.mean), (moving_var, m.variance * _correction(m.x, m.axes)))
     moved = [_widened(old) * (1.0 - momentum) + _per_channel(new * momentum, m.axes) for old, new in news]
-    return Tuple((out, *_narrowed(moved, data.dtype)))
+    return Tuple((out, *_narrowed(moved, moving_mean.dtype)))
 
 
 def _batch_norm(
@@ -454,7 +465,7 @@ def _batch_norm(
     axis: int, epsilon: float, center: bool, scale: bool, momentum: float, training: bool,
 ) -> tuple[np.ndarray, ...]:  # fmt: skip
     x = data.astype(np.float32) if wide(data.dtype.name) != data.dtype.name else data
-    others = tuple(_others(x, axis)[1])
+    others, kept = tuple(_others(x, axis)[1]), moving_mean.dtype
     mean, variance = moving_mean.astype(x.dtype), moving_var.astype(x.dtype)
     if training:
         n = math.prod(x.shape[a] for a in others)
@@ -467,7 +478,7 @@ def _batch_norm(
     y = y / np.sqrt(_spread_array(variance, x, axis) + x.dtype.type(epsilon))
     y = y * _spread_array(gamma, x, axis) if scale else y
     y = y + _spread_array(beta, x, axis) if center else y
-    return tuple(v.astype(data.dtype) for v in (y, moving_mean, moving_var))
+    return y.astype(data.dtype), moving_mean.astype(kept), moving_var.astype(kept)
 
 
 def _batch_norm_gradient(
@@ -483,7 +494,7 @@ def _batch_norm_gradient(
     if not training:
         dmean = dmean - _per_channel(total * a, m.axes)
         dvar = dvar - _per_channel(product * a * ops.square(m.inverse) * 0.5, m.axes)
-        return _narrowed((dy * a, dgamma, dbeta, dmean, dvar), data.dtype)
+        return _narrowed_adjoints((dy * a, dgamma, dbeta, dmean, dvar), data, gamma)
     n = scalar_count(m.x, m.axes)
     # (dy - Σdy/n - (x - mean)·k)·a, the terms for each channel in one: what is large is read once.
     k = product * ops.square(m.inverse) / n
@@ -492,7 +503,7 @@ def _batch_norm_gradient(
         dx = dx + _spread(dmean, data, axis) * momentum / n
     if not _is_zeros(adjoints[2]):
         dx = dx + m.centered * (_spread(dvar, data, axis) * (2.0 * momentum) * _correction(m.x, m.axes) / n)
-    return _narrowed((dx, dgamma, dbeta, dmean * (1.0 - momentum), dvar * (1.0 - momentum)), data.dtype)
+    return _narrowed_adjoints((dx, dgamma, dbeta, dmean * (1.0 - momentum), dvar * (1.0 - momentum)), data, gamma)
 
 
 def _is_zeros(adjoint: Any) -> bool:
@@ -509,6 +520,7 @@ composite(
     numpy=_batch_norm,
     gradient=_batch_norm_gradient,
     initial={"gamma": 1.0, "moving_var": 1.0},
+    precision="data",
     family="normalisation",
     doc="(out, new moving_mean, new moving_var), with out = (x - mean) / √(variance + epsilon) · gamma + beta, and a\n"
     "value of each statistic and parameter for each channel of the axis; without scale (center) gamma (beta) is not\n"

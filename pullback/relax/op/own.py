@@ -20,7 +20,7 @@ import numpy as np
 
 from pullback import te
 from pullback.ir.errors import ArgumentError, NameNotFound, UserError, suggestion
-from pullback.ir.op import Op, define
+from pullback.ir.op import PRECISIONS, Op, define
 from pullback.relax.op.family import known_shape
 from pullback.relax.op.sample import Sample, sample
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
@@ -34,6 +34,7 @@ def register_op(
     *,
     gradient: _Function | None = None,
     numpy: _Function | None = None,
+    precision: str = "full",
     samples: Sequence[Any] = (),
 ) -> Callable[[_Function], Op]:
     """Make a function of tensor expressions an op.
@@ -42,10 +43,15 @@ def register_op(
     tensor expression, or a tuple of several. Type and shape of the result are those of the expression, and its meaning
     in the interpreter too, unless ``numpy(*arrays, **attributes)`` is given. ``gradient(dy, y, *arguments,
     **attributes)`` returns an adjoint (or None) for each tensor, written in ops; without it the expression's loops are
-    differentiated. ``samples``: shapes, or what ``relax.op.sample`` makes, on which the op can be tested.
+    differentiated. ``precision``: what mixed precision does with it, "full", "same" or "low" (see ``ir/op.py``).
+    ``samples``: shapes, or what ``relax.op.sample`` makes, on which the op can be tested.
 
-    Raises ArgumentError when the function takes ``*args`` or ``**kwargs``, or an op has that name already.
+    Raises ArgumentError when the function takes ``*args`` or ``**kwargs``, or an op has that name already, or there is
+    no such ``precision``.
     """
+    if precision not in PRECISIONS:
+        known = ", ".join(map(repr, PRECISIONS))
+        raise ArgumentError(f"register_op: precision must be one of {known}, got {precision!r}")
 
     def register(function: _Function) -> Op:
         if f"relax.{name}" in Op.registry:
@@ -73,6 +79,7 @@ def register_op(
             te=build,
             numpy=numpy or meaning,
             gradient=gradient,
+            precision=precision,
             family="own",
             doc=inspect.getdoc(function) or f"{name}, an op of the user's.",
             samples=[s if isinstance(s, Sample) else sample(s) for s in samples],

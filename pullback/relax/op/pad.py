@@ -161,6 +161,7 @@ define(
     te=_pad_te,
     numpy=_pad,
     gradient=_pad_gradient,
+    precision="same",
     family="pad",
     doc="x with more around it. pad_width: before and after of each axis in turn, as 2·rank numbers or as pairs.\n"
     "pad_mode: 'constant' puts pad_value there; 'reflect' the mirror image, whose edge is not repeated (less than\n"
@@ -222,6 +223,7 @@ define(
     gradient=lambda dy, y, x, *, strides, value: (
         ops.strided_slice(dy, list(range(len(strides))), [0] * len(strides), list(dy.shape), strides),
     ),
+    precision="same",
     family="pad",
     doc="x with stride - 1 times ``value`` between neighbours along each axis: the adjoint of slicing with strides.",
     samples=[sample((3, 4), strides=(2, 1)), sample((5,), strides=(3,), value=-1.0), sample((0, 2), strides=(2, 2))],

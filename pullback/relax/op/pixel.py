@@ -76,6 +76,7 @@ composite(
     expect=_shuffle_expect,
     decompose=_shuffle,
     numpy=_shuffle,
+    precision="same",
     family="pixel",
     doc="(…, C·r², H, W) → (…, C, H·r, W·r) with r = upscale_factor: y[…, c, h·r + i, w·r + j] =\n"
     "x[…, (c·r + i)·r + j, h, w] (Shi et al., Real-Time Single Image and Video Super-Resolution, 2016).",
@@ -94,6 +95,7 @@ composite(
     expect=_unshuffle_expect,
     decompose=_unshuffle,
     numpy=_unshuffle,
+    precision="same",
     family="pixel",
     doc="(…, C, H·r, W·r) → (…, C·r², H, W) with r = downscale_factor: the inverse of nn.pixel_shuffle.",
     samples=[
@@ -157,6 +159,7 @@ composite(
     expect=_to_space_expect,
     decompose=_to_space,
     numpy=_to_space,
+    precision="same",
     family="pixel",
     doc="(N, C·b², H, W) → (N, C, H·b, W·b) with b = block_size: channels become blocks of pixels. In mode 'DCR'\n"
     "channel (i·b + j)·C + c is the pixel (i, j) of a block of channel c, in mode 'CRD' channel (c·b + i)·b + j,\n"
@@ -174,6 +177,7 @@ composite(
     expect=_to_depth_expect,
     decompose=_to_depth,
     numpy=_to_depth,
+    precision="same",
     family="pixel",
     doc="(N, C, H·b, W·b) → (N, C·b², H, W) with b = block_size: the inverse of nn.depth_to_space in mode 'DCR'.\n"
     "ONNX's SpaceToDepth.",

@@ -57,6 +57,7 @@ composite(
     expect=_chunk_expect,
     decompose=lambda x, *, chunks, axis: ops.split(x, _chunk_cuts(x, chunks, axis), axis),
     numpy=lambda x, *, chunks, axis: tuple(np.split(x, _chunk_cuts(x, chunks, axis), axis)),
+    precision="same",
     family="split",
     doc="x cut along an axis into chunks of the size ⌈n/chunks⌉, the last one smaller, as a tuple: at most as many as\n"
     "asked for, none of them empty. PyTorch's chunk; split gives the number that is asked for.",
@@ -86,6 +87,7 @@ composite(
     expect=_unbind_expect,
     decompose=_unbind,
     numpy=lambda x, *, axis: tuple(np.moveaxis(x, axis, 0)),
+    precision="same",
     family="split",
     doc="The slices of x along an axis, which they lack, as a tuple. PyTorch's unbind; the inverse of stack.",
     samples=[sample((3, 4)), sample((2, 3, 2), axis=-2), sample((3,)), sample((1, 0)), sample(Ints((2, 2), -5, 5))],
@@ -157,6 +159,7 @@ define(
     te=lambda x, **attrs: te_copy(_roll_te(x, **attrs), x),
     numpy=lambda x, *, shifts, axis: np.roll(x, shifts, axis),
     gradient=_roll_gradient,
+    precision="same",
     family="permute",
     doc="x with its elements moved on by ``shifts`` places along an axis (or a number for each of several); those\n"
     "that leave at the end come in at the beginning. Without an axis the flattened x is rolled, as in NumPy.",
@@ -233,6 +236,7 @@ define(
     te=_diagonal_te,
     numpy=lambda x, *, offset, axis1, axis2: np.diagonal(x, offset, axis1, axis2),
     gradient=lambda dy, y, x, *, offset, axis1, axis2: (ops.grad.diagonal(dy, x.shape, offset, axis1, axis2),),
+    precision="same",
     family="permute",
     doc="The elements of x whose index along axis2 is ``offset`` more than that along axis1, along a new last axis in\n"
     "place of the two. NumPy's diagonal.",
@@ -277,6 +281,7 @@ define(
     te=_spread_te,
     numpy=_spread,
     gradient=lambda dx, y, dy, *, shape, offset, axis1, axis2: (ops.diagonal(dx, offset, axis1, axis2),),
+    precision="same",
     family="permute",
     doc="The adjoint of diagonal: dy on the diagonal of a tensor of the shape of x, 0 elsewhere.",
     samples=[sample(np.diagonal(np.empty(s), **attrs).shape, shape=s, **attrs) for s, attrs in _DIAGONAL_SAMPLES],
@@ -315,6 +320,7 @@ composite(
     expect=_meshgrid_expect,
     decompose=_meshgrid,
     numpy=lambda *tensors, indexing: tuple(np.meshgrid(*tensors, indexing=indexing)),
+    precision="same",
     family="broadcast",
     doc="The coordinates of a grid, as a tuple: of n tensors of rank 1, the k-th repeated along all axes of the grid\n"
     "but the k-th. indexing 'xy' takes the first two axes in the other order, as in NumPy.",
@@ -346,6 +352,7 @@ composite(
     "x | shape",
     decompose=lambda x, *, shape: ops.broadcast_to(x, _expanded(x, shape)),
     numpy=lambda x, *, shape: np.array(np.broadcast_to(x, _expanded(x, shape))),
+    precision="same",
     family="broadcast",
     doc="broadcast_to, with -1 for an axis that keeps its size. PyTorch's expand.",
     samples=[
@@ -397,6 +404,7 @@ specialize(
         "x, begin, end, strides",
         infer=_dynamic_slice_infer,
         numpy=lambda x, begin, end, strides: x[tuple(itertools.starmap(slice, zip(begin, end, strides, strict=True)))],
+        precision="same",
         family="slice",
         doc="x[begin:end:stride] along all axes, as strided_slice has it, with the positions as tensors of rank 1.\n"
         "They must be constants, because the shape of the result depends on them.",

@@ -117,6 +117,7 @@ def reduction(
     gradient: Callable[..., Any],
     dtypes: str = "number",
     empty: bool = True,
+    precision: str = "full",
     doc: str = "",
     samples: Sequence[Any] = (),
 ) -> Op:
@@ -141,6 +142,7 @@ def reduction(
         te=lambda x, *, axis, keepdims: te_cast(te(x, normalize_axes(name, axis, x.ndim), keepdims), x.dtype),
         numpy=in_wide(lambda x, axis, keepdims: numpy(x, normalize_axes(name, axis, x.ndim), keepdims)),
         gradient=adjoint,
+        precision=precision,
         family="reduction",
         doc=doc,
         samples=[*SAMPLES, *(EMPTY if empty and dtypes == "number" else ()), *samples],
@@ -236,6 +238,7 @@ reduction(
     numpy=lambda x, axes, keepdims: np.max(x, axis=axes, keepdims=keepdims),
     gradient=_extremum_gradient,
     empty=False,
+    precision="same",
     doc="The largest x over the axes, NaN if any is; equal ones share the adjoint evenly, as in PyTorch's amax.",
     samples=TIES,
 )
@@ -245,6 +248,7 @@ reduction(
     numpy=lambda x, axes, keepdims: np.min(x, axis=axes, keepdims=keepdims),
     gradient=_extremum_gradient,
     empty=False,
+    precision="same",
     doc="The smallest x over the axes, NaN if any is; equal ones share the adjoint evenly, as in PyTorch's amin.",
     samples=TIES,
 )
@@ -361,6 +365,7 @@ def _truth(name: str, result: str, te_value: Callable[..., Any], numpy: Callable
         te=build,
         numpy=meaning,
         gradient=zero_gradient,
+        precision="same",
         family="reduction",
         doc=doc,
         samples=[
@@ -421,6 +426,7 @@ def _arg(name: str, which: str, numpy: Callable[..., Any]) -> Op:
         te=build,
         numpy=meaning,
         gradient=zero_gradient,
+        precision="same",
         family="arg reduction",
         doc=f"The index (int64) of the {which} x along an axis, or in the flattened x; of equal ones the first, "
         "and of NaNs the first NaN.",

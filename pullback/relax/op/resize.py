@@ -221,6 +221,7 @@ def _define(rank: int) -> None:
         expect=lambda data, **attrs: _expect(op, data, attrs, rank),
         decompose=decompose,
         numpy=numpy,
+        precision="same",
         family="image",
         doc="Images with their spatial axes resized to ``size`` (a number for each, or one for all). Element o of m\n"
         "along an axis of n takes the place (o + ½)·n/m - ½ ('half_pixel'), o·(n - 1)/(m - 1) ('align_corners'),\n"

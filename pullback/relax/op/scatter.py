@@ -263,6 +263,7 @@ def _flat_scatter(
         gradient=gradient,
         numpy=in_wide(numpy),
         check_message=INDEX_CHECK,
+        precision="same",
         family="scatter",
         doc=doc + _REDUCTION_DOC + INDEX_MODES,
         samples=samples,
@@ -441,6 +442,7 @@ specialize(
         gradient=_put_gradient,
         numpy=in_wide(_put_array),
         check_message=INDEX_CHECK,
+        precision="same",
         family="scatter",
         doc="index_put(data, [i, j, …], values): data with data[i, j, …] = values, or with accumulate += values; the\n"
         "integer tensors broadcast against each other, values to data[i, j, …]. Of several values of one element the\n"

@@ -195,6 +195,7 @@ define(
     kernel=_argsort_kernel,
     numpy=_argsort,
     gradient=zero_gradient,
+    precision="same",
     family="sort",
     doc="The places of the elements along an axis in the order of their values, int32 or int64. Equal elements keep\n"
     "their order; NaN is greater than every number.",
@@ -226,6 +227,7 @@ composite(
     infer=_sort_infer,
     decompose=_sort_decomposed,
     numpy=_sort,
+    precision="same",
     family="sort",
     doc="The elements along an axis in the order of their values; NaN is greater than every number. The adjoint goes\n"
     "back to where each element came from.",
@@ -275,6 +277,7 @@ composite(
     infer=_topk_infer,
     decompose=_topk_decomposed,
     numpy=_topk,
+    precision="same",
     family="sort",
     doc="The k largest (or smallest) elements along an axis, in order, and their places; ``ret_type``: 'both',\n"
     "'values' or 'indices'. Of equal elements the first ones are taken.",
@@ -350,6 +353,7 @@ define(
     kernel=_search_kernel,
     numpy=_searchsorted,
     gradient=zero_gradient,
+    precision="same",
     family="sort",
     doc="For each value the first place (with ``right`` the last) in the sorted sequence at which it could stand: how\n"
     "many elements are less (less or equal). The sequence has one axis, or one for each line of values along the\n"
@@ -385,6 +389,7 @@ composite(
         boundaries, x, right=right, dtype="int32" if out_int32 else "int64"
     ),
     gradient=zero_gradient,
+    precision="same",
     family="sort",
     doc="The number of the interval between sorted boundaries in which each element lies; a boundary belongs to the\n"
     "interval below it, with ``right`` to the one above.",

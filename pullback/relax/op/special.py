@@ -27,6 +27,7 @@ erfc = unary(
     numpy=erfc_array,
     scalar=lambda x: call("erfc", x),
     gradient=lambda y, x, dy: -(dy * (ops.exp(-(x * x)) * _SLOPE)),
+    precision="same",
     doc="1 - erf(x), exact for large x.",
 )
 

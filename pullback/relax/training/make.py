@@ -15,6 +15,7 @@ from pullback.relax.training.setup_trainer import (
     check_backbone,
     check_loss_and_optimizer,
     check_model,
+    check_precision,
     with_backbone,
 )
 from pullback.relax.training.trainer import Trainer
@@ -35,6 +36,7 @@ def make_trainer(
     init: str = "xavier",
     targets: StructInfo | str | list[StructInfo] | None = None,
     profile: bool = False,
+    precision: str | None = None,
 ) -> Trainer:
     """A trainer for a model: sets it up, compiles it for ``target`` and initialises its parameters.
 
@@ -44,16 +46,20 @@ def make_trainer(
     of the prediction; "one-hot" stands for the prediction's type. ``init``: "xavier" (uniform; biases zero) or
     "zeros"; with "xavier", scales of normalisation layers begin as ones. States begin as zeros, the moving variances
     of batch norm as ones. ``seed`` is that of the initial values, of the order in which ``fit`` takes the rows, and of
-    what the model draws itself, as dropout does.
+    what the model draws itself, as dropout does. ``precision``: "bfloat16" trains in mixed precision, as
+    :class:`SetupTrainer` says.
     """
     check_model(module)
     module = with_backbone(module)
     check_backbone(module)
     check_loss_and_optimizer(loss, optimizer)
+    check_precision(precision)
     if init not in _INITIALIZERS:
         raise ArgumentError(f"init must be one of {', '.join(map(repr, _INITIALIZERS))}, got {init!r}")
     infos = [*_predictions(module, loss), *_targets(module, loss, targets)]
-    setup = SetupTrainer(loss, optimizer, infos, legalize=False)  # the compiler starts from the ops in any case
+    setup = SetupTrainer(
+        loss, optimizer, infos, legalize=False, precision=precision
+    )  # the compiler starts from the ops in any case
     trainer = Trainer(module, int(module.attrs["param_num"]), setup)
     trainer.build(target, device, profile)
     trainer.seed(seed)

@@ -7,8 +7,9 @@ backbone_loss_adjoint(the same) -> (what backbone_loss returns, (gradients of pa
 optimizer((params…), (gradients…), (optim_states…)) -> ((new params…), (new optim_states…))
 
 The backbone itself becomes that of inference: batch norm takes its moving statistics there, and returns them unchanged,
-and dropout does nothing. Where the loss draws random numbers, it takes a random state, which is no state of the model:
-``AddRandomState`` says what it is, and the attribute ``random_state_num`` that there is one.
+and dropout does nothing. With a ``precision``, both it and the loss function are rewritten by ``MixedPrecision`` first.
+Where the loss draws random numbers, it takes a random state, which is no state of the model: ``AddRandomState`` says
+what it is, and the attribute ``random_state_num`` that there is one.
 """
 
 from __future__ import annotations
@@ -28,8 +29,16 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStruct
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import Optimizer
 from pullback.relax.training.utils import AppendLoss
-from pullback.relax.transform import AddRandomState, DecomposeOpsForInference, Gradient, LegalizeOps, RaiseOps
+from pullback.relax.transform import (
+    AddRandomState,
+    DecomposeOpsForInference,
+    Gradient,
+    LegalizeOps,
+    MixedPrecision,
+    RaiseOps,
+)
 from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.mixed_precision import HALF
 from pullback.tir.expr import FLOATS
 
 BACKBONE, LOSS, ADJOINT, OPTIMIZER = "backbone", "backbone_loss", "backbone_loss_adjoint", "optimizer"
@@ -46,6 +55,9 @@ class SetupTrainer(Pass):
     the end. The result has the module attributes ``input_num``; ``optim_state``, the initial optimizer states, which
     can be read as ``optim_states`` too; and ``training``, what a trainer has to know of loss and optimizer.
 
+    ``precision``: "bfloat16" computes products of matrices, convolutions and what is between them in that type;
+    parameters, their gradients, states and the loss stay float32. None and "float32" change nothing.
+
     Raises a UserError that says what of the above does not hold.
     """
 
@@ -53,9 +65,11 @@ class SetupTrainer(Pass):
     optimizer: Optimizer
     loss_args: Sequence[StructInfo]
     legalize: bool = True
+    precision: str | None = None
 
     def __post_init__(self) -> None:
         check_loss_and_optimizer(self.loss, self.optimizer)
+        check_precision(self.precision)
         if not isinstance(self.loss_args, (list, tuple)):
             given = type(self.loss_args).__name__
             hint = "write a list: [prediction_info, target_info]"
@@ -72,17 +86,20 @@ class SetupTrainer(Pass):
         loss_function = self.loss(*self.loss_args)
         module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
         self._check_states(module, interface)
+        initial = initial_values(inline_calls(module[BACKBONE], module))
+        if self.precision in HALF:
+            for name in (BACKBONE, LOSS):
+                module = MixedPrecision(name, self.precision)(module)
         module = _with_random_state(module)
         first, last = interface.input_num, interface.input_num + interface.param_num
         params = list(module[LOSS].params[first:last])
         module = Gradient(LOSS, require_grads=params, target_index=0)(module)
-        initial = initial_values(inline_calls(module[BACKBONE], module))
         module = DecomposeOpsForInference(BACKBONE)(module)
         module[OPTIMIZER] = self.optimizer.init(params).get_function()
         module = module.with_attrs({
             "input_num": interface.input_num,
             "optim_state": self.optimizer.state or (),
-            "training": vars(TrainingRecord.of(self.loss, self.optimizer, initial)).copy(),
+            "training": vars(TrainingRecord.of(self.loss, self.optimizer, initial, self.precision)).copy(),
         })  # fmt: skip
         if self.legalize:
             module = LegalizeOps()(module)
@@ -131,13 +148,14 @@ class TrainingRecord:
     optimizer_states: tuple[str, ...] = ()  # their names
     run_time: Mapping[str, Any] = field(default_factory=dict)  # run-time values: see Optimizer.roles
     averages: Mapping[str, int] = field(default_factory=dict)  # the optimizer's states that average parameters
+    precision: str = "float32"  # in which products are computed
 
     @staticmethod
-    def of(loss: Loss, optimizer: Optimizer, initial: Mapping[str, float]) -> TrainingRecord:
+    def of(loss: Loss, optimizer: Optimizer, initial: Mapping[str, float], precision: str | None) -> TrainingRecord:
         return TrainingRecord(
             loss.name, loss.reduction, loss.num_backbone_outputs, loss.classification,
             getattr(loss, "ignore_index", None), tuple(loss.shared_targets), optimizer.name, optimizer.hyperparameters,
-            initial, **optimizer.roles,
+            initial, **optimizer.roles, precision=precision or "float32",
         )  # fmt: skip
 
 
@@ -209,6 +227,14 @@ def check_loss_and_optimizer(loss: Any, optimizer: Any) -> None:
         elif isinstance(value, (Loss, Optimizer)):
             hint = "the loss comes first, then the optimizer"
         raise ArgumentError(f"{name} must be a {kind.__name__}, such as {name}.{example}, got {given}", hint=hint)
+
+
+def check_precision(precision: Any) -> None:
+    """Raise an ArgumentError for what is no precision to train in."""
+    known = (None, "float32", *HALF)
+    if precision not in known:
+        hint = "the model's dtypes are those of its declarations; of float32, precision changes what is computed"
+        raise ArgumentError(f"precision must be one of {', '.join(map(repr, known))}, got {precision!r}", hint=hint)
 
 
 def check_model(module: Any) -> None:

@@ -16,12 +16,15 @@ from pullback.relax.transform.inline_functions import InlineFunctions
 from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.legalize_ops import LegalizeOps
 from pullback.relax.transform.lower_to_tir import LowerToTir
+from pullback.relax.transform.mixed_precision import MixedPrecision, to_mixed_precision
 from pullback.relax.transform.normalize import Normalize
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.rebatch_inputs import RebatchInputs
 from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import ResolveMatchCast
 from pullback.relax.transform.simplify import Simplify
+
+ToMixedPrecision = to_mixed_precision  # the reference's name
 
 
 def __getattr__(name: str):
@@ -49,11 +52,13 @@ __all__ = [
     "JoinStep",
     "LegalizeOps",
     "LowerToTir",
+    "MixedPrecision",
     "Normalize",
     "Pass",
     "RaiseOps",
     "RebatchInputs", "RepeatBroadcasts", "ResolveMatchCast",
     "Sequential",
     "Simplify",
+    "ToMixedPrecision",
     "module_pass",
 ]  # fmt: skip

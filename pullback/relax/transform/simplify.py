@@ -1,6 +1,7 @@
 """Simplify: identities of arithmetic and of shape ops that hold exactly, bit for bit.
 
     multiply(x, 1) → x          divide(x, 1) → x            subtract(x, 0) → x
+    astype(astype(x, wider), dtype) → astype(x, dtype)      of floats
     broadcast_to(x, x.shape) → x, and the same for reshape, permute_dims, astype, collapse_sum_to that change nothing
 
 ``ones`` and ``zeros`` count as the constants they are, when their shape makes no difference. ``add(x, 0)`` is left
@@ -19,6 +20,7 @@ from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass
 from pullback.relax.expr import Call, Constant, Expr, Function, Var
 from pullback.relax.mutator import ExprMutator
+from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import same_info
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
@@ -26,6 +28,8 @@ _IDENTITY_IF_SAME_TYPE = ("broadcast_to", "reshape", "astype", "collapse_sum_to"
 _KEEP_ELEMENTS = ("broadcast_to", "reshape", "expand_dims", "squeeze", "flatten", "permute_dims")
 _NEUTRAL_RIGHT = {"multiply": 1, "divide": 1, "subtract": 0, "power": 1}
 _NEUTRAL_LEFT = {"multiply": 1}
+# The floats that hold every value of a float.
+_HOLDS = {"bfloat16": ("float32", "float64"), "float16": ("float32", "float64"), "float32": ("float64",)}
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,9 @@ class _Simplify(ExprMutator):
     def rewrite_call(self, call: Call) -> Expr:
         if not isinstance(call.op, Op):
             return call
-        name, args = call.op.short, call.args
+        if call.op.short == "astype":
+            call = self.direct_cast(call)
+        name, args = call.op.short, call.args  # type: ignore[union-attr]
         if name in _IDENTITY_IF_SAME_TYPE and same_info(args[0].struct_info, call.struct_info):
             return args[0]
         if name == "permute_dims" and _is_identity(call):
@@ -50,6 +56,17 @@ class _Simplify(ExprMutator):
             if is_neutral and same_info(args[kept].struct_info, call.struct_info):
                 return args[kept]
         return call
+
+    def direct_cast(self, call: Call) -> Call:
+        """The cast of what was cast to a wider float before, which changed no value, from where it came."""
+        source = call.args[0]
+        value = self.builder.lookup(source) if isinstance(source, Var) else None
+        if not is_op(value, "astype"):
+            return call
+        origin = value.args[0]  # type: ignore[union-attr]
+        if value.struct_info.dtype not in _HOLDS.get(origin.struct_info.dtype, ()):  # type: ignore[union-attr]
+            return call
+        return Call(call.op, (origin,), call.attrs, span=call.span)
 
     def is_filled(self, expr: Any, number: int) -> bool:
         """Whether every element of the value is ``number``."""

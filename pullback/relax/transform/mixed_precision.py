@@ -1,0 +1,199 @@
+"""MixedPrecision: float32 arithmetic that half precision is good enough for, in half precision.
+
+    def f(x, w, b):                      def f(x, w, b):
+        y = R.matmul(x, w)                   x_bf16 = R.astype(x, "bfloat16")
+        z = R.nn.relu(y + b)       →         w_bf16 = R.astype(w, "bfloat16")
+        return R.sum(z)                      y = R.matmul(x_bf16, w_bf16)
+                                             b_bf16 = R.astype(b, "bfloat16")
+                                             lv = R.add(y, b_bf16)
+                                             z = R.nn.relu(lv)
+                                             z_f32 = R.astype(z, "float32")
+                                             gv = R.sum(z_f32)
+                                             return gv
+
+Each op says what becomes of its float32 operands (``Op.precision``). What a dataflow block, and so the function, gives
+to others has the type that it had before, and so have parameters: the adjoint of the cast of a weight is float32 again.
+Values of other dtypes are left alone.
+
+Composite ops are not taken apart: each says for itself what it needs, and batch norm has to stay one op (its constants
+depend on the batch size). Kernels of the loop IR are called on what they were written for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import ArgumentError
+from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.node import span_scope
+from pullback.ir.op import Op
+from pullback.ir.passes import Pass
+from pullback.relax.expr import (
+    Binding,
+    Call,
+    Constant,
+    DataflowVar,
+    Expr,
+    Function,
+    MatchCast,
+    Tuple,
+    Var,
+    tuple_get_item,
+)
+from pullback.relax.mutator import ExprMutator
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, same_shape
+from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.inline_functions import inline_calls
+from pullback.runtime.dtype import numpy_dtype
+
+HALF = {"bfloat16": "bf16", "float16": "f16"}  # the types, and how variables are named that have been cast to them
+_SINGLE = "float32"
+
+
+@dataclass(frozen=True)
+class MixedPrecision(Pass):
+    """Compute in half precision what tolerates it, and all else in float32.
+
+    ``func_name``: the function, a name or a GlobalVar, with what it calls inlined; by default all public functions.
+    ``dtype``: "bfloat16", or "float16", whose gradients need a loss scale (a trainer has one).
+
+    Raises ArgumentError when there is no such dtype, or the function is a kernel.
+    """
+
+    func_name: str | GlobalVar | None = None
+    dtype: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in HALF:
+            known = " or ".join(map(repr, HALF))
+            raise ArgumentError(f"MixedPrecision: dtype must be {known}, got {self.dtype!r}")
+
+    def run(self, module: IRModule) -> IRModule:
+        name = self.func_name.name if isinstance(self.func_name, GlobalVar) else self.func_name
+        if name is not None and not isinstance(module[name], Function):
+            raise ArgumentError(f"{self.name}: {name} is a kernel of the loop IR, not a graph function")
+        result = module.copy()
+        for key, function in module.items():
+            is_public = isinstance(function, Function) and not function.attrs.get("private")
+            if key == name or (name is None and is_public):
+                mixed = _Mix(self.dtype).function(inline_calls(function, module))
+                result[key] = remove_dead_bindings(mixed)
+        return result
+
+
+def to_mixed_precision(out_dtype: str = _SINGLE, fp16_input_names: Sequence[str] | None = None) -> MixedPrecision:
+    """``ToMixedPrecision`` of the reference system: all public functions, in float16.
+
+    ``out_dtype`` is there what products are summed in: always float32 here. ``fp16_input_names`` would change the types
+    of parameters: declare them so. Raises ArgumentError for anything else.
+    """
+    if out_dtype != _SINGLE:
+        raise ArgumentError(
+            f"ToMixedPrecision: products are summed in float32, out_dtype={out_dtype!r} is not supported"
+        )
+    if fp16_input_names:
+        hint = 'declare them with the dtype "float16"'
+        raise ArgumentError(
+            "ToMixedPrecision: fp16_input_names is not supported: parameters keep their types", hint=hint
+        )
+    return MixedPrecision(dtype="float16")
+
+
+class _Mix(ExprMutator):
+    """``env`` gives for a variable what it has become, perhaps in half precision; the variable itself still has the
+    type that was given."""
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.known: dict[tuple[Expr, str], Expr] = {}  # a variable in another type
+
+    def block(self, block: Any) -> None:
+        self.known = {}  # what was cast in a dataflow block is not seen outside
+        super().block(block)
+
+    def rewrite_binding(self, binding: Binding) -> None:
+        if isinstance(binding, MatchCast):
+            self.env[binding.var] = self.builder.match_cast(self.as_given(binding.value), binding.target)
+            return
+        with span_scope(binding.span):
+            self.bind(binding.var, self.expr(binding.value))
+
+    def bind(self, var: Var, value: Expr) -> None:
+        """A variable that others see has the given type; within the block, its half-precision value is used."""
+        if isinstance(var, DataflowVar) or _same_dtypes(value.struct_info, var.struct_info):
+            super().bind(var, value)
+            return
+        half = self.builder.emit(value, f"{var.name}_{HALF[self.dtype]}")
+        self.env[var] = self.builder.emit_output(self.restored(half, var.struct_info), var.name)
+        self.known[self.env[var], self.dtype] = half
+
+    def expr(self, expr: Any) -> Any:
+        return self.mixed(expr) if isinstance(expr, Call) else super().expr(expr)
+
+    def mixed(self, call: Call) -> Expr:
+        """The call on operands of the types that its op wants."""
+        args = self.arguments(call)
+        if all(new is old for new, old in zip(args, call.args, strict=True)):
+            return call
+        return Call(call.op, args, call.attrs, call.sinfo_args, span=call.span)
+
+    def arguments(self, call: Call) -> tuple[Any, ...]:
+        precision = call.op.precision if isinstance(call.op, Op) else "full"
+        if precision == "full":
+            return tuple(map(self.as_given, call.args))
+        news = [self.expr(a) for a in call.args]
+        if precision == "data":
+            return (news[0], *map(self.as_given, call.args[1:]))
+        free = [i for i, a in enumerate(call.args) if _is_single(a)]
+        dtype = self.dtype if precision == "low" else self.common([news[i] for i in free], call.struct_info)
+        return tuple(self.cast(new, dtype) if i in free else new for i, new in enumerate(news))
+
+    def common(self, operands: Sequence[Expr], result: Any) -> str:
+        """The widest dtype of those operands that are as large as the result: a bias takes the type of what it is added
+        to. Of all, when none is."""
+        shape = result.shape if isinstance(result, TensorStructInfo) else None
+        large = [o.struct_info.dtype for o in operands if shape is not None and same_shape(o.shape, shape)]
+        return _SINGLE if _SINGLE in (large or [o.struct_info.dtype for o in operands]) else self.dtype
+
+    # -- casts
+
+    def as_given(self, expr: Any) -> Any:
+        """An operand of the type that it has in the function as it was given."""
+        return self.restored(self.expr(expr), expr.struct_info) if isinstance(expr, Expr) else expr
+
+    def restored(self, value: Any, info: Any) -> Any:
+        if isinstance(info, TensorStructInfo) and isinstance(value.struct_info, TensorStructInfo):
+            return self.cast(value, info.dtype)
+        if not isinstance(info, TupleStructInfo) or _same_dtypes(value.struct_info, info):
+            return value
+        fields = [tuple_get_item(value, i) for i in range(len(info.fields))]
+        fields = [f if isinstance(value, Tuple) else self.builder.emit(f) for f in fields]
+        return Tuple(tuple(self.restored(f, i) for f, i in zip(fields, info.fields, strict=True)))
+
+    def cast(self, value: Any, dtype: str) -> Expr:
+        """A tensor of another type; each value is cast once."""
+        if value.struct_info.dtype == dtype:
+            return value
+        if isinstance(value, Constant):
+            with np.errstate(over="ignore"):
+                return Constant(value.data.astype(numpy_dtype(dtype)), span=value.span)
+        if (value, dtype) not in self.known:
+            name = f"{value.name}_{HALF.get(dtype, 'f32')}"
+            self.known[value, dtype] = self.builder.emit(Op.get("astype")(value, dtype), name)
+        return self.known[value, dtype]
+
+
+def _is_single(expr: Any) -> bool:
+    info = expr.struct_info if isinstance(expr, Expr) else None
+    return isinstance(info, TensorStructInfo) and info.dtype == _SINGLE
+
+
+def _same_dtypes(a: Any, b: Any) -> bool:
+    if isinstance(a, TupleStructInfo) and isinstance(b, TupleStructInfo):
+        return all(map(_same_dtypes, a.fields, b.fields))
+    return not isinstance(a, TensorStructInfo) or not isinstance(b, TensorStructInfo) or a.dtype == b.dtype
