@@ -69,7 +69,7 @@ class MemoryReport:
 
 def _input_category(function: str, number: int, count: int, donated: bool, module: IRModule) -> str:
     """Of a flattened input: functions of a trainer take inputs, parameters, states, targets, a random state if there is
-    one, and optimizer states."""
+    one, and optimizer states, of which the adjoint may take the loss scale."""
     attrs = module.attrs
     if function not in _OF_A_TRAINER or "param_num" not in attrs:
         return "inputs"
@@ -80,6 +80,10 @@ def _input_category(function: str, number: int, count: int, donated: bool, modul
     if inputs + params <= number < inputs + params + states:
         return "states"
     end = count - (len(attrs.get("optim_state", ())) if function == "__step" else 0)
+    if function == "backbone_loss_adjoint" and "loss_scale_state" in attrs:
+        end -= 1
+        if number == end:
+            return "optimizer states"
     if function != "backbone" and end - int(attrs.get("random_state_num", 0)) <= number < end:
         return "states"
     return "optimizer states" if donated else "inputs"

@@ -30,6 +30,7 @@ def check_finite(module: IRModule, interface: Interface, batch: Batch, values: V
     problem = f"the loss of step {step} is {loss}"
     slots = interface.inputs + interface.params + interface.states + interface.targets + interface.random
     tensors = [*batch.inputs, *values.params, *values.states, *batch.targets, *values.random]
+    scale = [np.asarray(t) for t in values.loss_scale(interface)]
     arguments = [np.asarray(t) for t in tensors]
     for slot, array in zip(slots, arguments, strict=True):
         if _worst(array) is not None:
@@ -42,7 +43,7 @@ def check_finite(module: IRModule, interface: Interface, batch: Batch, values: V
             if worst is not None:
                 found.setdefault(worst, binding)
 
-    evaluate(RaiseOps()(module), ADJOINT, arguments, observe)
+    evaluate(RaiseOps()(module), ADJOINT, arguments + scale, observe)
     for worst in ("NaN", "infinity"):
         if worst in found:
             binding = found[worst]

@@ -14,6 +14,7 @@ from pullback.ir.module import IRModule
 from pullback.relax.expr import Function, Var
 from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER, TrainingRecord
+from pullback.relax.transform.join_step import LOSS_SCALE_STATE
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.polynomial import same
 
@@ -48,6 +49,7 @@ class Interface:
     optimizer_states: tuple[Slot, ...]
     prediction: TensorStructInfo  # the type of the first output
     record: TrainingRecord
+    loss_scale: int | None = None  # the number of the optimizer state that is the loss scale
 
     @staticmethod
     def of(module: IRModule) -> Interface:
@@ -71,6 +73,7 @@ class Interface:
             tuple(Slot("optimizer state", str(i), info) for i, info in enumerate(optim_info.fields)),
             _first_output(module[BACKBONE]),
             _record(module.attrs.get("training", {})),
+            module.attrs.get(LOSS_SCALE_STATE),
         )
 
     @property

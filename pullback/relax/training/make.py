@@ -46,8 +46,8 @@ def make_trainer(
     of the prediction; "one-hot" stands for the prediction's type. ``init``: "xavier" (uniform; biases zero) or
     "zeros"; with "xavier", scales of normalisation layers begin as ones. States begin as zeros, the moving variances
     of batch norm as ones. ``seed`` is that of the initial values, of the order in which ``fit`` takes the rows, and of
-    what the model draws itself, as dropout does. ``precision``: "bfloat16" trains in mixed precision, as
-    :class:`SetupTrainer` says.
+    what the model draws itself, as dropout does. ``precision``: "bfloat16" or "float16" trains in mixed
+    precision, as :class:`SetupTrainer` says.
     """
     check_model(module)
     module = with_backbone(module)

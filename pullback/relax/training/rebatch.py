@@ -5,9 +5,10 @@ from __future__ import annotations
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.ir.node import structural_equal
+from pullback.relax.training.adjoint import with_adjoint
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS
-from pullback.relax.transform import Gradient, RaiseOps, RebatchInputs
+from pullback.relax.transform import RaiseOps, RebatchInputs
 
 
 def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -> IRModule:
@@ -24,17 +25,11 @@ def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -
     if not trains:
         del result[ADJOINT]
         return result
-    derived = RaiseOps()(_differentiated(module, interface))  # as the module was: it resolves aliases on its way
+    first, count = len(interface.inputs), len(interface.params)
+    derived = RaiseOps()(with_adjoint(module, first, count))  # as the module was: it resolves aliases on its way
     if not structural_equal(derived[ADJOINT], module[ADJOINT]):
         raise UserError(
             f"{ADJOINT} was changed by a pass after SetupTrainer, so it cannot be derived for {rows} rows",
             hint="make the batch dimension symbolic, or give fit a number of rows that the batch size divides",
         )
-    return _differentiated(result, interface)
-
-
-def _differentiated(module: IRModule, interface: Interface) -> IRModule:
-    """The module with the adjoint of its loss function derived anew."""
-    first = len(interface.inputs)
-    params = module[LOSS].params[first : first + len(interface.params)]
-    return Gradient(LOSS, require_grads=params, target_index=0)(module)
+    return with_adjoint(result, first, count)

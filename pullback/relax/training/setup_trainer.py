@@ -3,13 +3,14 @@
 backbone(inputs…, params…, states…) -> (outputs…, new states…)              given
     →
 backbone_loss(inputs…, params…, states…, targets…, random state?) -> loss, or (loss, new states…)
-backbone_loss_adjoint(the same) -> (what backbone_loss returns, (gradients of params…))
+backbone_loss_adjoint(the same, loss scale?) -> (what backbone_loss returns, (gradients of params…))
 optimizer((params…), (gradients…), (optim_states…)) -> ((new params…), (new optim_states…))
 
 The backbone itself becomes that of inference: batch norm takes its moving statistics there, and returns them unchanged,
 and dropout does nothing. With a ``precision``, both it and the loss function are rewritten by ``MixedPrecision`` first.
 Where the loss draws random numbers, it takes a random state, which is no state of the model: ``AddRandomState`` says
-what it is, and the attribute ``random_state_num`` that there is one.
+what it is, and the attribute ``random_state_num`` that there is one. Where the optimizer keeps a loss scale, the
+attribute ``loss_scale_state`` is its number among the optimizer states.
 """
 
 from __future__ import annotations
@@ -26,18 +27,20 @@ from pullback.relax.analysis import check_well_formed
 from pullback.relax.expr import Call, Function, Var
 from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info, same_info
+from pullback.relax.training.adjoint import with_adjoint
 from pullback.relax.training.loss import Loss
-from pullback.relax.training.optimizer import Optimizer
+from pullback.relax.training.optimizer import DynamicLossScale, Optimizer
+from pullback.relax.training.optimizer.wrapper import layers
 from pullback.relax.training.utils import AppendLoss
 from pullback.relax.transform import (
     AddRandomState,
     DecomposeOpsForInference,
-    Gradient,
     LegalizeOps,
     MixedPrecision,
     RaiseOps,
 )
 from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.join_step import LOSS_SCALE_STATE
 from pullback.relax.transform.mixed_precision import HALF
 from pullback.tir.expr import FLOATS
 
@@ -56,7 +59,8 @@ class SetupTrainer(Pass):
     can be read as ``optim_states`` too; and ``training``, what a trainer has to know of loss and optimizer.
 
     ``precision``: "bfloat16" computes products of matrices, convolutions and what is between them in that type;
-    parameters, their gradients, states and the loss stay float32. None and "float32" change nothing.
+    parameters, their gradients, states and the loss stay float32. "float16" does so too, with the optimizer in
+    a ``DynamicLossScale`` if it is in none. None and "float32" change nothing.
 
     Raises a UserError that says what of the above does not hold.
     """
@@ -91,20 +95,28 @@ class SetupTrainer(Pass):
             for name in (BACKBONE, LOSS):
                 module = MixedPrecision(name, self.precision)(module)
         module = _with_random_state(module)
-        first, last = interface.input_num, interface.input_num + interface.param_num
-        params = list(module[LOSS].params[first:last])
-        module = Gradient(LOSS, require_grads=params, target_index=0)(module)
+        first, count = interface.input_num, interface.param_num
+        params = list(module[LOSS].params[first : first + count])
+        optimizer = self._scaling_optimizer().init(params)
+        if optimizer.loss_scale_state is not None:
+            module = module.with_attr(LOSS_SCALE_STATE, optimizer.loss_scale_state)
+        module = with_adjoint(module, first, count)
         module = DecomposeOpsForInference(BACKBONE)(module)
-        module[OPTIMIZER] = self.optimizer.init(params).get_function()
+        module[OPTIMIZER] = optimizer.get_function()
         module = module.with_attrs({
             "input_num": interface.input_num,
-            "optim_state": self.optimizer.state or (),
-            "training": vars(TrainingRecord.of(self.loss, self.optimizer, initial, self.precision)).copy(),
+            "optim_state": optimizer.state or (),
+            "training": vars(TrainingRecord.of(self.loss, optimizer, initial, self.precision)).copy(),
         })  # fmt: skip
         if self.legalize:
             module = LegalizeOps()(module)
         module.attrs = TrainerAttributes(module.attrs)
         return module
+
+    def _scaling_optimizer(self) -> Optimizer:
+        """The optimizer, in float16 with a loss scale."""
+        has_scale = any(isinstance(part, DynamicLossScale) for part in layers(self.optimizer))
+        return self.optimizer if self.precision != "float16" or has_scale else DynamicLossScale(self.optimizer)
 
     def _check_states(self, module: IRModule, interface: Interface) -> None:
         """After the outputs that the loss takes and those nobody takes, the backbone returns its new states."""

@@ -71,6 +71,10 @@ class Values:
         states = tuple(changed.get(i, v) for i, v in enumerate(self.optimizer_states))
         return replace(self, optimizer_states=states)
 
+    def loss_scale(self, interface: Interface) -> tuple[Tensor, ...]:
+        """What the adjoint takes after the random state: the loss scale, if the optimizer keeps one."""
+        return () if interface.loss_scale is None else (self.optimizer_states[interface.loss_scale],)
+
     def averaged(self, interface: Interface) -> Values:
         """With the averages that the optimizer keeps in place of the parameters; a UserError when it keeps none.
 

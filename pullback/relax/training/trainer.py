@@ -164,6 +164,13 @@ class Trainer(Fitting, Checkpoints):
         return {name: states[entry["states"][0]].item() for name, entry in entries.items()}
 
     @property
+    def loss_scale(self) -> float:
+        """By what the loss is multiplied in the next step before it is differentiated: 1 unless the optimizer keeps a
+        scale, as in float16."""
+        with self._turn:
+            return next((float(t.item()) for t in self._values.loss_scale(self._interface)), 1.0)
+
+    @property
     def steps(self) -> int:
         """How many steps were made."""
         return int(self._values.optimizer_states[0].item())
@@ -283,7 +290,8 @@ class Trainer(Fitting, Checkpoints):
         inputs, labels = self._arguments(input_instances, targets)
         self._values.check_complete(self._interface)
         values = self._values
-        return self._profile(ADJOINT, [*inputs, *values.params, *values.states, *labels, *values.random])
+        last = values.random + values.loss_scale(self._interface)
+        return self._profile(ADJOINT, [*inputs, *values.params, *values.states, *labels, *last])
 
     def profile_step(self, input_instances: Any, targets: Any) -> Any:
         """Run a whole training step, on copies, under the profiler: prints and returns its report."""

@@ -5,7 +5,8 @@
 
 The new values take over the memory of the old ones when the function is compiled (attribute ``donate``: number of the
 flattened result → number of the flattened parameter). A model that draws random numbers has a random state (attribute
-``random_state_num``), (seed, number of the step): the step counts it on.
+``random_state_num``), (seed, number of the step): the step counts it on. Where the attribute ``loss_scale_state`` says
+which optimizer state is the loss scale, the adjoint takes it as its last parameter.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TupleStructInfo
 
 ADJOINT, OPTIMIZER, STEP = "backbone_loss_adjoint", "optimizer", "__step"
+LOSS_SCALE_STATE = "loss_scale_state"
 
 
 def is_trainer_module(module: IRModule) -> bool:
@@ -46,7 +48,9 @@ class JoinStep(Pass):
 def _joined(module: IRModule) -> Function:
     adjoint, optimizer = module[ADJOINT], module[OPTIMIZER]
     inputs, params, states = (module.attrs[k] for k in ("input_num", "param_num", "state_num"))
-    variables = [Var(p.name, p.struct_info, span=p.span) for p in adjoint.params]
+    scale = module.attrs.get(LOSS_SCALE_STATE)
+    own = adjoint.params if scale is None else adjoint.params[:-1]
+    variables = [Var(p.name, p.struct_info, span=p.span) for p in own]
     kept = variables[inputs : inputs + params]
     random = variables[len(variables) - module.attrs.get("random_state_num", 0) :]
     optim_info = optimizer.params[2].struct_info
@@ -56,7 +60,8 @@ def _joined(module: IRModule) -> Function:
     builder = BlockBuilder()
     builder.begin([v.name for v in (*variables, *optim_states)])
     with builder.dataflow():
-        result = builder.emit(module.get_global_var(ADJOINT)(*variables), "adjoint")
+        scales = [] if scale is None else [optim_states[scale]]
+        result = builder.emit(module.get_global_var(ADJOINT)(*variables, *scales), "adjoint")
         original, gradients = builder.emit(TupleGetItem(result, 0)), builder.emit(TupleGetItem(result, 1))
         updated = builder.emit(
             module.get_global_var(OPTIMIZER)(Tuple(tuple(kept)), gradients, Tuple(tuple(optim_states))), "updated"

@@ -92,6 +92,7 @@ def test_attributes() -> None:
         "hyperparameters": {"lr": 0.1, "momentum": 0.2, "dampening": 0, "weight_decay": 0, "nesterov": False,
                             "maximize": False},
         "initial": {}, "optimizer_states": ("num_steps", "v of y"), "run_time": {}, "averages": {},
+        "precision": "float32",
     }  # fmt: skip
     numbers = {k: v for k, v in module.attrs.items() if k not in ("optim_state", "training")}
     assert numbers == {"param_num": 1, "state_num": 1, "input_num": 1}

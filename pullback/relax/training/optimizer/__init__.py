@@ -30,12 +30,13 @@ from pullback.relax.training.optimizer.adaptive import Adadelta, Adafactor, Adag
 from pullback.relax.training.optimizer.base import Now, Optimizer, State, Step
 from pullback.relax.training.optimizer.groups import ParameterGroups
 from pullback.relax.training.optimizer.layerwise import LAMB, LARS
+from pullback.relax.training.optimizer.loss_scale import DynamicLossScale
 from pullback.relax.training.optimizer.sgd import SGD, Lion, MomentumSGD
 from pullback.relax.training.optimizer.value import RunTime, Schedule, hyperparameter
 from pullback.relax.training.optimizer.wrapper import EMA, Accumulate, ClipByGlobalNorm, ClipByValue, Wrapper
 
 __all__ = [
     "EMA", "LAMB", "LARS", "SGD", "Accumulate", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
-    "ClipByGlobalNorm", "ClipByValue", "Lion", "MomentumSGD", "NAdam", "Now", "Optimizer", "ParameterGroups", "RAdam",
-    "RMSprop", "RunTime", "Schedule", "State", "Step", "Wrapper", "hyperparameter",
+    "ClipByGlobalNorm", "ClipByValue", "DynamicLossScale", "Lion", "MomentumSGD", "NAdam", "Now", "Optimizer",
+    "ParameterGroups", "RAdam", "RMSprop", "RunTime", "Schedule", "State", "Step", "Wrapper", "hyperparameter",
 ]  # fmt: skip

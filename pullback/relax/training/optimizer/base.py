@@ -20,7 +20,8 @@ from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.tensor import Tensor, tensor, zeros
 from pullback.tir.expr import FLOATS
 
-RUN_TIME, AVERAGE, AVERAGE_COUNT = "run-time value", "average", "average count"  # roles of states
+# Roles of states.
+RUN_TIME, AVERAGE, AVERAGE_COUNT, LOSS_SCALE = "run-time value", "average", "average count", "loss scale"
 
 
 @dataclass(frozen=True)
@@ -337,6 +338,12 @@ class Optimizer:
                 averages[state.owner] = i  # the count is owned by nobody
         labels = ("num_steps", *(state.label for state in states))
         return {"optimizer_states": labels, "run_time": run_time, "averages": averages}
+
+    @property
+    def loss_scale_state(self) -> int | None:
+        """After :meth:`init`, the number of the state that is a loss scale; None when none is."""
+        states = self.states(self._trained()) if self.param_list else []
+        return next((i for i, state in enumerate(states, 1) if state.role == LOSS_SCALE), None)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._hyperparameters().items())})"

@@ -107,7 +107,7 @@ class ClipByValue(Wrapper):
             most = cast(values["max_value"], p.declared.dtype)
             return op.maximum(op.minimum(p.gradient, most), op.negative(most))
 
-        return [_with_gradient(builder, p, limited(p)) for p in params]
+        return [with_gradient(builder, p, limited(p)) for p in params]
 
 
 class ClipByGlobalNorm(Wrapper):
@@ -129,7 +129,7 @@ class ClipByGlobalNorm(Wrapper):
         scale = as_scalar(values["max_norm"]) / (total + 1e-6)
         scale = builder.emit(op.minimum(scale, as_scalar(1.0)), "grad_scale")
         pairs = zip(params, gradients, strict=True)
-        return [_with_gradient(builder, p, op.multiply(cast(scale, g.dtype), g)) for p, g in pairs]
+        return [with_gradient(builder, p, op.multiply(cast(scale, g.dtype), g)) for p, g in pairs]
 
     def _norm(self, gradients: Sequence[Expr]) -> Expr:
         """The norm of all elements of all gradients, a float64 scalar."""
@@ -184,7 +184,7 @@ class Accumulate(Wrapper):
         for parameter, old in zip(params, own, strict=True):
             name, dtype = parameter.declared.name, parameter.declared.dtype
             total = builder.emit(op.add(old, parameter.gradient), f"{name}_grad_sum")
-            given.append(_with_gradient(builder, parameter, op.divide(total, cast(float(self.every), dtype))))
+            given.append(with_gradient(builder, parameter, op.divide(total, cast(float(self.every), dtype))))
             sums.append(builder.emit(op.where(is_last, cast(0.0, dtype), total), f"{name}_grad_sum_new"))
         made = builder.emit(op.floor_divide(count, every), "num_steps_inner")
         new, changed = self.optimizer.emit(builder, made, given, inner)
@@ -207,7 +207,7 @@ class EMA(Wrapper):
     def __init__(self, optimizer: Optimizer, decay: Hyperparameter = 0.999) -> None:
         super().__init__(optimizer)
         self.name = f"EMA({optimizer.name})"
-        if any(isinstance(part, EMA) for part in _layers(optimizer)):
+        if any(isinstance(part, EMA) for part in layers(optimizer)):
             raise ArgumentError("an optimizer keeps one average of each parameter: EMA is in EMA")
         self.decay = hyperparameter("decay", decay, 0.0)
         if isinstance(self.decay, float) and self.decay > 1:
@@ -238,11 +238,11 @@ class EMA(Wrapper):
         return new, changed, kept
 
 
-def _with_gradient(builder: BlockBuilder, parameter: Parameter, gradient: Expr) -> Parameter:
+def with_gradient(builder: BlockBuilder, parameter: Parameter, gradient: Expr) -> Parameter:
     name = f"{parameter.declared.name}_grad"
     return Parameter(parameter.declared, parameter.value, builder.emit(gradient, name))
 
 
-def _layers(optimizer: Optimizer) -> list[Optimizer]:
+def layers(optimizer: Optimizer) -> list[Optimizer]:
     """An optimizer, what it wraps, and so on."""
-    return [optimizer, *(_layers(optimizer.optimizer) if isinstance(optimizer, Wrapper) else ())]
+    return [optimizer, *(layers(optimizer.optimizer) if isinstance(optimizer, Wrapper) else ())]

@@ -1,0 +1,89 @@
+"""The adjoint of a trainer module's loss function, with a loss scale where its optimizer keeps one.
+
+def backbone_loss_adjoint(x, w, targets, loss_scale):
+    y = R.matmul(x, w)                               what backbone_loss does
+    loss = …
+    loss_adjoint = R.multiply(R.ones(()), loss_scale)     instead of 1
+    …
+    inverse = R.divide(R.const(1), loss_scale)
+    w_adjoint_out = R.multiply(w_adjoint, inverse)   the true gradient, perhaps not finite
+    return (loss, (w_adjoint_out,))
+"""
+
+from __future__ import annotations
+
+from pullback.ir.module import IRModule
+from pullback.relax import op
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
+from pullback.relax.mutator import emit_body
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
+from pullback.relax.training.optimizer.value import cast
+from pullback.relax.transform import Gradient
+from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.join_step import ADJOINT, LOSS_SCALE_STATE
+
+LOSS, SCALED = "backbone_loss", "scaled_loss"
+
+
+def with_adjoint(module: IRModule, first: int, count: int) -> IRModule:
+    """The module with ``backbone_loss_adjoint``, which gives the gradients of ``count`` parameters of
+    ``backbone_loss`` from number ``first`` on.
+
+    Where the module has the attribute ``loss_scale_state``, its last parameter is the loss scale.
+    """
+    function = module[LOSS]
+    if LOSS_SCALE_STATE not in module.attrs:
+        return Gradient(LOSS, require_grads=function.params[first : first + count], target_index=0)(module)
+    work = module.copy()
+    work[SCALED] = scaled = _scaled(module)
+    work = Gradient(SCALED, require_grads=scaled.params[first : first + count], target_index=0)(work)
+    result = module.copy()
+    for name, kernel in work.items():
+        if name not in module and not isinstance(kernel, Function):
+            result[name] = kernel  # an adjoint of a kernel
+    result[ADJOINT] = _unscaled(work[f"{SCALED}_adjoint"], isinstance(function.ret_struct_info, TupleStructInfo))
+    return result
+
+
+def _scaled(module: IRModule) -> Function:
+    """(parameters of backbone_loss…, loss_scale) -> (loss · loss_scale, what backbone_loss returns…)."""
+    function = module[LOSS]
+    params = [Var(p.name, p.struct_info, span=p.span) for p in function.params]
+    builder = BlockBuilder()
+    builder.begin([p.name for p in params])
+    scale = Var(builder.unique("loss_scale"), TensorStructInfo((), "float32"))
+    with builder.dataflow():
+        results = _fields(emit_body(function, dict(zip(function.params, params, strict=True)), builder))
+        loss = op.multiply(results[0], cast(scale, results[0].struct_info.dtype))  # type: ignore[attr-defined]
+        outputs = [builder.emit_output(e) for e in (loss, *results)]
+    return Function((*params, scale), builder.finish(Tuple(tuple(outputs))), None, {}, span=function.span)
+
+
+def _unscaled(adjoint: Function, has_states: bool) -> Function:
+    """((loss, states…) or the loss, gradients divided by the scale)."""
+    builder = BlockBuilder()
+    builder.begin([p.name for p in adjoint.params])
+    scale = adjoint.params[-1]
+    with builder.dataflow():
+        forward, gradients = emit_body(adjoint, {p: p for p in adjoint.params}, builder).fields  # type: ignore[attr-defined]
+        inverse = builder.emit(op.divide(const(1.0, "float32"), scale), "inverse_scale")
+        loss, *states = [builder.emit_output(e, _name(e)) for e in _fields(forward)[1:]]
+        unscaled = [
+            builder.emit_output(op.multiply(g, cast(inverse, g.struct_info.dtype)), _name(g))
+            for g in _fields(gradients)
+        ]
+    original = Tuple((loss, *states)) if has_states else loss
+    body = builder.finish(Tuple((original, Tuple(tuple(unscaled)))))
+    return remove_dead_bindings(Function(adjoint.params, body, None, adjoint.attrs, span=adjoint.span))
+
+
+def _name(value: Expr) -> str:
+    return getattr(value, "name", "out")
+
+
+def _fields(value: Expr) -> list[Expr]:
+    if isinstance(value, Tuple):
+        return list(value.fields)
+    info = value.struct_info
+    return [TupleGetItem(value, i) for i in range(len(info.fields))] if isinstance(info, TupleStructInfo) else [value]
