@@ -35,6 +35,10 @@ Written by `python -m pullback ops --markdown`; a test compares it with the regi
 
 *Dtypes* are those of the arguments whose type is free: `float` is float16, bfloat16, float32 and float64; `number` also
 integers; `any` also bool.
+
+*Mixed* is what mixed precision does with float32 arguments: `low`, computed from bfloat16 or float16; `same`, in the
+type that its large arguments have by then; `data`, so too for the first argument, while the others stay float32;
+`full`, in float32. `-`: no argument is a float.
 """
 
 
@@ -45,6 +49,11 @@ class Entry:
     op: Op
     gradient: str  # a key of KINDS
     dtypes: str
+
+    @property
+    def mixed(self) -> str:
+        """What mixed precision does with it."""
+        return "-" if self.dtypes in ("fixed", "bool", "integer", "integer or bool") else self.op.precision
 
     @property
     def name(self) -> str:
@@ -74,8 +83,11 @@ def markdown() -> str:
     """The page."""
     lines = [INTRODUCTION.format(**KINDS), summary(), ""]
     for family, group in groupby(entries(), lambda e: e.op.family):
-        lines += [f"## {family}", "", "| op | gradient | dtypes | what |", "|---|---|---|---|"]
-        lines += [f"| `{e.name}({_signature(e.op)})` | {e.gradient} | {e.dtypes} | {_cell(e.summary)} |" for e in group]
+        lines += [f"## {family}", "", "| op | gradient | dtypes | mixed | what |", "|---|---|---|---|---|"]
+        lines += [
+            f"| `{e.name}({_signature(e.op)})` | {e.gradient} | {e.dtypes} | {e.mixed} | {_cell(e.summary)} |"
+            for e in group
+        ]
         lines.append("")
     return "\n".join(lines)
 

@@ -1,13 +1,15 @@
 """The adjoint of a trainer module's loss function, with a loss scale where its optimizer keeps one.
 
-def backbone_loss_adjoint(x, w, targets, loss_scale):
-    y = R.matmul(x, w)                               what backbone_loss does
-    loss = …
-    loss_adjoint = R.multiply(R.ones(()), loss_scale)     instead of 1
-    …
-    inverse = R.divide(R.const(1), loss_scale)
-    w_adjoint_out = R.multiply(w_adjoint, inverse)   the true gradient, perhaps not finite
-    return (loss, (w_adjoint_out,))
+    def backbone_loss_adjoint(x, w, targets, loss_scale):
+        y = R.matmul(x, w)
+        …
+        loss_adjoint = R.multiply(R.ones(()), loss_scale)
+        …
+        inverse_scale = R.divide(R.const(1), loss_scale)
+        w_adjoint_unscaled = R.multiply(w_adjoint, inverse_scale)
+        return (loss, (w_adjoint_unscaled,))
+
+What it returns are the gradients of the loss itself. They are not finite where a half-precision value between was not.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ def _unscaled(adjoint: Function, has_states: bool) -> Function:
         inverse = builder.emit(op.divide(const(1.0, "float32"), scale), "inverse_scale")
         loss, *states = [builder.emit_output(e, _name(e)) for e in _fields(forward)[1:]]
         unscaled = [
-            builder.emit_output(op.multiply(g, cast(inverse, g.struct_info.dtype)), _name(g))
+            builder.emit_output(
+                op.multiply(g, cast(inverse, g.struct_info.dtype)), _name(g).replace("_out", "_unscaled")
+            )
             for g in _fields(gradients)
         ]
     original = Tuple((loss, *states)) if has_states else loss
