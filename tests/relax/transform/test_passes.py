@@ -134,6 +134,40 @@ def test_simplify_is_exact():
     check(Simplify(), Before, Expected)
 
 
+def test_simplify_casts_from_where_a_value_came():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((3,), "float32"), h: R.Tensor((3,), "bfloat16")):
+            with R.dataflow():
+                wide = R.astype(h, "float32")
+                same = R.astype(wide, "bfloat16")
+                wider = R.astype(wide, "float64")
+                other = R.astype(wide, "float16")
+                narrow = R.astype(x, "bfloat16")
+                rounded = R.astype(narrow, "float32")
+                whole = R.astype(R.astype(h, "int32"), "float32")
+                R.output(same, wider, other, rounded, whole)
+            return (same, wider, other, rounded, whole)
+
+    @I.ir_module
+    class Expected:  # a cast to fewer bits stays: it rounds
+        @R.function
+        def main(x: R.Tensor((3,), "float32"), h: R.Tensor((3,), "bfloat16")):
+            with R.dataflow():
+                same = h
+                wider = R.astype(h, "float64")
+                other = R.astype(h, "float16")
+                narrow = R.astype(x, "bfloat16")
+                rounded = R.astype(narrow, "float32")
+                lv = R.astype(h, "int32")
+                whole = R.astype(lv, "float32")
+                R.output(same, wider, other, rounded, whole)
+            return (same, wider, other, rounded, whole)
+
+    check(Simplify(), Before, Expected)
+
+
 def test_canonicalize_bindings():
     @I.ir_module
     class Before:
