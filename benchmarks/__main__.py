@@ -68,12 +68,18 @@ def gemm(rounds: Rounds = 5, seconds: Seconds = 0.2, json: JsonFile = None) -> N
 
 
 @app.command()
-def losses(models: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(MODELS)) -> None:
-    """How exact: ten losses of each model in float64 and float32, beside PyTorch's."""
+def losses(
+    models: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(MODELS),
+    precision: Annotated[str | None, typer.Option(help="bfloat16 or float16: 100 losses beside float32.")] = None,
+) -> None:
+    """How exact: ten losses of each model in float64 and float32, beside PyTorch's; or 100 in mixed precision."""
     unknown = [name for name in _names(models) if name not in MODELS]
     if unknown:
         raise typer.BadParameter(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
-    raise typer.Exit(0 if losses_benchmark.run(_names(models)) else 1)
+    if precision not in (None, *training.MIXED):
+        raise typer.BadParameter(f"no precision {precision!r}; there are {', '.join(training.MIXED)}")
+    good = losses_benchmark.run_mixed(_names(models), precision) if precision else losses_benchmark.run(_names(models))
+    raise typer.Exit(0 if good else 1)
 
 
 @app.command()

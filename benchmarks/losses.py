@@ -1,4 +1,5 @@
-"""How exact a training is: ten losses of each model in float64 and float32, beside PyTorch's on the same values.
+"""How exact a training is: ten losses of each model in float64 and float32, beside PyTorch's on the same values; and a
+hundred in mixed precision, beside ours in float32.
 
 PyTorch's losses in float64 are the judge. Ours in float64 differ from them by rounding alone. In float32 they may be no
 more than :data:`TIMES_TORCH` times as far away as PyTorch's own. How far that is depends on luck where the gradient has
@@ -22,6 +23,8 @@ from benchmarks.workers.protocol import RECORDED_STEPS, Step
 FLOAT64_TOLERANCE = 1e-8
 TIMES_TORCH = 2.0
 SEEDS = (1, 2, 3, 4, 5)
+MIXED_STEPS, MIXED_TOLERANCE = 100, 0.02
+MIXED_COLUMNS = ["model", "first loss", "last, float32", "last, mixed", "mean loss", "distance", "of each loss", ""]
 COLUMNS = ["model", "float64", "float32", "PyTorch's float32", "ratio", ""]
 
 
@@ -95,3 +98,40 @@ def run(names: list[str]) -> bool:
     title = f"relative distance of {RECORDED_STEPS} losses from PyTorch's in float64, over {len(SEEDS)} initial values"
     report.TableText(title, COLUMNS, rows).show()
     return good
+
+
+def run_mixed(names: list[str], precision: str) -> bool:
+    """Print the table of mixed precision, and say whether training goes as in float32: the mean loss differs by at most
+    :data:`MIXED_TOLERANCE`, and no loss by more than that share of the first.
+
+    A loss's distance from the loss itself is told too. All steps are made on one batch, which some models learn by
+    heart: what is left of the loss then is a matter of luck.
+    """
+    rows, good = [], True
+    for name in names:
+        with report.console.status(name):
+            single, mixed = (losses_of_steps_made(MODELS[name], p) for p in (None, precision))
+        means = abs(mixed.mean() / single.mean() - 1)
+        apart = float(np.abs(mixed - single).max() / abs(single[0]))
+        close = max(means, apart) <= MIXED_TOLERANCE
+        good &= close
+        numbers = [f"{loss:.4g}" for loss in (single[0], single[-1], mixed[-1])]
+        shares = [f"{share:.2%}" for share in (means, apart, distance(mixed, single))]
+        rows.append([name, *numbers, *shares, report.verdict(close)])
+    title = f"{MIXED_STEPS} losses in {precision} beside those in float32"
+    report.TableText(title, MIXED_COLUMNS, rows).show()
+    return good
+
+
+def losses_of_steps_made(model: Model, precision: str | None) -> np.ndarray:
+    """Of a hundred steps, those that a loss scale made the optimizer leave out not counted."""
+    import pullback
+    from benchmarks.workers.model_pullback import trainer_of
+
+    trainer = trainer_of(model, legalize=False, precision=precision)
+    x, y = (pullback.nd.array(array) for array in model.data())
+    losses: list[float] = []
+    while len(losses) < MIXED_STEPS:
+        scale, loss = trainer.loss_scale, float(trainer.update(x, y).numpy())
+        losses += [loss] if trainer.loss_scale >= scale else []
+    return np.array(losses)

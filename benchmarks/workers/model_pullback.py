@@ -1,15 +1,20 @@
 """Pullback's side of a training step.
 
-Variants: `trainer` runs `Trainer.update`, `trainer-legalized` after `LegalizeOps`; `functions` and
-`functions-legalized` call the adjoint and the optimizer function one after the other, as in the tutorial's second
-method.
+Variants: `trainer` runs `Trainer.update`, `trainer-legalized` after `LegalizeOps`, `trainer-bfloat16` and
+`trainer-float16` in mixed precision; `functions` and `functions-legalized` call the adjoint and the optimizer function
+one after the other, as in the tutorial's second method.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from benchmarks.models import MODELS, Model
 from benchmarks.workers.protocol import Cases, Step, draw_model, serve
 from benchmarks.workers.relax_module import module_of, setup, struct_infos
+
+if TYPE_CHECKING:
+    from pullback.relax.training import Trainer
 
 
 def load() -> dict[str, str]:
@@ -20,23 +25,34 @@ def load() -> dict[str, str]:
 
 
 def prepare(name: str, variant: str) -> Cases:
-    legalize, make = variant.endswith("-legalized"), trainer_step if variant.startswith("trainer") else functions_step
-    return {"step": make(MODELS[name], legalize)}
+    kind, _, option = variant.partition("-")
+    legalize, precision = option == "legalized", option if option in ("bfloat16", "float16") else None
+    if kind == "functions":
+        return {"step": functions_step(MODELS[name], legalize)}
+    return {"step": trainer_step(MODELS[name], legalize, precision)}
 
 
-def trainer_step(model: Model, legalize: bool) -> Step:
+def trainer_step(model: Model, legalize: bool, precision: str | None = None) -> Step:
+    """A step of :func:`trainer_of`."""
+    import pullback
+
+    trainer = trainer_of(model, legalize, precision)
+    x, y = (pullback.nd.array(array) for array in model.data())
+    return lambda: float(trainer.update(x, y).numpy())
+
+
+def trainer_of(model: Model, legalize: bool, precision: str | None = None) -> Trainer:
     """The first method: SetupTrainer, compile, VirtualMachine, Trainer."""
     import pullback
     from pullback import relax
 
-    module = setup(model, relax, legalize=legalize)(module_of(model, relax))
+    module = setup(model, relax, legalize=legalize, precision=precision)(module_of(model, relax))
     device = pullback.cpu(0)
     machine = relax.VirtualMachine(pullback.compile(module, "llvm"), device)
     trainer = relax.training.Trainer(module, machine, device)
     trainer.load_params(model.parameters())
     trainer.load_states(model.states())
-    x, y = (pullback.nd.array(array) for array in model.data())
-    return lambda: float(trainer.update(x, y).numpy())
+    return trainer
 
 
 def functions_step(model: Model, legalize: bool) -> Step:

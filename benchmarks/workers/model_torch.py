@@ -1,7 +1,8 @@
 """PyTorch's side of a training step.
 
-Variants: `eager`; `compile`, the loss compiled; `compile-whole`, gradient and update compiled too, in functional form.
-With `-channels-last` images and the weights of convolutions are kept channels-last.
+Variants: `eager`; `eager-bfloat16`, its forward pass under `torch.autocast`; `compile`, the loss compiled;
+`compile-whole`, gradient and update compiled too, in functional form. With `-channels-last` images and the weights of
+convolutions are kept channels-last.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def step_of(model: Model, variant: str, channels_last: bool = False) -> Step:
     states = {name: tensor(array) for name, array in model.states().items()}
 
     def loss_of(parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        logits = model.torch(parameters, states, x)
+        with torch.autocast("cpu", torch.bfloat16, enabled=variant == "eager-bfloat16"):
+            logits = model.torch(parameters, states, x).to(x.dtype if x.is_floating_point() else torch.float32)
         return torch.nn.functional.cross_entropy(logits, y, reduction=model.reduction)
 
     if variant == "compile-whole":
