@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pullback
+from pullback import te
 from pullback.ir import ArgumentError, InternalError, IRModule, assert_structural_equal
 from pullback.ir.op import Op, define
 from pullback.relax import BlockBuilder, Call, Constant, Function, TensorStructInfo, Tuple, Var, op
@@ -20,6 +21,7 @@ from pullback.script import ir as I
 from pullback.script import relax as R
 from pullback.script import tir as T
 from tests.helpers import round_trip
+from tests.samples import all_ops, cases, dtypes_of
 
 BF16 = ml_dtypes.bfloat16
 EPS = 2.0**-8  # half the distance of neighbours, relative to them
@@ -388,3 +390,48 @@ def test_derivatives_of_activations_round_once(name: str) -> None:
         found = pullback.compile(half, target).function("main_adjoint")(x)[1][0].numpy().astype("float32")
         # Rules that use the result, as y·(1 - y), see it rounded once.
         np.testing.assert_allclose(found, exact, rtol=EPS, atol=2 * EPS)
+
+
+# ---- every op --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rounded() -> Iterator[Op]:
+    """An op that gives its argument, rounded to half precision: what is computed from it has low operands."""
+    yield register_op("test.rounded", precision="low")(lambda x: te.compute(x.shape, lambda *i: x[i]))
+    del Op.registry["relax.test.rounded"]
+
+
+FLOAT_OPS = [op for op in all_ops() if "float32" in dtypes_of(op)]
+
+
+@pytest.mark.parametrize("op", FLOAT_OPS, ids=lambda op: op.short)
+def test_every_op_takes_what_it_says(op: Op, rounded: Op) -> None:
+    """Of operands that were computed in half precision, an op gives what it gives of the same numbers in float32,
+    rounded a few times at the most, in the type it had."""
+    for case in list(cases(op, "float32"))[:4]:
+        infos = [TensorStructInfo(a.shape, a.dtype.name) for a in case.args]
+
+        def build(emit: Any, *args: Var, case: Any = case) -> Any:
+            low = [emit(rounded(a)) if a.dtype == "float32" else a for a in args]
+            result = emit(Call(case.op, tuple(low), dict(case.attrs)))
+            fields = getattr(result.struct_info, "fields", None)
+            return tuple(emit(result[i]) for i in range(len(fields))) if fields else result
+
+        module = function(build, *infos)
+        mixed = MixedPrecision("main")(module)
+        assert same_info(mixed["main"].ret_struct_info, module["main"].ret_struct_info)
+        is_mixed = any(getattr(a.struct_info, "dtype", "") == "bfloat16" for c in calls(mixed) for a in c.args)
+        assert is_mixed or not any(i.dtype == "float32" for i in infos)
+        near = [a.astype(BF16).astype("float32") if a.dtype == np.float32 else a for a in case.args]
+        found, expected = (results(pullback.compile(m, "debug").function("main")(*near)) for m in (mixed, module))
+        for a, b in zip(found, expected, strict=True):
+            if op.precision == "full" or b.dtype != np.float32:
+                np.testing.assert_array_equal(a, b)
+                continue
+            size = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+            np.testing.assert_allclose(a, b, rtol=4 * EPS, atol=4 * EPS * size)
+
+
+def results(value: Any) -> list[np.ndarray]:
+    return [v.numpy() for v in (value if isinstance(value, tuple) else (value,))]
