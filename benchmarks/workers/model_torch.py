@@ -48,7 +48,8 @@ def step_of(model: Model, variant: str, channels_last: bool = False) -> Step:
 
     def loss_of(parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=variant == "eager-bfloat16"):
-            logits = model.torch(parameters, states, x).to(x.dtype if x.is_floating_point() else torch.float32)
+            logits = model.torch(parameters, states, x)
+        logits = logits.float() if logits.dtype == torch.bfloat16 else logits
         return torch.nn.functional.cross_entropy(logits, y, reduction=model.reduction)
 
     if variant == "compile-whole":
