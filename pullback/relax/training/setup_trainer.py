@@ -244,8 +244,8 @@ def check_loss_and_optimizer(loss: Any, optimizer: Any) -> None:
 def check_precision(precision: Any) -> None:
     """Raise an ArgumentError for what is no precision to train in."""
     known = (None, "float32", *HALF)
-    if precision not in known:
-        hint = "the model's dtypes are those of its declarations; of float32, precision changes what is computed"
+    if not isinstance(precision, (str, type(None))) or precision not in known:
+        hint = "a model in another dtype declares it; precision says how what is float32 is computed"
         raise ArgumentError(f"precision must be one of {', '.join(map(repr, known))}, got {precision!r}", hint=hint)
 
 

@@ -68,7 +68,7 @@ class MixedPrecision(Pass):
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        if self.dtype not in HALF:
+        if not isinstance(self.dtype, str) or self.dtype not in HALF:
             known = " or ".join(map(repr, HALF))
             raise ArgumentError(f"MixedPrecision: dtype must be {known}, got {self.dtype!r}")
 

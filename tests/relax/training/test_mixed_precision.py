@@ -173,7 +173,7 @@ def test_the_last_batch_may_be_smaller(precision: str) -> None:
     assert t.steps == 33 and t.evaluate(X[:20], Y[:20]).loss < history.epochs[0].loss
 
 
-@pytest.mark.parametrize("given", ["half", "float64", 16, True, "bf16"])
+@pytest.mark.parametrize("given", ["half", "float64", 16, True, "bf16", ["float16"], np.dtype("float16")])
 def test_unknown_precisions(given: Any) -> None:
     message = "precision must be one of None, 'float32', 'bfloat16', 'float16', got"
     with pytest.raises(ArgumentError, match=message):

@@ -221,6 +221,8 @@ def test_the_reference_systems_name() -> None:
 def test_errors() -> None:
     with pytest.raises(ArgumentError, match="dtype must be 'bfloat16' or 'float16', got 'float32'"):
         MixedPrecision("main", "float32")
+    with pytest.raises(ArgumentError, match="dtype must be 'bfloat16' or 'float16'"):
+        MixedPrecision("main", np.dtype("float16"))  # type: ignore[arg-type]
     kernel = next(n for n, f in LegalizeOps()(Perceptron).items() if not isinstance(f, Function))
     with pytest.raises(ArgumentError, match="is a kernel of the loop IR"):
         MixedPrecision(kernel)(LegalizeOps()(Perceptron))
