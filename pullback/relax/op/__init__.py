@@ -13,6 +13,7 @@ from pullback.relax.op import (  # noqa: F401
     call_tir,
     convolution,
     create,
+    ctc,
     einsum,
     elementwise,
     embedding,

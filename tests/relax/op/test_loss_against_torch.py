@@ -128,6 +128,21 @@ for _smoothing in (0.0, 0.2, 1.0):
         add(f"{_label} probabilities", _ours, _theirs, X, PROBABILITIES)
         add(f"{_label} image probabilities", _ours, _theirs, *rng.uniform(0, 1, (2, 2, 3, 4)))
         add(f"{_label} one example", _ours, _theirs, X[0], np.array(1))
+for _blank, _lengths, _counts in ((0, [9, 9, 9], [4, 4, 4]), (4, [9, 6, 5], [4, 1, 0]), (2, [9, 3, 1], [3, 3, 2])):
+    _labels = rng.integers(0, 4, (3, 4))
+    _labels += _labels >= _blank
+    for _zero in (False, True) if min(_lengths) > 4 else (True,):  # PyTorch: NaN where the loss is infinite
+        add(
+            f"ctc_loss {_blank} {_zero}",
+            lambda x, *rest, blank, **attrs: ops.nn.ctc_loss(ops.nn.log_softmax(x), *rest, blank, **attrs),
+            lambda x, *rest, blank, **attrs: functional.ctc_loss(x.log_softmax(-1), *rest, blank, **attrs),
+            rng.standard_normal((9, 3, 5)),
+            _labels,
+            np.array(_lengths),
+            np.array(_counts),
+            blank=_blank,
+            zero_infinity=_zero,
+        )
 CASES["cosine_similarity"] = (ops.nn.cosine_similarity, functional.cosine_similarity, (X, Y))
 CASES["cosine_similarity axis"] = (
     lambda x, y: ops.nn.cosine_similarity(x, y, -2, 1e-3),

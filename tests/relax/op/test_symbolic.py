@@ -24,8 +24,8 @@ from tests.samples import Case, all_ops, cases
 
 # Their attributes hold sizes, so that they are tested below, with symbolic attributes; or they halve an axis.
 WITH_SIZES = {"reshape", "broadcast_to", "collapse_sum_to", "take_gradient", "nn.dilate", "nn.group_norm", "nn.glu"}
-WITH_SIZES |= {"grad.diagonal", "expand", "ravel_multi_index", "segment_reduce", "slice_scatter"}
-COUNTED = {"chunk", "unbind"}  # a size says how many results there are
+WITH_SIZES |= {"grad.diagonal", "expand", "ravel_multi_index", "segment_reduce", "slice_scatter", "nn.ctc_states"}
+COUNTED = {"chunk", "unbind", "grad.banded_recurrence"}  # a size says how many results, or terms, there are
 COORDINATES = {"gather_nd", "scatter_nd"}  # the last size of their indices says how many axes these name
 BATCH_ONLY = ("convolution", "pooling", "pixel", "image", "rotary")  # of their tensors only the batch may be symbolic
 

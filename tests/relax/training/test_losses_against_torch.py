@@ -97,4 +97,22 @@ def test_as_pytorch(name: str, reduction: str) -> None:
 def test_every_loss_is_compared() -> None:
     own = {losses.Loss, losses.CategoricalCrossEntropyLoss, losses.HingeLoss}  # PyTorch has no such classes
     every = {v for v in vars(losses).values() if isinstance(v, type) and issubclass(v, losses.Loss)}
-    assert every - own == {case[0] for case in CASES.values()}
+    assert every - own == {case[0] for case in CASES.values()} | {losses.CTCLoss}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_ctc_as_pytorch(reduction: str) -> None:
+    """PyTorch gives the gradient of the scores below a log_softmax: exp(p) more than that of p by itself."""
+    logs, labels = np.log(rng.dirichlet(np.ones(5), (6, 3))), rng.integers(0, 4, (3, 2))
+    lengths = np.array([6, 4, 3]), np.array([2, 1, 0])
+    function = losses.CTCLoss(reduction, blank=4)(*map(value_info, (logs, labels, *lengths)))
+    module = Gradient("loss", [function.params[0]])(IRModule({"loss": function}))
+    value, (gradient,) = evaluate(module, "loss_adjoint", [logs, labels, *lengths])
+    tensor = torch.tensor(logs, requires_grad=True)
+    expected = torch.nn.CTCLoss(4, reduction)(tensor, *map(torch.tensor, (labels, *lengths)))
+    expected.backward()
+    np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-10)
+    share = 1 / (3 * np.maximum(lengths[1], 1)) if reduction == "mean" else np.ones(3)
+    inside = (np.arange(6)[:, None] < lengths[0])[:, :, None]
+    own = tensor.grad.numpy() - np.where(inside, np.exp(logs) * share[:, None], 0)
+    np.testing.assert_allclose(gradient, own, rtol=1e-9, atol=1e-12)

@@ -88,7 +88,36 @@ def test_one_update_and_evaluation(name: str) -> None:
 
 def test_every_loss_is_trained() -> None:
     every = {v for v in vars(losses).values() if isinstance(v, type) and issubclass(v, Loss)}
-    assert every - {Loss} == {type(case[0]) for case in CASES.values()}
+    assert every - {Loss} == {type(case[0]) for case in CASES.values()} | {losses.CTCLoss}
+
+
+def test_ctc() -> None:
+    """Three targets, and predictions whose second axis is that of the batch."""
+    sequences, labels = rng.standard_normal((ROWS, 7, INPUTS)), rng.integers(1, OUTPUTS, (ROWS, 3))
+    targets = [labels, rng.integers(5, 8, ROWS), rng.integers(0, 3, ROWS)]
+    x, w = (Var(n, TensorStructInfo(s, "float64")) for n, s in (("x", (4, 7, INPUTS)), ("w", (INPUTS, OUTPUTS))))
+    builder = BlockBuilder()
+    with builder.function("backbone", [x, w]):
+        with builder.dataflow():
+            logs = builder.emit_output(op.nn.log_softmax(op.permute_dims(op.matmul(x, w), (1, 0, 2))))
+        builder.emit_func_output(logs)
+    module = builder.get().with_attrs({"param_num": 1, "state_num": 0})
+    infos = [TensorStructInfo((4, *t.shape[1:]), "int64") for t in targets]
+    trainers = [
+        make_trainer(module, losses.CTCLoss(), SGD(0.05), targets=infos, target=target) for target in ("debug", "llvm")
+    ]
+    for trainer in trainers:
+        first, second = (
+            r.loss for r in trainer.fit(sequences, targets, epochs=2, shuffle=False, progress=False).epochs
+        )
+        assert second < first
+    weights = [trainer.params["w"].numpy() for trainer in trainers]
+    np.testing.assert_allclose(*weights, rtol=1e-12, atol=1e-14)
+
+
+def test_ctc_needs_the_types_of_its_targets() -> None:
+    with pytest.raises(ArgumentError, match="predictions do not say how many labels a row has"):
+        losses.CTCLoss().default_targets(TensorStructInfo((5, 4, 3), "float32"))
 
 
 @pytest.mark.parametrize(

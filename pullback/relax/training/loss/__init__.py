@@ -39,9 +39,10 @@ from pullback.relax.training.loss.distribution import (
     PoissonNLLLoss,
 )
 from pullback.relax.training.loss.regression import HuberLoss, L1Loss, MSELoss, SmoothL1Loss
+from pullback.relax.training.loss.sequence import CTCLoss
 
 __all__ = [
-    "REDUCTIONS", "BCELoss", "BCEWithLogitsLoss", "CategoricalCrossEntropyLoss", "CosineEmbeddingLoss",
+    "REDUCTIONS", "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CategoricalCrossEntropyLoss", "CosineEmbeddingLoss",
     "CrossEntropyLoss", "GaussianNLLLoss", "HingeEmbeddingLoss", "HingeLoss", "HuberLoss", "KLDivLoss", "L1Loss",
     "Loss", "MSELoss", "MarginRankingLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss",
     "SoftMarginLoss", "TripletMarginLoss", "class_axis",
