@@ -72,6 +72,12 @@ def expect_int(op: str, name: str, value: Any) -> None:
         raise UserError(f"{op}: {name} must be an int, got {value!r}")
 
 
+def expect_member(op: str, name: str, value: Any, known: Sequence[Any]) -> None:
+    """Raise a UserError unless an attribute is one of those known."""
+    if value not in known:
+        raise UserError(f"{op}: {name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
 def normalize_axis(op: str, axis: int, ndim: int) -> int:
     """``axis`` counted from the front."""
     if not isinstance(axis, int) or isinstance(axis, bool):

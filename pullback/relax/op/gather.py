@@ -17,6 +17,7 @@ from pullback.relax.op.family import (
     broadcast_shapes,
     composite,
     expect_dtype,
+    expect_member,
     known_shape,
     normalize_axis,
     specialize,
@@ -36,8 +37,7 @@ INDEX_MODES = (
 
 def expect_mode(op: str, mode: Any) -> None:
     """Raise a UserError unless the mode says what becomes of indices outside their axis."""
-    if mode not in MODES:
-        raise UserError(f"{op}: mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}")
+    expect_member(op, "mode", mode, MODES)
 
 
 def _expect_something(op: str, size: Dim, axis: int, indices: Sequence[Dim]) -> None:

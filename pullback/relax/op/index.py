@@ -17,6 +17,7 @@ from pullback.relax.op.family import (
     elementwise_te,
     expect_dtype,
     expect_int,
+    expect_member,
     expect_same_dtype,
     known_shape,
     masked,
@@ -92,8 +93,7 @@ def _take_axis(op: str, ndim: int, axis: int | None) -> int:
 def _take_infer(x: TensorStructInfo, indices: TensorStructInfo, *, axis: int | None, mode: str) -> TensorStructInfo:
     shape, own = known_shape("take", x, "x"), known_shape("take", indices, "indices")
     expect_dtype("take", indices, "integer", "indices")
-    if mode not in MODES:
-        raise UserError(f"take: mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}")
+    expect_member("take", "mode", mode, MODES)
     at = _take_axis("take", len(shape), axis)
     if shape[at] == 0 and 0 not in own:
         raise ShapeError(f"take: axis {at} of x has size 0: there is nothing to take")

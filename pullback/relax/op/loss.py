@@ -20,6 +20,7 @@ from pullback.relax.op.family import (
     collapse_to_operands,
     composite,
     expect_dtype,
+    expect_member,
     expect_same_dtype,
     in_wide,
     known_shape,
@@ -40,8 +41,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 def check_reduction(name: str, reduction: Any, allowed: Sequence[str] = REDUCTIONS) -> None:
     """Raise a UserError unless ``reduction`` is one of those allowed."""
-    if reduction not in allowed:
-        raise UserError(f"{name}: reduction must be one of {', '.join(map(repr, allowed))}, got {reduction!r}")
+    expect_member(name, "reduction", reduction, allowed)
 
 
 def check_alike(name: str, **infos: TensorStructInfo) -> None:

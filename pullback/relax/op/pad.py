@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from pullback import te, tir
-from pullback.ir.errors import ShapeError, UserError
+from pullback.ir.errors import ShapeError
 from pullback.ir.op import define
-from pullback.relax.op.family import known_shape
+from pullback.relax.op.family import expect_member, known_shape
 from pullback.relax.op.join import clamp
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
@@ -45,8 +45,7 @@ def _pad_infer(x: TensorStructInfo, *, pad_width: Any, pad_mode: str, pad_value:
 
 def _padding(shape: Sequence[Dim], pad_width: Any, pad_mode: str) -> list[tuple[Any, tuple[Any, Any]]]:
     """The size of each axis with its padding, which the mode allows."""
-    if pad_mode not in _MODES:
-        raise UserError(f"nn.pad: pad_mode must be one of {', '.join(map(repr, _MODES))}, got {pad_mode!r}")
+    expect_member("nn.pad", "pad_mode", pad_mode, tuple(_MODES))
     axes = list(zip(shape, _widths("nn.pad", len(shape), pad_width), strict=True))
     less = _MODES[pad_mode][1]
     for size, widths in axes:

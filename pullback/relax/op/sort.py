@@ -11,18 +11,20 @@ It is stable, and NaN counts as greater than all numbers, as in NumPy and PyTorc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import DTypeError, ShapeError, UserError
+from pullback.ir.errors import DTypeError, ShapeError
 from pullback.ir.op import define
 from pullback.relax.expr import Tuple
 from pullback.relax.op.family import (
     composite,
     expect_dtype,
     expect_int,
+    expect_member,
     expect_same_dtype,
     known_shape,
     normalize_axis,
@@ -245,8 +247,7 @@ def _topk_infer(
     expect_dtype("topk", data, "number")
     expect_int("topk", "k", k)
     _expect_index_dtype("topk", dtype)
-    if ret_type not in _RESULTS:
-        raise UserError(f"topk: ret_type must be one of {', '.join(map(repr, _RESULTS))}, got {ret_type!r}")
+    expect_member("topk", "ret_type", ret_type, _RESULTS)
     size = shape[at]
     if k < 1 or (isinstance(size, int) and k > size):
         raise ShapeError(f"topk: k must be from 1 to {size}, the size of axis {at}, got {k}")
@@ -288,6 +289,61 @@ composite(
         sample((3, 6), k=2, ret_type="indices"),
         sample([[2.0, 1.0, 2.0, 1.0], [0.0, _NAN, 5.0, 0.0]], k=3, smooth=False),
         sample((1, 1)),
+    ],
+)
+
+# -- median
+
+
+def _median_expect(x: TensorStructInfo, *, axis: int | None, keepdims: bool) -> None:
+    shape = known_shape("median", x)
+    expect_dtype("median", x, "number")
+    size = math.prod(shape) if axis is None else shape[normalize_axis("median", axis, len(shape))]
+    if isinstance(size, int) and size == 0:
+        raise ShapeError("median of no elements")
+
+
+def _median(x: np.ndarray, *, axis: int | None, keepdims: bool) -> Any:
+    line, at = (x.reshape(-1), 0) if axis is None else (x, axis)
+    middle = (line.shape[at] - 1) // 2
+    order = np.take(_argsort(line, axis=at, descending=False, dtype="int64"), [middle], at)
+    values = np.take_along_axis(line, order, at)
+    if axis is None:
+        return values.reshape((1,) * x.ndim if keepdims else ())
+    return (values, order) if keepdims else (np.squeeze(values, at), np.squeeze(order, at))
+
+
+def _median_decomposed(x: Any, *, axis: int | None, keepdims: bool) -> Any:
+    line, at = (ops.reshape(x, [-1]), 0) if axis is None else (x, normalize_axis("median", axis, len(x.shape)))
+    middle = (line.shape[at] - 1) // 2
+    order = ops.argsort(line, axis=at, dtype="int64")
+    order = ops.strided_slice(order, [at], [middle], [middle + 1])
+    values = ops.gather_elements(line, order, axis=at)
+    if axis is None:
+        return ops.reshape(values, (1,) * len(x.shape) if keepdims else ())
+    return Tuple((values, order) if keepdims else (ops.squeeze(values, at), ops.squeeze(order, at)))
+
+
+composite(
+    "median",
+    "x | axis=None, keepdims=False",
+    te=None,
+    expect=_median_expect,
+    decompose=_median_decomposed,
+    numpy=_median,
+    family="sort",
+    doc="The element in the middle of an axis, of two the lower one, and its place (int64); with axis None that of\n"
+    "all elements, without a place. NaN is greater than every number. The adjoint goes to the element.",
+    samples=[
+        sample((17,)),
+        sample((3, 4)),
+        sample((3, 4), keepdims=True),
+        sample((3, 5), axis=1),
+        sample((2, 4, 3), axis=-2, keepdims=True),
+        sample([[2.0, 1.0, 2.0], [_NAN, -1.0, 5.0]], axis=1, smooth=False),
+        sample(Ints((4, 6), -3, 4), axis=0),
+        sample((), keepdims=True),
+        sample((0, 3), axis=1),
     ],
 )
 

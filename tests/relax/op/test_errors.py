@@ -34,6 +34,9 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "reverse_sequence axes": (lambda: ops.reverse_sequence(X, K, 0, 0), "seq_axis and batch_axis are both 0"),
     "hamming_window": (lambda: ops.hamming_window(0), "hamming_window: window_size must be positive, got 0"),
     "eye_like": (lambda: ops.eye_like(K), "eye_like: x must be a matrix, it has the shape"),
+    "median": (lambda: ops.median(var((0,))), "median of no elements"),
+    "median of an axis": (lambda: ops.median(var((3, 0)), -1), "median of no elements"),
+    "median axis": (lambda: ops.median(X, 2), "median: axis 2 is outside a tensor of rank 2"),
     "topk": (lambda: ops.topk(X, 0), "topk: k must be from 1 to"),
     "searchsorted": (
         lambda: ops.searchsorted(ops.zeros((2, 2, 2), "float32"), X),

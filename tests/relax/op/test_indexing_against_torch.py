@@ -59,6 +59,12 @@ def test_moved(name: str) -> None:
     compare(ours, theirs, [draw(*shape)])
 
 
+def test_median() -> None:
+    for axis in (0, -1):
+        compare(lambda x, a=axis: ops.median(x, a)[0], lambda x, a=axis: x.median(a).values, [draw(4, 5, 3)])
+    compare(ops.median, torch.Tensor.median, [draw(4, 5)])
+
+
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 @pytest.mark.parametrize("widths", [(1, 2), (2, 0, 1, 3), (0, 1, 2, 2, 1, 0)])
 def test_pad(mode: str, widths: tuple[int, ...]) -> None:
