@@ -62,7 +62,7 @@ def dtypes_of(op: Op) -> tuple[str, ...]:
 
 
 def _has_floats(samples: Any) -> bool:
-    return any(not isinstance(a, (Ints, Bools)) for s in samples for a in s.args)
+    return any(not isinstance(a, (Ints, Bools, np.ndarray)) for s in samples for a in s.args)
 
 
 def cases(op: Op, dtype: str) -> Iterator[Case]:
@@ -106,6 +106,8 @@ def _draw(shape: tuple[int, ...], domain: Domain, dtype: str, rng: np.random.Gen
 
 
 def _array(argument: Any, dtype: str, rng: np.random.Generator) -> np.ndarray:
+    if isinstance(argument, np.ndarray):
+        return argument
     if isinstance(argument, list):
         with np.errstate(over="ignore"):  # in a narrow type, a large number is an infinity
             return np.asarray(argument, np.float64).astype(numpy_dtype(dtype))

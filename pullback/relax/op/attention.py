@@ -12,15 +12,17 @@ import numpy as np
 
 from pullback import te, tir
 from pullback.ir.errors import ShapeError, UserError
-from pullback.ir.op import define
+from pullback.ir.op import Op, define
 from pullback.relax.expr import const
 from pullback.relax.op.family import (
     collapse_like,
+    composite,
     expect_dtype,
     expect_same_dtype,
     in_wide,
     known_shape,
     masked,
+    specialize,
     wide,
 )
 from pullback.relax.op.linear_algebra import transposed
@@ -336,4 +338,127 @@ define(
     family="attention",
     doc="The adjoints of the query, key and value of nn.attention, whose result is out and has the adjoint dy.",
     samples=_samples(True),
+)
+
+# -- several sequences in one
+
+
+def _var_len_expect(
+    queries: TensorStructInfo,
+    keys: TensorStructInfo,
+    values: TensorStructInfo,
+    seqstart_q: TensorStructInfo,
+    seqstart_k: TensorStructInfo,
+    *,
+    max_seqlen_q: Any,
+    max_seqlen_k: Any,
+    scale: float | None,
+    causal_mask: str | None,
+    window_size: int | None,
+) -> None:
+    name = "nn.attention_var_len"
+    _infer(queries, keys, values, None, scale=scale, causal_mask=causal_mask, window_size=window_size, name=name)
+    if not same(queries.shape[0], 1):
+        raise ShapeError(f"{name}: the sequences must be joined along axis 1, the batch is {queries.shape[0]}")
+    for label, info in (("seqstart_q", seqstart_q), ("seqstart_k", seqstart_k)):
+        expect_dtype(name, info, "integer", label)
+        if len(known_shape(name, info, label)) != 1:
+            raise ShapeError(f"{name}: {label} must have one axis, got {format_shape(info.shape)}")
+    if not same_shape(seqstart_q.shape, seqstart_k.shape):
+        listed = f"{format_shape(seqstart_q.shape)} and {format_shape(seqstart_k.shape)}"
+        raise ShapeError(f"{name}: queries and keys must have as many sequences, their starts are {listed}")
+
+
+class _Places:
+    """Of each place of joined sequences, the number of its sequence (0: none), its place there and the length."""
+
+    def __init__(self, starts: Any, total: Dim) -> None:
+        starts, place = ops.astype(starts, "int64"), ops.arange(total)
+        self.number = ops.searchsorted(starts, place, right=True, dtype="int64")
+        last = ops.full((), starts.shape[0], "int64")
+        first = ops.take(starts, self.number - 1, 0, "clip")
+        self.inside = ops.logical_and(ops.greater(self.number, 0), ops.less(self.number, last))
+        self.place, self.length = place - first, ops.take(starts, self.number, 0, "clip") - first
+
+
+def _var_len(
+    queries: Any,
+    keys: Any,
+    values: Any,
+    seqstart_q: Any,
+    seqstart_k: Any,
+    *,
+    scale: Any,
+    causal_mask: str | None,
+    **_: Any,
+) -> Any:
+    rows, columns = _Places(seqstart_q, queries.shape[1]), _Places(seqstart_k, keys.shape[1])
+    number, place, length, inside = (ops.expand_dims(x, 1) for x in (rows.number, rows.place, rows.length, rows.inside))
+    seen = ops.logical_and(ops.equal(number, columns.number), inside)
+    if causal_mask is not None:
+        last = place if causal_mask == "TopLeft" else place + ops.abs(length - columns.length)
+        seen = ops.logical_and(seen, ops.less_equal(columns.place, last))
+    bias = ops.where(seen, const(0.0, queries.dtype), const(-math.inf, queries.dtype))
+    return ops.nn.attention(queries, keys, values, bias, scale)
+
+
+def _var_len_array(
+    queries: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    seqstart_q: np.ndarray,
+    seqstart_k: np.ndarray,
+    *,
+    scale: Any,
+    causal_mask: str | None,
+    **_: Any,
+) -> np.ndarray:
+    result = np.zeros((*queries.shape[:3], values.shape[3]), queries.dtype)
+    for n in range(len(seqstart_q) - 1):
+        q, k = (slice(max(int(s[n]), 0), max(int(s[n + 1]), 0)) for s in (seqstart_q, seqstart_k))
+        if queries[:, q].size:
+            result[:, q] = _forward(
+                queries[:, q], keys[:, k], values[:, k], scale=scale, causal_mask=causal_mask, window_size=None
+            )
+    return result
+
+
+class _VarLen(Op):  # as users call it: the starts of keys are by default those of queries
+    __doc__ = Op.__doc__
+
+    def __call__(
+        self, queries: Any, keys: Any, values: Any, seqstart_q: Any, max_seqlen_q: Any = None, seqstart_k: Any = None,
+        max_seqlen_k: Any = None, scale: Any = None, causal_mask: Any = None, window_size: Any = None,
+    ) -> Any:  # fmt: skip
+        return super().__call__(
+            queries, keys, values, seqstart_q, seqstart_q if seqstart_k is None else seqstart_k,
+            max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, scale=scale, causal_mask=causal_mask,
+            window_size=window_size,
+        )  # fmt: skip
+
+
+_JOINED = ((1, 9, 2, 3), (1, 9, 2, 3), (1, 9, 2, 4))
+
+specialize(
+    composite(
+        "nn.attention_var_len",
+        "queries, keys, values, seqstart_q, seqstart_k | max_seqlen_q=None, max_seqlen_k=None, scale=None,"
+        " causal_mask=None, window_size=None",
+        te=None,
+        expect=_var_len_expect,
+        decompose=_var_len,
+        numpy=in_wide(_var_len_array),
+        family="attention",
+        doc="nn.attention of several sequences that are joined along axis 1: sequence n has the places from\n"
+        "seqstart_q[n] to seqstart_q[n + 1] - 1 of the queries, (1, S, N, H), and those of seqstart_k, by default the\n"
+        "same, of the keys, (1, T, M, H), and values, (1, T, M, V). causal_mask counts within a sequence; places of\n"
+        "no sequence give 0. The greatest lengths say nothing more. The scores of all pairs of places are computed.",
+        samples=[
+            sample(*_JOINED, *[np.array([0, 4, 9])] * 2),
+            sample(*_JOINED, *[np.array([0, 4, 4, 9], "int32")] * 2, causal_mask="TopLeft", scale=0.5),
+            sample((1, 7, 2, 3), *_JOINED[1:], np.array([0, 2, 7]), np.array([0, 5, 9]), causal_mask="BottomRight"),
+            sample(*_JOINED, *[np.array([1, 4, 8])] * 2),
+        ],
+    ),
+    _VarLen,
 )

@@ -131,12 +131,14 @@ def _takes(op: Op, sample: Any, dtype: str) -> bool:
 
 
 def _is_free(argument: Any) -> bool:
-    return not isinstance(argument, (Ints, Bools))
+    return not isinstance(argument, (Ints, Bools, np.ndarray))
 
 
 def _info(argument: Any, dtype: str) -> TensorStructInfo:
     if isinstance(argument, Ints):
         return TensorStructInfo(argument.shape, argument.dtype)
+    if isinstance(argument, np.ndarray):
+        return TensorStructInfo(argument.shape, argument.dtype.name)
     if isinstance(argument, Bools):
         return TensorStructInfo(argument.shape, "bool")
     shape = np.shape(argument) if isinstance(argument, list) else _shape(argument)

@@ -23,6 +23,7 @@ from pullback.relax.op.family import (
     normalize_axis,
     widened,
 )
+from pullback.relax.op.gather import INDEX_CHECK
 from pullback.relax.op.loss import at_least_zero, check_alike, check_positive, pointwise
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.nn import nll_array
@@ -268,5 +269,105 @@ pointwise(
         sample((5, 4), Ints((5,), 0, 4, "int32"), p=2, margin=0.5, reduction="none"),
         sample((4,), Ints((), 0, 4)),
         sample([[1.0, 0.0, 2.0]], Ints((1,), 0, 1), smooth=False),
+    ],
+)
+
+# -- several labels
+
+
+def _multilabel_check(predictions: TensorStructInfo, targets: TensorStructInfo) -> None:
+    name = "nn.multilabel_margin_loss"
+    shape = known_shape(name, predictions, "predictions")
+    expect_dtype(name, predictions, "float", "predictions")
+    expect_dtype(name, targets, "integer", "targets")
+    if len(shape) not in (1, 2):
+        raise ShapeError(f"{name}: predictions must have the shape (N, C) or (C,), got {format_shape(shape)}")
+    if not same_shape(known_shape(name, targets, "targets"), shape):
+        wanted, got = format_shape(shape), format_shape(targets.shape)
+        raise ShapeError(f"{name}: targets must have the shape {wanted}, got {got}")
+
+
+def _multilabel_margin(x: Any, targets: Any) -> Any:
+    count = x.shape[-1]
+    labels = ops.astype(targets, "int64")
+    given = ops.equal(ops.cumsum(ops.astype(ops.less(labels, 0), "int32"), -1), 0)  # up to the first that is negative
+    labels = ops.where(given, labels, 0)
+    own = ops.expand_dims(ops.gather_elements(x, labels, -1), -1)
+    hot = ops.logical_and(ops.equal(ops.expand_dims(labels, -1), ops.arange(count)), ops.expand_dims(given, -1))
+    others = ops.expand_dims(ops.logical_not(ops.any(hot, -2)), -2)
+    excess = ops.nn.relu(1.0 - own + ops.expand_dims(x, -2))
+    counted = ops.logical_and(ops.expand_dims(given, -1), others)
+    return ops.sum(masked(counted, excess), (-2, -1)) / scalar_count(x, -1)
+
+
+def _multilabel_margin_array(x: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    each = np.zeros(x.shape[:-1], x.dtype)
+    for at in np.ndindex(x.shape[:-1]):
+        row, own = x[at], targets[at]
+        labels = own[: np.argmax(own < 0)] if np.any(own < 0) else own
+        if np.any(labels >= len(row)):
+            raise UserError(INDEX_CHECK)
+        others = [c for c in range(len(row)) if c not in labels]
+        for label in labels:
+            each[at] += np.sum(_floor_at_zero(x.dtype.type(1) - row[label] + row[others]))
+    return each / x.dtype.type(x.shape[-1])
+
+
+pointwise(
+    "nn.multilabel_margin_loss",
+    "predictions, targets",
+    element=_multilabel_margin,
+    numpy=_multilabel_margin_array,
+    expect=_multilabel_check,
+    te=None,
+    doc="Σ max(1 - x[t] + x[c], 0) / C over the labels t and the classes c that are none of them, reduced, for\n"
+    "predictions x of shape (N, C) or (C,) and integer targets of the same shape: the labels of a row stand before\n"
+    "its first negative number. PyTorch's multilabel_margin_loss.",
+    samples=[
+        sample((5, 4), Ints((5, 4), -1, 4)),
+        sample((5, 4), Ints((5, 4), 0, 2), reduction="sum"),
+        sample((3, 6), Ints((3, 6), -2, 6, "int32"), reduction="none"),
+        sample((4,), Ints((4,), 1, 3)),
+        sample([[1.0, 0.0, 2.0]], Ints((1, 3), 0, 1), smooth=False),
+    ],
+)
+
+
+def _multilabel_soft_check(predictions: TensorStructInfo, targets: TensorStructInfo, *weights: Any) -> None:
+    name = "nn.multilabel_soft_margin_loss"
+    check_alike(name, predictions=predictions, targets=targets)
+    if not known_shape(name, predictions):
+        raise ShapeError(f"{name}: predictions must have an axis of classes, got a scalar")
+    for weight in weights:
+        if not same_shape(known_shape(name, weight, "weights"), predictions.shape[-1:]):
+            wanted, got = format_shape(predictions.shape[-1:]), format_shape(weight.shape)
+            raise ShapeError(f"{name}: weights must have the shape {wanted}, got {got}")
+        expect_same_dtype(name, predictions, weight)
+
+
+def _multilabel_soft_margin(x: Any, targets: Any, weights: Any = None) -> Any:
+    each = ops.nn.binary_cross_entropy_with_logits(x, targets, reduction="none")
+    return ops.mean(each if weights is None else each * weights, -1)
+
+
+def _multilabel_soft_array(x: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    each = targets * np.logaddexp(x.dtype.type(0), -x) + (1 - targets) * np.logaddexp(x.dtype.type(0), x)
+    return np.asarray(np.mean(each if weights is None else each * weights, -1), x.dtype)
+
+
+pointwise(
+    "nn.multilabel_soft_margin_loss",
+    "predictions, targets, weights?",
+    element=_multilabel_soft_margin,
+    numpy=_multilabel_soft_array,
+    expect=_multilabel_soft_check,
+    doc="The mean along the last axis of -w·(t·log s + (1 - t)·log(1 - s)) with s = sigmoid(x), reduced, for\n"
+    "predictions x and targets t of one shape, and weights w, one for each class. PyTorch's\n"
+    "multilabel_soft_margin_loss.",
+    samples=[
+        sample((5, 4), Floats((5, 4), 0.0, 1.0)),
+        sample((5, 4), Floats((5, 4), 0.0, 1.0), Floats((4,), 0.5, 2.0), reduction="sum"),
+        sample((2, 3, 4), Floats((2, 3, 4), 0.0, 1.0), reduction="none"),
+        sample((4,), Floats((4,), 0.0, 1.0), Floats((4,), 0.5, 2.0)),
     ],
 )

@@ -25,18 +25,28 @@ from pullback.relax.op.family import (
     composite,
     expect_dtype,
     expect_int,
+    expect_same_dtype,
     in_wide,
     known_shape,
     masked,
     specialize,
     wide,
+    widened,
     zero_gradient,
 )
+from pullback.relax.op.gather import checked_rows
 from pullback.relax.op.manipulate import sizes
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.sample import Ints, sample
+from pullback.relax.op.sample import Floats, Ints, sample
 from pullback.relax.op_calls import no_state
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
+from pullback.relax.struct_info import (
+    TensorStructInfo,
+    TupleStructInfo,
+    format_info,
+    format_shape,
+    same_info,
+    same_shape,
+)
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te.random import bits, bits_array
 from pullback.tir.expr import FLOATS, INTEGERS
@@ -315,6 +325,100 @@ _draw(
         sample(_A_STATE, shape=(70,), low=-(2**63), high=2**63),
         sample(_A_STATE, shape=(70,), low=-(2**40), high=2**41),
         sample(_A_STATE, shape=(70,), low=0, high=2**32, dtype="uint32"),
+    ],
+)
+
+# -- orders, and places drawn by their weights
+
+
+def _check_permutation(state: TensorStructInfo | None, n: Any, dtype: Any) -> TensorStructInfo:
+    _check_state("random.permutation", state)
+    _expect("random.permutation", dtype, ("int32", "int64"), "one of")
+    if isinstance(n, int) and (isinstance(n, bool) or n < 0):
+        raise UserError(f"random.permutation: n cannot be negative, got {n!r}")
+    return TensorStructInfo(sizes(n), dtype)
+
+
+def _permutation(state: Any = None, *, n: Any, dtype: str) -> Any:
+    if state is None:
+        raise no_state("random.permutation")
+    return ops.argsort(ops.random.bits(state, (n,), "uint64"), dtype=dtype)
+
+
+def _permutation_array(state: np.ndarray | None = None, *, n: int, dtype: str) -> np.ndarray:
+    if state is None:
+        raise no_state("random.permutation")
+    return np.argsort(bits_array(state, (n,), "uint64"), kind="stable").astype(dtype)
+
+
+specialize(
+    composite(
+        "random.permutation",
+        "state? | n, dtype='int64'",
+        te=None,
+        infer=lambda state=None, *, n, dtype: _check_permutation(state, n, dtype),
+        decompose=_permutation,
+        numpy=_permutation_array,
+        gradient=zero_gradient,
+        family="random",
+        doc="The numbers from 0 to n - 1 in a random order: that of n random integers of 64 bits. PyTorch's randperm.",
+        samples=[sample(_A_STATE, n=9), sample(_A_STATE, n=200, dtype="int32"), sample(_A_STATE, n=0)],
+    ),
+    _Random,
+)
+
+
+def _multinomial_expect(
+    prob: TensorStructInfo, uniform_sample: TensorStructInfo, sample_indices: TensorStructInfo, *, dtype: str
+) -> None:
+    name = "multinomial_from_uniform"
+    shape, own = known_shape(name, prob, "prob"), known_shape(name, uniform_sample, "uniform_sample")
+    expect_dtype(name, prob, "float", "prob")
+    expect_same_dtype(name, prob, uniform_sample)
+    expect_dtype(name, sample_indices, "integer", "sample_indices")
+    _expect(name, dtype, INTEGERS, "an integer type")
+    if len(shape) != 2 or shape[1] == 0:
+        raise ShapeError(f"{name}: prob must have the shape (rows, numbers), got {format_shape(shape)}")
+    indices = known_shape(name, sample_indices, "sample_indices")
+    if len(own) != 2 or not same_shape(own, (own[0], 1)) or not same_shape(indices, own):
+        listed = f"{format_shape(own)} and {format_shape(indices)}"
+        raise ShapeError(f"{name}: uniform_sample and sample_indices must have one shape (n, 1), got {listed}")
+
+
+def _multinomial(prob: Any, uniform_sample: Any, sample_indices: Any, *, dtype: str) -> Any:
+    rows = ops.reshape(sample_indices, (sample_indices.shape[0],))
+    sums = ops.take(ops.cumsum(widened(prob), 1), rows, 0)
+    below = ops.less_equal(sums, widened(uniform_sample))
+    last = ops.full((), prob.shape[1] - 1, "int64")
+    return ops.astype(ops.minimum(ops.sum(ops.astype(below, "int64"), 1, True), last), dtype)
+
+
+def _multinomial_array(
+    prob: np.ndarray, uniform_sample: np.ndarray, sample_indices: np.ndarray, *, dtype: str
+) -> np.ndarray:
+    rows = checked_rows(sample_indices[:, 0], len(prob), "raise")
+    sums = np.cumsum(prob, 1, dtype=wide(prob.dtype.name))[rows]
+    found = [np.searchsorted(s, u, "right") for s, u in zip(sums, uniform_sample[:, 0], strict=True)]
+    return np.minimum(found, prob.shape[1] - 1).reshape(-1, 1).astype(dtype)
+
+
+composite(
+    "multinomial_from_uniform",
+    "prob, uniform_sample, sample_indices | dtype='int64'",
+    te=None,
+    expect=_multinomial_expect,
+    decompose=_multinomial,
+    numpy=_multinomial_array,
+    gradient=zero_gradient,
+    family="random",
+    doc="For each number u of uniform_sample, (n, 1), the first place at which the sum of the probabilities up to it\n"
+    "is more than u, in the row of prob, (rows, numbers), that sample_indices, (n, 1), names; the last place where\n"
+    "there is none. With numbers from [0, 1) each place is drawn with its probability.",
+    samples=[
+        sample(Floats((2, 4), 0.1, 0.25), Floats((5, 1), 0.0, 1.0), Ints((5, 1), 0, 2)),
+        sample(Floats((3, 70), 0.0, 0.03), Floats((4, 1), 0.0, 1.0), Ints((4, 1), -3, 3, "int32"), dtype="int32"),
+        sample([[0.25, 0.5, 0.25]], [[0.0], [0.25], [0.75], [1.0]], Ints((4, 1), 0, 1)),
+        sample(Floats((2, 1), 1.0, 1.1), Floats((0, 1), 0.0, 1.0), Ints((0, 1), 0, 2)),
     ],
 )
 

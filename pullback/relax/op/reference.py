@@ -19,6 +19,7 @@ from pullback.relax.op.family import (
     normalize_axis,
     zero_gradient,
 )
+from pullback.relax.op.manipulate import sizes
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
@@ -247,3 +248,43 @@ composite(
 def _expect_matrix(x: TensorStructInfo) -> None:
     if len(x.shape) != 2:  # type: ignore[arg-type]
         raise ShapeError(f"eye_like: x must be a matrix, it has the shape {format_shape(x.shape)}")
+
+
+def _shape_te(*, shape: Any) -> te.Tensor:
+    values = [as_expr(size) for size in sizes(shape)]
+
+    def element(i: PrimExpr) -> PrimExpr:
+        found = const(0, "int64")
+        for k, value in enumerate(values):
+            found = select(i.equal(k), value, found)
+        return found
+
+    return te.compute((len(values),), element, "shape")
+
+
+define(
+    "shape_to_tensor",
+    "| shape",
+    infer=lambda *, shape: TensorStructInfo((len(sizes(shape)),), "int64"),
+    te=_shape_te,
+    numpy=lambda *, shape: np.array(shape, np.int64).reshape(-1),
+    gradient=zero_gradient,
+    family="create",
+    doc="The sizes of a shape, which may be symbolic, as a tensor of rank 1 (int64).",
+    samples=[sample(shape=(3, 4)), sample(shape=(7,)), sample(shape=())],
+)
+
+# -- gradients
+
+define(
+    "grad.no_grad",
+    "input",
+    infer=lambda x: (known_shape("grad.no_grad", x, "input"), x)[1],
+    te=lambda x: te.compute(x.shape, lambda *i: x[i], "no_grad"),
+    numpy=lambda x: x,
+    gradient=zero_gradient,
+    family="reshape",
+    doc="The input as it is, and a constant for gradients: it gets no adjoint. PyTorch's detach.",
+    samples=[sample((3, 4), smooth=False), sample((), smooth=False), sample(Ints((0, 3), 0, 1))],
+)
+alias("stop_gradient", "grad.no_grad")

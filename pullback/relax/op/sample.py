@@ -43,8 +43,9 @@ class Bools(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """One call of an op. ``args``: Floats, Ints, Bools, a plain shape (Floats of it), or a list of numbers (exactly
-    those values). ``smooth``: derivatives exist around the sample, so that numeric differences may be taken."""
+    """One call of an op. ``args``: Floats, Ints, Bools, a plain shape (Floats of it), a list of numbers (exactly those
+    values, as floats), or an array of integers. ``smooth``: derivatives exist around the sample, so that numeric
+    differences may be taken."""
 
     args: tuple[Any, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)

@@ -247,6 +247,13 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     ),
     "multi margin rank": (lambda: ops.nn.multi_margin_loss(var((2, 3, 4)), K), r"shape \(N, C\) or \(C,\), got \(2, 3"),
     "multi margin weights": (lambda: ops.nn.multi_margin_loss(X, K, var((3,))), r"shape \(4,\), got \(3,\)"),
+    "multilabel": (lambda: ops.nn.multilabel_margin_loss(X, K), r"targets must have the shape \(3, 4\), got \(3,\)"),
+    "multilabel rank": (lambda: ops.nn.multilabel_margin_loss(S, S.astype("int64")), r"\(N, C\) or \(C,\), got \(\)"),
+    "multilabel soft": (lambda: ops.nn.multilabel_soft_margin_loss(S, S), "must have an axis of classes, got a scalar"),
+    "multilabel weights": (
+        lambda: ops.nn.multilabel_soft_margin_loss(X, X, var((3,))),
+        r"weights must have the shape \(4,\), got \(3,\)",
+    ),
     "probabilities": (
         lambda: ops.nn.cross_entropy(X, Y),
         r"nn.cross_entropy: probabilities must have the shape \(3, 4\), got \(3, 5\)",
@@ -317,6 +324,7 @@ DTYPES: dict[str, tuple[Callable[[], Expr], str]] = {
     "norm": (lambda: ops.norm(K), "norm: its argument must have a floating-point dtype, got int64"),
     "logsumexp": (lambda: ops.logsumexp(K), "logsumexp: its argument must have a floating-point dtype, got int64"),
     "matmul": (lambda: ops.matmul(X, var((4, 2)), out_dtype="float33"), "unknown dtype 'float33'"),
+    "multilabel": (lambda: ops.nn.multilabel_margin_loss(X, X), "targets must have an integer dtype, got float32"),
     "multi margin": (lambda: ops.nn.multi_margin_loss(X, var((3,))), "targets must have an integer dtype, got float32"),
     "cosine": (
         lambda: ops.nn.cosine_embedding_loss(X, X, var((3,), "bool")),
@@ -445,6 +453,12 @@ def test_margin_of_what_is_no_class(bad: int) -> None:
     p, t = var((2, 3)), Var("t", TensorStructInfo((2,), "int64"))
     values = [np.zeros((2, 3), np.float32), np.array([0, bad])]
     refuses(ops.nn.multi_margin_loss(p, t), [p, t], values, "a target is neither a class, 0 … C - 1")
+
+
+def test_a_label_that_is_no_class() -> None:
+    p, t = var((2, 3)), Var("t", TensorStructInfo((2, 3), "int64"))
+    values = [np.zeros((2, 3), np.float32), np.array([[0, -1, 9], [1, 3, -1]])]
+    refuses(ops.nn.multilabel_margin_loss(p, t), [p, t], values, "an index is outside its axis")
 
 
 @pytest.mark.parametrize("bad", [3, -4])

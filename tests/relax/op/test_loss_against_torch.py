@@ -113,6 +113,18 @@ add(
     X,
     CLASSES,
 )
+MANY = np.array([[0, 2, -1], [1, -1, 0], [2, 0, 1], [-1, 0, 1]])
+both("multilabel_margin_loss", X, MANY)
+both("multilabel_margin_loss", X[0], np.array([1, 1, -1]), label="of one row")
+both("multilabel_margin_loss", np.array([[1.0, 0.0, 2.0]]), np.array([[0, -1, -1]]), label="kinks")
+both("multilabel_soft_margin_loss", X, PROBABILITIES)
+add(
+    "multilabel_soft_margin_loss weighted",
+    partial(ops.nn.multilabel_soft_margin_loss, weights=CW),
+    partial(functional.multilabel_soft_margin_loss, weight=torch.tensor(CW)),
+    X,
+    PROBABILITIES,
+)
 for _smoothing in (0.0, 0.2, 1.0):
     for _weighted in (False, True):
         _ours = partial(ops.nn.cross_entropy, label_smoothing=_smoothing, weights=CW if _weighted else None)

@@ -107,6 +107,34 @@ def test_randint_of_many_numbers(low, high):
     assert_even((share * 64).astype(int).clip(0, 63), 64)
 
 
+def test_permutation():
+    """Each number once, at any place equally often."""
+    x = draw(lambda s: ops.random.permutation(s, 5000, "int32"))
+    assert x.dtype == "int32" and sorted(x) == list(range(5000))
+    function = pullback.compile(module_of(lambda s: ops.random.permutation(s, 4)))["main"]
+    found = np.array([function(state(place=k)).numpy() for k in range(2000)])
+    for place in range(4):
+        assert_even(found[:, place], 4)
+    orders = np.unique(found, axis=0, return_counts=True)[1]
+    assert len(orders) == 24 and abs(((orders - 2000 / 24) ** 2 / (2000 / 24)).sum() - 23) <= 6 * math.sqrt(46)
+
+
+def test_multinomial_from_uniform():
+    """Each place as often as its probability says."""
+    prob = np.array([[0.1, 0.0, 0.6, 0.3], [0.25, 0.25, 0.25, 0.25]], np.float32)
+    u = draw(lambda s: ops.random.uniform(s, (N, 1)))
+    rows = (np.arange(N) % 2).reshape(N, 1)
+    params = [Var(n, TensorStructInfo(a.shape, a.dtype.name)) for n, a in zip("pur", (prob, u, rows), strict=True)]
+    builder = BlockBuilder()
+    with builder.function("main", params):
+        builder.emit_func_output(builder.emit(ops.multinomial_from_uniform(*params)))
+    for target in ("debug", "llvm"):
+        found = pullback.compile(builder.get(), target)["main"](prob, u, rows).numpy()
+        for row in range(2):
+            for place in range(4):
+                assert_share(found[rows == row] == place, float(prob[row, place]))
+
+
 def test_bits_differ_by_half_from_those_of_any_other_state():
     """Neighbouring seeds, steps and sites, and neighbouring elements."""
     states = [state(), state(1), state(2**63), state(0, 1), state(0, 2**39), state(0, 2**40), state(0, 5 * 2**40)]
@@ -223,6 +251,19 @@ def test_ways_to_hand_over_the_state():
         (lambda x, s: R.random.randint(s, (3,), 5, 5), UserError, "random.randint: low must be below high"),
         (lambda x, s: R.random.randint(s, (3,), 0, 300, "int8"), UserError, "the numbers between them in int8"),
         (lambda x, s: R.random.randint(s, (3,), 0.0, 5), UserError, "random.randint: low must be an int, got 0.0"),
+        (lambda x, s: R.random.permutation(s, -3), UserError, "random.permutation: n cannot be negative, got -3"),
+        (
+            lambda x, s: R.random.permutation(s, 3, "int8"),
+            DTypeError,
+            "permutation: dtype must be one of: int32",
+        ),
+        (lambda x, s: R.multinomial_from_uniform(x, x, s), ShapeError, r"prob must have the shape \(rows, numbers\)"),
+        (
+            lambda x, s: R.multinomial_from_uniform(R.reshape(x, (2, 2)), x, s),
+            ShapeError,
+            r"must have one shape \(n, 1\), got \(4,\) and \(2,\)",
+        ),
+        (lambda x, s: R.multinomial_from_uniform(x, x, x), DTypeError, "sample_indices must have an integer dtype"),
         (lambda x, s: R.random.site(s, -1), UserError, "random.site: number must be ≥ 0"),
     ],
 )

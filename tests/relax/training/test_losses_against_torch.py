@@ -19,6 +19,7 @@ X, Y, Z = rng.standard_normal((3, *SHAPE))
 P, Q = rng.uniform(0.05, 0.95, (2, *SHAPE))
 LOGS = np.log(P / P.sum(1, keepdims=True))
 SIGNS, CLASSES = rng.choice([-1.0, 1.0], SHAPE), np.array([0, 2, 1, 2])
+LABELS = np.array([[0, 2, -1], [1, -1, 0], [2, 0, 1], [-1, 0, 1]])
 WEIGHT = rng.uniform(0.5, 2.0, 3)
 TORCH_WEIGHT = torch.tensor(WEIGHT)
 
@@ -64,6 +65,8 @@ CASES: dict[str, tuple[type, dict[str, Any], dict[str, Any], tuple[Any, ...], tu
     "KLDivLoss": (losses.KLDivLoss, {}, {}, (LOGS,), (Q,)),
     "KLDivLoss of logarithms": (losses.KLDivLoss, {"log_target": True}, {"log_target": True}, (LOGS,), (Y,)),
     "MultiMarginLoss": (losses.MultiMarginLoss, {"p": 2, "margin": 0.5}, {"p": 2, "margin": 0.5}, (X,), (CLASSES,)),
+    "MultiLabelMarginLoss": (losses.MultiLabelMarginLoss, {}, {}, (X,), (LABELS,)),
+    "MultiLabelSoftMarginLoss": (losses.MultiLabelSoftMarginLoss, {}, {}, (X,), (Q,)),
     "SoftMarginLoss": (losses.SoftMarginLoss, {}, {}, (X,), (SIGNS,)),
     "HingeEmbeddingLoss": (losses.HingeEmbeddingLoss, {"margin": 0.5}, {"margin": 0.5}, (X,), (SIGNS,)),
     "MarginRankingLoss": (losses.MarginRankingLoss, {"margin": 0.5}, {"margin": 0.5}, (X, Y), (SIGNS,)),

@@ -49,6 +49,8 @@ CASES: dict[str, tuple[Loss, Callable[[Any], Any] | None, Any]] = {
     "kl": (losses.KLDivLoss(), op.nn.log_softmax, PROBABILITIES),
     "kl of rows": (losses.KLDivLoss("batchmean"), op.nn.log_softmax, PROBABILITIES),
     "multi margin": (losses.MultiMarginLoss(), None, CLASSES),
+    "multilabel margin": (losses.MultiLabelMarginLoss(), None, np.stack([CLASSES, CLASSES * 0 - 1, CLASSES], 1)),
+    "multilabel soft margin": (losses.MultiLabelSoftMarginLoss(), None, PROBABILITIES),
     "hinge": (losses.HingeLoss(), None, SIGNS),
     "soft margin": (losses.SoftMarginLoss(), None, SIGNS),
     "hinge embedding": (losses.HingeEmbeddingLoss(), op.square, SIGNS),

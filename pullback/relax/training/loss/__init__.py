@@ -20,6 +20,8 @@ from pullback.relax.training.loss.base import REDUCTIONS, Loss, class_axis
 from pullback.relax.training.loss.classification import (
     CategoricalCrossEntropyLoss,
     CrossEntropyLoss,
+    MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss,
     MultiMarginLoss,
     NLLLoss,
 )
@@ -44,6 +46,6 @@ from pullback.relax.training.loss.sequence import CTCLoss
 __all__ = [
     "REDUCTIONS", "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CategoricalCrossEntropyLoss", "CosineEmbeddingLoss",
     "CrossEntropyLoss", "GaussianNLLLoss", "HingeEmbeddingLoss", "HingeLoss", "HuberLoss", "KLDivLoss", "L1Loss",
-    "Loss", "MSELoss", "MarginRankingLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss",
-    "SoftMarginLoss", "TripletMarginLoss", "class_axis",
+    "Loss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss",
+    "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss", "class_axis",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
 from pullback.relax import op
 from pullback.relax.expr import Expr, Var
 from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, format_info, format_shape, same_shape
-from pullback.relax.training.loss.base import Loss, check_float, class_axis, tensor_info
+from pullback.relax.training.loss.base import Loss, check_alike, check_float, class_axis, tensor_info
 from pullback.tir.expr import FLOATS, INTEGERS
 from pullback.tir.polynomial import same
 
@@ -138,6 +138,41 @@ class MultiMarginLoss(Loss):
     def expression(self, predictions: Var, targets: Var, weights: Var | None = None) -> Expr:  # type: ignore[override]
         _check_logits(type(self).__name__, predictions, weights)
         return op.nn.multi_margin_loss(predictions, targets, weights, self._reduction, self.p, self.margin)
+
+
+class MultiLabelMarginLoss(Loss):
+    """Σ max(1 - p[t] + p[c], 0) / C over the labels t of a row and the classes c that are none of them.
+
+    ``predictions`` are scores of a float dtype, (N, C) or (C,); ``targets`` are class indices of an integer dtype in
+    the same shape: the labels of a row stand before its first negative number. Formula:
+    ``torch.nn.MultiLabelMarginLoss``.
+    """
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__("multilabel_margin_loss", 1, reduction)
+
+    def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
+        return [TensorStructInfo(predictions.shape, "int64")]
+
+    def expression(self, predictions: Var, targets: Var) -> Expr:  # type: ignore[override]
+        return op.nn.multilabel_margin_loss(predictions, targets, self._reduction)
+
+
+class MultiLabelSoftMarginLoss(Loss):
+    """The mean over classes of -w · (t · log s + (1 - t) · log(1 - s)) with s = sigmoid(p).
+
+    ``predictions`` are logits of a float dtype, (…, C); ``targets`` are of the same type, 1 for each class that a row
+    belongs to, else 0; ``weights`` are a factor for each class, (C,). Formula: ``torch.nn.MultiLabelSoftMarginLoss``.
+    """
+
+    shared_targets = ("weights",)
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__("multilabel_soft_margin_loss", 1, reduction)
+
+    def expression(self, predictions: Var, targets: Var, weights: Var | None = None) -> Expr:  # type: ignore[override]
+        check_alike(type(self).__name__, predictions, targets)
+        return op.nn.multilabel_soft_margin_loss(predictions, targets, weights, self._reduction)
 
 
 def _check_ignore_index(value: Any) -> None:
