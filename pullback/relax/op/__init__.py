@@ -14,6 +14,7 @@ from pullback.relax.op import (  # noqa: F401
     convolution,
     create,
     ctc,
+    detection,
     einsum,
     elementwise,
     embedding,
@@ -43,6 +44,7 @@ from pullback.relax.op import (  # noqa: F401
     scatter,
     sort,
     special,
+    suppression,
 )
 from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
 from pullback.relax.op.namespace import Namespace
@@ -52,6 +54,7 @@ nn = Namespace("nn")  # type: ignore[assignment]  # noqa: F811  relax.op.nn.relu
 random = Namespace("random")  # type: ignore[assignment]  # noqa: F811
 grad = Namespace("grad")  # ops that gradients need
 image = Namespace("image")
+vision = Namespace("vision")
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import DTypeError, ShapeError, UserError
 from pullback.ir.op import Op, Signature, define
-from pullback.relax.expr import Call, Constant, Tuple, Var, const
+from pullback.relax.expr import Call, Constant, Tuple, TupleGetItem, Var, const
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Domain
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_info, format_shape, same_shape
@@ -337,6 +337,8 @@ def _te_of(expr: Any, values: dict[Any, Any]) -> Any:
     if expr not in values:
         if isinstance(expr, Tuple):
             values[expr] = tuple(_te_of(f, values) for f in expr.fields)
+        elif isinstance(expr, TupleGetItem):
+            values[expr] = _te_of(expr.tuple_value, values)[expr.index]
         elif isinstance(expr, Constant):
             number = tir.const(expr.data.item(), expr.dtype)
             values[expr] = te.compute((), lambda: number, "constant")

@@ -27,7 +27,14 @@ WITH_SIZES = {"reshape", "broadcast_to", "collapse_sum_to", "take_gradient", "nn
 WITH_SIZES |= {"grad.diagonal", "expand", "ravel_multi_index", "segment_reduce", "slice_scatter", "nn.ctc_states"}
 COUNTED = {"chunk", "unbind", "grad.banded_recurrence"}  # a size says how many results, or terms, there are
 COORDINATES = {"gather_nd", "scatter_nd"}  # the last size of their indices says how many axes these name
-BATCH_ONLY = ("convolution", "pooling", "pixel", "image", "rotary")  # of their tensors only the batch may be symbolic
+BATCH_ONLY = (
+    "convolution",
+    "pooling",
+    "pixel",
+    "image",
+    "rotary",
+    "detection",
+)  # of their tensors only the batch may be symbolic
 
 
 def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
