@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.ir.errors import DTypeError, ShapeError
+from pullback.ir.errors import DTypeError, InternalError, ShapeError
 from pullback.ir.node import Node
 from pullback.tir.expr import DTYPES, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.polynomial import same, simplify
@@ -83,6 +83,13 @@ class TensorStructInfo(StructInfo):
         if self.shape is not None:
             return len(self.shape)
         return -1 if self.unknown_ndim is None else self.unknown_ndim
+
+    @property
+    def sizes(self) -> tuple[Dim, ...]:
+        """The shape of a tensor of which it is known that it is known."""
+        if self.shape is None:
+            raise InternalError("the shape is not known: whoever reads it has to check that first")
+        return self.shape
 
     @property
     def is_static(self) -> bool:

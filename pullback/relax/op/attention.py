@@ -53,7 +53,7 @@ def _infer(
         if len(shape) != 4:
             message = f"{name}: {label} must have the shape (batch, length, heads, size), got {format_shape(shape)}"
             raise ShapeError(message, hint="reshape (batch, length, heads·size) with R.reshape")
-    q, k, v = query.shape, key.shape, value.shape
+    q, k, v = query.sizes, key.sizes, value.sizes
     _expect_fit(name, q, k, v)
     expect_same_dtype(name, *operands.values(), *([] if bias is None else [bias]))
     if bias is not None:
@@ -318,7 +318,7 @@ def _grad_infer(dy: Any, out: Any, *operands: Any, scale: Any, causal_mask: Any)
     name = "grad.attention"
     expected = _infer(*operands, scale=scale, causal_mask=causal_mask, window_size=None, name=name)
     for label, info in (("dy", dy), ("out", out)):
-        if not same_shape(known_shape(name, info, label), expected.shape):
+        if not same_shape(known_shape(name, info, label), expected.sizes):
             got, wanted = format_shape(info.shape), format_shape(expected.shape)
             raise ShapeError(f"{name}: {label} must have the shape {wanted} of the result, got {got}")
         expect_same_dtype(name, info, operands[0])
@@ -358,13 +358,13 @@ def _var_len_expect(
 ) -> None:
     name = "nn.attention_var_len"
     _infer(queries, keys, values, None, scale=scale, causal_mask=causal_mask, window_size=window_size, name=name)
-    if not same(queries.shape[0], 1):
-        raise ShapeError(f"{name}: the sequences must be joined along axis 1, the batch is {queries.shape[0]}")
+    if not same(queries.sizes[0], 1):
+        raise ShapeError(f"{name}: the sequences must be joined along axis 1, the batch is {queries.sizes[0]}")
     for label, info in (("seqstart_q", seqstart_q), ("seqstart_k", seqstart_k)):
         expect_dtype(name, info, "integer", label)
         if len(known_shape(name, info, label)) != 1:
             raise ShapeError(f"{name}: {label} must have one axis, got {format_shape(info.shape)}")
-    if not same_shape(seqstart_q.shape, seqstart_k.shape):
+    if not same_shape(seqstart_q.sizes, seqstart_k.sizes):
         listed = f"{format_shape(seqstart_q.shape)} and {format_shape(seqstart_k.shape)}"
         raise ShapeError(f"{name}: queries and keys must have as many sequences, their starts are {listed}")
 

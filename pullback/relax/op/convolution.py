@@ -69,7 +69,7 @@ def _x_infer(
     letters = swapped(form.w.letters)  # as the user writes it: the data go in
     batch, channels, *sizes = standard_shape(form.op, "data", data, form.y)
     standard_shape(form.op, "weight", weight, Layout(letters, form.w.standard))
-    inputs, outputs, *kernel = form.w.to_standard(weight.shape)  # type: ignore[arg-type]
+    inputs, outputs, *kernel = form.w.to_standard(weight.sizes)
     dtype = _dtype(form.op, out_dtype, data, weight)
     _expect_groups(form, channels, "channels of data")
     _expect_kernel(form, weight, letters, inputs, channels, "the channels of data")

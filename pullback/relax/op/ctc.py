@@ -252,9 +252,9 @@ def _alphas_kernel(inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
 
             def state(s: PrimExpr) -> Stmt:
                 before = maximum(s - 2, 0)
-                stay, go, skip = (row[n, turn, s + k] for k in (2, 1, 0))
-                skip = select(states[n, s].equal(states[n, before]), barred, skip)
-                ways = (stay, go, skip)
+                stay, go, over = (row[n, turn, s + k] for k in (2, 1, 0))
+                skip = select(states[n, s].equal(states[n, before]), barred, over)
+                ways: list[PrimExpr] = [stay, go, skip]
                 most = reduce(maximum, ways)
                 total = call("log", sum((call("exp", w - most) for w in ways[1:]), call("exp", stay - most)))
                 value = cast(kind, emissions[t, n, s]) + (most + total)

@@ -246,8 +246,8 @@ def _nms_expect(
     if coord_start + 4 > size:
         raise ShapeError(f"{name}: the four coordinates from {coord_start} on are outside of rows of {size} numbers")
     for label, info, wanted in (
-        ("valid_count", valid_count, data.shape[:1]),
-        ("indices", indices, data.shape[:2]),
+        ("valid_count", valid_count, data.sizes[:1]),
+        ("indices", indices, data.sizes[:2]),
     ):
         expect_dtype(name, info, "integer", label)
         if not same_shape(known_shape(name, info, label), wanted):

@@ -289,7 +289,7 @@ def _vectors_check(name: str) -> Any:
                 raise ShapeError(f"{name}: {label} must have rank 1, got {format_shape(shape)}")
             expect_dtype(name, info, "number", label)
         expect_same_dtype(name, x, y)
-        if name == "dot" and not same(x.shape[0], y.shape[0]):  # type: ignore[index]
+        if name == "dot" and not same(x.sizes[0], y.sizes[0]):
             raise ShapeError(f"dot: the shapes {format_shape(x.shape)} and {format_shape(y.shape)} differ")
 
     return check

@@ -37,7 +37,7 @@ def _embedding_expect(
     if padding_idx is None:
         return
     expect_int("nn.embedding", "padding_idx", padding_idx)
-    rows = weight.shape[0]  # type: ignore[index]
+    rows = weight.sizes[0]
     if isinstance(rows, int) and not -rows <= padding_idx < rows:
         raise ShapeError(f"nn.embedding: padding_idx {padding_idx} is no row of the {rows}")
 
@@ -85,20 +85,18 @@ def _rotary_expect(x: TensorStructInfo, cos: TensorStructInfo, sin: TensorStruct
     for info in (x, cos, sin):
         expect_dtype(op, info, "float")
     expect_same_dtype(op, x, cos, sin)
-    if not x.ndim or not cos.ndim or not all(isinstance(s, int) for s in (x.shape[-1], cos.shape[-1])):  # type: ignore[index]
+    if not x.ndim or not cos.ndim or not all(isinstance(s, int) for s in (x.sizes[-1], cos.sizes[-1])):
         raise ShapeError(f"{op}: the last axes of x and cos must have known sizes")
-    if not same_shape(cos.shape, sin.shape):  # type: ignore[arg-type]
-        shapes = f"{format_shape(cos.shape)} and {format_shape(sin.shape)}"  # type: ignore[arg-type]
+    if not same_shape(cos.sizes, sin.sizes):
+        shapes = f"{format_shape(cos.sizes)} and {format_shape(sin.sizes)}"
         raise ShapeError(f"{op}: cos and sin must have one shape, got {shapes}")
-    pairs = cos.shape[-1]  # type: ignore[index]
-    if not 1 <= pairs <= x.shape[-1] // 2:  # type: ignore[index, operator]
-        message = f"{op}: cos has {pairs} angles, x {x.shape[-1]} elements"  # type: ignore[index]
+    pairs = cos.sizes[-1]
+    if not 1 <= pairs <= x.sizes[-1] // 2:
+        message = f"{op}: cos has {pairs} angles, x {x.sizes[-1]} elements"
         raise ShapeError(message, hint="each angle turns a pair of elements")
-    wanted = (*x.shape[:-1], pairs)  # type: ignore[index]
-    if not same_shape(broadcast_shapes(op, cos.shape, wanted), wanted):  # type: ignore[arg-type]
-        raise ShapeError(
-            f"{op}: cos of shape {format_shape(cos.shape)} does not broadcast to {format_shape(wanted)}"  # type: ignore[arg-type]
-        )
+    wanted = (*x.sizes[:-1], pairs)
+    if not same_shape(broadcast_shapes(op, cos.sizes, wanted), wanted):
+        raise ShapeError(f"{op}: cos of shape {format_shape(cos.sizes)} does not broadcast to {format_shape(wanted)}")
 
 
 def _part(x: Any, begin: int, end: int, stride: int = 1) -> Any:

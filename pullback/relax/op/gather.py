@@ -305,8 +305,8 @@ def expect_indices(op: str, data: TensorStructInfo, indices: Sequence[TensorStru
         expect_dtype(op, info, "integer", "an index")
     if not 1 <= len(indices) <= data.ndim:
         raise ShapeError(f"{op}: data of rank {data.ndim} need 1 to {data.ndim} indices, got {len(indices)}")
-    result = broadcast_shapes(op, *(i.shape for i in indices))  # type: ignore[misc]
-    for axis, size in enumerate(data.shape[: len(indices)]):  # type: ignore[index]
+    result = broadcast_shapes(op, *(i.sizes for i in indices))
+    for axis, size in enumerate(data.sizes[: len(indices)]):
         _expect_something(op, size, axis, result)
     return result
 

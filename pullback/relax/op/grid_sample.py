@@ -40,11 +40,11 @@ def _expect(
     expect_dtype(op, data, "float", "data")
     expect_same_dtype(op, data, grid)
     letters = ", ".join(SPATIAL[rank])
-    if grid.ndim != rank + 2 or not same_shape(grid.shape[:2], (batch, rank)):  # type: ignore[index]
-        got = format_shape(grid.shape)  # type: ignore[arg-type]
+    if grid.ndim != rank + 2 or not same_shape(grid.sizes[:2], (batch, rank)):
+        got = format_shape(grid.sizes)
         raise ShapeError(f"{op}: grid must have the shape (N, {rank}, {letters}) with the data's N, got {got}")
-    if not all(isinstance(s, int) for s in grid.shape[2:]):  # type: ignore[index]
-        raise ShapeError(f"{op}: of the grid only the batch may have a symbolic size, got {format_shape(grid.shape)}")  # type: ignore[arg-type]
+    if not all(isinstance(s, int) for s in grid.sizes[2:]):
+        raise ShapeError(f"{op}: of the grid only the batch may have a symbolic size, got {format_shape(grid.sizes)}")
     if method == "bicubic" and rank != 2:
         raise UserError(f"{op}: method 'bicubic' is for images of 2 axes, got {rank}")
 
@@ -196,9 +196,9 @@ composite(
 def _affine_expect(data: TensorStructInfo, *, size: Any, align_corners: bool) -> None:
     op = "image.affine_grid"
     expect_dtype(op, data, "float", "data")
-    rank = 3 if data.ndim == 3 and data.shape[1:] == (3, 4) else 2  # type: ignore[index]
-    if data.ndim != 3 or not same_shape(data.shape[1:], (rank, rank + 1)):  # type: ignore[index]
-        got = format_shape(data.shape)  # type: ignore[arg-type]
+    rank = 3 if data.ndim == 3 and data.sizes[1:] == (3, 4) else 2
+    if data.ndim != 3 or not same_shape(data.sizes[1:], (rank, rank + 1)):
+        got = format_shape(data.sizes)
         raise ShapeError(f"{op}: data must have the shape (N, 2, 3) or (N, 3, 4), got {got}")
     numbers(op, "size", size, rank)
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pullback import te
+from pullback.ir.op import Op
 from pullback.relax.expr import Call
-from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo
+from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.te.naive import naive_kernel
 from pullback.tir import Buffer, PrimExpr, PrimFunc, Stmt, as_expr, loop
 
@@ -21,26 +22,38 @@ _WORTH_THREADS = 1 << 14  # elements of a kernel
 
 def kernel_of(call: Call, name: str) -> PrimFunc:
     """The kernel of a call of an op with that rule: parameters are its arguments, then its results."""
+    op = _op(call)
+    assert op.kernel is not None
     infos = call.struct_info.fields if isinstance(call.struct_info, TupleStructInfo) else (call.struct_info,)
-    names = call.op.signature.tensors  # type: ignore[union-attr]
-    inputs = [_buffer(n, a.struct_info) for n, a in zip(names, call.args, strict=True)]
+    inputs = [_buffer(n, a.struct_info) for n, a in zip(op.signature.tensors, call.args, strict=True)]
     outputs = [_buffer("out" if len(infos) == 1 else f"out{k}", info) for k, info in enumerate(infos)]
-    return PrimFunc(name, (*inputs, *outputs), call.op.kernel(inputs, outputs, **call.attrs))  # type: ignore[union-attr, misc]
+    return PrimFunc(name, (*inputs, *outputs), op.kernel(inputs, outputs, **call.attrs))
 
 
 def loops_of(call: Call, name: str) -> PrimFunc:
     """The op's own kernel, or the plain loops of its tensor expression."""
-    if call.op.te is None:  # type: ignore[union-attr]
+    op = _op(call)
+    if op.te is None:
         return kernel_of(call, name)
-    names = call.op.signature.tensors * max(1, len(call.args))  # type: ignore[union-attr]
-    infos = [a.struct_info for a in call.args]
-    tensors = [te.placeholder(i.shape, i.dtype, n) for i, n in zip(infos, names, strict=False)]  # type: ignore[attr-defined, arg-type]
-    result = call.op.te(*tensors, **call.attrs)  # type: ignore[union-attr, misc]
+    names = op.signature.tensors * max(1, len(call.args))
+    infos = [_tensor(a.struct_info) for a in call.args]
+    tensors = [te.placeholder(i.sizes, i.dtype, n) for i, n in zip(infos, names, strict=False)]
+    result = op.te(*tensors, **call.attrs)
     return naive_kernel(name, tensors, list(result) if isinstance(result, (tuple, list)) else [result])
 
 
-def _buffer(name: str, info: TensorStructInfo) -> Buffer:
-    return Buffer(name, info.shape, info.dtype)  # type: ignore[arg-type]
+def _op(call: Call) -> Op:
+    assert isinstance(call.op, Op)
+    return call.op
+
+
+def _tensor(info: StructInfo) -> TensorStructInfo:
+    assert isinstance(info, TensorStructInfo)
+    return info
+
+
+def _buffer(name: str, info: StructInfo) -> Buffer:
+    return Buffer(name, _tensor(info).sizes, _tensor(info).dtype)
 
 
 @dataclass(frozen=True)

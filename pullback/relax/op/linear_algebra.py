@@ -153,7 +153,7 @@ def _linear_infer(x: TensorStructInfo, weight: TensorStructInfo, bias: TensorStr
     infos = (x, weight) if bias is None else (x, weight, bias)
     for info in infos:
         expect_dtype("linear", info, "float")
-    if bias is not None and not (len(known_shape("linear", bias, "bias")) == 1 and same(bias.shape[0], w[0])):
+    if bias is not None and not (len(known_shape("linear", bias, "bias")) == 1 and same(bias.sizes[0], w[0])):
         raise ShapeError(f"linear: bias must have the shape ({w[0]},), got {format_shape(bias.shape)}")
     return TensorStructInfo((*a[:-1], w[0]), expect_same_dtype("linear", *infos))
 

@@ -129,7 +129,7 @@ define(
     "reshape",
     "x | shape",
     infer=_reshape_infer,
-    te=lambda x, *, shape: te_reshape(x, _reshape_infer(_info(x), shape=shape).shape),
+    te=lambda x, *, shape: te_reshape(x, _reshape_infer(_info(x), shape=shape).sizes),
     numpy=lambda x, *, shape: np.reshape(x, shape),
     gradient=lambda dy, y, x, *, shape: (_reshaped(dy, x),),
     precision="same",

@@ -339,8 +339,8 @@ def _multilabel_soft_check(predictions: TensorStructInfo, targets: TensorStructI
     if not known_shape(name, predictions):
         raise ShapeError(f"{name}: predictions must have an axis of classes, got a scalar")
     for weight in weights:
-        if not same_shape(known_shape(name, weight, "weights"), predictions.shape[-1:]):
-            wanted, got = format_shape(predictions.shape[-1:]), format_shape(weight.shape)
+        if not same_shape(known_shape(name, weight, "weights"), predictions.sizes[-1:]):
+            wanted, got = format_shape(predictions.sizes[-1:]), format_shape(weight.shape)
             raise ShapeError(f"{name}: weights must have the shape {wanted}, got {got}")
         expect_same_dtype(name, predictions, weight)
 

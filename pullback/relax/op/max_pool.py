@@ -212,7 +212,7 @@ def _define(rank: int) -> None:
     def expect_choice(op: str, chosen: TensorStructInfo, result: TensorStructInfo, windows: Pool) -> None:
         """Raise an error unless ``chosen`` holds a tap's number for each element of the result."""
         expected = TensorStructInfo(result.shape, _number_dtype(math.prod(windows.taps)))
-        if chosen.dtype != expected.dtype or chosen.shape is None or not same_shape(chosen.shape, expected.shape):  # type: ignore[arg-type]
+        if chosen.dtype != expected.dtype or chosen.shape is None or not same_shape(chosen.sizes, expected.sizes):
             raise ShapeError(f"{op}: chosen must be what {choice} gives, {expected}, got {chosen}")
 
     def choice_infer(data: TensorStructInfo, **attrs: Any) -> TensorStructInfo:

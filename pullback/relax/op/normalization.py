@@ -305,7 +305,7 @@ def _check_channels(
     name: str, x: TensorStructInfo, gamma: TensorStructInfo, beta: TensorStructInfo, channel_axis: int, axes: Any
 ) -> TensorStructInfo:
     at = normalize_axis(name, channel_axis, len(known_shape(name, x)))
-    if at in normalize_axes(name, axes, len(x.shape)):  # type: ignore[arg-type]
+    if at in normalize_axes(name, axes, len(x.sizes)):
         raise ShapeError(f"{name}: axes {axes!r} must not name the channel axis {channel_axis}")
     return _check_parameters(name, x, at, ("gamma", gamma), ("beta", beta))
 
@@ -316,7 +316,7 @@ def _group_norm_infer(
 ) -> TensorStructInfo:  # fmt: skip
     name = "nn.group_norm"
     info = _check_channels(name, x, gamma, beta, channel_axis, axes)
-    channels = x.shape[channel_axis]  # type: ignore[index]
+    channels = x.sizes[channel_axis]
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
         raise UserError(f"{name}: num_groups must be an int ≥ 1, got {num_groups!r}")
     if not isinstance(channels, int):

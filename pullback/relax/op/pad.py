@@ -135,8 +135,8 @@ def _folded(dy: Any, axis: int, size: Dim, widths: tuple[Any, Any], mode: str) -
         return ops.strided_slice(dy, [axis], [begin], [dim(begin + length)])
 
     def put(value: Any, place: Any) -> Any:
-        width = [0] * (2 * rank)
-        width[2 * axis : 2 * axis + 2] = [dim(place), dim(size - place - value.shape[axis])]  # type: ignore[list-item]
+        width: list[Any] = [0] * (2 * rank)
+        width[2 * axis : 2 * axis + 2] = [dim(place), dim(size - place - value.shape[axis])]
         return ops.nn.pad(value, width)
 
     total = part(before, size)

@@ -60,14 +60,14 @@ def _unshuffle(x: Any, *, downscale_factor: int) -> Any:
 def _shuffle_expect(x: TensorStructInfo, *, upscale_factor: int) -> None:
     _factor("nn.pixel_shuffle", "upscale_factor", upscale_factor)
     _expect_rank("nn.pixel_shuffle", x)
-    _expect_multiple("nn.pixel_shuffle", "the channels", x.shape[-3], upscale_factor**2)  # type: ignore[index]
+    _expect_multiple("nn.pixel_shuffle", "the channels", x.sizes[-3], upscale_factor**2)
 
 
 def _unshuffle_expect(x: TensorStructInfo, *, downscale_factor: int) -> None:
     _factor("nn.pixel_unshuffle", "downscale_factor", downscale_factor)
     _expect_rank("nn.pixel_unshuffle", x)
     for axis, label in ((-2, "the height"), (-1, "the width")):
-        _expect_multiple("nn.pixel_unshuffle", label, x.shape[axis], downscale_factor)  # type: ignore[index]
+        _expect_multiple("nn.pixel_unshuffle", label, x.sizes[axis], downscale_factor)
 
 
 composite(
@@ -137,7 +137,7 @@ def _expect_blocks(op: str, x: TensorStructInfo, block_size: Any, layout: str) -
     axes = _layout(op, layout)
     if x.ndim != 4:
         raise ShapeError(f"{op}: x must have rank 4, with the axes {layout}, got the shape {format_shape(x.shape)}")
-    return list(axes.to_standard(x.shape))  # type: ignore[arg-type]
+    return list(axes.to_standard(x.sizes))
 
 
 def _to_space_expect(x: TensorStructInfo, *, block_size: int, layout: str, mode: str) -> None:

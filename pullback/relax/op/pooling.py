@@ -112,7 +112,7 @@ def pool_infer(op: str, rank: int, data: TensorStructInfo, attrs: dict[str, Any]
 
 def expect_result(op: str, dy: TensorStructInfo, result: TensorStructInfo) -> None:
     """Raise an error unless dy has the type of the pooling's result."""
-    if dy.shape is None or not same_shape(dy.shape, result.shape):  # type: ignore[arg-type]
+    if dy.shape is None or not same_shape(dy.sizes, result.sizes):
         expected, got = format_shape(result.shape), format_shape(dy.shape)
         raise ShapeError(f"{op}: dy must have the shape {expected} of the pooling's result, got {got}")
     expect_same_dtype(op, dy, result)

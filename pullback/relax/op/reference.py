@@ -246,7 +246,7 @@ composite(
 
 
 def _expect_matrix(x: TensorStructInfo) -> None:
-    if len(x.shape) != 2:  # type: ignore[arg-type]
+    if len(x.sizes) != 2:
         raise ShapeError(f"eye_like: x must be a matrix, it has the shape {format_shape(x.shape)}")
 
 

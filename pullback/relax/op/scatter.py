@@ -222,9 +222,7 @@ def _expect_updates(
 ) -> None:
     _expect_reduction(op, reduction, _REDUCTIONS)
     if not same_shape(known_shape(op, updates, "updates"), shape):
-        raise ShapeError(
-            f"{op}: updates must have the shape {format_shape(shape)}, got {format_shape(updates.shape)}"  # type: ignore[arg-type]
-        )
+        raise ShapeError(f"{op}: updates must have the shape {format_shape(shape)}, got {format_shape(updates.sizes)}")
     expect_same_dtype(op, data, updates)
     if reduction != "update":
         expect_dtype(op, data, "number", "data")
@@ -295,7 +293,7 @@ def _elements_expect(
     mode: str,
 ) -> None:
     expect_elements("scatter_elements", data, indices, axis, mode)
-    _expect_updates("scatter_elements", data, updates, indices.shape, reduction)  # type: ignore[arg-type]
+    _expect_updates("scatter_elements", data, updates, indices.sizes, reduction)
 
 
 def _elements(
@@ -347,7 +345,7 @@ def _nd_expect(
     data: TensorStructInfo, indices: TensorStructInfo, updates: TensorStructInfo, *, reduction: str, mode: str
 ) -> None:
     count = expect_nd("scatter_nd", data, indices, 0, mode)
-    shape = (*indices.shape[:-1], *data.shape[count:])  # type: ignore[index]
+    shape = (*indices.sizes[:-1], *data.sizes[count:])
     _expect_updates("scatter_nd", data, updates, shape, reduction)
 
 
@@ -394,9 +392,9 @@ def _put_expect(*tensors: TensorStructInfo, accumulate: bool, mode: str) -> None
     if accumulate:
         expect_dtype("index_put", data, "number", "data")
     wanted = _put_shape(data, indices)
-    if len(values.shape) > len(wanted) or not same_shape(broadcast_shapes("index_put", values.shape, wanted), wanted):  # type: ignore[arg-type]
+    if len(values.sizes) > len(wanted) or not same_shape(broadcast_shapes("index_put", values.sizes, wanted), wanted):
         raise ShapeError(
-            f"index_put: values of shape {format_shape(values.shape)} do not broadcast to {format_shape(wanted)}"  # type: ignore[arg-type]
+            f"index_put: values of shape {format_shape(values.sizes)} do not broadcast to {format_shape(wanted)}"
         )
 
 

@@ -56,7 +56,7 @@ class DataSet:
         if not self._interface.has_rows(slot):
             return np.asarray(as_tensor(value, slot))
         array = as_array(value, slot, gathered=True)
-        wanted: tuple[Any, ...] = slot.info.shape[1:]  # type: ignore[index]
+        wanted: tuple[Any, ...] = slot.info.sizes[1:]
         if array.ndim == 0 or array.shape[1:] != wanted:
             expected = format_shape(("rows", *wanted))
             raise ShapeError(f"{slot} must have shape {expected}, got {format_shape(array.shape)}")

@@ -99,7 +99,7 @@ class Interface:
 
         def resized(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
             return tuple(
-                Slot(s.kind, s.name, TensorStructInfo((rows, *s.info.shape[1:]), s.info.dtype))  # type: ignore[index]
+                Slot(s.kind, s.name, TensorStructInfo((rows, *s.info.sizes[1:]), s.info.dtype))
                 if self.has_rows(s)
                 else s
                 for s in slots

@@ -155,7 +155,7 @@ def check_alike(loss: str, predictions: Var, targets: Var) -> None:
             f"{loss}: predictions and targets must have the same dtype, got {prediction.dtype} and {target.dtype}",
             hint="declare the targets in the predictions' dtype; a trainer casts data when no value changes",
         )
-    if not same_shape(prediction.shape, target.shape):  # type: ignore[arg-type]
+    if not same_shape(prediction.sizes, target.sizes):
         shapes = f"{format_shape(prediction.shape)} and {format_shape(target.shape)}"
         raise ShapeError(
             f"{loss}: predictions and targets must have the same shape, got {shapes}",

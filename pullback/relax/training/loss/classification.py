@@ -193,10 +193,10 @@ def _check_logits(loss: str, predictions: Var, weights: Var | None) -> int:
     if prediction.ndim == 0:
         raise ShapeError(f"{loss}: predictions need a class axis, got a scalar")
     axis = class_axis(prediction.ndim)
-    classes: Dim = prediction.shape[axis]  # type: ignore[index]
+    classes: Dim = prediction.sizes[axis]
     if weights is not None:
         weight = tensor_info(loss, weights)
-        if weight.ndim != 1 or not same(weight.shape[0], classes) or weight.dtype != prediction.dtype:  # type: ignore[index]
+        if weight.ndim != 1 or not same(weight.sizes[0], classes) or weight.dtype != prediction.dtype:
             wanted = format_info(TensorStructInfo((classes,), prediction.dtype))
             raise ShapeError(f"{loss}: weights must be one factor for each class, {wanted}, got {format_info(weight)}")
     return axis
@@ -205,10 +205,10 @@ def _check_logits(loss: str, predictions: Var, weights: Var | None) -> int:
 def _is_indices(loss: str, predictions: Var, targets: Var, axis: int) -> bool:
     """Whether the targets are class indices (else they are probabilities); an error when they can be neither."""
     prediction, target = tensor_info(loss, predictions), tensor_info(loss, targets)
-    shape = prediction.shape
-    rows = (*shape[:axis], *shape[axis + 1 :])  # type: ignore[index]
+    shape = prediction.sizes
+    rows = (*shape[:axis], *shape[axis + 1 :])
     if target.ndim == prediction.ndim:
-        if not same_shape(shape, target.shape):  # type: ignore[arg-type]
+        if not same_shape(shape, target.sizes):
             raise ShapeError(
                 f"{loss}: targets of the predictions' rank are probabilities and need their shape"
                 f" {format_shape(shape)}, got {format_shape(target.shape)}",
@@ -217,7 +217,7 @@ def _is_indices(loss: str, predictions: Var, targets: Var, axis: int) -> bool:
         if target.dtype not in FLOATS + INTEGERS:
             raise DTypeError(f"{loss}: one-hot targets must be floats or integers, got {target.dtype}")
         return False
-    if not same_shape(rows, target.shape):  # type: ignore[arg-type]
+    if not same_shape(rows, target.sizes):
         raise ShapeError(
             f"{loss}: targets must be class indices of shape {format_shape(rows)} or probabilities of shape"
             f" {format_shape(shape)}, got {format_shape(target.shape)}"
