@@ -156,7 +156,7 @@ def _full_like_gradient(dy: Any, y: Any, x: Any, fill_value: Any, *, dtype: str 
     return None, ops.astype(ops.sum(dy), fill_value.dtype) if y.dtype != fill_value.dtype else ops.sum(dy)
 
 
-define(
+_full_like = define(
     "full_like",
     "x, fill_value | dtype=None",
     infer=_full_like_infer,
@@ -168,6 +168,19 @@ define(
     doc="A tensor of x's shape and dtype (or another dtype) filled with a number or a tensor of shape ().",
     samples=[sample((3, 4), ()), sample((0,), ()), sample(Ints((2,), 0, 3), (), dtype="float32", smooth=False)],
 )
+
+
+class _FullLike(Op):  # as users call it: a Python number has the dtype that is asked for, not that of x
+    __doc__ = Op.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        (x, value), attrs = self.signature.bind(self.short, args, kwargs)
+        if attrs["dtype"] is not None and isinstance(value, (bool, int, float)):
+            value = Constant(np.asarray(value, numpy_dtype(_known_dtype("full_like", attrs["dtype"]))))
+        return super().__call__(x, value, **attrs)
+
+
+specialize(_full_like, _FullLike)
 
 # -- arange, eye
 

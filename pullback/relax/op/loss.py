@@ -424,28 +424,35 @@ def _gaussian_check(
     check_alike(name, predictions=p, targets=t)
     expect_same_dtype(name, p, variance)
     shape, own = known_shape(name, p), known_shape(name, variance, "variance")
+    own = _rows(own, shape)
     if not same_shape(broadcast_shapes(name, shape, own), shape):
         raise ShapeError(f"{name}: variance of shape {format_shape(own)} does not broadcast to {format_shape(shape)}")
     check_positive(name, "eps", eps)
 
 
+def _rows(own: Sequence[Any], shape: Sequence[Any]) -> tuple[Any, ...]:
+    """The shape of a variance that broadcasts: one without the last axis has a number for each row."""
+    return (*own, 1) if shape and same_shape(tuple(own), tuple(shape[:-1])) else tuple(own)
+
+
 def _gaussian(p: Any, t: Any, variance: Any, full: bool, eps: float) -> Any:
-    v = ops.maximum(variance, eps)
+    v = ops.maximum(ops.reshape(variance, _rows(variance.shape, p.shape)), eps)
     each = (ops.log(v) + ops.square(p - t) / v) * 0.5
     return each + 0.5 * math.log(2 * math.pi) if full else each
 
 
 def _gaussian_array(p: np.ndarray, t: np.ndarray, variance: np.ndarray, full: bool, eps: float) -> np.ndarray:
-    v = np.maximum(variance, p.dtype.type(eps))
+    v = np.maximum(variance.reshape(_rows(variance.shape, p.shape)), p.dtype.type(eps))
     each = (np.log(v) + np.square(p - t) / v) / 2
     return (each + math.log(2 * math.pi) / 2 if full else each).astype(p.dtype)
 
 
 def _gaussian_gradient(dy: Any, p: Any, t: Any, variance: Any, full: bool, eps: float) -> tuple[Any, ...]:
-    v = ops.maximum(variance, eps)
+    rows = ops.reshape(variance, _rows(variance.shape, p.shape))
+    v = ops.maximum(rows, eps)
     dp = dy * (p - t) / v
     dv = dy * (1.0 - ops.square(p - t) / v) / v * 0.5
-    return dp, -dp, collapse_to_operands([dv], variance)[0]
+    return dp, -dp, ops.reshape(collapse_to_operands([dv], rows)[0], variance.shape)
 
 
 pointwise(
@@ -457,11 +464,13 @@ pointwise(
     gradient=_gaussian_gradient,
     expect=_gaussian_check,
     doc="(log v + (p - t)² / v) / 2 with v = max(variance, eps), reduced; full adds log(2π)/2. The variance\n"
-    "broadcasts; its derivative is that for v, also where it is below eps. PyTorch's gaussian_nll_loss.",
+    "broadcasts, or lacks the last axis: a number for each row; its derivative is that for v, also where it is below\n"
+    "eps. PyTorch's gaussian_nll_loss.",
     samples=[
         sample((5, 4), (5, 4), Floats((5, 4), 0.2, 3.0)),
         sample((5, 4), (5, 4), Floats((5, 1), 0.2, 3.0), full=True, reduction="sum"),
         sample((7,), (7,), Floats((), 0.2, 3.0), reduction="none"),
+        sample((4, 4), (4, 4), Floats((4,), 0.2, 3.0), reduction="none"),
         sample([1.0, 2.0], [0.5, 2.0], [0.0, 1.0], smooth=False),
     ],
 )

@@ -170,31 +170,46 @@ def _polygamma_positive(x: Any, n: int, log: Any) -> Any:
     return total if n % 2 else -total
 
 
+@functools.cache
+def _cotangent_derivative(n: int) -> tuple[int, ...]:
+    """The n-th derivative of cot x as a polynomial in c = cot x, c' being -(1 + c²): its coefficients from 1 to the
+    highest power."""
+    if n == 0:
+        return (0, 1)
+    slope = [k * a for k, a in enumerate(_cotangent_derivative(n - 1))][1:]
+    return tuple(-a - b for a, b in zip((*slope, 0, 0), (0, 0, *slope), strict=True))
+
+
+def _reflected(y: Any, cotangent: Any, n: int) -> Any:
+    """The n-th polygamma function of x from y, that of 1 - x: the n-th derivative of ψ(x) = ψ(1 - x) - π cot πx."""
+    derivative: Any = 0.0
+    for a in reversed(_cotangent_derivative(n)):
+        derivative = derivative * cotangent + float(a)
+    return (-y if n % 2 else y) - derivative * math.pi ** (n + 1)
+
+
 @_in_double
 def _polygamma_scalar(x: tir.PrimExpr, n: int) -> tir.PrimExpr:
-    """Below 1/2 by the reflections ψ(x) = ψ(1 - x) - π / tan πx and ψ₁(x) = π² / sin² πx - ψ₁(1 - x)."""
-    nan = tir.const(math.nan, "float64")
-    if n > 1:
-        return select(x > 0.0, _polygamma_positive(x, n, None), nan)
+    """Below 1/2 by reflection."""
     low, angle = x < 0.5, _fraction_angle(x)
     y = _polygamma_positive(select(low, 1.0 - x, x), n, lambda z: call("log", z))
     sine = call("sin", angle)
-    if n == 1:
-        return select(low, math.pi**2 / (sine * sine) - y, y)
-    reflected = select(sine.equal(0.0), nan, y - math.pi * call("cos", angle) / sine)
+    reflected = _reflected(y, call("cos", angle) / sine, n)
+    if n:
+        return select(low, reflected, y)
+    reflected = select(sine.equal(0.0), tir.const(math.nan, "float64"), reflected)
     return select(x.equal(0.0), -1.0 / x, select(low, reflected, y))
 
 
 @_array_in_double
 def _polygamma(x: np.ndarray, n: int) -> np.ndarray:
-    if n > 1:
-        return np.where(x > 0, _polygamma_positive(np.where(x > 0, x, 1.0), n, None), np.nan)
     low = x < 0.5
     y = _polygamma_positive(np.where(low, 1 - x, x), n, np.log)
     angle = np.pi * (x - np.round(x))
-    if n == 1:
-        return np.where(low, np.pi**2 / np.sin(angle) ** 2 - y, y)
-    reflected = np.where(np.sin(angle) == 0, np.nan, y - np.pi / np.tan(angle))
+    reflected = _reflected(y, np.cos(angle) / np.sin(angle), n)
+    if n:
+        return np.where(low, reflected, y)
+    reflected = np.where(np.sin(angle) == 0, np.nan, reflected)
     return np.where(x == 0, -1 / x, np.where(low, reflected, y))
 
 
@@ -222,12 +237,14 @@ polygamma = unary(
     numpy=_polygamma,
     scalar=_polygamma_scalar,
     gradient=lambda y, x, dy, n: dy * ops.polygamma(x, n + 1),
-    doc="The (n + 1)-th derivative of log Γ(x), for n from 0 to 20: digamma for n = 0. From n = 2 on it is NaN for\n"
-    "x ≤ 0.",
+    doc="The (n + 1)-th derivative of log Γ(x), for n from 0 to 20: digamma for n = 0. From n = 1 on it is\n"
+    "infinite at 0 and the negative integers: ∞ for an odd n, -∞ for an even one.",
     samples=[
         sample(Floats((3, 17), 0.2, 9.0), n=0),
         sample(Floats((17,), 0.3, 9.0), n=1),
         sample([-0.7, -1.4, -2.6], n=1, smooth=False),
+        sample([-0.7, -1.4, -2.6, 0.2], n=2, smooth=False),
+        sample([-0.7, -1.4, -2.6, 0.2], n=3, smooth=False),
         sample(Floats((17,), 0.5, 4.0), n=2),
         sample(Floats((17,), 1.0, 4.0), n=5),
         sample((0,), n=3),

@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 
 from pullback.ir.op import Op
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Var
+from pullback.relax.interpreter import evaluate, value_info
+from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
 from tests.relax.op.backends import BACKENDS, as_list, call_of
 from tests.samples import Case, all_ops, cases, dtypes_of
@@ -68,3 +72,14 @@ def test_backend_agrees_with_the_meaning(op: Op, backend: str) -> None:
                     assert_close(case, g, np.asarray(e))
                 except AssertionError as error:
                     raise AssertionError(f"{case.id}: {error}") from None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_a_number_to_fill_with_has_the_dtype_that_is_asked_for(dtype: str) -> None:
+    """Not that of the tensor whose shape is taken: 0.1 is not rounded to float32 first, nor is it refused."""
+    given = np.zeros((2, 3), dtype)
+    builder = BlockBuilder()
+    x = Var("x", value_info(given))
+    with builder.function("main", [x]):
+        builder.emit_func_output(ops.full_like(x, 0.1, dtype="float64"))
+    np.testing.assert_array_equal(evaluate(builder.get(), "main", [given]), np.full((2, 3), 0.1))
