@@ -1,0 +1,119 @@
+"""Losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback.relax.op.namespace import ops
+from tests.relax.op.op_db.table import Skip, translate
+
+
+@translate("nn.cross_entropy", "nn.functional.cross_entropy")
+def cross_entropy(
+    x: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Any:  # fmt: skip
+    return ops.nn.cross_entropy(x, target, weight, reduction, ignore_index, label_smoothing)
+
+
+@translate("nn.nll_loss", "nn.functional.nll_loss")
+def nll_loss(
+    x: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:  # fmt: skip
+    return ops.nn.nll_loss(x, target, weight, reduction, ignore_index)
+
+
+def plain(name: str, theirs: str) -> None:
+    @translate(f"nn.{name}", f"nn.functional.{theirs}")
+    def loss(x: Any, target: Any, reduction: str = "mean") -> Any:
+        return getattr(ops.nn, name)(x, target, reduction)
+
+
+for _name in ("l1_loss", "mse_loss", "soft_margin_loss"):
+    plain(_name, _name)
+
+
+@translate("nn.smooth_l1_loss", "nn.functional.smooth_l1_loss")
+def smooth_l1_loss(x: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Any:
+    return ops.nn.smooth_l1_loss(x, target, reduction, beta)
+
+
+@translate("nn.huber_loss", "nn.functional.huber_loss")
+def huber_loss(x: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None) -> Any:
+    if weight is not None:
+        raise Skip("a weighted Huber loss")
+    return ops.nn.huber_loss(x, target, reduction, delta)
+
+
+@translate("nn.hinge_embedding_loss", "nn.functional.hinge_embedding_loss")
+def hinge_embedding_loss(x: Any, target: Any, margin: float = 1.0, reduction: str = "mean") -> Any:
+    return ops.nn.hinge_embedding_loss(x, target, reduction, margin)
+
+
+@translate("nn.binary_cross_entropy", "nn.functional.binary_cross_entropy")
+def binary_cross_entropy(
+    x: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Any:
+    return ops.nn.binary_cross_entropy(x, target, weight, reduction)
+
+
+@translate("nn.binary_cross_entropy_with_logits", "nn.functional.binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    x: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Any:  # fmt: skip
+    if weight is None and pos_weight is not None:
+        weight = ops.ones((), x.dtype)
+    return ops.nn.binary_cross_entropy_with_logits(x, target, weight, pos_weight, reduction)
+
+
+@translate("nn.kl_div", "nn.functional.kl_div")
+def kl_div(x: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Any:
+    if reduction == "batchmean":
+        total = ops.nn.kl_div(x, target, "sum", log_target)
+        return total if x.shape == () else ops.divide(total, float(x.shape[0]))
+    return ops.nn.kl_div(x, target, reduction, log_target)
+
+
+@translate("nn.margin_ranking_loss", "nn.functional.margin_ranking_loss")
+def margin_ranking_loss(x: Any, y: Any, target: Any, margin: float = 0.0, reduction: str = "mean") -> Any:
+    return ops.nn.margin_ranking_loss(x, y, target, reduction, margin)
+
+
+@translate("nn.cosine_embedding_loss", "nn.functional.cosine_embedding_loss")
+def cosine_embedding_loss(x: Any, y: Any, target: Any, margin: float = 0.0, reduction: str = "mean") -> Any:
+    return ops.nn.cosine_embedding_loss(x, y, target, reduction, margin)
+
+
+@translate("nn.triplet_margin_loss", "nn.functional.triplet_margin_loss")
+def triplet_margin_loss(
+    a: Any, p_: Any, n: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6, swap: bool = False,
+    reduction: str = "mean",
+) -> Any:  # fmt: skip
+    return ops.nn.triplet_margin_loss(a, p_, n, reduction, margin, float(p), eps, swap)
+
+
+@translate("nn.multi_margin_loss", "nn.functional.multi_margin_loss")
+def multi_margin_loss(
+    x: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean"
+) -> Any:
+    if x.shape == () or target.shape != x.shape[:-1]:
+        raise Skip("a single example whose target has rank 1, or a single class")
+    return ops.nn.multi_margin_loss(x, target, weight, reduction, p, margin)
+
+
+@translate("nn.poisson_nll_loss", "nn.functional.poisson_nll_loss")
+def poisson_nll_loss(
+    x: Any, target: Any, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
+) -> Any:
+    return ops.nn.poisson_nll_loss(x, target, reduction, log_input, full, eps)
+
+
+@translate("nn.gaussian_nll_loss", "nn.functional.gaussian_nll_loss")
+def gaussian_nll_loss(
+    x: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Any:
+    if x.shape != target.shape:
+        raise Skip("a loss that broadcasts")
+    return ops.nn.gaussian_nll_loss(x, target, var, reduction, full, eps)
