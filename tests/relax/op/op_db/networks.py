@@ -233,6 +233,8 @@ def attention(
         raise Skip("dropout draws numbers of its own")
     if attn_mask is not None and attn_mask.dtype == "bool":
         attn_mask = ops.where(attn_mask, ops.full((), 0.0, q.dtype), ops.full((), -math.inf, q.dtype))
+    if len({len(x.shape) for x in (q, k, v)}) > 1:
+        raise Skip("ranks that differ")
     if len(q.shape) == 3:
         q, k, v = (ops.expand_dims(t, 1) for t in (q, k, v))
         result = attention(q, k, v, attn_mask, 0.0, is_causal, scale)

@@ -422,8 +422,11 @@ def eye(n: int, m: Any = None, *, dtype: Any = None, **placed: Any) -> Any:
 
 
 @translate("arange", "arange")
-def arange(*args: Any, dtype: Any = None, **placed: Any) -> Any:
+def arange(*args: Any, end: Any = None, dtype: Any = None, **placed: Any) -> Any:
+    args = args if end is None else (*args, end)
     start, end, step = (0, *args, 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
+    if dtype == torch.int64 and any(v != int(v) for v in (start, end, step)):
+        raise Skip("a range of integers between fractions")
     return ops.arange(start, end, step, None if dtype is None else dtype_name(dtype))
 
 
