@@ -25,7 +25,8 @@ from pullback.ir.node import current_span
 from pullback.ir.op import Op
 from pullback.relax import expr as _expr
 from pullback.relax import struct_info as _info
-from pullback.relax.op import call_tir as _call_tir
+from pullback.relax.op.call_tir import call_tir as _call_tir
+from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
 from pullback.relax.op.namespace import Namespace
 from pullback.script.sizes import read_shape
 from pullback.tir.expr import DTYPES
@@ -142,10 +143,7 @@ def call_tir(
 ) -> _expr.Call:
     """Call a kernel of the module; ``origin`` says which op and attributes it was made from, ``te_grad_name`` which
     registered gradient it has."""
-    return _call_tir.call_tir(func, args, out_sinfo, tir_vars, origin, te_grad_name, te_grad_kwargs)
-
-
-call_tir_with_grad = _call_tir.call_tir_with_grad
+    return _call_tir(func, args, out_sinfo, tir_vars, origin, te_grad_name, te_grad_kwargs)
 
 
 def call(op: str, args: Sequence[Any], attrs: Mapping[str, Any], sinfo_args: Sequence[Any] = ()) -> _expr.Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from pullback.ir.op import Op
@@ -48,7 +49,7 @@ from pullback.relax.op import (  # noqa: F401
     special,
     suppression,
 )
-from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
+from pullback.relax.op.call_tir import call_tir, call_tir_with_grad  # noqa: F401, F811
 from pullback.relax.op.namespace import Namespace
 from pullback.relax.op.own import register_gradient, register_op  # noqa: F401
 
@@ -57,6 +58,9 @@ random = Namespace("random")  # type: ignore[assignment]  # noqa: F811
 grad = Namespace("grad")  # ops that gradients need
 image = Namespace("image")
 vision = Namespace("vision")
+for _name in [name for name, value in globals().items() if isinstance(value, ModuleType)]:
+    if Op.find(f"relax.{_name}") is not None:
+        globals()[_name] = Op.find(f"relax.{_name}")  # relax.op.sort is the op, not the file of that name
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pullback import relax, script
 from pullback.ir.op import Op
 from pullback.relax.op.sample import Domain, Sample
 from tests.samples import all_ops
@@ -27,3 +28,12 @@ def test_definition_is_complete(op: Op) -> None:
 def test_documentation_shows_the_signature(op: Op) -> None:
     first = op.__doc__.splitlines()[0]
     assert first.startswith(f"{op.short}(") and all(name in first for name in op.signature.attrs)
+
+
+@pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.short)
+def test_each_op_is_an_attribute(op: Op) -> None:
+    """Of the package and of R; a file of the package may have the op's name."""
+    for found in (relax.op, script.relax):
+        for part in op.short.split("."):
+            found = getattr(found, part)
+        assert found is op
