@@ -13,7 +13,9 @@ import typer
 from benchmarks import gemm as gemm_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import micro, page, training, worth
+from benchmarks import ops as ops_benchmark
 from benchmarks import ulp as ulp_benchmark
+from benchmarks.kernels.ops import SIZES
 from benchmarks.models import MODELS
 from benchmarks.training import default_peers
 from pullback.schedule.choose import SCHEDULES
@@ -92,6 +94,26 @@ def ulp(
     if unknown:
         raise typer.BadParameter(f"no function {unknown[0]!r}; there are {', '.join(ulp_benchmark.REFERENCES)}")
     raise typer.Exit(0 if ulp_benchmark.run(_names(functions), stride) else 1)
+
+
+@app.command()
+def ops(
+    ops: Annotated[str, typer.Option(help="Which, comma-separated; all of the catalogue by default.")] = "",
+    sizes: Annotated[str, typer.Option(help="Numbers of elements, comma-separated.")] = ",".join(SIZES),
+    rounds: Rounds = 3,
+    seconds: Seconds = 0.02,
+    threads: Threads = 2,
+    json: JsonFile = None,
+) -> None:
+    """Every op, its value and its gradients, beside PyTorch's."""
+    unknown = [name for name in _names(sizes) if name not in SIZES]
+    if unknown:
+        raise typer.BadParameter(f"no size {unknown[0]!r}; there are {', '.join(SIZES)}")
+    try:
+        good = ops_benchmark.run(_names(ops), _names(sizes), rounds, seconds, threads, json)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    raise typer.Exit(0 if good else 1)
 
 
 def _micro_command(name: str) -> Callable[..., None]:

@@ -57,6 +57,13 @@ class Measurement:
         """The median over the rounds of the median step of each."""
         return statistics.median(self.rounds[case]) if self.rounds.get(case) else None
 
+    def merge(self, other: Measurement) -> None:
+        """Add what another process saw of other cases."""
+        self.results |= other.results
+        self.rounds |= other.rounds
+        self.failures |= other.failures
+        self.failure = self.failure or other.failure
+
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.side.name, "worker": self.side.worker, "arguments": self.side.arguments,

@@ -21,6 +21,7 @@ SECTIONS = {
     "elementwise": "Elementwise kernels, norms and Adam",
     "random": "Contractions drawn at random",
     "sensitivity": "One more or less in one dimension",
+    "ops": "Every operator",
 }
 INTRODUCTION = """\
 # Performance

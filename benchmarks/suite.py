@@ -86,11 +86,7 @@ def measure_suite(
             place = f"kernels {first + 1} to {last} of {len(cases)}: "
             sides = [_side(lib, name, first, last, n, len(threads) > 1 and n > 1) for n in threads for lib in found]
             for m in measure(sides, rounds, seconds, say=lambda line, place=place: status.update(place + line)):
-                known = merged.setdefault(m.side.name, m)
-                known.results |= m.results
-                known.rounds |= m.rounds
-                known.failures |= m.failures
-                known.failure = known.failure or m.failure
+                merged.setdefault(m.side.name, m).merge(m)
     peaks = peak.better(peaks, peak.measure(*threads))
     return Suite(name, cases, list(merged.values()), peaks)
 

@@ -13,7 +13,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,16 @@ Cases = dict[str, "Step | Timed | str"]
 
 
 def chosen_cases(suite: str, first: str, last: str, timed: Callable[[Any], Timed]) -> Cases:
-    """Some kernels of a suite. One that this side cannot compute is told, and does not stop the others."""
+    """Some kernels of a suite."""
     from benchmarks.kernels.suites import SUITES
 
+    return told(SUITES[suite]()[int(first) : int(last)], timed)
+
+
+def told(chosen: Iterable[Any], timed: Callable[[Any], Timed | str]) -> Cases:
+    """These cases, timed. One that this side cannot compute is told, and does not stop the others."""
     cases: Cases = {}
-    for case in SUITES[suite]()[int(first) : int(last)]:
+    for case in chosen:
         try:
             cases[case.label] = timed(case)
         except Exception as error:
@@ -140,7 +145,7 @@ def _build(prepare: Callable[..., Cases], arguments: list[str]) -> tuple[Cases, 
 def _round(case: Step | Timed, seconds: float) -> dict[str, Any]:
     """Run one case for about `seconds`, after a warm-up of a tenth of it; the median of the single steps' times."""
     measure = case.seconds if isinstance(case, Timed) else _wall_clock(case)
-    _run(measure, seconds / 10)
+    _run(measure, seconds / 10, least=1)
     times = _run(measure, seconds)
     return {"median_seconds": statistics.median(times), "mean_seconds": statistics.fmean(times), "steps": len(times)}
 
@@ -154,9 +159,9 @@ def _wall_clock(step: Step) -> Callable[[], float]:
     return seconds
 
 
-def _run(measure: Callable[[], float], seconds: float) -> list[float]:
+def _run(measure: Callable[[], float], seconds: float, least: int = 3) -> list[float]:
     times: list[float] = []
     deadline = time.perf_counter() + seconds
-    while time.perf_counter() < deadline or len(times) < 3:
+    while time.perf_counter() < deadline or len(times) < least:
         times.append(measure())
     return times

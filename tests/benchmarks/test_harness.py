@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from benchmarks import micro, report
 from benchmarks.harness import Measurement, Side
+from benchmarks.kernels import ops
 from benchmarks.kernels.case import Convolution, MatMul
 from benchmarks.kernels.elementwise import Elementwise
+from benchmarks.kernels.ops import OpCase
 from benchmarks.kernels.suites import SUITES, random_cases, sensitivity_cases
+from benchmarks.ops import summary_table, worst_table
 from benchmarks.page import markdown
 from benchmarks.peak import Peak
 from benchmarks.suite import Suite
 from benchmarks.training import step_rows
+from pullback.relax.op import catalogue
 
 L2, DRAM = ({"read": rate, "write": rate / 2, "triad": rate / 4} for rate in (80.0, 8.0))
 PEAK = Peak(2, 100.0, 64, {"L2": 1000}, {"L2": L2, "DRAM": DRAM})
@@ -100,3 +106,28 @@ def test_durations():
 def test_markdown():
     text = markdown("bars", ["what", "value"], [["a|b", "[green]met[/green]"]])
     assert text.splitlines() == ["Bars:", "", "| what | value |", "|---|---:|", "| a\\|b | met |"]
+
+
+def test_ops_have_a_call_of_every_size():
+    chosen = ops.cases([], list(ops.SIZES))
+    known = {entry.name for entry in catalogue.entries()}
+    assert {case.op for case in chosen} == known - set(ops.NO_CASE) and set(ops.ROWS) <= known
+    for case in chosen:
+        largest = max(
+            (math.prod(spec.shape) for spec in case.specs if hasattr(spec, "shape")), default=ops.SIZES[case.size]
+        )
+        assert largest <= 1.3 * ops.SIZES[case.size] or case.size == "1e3", case.label
+        assert OpCase.of(case.label) == case and case.nbytes < 1 << 30
+
+
+def test_tables_of_ops():
+    chosen = [OpCase("exp", "1e3", kind) for kind in ops.KINDS] + [OpCase("nn.dilate", "1e3", "forward")]
+    ours = {case.label: 3e-6 for case in chosen}
+    theirs = {chosen[0].label: 1e-6, chosen[1].label: 6e-6}
+    sides = {"pullback": measurement("pullback", ours), "torch": measurement("torch", theirs)}
+    assert summary_table(chosen, sides).rows == [
+        ["1e3, forward", "2", "1", "3.00", "1"],
+        ["1e3, gradient", "1", "1", "0.50", "0"],
+    ]
+    worst = worst_table(chosen, sides)
+    assert worst.rows[0] == ["exp", "1e3, forward", "3 µs", "1 µs", "3.00"] and len(worst.rows) == 2
