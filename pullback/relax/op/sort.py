@@ -1,18 +1,22 @@
 """Sorting and searching. Everything rests on ``argsort``: sorted values are gathered, so their adjoint is scattered.
 
-``argsort`` merges runs of 1, 2, 4, … places, of one line at a time:
+``argsort`` goes line by line. Of a long line the places are dealt out by the lowest eight bits of their elements, then
+by the next eight, and so on, each time in the order of the time before: a radix sort, for bits that say the order of
+floats too. Of a short one runs of 1, 2, 4, … places are merged:
 
     for pair of neighbouring runs [low, middle) and [middle, high):
         left, right = low, middle
         for k from low to high: the lesser of source[left], source[right], of equal ones the left, goes to target[k]
 
-It is stable, and NaN counts as greater than all numbers, as in NumPy and PyTorch.
+Where only the first few places are asked for, as in topk, each element is put where it belongs among the first few so
+far, which most elements of a long line need not be.
+
+All three are stable, and NaN counts as greater than all numbers, as in NumPy and PyTorch.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,8 +51,8 @@ from pullback.tir import (
     as_expr,
     call,
     cast,
+    const,
     loop,
-    maximum,
     minimum,
     select,
     seq,
@@ -57,6 +61,9 @@ from pullback.tir import (
 from pullback.tir.expr import FLOATS
 
 _INDEX_DTYPES = ("int32", "int64")
+_FEW = 32  # places that are found by insertion
+_LONG = 64  # elements of a line that are worth a table of all values of eight bits
+_DIGITS = 256
 
 
 def _expect_index_dtype(op: str, dtype: str) -> None:
@@ -67,12 +74,20 @@ def _expect_index_dtype(op: str, dtype: str) -> None:
 # -- argsort
 
 
-def _argsort_infer(data: TensorStructInfo, *, axis: int, descending: bool, dtype: str) -> TensorStructInfo:
+def _argsort_infer(
+    data: TensorStructInfo, *, axis: int, descending: bool, dtype: str, first: int | None
+) -> TensorStructInfo:
     shape = known_shape("argsort", data)
-    normalize_axis("argsort", axis, len(shape))
+    at = normalize_axis("argsort", axis, len(shape))
     expect_dtype("argsort", data, "number")
     _expect_index_dtype("argsort", dtype)
-    return TensorStructInfo(shape, dtype)
+    if first is None:
+        return TensorStructInfo(shape, dtype)
+    expect_int("argsort", "first", first)
+    size = shape[at]
+    if first < 1 or (isinstance(size, int) and first > size):
+        raise ShapeError(f"argsort: first must be from 1 to {size}, the size of axis {at}, got {first}")
+    return TensorStructInfo((*shape[:at], first, *shape[at + 1 :]), dtype)
 
 
 def _precedes(a: PrimExpr, b: PrimExpr, descending: bool) -> PrimExpr:
@@ -85,12 +100,17 @@ def _precedes(a: PrimExpr, b: PrimExpr, descending: bool) -> PrimExpr:
 
 
 def _argsort_kernel(
-    inputs: Sequence[Buffer], outputs: Sequence[Buffer], *, axis: int, descending: bool, dtype: str
+    inputs: Sequence[Buffer], outputs: Sequence[Buffer], *, axis: int, descending: bool, dtype: str, first: int | None
 ) -> Stmt:
     (data,), (out,) = inputs, outputs
+    if first is not None and first <= _FEW:
+        return _first_kernel(data, out, axis, descending, first)
     lines = Lines(tuple(data.shape), normalize_axis("argsort", axis, len(data.shape)))
     n = lines.length
+    if isinstance(n, int) and n >= _LONG:
+        return _radix_kernel(data, out, lines, descending, n if first is None else first)
     passes = max(n - 1, 0).bit_length() if isinstance(n, int) else 63
+    count = n if first is None else first
     shape = (2, lines.count, n)  # before and after a pass, by turns
     order, keys = Buffer("order", shape, dtype, "workspace"), Buffer("keys", shape, data.dtype, "workspace")
     run, turn = (Buffer(name, (1,), "int64", "local") for name in ("run", "turn"))
@@ -113,11 +133,123 @@ def _argsort_kernel(
             store(turn, (0,), as_expr(0)),
             loop("k", n, begin),
             loop("pass", passes, lambda _: one_pass),
-            loop("k", n, lambda k: store(out, lines.place(number, k), order[turn[0], number, k])),
+            loop("k", count, lambda k: store(out, lines.place(number, k), order[turn[0], number, k])),
         )
         return Allocate(run, Allocate(turn, work))
 
     return Allocate(order, Allocate(keys, lines.each(line)))
+
+
+def _sortable(x: PrimExpr, descending: bool) -> PrimExpr:
+    """An unsigned word for each number, in whose order the numbers are sorted. Of a float it is its bits, of a negative
+    one inverted; both zeros have one word, and all NaN the greatest."""
+    bits = int(x.dtype.lstrip("uintfloa"))
+    kind = f"uint{bits}"
+    top, ones = const(1 << (bits - 1), kind), const((1 << bits) - 1, kind)
+    word = x if x.dtype == kind else call("reinterpret", x, dtype=kind)
+    if x.dtype in FLOATS:
+        word = select(x.equal(0.0), const(0, kind), word)
+        word = select(word >= top, word ^ ones, word | top)
+        word = select(call("isnan", x), ones, word)
+    elif x.dtype != kind:
+        word = word ^ top
+    return word ^ ones if descending else word
+
+
+def _radix_kernel(data: Buffer, out: Buffer, lines: Lines, descending: bool, first: int) -> Stmt:
+    kind = _sortable(Var("x", wide(data.dtype)), descending).dtype
+    passes = int(kind.removeprefix("uint")) // 8
+    shape = (2, lines.count, lines.length)  # before and after a pass, by turns
+    order, keys = Buffer("order", shape, out.dtype, "workspace"), Buffer("keys", shape, kind, "workspace")
+    starts = Buffer("starts", (passes, _DIGITS), "int64", "local")  # of a digit: how many have it, then its next place
+    total = Buffer("total", (1,), "int64", "local")
+
+    def digit(word: PrimExpr, number: int) -> PrimExpr:
+        return cast("int64", (word >> const(8 * number, kind)) & const(_DIGITS - 1, kind))
+
+    def begin(line: PrimExpr, k: PrimExpr) -> Stmt:
+        word = Var("word", kind)
+        seen = [(number, digit(word, number)) for number in range(passes)]
+        counted = [store(starts, place, starts[place] + 1) for place in seen]
+        made = seq(store(keys, (0, line, k), word), store(order, (0, line, k), cast(out.dtype, k)), *counted)
+        return Let(word, _sortable(cast(wide(data.dtype), data[lines.place(line, k)]), descending), made)
+
+    def deal(line: PrimExpr, number: int) -> Stmt:
+        """One pass, from one half of the workspace to the other; the last one to the result."""
+        turn, is_last = number % 2, number == passes - 1
+
+        def start(d: PrimExpr) -> Stmt:
+            before, these = Var("before"), Var("these")
+            update = seq(store(starts, (number, d), before), store(total, (0,), before + these))
+            return Let(before, total[0], Let(these, starts[number, d], update))
+
+        def one(k: PrimExpr) -> Stmt:
+            word, place, at = Var("word", kind), Var("place", "int64"), Var("at")
+            if is_last:
+                move = store(out, lines.place(line, at), order[turn, line, k])
+                move = move if first == lines.length else If(at < first, move)
+            else:
+                move = seq(
+                    store(keys, (1 - turn, line, at), word),
+                    store(order, (1 - turn, line, at), order[turn, line, k]),
+                )
+            move = seq(store(starts, (number, place), at + 1), move)
+            return Let(word, keys[turn, line, k], Let(place, digit(word, number), Let(at, starts[number, place], move)))
+
+        return seq(store(total, (0,), as_expr(0)), loop("d", _DIGITS, start), loop("k", lines.length, one))
+
+    def line(number: PrimExpr) -> Stmt:
+        clear = [loop("d", _DIGITS, lambda d, p=p: store(starts, (p, d), as_expr(0))) for p in range(passes)]
+        work = seq(
+            *clear, loop("k", lines.length, lambda k: begin(number, k)), *(deal(number, p) for p in range(passes))
+        )
+        return Allocate(starts, Allocate(total, work))
+
+    return Allocate(order, Allocate(keys, lines.each(line)))
+
+
+def _first_kernel(data: Buffer, out: Buffer, axis: int, descending: bool, first: int) -> Stmt:
+    """The places of the first few elements in their order, which is kept in registers: an element that precedes the
+    last of them moves on those that it precedes."""
+    lines = Lines(tuple(data.shape), normalize_axis("argsort", axis, len(data.shape)))
+    keys, order = (Buffer(n, (first,), dtype, "local") for n, dtype in (("keys", data.dtype), ("order", "int64")))
+    moving = (Buffer("moved", (1,), data.dtype, "local"), Buffer("moved_from", (1,), "int64", "local"))
+
+    def put(key: PrimExpr, k: PrimExpr) -> Stmt:
+        """Insert element k, of that key."""
+
+        def slot(q: PrimExpr) -> Stmt:
+            a, place, held, held_place = Var("a", data.dtype), Var("place"), Var("b", data.dtype), Var("held")
+            # what has been moved on goes before all that follows, and a slot that is still empty takes anything
+            goes = (place.not_equal(k)) | (q >= k) | _precedes(a, held, descending)
+            swap = If(
+                goes,
+                seq(
+                    store(keys, (q,), a), store(order, (q,), place),
+                    store(moving[0], (0,), held), store(moving[1], (0,), held_place),
+                ),
+            )  # fmt: skip
+            for var, value in (held_place, order[q]), (held, keys[q]), (place, moving[1][0]), (a, moving[0][0]):
+                swap = Let(var, value, swap)
+            return swap
+
+        return seq(store(moving[0], (0,), key), store(moving[1], (0,), k), loop("slot", first, slot))
+
+    def element(number: PrimExpr, k: PrimExpr) -> Stmt:
+        key = Var("key", data.dtype)
+        belongs = (k < first) | _precedes(key, keys[first - 1], descending)
+        return Let(key, data[lines.place(number, k)], If(belongs, put(key, k)))
+
+    def line(number: PrimExpr) -> Stmt:
+        start = [store(keys, (q,), cast(data.dtype, 0)) for q in range(first)]
+        start += [store(order, (q,), as_expr(-1)) for q in range(first)]
+        result = loop("k", first, lambda k: store(out, lines.place(number, k), cast(out.dtype, order[k])))
+        body = seq(*start, loop("k", lines.length, lambda k: element(number, k)), result)
+        for buffer in (keys, order, *moving):
+            body = Allocate(buffer, body)
+        return body
+
+    return lines.each(line)
 
 
 def _merged(n: Any, run: PrimExpr, order: Buffer, keys: Buffer, source: tuple[Any, Any], descending: bool) -> Stmt:
@@ -166,12 +298,13 @@ def _merged(n: Any, run: PrimExpr, order: Buffer, keys: Buffer, source: tuple[An
     return body
 
 
-def _argsort(data: np.ndarray, *, axis: int, descending: bool, dtype: str) -> np.ndarray:
+def _argsort(data: np.ndarray, *, axis: int, descending: bool, dtype: str, first: int | None = None) -> np.ndarray:
     data = data.astype(wide(data.dtype.name))  # the half-precision types of NumPy do not know where NaN belongs
     if descending:  # the order of equal elements stays
         order = np.flip(data.shape[axis] - 1 - np.argsort(np.flip(data, axis), axis, kind="stable"), axis)
     else:
         order = np.argsort(data, axis, kind="stable")
+    order = order if first is None else np.take(order, range(first), axis)
     return np.ascontiguousarray(order.astype(numpy_dtype(dtype)))
 
 
@@ -181,6 +314,9 @@ _ORDERS = [
     sample((3, 5), axis=0, descending=True),
     sample((2, 4, 3), axis=1),
     sample((130,), descending=True),
+    sample((66, 2), axis=0),
+    sample(Ints((2, 90), -40, 40)),
+    sample(Ints((70,), 0, 9, "uint8"), descending=True),
     sample([[2.0, 1.0, 2.0, 1.0], [0.0, -1.0, 5.0, 0.0]], smooth=False),
     sample([2.0, _NAN, -1.0, float("inf"), _NAN, 2.0], smooth=False),
     sample([2.0, _NAN, -1.0, float("-inf"), _NAN, 2.0], descending=True, smooth=False),
@@ -192,7 +328,7 @@ _ORDERS = [
 
 define(
     "argsort",
-    "data | axis=-1, descending=False, dtype='int32'",
+    "data | axis=-1, descending=False, dtype='int32', first=None",
     infer=_argsort_infer,
     kernel=_argsort_kernel,
     numpy=_argsort,
@@ -200,8 +336,13 @@ define(
     precision="same",
     family="sort",
     doc="The places of the elements along an axis in the order of their values, int32 or int64. Equal elements keep\n"
-    "their order; NaN is greater than every number.",
-    samples=_ORDERS,
+    "their order; NaN is greater than every number. ``first``: only so many of them, from the front.",
+    samples=[
+        *_ORDERS,
+        sample((2, 70), first=40),
+        sample([[2.0, 1.0, 2.0, 1.0], [0.0, _NAN, 5.0, 0.0]], first=3, smooth=False),
+        sample([[2.0, _NAN, 2.0, 1.0], [0.0, _NAN, 5.0, 0.0]], first=2, descending=True, axis=0, smooth=False),
+    ],
 )
 
 # -- what is gathered in that order
@@ -261,13 +402,12 @@ def _topk_of(values: Any, indices: Any, ret_type: str, both: Any) -> Any:
 
 
 def _topk(data: np.ndarray, *, k: int, axis: int, ret_type: str, largest: bool, dtype: str) -> Any:
-    order = np.take(_argsort(data, axis=axis, descending=largest, dtype=dtype), range(k), axis)
+    order = _argsort(data, axis=axis, descending=largest, dtype=dtype, first=k)
     return _topk_of(np.take_along_axis(data, order.astype(np.int64), axis), order, ret_type, tuple)
 
 
 def _topk_decomposed(data: Any, *, k: int, axis: int, ret_type: str, largest: bool, dtype: str, training: bool) -> Any:
-    order = ops.argsort(data, axis=axis, descending=largest, dtype=dtype)
-    first = ops.strided_slice(order, [normalize_axis("topk", axis, len(data.shape))], [0], [k])
+    first = ops.argsort(data, axis=axis, descending=largest, dtype=dtype, first=k)
     return _topk_of(ops.gather_elements(data, first, axis=axis), first, ret_type, Tuple)
 
 
@@ -369,24 +509,43 @@ def _search_kernel(inputs: Sequence[Buffer], outputs: Sequence[Buffer], *, right
     (edges, values), (out,) = inputs, outputs
     lines = Lines((*values.shape, 1), len(values.shape))
     n = edges.shape[-1]
-    steps = as_expr(n).value.bit_length() if isinstance(n, int) else 63
-    low, high = Buffer("low", (1,), "int64", "local"), Buffer("high", (1,), "int64", "local")
 
     def element(number: PrimExpr) -> Stmt:
         place = lines.place(number, as_expr(0))[:-1]
-        value, a, b, middle = Var("value", values.dtype), Var("a"), Var("b"), Var("middle")
-        edge = edges[(*(place[:-1] if len(edges.shape) > 1 else ()), minimum(middle, maximum(as_expr(n) - 1, 0)))]
-        behind = ~_precedes(value, edge, False) if right else _precedes(edge, value, False)
-        halve = If(
-            a < b,
-            If(behind, store(low, (0,), middle + 1), store(high, (0,), middle)),
-        )
-        step = Let(a, low[0], Let(b, high[0], Let(middle, (a + b) // 2, halve)))
-        search = seq(store(low, (0,), as_expr(0)), store(high, (0,), as_expr(n)), loop("step", steps, lambda _: step))
-        result = store(out, place, cast(dtype, low[0]))
-        return Let(value, values[place], Allocate(low, Allocate(high, seq(search, result))))
+        line = place[:-1] if len(edges.shape) > 1 else ()
+        value = Var("value", values.dtype)
+
+        def search(before: Callable[[PrimExpr], PrimExpr]) -> Stmt:
+            return _count(n, lambda k: before(edges[(*line, k)]), lambda found: store(out, place, cast(dtype, found)))
+
+        found = search(lambda edge: edge <= value if right else edge < value)  # not so of a NaN among the edges
+        if values.dtype in FLOATS:
+            found = If(call("isnan", value), search(lambda edge: as_expr(right) | ~call("isnan", edge)), found)
+        return Let(value, values[place], found)
 
     return lines.each(element)
+
+
+def _count(n: Any, holds: Callable[[PrimExpr], PrimExpr], then: Callable[[PrimExpr], Stmt]) -> Stmt:
+    """``then`` with the number of the first of n places at which the predicate holds no more. Half of what is left is
+    decided at a time, without a branch: it could not be predicted, and so the searches of several values overlap."""
+    found = Buffer("found", (1,), "int64", "local")
+
+    def advance(by: Any, at: Any) -> Stmt:
+        low = Var("low")
+        return Let(low, found[0], store(found, (0,), select(holds(low + at), low + by, low)))
+
+    begin, last = store(found, (0,), as_expr(0)), advance(1, 0)
+    if isinstance(n, int):
+        halves = []
+        while n > 1:
+            halves.append(advance(n // 2, n // 2 - 1))
+            n -= n // 2
+        return Allocate(found, seq(begin, *halves, last if n else None, then(found[0])))
+    rest, left = Buffer("rest", (1,), "int64", "local"), Var("left")
+    halve = seq(advance(left // 2, left // 2 - 1), store(rest, (0,), left - left // 2))
+    search = seq(store(rest, (0,), n), loop("step", 62, lambda _: Let(left, rest[0], If(left > 1, halve))))
+    return Allocate(found, Allocate(rest, seq(begin, search, If(as_expr(n) > 0, last), then(found[0]))))
 
 
 def _searchsorted(sorted_sequence: np.ndarray, values: np.ndarray, *, right: bool, dtype: str) -> np.ndarray:
