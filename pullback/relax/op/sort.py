@@ -16,6 +16,7 @@ All three are stable, and NaN counts as greater than all numbers, as in NumPy an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
