@@ -45,6 +45,7 @@ from pullback.relax.op import (  # noqa: F401
     roi_align,
     scan,
     scatter,
+    search,
     sort,
     special,
     suppression,
