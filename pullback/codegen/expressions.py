@@ -313,7 +313,7 @@ class Expressions(Arithmetic):
             return wide if wide.dtype == "bool" else self.converted(wide, dtype)
         if is_float(dtype):
             if kind == "truncmod":
-                return self.libm("fmod", [a, b])
+                return self.intrinsic_value("fmod", [a, b])
             template = expansions.float_binary(kind, dtype)
             if template is not None:
                 return self.inline(template, a, b)

@@ -75,7 +75,7 @@ _ERFC = (0.12837916612625122, 0.6366193890571594, 0.10277783870697021, -0.019153
 
 
 @dataclass(frozen=True)
-class _Format:
+class Format:
     """A binary floating-point format and the integers of its width."""
 
     dtype: str
@@ -143,33 +143,33 @@ _FORMATS = {
 }
 
 
-def _format(dtype: str, fma: bool) -> _Format:
-    return _Format(dtype, *_FORMATS[dtype], fma)
+def float_format(dtype: str, fma: bool) -> Format:
+    return Format(dtype, *_FORMATS[dtype], fma)
 
 
 # ---- exponentials
 
 
-def _reduced(f: _Format, x: PrimExpr, plus: int) -> tuple[PrimExpr, PrimExpr]:
+def _reduced(f: Format, x: PrimExpr, plus: int) -> tuple[PrimExpr, PrimExpr]:
     """r with x = n * ln 2 + r and |r| a little over ln 2 / 2 at most, and a word whose low bits are n + plus."""
     n, word = f.nearest(x, 1 / math.log(2), plus)
     return f.mad(n, -f.ln2_low, f.mad(n, -f.ln2_high, x)), word
 
 
-def exp(f: _Format, x: PrimExpr) -> PrimExpr:
+def exp(f: Format, x: PrimExpr) -> PrimExpr:
     x = f.clamped(x, *((-104.0, 89.0) if f.dtype == "float32" else (-746.0, 710.0)))
     r, word = _reduced(f, x, 2 * f.bias)
     return f.scaled(f.poly(r, _EXP[f.dtype]), word)
 
 
-def exp2(f: _Format, x: PrimExpr) -> PrimExpr:
+def exp2(f: Format, x: PrimExpr) -> PrimExpr:
     x = f.clamped(x, *((-151.0, 129.0) if f.dtype == "float32" else (-1076.0, 1025.0)))
     n, word = f.nearest(x, plus=2 * f.bias)
     r = x - n
     return f.scaled(f.mad(f.poly(r, _EXP2[f.dtype]), r, 1.0), word)
 
 
-def expm1(f: _Format, x: PrimExpr) -> PrimExpr:
+def expm1(f: Format, x: PrimExpr) -> PrimExpr:
     """2**n * (exp(r) - 1) + (2**n - 1), doubled at the end so that 2**n can't overflow before the sum does."""
     y = f.clamped(x, *((-18.0, 89.0) if f.dtype == "float32" else (-38.0, 710.0)))
     r, word = _reduced(f, y, f.bias - 1)
@@ -179,7 +179,7 @@ def expm1(f: _Format, x: PrimExpr) -> PrimExpr:
     return select(call("abs", x) < 2.0**-f.mantissa, x, result)
 
 
-def tanh(f: _Format, x: PrimExpr) -> PrimExpr:
+def tanh(f: Format, x: PrimExpr) -> PrimExpr:
     """x + x**3 * P(x**2) near 0, else 1 - 2 / (exp(2|x|) + 1), which is 1 from 20 on."""
     size = call("abs", x)
     square = x * x
@@ -192,7 +192,7 @@ def tanh(f: _Format, x: PrimExpr) -> PrimExpr:
 # ---- logarithms
 
 
-def _log_of(f: _Format, m: PrimExpr, e: PrimExpr, low: PrimExpr | None = None) -> PrimExpr:
+def _log_of(f: Format, m: PrimExpr, e: PrimExpr, low: PrimExpr | None = None) -> PrimExpr:
     """log(1 + m) + e * ln 2 + low, for m in [sqrt(1/2) - 1, sqrt(2) - 1]."""
     square = m * m
     low = e * f.ln2_low if low is None else f.mad(e, f.ln2_low, low)
@@ -206,20 +206,20 @@ def _log_of(f: _Format, m: PrimExpr, e: PrimExpr, low: PrimExpr | None = None) -
     return f.mad(e, f.ln2_high, m - (half - tail))
 
 
-def _mantissa(f: _Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+def _mantissa(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """``(m, e)`` with the normal number x = m * 2**e and m in [sqrt(1/2), sqrt(2)); e is an integer."""
     word = f.bits(x)
     e = (word - f.bits(f.const(math.sqrt(0.5)))) >> f.mantissa
     return f.number(word - (e << f.mantissa)), e
 
 
-def _log_edges(f: _Format, x: PrimExpr, result: PrimExpr) -> PrimExpr:
+def _log_edges(f: Format, x: PrimExpr, result: PrimExpr) -> PrimExpr:
     """log's values at 0, infinity, NaN and below 0."""
     outside = select(x.equal(0.0), f.const(-math.inf), f.const(math.nan))
     return select(x > 0.0, select(x < math.inf, result, x), outside)
 
 
-def log(f: _Format, x: PrimExpr) -> PrimExpr:
+def log(f: Format, x: PrimExpr) -> PrimExpr:
     tiny = 2.0 ** (1 - f.bias)
     subnormal = x < tiny
     m, e = _mantissa(f, select(subnormal, x * 2.0 ** (f.mantissa + 1), x))
@@ -227,7 +227,7 @@ def log(f: _Format, x: PrimExpr) -> PrimExpr:
     return _log_edges(f, x, _log_of(f, m - 1.0, exponent))
 
 
-def log1p(f: _Format, x: PrimExpr) -> PrimExpr:
+def log1p(f: Format, x: PrimExpr) -> PrimExpr:
     """log(u) for u = fl(1 + x), corrected by what the rounding of u lost; near 0 the argument itself is used."""
     u = x + 1.0
     m, e = _mantissa(f, u)
@@ -238,22 +238,22 @@ def log1p(f: _Format, x: PrimExpr) -> PrimExpr:
     return select(call("abs", x) < 2.0 ** -(f.mantissa + 2), x, result)
 
 
-def _through_double(compute: Callable[[_Format, PrimExpr], PrimExpr]) -> Callable[[_Format, PrimExpr], PrimExpr]:
+def _through_double(compute: Callable[[Format, PrimExpr], PrimExpr]) -> Callable[[Format, PrimExpr], PrimExpr]:
     """float32 functions that are evaluated in float64 and rounded once."""
 
-    def evaluate(f: _Format, x: PrimExpr) -> PrimExpr:
-        return cast("float32", compute(_format("float64", f.fma), cast("float64", x)))
+    def evaluate(f: Format, x: PrimExpr) -> PrimExpr:
+        return cast("float32", compute(float_format("float64", f.fma), cast("float64", x)))
 
     return evaluate
 
 
 @_through_double
-def log2(f: _Format, x: PrimExpr) -> PrimExpr:
+def log2(f: Format, x: PrimExpr) -> PrimExpr:
     return log(f, x) * (1 / math.log(2))
 
 
 @_through_double
-def log10(f: _Format, x: PrimExpr) -> PrimExpr:
+def log10(f: Format, x: PrimExpr) -> PrimExpr:
     return log(f, x) * (1 / math.log(10))
 
 
@@ -262,7 +262,7 @@ def log10(f: _Format, x: PrimExpr) -> PrimExpr:
 _TRIGONOMETRIC_LIMIT = 1.0e6  # beyond, the reduction below loses bits
 
 
-def _sin_cos(f: _Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+def _sin_cos(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     """sine and cosine of x - n * pi/2, and n."""
     n, word = f.nearest(x, 2 / math.pi)
     r = f.mad(n, -6.07710050650619224932e-11, f.mad(n, -1.57079632673412561417e00, x))
@@ -276,31 +276,31 @@ def _quadrant(s: PrimExpr, c: PrimExpr, n: PrimExpr) -> PrimExpr:
 
 
 @_through_double
-def sin(f: _Format, x: PrimExpr) -> PrimExpr:
+def sin(f: Format, x: PrimExpr) -> PrimExpr:
     return _quadrant(*_sin_cos(f, x))
 
 
 @_through_double
-def cos(f: _Format, x: PrimExpr) -> PrimExpr:
+def cos(f: Format, x: PrimExpr) -> PrimExpr:
     s, c, n = _sin_cos(f, x)
     return _quadrant(s, c, n + 1)
 
 
 @_through_double
-def tan(f: _Format, x: PrimExpr) -> PrimExpr:
+def tan(f: Format, x: PrimExpr) -> PrimExpr:
     s, c, n = _sin_cos(f, x)
     even = (n & 1).equal(0)
     return select(even, s, -c) / select(even, c, s)
 
 
-def _huge(f: _Format, x: PrimExpr) -> PrimExpr:
+def _huge(f: Format, x: PrimExpr) -> PrimExpr:
     return call("abs", x) > _TRIGONOMETRIC_LIMIT
 
 
 # ---- erf of float32
 
 
-def erf(f: _Format, x: PrimExpr) -> PrimExpr:
+def erf(f: Format, x: PrimExpr) -> PrimExpr:
     """1 - exp(v) for v = log(erfc(|x|)) = -(|x| + P(|x|) * |x|). With v = n * ln 2 + r that is
     1 - 2**n - 2**n * (exp(r) - 1): near 0, n is 0 and no digit is lost. Far from 0 few digits of r are needed."""
     size = call("abs", x)
@@ -313,7 +313,7 @@ def erf(f: _Format, x: PrimExpr) -> PrimExpr:
     return f.with_sign(f.mad(power, -q, 1.0 - power), x)
 
 
-_FUNCTIONS: dict[tuple[str, str], Callable[[_Format, PrimExpr], PrimExpr]] = {
+_FUNCTIONS: dict[tuple[str, str], Callable[[Format, PrimExpr], PrimExpr]] = {
     **{(name, dtype): function for dtype in ("float32", "float64") for name, function in
        (("exp", exp), ("exp2", exp2), ("expm1", expm1), ("tanh", tanh), ("log", log), ("log1p", log1p))},
     **{(name, "float32"): function for name, function in
@@ -327,8 +327,10 @@ def expand(name: str, dtype: str, fma: bool = True) -> Expansion | None:
     """The expansion of an intrinsic on float32 or float64, with or without fused multiply-add; None: ask libm."""
     function = _FUNCTIONS.get((name, dtype))
     if function is None:
-        return None
-    form, x = _format(dtype, fma), Var("x", dtype)
+        from pullback.tir import math_single  # made of these functions
+
+        return math_single.expand(name, fma) if dtype == "float32" else None
+    form, x = float_format(dtype, fma), Var("x", dtype)
     rare = _RARE.get(name)
     return Expansion(Template((x,), function(form, x)), Template((x,), rare(form, x)) if rare else None)
 

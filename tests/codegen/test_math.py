@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from pullback.tir import Buffer, PrimFunc, call, loop, store
+from pullback.tir.expr import binary
 from pullback.tir.interpreter import evaluate
 from pullback.tir.math import expand
 
 NAMES = ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "erf", "sin", "cos", "tan"]
+NAMES += ["erfc", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"]
 EDGES = [
     0.0,
     -0.0,
@@ -35,9 +37,19 @@ def reference(name, x):
     """The function in long double, or in double where the argument is float32 and erf has no better one."""
     with np.errstate(all="ignore"):
         wide = x.astype(np.longdouble)
-        if name == "erf":
-            return np.array([math.erf(float(v)) for v in x], np.longdouble)
-        return getattr(np, name)(wide)
+        if name in ("erf", "erfc"):
+            return np.array([getattr(math, name)(float(v)) for v in x], np.longdouble)
+        return getattr(
+            np,
+            {
+                "asin": "arcsin",
+                "acos": "arccos",
+                "atan": "arctan",
+                "asinh": "arcsinh",
+                "acosh": "arccosh",
+                "atanh": "arctanh",
+            }.get(name, name),
+        )(wide)
 
 
 def arguments(dtype, n=20000):
@@ -53,7 +65,10 @@ def arguments(dtype, n=20000):
 
 
 def assert_ulp(name, x, y, bound):
-    want = reference(name, x)
+    assert_close(x, reference(name, x), y, bound)
+
+
+def assert_close(x, want, y, bound):
     with np.errstate(all="ignore"):
         rounded = want.astype(x.dtype)
         error = np.abs(y.astype(np.longdouble) - want) / np.abs(np.spacing(rounded)).astype(np.longdouble)
@@ -76,6 +91,41 @@ def test_native(dtype, native):
         y = np.zeros_like(x)
         native.call(library, func, (x, y))
         assert_ulp(name, x, y, 2)
+
+
+def pairs(dtype):
+    """Random bits, small numbers, whole ones, and the edges with each other."""
+    x = arguments(dtype, 20000)
+    rng = np.random.default_rng(4)
+    edges = np.array([*EDGES, 3.0, -3.0, -0.5, 1e-40, 3e38, 2.0**30, -7.0, 0.1], dtype)
+    whole = rng.integers(-40, 40, (2, 20000)).astype(dtype)
+    near = rng.uniform(-9, 9, (2, 20000)).astype(dtype)
+    with np.errstate(all="ignore"):
+        multiple = (near[1] * whole[1]).astype(dtype)  # quotients that are nearly integers
+    parts = [(x, rng.permutation(x)), (whole[0], whole[1]), near, (near[0], whole[0]), (multiple, near[1])]
+    parts.append(tuple(np.meshgrid(edges, edges)))
+    return [np.concatenate([np.ravel(p[k]) for p in parts]) for k in (0, 1)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_native_of_two(dtype, native):
+    """Power and atan2 to 2 ulp, the remainder exactly."""
+    x, y = pairs(dtype)
+    a, b, c = (Buffer(n, x.shape, dtype) for n in "abc")
+    bodies = {"pow": lambda p, q: call("pow", p, q), "atan2": lambda p, q: call("atan2", p, q),
+              "fmod": lambda p, q: binary("truncmod", p, q)}  # fmt: skip
+    functions = [
+        PrimFunc(f"f_{n}", (a, b, c), loop("i", x.size, lambda i, f=f: store(c, i, f(a[i], b[i])), "vectorized"))
+        for n, f in bodies.items()
+    ]
+    library = native.load(functions)
+    for name, func in zip(bodies, functions, strict=True):
+        z = np.zeros_like(x)
+        native.call(library, func, (x, y, z))
+        with np.errstate(all="ignore"):
+            wide = x.astype(np.longdouble), y.astype(np.longdouble)
+            want = {"pow": np.power, "atan2": np.arctan2, "fmod": np.fmod}[name](*(wide if name != "fmod" else (x, y)))
+        assert_close(x, want, z, 0 if name == "fmod" else 2)
 
 
 @pytest.mark.parametrize("fma", [True, False])

@@ -17,6 +17,7 @@ from pullback.relax.op.family import (
     expect_same_dtype,
     known_shape,
     normalize_axis,
+    wide,
     zero_gradient,
 )
 from pullback.relax.op.manipulate import sizes
@@ -212,7 +213,7 @@ def _hamming_te(**attrs: Any) -> te.Tensor:
     def element(i: PrimExpr) -> PrimExpr:
         if n == 1:
             return const(1.0, attrs["dtype"])
-        angle = cast("float64", i) * (2 * math.pi / period)
+        angle = cast(wide(attrs["dtype"]), cast("float64", i) * (2 * math.pi / period))
         return cast(attrs["dtype"], attrs["alpha"] - call("cos", angle) * attrs["beta"])
 
     return te.compute((n,), element, "hamming_window")

@@ -1,0 +1,156 @@
+"""Functions of float32 that are evaluated in float64 and rounded once: what they lose on the way is far below an ulp.
+
+Like the expansions of ``math.py``, of which they are made. ``rare`` marks what the C library is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from pullback.tir.expr import PrimExpr, Var, call, cast, select
+from pullback.tir.math import Expansion, Format, Template, exp, expm1, float_format, log, log1p
+
+# The minimax polynomials of atan(√z) / √z up to tan² π/8, and of (1 + 2x)·exp(x²)·erfc(x) in (x - 4) / (x + 4), with
+# errors of 1e-13 and 2e-11.
+_ATAN = (0.9999999999992442, -0.3333333327688608, 0.19999993049762435, -0.1428538640718612, 0.11103454236491274,
+         -0.08992528079362637, 0.06974084047595203, -0.03765307369056794)  # fmt: skip
+_ERFC = (1.2329951186092447, -0.13962111712675435, 0.015379655621717564, 0.06809707788540843, -0.10103917474203829,
+         0.0937322294176523, -0.06632946525361189, 0.037174097204021046, -0.016196748597949895, 0.005001972555671806,
+         -0.0007937681330869636, -0.00016566908468180442, 0.0002491285015776739, 4.615513775771827e-05)  # fmt: skip
+_BENT = math.sqrt(2) - 1  # tan(π / 8)
+
+
+# ---- circular functions
+
+
+def _positive_atan(f: Format, y: PrimExpr, x: PrimExpr) -> PrimExpr:
+    """The angle of the point (x, y), neither of which is negative: reduced to the half-quadrants' halves."""
+    low, high = select(y > x, x, y), select(y > x, y, x)
+    bent = low > high * _BENT  # atan(t) = π/4 + atan((t - 1) / (t + 1))
+    t = select(bent, low - high, low) / select(bent, low + high, high)
+    angle = f.poly(t * t, _ATAN) * t
+    angle = select(bent, angle + math.pi / 4, angle)
+    return select(y > x, math.pi / 2 - angle, angle)
+
+
+def atan(f: Format, x: PrimExpr) -> PrimExpr:
+    size = call("abs", x)
+    inside = select(size < 1e300, size, f.const(1e300))  # infinity over infinity is NaN
+    return f.with_sign(_positive_atan(f, select(call("isnan", x), x, inside), f.const(1.0)), x)
+
+
+def asin(f: Format, x: PrimExpr) -> PrimExpr:
+    size = call("abs", x)
+    return f.with_sign(_positive_atan(f, size, call("sqrt", (1.0 - size) * (size + 1.0))), x)
+
+
+def acos(f: Format, x: PrimExpr) -> PrimExpr:
+    """Twice the angle of half of it: no digit is lost near 1."""
+    return _positive_atan(f, call("sqrt", 1.0 - x), call("sqrt", x + 1.0)) * 2.0
+
+
+def atan2(f: Format, y: PrimExpr, x: PrimExpr) -> PrimExpr:
+    angle = _positive_atan(f, call("abs", y), call("abs", x))
+    return f.with_sign(select(x < 0.0, math.pi - angle, angle), y)
+
+
+def _no_ratio(y: PrimExpr, x: PrimExpr) -> PrimExpr:
+    """Both are 0, or one is no number."""
+    bad = ~call("isfinite", x) | ~call("isfinite", y)
+    return bad | (x.equal(0.0) & y.equal(0.0))
+
+
+# ---- hyperbolic functions
+
+
+def _small(f: Format, x: PrimExpr) -> PrimExpr:
+    """|x|, but no more than where float32 ends: infinity over infinity is NaN."""
+    return f.clamped(call("abs", x), 0.0, 100.0)
+
+
+def sinh(f: Format, x: PrimExpr) -> PrimExpr:
+    grown = expm1(f, _small(f, x))
+    return f.with_sign((grown + grown / (grown + 1.0)) * 0.5, x)
+
+
+def cosh(f: Format, x: PrimExpr) -> PrimExpr:
+    grown = exp(f, _small(f, x))
+    return (grown + 1.0 / grown) * 0.5
+
+
+def asinh(f: Format, x: PrimExpr) -> PrimExpr:
+    size = call("abs", x)
+    square = size * size
+    more = select(size < math.inf, size + square / (call("sqrt", square + 1.0) + 1.0), size)
+    return f.with_sign(log1p(f, more), x)
+
+
+def acosh(f: Format, x: PrimExpr) -> PrimExpr:
+    t = x - 1.0
+    return select(t < 0.0, f.const(math.nan), log1p(f, t + call("sqrt", t * (t + 2.0))))
+
+
+def atanh(f: Format, x: PrimExpr) -> PrimExpr:
+    size = call("abs", x)
+    return f.with_sign(log1p(f, size * 2.0 / (1.0 - size)) * 0.5, x)
+
+
+# ---- the rest
+
+
+def erfc(f: Format, x: PrimExpr) -> PrimExpr:
+    """exp(-x²) is exact to the last digits, as float64 holds the square of a float32."""
+    size = f.clamped(call("abs", x), 0.0, 10.5)  # where it is 0 in float32
+    tail = exp(f, -(size * size)) * f.poly((size - 4.0) / (size + 4.0), _ERFC) / (size * 2.0 + 1.0)
+    return select(x < 0.0, 2.0 - tail, tail)
+
+
+def power(f: Format, x: PrimExpr, y: PrimExpr) -> PrimExpr:
+    """exp(y·log |x|), whose error is at most 710 of float64's; the sign is that of an odd y."""
+    size = exp(f, y * log(f, call("abs", x)))
+    whole, half = call("trunc", y), y * 0.5
+    odd = call("trunc", half).not_equal(half)
+    signed = select(whole.equal(y), select(odd, -size, size), f.const(math.nan))
+    return select(x < 0.0, signed, size)
+
+
+def _no_log(x: PrimExpr, y: PrimExpr) -> PrimExpr:
+    """x is 0, or one is no number."""
+    return ~call("isfinite", x) | ~call("isfinite", y) | x.equal(0.0)
+
+
+def fmod(f: Format, x: PrimExpr, y: PrimExpr) -> PrimExpr:
+    """x - trunc(x / y)·y. The quotient, if it is no integer, is off from one by 2⁻²⁵ at least: far more than its error
+    below _QUOTIENT. Then the product has no more than 53 bits and the difference is exact."""
+    return f.with_sign(call("abs", x - call("trunc", x / y) * y), x)
+
+
+_QUOTIENT = 2.0**26
+
+
+def _large_quotient(x: PrimExpr, y: PrimExpr) -> PrimExpr:
+    return ~(call("abs", x) < call("abs", y) * _QUOTIENT) | call("isinf", y)
+
+
+_UNARY: dict[str, Callable[[Format, PrimExpr], PrimExpr]] = {
+    "atan": atan, "asin": asin, "acos": acos, "sinh": sinh, "cosh": cosh, "asinh": asinh, "acosh": acosh,
+    "atanh": atanh, "erfc": erfc,
+}  # fmt: skip
+_BINARY: dict[str, tuple[Callable[..., PrimExpr], Callable[[PrimExpr, PrimExpr], PrimExpr]]] = {
+    "atan2": (atan2, _no_ratio), "pow": (power, _no_log), "fmod": (fmod, _large_quotient),
+}  # fmt: skip
+
+
+def expand(name: str, fma: bool) -> Expansion | None:
+    """The expansion of a function of float32, None if it has none here."""
+    form = float_format("float64", fma)
+    if name in _UNARY:
+        x = Var("x", "float32")
+        return Expansion(Template((x,), cast("float32", _UNARY[name](form, cast("float64", x)))))
+    if name in _BINARY:
+        function, rare = _BINARY[name]
+        x, y = Var("x", "float32"), Var("y", "float32")
+        wide = cast("float64", x), cast("float64", y)
+        return Expansion(Template((x, y), cast("float32", function(form, *wide))), Template((x, y), rare(*wide)))
+    return None
