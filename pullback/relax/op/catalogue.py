@@ -5,7 +5,7 @@ Everything is read from the registry. Which dtypes an op takes is asked of its t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -17,13 +17,18 @@ from pullback.ir.op import Op
 from pullback.relax.op.family import DTYPE_CLASSES, zero_gradient
 from pullback.relax.op.sample import Bools, Domain, Floats, Ints
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
-from pullback.tir.expr import DTYPES
+from pullback.tir.expr import DTYPES, FLOATS
 
 KINDS = {
     "rule": "a rule of its own",
     "composed": "that of the ops which it is composed of",
     "loops": "its loops are differentiated",
-    "zero": "constant almost everywhere, or no function of real numbers: arguments get no adjoint",
+    "zero": "arguments get no adjoint",
+}
+REASONS = {  # why there is none
+    "whole": "results are whole numbers or truth values",
+    "given": "no argument is a real number",
+    "steps": "constant almost everywhere",
 }
 INTRODUCTION = """\
 # Operators
@@ -31,7 +36,8 @@ INTRODUCTION = """\
 Written by `python -m pullback ops --markdown`; a test compares it with the registry. `R.name` in scripts,
 `pullback.relax.op.name` in Python. Where the reference system has the op, it has the same name.
 
-*Gradient*: `rule`, {rule}; `composed`, {composed}; `loops`, {loops}; `zero`, {zero}.
+*Gradient*: `rule`, {rule}; `composed`, {composed}; `loops`, {loops}; `zero`, {zero}, since what
+follows: `whole`, {whole}; `given`, {given}; `steps`, {steps}.
 
 *Dtypes* are those of the arguments whose type is free: `float` is float16, bfloat16, float32 and float64; `number` also
 integers; `any` also bool.
@@ -47,8 +53,30 @@ class Entry:
     """One line of the catalogue."""
 
     op: Op
-    gradient: str  # a key of KINDS
+    kind: str  # a key of KINDS
     dtypes: str
+
+    @property
+    def gradient(self) -> str:
+        """How the op is differentiated, and if it is not, why."""
+        return f"zero: {self.reason}" if self.kind == "zero" else self.kind
+
+    @property
+    def reason(self) -> str:
+        """Why arguments get no adjoint: a key of REASONS."""
+        if self.dtypes not in DTYPE_CLASSES or not set(DTYPE_CLASSES[self.dtypes]) & set(FLOATS):
+            return "given"
+        return "whole" if self._is_whole() else "steps"
+
+    def _is_whole(self) -> bool:
+        """Whether no result of the op's samples is of floats, when arguments are."""
+        if isinstance(self.op.samples, Domain):
+            count = len(self.op.signature.tensors)
+            infos = [_result(self.op, [TensorStructInfo((1,), "float32")] * count, {})]
+        else:
+            infos = [_result(self.op, [_info(a, "float32") for a in s.args], s.attrs) for s in self.op.samples]  # type: ignore[attr-defined]
+        fields = [f for i in infos for f in (i.fields if isinstance(i, TupleStructInfo) else [i])]
+        return all(f.dtype not in FLOATS for f in fields if isinstance(f, TensorStructInfo))
 
     @property
     def mixed(self) -> str:
@@ -81,7 +109,7 @@ def gradient_kind(op: Op) -> str:
 
 def markdown() -> str:
     """The page."""
-    lines = [INTRODUCTION.format(**KINDS), summary(), ""]
+    lines = [INTRODUCTION.format(**KINDS, **REASONS), summary(), ""]
     for family, group in groupby(entries(), lambda e: e.op.family):
         lines += [f"## {family}", "", "| op | gradient | dtypes | mixed | what |", "|---|---|---|---|---|"]
         lines += [
@@ -95,7 +123,7 @@ def markdown() -> str:
 def summary() -> str:
     """How many ops there are, and how they are differentiated."""
     found = entries()
-    counts = {kind: sum(e.gradient == kind for e in found) for kind in KINDS}
+    counts = {kind: sum(e.kind == kind for e in found) for kind in KINDS}
     told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     return f"{len(found)} ops in {len({e.op.family for e in found})} families. Gradients: {told}."
 
@@ -121,13 +149,17 @@ def _dtypes(op: Op) -> str:
 def _takes(op: Op, sample: Any, dtype: str) -> bool:
     if not any(_is_free(a) for a in sample.args):
         return False
-    infos = [_info(a, dtype) for a in sample.args]
-    attrs = {name: sample.attrs.get(name, default) for name, default in op.signature.attrs.items()}
-    try:
-        result = op.infer(*infos, **attrs)
-    except UserError:
-        return False
+    result = _result(op, [_info(a, dtype) for a in sample.args], sample.attrs)
     return isinstance(result, (TensorStructInfo, TupleStructInfo))
+
+
+def _result(op: Op, infos: Sequence[TensorStructInfo], given: Mapping[str, Any]) -> Any:
+    """The type of a call on arguments of these types; None where it is refused."""
+    attrs = {name: given.get(name, default) for name, default in op.signature.attrs.items()}
+    try:
+        return op.infer(*infos, **attrs)
+    except UserError:
+        return None
 
 
 def _is_free(argument: Any) -> bool:
@@ -153,4 +185,4 @@ def lines() -> Iterator[str]:
     """The catalogue for a terminal."""
     width = max(len(e.name) for e in entries())
     for e in entries():
-        yield f"{e.name:{width}}  {e.gradient:8}  {e.dtypes:16}  {e.summary}"
+        yield f"{e.name:{width}}  {e.gradient:11}  {e.dtypes:16}  {e.summary}"
