@@ -337,6 +337,7 @@ threshold = unary(
         sample((3, 17), threshold=0.5, value=-1.0),
         sample((0,), threshold=0.0, value=0.0),
         sample((129,), threshold=-1, value=2),
+        sample((2, 1, 5), threshold=0.0, value=0.0),
         sample([0.5, 0.25, 1.0], threshold=0.5, value=3.0, smooth=False),
     ],
 )

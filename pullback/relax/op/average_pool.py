@@ -343,6 +343,7 @@ _SAMPLES: dict[int, list[tuple[Any, Any, dict[str, Any]]]] = {
     1: [
         ((2, 3, 7), (2, 3, 5), {"pool_size": 3}),
         ((2, 8, 2), (2, 4, 2), {"pool_size": 3, "strides": 2, "padding": (1, 0), "layout": "NWC"}),
+        ((1, 2, 9), (1, 2, 5), {"pool_size": 2, "strides": 2, "ceil_mode": True}),
     ],
     2: [
         ((2, 3, 6, 4), (2, 3, 3, 2), {"pool_size": 2, "strides": 2}),
@@ -365,6 +366,7 @@ _SAMPLES: dict[int, list[tuple[Any, Any, dict[str, Any]]]] = {
     ],
     3: [
         ((1, 2, 4, 3, 4), (1, 2, 2, 1, 2), {"pool_size": 2, "strides": 2}),
+        ((2, 3, 3, 3, 1), (2, 2, 2, 2, 1), {"pool_size": 2, "layout": "NDHWC"}),
         (
             (1, 1, 4, 3, 4),
             (1, 1, 2, 3, 4),
@@ -373,7 +375,11 @@ _SAMPLES: dict[int, list[tuple[Any, Any, dict[str, Any]]]] = {
     ],
 }
 _ADAPTIVE: dict[int, list[tuple[Any, Any, dict[str, Any]]]] = {
-    1: [((2, 3, 7), (2, 3, 3), {"output_size": 3})],
+    1: [
+        ((2, 3, 7), (2, 3, 3), {"output_size": 3}),
+        ((1, 2, 6), (1, 2, 2), {"output_size": 2}),
+        ((2, 5, 3), (2, 1, 3), {"output_size": 1, "layout": "NWC"}),
+    ],
     2: [
         ((2, 3, 4, 6), (2, 3, 1, 1), {"output_size": 1}),
         ((2, 3, 4, 6), (2, 3, 2, 3), {"output_size": (2, 3)}),
@@ -383,7 +389,11 @@ _ADAPTIVE: dict[int, list[tuple[Any, Any, dict[str, Any]]]] = {
         ((1, 2, 3, 2), (1, 2, 3, 2), {}),
         ((0, 2, 3, 2), (0, 2, 2, 2), {"output_size": 2}),
     ],
-    3: [((1, 2, 4, 3, 5), (1, 2, 2, 2, 2), {"output_size": 2})],
+    3: [
+        ((1, 2, 4, 3, 5), (1, 2, 2, 2, 2), {"output_size": 2}),
+        ((1, 2, 2, 3, 3), (1, 2, 1, 3, 2), {"output_size": (1, 3, 2)}),
+        ((1, 3, 2, 3, 2), (1, 3, 1, 2, 2), {"output_size": (3, 1, 2), "layout": "NDHWC"}),
+    ],
 }
 
 for _rank in SPATIAL:

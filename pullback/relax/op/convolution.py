@@ -251,6 +251,7 @@ _CONVOLUTIONS = {
     3: [
         sample((1, 2, 4, 3, 4), (2, 2, 2, 2, 3)),
         sample((1, 2, 3, 4, 4), (2, 1, 2, 2, 2), strides=(1, 2, 1), padding=1, groups=2),
+        sample((1, 3, 4, 3, 2), (3, 1, 2, 2, 3), dilation=(1, 1, 2), data_layout="NDHWC", kernel_layout="DHWIO"),
     ],
 }
 _TRANSPOSES = {
@@ -279,6 +280,7 @@ _TRANSPOSES = {
     3: [
         sample((1, 2, 2, 3, 2), (2, 2, 2, 2, 3)),
         sample((1, 2, 3, 2, 2), (2, 1, 2, 2, 2), strides=(1, 2, 1), padding=(1, 0, 1), groups=2),
+        sample((1, 2, 2, 3, 2), (2, 3, 1, 2, 3), data_layout="NDHWC", kernel_layout="IODHW"),
     ],
 }
 _WEIGHTS = {
@@ -305,6 +307,7 @@ _WEIGHTS = {
     3: [
         sample((1, 2, 4, 3, 4), (1, 2, 3, 2, 2), kernel_size=(2, 2, 3)),
         sample((1, 2, 3, 4, 4), (1, 2, 4, 3, 5), kernel_size=2, strides=(1, 2, 1), padding=1, groups=2),
+        sample((2, 2, 3, 2, 3), (2, 3, 3, 1, 3), kernel_size=(1, 2, 1)),
     ],
 }
 

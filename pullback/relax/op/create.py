@@ -166,7 +166,13 @@ _full_like = define(
     precision="same",
     family="create",
     doc="A tensor of x's shape and dtype (or another dtype) filled with a number or a tensor of shape ().",
-    samples=[sample((3, 4), ()), sample((0,), ()), sample(Ints((2,), 0, 3), (), dtype="float32", smooth=False)],
+    samples=[
+        sample((3, 4), ()),
+        sample((17,), ()),
+        sample((1, 2, 1), ()),
+        sample((0,), ()),
+        sample(Ints((2,), 0, 3), (), dtype="float32", smooth=False),
+    ],
 )
 
 

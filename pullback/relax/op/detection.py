@@ -220,6 +220,7 @@ composite(
         sample((2, 7, 6)),
         sample((3, 5, 6), score_threshold=-1.0, id_index=-1, score_index=0),
         sample((2, 4, 3), score_threshold=5.0, score_index=2),
+        sample((2, 19, 3), score_threshold=0.0, id_index=-1, score_index=2),
         sample((2, 0, 6)),
     ],
 )
@@ -527,6 +528,7 @@ composite(
         sample(*_ALL, max_output_boxes_per_class=-1, iou_threshold=0.4, score_threshold=0.0),
         sample(*_ALL, max_output_boxes_per_class=2, iou_threshold=0.2, score_threshold=0.4, output_format="tensorflow"),
         sample(*_ALL, max_output_boxes_per_class=0, iou_threshold=0.3, score_threshold=0.1, output_format="tensorflow"),
+        sample(*_ALL, max_output_boxes_per_class=5, iou_threshold=0.6, score_threshold=0.1, output_format="tensorflow"),
         sample((1, 0, 4), (1, 2, 0), max_output_boxes_per_class=2, iou_threshold=0.2, score_threshold=0.4),
     ],
 )

@@ -304,7 +304,13 @@ composite(
     precision="low",
     family="matmul",
     doc="x[i] · y[j] of two vectors.",
-    samples=[sample((3,), (4,)), sample((1,), (17,)), sample((0,), (3,)), sample(Ints((3,), -5, 5), Ints((2,), -5, 5))],
+    samples=[
+        sample((3,), (4,)),
+        sample((1,), (17,)),
+        sample((33,), (2,)),
+        sample((0,), (3,)),
+        sample(Ints((3,), -5, 5), Ints((2,), -5, 5)),
+    ],
 )
 composite(
     "dot",
@@ -318,6 +324,7 @@ composite(
     samples=[
         sample((3,), (3,)),
         sample((129,), (129,)),
+        sample((1,), (1,)),
         sample((0,), (0,)),
         sample(Ints((3,), -5, 5), Ints((3,), -5, 5)),
     ],

@@ -359,6 +359,8 @@ define(
     "dtype. Where a number was put, the derivative is 0.",
     samples=[
         sample((3, 17)),
+        sample((129,), nan=1.0),
+        sample((2, 1, 5), posinf=9.0, neginf=-9.0),
         sample((0,)),
         sample([float("nan"), float("inf"), float("-inf"), -1.5, 0.0], smooth=False),
         sample([float("nan"), float("inf"), float("-inf"), 2.0], nan=1.0, posinf=2.0, neginf=-3.0, smooth=False),
@@ -387,6 +389,8 @@ clip = unary(
     doc="min(max(x, min), max): x kept between two numbers; its derivative at the bounds is 1, as in PyTorch.",
     samples=[
         sample((3, 17), min=-1.0, max=0.5),
+        sample((129,), min=0.0, max=6.0),
+        sample((2, 3, 5), min=-2.5, max=2.5),
         sample((0,), min=0.0, max=1.0),
         sample(Ints((7,), -5, 5), min=-2, max=3),
     ],
@@ -412,6 +416,8 @@ define(
     "The adjoint is cast back; through integers and bools there is none.",
     samples=[
         sample((3, 17), dtype="float64"),
+        sample((129,), dtype="float64"),
+        sample((), dtype="float64"),
         sample((3, 5), dtype="float32", smooth=False),
         sample((0,), dtype="float16", smooth=False),
         sample((9,), dtype="int32"),

@@ -355,6 +355,7 @@ _SAMPLES = {
     ],
     3: [
         _sample((1, 2, 4, 3, 4), (1, 2, 2, 1, 2), pool_size=2, strides=2),
+        _sample((2, 3, 3, 3, 1), (2, 2, 2, 2, 1), pool_size=2, layout="NDHWC"),
         _sample((1, 1, 4, 3, 4), (1, 1, 2, 3, 4), pool_size=(2, 3, 2), strides=(2, 1, 1), padding=(0, 1, 0, 0, 1, 1)),
     ],
 }

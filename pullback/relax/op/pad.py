@@ -225,5 +225,10 @@ define(
     precision="same",
     family="pad",
     doc="x with stride - 1 times ``value`` between neighbours along each axis: the adjoint of slicing with strides.",
-    samples=[sample((3, 4), strides=(2, 1)), sample((5,), strides=(3,), value=-1.0), sample((0, 2), strides=(2, 2))],
+    samples=[
+        sample((3, 4), strides=(2, 1)),
+        sample((5,), strides=(3,), value=-1.0),
+        sample((2, 1, 4), strides=(1, 5, 2)),
+        sample((0, 2), strides=(2, 2)),
+    ],
 )

@@ -517,7 +517,7 @@ specialize(
         precision="same",
         family="random",
         doc="nn.dropout(data, p)[0]: PyTorch's dropout.",
-        samples=[sample((3, 17), _A_STATE, p=0.3), sample((5,), training=False)],
+        samples=[sample((3, 17), _A_STATE, p=0.3), sample((129,), _A_STATE), sample((5,), training=False)],
     ),
     _Random,
 )

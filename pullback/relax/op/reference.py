@@ -39,7 +39,12 @@ composite(
     precision="same",
     family="binary",
     doc="x · y + z; the three broadcast.",
-    samples=[sample((3, 4), (3, 4), (3, 4)), sample((5,), (3, 5), ()), sample((0,), (0,), (1,))],
+    samples=[
+        sample((3, 4), (3, 4), (3, 4)),
+        sample((5,), (3, 5), ()),
+        sample((2, 1, 9), (3, 1), (3, 9)),
+        sample((0,), (0,), (1,)),
+    ],
 )
 
 composite(

@@ -303,6 +303,7 @@ composite(
         sample(DATA, ROIS, pooled_size=(2, 3), spatial_scale=4.0),
         sample(DATA, ROIS, pooled_size=4, spatial_scale=9.0),
         sample(DATA, ROIS, pooled_size=2, spatial_scale=2.0),
+        sample(DATA, ROIS, pooled_size=(1, 2), spatial_scale=6.0),
         sample(DATA, (0, 5), pooled_size=2, spatial_scale=2.0),
     ],
 )
