@@ -448,6 +448,7 @@ specialize(
         expect=_var_len_expect,
         decompose=_var_len,
         numpy=in_wide(_var_len_array),
+        precision="low",
         family="attention",
         doc="nn.attention of several sequences that are joined along axis 1: sequence n has the places from\n"
         "seqstart_q[n] to seqstart_q[n + 1] - 1 of the queries, (1, S, N, H), and those of seqstart_k, by default the\n"

@@ -176,6 +176,7 @@ specialize(
         expect=_expect,
         decompose=_decomposed,
         numpy=_transformed,
+        precision="same",
         family="permute",
         doc="x in another layout. index_map is a function from the indices of an element to its new ones, such as\n"
         "lambda n, c, h, w: (n, c // 4, h, w, c % 4), or for each new axis pairs (axis, stride): the number that the\n"

@@ -289,6 +289,7 @@ define(
     te=lambda x: te.compute(x.shape, lambda *i: x[i], "no_grad"),
     numpy=lambda x: x,
     gradient=zero_gradient,
+    precision="same",
     family="reshape",
     doc="The input as it is, and a constant for gradients: it gets no adjoint. PyTorch's detach.",
     samples=[sample((3, 4), smooth=False), sample((), smooth=False), sample(Ints((0, 3), 0, 1))],

@@ -246,6 +246,7 @@ composite(
     expect=_median_expect,
     decompose=_median_decomposed,
     numpy=_median,
+    precision="same",
     family="sort",
     doc="The element in the middle of an axis, of two the lower one, and its place (int64); with axis None that of\n"
     "all elements, without a place. NaN is greater than every number. The adjoint goes to the element.",
