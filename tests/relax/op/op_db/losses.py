@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from pullback.relax.op.namespace import ops
 from tests.relax.op.op_db.table import Skip, translate
 
@@ -117,3 +119,36 @@ def gaussian_nll_loss(
     if x.shape != target.shape:
         raise Skip("a loss that broadcasts")
     return ops.nn.gaussian_nll_loss(x, target, var, reduction, full, eps)
+
+
+@translate("nn.multilabel_margin_loss", "nn.functional.multilabel_margin_loss")
+def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Any:
+    if x.shape == ():
+        raise Skip("a single class")
+    return ops.nn.multilabel_margin_loss(x, target, reduction)
+
+
+@translate("nn.multilabel_soft_margin_loss", "nn.functional.multilabel_soft_margin_loss")
+def multilabel_soft_margin_loss(x: Any, target: Any, weight: Any = None, reduction: str = "mean") -> Any:
+    if weight is not None and weight.shape != x.shape[-1:]:
+        raise Skip("weights that are not one for each class")
+    return ops.nn.multilabel_soft_margin_loss(x, target, weight, reduction)
+
+
+@translate("nn.ctc_loss", "nn.functional.ctc_loss")
+def ctc_loss(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Any:  # fmt: skip
+    """PyTorch's gradient is that of scores whose log_softmax the arguments are: exp(p) more than that of p itself."""
+    if len(targets.shape) != 2 or len(log_probs.shape) != 3:
+        raise Skip("targets of all rows joined, or a single row")
+    lengths, counts = (np.array(x) if isinstance(x, (list, tuple)) else x for x in (input_lengths, target_lengths))
+    each = ops.nn.ctc_loss(log_probs, targets, lengths, counts, blank, "none", zero_infinity)
+    times = ops.reshape(ops.arange(log_probs.shape[0]), (-1, 1, 1))
+    inside = ops.less(times, ops.reshape(ops.astype(lengths, "int64"), (1, -1, 1)))
+    more = ops.sum(ops.where(inside, ops.exp(log_probs), ops.zeros_like(log_probs)), (0, 2))
+    each = each + (more - ops.grad.no_grad(more))
+    if reduction == "mean":
+        return ops.mean(each / ops.maximum(ops.astype(counts, each.dtype), 1.0))
+    return each if reduction == "none" else ops.sum(each)

@@ -70,6 +70,13 @@ def min_(x: Any) -> Any:
     return ops.min(x)
 
 
+@translate("median", "median")
+def median(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    if dim is None or x.shape == ():
+        return ops.median(x) if dim is None else (ops.median(x), None)
+    return ops.median(x, dim, keepdim)[0], None  # which of equal ones is not said
+
+
 @translate("argmax", "argmax")
 def argmax(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return ops.argmax(x, dim, keepdim)
