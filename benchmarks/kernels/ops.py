@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.kernels.op_table import ROWS, Row
+from benchmarks.kernels import op_table, op_table_boxes
+from benchmarks.kernels.op_table import Row
 from pullback.relax.op.sample import Bools, Domain, Floats, Ints
 
 SIZES = {"1e3": 1_000, "1e5": 100_000, "1e7": 10_000_000}
 KINDS = ("forward", "gradient")
 NONE = "PyTorch has none"
-NO_CASE = {"random.site": "a state, of two numbers"}
+NO_CASE = {"random.site": "a state, of two numbers", "shape_to_tensor": "as many numbers as axes"}
+ROWS = op_table.ROWS | op_table_boxes.ROWS
 
 # Elementwise ops whose name in PyTorch is another, or whose call has more arguments.
 UNARY: dict[str, str] = {
@@ -157,6 +159,6 @@ def cases(names: list[str], sizes: list[str]) -> list[OpCase]:
                 continue
             value = OpCase(name, size, "forward")
             found.append(value)
-            if entry.gradient != "zero" and value.wanted():
+            if entry.kind != "zero" and value.wanted():
                 found.append(OpCase(name, size, "gradient"))
     return found
