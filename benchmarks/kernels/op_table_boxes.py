@@ -74,6 +74,7 @@ SEQUENCES: dict[str, Row] = {
     "random.permutation": Row(
         lambda n: [state(), n], lambda o, s, n: o.random.permutation(s, n), lambda t, s, n: t.randperm(n)
     ),
+    "random.shuffle": Row(lambda n: [Ints((n,), 0, 2**63, "uint64")], lambda o, x: o.random.shuffle(x)),
     "median": Row(rows, lambda o, x: o.median(x, 1)[0], lambda t, x: x.median(1)[0]),
 }
 

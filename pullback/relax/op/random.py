@@ -12,7 +12,7 @@ nor merged with another until ``AddRandomState`` hands it the state of its site;
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -339,17 +339,47 @@ def _check_permutation(state: TensorStructInfo | None, n: Any, dtype: Any) -> Te
     return TensorStructInfo(sizes(n), dtype)
 
 
-def _permutation(state: Any = None, *, n: Any, dtype: str) -> Any:
-    if state is None:
-        raise no_state("random.permutation")
-    return ops.argsort(ops.random.bits(state, (n,), "uint64"), dtype=dtype)
+def _shuffle_infer(words: TensorStructInfo, *, dtype: str) -> TensorStructInfo:
+    shape = known_shape("random.shuffle", words, "words")
+    if len(shape) != 1 or words.dtype != "uint64":
+        raise ShapeError(f"random.shuffle: words must be a vector of uint64, got {format_info(words)}")
+    _expect("random.shuffle", dtype, ("int32", "int64"), "one of")
+    return TensorStructInfo(shape, dtype)
 
 
-def _permutation_array(state: np.ndarray | None = None, *, n: int, dtype: str) -> np.ndarray:
-    if state is None:
-        raise no_state("random.permutation")
-    return np.argsort(bits_array(state, (n,), "uint64"), kind="stable").astype(dtype)
+def _shuffle_kernel(inputs: Sequence[tir.Buffer], outputs: Sequence[tir.Buffer], *, dtype: str) -> tir.Stmt:
+    (words,), (out,) = inputs, outputs
 
+    def step(i: tir.PrimExpr) -> tir.Stmt:
+        unit = tir.cast("float64", tir.cast("int64", words[i] >> 11)) * 2.0**-53
+        j = tir.Var("j")
+        place = tir.minimum(tir.cast("int64", unit * tir.cast("float64", i + 1)), i)
+        return tir.Let(j, place, tir.seq(tir.store(out, (i,), out[j]), tir.store(out, (j,), tir.cast(dtype, i))))
+
+    return tir.loop("i", words.shape[0], step)
+
+
+def _shuffle(words: np.ndarray, *, dtype: str) -> np.ndarray:
+    counts = np.arange(1, len(words) + 1, dtype=np.float64)
+    result = np.arange(len(words), dtype=dtype)
+    for i, j in enumerate(((words >> np.uint64(11)).astype(np.float64) * 2.0**-53 * counts).astype(np.int64)):
+        result[i], result[j] = result[j], i
+    return result
+
+
+define(
+    "random.shuffle",
+    "words | dtype='int64'",
+    infer=_shuffle_infer,
+    kernel=_shuffle_kernel,
+    numpy=_shuffle,
+    gradient=zero_gradient,
+    family="random",
+    doc="The numbers from 0 to n - 1 in an order that n random integers of 64 bits decide: each number i takes the\n"
+    "place j = ⌊u·(i + 1)⌋ of those so far, for u in [0, 1), and what was there goes to place i. Durstenfeld,\n"
+    "Algorithm 235: Random permutation, 1964.",
+    samples=[sample(Ints((9,), 0, 2**63, "uint64")), sample(Ints((200,), 0, 2**63, "uint64"), dtype="int32")],
+)
 
 specialize(
     composite(
@@ -357,15 +387,25 @@ specialize(
         "state? | n, dtype='int64'",
         te=None,
         infer=lambda state=None, *, n, dtype: _check_permutation(state, n, dtype),
-        decompose=_permutation,
-        numpy=_permutation_array,
+        decompose=lambda state=None, *, n, dtype: ops.random.shuffle(_words(state, n), dtype),
+        numpy=lambda state=None, *, n, dtype: _shuffle(bits_array(_given(state), (n,), "uint64"), dtype=dtype),
         gradient=zero_gradient,
         family="random",
-        doc="The numbers from 0 to n - 1 in a random order: that of n random integers of 64 bits. PyTorch's randperm.",
+        doc="The numbers from 0 to n - 1 in a random order, as random.shuffle finds it. PyTorch's randperm.",
         samples=[sample(_A_STATE, n=9), sample(_A_STATE, n=200, dtype="int32"), sample(_A_STATE, n=0)],
     ),
     _Random,
 )
+
+
+def _given(state: Any) -> Any:
+    if state is None:
+        raise no_state("random.permutation")
+    return state
+
+
+def _words(state: Any, n: Any) -> Any:
+    return ops.random.bits(_given(state), (n,), "uint64")
 
 
 def _multinomial_expect(

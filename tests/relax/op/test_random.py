@@ -251,6 +251,7 @@ def test_ways_to_hand_over_the_state():
         (lambda x, s: R.random.randint(s, (3,), 5, 5), UserError, "random.randint: low must be below high"),
         (lambda x, s: R.random.randint(s, (3,), 0, 300, "int8"), UserError, "the numbers between them in int8"),
         (lambda x, s: R.random.randint(s, (3,), 0.0, 5), UserError, "random.randint: low must be an int, got 0.0"),
+        (lambda x, s: R.random.shuffle(x), ShapeError, "random.shuffle: words must be a vector of uint64, got Tensor"),
         (lambda x, s: R.random.permutation(s, -3), UserError, "random.permutation: n cannot be negative, got -3"),
         (
             lambda x, s: R.random.permutation(s, 3, "int8"),
