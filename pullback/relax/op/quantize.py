@@ -73,9 +73,8 @@ def _quantize_expect(
 def _quantize(data: Any, scale: Any, zero_point: Any, *, axis: int, out_dtype: str) -> Any:
     x = widened(data)
     steps = ops.round(x / ops.astype(_along(scale, data, axis), x.dtype))
-    return ops.astype(
-        steps + ops.astype(_along(zero_point, data, axis), x.dtype), out_dtype
-    )  # which clips; NaN gives 0
+    steps = steps + ops.astype(_along(zero_point, data, axis), x.dtype)
+    return ops.astype(steps, out_dtype)  # which clips, and makes 0 of NaN
 
 
 def _quantize_array(
