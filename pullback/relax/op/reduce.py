@@ -174,41 +174,20 @@ def _product_gradient(dy: Any, y: Any, x: Any, axis: Axes) -> Any:
 
 
 def product_of_others(x: Any, axes: Sequence[int]) -> Any:
-    """For each element, the product of the others along ``axes``: exact where some are 0, and differentiable again.
-
-    With the axes merged into one of size n: products of all before and of all after, by doubling, in ⌈log₂ n⌉ steps;
-    for a symbolic n, the product along the rows of x repeated n times with ones on the diagonal.
-    """
+    """For each element, the product of the others along ``axes``: of all before and of all after, so that it is exact
+    where some are 0, and differentiable again. Several axes are merged into one."""
+    if len(axes) == 1:
+        return _others(x, axes[0])
     kept = [a for a in range(len(x.shape)) if a not in axes]
     order = [*kept, *axes]
     moved = ops.permute_dims(x, order)
-    n = count(x.shape, axes)
-    flat = ops.reshape(moved, (*(x.shape[a] for a in kept), n))
-    if isinstance(n, int):
-        others = _scan(flat, n, before=True) * _scan(flat, n, before=False)
-    else:
-        row = ops.arange(0, n, 1, "int64")
-        diagonal = ops.equal(ops.expand_dims(row, 0), ops.expand_dims(row, 1))
-        rows = ops.where(diagonal, ops.ones((), x.dtype), ops.expand_dims(flat, -2))
-        others = ops.prod(rows, -1)
-    back = [order.index(a) for a in range(len(order))]
-    return ops.permute_dims(ops.reshape(others, moved.shape), back)
+    others = _others(ops.reshape(moved, (*(x.shape[a] for a in kept), count(x.shape, axes))), -1)
+    return ops.permute_dims(ops.reshape(others, moved.shape), [order.index(a) for a in range(len(order))])
 
 
-def _scan(x: Any, n: int, before: bool) -> Any:
-    """The product of all elements before (or after) each one along the last axis, of size ``n``."""
-    lead = (0, 0) * (len(x.shape) - 1)
-
-    def shift(value: Any, by: int) -> Any:
-        begin, end, pad = (0, n - by, (by, 0)) if before else (by, n, (0, by))
-        return ops.nn.pad(ops.strided_slice(value, [-1], [begin], [end]), (*lead, *pad), "constant", 1.0)
-
-    if n == 0:
-        return x
-    result, step = shift(x, 1), 1
-    while step < n:
-        result, step = result * shift(result, step), step * 2
-    return result
+def _others(x: Any, axis: int) -> Any:
+    before, after = (ops.cumprod(x, axis=axis, exclusive=True, reverse=reverse) for reverse in (False, True))
+    return before * after
 
 
 reduction(
