@@ -3,7 +3,8 @@
 An expansion is an expression over add, mul, select, reinterpret, … that computes an intrinsic in all lanes at once. The
 interpreter can evaluate it as well as generated code does, so that its accuracy is tested without LLVM. Errors stay
 within 2 ulp over the whole range, infinities, NaN, subnormals and signed zeros included; ``rare`` marks arguments for
-which the C library has to be asked instead. float32 sin, cos, tan, log2 and log10 are evaluated in float64.
+which the C library has to be asked instead. float32 sin, cos and tan are evaluated in float64, as are those of
+``math_single.py``.
 
 The coefficients are minimax polynomials (Remez's algorithm in 60 digits), rounded.
 """
@@ -206,14 +207,14 @@ def _log_of(f: Format, m: PrimExpr, e: PrimExpr, low: PrimExpr | None = None) ->
     return f.mad(e, f.ln2_high, m - (half - tail))
 
 
-def _mantissa(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+def split_mantissa(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """``(m, e)`` with the normal number x = m * 2**e and m in [sqrt(1/2), sqrt(2)); e is an integer."""
     word = f.bits(x)
     e = (word - f.bits(f.const(math.sqrt(0.5)))) >> f.mantissa
     return f.number(word - (e << f.mantissa)), e
 
 
-def _log_edges(f: Format, x: PrimExpr, result: PrimExpr) -> PrimExpr:
+def log_edges(f: Format, x: PrimExpr, result: PrimExpr) -> PrimExpr:
     """log's values at 0, infinity, NaN and below 0."""
     outside = select(x.equal(0.0), f.const(-math.inf), f.const(math.nan))
     return select(x > 0.0, select(x < math.inf, result, x), outside)
@@ -222,19 +223,19 @@ def _log_edges(f: Format, x: PrimExpr, result: PrimExpr) -> PrimExpr:
 def log(f: Format, x: PrimExpr) -> PrimExpr:
     tiny = 2.0 ** (1 - f.bias)
     subnormal = x < tiny
-    m, e = _mantissa(f, select(subnormal, x * 2.0 ** (f.mantissa + 1), x))
+    m, e = split_mantissa(f, select(subnormal, x * 2.0 ** (f.mantissa + 1), x))
     exponent = cast(f.dtype, e) - select(subnormal, f.const(f.mantissa + 1.0), f.const(0.0))
-    return _log_edges(f, x, _log_of(f, m - 1.0, exponent))
+    return log_edges(f, x, _log_of(f, m - 1.0, exponent))
 
 
 def log1p(f: Format, x: PrimExpr) -> PrimExpr:
     """log(u) for u = fl(1 + x), corrected by what the rounding of u lost; near 0 the argument itself is used."""
     u = x + 1.0
-    m, e = _mantissa(f, u)
+    m, e = split_mantissa(f, u)
     lost = select(u > 2.0, 1.0 - (u - x), x - (u - 1.0)) / u
     near = e.equal(0)
     m, lost = select(near, x, m - 1.0), select(near, f.const(0.0), lost)
-    result = _log_edges(f, u, _log_of(f, m, cast(f.dtype, e), lost))
+    result = log_edges(f, u, _log_of(f, m, cast(f.dtype, e), lost))
     return select(call("abs", x) < 2.0 ** -(f.mantissa + 2), x, result)
 
 
@@ -245,16 +246,6 @@ def _through_double(compute: Callable[[Format, PrimExpr], PrimExpr]) -> Callable
         return cast("float32", compute(float_format("float64", f.fma), cast("float64", x)))
 
     return evaluate
-
-
-@_through_double
-def log2(f: Format, x: PrimExpr) -> PrimExpr:
-    return log(f, x) * (1 / math.log(2))
-
-
-@_through_double
-def log10(f: Format, x: PrimExpr) -> PrimExpr:
-    return log(f, x) * (1 / math.log(10))
 
 
 # ---- trigonometry of float32
@@ -317,7 +308,7 @@ _FUNCTIONS: dict[tuple[str, str], Callable[[Format, PrimExpr], PrimExpr]] = {
     **{(name, dtype): function for dtype in ("float32", "float64") for name, function in
        (("exp", exp), ("exp2", exp2), ("expm1", expm1), ("tanh", tanh), ("log", log), ("log1p", log1p))},
     **{(name, "float32"): function for name, function in
-       (("log2", log2), ("log10", log10), ("sin", sin), ("cos", cos), ("tan", tan), ("erf", erf))},
+       (("sin", sin), ("cos", cos), ("tan", tan), ("erf", erf))},
 }  # fmt: skip
 _RARE = {"sin": _huge, "cos": _huge, "tan": _huge}
 

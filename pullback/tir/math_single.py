@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from pullback.tir.expr import PrimExpr, Var, call, cast, select
-from pullback.tir.math import Expansion, Format, Template, exp, expm1, float_format, log, log1p
+from pullback.tir.math import Expansion, Format, Template, float_format, log_edges, split_mantissa
 
 # The minimax polynomials of atan(√z) / √z up to tan² π/8, and of (1 + 2x)·exp(x²)·erfc(x) in (x - 4) / (x + 4), with
 # errors of 1e-13 and 2e-11.
@@ -18,6 +18,12 @@ _ATAN = (0.9999999999992442, -0.3333333327688608, 0.19999993049762435, -0.142853
 _ERFC = (1.2329951186092447, -0.13962111712675435, 0.015379655621717564, 0.06809707788540843, -0.10103917474203829,
          0.0937322294176523, -0.06632946525361189, 0.037174097204021046, -0.016196748597949895, 0.005001972555671806,
          -0.0007937681330869636, -0.00016566908468180442, 0.0002491285015776739, 4.615513775771827e-05)  # fmt: skip
+# (exp(r) - 1) / r for |r| up to ln 2 / 2, and log(1 + m) / m from √½ - 1 to √2 - 1: 5e-12 and 2e-11.
+_EXP = (0.9999999999954959, 0.49999999999954975, 0.16666666786570844, 0.04166666678652787, 0.008333283465948619,
+        0.0013888839037847843, 0.0001990761775668928, 2.4867918601290165e-05)  # fmt: skip
+_LOG = (0.9999999999874651, -0.5000000003595171, 0.3333333424920659, -0.24999992728449305, 0.19999888139973632,
+        -0.16667024572009081, 0.1429081173942899, -0.12495435324992145, 0.11006038270379548, -0.09945996186719662,
+        0.1004720511888933, -0.09804420067786203, 0.05235888516923783)  # fmt: skip
 _BENT = math.sqrt(2) - 1  # tan(π / 8)
 
 
@@ -61,6 +67,52 @@ def _no_ratio(y: PrimExpr, x: PrimExpr) -> PrimExpr:
     return bad | (x.equal(0.0) & y.equal(0.0))
 
 
+# ---- exponentials and logarithms
+
+
+def _grown(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """2ⁿ and exp(r) - 1, with x = n·ln 2 + r for |x| ≤ 700: beyond, float32 is 0 or infinite."""
+    n, word = f.nearest(f.clamped(x, -700.0, 700.0), 1 / math.log(2), f.bias)
+    r = f.mad(n, -math.log(2), f.clamped(x, -700.0, 700.0))
+    return f.power(word), f.poly(r, _EXP) * r
+
+
+def exp(f: Format, x: PrimExpr) -> PrimExpr:
+    power, q = _grown(f, x)
+    return f.mad(power, q, power)
+
+
+def expm1(f: Format, x: PrimExpr) -> PrimExpr:
+    power, q = _grown(f, x)
+    return f.mad(power, q, power - 1.0)
+
+
+def _log(f: Format, m: PrimExpr, e: PrimExpr) -> PrimExpr:
+    return f.mad(e, math.log(2), f.poly(m, _LOG) * m)
+
+
+def log(f: Format, x: PrimExpr) -> PrimExpr:
+    """Of finite numbers above 0, which are normal in float64."""
+    m, e = split_mantissa(f, x)
+    return _log(f, m - 1.0, cast(f.dtype, e))
+
+
+def log2(f: Format, x: PrimExpr) -> PrimExpr:
+    return log_edges(f, x, log(f, x) * (1 / math.log(2)))
+
+
+def log10(f: Format, x: PrimExpr) -> PrimExpr:
+    return log_edges(f, x, log(f, x) * (1 / math.log(10)))
+
+
+def log1p(f: Format, x: PrimExpr) -> PrimExpr:
+    """Of numbers from 0 on; a small one is not added to 1 first."""
+    small = x < math.sqrt(2) - 1
+    m, e = split_mantissa(f, x + 1.0)
+    result = _log(f, select(small, x, m - 1.0), select(small, f.const(0.0), cast(f.dtype, e)))
+    return select(x < math.inf, result, x)
+
+
 # ---- hyperbolic functions
 
 
@@ -93,7 +145,8 @@ def acosh(f: Format, x: PrimExpr) -> PrimExpr:
 
 def atanh(f: Format, x: PrimExpr) -> PrimExpr:
     size = call("abs", x)
-    return f.with_sign(log1p(f, size * 2.0 / (1.0 - size)) * 0.5, x)
+    result = log1p(f, size * 2.0 / (1.0 - size)) * 0.5
+    return f.with_sign(select(size > 1.0, f.const(math.nan), result), x)
 
 
 # ---- the rest
@@ -107,7 +160,7 @@ def erfc(f: Format, x: PrimExpr) -> PrimExpr:
 
 
 def power(f: Format, x: PrimExpr, y: PrimExpr) -> PrimExpr:
-    """exp(y·log |x|), whose error is at most 710 of float64's; the sign is that of an odd y."""
+    """exp(y·log |x|), whose relative error is at most 90 times that of the logarithm; the sign is that of an odd y."""
     size = exp(f, y * log(f, call("abs", x)))
     whole, half = call("trunc", y), y * 0.5
     odd = call("trunc", half).not_equal(half)
@@ -135,7 +188,7 @@ def _large_quotient(x: PrimExpr, y: PrimExpr) -> PrimExpr:
 
 _UNARY: dict[str, Callable[[Format, PrimExpr], PrimExpr]] = {
     "atan": atan, "asin": asin, "acos": acos, "sinh": sinh, "cosh": cosh, "asinh": asinh, "acosh": acosh,
-    "atanh": atanh, "erfc": erfc,
+    "atanh": atanh, "erfc": erfc, "log2": log2, "log10": log10,
 }  # fmt: skip
 _BINARY: dict[str, tuple[Callable[..., PrimExpr], Callable[[PrimExpr, PrimExpr], PrimExpr]]] = {
     "atan2": (atan2, _no_ratio), "pow": (power, _no_log), "fmod": (fmod, _large_quotient),
