@@ -2,18 +2,18 @@
 
     def f(x, w, b):                      def f(x, w, b):
         y = R.matmul(x, w)                   x_bf16 = R.astype(x, "bfloat16")
-        z = R.nn.relu(y + b)       →         w_bf16 = R.astype(w, "bfloat16")
-        return R.sum(z)                      y = R.matmul(x_bf16, w_bf16)
-                                             b_bf16 = R.astype(b, "bfloat16")
-                                             lv = R.add(y, b_bf16)
-                                             z = R.nn.relu(lv)
-                                             z_f32 = R.astype(z, "float32")
-                                             gv = R.sum(z_f32)
-                                             return gv
+        z = R.nn.relu(y + b)                 w_bf16 = R.astype(w, "bfloat16")
+        u = R.matmul(z, w)         →         y = R.matmul(x_bf16, w_bf16)
+        return R.sum(u + b)                  b_bf16 = R.astype(b, "bfloat16")
+                                             z = R.nn.relu(R.add(y, b_bf16))
+                                             u = R.matmul(z, w_bf16)
+                                             u_f32 = R.astype(u, "float32")
+                                             return R.sum(R.add(u_f32, b))
 
-Each op says what becomes of its float32 operands (``Op.precision``). What a dataflow block, and so the function, gives
-to others has the type that it had before, and so have parameters: the adjoint of the cast of a weight is float32 again.
-Values of other dtypes are left alone.
+Each op says what becomes of its float32 operands (``Op.precision``). Those that follow their operands do so where the
+result is wanted in half precision after all, as z is; what only float32 comes of is computed in float32. What a
+dataflow block, and so the function, gives to others has the type that it had before, and so have parameters: the
+adjoint of the cast of a weight is float32 again. Values of other dtypes are left alone.
 
 Composite ops are not taken apart: each says for itself what it needs, and batch norm has to stay one op (its constants
 depend on the batch size). Kernels of the loop IR are called on what they were written for.
@@ -21,7 +21,7 @@ depend on the batch size). Kernels of the loop IR are called on what they were w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
+from pullback.relax.analysis import used_vars
 from pullback.relax.expr import (
     Binding,
     Call,
@@ -80,9 +81,13 @@ class MixedPrecision(Pass):
         for key, function in module.items():
             is_public = isinstance(function, Function) and not function.attrs.get("private")
             if key == name or (name is None and is_public):
-                mixed = _Mix(self.dtype).function(inline_calls(function, module))
-                result[key] = remove_dead_bindings(mixed)
+                result[key] = remove_dead_bindings(self._mixed(inline_calls(function, module)))
         return result
+
+    def _mixed(self, function: Function) -> Function:
+        trial = _Mix(self.dtype, frozenset())
+        trial.function(function)
+        return _Mix(self.dtype, _wide(function, trial.halves)).function(function)
 
 
 def to_mixed_precision(out_dtype: str = _SINGLE, fp16_input_names: Sequence[str] | None = None) -> MixedPrecision:
@@ -103,13 +108,33 @@ def to_mixed_precision(out_dtype: str = _SINGLE, fp16_input_names: Sequence[str]
     return MixedPrecision(dtype="float16")
 
 
+def _wide(function: Function, halves: Set[Var]) -> set[Var]:
+    """Of ``halves``, values that could be had in half precision, those that follow their operands and that nobody wants
+    so: neither an op that is computed from half precision, nor one whose own result is wanted so."""
+    wanted: set[Var] = set()
+    found: set[Var] = set()
+    for binding in reversed(list(function.bindings)):
+        var, value = binding.var, binding.value  # type: ignore[attr-defined]
+        precision = value.op.precision if isinstance(value, Call) and isinstance(value.op, Op) else "full"
+        if precision == "low":
+            wanted.update(used_vars(value))
+        elif precision == "data":
+            wanted.update(used_vars(value.args[0]))
+        elif precision == "same" and var in halves and var not in wanted:
+            found.add(var)
+        elif var in halves and var in wanted:  # what follows its operands; an alias, a tuple, a part of one
+            wanted.update(used_vars(value))
+    return found
+
+
 class _Mix(ExprMutator):
     """``env`` gives for a variable what it has become, perhaps in half precision; the variable itself still has the
-    type that was given."""
+    type that was given. ``wide``: variables whose ops do not follow their operands."""
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(self, dtype: str, wide: Set[Var]) -> None:
         super().__init__()
-        self.dtype = dtype
+        self.dtype, self.wide = dtype, wide
+        self.halves: set[Var] = set()  # what has become half precision
         self.known: dict[tuple[Expr, str], Expr] = {}  # a variable in another type
 
     def block(self, block: Any) -> None:
@@ -121,11 +146,15 @@ class _Mix(ExprMutator):
             self.env[binding.var] = self.builder.match_cast(self.as_given(binding.value), binding.target)
             return
         with span_scope(binding.span):
-            self.bind(binding.var, self.expr(binding.value))
+            wide = binding.var in self.wide
+            self.bind(binding.var, self.with_operands(binding.value, "full") if wide else self.expr(binding.value))
 
     def bind(self, var: Var, value: Expr) -> None:
         """A variable that others see has the given type; within the block, its half-precision value is used."""
-        if isinstance(var, DataflowVar) or _same_dtypes(value.struct_info, var.struct_info):
+        same = _same_dtypes(value.struct_info, var.struct_info)
+        if not same:
+            self.halves.add(var)
+        if same or isinstance(var, DataflowVar):
             super().bind(var, value)
             return
         half = self.builder.emit(value, f"{var.name}_{HALF[self.dtype]}")
@@ -133,17 +162,18 @@ class _Mix(ExprMutator):
         self.known[self.env[var], self.dtype] = half
 
     def expr(self, expr: Any) -> Any:
-        return self.mixed(expr) if isinstance(expr, Call) else super().expr(expr)
+        if not isinstance(expr, Call):
+            return super().expr(expr)
+        return self.with_operands(expr, expr.op.precision if isinstance(expr.op, Op) else "full")
 
-    def mixed(self, call: Call) -> Expr:
-        """The call on operands of the types that its op wants."""
-        args = self.arguments(call)
+    def with_operands(self, call: Any, precision: str) -> Expr:
+        """The call on operands of the types that the precision asks for."""
+        args = self.operands(call, precision)
         if all(new is old for new, old in zip(args, call.args, strict=True)):
             return call
         return Call(call.op, args, call.attrs, call.sinfo_args, span=call.span)
 
-    def arguments(self, call: Call) -> tuple[Any, ...]:
-        precision = call.op.precision if isinstance(call.op, Op) else "full"
+    def operands(self, call: Call, precision: str) -> tuple[Any, ...]:
         if precision == "full":
             return tuple(map(self.as_given, call.args))
         news = [self.expr(a) for a in call.args]

@@ -34,8 +34,9 @@ class Perceptron:
     def main(x: R.Tensor((8, 16), "float32"), w: R.Tensor((16, 4), "float32"), b: R.Tensor((4,), "float32")):
         with R.dataflow():
             y = R.matmul(x, w)
-            z = R.nn.relu(y + b)
-            s = R.sum(z * 2.0)
+            z = R.nn.relu(y + b) * 2.0
+            u = R.matmul(z, R.permute_dims(w))
+            s = R.sum(R.tanh(u * 0.5))
             R.output(s)
         return s
 
@@ -51,10 +52,15 @@ def test_products_are_low_elementwise_ops_follow_and_sums_are_full() -> None:
                 y = R.matmul(x_bf16, w_bf16)
                 b_bf16 = R.astype(b, "bfloat16")
                 lv = R.add(y, b_bf16)
-                z = R.nn.relu(lv)
-                lv1 = R.multiply(z, R.const(2.0, "bfloat16"))
-                lv1_f32 = R.astype(lv1, "float32")
-                s = R.sum(lv1_f32)
+                lv1 = R.nn.relu(lv)
+                z = R.multiply(lv1, R.const(2.0, "bfloat16"))
+                lv2 = R.permute_dims(w)
+                lv2_bf16 = R.astype(lv2, "bfloat16")
+                u = R.matmul(z, lv2_bf16)
+                u_f32 = R.astype(u, "float32")
+                lv3 = R.multiply(u_f32, R.const(0.5, "float32"))
+                lv4 = R.tanh(lv3)
+                s = R.sum(lv4)
                 R.output(s)
             return s
 
@@ -98,13 +104,35 @@ def test_each_value_is_cast_once() -> None:
 
 
 def test_a_bias_takes_the_type_of_what_it_is_added_to_and_equals_the_widest() -> None:
-    module = function(lambda emit, x, w, b: x + (emit(x @ w) + b), (4, 4), (4, 4), (4,))
-    mixed = MixedPrecision("main")(module)
-    assert dtypes(mixed, "add") == [["bfloat16"] * 3, ["float32"] * 3]
-    module = function(lambda emit, x, y: op.multiply(x, emit(y @ y)), (4, 1), (1, 1))
+    module = function(lambda emit, x, w, b: (emit(x @ w) + b) @ w, (4, 4), (4, 4), (4,))
+    assert dtypes(MixedPrecision("main")(module), "add") == [["bfloat16"] * 3]
+    module = function(lambda emit, x, w: (x + emit(x @ w)) @ w, (4, 4), (4, 4))
+    assert dtypes(MixedPrecision("main")(module), "add") == [["float32"] * 3], "two large ones"
+    module = function(lambda emit, x, y: op.multiply(x, emit(y @ y)) @ y, (4, 1), (1, 1))
     assert dtypes(MixedPrecision("main")(module), "multiply") == [["float32"] * 3], "none is as large: the widest"
-    module = function(lambda emit, x, w: op.concat([x, emit(x @ w)], 1), (4, 4), (4, 4))
+    module = function(lambda emit, x, w: op.concat([x, emit(x @ w)], 0) @ w, (4, 4), (4, 4))
     assert dtypes(MixedPrecision("main")(module), "concat") == [["float32"] * 3]
+
+
+def test_what_nobody_wants_in_half_precision_is_computed_in_float32() -> None:
+    """The bias before a residual of float32, and before a loss; not that before a product, though another reader is."""
+    module = function(lambda emit, x, w, b: x + (emit(x @ w) + b), (4, 4), (4, 4), (4,))
+    assert dtypes(MixedPrecision("main")(module), "add") == [["float32"] * 3] * 2
+    module = function(lambda emit, x, w, b: op.exp(op.reshape(emit(x @ w) + b, (16,))), (4, 4), (4, 4), (4,))
+    mixed = MixedPrecision("main")(module)
+    assert dtypes(mixed, "add") == [["float32"] * 3] and dtypes(mixed, "reshape") == [["float32"] * 2]
+
+    def both(emit: Any, x: Var, w: Var, b: Var) -> tuple[Any, Any]:
+        h = emit(op.nn.relu(emit(x @ w) + b))
+        parts = emit(op.split(h, 2, 1))
+        return op.sum(h), emit(parts[0]) @ emit(parts[1])
+
+    mixed = MixedPrecision("main")(function(both, (2, 4), (4, 4), (4,)))
+    assert dtypes(mixed, "nn.relu") == [["bfloat16"] * 2] and dtypes(mixed, "add") == [["bfloat16"] * 3]
+    norm = function(lambda emit, x, w, g: op.nn.relu(op.nn.rms_norm(emit(x @ w) * 2.0, g)), (4, 4), (4, 4), (4,))
+    mixed = MixedPrecision("main")(norm)
+    assert dtypes(mixed, "nn.rms_norm") == [["bfloat16", "float32", "bfloat16"]]
+    assert dtypes(mixed, "multiply") == [["bfloat16"] * 3] and dtypes(mixed, "nn.relu") == [["float32"] * 2]
 
 
 def test_other_dtypes_are_left_alone() -> None:
@@ -197,7 +225,7 @@ def test_symbolic_sizes_and_match_cast() -> None:
             return out
 
     mixed = MixedPrecision("main")(Symbolic)
-    assert dtypes(mixed, "add") == [["bfloat16"] * 3]
+    assert dtypes(mixed, "add") == [["float32"] * 3]
     x, w, b = (RNG.standard_normal(s).astype("float32") for s in ((3, 4), (4, 4), (4,)))
     found = [pullback.compile(mixed, t).function("main")(x, w, b).numpy() for t in ("debug", "llvm")]
     np.testing.assert_allclose(found[0], x @ w @ w + b, rtol=8 * EPS, atol=8 * EPS * np.abs(x @ w @ w).max())
@@ -211,7 +239,7 @@ def test_symbolic_sizes_and_match_cast() -> None:
 def test_the_reference_systems_name() -> None:
     mixed = ToMixedPrecision()(Perceptron)
     assert_structural_equal(mixed, MixedPrecision(dtype="float16")(Perceptron))
-    assert dtypes(mixed, "matmul") == [["float16"] * 3]
+    assert dtypes(mixed, "matmul") == [["float16"] * 3] * 2
     with pytest.raises(ArgumentError, match="out_dtype='float16' is not supported"):
         ToMixedPrecision(out_dtype="float16")
     with pytest.raises(ArgumentError, match="fp16_input_names is not supported"):
@@ -418,7 +446,9 @@ def test_every_op_takes_what_it_says(op: Op, rounded: Op) -> None:
             low = [emit(rounded(a)) if a.dtype == "float32" else a for a in args]
             result = emit(Call(case.op, tuple(low), dict(case.attrs)))
             fields = getattr(result.struct_info, "fields", None)
-            return tuple(emit(result[i]) for i in range(len(fields))) if fields else result
+            parts = [emit(result[i]) for i in range(len(fields))] if fields else [result]
+            wanted = [emit(rounded(p)) if p.dtype == "float32" else p for p in parts]
+            return (*parts, *wanted)
 
         module = function(build, *infos)
         mixed = MixedPrecision("main")(module)
@@ -427,8 +457,8 @@ def test_every_op_takes_what_it_says(op: Op, rounded: Op) -> None:
         assert is_mixed or not any(i.dtype == "float32" for i in infos)
         near = [a.astype(BF16).astype("float32") if a.dtype == np.float32 else a for a in case.args]
         found, expected = (results(pullback.compile(m, "debug").function("main")(*near)) for m in (mixed, module))
-        for a, b in zip(found, expected, strict=True):
-            if op.precision == "full" or b.dtype != np.float32:
+        for k, (a, b) in enumerate(zip(found, expected, strict=True)):
+            if b.dtype != np.float32 or (op.precision == "full" and k < len(found) // 2):
                 np.testing.assert_array_equal(a, b)
                 continue
             size = np.abs(b[np.isfinite(b)]).max(initial=0.0)
