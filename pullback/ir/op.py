@@ -21,8 +21,8 @@ differentiated as what it decomposes to.
 ``precision`` says what mixed precision does with the op, whose float32 arguments may be had in a half-precision type:
 
     low     it is computed from half precision: products of matrices, convolutions, attention
-    same    in the type that its large arguments have by then: what only moves elements, and elementwise ops that
-            round them once and do not make small differences large
+    same    in the type that its large arguments have by then, where that is wanted of the result: what only moves
+            elements, and elementwise ops that round them once and do not make small differences large
     data    the first argument may have half precision, the others stay float32: norms
     full    in float32 (the default): exponentials, sums, losses
 
