@@ -15,7 +15,7 @@ import pullback
 from pullback.ir.errors import DTypeError, UserError
 from pullback.ir.module import IRModule
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Expr, Tuple, Var
+from pullback.relax.expr import Call, Expr, Tuple, TupleGetItem, Var
 from pullback.relax.interpreter import evaluate, value_info
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TupleStructInfo
@@ -40,6 +40,7 @@ class Report:
     adjoints: int = 0  # samples of which gradients were compared
     native: int = 0
     integers: int = 0
+    called: set[str] = field(default_factory=set)  # our ops
     skipped: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
@@ -200,7 +201,7 @@ def compare(name: str, everything: bool = False) -> Report:
         if report.compared >= LIMIT and not everything:
             break
         try:
-            pair = _problems(ours, sample)
+            pair = _problems(ours, sample, report.called)
         except Skip as reason:
             report.skipped[str(reason)] += 1
             continue
@@ -231,7 +232,7 @@ def _compare_integers(name: str, report: Report, everything: bool) -> None:
         if report.integers >= INTEGERS and not everything:
             break
         try:
-            _, p = _problems(TABLE[name][1], sample)
+            _, p = _problems(TABLE[name][1], sample, report.called)
             check(name, [(p, p)], native=False)
             report.integers += 1
         except Skip as reason:
@@ -253,18 +254,32 @@ def _chosen(found: list[Sample], everything: bool) -> Iterator[Sample]:
     yield from found[::step]
 
 
-def _problems(ours: Any, sample: Sample) -> tuple[Problem, Problem]:
-    """PyTorch's side in float64 and in float32. Raises Skip where we have no such call."""
+def _problems(ours: Any, sample: Sample, called: set[str]) -> tuple[Problem, Problem]:
+    """PyTorch's side in float64 and in float32, once ours has been asked, whose ops are added to ``called``. Raises
+    Skip where we have no such call."""
     if any(t.is_complex() for t in sample.tensors):
         raise Skip("complex numbers")
     if any(t.layout != torch.strided for t in sample.tensors):
         raise Skip("sparse tensors")
     variables = [Var(f"x{k}", value_info(t.numpy())) for k, t in enumerate(sample.tensors)]
     try:
-        kept = [r is not None for r in translated(ours, sample, variables)]
+        results = translated(ours, sample, variables)
     except UserError as error:
         if "outside a tensor of rank 0" in str(error):
             raise Skip("an axis of a tensor of rank 0") from None
         raise
+    called |= _names_of(results)
+    kept = [r is not None for r in results]
     exact, single = (problem(sample, dtype, kept, np.random.default_rng(0)) for dtype in (torch.float64, torch.float32))
     return exact, single
+
+
+def _names_of(exprs: Sequence[Any]) -> set[str]:
+    """The ops that these expressions call."""
+    names: set[str] = set()
+    for expr in exprs:
+        if isinstance(expr, TupleGetItem):
+            names |= _names_of([expr.tuple_value])
+        elif isinstance(expr, Call):
+            names |= {expr.op.short, *_names_of(expr.args)}  # type: ignore[union-attr]
+    return names

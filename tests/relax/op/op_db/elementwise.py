@@ -105,7 +105,7 @@ def sgn(x: Any) -> Any:
     return ops.sign(x)
 
 
-@translate("logit", "logit")
+@translate("logit, clip", "logit")
 def logit(x: Any, eps: float | None = None) -> Any:
     return ops.logit(x if eps is None else ops.clip(x, eps, 1 - eps))
 
@@ -115,17 +115,17 @@ def nan_to_num(x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) 
     return ops.nan_to_num(x, 0.0 if nan is None else nan, posinf, neginf)
 
 
-@translate("clip, minimum, maximum", "clamp")
+@translate("minimum, maximum", "clamp")
 def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     return _clamp(x, min, max)
 
 
-@translate("clip, maximum", "clamp_min")
+@translate("maximum", "clamp_min")
 def clamp_min(x: Any, min: Any) -> Any:
     return _clamp(x, min, None)
 
 
-@translate("clip, minimum", "clamp_max")
+@translate("minimum", "clamp_max")
 def clamp_max(x: Any, max: Any) -> Any:
     return _clamp(x, None, max)
 
@@ -268,7 +268,7 @@ def isneginf(x: Any) -> Any:
     return ops.logical_and(ops.isinf(x), ops.less(x, 0.0))
 
 
-@translate("where, less, equal", "heaviside")
+@translate("where, equal, greater", "heaviside")
 def heaviside(x: Any, y: Any) -> Any:
     return ops.where(ops.equal(x, 0.0), y, ops.astype(ops.greater(x, 0.0), x.dtype))
 

@@ -32,7 +32,7 @@ def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
     return ops.gather_elements(x, index, dim)
 
 
-@translate("gather_elements, take", "take_along_dim")
+@translate("gather_elements", "take_along_dim")
 def take_along_dim(x: Any, index: Any, dim: int | None = None) -> Any:
     if dim is None:
         return ops.gather_elements(ops.flatten(x), ops.flatten(index), 0)
@@ -67,7 +67,7 @@ def embedding(
     return ops.nn.embedding(indices, weight, padding_idx)
 
 
-@translate("index_tensor, strided_slice, expand_dims", "__getitem__")
+@translate("index_tensor, strided_slice", "__getitem__")
 def getitem(x: Any, index: Any) -> Any:
     if isinstance(index, list):
         raise Skip("lists as indices")

@@ -154,10 +154,12 @@ def instance_norm(
 
 LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 METHODS = {"nearest": "nearest_neighbor", "nearest-exact": "nearest_neighbor", "bicubic": "cubic"}
-MODES = ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear")
 
 
-@translate("image.resize1d, image.resize2d, image.resize3d", *(f"nn.functional.interpolate.{m}" for m in MODES))
+@translate("image.resize1d, image.resize2d", *(f"nn.functional.interpolate.{m}" for m in ("nearest", "nearest-exact")))
+@translate("image.resize1d", "nn.functional.interpolate.linear")
+@translate("image.resize2d", *(f"nn.functional.interpolate.{m}" for m in ("bilinear", "bicubic")))
+@translate("image.resize3d", "nn.functional.interpolate.trilinear")
 def interpolate(
     x: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
     recompute_scale_factor: Any = None, antialias: bool = False,
@@ -188,7 +190,7 @@ def interpolate(
     )  # fmt: skip
 
 
-@translate("nn.adaptive_avg_pool1d, nn.adaptive_avg_pool2d, nn.adaptive_avg_pool3d", "nn.functional.interpolate.area")
+@translate("nn.adaptive_avg_pool1d, nn.adaptive_avg_pool2d", "nn.functional.interpolate.area")
 def interpolate_area(x: Any, size: Any = None, scale_factor: Any = None, mode: str = "area", **places: Any) -> Any:
     if scale_factor is not None:
         scales = [scale_factor] * 3 if isinstance(scale_factor, (int, float)) else list(scale_factor)

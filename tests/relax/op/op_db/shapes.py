@@ -179,7 +179,7 @@ def linalg_diagonal(x: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) 
     return ops.diagonal(x, offset, dim1, dim2)
 
 
-@translate("diagonal, where", "diag")
+@translate("diagonal", "diag")
 def diag(x: Any, diagonal: int = 0) -> Any:
     if len(x.shape) == 1:
         raise Skip("a matrix of its diagonal")

@@ -22,6 +22,7 @@ def test_entry(name: str) -> None:
     report = compare(name, os.environ.get("OP_DB") == "all")
     assert not report.failures, "\n\n".join(report.failures)
     assert report.compared and report.native
+    assert report.called.issuperset(TABLE[name][0]), "the table names ops that no call tries"
 
 
 def test_there_are_as_many_entries_as_promised() -> None:
