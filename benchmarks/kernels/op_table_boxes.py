@@ -127,7 +127,7 @@ def regions(given: bool) -> Callable[[int], list[Any]]:
     def arguments(n: int) -> list[Any]:
         count = max(1, n // (16 * 49))
         batches = [Ints((count,), 0, 2)] if given else []
-        return [floats((2, 16, 64, 64)), *batches, Floats((count, 5), 0.0, 1.0)]
+        return [floats((2, 16, 56, 56)), *batches, Floats((count, 5), 0.0, 1.0)]
 
     return arguments
 
@@ -148,11 +148,11 @@ BOXES: dict[str, Row] = {
     ),
     "vision.suppress": Row(candidates(False), lambda o, *args: o.vision.suppress(*args)),
     "vision.soft_suppress": Row(candidates(True), lambda o, *args: o.vision.soft_suppress(*args, max_output_size=100)),
-    "vision.roi_align": Row(regions(False), lambda o, x, r: o.vision.roi_align(x, r, 7, 64.0, 2)),
-    "vision.roi_average": Row(regions(True), lambda o, x, b, r: o.vision.roi_average(x, b, r, 7, 64.0, 2)),
-    "vision.roi_samples": Row(regions(True), lambda o, x, b, r: o.vision.roi_samples(x, b, r, 7, 64.0, 2)),
-    "vision.roi_pool": Row(regions(False), lambda o, x, r: o.vision.roi_pool(x, r, 7, 64.0)),
-    "vision.roi_maxima": Row(regions(True), lambda o, x, b, r: o.vision.roi_maxima(x, b, r, 7, 64.0)),
+    "vision.roi_align": Row(regions(False), lambda o, x, r: o.vision.roi_align(x, r, 7, 56.0, 2)),
+    "vision.roi_average": Row(regions(True), lambda o, x, b, r: o.vision.roi_average(x, b, r, 7, 56.0, 2)),
+    "vision.roi_samples": Row(regions(True), lambda o, x, b, r: o.vision.roi_samples(x, b, r, 7, 56.0, 2)),
+    "vision.roi_pool": Row(regions(False), lambda o, x, r: o.vision.roi_pool(x, r, 7, 56.0)),
+    "vision.roi_maxima": Row(regions(True), lambda o, x, b, r: o.vision.roi_maxima(x, b, r, 7, 56.0)),
     "vision.roi_batches": Row(lambda n: [Floats((n // 5, 5), 0.0, 1.0)], lambda o, r: o.vision.roi_batches(r, 2)),
 }
 

@@ -17,6 +17,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from pullback.driver.debug import poison, show_stage, switched_off, verify
 from pullback.driver.tuned import tuned_choices
 from pullback.ir.module import IRModule
@@ -43,6 +45,8 @@ from pullback.relax.transform.simplify import Simplify
 from pullback.relax.transform.verify_plan import verify_plan
 from pullback.schedule.group import Group, Machine
 from pullback.target import Target
+
+DEEPEST = 5000  # calls: an adjoint of loops may be an expression that is nested deeper than Python's default allows
 
 
 def prepare(module: IRModule) -> IRModule:
@@ -91,6 +95,7 @@ def lower_function(
 
 def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Plan:
     """Everything from a prepared module to the plan of one function."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEPEST))
     work, donate = lower_function(module, name, sizes, target)
     plan = plan_memory(name, work[name], work, donate, MemoryOptions(poison=poison()))
     verify_plan(plan, work[name], work, donate, deep=verify())

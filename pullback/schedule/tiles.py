@@ -25,7 +25,9 @@ def best_tile(rows: int, columns: int, lanes: int, registers: int, most_rows: in
     A step of k in a tile of m rows and v vectors takes m·v/2 cycles of multiply-adds (two units), m/2 + v/2 cycles of
     loads (two ports), and not less than 4 cycles (the latency of a chain). m·v accumulators, v vectors of B and a
     broadcast of A must fit the registers. More than 8 rows of A are more streams than the prefetchers follow (measured:
-    14 rows reach 104 GFLOP/s where 8 reach 115). Fewer different tiles at the edges mean less code.
+    14 rows reach 104 GFLOP/s where 8 reach 115). Where there are more rows than those of a tile, B comes again from a
+    farther cache, at two cycles a vector: 2 rows of many reach 30 GFLOP/s. Fewer different tiles at the edges mean less
+    code.
     """
     return min(tiles(rows, columns, lanes, registers, most_rows), key=lambda t: t[0])
 
@@ -45,7 +47,7 @@ def tiles(rows: int, columns: int, lanes: int, registers: int, most_rows: int = 
 
 def _cycles(rows: int, columns: int, m: int, vectors: int, lanes: int) -> float:
     def step(height: int, width: int) -> float:
-        return max(height * width / 2, (height + width) / 2, 4.0)
+        return max(height * width / 2, (height + width) / 2, 2.0 * width if rows > m else 0.0, 4.0)
 
     def across(height: int) -> float:
         full, rest = divmod(columns, vectors * lanes)

@@ -427,7 +427,7 @@ class _VarLen(Op):  # as users call it: the starts of keys are by default those 
     __doc__ = Op.__doc__
 
     def __call__(
-        self, queries: Any, keys: Any, values: Any, seqstart_q: Any, max_seqlen_q: Any = None, seqstart_k: Any = None,
+        self, queries: Any, keys: Any, values: Any, seqstart_q: Any, seqstart_k: Any = None, max_seqlen_q: Any = None,
         max_seqlen_k: Any = None, scale: Any = None, causal_mask: Any = None, window_size: Any = None,
     ) -> Any:  # fmt: skip
         return super().__call__(

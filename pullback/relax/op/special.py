@@ -76,7 +76,10 @@ def _erfinv_scalar(y: tir.PrimExpr) -> tir.PrimExpr:
         step = miss / (call("exp", -(x * x)) * _SLOPE)
         x = x - step / (x * step + 1.0)
         x = select(y > 0.0, x, select(y < 0.0, -x, y))
-    return tir.cast(given, select(rest.equal(0.0), y * math.inf, x))
+    infinity = select(
+        y > 0.0, tir.const(math.inf, kind), tir.const(-math.inf, kind)
+    )  # constants: y·∞ has no derivative
+    return tir.cast(given, select(rest.equal(0.0), infinity, x))
 
 
 def _erfinv(y: np.ndarray) -> np.ndarray:
