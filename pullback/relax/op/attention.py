@@ -13,7 +13,7 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.op import Op, define
-from pullback.relax.expr import const
+from pullback.relax.expr import Expr, const
 from pullback.relax.op.family import (
     collapse_like,
     composite,
@@ -423,18 +423,25 @@ def _var_len_array(
     return result
 
 
+_AS_IN_THE_REFERENCE = (
+    "queries", "keys", "values", "seqstart_q", "max_seqlen_q", "seqstart_k", "max_seqlen_k", "scale", "causal_mask",
+    "window_size",
+)  # fmt: skip
+
+
 class _VarLen(Op):  # as users call it: the starts of keys are by default those of queries
     __doc__ = Op.__doc__
 
-    def __call__(
-        self, queries: Any, keys: Any, values: Any, seqstart_q: Any, seqstart_k: Any = None, max_seqlen_q: Any = None,
-        max_seqlen_k: Any = None, scale: Any = None, causal_mask: Any = None, window_size: Any = None,
-    ) -> Any:  # fmt: skip
-        return super().__call__(
-            queries, keys, values, seqstart_q, seqstart_q if seqstart_k is None else seqstart_k,
-            max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, scale=scale, causal_mask=causal_mask,
-            window_size=window_size,
-        )  # fmt: skip
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Arguments without a name come in the reference's order, with a greatest length in the fifth place, or, as
+        scripts are printed, with a tensor there."""
+        named = dict(zip(_AS_IN_THE_REFERENCE, args, strict=False))
+        is_clear = len(named) == len(args) and not named.keys() & kwargs.keys()
+        if is_clear and not (len(args) > 4 and isinstance(args[4], Expr)):
+            args, kwargs = (), {**named, **kwargs}
+            if kwargs.get("seqstart_k") is None and "seqstart_q" in kwargs:
+                kwargs["seqstart_k"] = kwargs["seqstart_q"]
+        return super().__call__(*args, **kwargs)
 
 
 _JOINED = ((1, 9, 2, 3), (1, 9, 2, 3), (1, 9, 2, 4))
