@@ -372,7 +372,7 @@ class Expressions(Arithmetic):
         return self.convert("fpext", _Raw(bits, half, value.lanes), "float32")
 
     def _rounded(self, value: Value, dtype: str) -> Value:
-        """float32 rounded to a half type by the CPU's own instruction; that of bfloat16 takes subnormals for 0."""
+        """float32 rounded to a half type by the CPU's own instruction; x86's to bfloat16 takes subnormals for 0."""
         half = _llvm_half("half" if dtype == "float16" else "bfloat", value.lanes)
         rounded = self.builder.pure(f"fptrunc {value.typed} to {half}")
         return self.convert("bitcast", _Raw(rounded, half, value.lanes), dtype)

@@ -16,7 +16,8 @@ from pullback.codegen.expressions import Expressions
 from pullback.codegen.poly import Poly
 from pullback.codegen.values import Value, memory_type, suffix
 from pullback.ir.errors import InternalError
-from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, nbytes
+from pullback.tir.expr import Buffer, BufferLoad, Call, PrimExpr, nbytes
+from pullback.tir.pairs import PAIR
 from pullback.tir.stmt import BufferStore
 
 STACK_LIMIT = 256 * 1024  # bytes of one local buffer
@@ -237,8 +238,9 @@ class MemoryAccess(Expressions):
         return Value(self.builder.pure(text, version), "uint32", lanes)
 
     def place_of_pair(self, node: PrimExpr) -> str | None:
-        loads = [node] if isinstance(node, BufferLoad) else list(getattr(node, "args", ()))
-        if not self.target.abilities.assembler or not all(isinstance(n, BufferLoad) for n in loads):
+        abilities, is_pair = self.target.abilities, isinstance(node, Call) and node.name == PAIR
+        loads = node.args if is_pair else (node,)  # type: ignore[attr-defined]
+        if not (abilities.pair_dot and abilities.assembler and all(isinstance(n, BufferLoad) for n in loads)):
             return None
         memory, size = self._memory(loads[0].buffer), nbytes(loads[0].buffer.dtype)
         flats = [self._flat(memory, [self.poly(i) for i in n.indices]) for n in loads]

@@ -15,7 +15,7 @@ import numpy as np
 from pullback.ir.errors import InternalError
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
-from pullback.tir import philox
+from pullback.tir import pairs, philox
 from pullback.tir.expr import INTEGERS, Binary, Call, Cast, FloatImm, IntImm, PrimExpr, Select, Var, is_float
 
 
@@ -126,6 +126,8 @@ class _Interpreter:
                     return args[0].view(numpy_dtype(node.dtype))
                 if node.name == philox.INTRINSIC:
                     return np.asarray(philox.philox4x32(node.dtype, *args))
+                if node.name in (pairs.PAIR, pairs.DOT):
+                    return np.asarray(pairs.evaluate(node.name, *args))
                 return np.asarray(_CALLS[node.name](*args)).astype(numpy_dtype(node.dtype), copy=False)
             if isinstance(node, TensorLoad):
                 return self.load(node, [np.asarray(visit(i)) for i in node.indices])

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from pullback import te, tir
+from pullback.codegen import compile_assembly, emit_module
 from pullback.ir.errors import DTypeError
-from pullback.schedule.choose import recognize
+from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.halves import paired
 from pullback.schedule.contraction.problem import Problem
@@ -18,6 +19,7 @@ from pullback.schedule.group import Machine
 from pullback.target import Target
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import pairs
+from pullback.tir.workspace import lift_workspaces
 from tests.schedule.native import natively
 from tests.schedule.test_contraction import SHAPES, product
 from tests.schedule.test_schedules import group_of, run
@@ -157,6 +159,37 @@ def test_other_types_are_refused():
         pairs.pair(x[0], x[1])
     with pytest.raises(DTypeError, match="pair_dot takes uint32, uint32, float32, got uint32, uint32, uint32"):
         pairs.pair_dot(y[0], y[0], y[0])
+
+
+DOTS = {  # the first pair: what lies in memory, and what does not
+    "memory": lambda a, i: a[3],
+    "lanes": lambda a, i: a[i],
+    "inverted": lambda a, i: ~a[3],
+    "number": lambda a, i: tir.const(0x3F803F80, "uint32"),
+    "chosen": lambda a, i: tir.select(i < 5, a[3], a[4]),
+}
+
+
+@pytest.mark.parametrize("form", DOTS)
+def test_a_dot_of_any_first_pair(form):
+    """In one vector, where the instruction may read its pair from memory, and in several."""
+    rng = np.random.default_rng(0)
+    for count in (9, 16, 40):
+        a, b = (rng.integers(0x3F803F80, 0x40004000, count, np.uint32) & 0xFFFF7FFF for _ in range(2))
+        a_, b_ = te.placeholder((count,), "uint32", "a"), te.placeholder((count,), "uint32", "b")
+        result = te.compute((count,), lambda i: pairs.pair_dot(DOTS[form](a_, i), b_[i], tir.const(1.0, "float32")))  # noqa: B023
+        group = group_of(result, machine=wide())
+        feeds = {t: {a_: a, b_: b}[t] for t in group.inputs}
+        (expected,) = te_interpreter.evaluate(group.outputs, feeds)
+        np.testing.assert_allclose(natively(group, feeds)[0], expected, rtol=3e-7)
+
+
+@pytest.mark.parametrize(("cpu", "is_there"), [("znver4", True), ("x86-64-v4", False), ("x86-64-v3", False)])
+def test_the_instruction_is_written_where_the_cpu_has_it(cpu, is_there):
+    """Also where a schedule took pairs, and for the form that reads memory."""
+    target = Target(f"llvm -mtriple=x86_64-unknown-linux-gnu -mcpu={cpu}")
+    kernel, _ = lift_workspaces(lower(group_of(matmul(16, 16, 32), machine=Machine(64, 32, pair_dot=True)), "kernel"))
+    assert ("vdpbf16ps" in compile_assembly(emit_module([kernel], target), target)) == is_there
 
 
 def test_a_pair_is_read_as_one_number():

@@ -64,7 +64,8 @@ class Entry:
     @property
     def reason(self) -> str:
         """Why arguments get no adjoint: a key of REASONS."""
-        if self.dtypes not in DTYPE_CLASSES or not set(DTYPE_CLASSES[self.dtypes]) & set(FLOATS):
+        taken = DTYPE_CLASSES.get(self.dtypes) or tuple(self.dtypes.split(", "))
+        if not set(taken) & set(FLOATS):
             return "given"
         return "whole" if self._is_whole() else "steps"
 
