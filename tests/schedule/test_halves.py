@@ -13,7 +13,7 @@ from pullback.codegen import compile_assembly, emit_module
 from pullback.ir.errors import DTypeError
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.halves import paired
+from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.group import Machine
 from pullback.target import Target

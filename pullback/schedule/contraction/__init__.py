@@ -1,7 +1,8 @@
 """Contraction: matmuls and convolutions of every kind, with elementwise work on the result while it is in registers.
 
 ``problem.py`` says what a contraction is, ``blocking.py`` how it is cut up (``alternatives.py``: how else it could be),
-``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself.
+``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself. ``pairs.py`` makes
+sums of bfloat16 sums of pairs.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
-from pullback.schedule.contraction.halves import paired
 from pullback.schedule.contraction.lower import Lowering
+from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.group import Group

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pullback.schedule.contraction.halves import paired
+from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.group import Group
 from pullback.schedule.winograd.lower import Lowering
