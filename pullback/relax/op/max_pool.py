@@ -198,59 +198,38 @@ def _pick_array(values: np.ndarray, chosen: np.ndarray, pool: Pool) -> np.ndarra
 # -- the ops
 
 
+def _pool(op: str, rank: int, x: Any, attrs: dict[str, Any]) -> Pool:
+    """The windows of a call over x."""
+    return pool_of(op, rank, pool_layouts(op, rank, attrs)[0].to_standard(x.shape)[2:], attrs)
+
+
+def _expect_choice(op: str, chosen: TensorStructInfo, result: TensorStructInfo, windows: Pool) -> None:
+    """Raise an error unless ``chosen`` holds a tap's number for each element of the result."""
+    expected = TensorStructInfo(result.shape, _number_dtype(math.prod(windows.taps)))
+    if chosen.dtype != expected.dtype or chosen.shape is None or not same_shape(chosen.sizes, expected.sizes):
+        choice = f"grad.max_pool{len(windows.taps)}d_choice"
+        raise ShapeError(f"{op}: chosen must be what {choice} gives, {expected}, got {chosen}")
+
+
 def _define(rank: int) -> None:
+    """The largest elements, and which they are."""
     maximum, choice = f"nn.max_pool{rank}d", f"grad.max_pool{rank}d_choice"
-    gradient, pick = f"grad.max_pool{rank}d", f"grad.max_pool{rank}d_pick"
-
-    def pool(op: str, x: Any, attrs: dict[str, Any]) -> Pool:
-        return pool_of(op, rank, pool_layouts(op, rank, attrs)[0].to_standard(x.shape)[2:], attrs)
-
-    def back(attrs: dict[str, Any]) -> Pool:
-        rest = {name: value for name, value in attrs.items() if name != "size"}
-        return pool_of(gradient, rank, numbers(gradient, "size", attrs["size"], rank), rest)
-
-    def expect_choice(op: str, chosen: TensorStructInfo, result: TensorStructInfo, windows: Pool) -> None:
-        """Raise an error unless ``chosen`` holds a tap's number for each element of the result."""
-        expected = TensorStructInfo(result.shape, _number_dtype(math.prod(windows.taps)))
-        if chosen.dtype != expected.dtype or chosen.shape is None or not same_shape(chosen.sizes, expected.sizes):
-            raise ShapeError(f"{op}: chosen must be what {choice} gives, {expected}, got {chosen}")
 
     def choice_infer(data: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
         result = pool_infer(choice, rank, data, attrs, "number")
-        return TensorStructInfo(result.shape, _number_dtype(math.prod(pool(choice, data, attrs).taps)))
-
-    def gradient_infer(dy: TensorStructInfo, chosen: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
-        windows = back(attrs)
-        expect_dtype(gradient, dy, "number")
-        batch, channels, *_ = standard_shape(gradient, "dy", dy, windows.y)
-        expect_result(gradient, dy, data_info(windows.y, [batch, channels, *windows.positions], dy.dtype))
-        expect_choice(gradient, chosen, dy, windows)
-        return data_info(windows.x, [batch, channels, *windows.sizes], dy.dtype)
-
-    def pick_infer(values: TensorStructInfo, chosen: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
-        result = pool_infer(pick, rank, values, attrs, "number")
-        expect_choice(pick, chosen, result, pool(pick, values, attrs))
-        return result
+        return TensorStructInfo(result.shape, _number_dtype(math.prod(_pool(choice, rank, data, attrs).taps)))
 
     def adjoint(dy: Any, y: Any, data: Any, **attrs: Any) -> tuple[Any]:
         chosen = getattr(ops.grad, f"max_pool{rank}d_choice")(data, **attrs)
-        size = tuple(pool(maximum, data, attrs).sizes)
+        size = tuple(_pool(maximum, rank, data, attrs).sizes)
         return (getattr(ops.grad, f"max_pool{rank}d")(dy, chosen, size=size, **attrs),)
-
-    def second(dx: Any, y: Any, dy: Any, chosen: Any, **attrs: Any) -> tuple[Any, None]:
-        rest = {name: value for name, value in attrs.items() if name != "size"}
-        return getattr(ops.grad, f"max_pool{rank}d_pick")(dx, chosen, **rest), None
-
-    def pick_adjoint(dy: Any, y: Any, values: Any, chosen: Any, **attrs: Any) -> tuple[Any, None]:
-        size = tuple(pool(pick, values, attrs).sizes)
-        return getattr(ops.grad, f"max_pool{rank}d")(dy, chosen, size=size, **attrs), None
 
     define(
         maximum,
         signature("data", rank),
         infer=lambda data, **attrs: pool_infer(maximum, rank, data, attrs, "number"),
-        te=lambda data, **attrs: _max_te(data, pool(maximum, data, attrs)),
-        numpy=in_wide(lambda data, **attrs: _max_array(data, pool(maximum, data, attrs))),
+        te=lambda data, **attrs: _max_te(data, _pool(maximum, rank, data, attrs)),
+        numpy=in_wide(lambda data, **attrs: _max_array(data, _pool(maximum, rank, data, attrs))),
         gradient=adjoint,
         precision="same",
         family="pooling",
@@ -262,8 +241,8 @@ def _define(rank: int) -> None:
         choice,
         signature("data", rank),
         infer=choice_infer,
-        te=lambda data, **attrs: _chosen_te(data, pool(choice, data, attrs)),
-        numpy=in_wide(lambda data, **attrs: _chosen_array(data, pool(choice, data, attrs))),
+        te=lambda data, **attrs: _chosen_te(data, _pool(choice, rank, data, attrs)),
+        numpy=in_wide(lambda data, **attrs: _chosen_array(data, _pool(choice, rank, data, attrs))),
         gradient=zero_gradient,
         precision="same",
         family="pooling",
@@ -271,6 +250,37 @@ def _define(rank: int) -> None:
         "taps where all of them are padding. uint8, or int32 for windows of more than 255 taps.",
         samples=[Sample((data,), attrs, smooth) for data, _, attrs, smooth in _SAMPLES[rank]],
     )
+
+
+def _define_derivatives(rank: int) -> None:
+    """The adjoint, and that of the adjoint, which picks what was chosen."""
+    gradient, pick = f"grad.max_pool{rank}d", f"grad.max_pool{rank}d_pick"
+
+    def back(attrs: dict[str, Any]) -> Pool:
+        rest = {name: value for name, value in attrs.items() if name != "size"}
+        return pool_of(gradient, rank, numbers(gradient, "size", attrs["size"], rank), rest)
+
+    def gradient_infer(dy: TensorStructInfo, chosen: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
+        windows = back(attrs)
+        expect_dtype(gradient, dy, "number")
+        batch, channels, *_ = standard_shape(gradient, "dy", dy, windows.y)
+        expect_result(gradient, dy, data_info(windows.y, [batch, channels, *windows.positions], dy.dtype))
+        _expect_choice(gradient, chosen, dy, windows)
+        return data_info(windows.x, [batch, channels, *windows.sizes], dy.dtype)
+
+    def pick_infer(values: TensorStructInfo, chosen: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
+        result = pool_infer(pick, rank, values, attrs, "number")
+        _expect_choice(pick, chosen, result, _pool(pick, rank, values, attrs))
+        return result
+
+    def second(dx: Any, y: Any, dy: Any, chosen: Any, **attrs: Any) -> tuple[Any, None]:
+        rest = {name: value for name, value in attrs.items() if name != "size"}
+        return getattr(ops.grad, f"max_pool{rank}d_pick")(dx, chosen, **rest), None
+
+    def pick_adjoint(dy: Any, y: Any, values: Any, chosen: Any, **attrs: Any) -> tuple[Any, None]:
+        size = tuple(_pool(pick, rank, values, attrs).sizes)
+        return getattr(ops.grad, f"max_pool{rank}d")(dy, chosen, size=size, **attrs), None
+
     define(
         gradient,
         signature("dy, chosen", rank, "size, "),
@@ -288,8 +298,8 @@ def _define(rank: int) -> None:
         pick,
         signature("values, chosen", rank),
         infer=pick_infer,
-        te=lambda values, chosen, **attrs: _pick_te(values, chosen, pool(pick, values, attrs)),
-        numpy=in_wide(lambda values, chosen, **attrs: _pick_array(values, chosen, pool(pick, values, attrs))),
+        te=lambda values, chosen, **attrs: _pick_te(values, chosen, _pool(pick, rank, values, attrs)),
+        numpy=in_wide(lambda values, chosen, **attrs: _pick_array(values, chosen, _pool(pick, rank, values, attrs))),
         gradient=pick_adjoint,
         precision="same",
         family="pooling",
@@ -363,3 +373,4 @@ _SAMPLES = {
 
 for _rank in SPATIAL:
     _define(_rank)
+    _define_derivatives(_rank)
