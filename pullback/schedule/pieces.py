@@ -1,4 +1,5 @@
-"""Pieces: the innermost axis cut where conditions on it change, as those of a concatenation and of padding do.
+"""Pieces: the innermost axis cut where conditions on it change, as those of a concatenation and of padding do, and
+where an index goes over from one rule to another, as at the edge of a resized image or between adaptive windows.
 
     for j in 8: out[j] = select(j < 3, a[min(j, 2)], b[max(j - 3, 0)])
     →   for j in 3: out[j] = a[j]
@@ -14,11 +15,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from pullback.schedule.affine import affine
-from pullback.tir import Binary, BufferLoad, BufferStore, IntImm, PrimExpr, Select, Stmt, Var
+from pullback.schedule.along import Along
+from pullback.tir import Binary, BufferLoad, BufferStore, IntImm, PrimExpr, Select, Stmt, Var, as_expr
 from pullback.tir.expr import COMPARISONS, binary
 from pullback.tir.visitor import Mutator, substitute, walk
 
 _MOST = 32  # pieces: more are not worth the code
+_SHORT = 8  # elements that pieces have on average, where it is no select that makes them
+_STEPS = (*COMPARISONS, "min", "max", "floordiv")
 
 Extent = int | PrimExpr
 
@@ -26,7 +30,7 @@ Extent = int | PrimExpr
 def pieces(axes: Sequence[Var], extents: Sequence[Extent], body: Stmt) -> list[tuple[Extent, Stmt]]:
     """How long each piece of the last axis is, and the body there, whose variable counts from the piece's beginning.
 
-    A single one where no condition of a select changes along that axis.
+    A single one where nothing that is decided for all of a piece changes along that axis.
     """
     axis = axes[-1]
     known = {v: e for v, e in zip(axes, extents, strict=True) if isinstance(e, int) and e > 0}
@@ -36,17 +40,23 @@ def pieces(axes: Sequence[Var], extents: Sequence[Extent], body: Stmt) -> list[t
     result: list[tuple[Extent, Stmt]] = []
     for begin, end in itertools.pairwise([0, *cuts, known[axis]]):
         moved = substitute(body, {axis: axis + begin}) if begin else body
-        result.append((end - begin, _Decided({**known, axis: end - begin}).stmt(moved)))
+        result.append((end - begin, _Decided({**known, axis: end - begin}, axis).stmt(moved)))
     return result
 
 
 def _cuts(axis: Var, extents: Mapping[Var, int], body: Stmt) -> list[int]:
-    """Where a condition on this axis alone changes, in order."""
-    found = set()
+    """Where something on this axis alone changes, in order: a condition of a select; and where that leaves pieces long
+    enough, a quotient, or which side a minimum or maximum is."""
+    found: set[int] = set()
     for select in (n for n in walk(body) if isinstance(n, Select)):
         for node in walk(select.condition):
             if isinstance(node, Binary) and node.kind in COMPARISONS and node.a.dtype == "int64":
                 found |= _changes(node, axis, extents)
+    along = Along(axis, extents[axis])
+    for node in {id(n): n for n in walk(body) if isinstance(n, Binary) and n.kind in _STEPS}.values():
+        steps = along.steps(node)
+        if steps is not None and (len(found.union(steps)) + 1) * _SHORT <= extents[axis]:
+            found.update(steps)
     return sorted(c for c in found if 0 < c < extents[axis])
 
 
@@ -67,11 +77,13 @@ def _changes(comparison: Binary, axis: Var, extents: Mapping[Var, int]) -> set[i
 
 
 class _Decided(Mutator):
-    """Comparisons, minima and maxima of indices that the extents decide, and the selects that hang on them."""
+    """Comparisons, minima and maxima of indices that the extents decide, and the selects that hang on them; quotients
+    that are one number."""
 
-    def __init__(self, extents: Mapping[Var, int]) -> None:
+    def __init__(self, extents: Mapping[Var, int], axis: Var) -> None:
         super().__init__()
         self.extents = extents
+        self.along = Along(axis, extents[axis])
 
     def stmt(self, node: Stmt) -> Stmt:
         new = super().stmt(node)
@@ -87,7 +99,7 @@ class _Decided(Mutator):
             return new
         if new.kind in ("and", "or"):
             return _logic(new)
-        return self.decided(new) if new.a.dtype == "int64" and new.kind in (*COMPARISONS, "min", "max") else new
+        return self.decided(new) if new.a.dtype == "int64" and new.kind in _STEPS else new
 
     def index(self, index: PrimExpr) -> PrimExpr:
         """Without what cancels out."""
@@ -95,10 +107,15 @@ class _Decided(Mutator):
         return index if form is None else form.expr()
 
     def decided(self, node: Binary) -> PrimExpr:
+        if node.kind == "floordiv":
+            quotients = self.along.range(node)
+            return as_expr(quotients[0]) if quotients is not None and quotients[0] == quotients[1] else node
         a, b = affine(node.a, self.extents), affine(node.b, self.extents)
-        if a is None or b is None:
+        algebraic = a is not None and b is not None
+        bounds = a.plus(b, -1).range(self.extents) if algebraic else self.along.range(binary("sub", node.a, node.b))  # type: ignore[union-attr, arg-type]
+        if bounds is None:
             return node
-        low, high = a.plus(b, -1).range(self.extents)
+        low, high = bounds
         if node.kind in ("min", "max"):
             return node if low < 0 < high else node.a if (high <= 0) == (node.kind == "min") else node.b
         signs = {low, high, *([0] if low < 0 < high else [])}  # of the difference: a comparison asks for no more

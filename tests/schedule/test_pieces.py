@@ -99,3 +99,40 @@ def test_conditions_that_are_no_bound_of_the_axis_stay():
     run(group_of(te.compute((9, 9), lambda i, j: select(i <= j, x[i, j], 0.0), "triangle")))
     run(group_of(te.compute((9, 9), lambda i, j: select((j % 2).equal(0), x[i, j], 0.0), "stripes")))
     run(group_of(te.compute((9, 9), lambda i, j: select((2 * j < 7) | (x[i, j] > 0), x[i, j], 0.0), "half")))
+
+
+def taken(size: int, index) -> te.Tensor:
+    """Elements of rows of 11, at ``index(j)`` made valid."""
+    x = te.placeholder((3, 11), name="x")
+    return te.compute((3, size), lambda i, j: x[i, tir.maximum(tir.minimum(index(j), 10), 0)], "taken")
+
+
+INDICES = {
+    "few windows": (44, lambda j: j * 3 // 44, 3),
+    "no multiples": (45, lambda j: (j * 4 + 3) // 45, 4),
+    "both edges": (40, lambda j: (j * 22 - 30) // 60, 3),
+    "backwards": (40, lambda j: 30 - j, 3),
+    "a quotient that changes all the time": (40, lambda j: j // 4, 1),
+    "pieces that would be short": (15, lambda j: j - 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_a_cut_is_where_an_index_follows_another_rule(name):
+    """Each piece is valid without being made so, and a quotient of few values is a number there."""
+    size, index, count = INDICES[name]
+    j, out, x = Var("j"), Buffer("out", (size,)), Buffer("x", (11,))
+    whole = store(out, (j,), x[tir.maximum(tir.minimum(index(j), 10), 0)])
+    parts = pieces([j], [size], whole)
+    assert len(parts) == count
+    if count > 1:
+        kinds = {n.kind for _, part in parts for n in walk(part) if isinstance(n, tir.Binary)}
+        assert not kinds & {"min", "max"}
+        assert ("floordiv" in kinds) == (name == "both edges")
+    run(group_of(taken(size, index)))
+
+
+def test_an_index_that_depends_on_more_than_the_axis_stays():
+    x = te.placeholder((5, 40), name="x")
+    run(group_of(te.compute((5, 40), lambda i, j: x[i, tir.minimum(i * 9 + j, 39)], "shifted")))
+    run(group_of(te.compute((5, 40), lambda i, j: x[(i * 40 + j) * 5 // 200, j], "divided")))

@@ -20,7 +20,6 @@ from pullback.relax.op.pooling import (
     ATTRIBUTES,
     Condition,
     Pool,
-    between,
     expect_result,
     inside,
     pool_infer,
@@ -202,10 +201,15 @@ def _adaptive_sum(x: te.Tensor, source: Layout, target: Layout, sizes: Sequence[
         n, c, *at = target.to_standard(i)
         index: list[tir.PrimExpr] = []
         conditions: Condition = []
-        for o, k, size, count, ragged in zip(at, ks, given, sizes, uneven, strict=True):
+        for o, k, size, count, most, ragged in zip(at, ks, given, sizes, taps, uneven, strict=True):
             begin, end = _adaptive_bounds(o, size, count)
-            index.append(between(begin + k, None, size - 1) if ragged else begin + k)
-            conditions += [begin + k < end] if ragged else []
+            if not ragged:
+                index.append(begin + k)
+                continue
+            # The first of ``most`` elements that are there, so that they lie side by side whatever the window's length.
+            element = tir.minimum(begin, size - most) + k
+            index.append(element)
+            conditions += [element >= begin, element < end]
         value = tir.cast(kind, x[source.from_standard([n, c, *index])])
         return reduced("sum", where_all(conditions, value), summed)
 
