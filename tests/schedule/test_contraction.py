@@ -287,3 +287,17 @@ def test_register_tiles_fit_the_registers():
             for problem, blocking in recognize(group_of(product(kind, shape, True))).parts:
                 rows, vectors = blocking.tile.rows, -(-blocking.tile.columns // 4)
                 assert rows * vectors < SMALL.registers, (shape, kind, problem.outputs)
+
+
+def test_rows_of_a_tile_lie_where_tasks_copy_little():
+    """Rows of the batch divide evenly, but each would bring a box of its own into the region, and all of them together
+    would not stay in the cache; rows of an image share theirs."""
+    x, w = te.placeholder((16, 32, 27, 27, 27), name="x"), te.placeholder((32, 32, 3, 3, 3), name="w")
+    product = Op.get("nn.conv3d").te(
+        x, w, strides=1, padding=1, dilation=1, groups=1, data_layout="NCDHW", kernel_layout="OIDHW", out_layout=None,
+        out_dtype="float32",
+    )  # fmt: skip
+    group = group_of(product, machine=Machine(vector_bytes=64, registers=32))
+    ((_, blocking),) = recognize(group).parts
+    assert [v.name for v, _ in blocking.rows] == ["i4"]
+    assert contraction_blocking.region_bytes(blocking.ways, blocking.inner) <= contraction_blocking.REGION_BYTES
