@@ -10,6 +10,7 @@ geometric ones, in which no single draw weighs more than the others.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,7 +25,9 @@ FLOAT64_TOLERANCE = 1e-8
 TIMES_TORCH = 2.0
 SEEDS = (1, 2, 3, 4, 5)
 MIXED_STEPS, MIXED_TOLERANCE = 100, 0.02
-MIXED_COLUMNS = ["model", "first loss", "last, float32", "last, mixed", "mean loss", "distance", "of each loss", ""]
+MIXED_COLUMNS = [
+    "model", "first loss", "last, float32", "last, mixed", "mean loss", "distance", "of each loss", "PyTorch's", "",
+]  # fmt: skip
 COLUMNS = ["model", "float64", "float32", "PyTorch's float32", "ratio", ""]
 
 
@@ -104,23 +107,34 @@ def run_mixed(names: list[str], precision: str) -> bool:
     """Print the table of mixed precision, and say whether training goes as in float32: the mean loss differs by at most
     :data:`MIXED_TOLERANCE`, and no loss by more than that share of the first.
 
-    A loss's distance from the loss itself is told too. All steps are made on one batch, which some models learn by
-    heart: what is left of the loss then is a matter of luck.
+    A loss's distance from the loss itself is told too, and what PyTorch's is under its autocast. All steps are made on
+    one batch, which some models learn by heart: what is left of the loss then is a matter of luck.
     """
+    theirs = "eager-bfloat16" if precision == "bfloat16" and importlib.util.find_spec("torch") is not None else None
     rows, good = [], True
     for name in names:
         with report.console.status(name):
             single, mixed = (losses_of_steps_made(MODELS[name], p) for p in (None, precision))
+            torch = distance_of_torch(MODELS[name], theirs) if theirs else None
         means = abs(mixed.mean() / single.mean() - 1)
         apart = float(np.abs(mixed - single).max() / abs(single[0]))
         close = max(means, apart) <= MIXED_TOLERANCE
         good &= close
         numbers = [f"{loss:.4g}" for loss in (single[0], single[-1], mixed[-1])]
         shares = [f"{share:.2%}" for share in (means, apart, distance(mixed, single))]
-        rows.append([name, *numbers, *shares, report.verdict(close)])
+        rows.append([name, *numbers, *shares, "" if torch is None else f"{torch:.2%}", report.verdict(close)])
     title = f"{MIXED_STEPS} losses in {precision} beside those in float32"
     report.TableText(title, MIXED_COLUMNS, rows).show()
     return good
+
+
+def distance_of_torch(model: Model, variant: str) -> float:
+    """How far PyTorch's losses in mixed precision are from its own in float32, relative to each."""
+    from benchmarks.workers.model_torch import step_of
+
+    steps = [step_of(model, v) for v in ("eager", variant)]
+    single, mixed = (np.array([step() for _ in range(MIXED_STEPS)]) for step in steps)
+    return distance(mixed, single)
 
 
 def losses_of_steps_made(model: Model, precision: str | None) -> np.ndarray:
