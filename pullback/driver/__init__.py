@@ -11,6 +11,7 @@ from pullback.ir.module import IRModule
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.transform.check_constants import check_constants
 from pullback.relax.transform.join_step import JoinStep
 from pullback.target import Target
 
@@ -19,7 +20,8 @@ def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
     """Compile a module for ``target``: ``"llvm"`` (this machine), a Target, or ``"debug"`` (the interpreter).
 
     A trainer module gets a private function ``__step`` that joins adjoint and optimizer. Raises UserError when the
-    module is not well-formed, TargetError when the target does not exist.
+    module is not well-formed, ArgumentError when an op cannot take the values of a constant, and TargetError when the
+    target does not exist.
     """
     if isinstance(module, Function):
         module = IRModule.from_expr(module)
@@ -27,6 +29,7 @@ def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
         hint = "@I.ir_module above a class makes one of it; so do pullback.script.from_source and BlockBuilder.get()"
         raise UserError(f"compile takes an IRModule, not {type(module).__name__}", hint=hint)
     check_well_formed(module)
+    check_constants(module)
     for name, function in module.items():
         if isinstance(function, Function):
             _check_shapes_known(name, function)

@@ -12,6 +12,7 @@ functions of the same arguments:
     gradient(dy, y, x0, x1, *, axis, …)       expressions -> one adjoint (or None) per tensor argument
     check(x, y, *, …)                         te tensors -> bool te tensor of shape (), or None: what must hold of the
                                               *values* before the op may run, with ``check_message`` for the user
+    constant_check(x, y, *, …)                the same, of arguments that are constants: the op has a meaning for others
     decompose(x, y, *, training, axis, …)     expressions -> an expression in other ops (for several results a tuple),
                                               in the form for training or for inference
 
@@ -122,6 +123,7 @@ class Op(Node):
     numpy: Callable[..., Any] | None = field(default=None, compare=False)
     gradient: Callable[..., Any] | None = field(default=None, compare=False)
     check: Callable[..., Any] | None = field(default=None, compare=False)
+    constant_check: Callable[..., Any] | None = field(default=None, compare=False)
     check_message: str = field(default="", compare=False)
     decompose: Callable[..., Any] | None = field(default=None, compare=False)
     precision: str = field(default="full", compare=False)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from pullback import tir
+from pullback import te, tir
 from pullback.ir.errors import DTypeError
 from pullback.relax.op.family import binary, elementwise_infer, in_wide, masked, scalar_in_wide
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.reduce import all_of
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.tir import call, select
 from pullback.tir.expr import binary as tir_binary
@@ -72,11 +73,23 @@ def _fmod(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.fmod(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)  # exact in any format
 
 
+def _no_zeros(x: te.Tensor, y: te.Tensor) -> te.Tensor | None:
+    """No integer is divided by 0."""
+    if is_float(y.dtype):
+        return None
+    return all_of(te.compute(y.shape, lambda *i: y[i].not_equal(0), "valid"))
+
+
+def _by_zero(name: str) -> dict[str, Any]:
+    return {"constant_check": _no_zeros, "check_message": f"{name}: an integer is divided by 0"}
+
+
 floor_divide = binary(
     "floor_divide",
     numpy=np.floor_divide,
     scalar=operator.floordiv,
     domain=(0.7, 9.0),
+    **_by_zero("floor_divide"),
     doc="⌊x / y⌋, as Python has it; of integers, x // 0 is 0.",
 )
 mod = binary(
@@ -85,6 +98,7 @@ mod = binary(
     scalar=operator.mod,
     gradient=lambda z, x, y, dz: (dz, -(dz * ops.floor_divide(x, y))),
     domain=(0.7, 9.0),
+    **_by_zero("mod"),
     doc="x - ⌊x / y⌋·y, exactly: it has the sign of y; of integers, x mod 0 is 0.",
 )
 
@@ -94,6 +108,7 @@ fmod = binary(
     scalar=lambda x, y: tir_binary("truncmod", x, y),
     gradient=lambda z, x, y, dz: (dz, -(dz * ops.trunc(x / y))),
     domain=(0.7, 9.0),
+    **_by_zero("fmod"),
     doc="x - trunc(x / y)·y, exactly: it has the sign of x; of integers, fmod(x, 0) is 0.",
 )
 

@@ -45,10 +45,10 @@ from pullback.relax.op.family import (
     widened,
     zero_gradient,
 )
-from pullback.relax.op.index import all_of
 from pullback.relax.op.kernel import Lines
 from pullback.relax.op.loss import check_reduction, reduced, reduced_array
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.reduce import all_of
 from pullback.relax.op.sample import Floats, Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, dim, format_shape, same_shape
 from pullback.tir import (

@@ -23,8 +23,9 @@ from pullback.relax.op.family import (
     specialize,
     zero_gradient,
 )
-from pullback.relax.op.index import MODES, all_of, valid_row, valid_rows
+from pullback.relax.op.index import MODES, valid_row, valid_rows
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.reduce import all_of
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, dim, format_shape, same_shape
 

@@ -27,7 +27,7 @@ from pullback.relax.op.family import (
     zero_gradient,
 )
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.reduce import te_cast, te_reduce
+from pullback.relax.op.reduce import all_of, te_cast
 from pullback.relax.op.sample import Bools, Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, dim
 from pullback.runtime.dtype import numpy_dtype
@@ -138,11 +138,6 @@ def _take(x: np.ndarray, indices: np.ndarray, *, axis: int | None, mode: str) ->
     if mode in ("raise", "fast") and not np.all((indices >= -size) & (indices < size)):
         raise UserError(TAKE_CHECK)
     return np.take(x, valid_rows(indices, size, mode), at)
-
-
-def all_of(condition: te.Tensor) -> te.Tensor:
-    """Whether a bool tensor holds everywhere, as a tensor of shape ()."""
-    return te_reduce("min", condition, range(condition.ndim), False, "check")
 
 
 def _take_check(x: te.Tensor, indices: te.Tensor, *, axis: int | None, mode: str) -> te.Tensor | None:

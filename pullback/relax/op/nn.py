@@ -27,9 +27,8 @@ from pullback.relax.op.family import (
     wide,
     widened,
 )
-from pullback.relax.op.index import all_of
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.reduce import scalar_count, te_cast, te_reduce, te_sum
+from pullback.relax.op.reduce import all_of, scalar_count, te_cast, te_reduce, te_sum
 from pullback.relax.op.sample import Floats, Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
 from pullback.tir.expr import INTEGERS

@@ -75,6 +75,11 @@ def te_reduce(
     return te.compute(reduced_shape(x.shape, axes, keepdims), element, name)
 
 
+def all_of(condition: te.Tensor) -> te.Tensor:
+    """Whether a bool tensor holds everywhere, as a tensor of shape ()."""
+    return te_reduce("min", condition, range(condition.ndim), False, "check")
+
+
 def te_sum(x: te.Tensor, axes: Sequence[int], keepdims: bool, source: Callable[..., Any] | None = None) -> te.Tensor:
     """Σ in the accumulator's type, which the result keeps."""
     kind = wide(x.dtype)

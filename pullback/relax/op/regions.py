@@ -28,9 +28,9 @@ from pullback.relax.op.family import (
     wide,
     zero_gradient,
 )
-from pullback.relax.op.index import all_of
 from pullback.relax.op.kernel import Lines
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.reduce import all_of
 from pullback.relax.op.sample import Floats, Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
 from pullback.tir import (

@@ -17,6 +17,7 @@ from pullback.relax.expr import Expr, Var, const
 from pullback.relax.interpreter import evaluate
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo
+from pullback.script import from_source
 
 
 def var(shape: Any, dtype: str = "float32") -> Var:
@@ -486,6 +487,71 @@ def test_index_outside_data(bad: int, mode: str) -> None:
     refuses(ops.scatter_elements(x, i, u, 0, "add", mode), [x, i, u], values + update, message)
     refuses(ops.scatter_nd(x, i, ops.broadcast_to(u, (1, 3)), "max", mode), [x, i, u], values + update, message)
     refuses(ops.index_put(x, [i], u, False, mode), [x, i, u], values + update, message)
+
+
+CONSTANTS: dict[str, tuple[Callable[[Var], Expr], str]] = {
+    "division": (
+        lambda x: ops.floor_divide(x, const(0, "int64")),
+        "floor_divide: an integer is divided by 0",
+    ),
+    "a remainder": (lambda x: ops.mod(x, const(np.array([2, 0, 1]))), "mod: an integer is divided by 0"),
+    "C's remainder": (lambda x: ops.fmod(x, const(0, "int64")), "fmod: an integer is divided by 0"),
+    "Python's operator": (lambda x: x // 0, "floor_divide: an integer is divided by 0"),
+    "take": (lambda x: ops.take(x, const(np.array([1, 3])), 0), "take: an index is outside the axis"),
+    "gather": (lambda x: ops.gather_nd(x, const(np.array([[-4]]))), "an index is outside its axis"),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+@pytest.mark.parametrize("target", ["llvm", "debug"])
+@pytest.mark.parametrize("bound", [False, True])
+def test_constants_are_looked_at_by_compile(name: str, target: str, bound: bool) -> None:
+    build, message = CONSTANTS[name]
+    x = Var("x", TensorStructInfo((3,), "int64"))
+    builder = BlockBuilder()
+    with builder.function("main", [x]):
+        call = build(x)
+        if bound:  # the constant has a name
+            call = type(call)(call.op, (call.args[0], builder.emit(call.args[1])), call.attrs)
+        builder.emit_func_output(builder.emit(call))
+    module = builder.get()
+    with pytest.raises(ArgumentError, match=message):
+        pullback.compile(module, target)
+
+
+def test_the_message_shows_the_call() -> None:
+    program = """
+@R.function
+def main(x: R.Tensor((3,), "int64")):
+    y = R.add(x, x)
+    z = R.mod(y, R.const(0, "int64"))
+    return z
+"""
+    with pytest.raises(ArgumentError) as caught:
+        pullback.compile(from_source(program, file="model.py"))
+    assert str(caught.value) == (
+        "mod: an integer is divided by 0\n  --> model.py:5:9\n"
+        '    z = R.mod(y, R.const(0, "int64"))\n        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^'
+    )
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: ops.floor_divide(x, const(np.array([1, -1, 2]))),
+        lambda x: ops.floor_divide(x, x),
+        lambda x: ops.floor_divide(ops.astype(x, "float32"), const(0.0)),
+        lambda x: ops.take(x, const(np.array([1, -3])), 0),
+        lambda x: ops.take(x, const(np.array([7])), 0, "clip"),
+        lambda x: ops.take(x, x, 0),
+    ],
+)
+def test_constants_that_do_are_let_through(build: Callable[[Var], Expr]) -> None:
+    x = Var("x", TensorStructInfo((3,), "int64"))
+    builder = BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(build(x)))
+    pullback.compile(builder.get())
 
 
 def test_dynamic_slice_at_constants_is_a_slice() -> None:

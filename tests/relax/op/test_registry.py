@@ -21,7 +21,7 @@ def test_definition_is_complete(op: Op) -> None:
     assert op.family, f"{op.short} belongs to no family"
     assert isinstance(op.samples, Domain) or all(isinstance(s, Sample) for s in op.samples)
     assert op.samples, f"{op.short} has no samples"
-    assert bool(op.check) == bool(op.check_message), f"{op.short}: a check needs a message"
+    assert bool(op.check or op.constant_check) == bool(op.check_message), f"{op.short}: a check needs a message"
 
 
 @pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.short)

@@ -1,0 +1,59 @@
+"""What must hold of the values an op is given is looked at when the module is compiled, where they are constants.
+
+    y = R.take(x, R.const([7]), axis=0)        x has 3 rows: an error, at this call
+    y = R.floor_divide(n, R.const(0))          integers: an error, at this call
+
+Ops look at other values while they run, if they have a ``check``; a ``constant_check`` is of constants alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pullback import te
+from pullback.ir.errors import ArgumentError
+from pullback.ir.module import IRModule
+from pullback.ir.op import Op
+from pullback.relax.expr import Call, Constant, Expr, Function, Var
+from pullback.relax.struct_info import TensorStructInfo
+from pullback.te.graph import placeholders
+from pullback.te.interpreter import evaluate
+from pullback.tir import PrimExpr
+
+
+def check_constants(module: IRModule) -> None:
+    """Raise an ArgumentError at the first call in the module whose constants do not do."""
+    for function in module.functions.values():
+        if isinstance(function, Function):
+            known: dict[Var, Constant] = {}
+            for binding in function.bindings:
+                if isinstance(binding.value, Constant):
+                    known[binding.var] = binding.value
+                if isinstance(binding.value, Call):
+                    _check(binding.value, known)
+
+
+def _check(call: Call, known: Mapping[Var, Constant]) -> None:
+    op, args = call.op, [_constant(a, known) for a in call.args]
+    rule = (op.check or op.constant_check) if isinstance(op, Op) else None
+    infos = [a.struct_info for a in call.args]
+    if rule is None or not any(isinstance(a, Constant) for a in args) or not _is_static(infos, call.attrs):
+        return
+    tensors = [te.placeholder(i.shape, i.dtype) for i in infos]  # type: ignore[attr-defined]
+    result = rule(*tensors, **call.attrs)
+    feeds = {t: a.data for t, a in zip(tensors, args, strict=True) if isinstance(a, Constant)}
+    if result is None or not all(t in feeds for t in placeholders([result])):
+        return
+    if not evaluate([result], feeds)[0].all():
+        raise ArgumentError(op.check_message, span=call.span)  # type: ignore[union-attr]
+
+
+def _constant(arg: Expr, known: Mapping[Var, Constant]) -> Expr:
+    return known.get(arg, arg) if isinstance(arg, Var) else arg
+
+
+def _is_static(infos: list[object], attrs: Mapping[str, object]) -> bool:
+    """Whether all sizes are numbers."""
+    values = [v for a in attrs.values() for v in (a if isinstance(a, tuple) else (a,))]
+    tensors = all(isinstance(i, TensorStructInfo) and i.is_static for i in infos)
+    return tensors and not any(isinstance(v, PrimExpr) for v in values)
