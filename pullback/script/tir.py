@@ -64,7 +64,18 @@ bool = DType("bool")
 
 Var = _expr.Var
 min, max = _expr.minimum, _expr.maximum
-select, cast, call = _expr.select, _expr.cast, _expr.call
+select, call = _expr.select, _expr.call
+
+
+def cast(value: Any, dtype: Any) -> _expr.PrimExpr:
+    """A scalar as another dtype: ``T.cast(x, "int32")``, as TVM has it, or ``T.cast("int32", x)``, as it is printed."""
+    if isinstance(value, (str, DType)):
+        value, dtype = dtype, value
+    if not isinstance(dtype, (str, DType)):
+        raise ScriptError("T.cast takes a scalar and the name of a dtype")
+    if str(dtype) not in _expr.DTYPES:
+        raise ScriptError(f"T.cast: there is no dtype {dtype!r}", hint="one of " + ", ".join(_expr.DTYPES))
+    return _expr.cast(str(dtype), value)
 
 
 def _intrinsic(name: str, arity: int) -> Callable[..., _expr.PrimExpr]:

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from pullback import tir
-from pullback.ir import structural_equal, structural_hash
+from pullback.ir import ScriptError, structural_equal, structural_hash
 from pullback.script import from_source
 from pullback.script import tir as T
 from tests.helpers import round_trip
@@ -184,3 +184,27 @@ def test_parts_print() -> None:
     assert str(i + 1) == "i + 1"
     assert str(tir.store(a, i, a[i] * 2.0)) == "a[i] = a[i] * T.float32(2.0)"
     assert str(a) == 'a: T.Buffer((4,), "float32")'
+
+
+CASTS = ['T.cast(A[0], "int32")', 'T.cast("int32", A[0])', "T.cast(A[0], T.int32)", "T.cast(T.int32, A[0])"]
+NO_CASTS = {
+    'T.cast(A[0], "int33")': "there is no dtype 'int33'",
+    "T.cast(A[0], A[0])": "T.cast takes a scalar and the name of a dtype",
+}
+
+
+def with_value(value: str) -> tir.PrimFunc:
+    """A kernel that stores the value."""
+    lines = ["@T.prim_func", 'def k(A: T.Buffer((1,), "float32"), B: T.Buffer((1,), "int32")):', f"    B[0] = {value}"]
+    return from_source("\n".join(lines))
+
+
+@pytest.mark.parametrize("text", CASTS)
+def test_a_cast_takes_the_dtype_before_or_after_the_value(text):
+    assert structural_equal(with_value(text), with_value(CASTS[0]))
+
+
+@pytest.mark.parametrize("text", NO_CASTS)
+def test_a_cast_needs_a_dtype(text):
+    with pytest.raises(ScriptError, match=NO_CASTS[text]):
+        with_value(text)
