@@ -3,29 +3,34 @@
 A tensor expression can only say Σ over k of ``select(index[k] == row, value[k, …], 0)``: every term for every row. As
 loops, each term goes to its own row. (The same for products, maxima and minima, with their neutral elements.)
 
-    for row in parallel(rows): for j in vectorized(columns): out[row, j] = 0
+    for row in parallel(rows): for j in vectorized(columns): out[row, j] = 0              or begin[row, j]
     for block in parallel(column blocks):
         for k in terms:
             row = index[k]
             for j in vectorized(block): out[row, j] = out[row, j] + value[k, j]
 
-The terms of a row are added in the order of k. Threads divide columns, never a sum.
+The terms of a row are added in the order of k. Threads divide columns, never a sum. Where the sums are added to a
+tensor, as those of ``scatter_nd``, the rows begin with what that holds.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback.schedule.cost import element_cost, worth_threads
 from pullback.schedule.elementwise import nest
-from pullback.schedule.group import Group
+from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers, tasks
-from pullback.te.graph import Lower, combine, identity, loads_of
-from pullback.te.tensor import Reduce, Tensor
+from pullback.te.graph import Lower, combine, identity, loads_of, stages
+from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import For, If, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq, store
 from pullback.tir.expr import Binary, FloatImm, IntImm, Select, nbytes
 from pullback.tir.visitor import substitute, walk
+
+_BLOCK = 8  # vectors of columns in a block
+_COMBINES = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,55 +61,79 @@ def terms_of(stage: Tensor) -> Terms | None:
     return None
 
 
+def begin_of(output: Tensor, stage: Tensor) -> PrimExpr | None:
+    """What the output begins with, before the stage's terms are added to it, or None when it is another thing: the
+    neutral element where the output is the stage, and ``e`` where it is ``e + stage`` (or ``·``, max, min)."""
+    assert isinstance(stage.body, Reduce)
+    if output is stage:
+        return identity(stage.body.kind, stage.dtype)
+    body = output.body
+    if not isinstance(body, Binary) or body.kind != _COMBINES.get(stage.body.kind):
+        return None
+    for load, other in ((body.a, body.b), (body.b, body.a)):
+        if isinstance(load, TensorLoad) and load.tensor is stage and same_axes(load.indices, output.axes):
+            return None if _reads(other, stage) else other
+    return None
+
+
+def _reads(expr: PrimExpr, stage: Tensor) -> bool:
+    return any(isinstance(n, TensorLoad) and (n.tensor is stage or stage in stages([n.tensor])) for n in walk(expr))
+
+
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """One reduction of scattered terms, with elementwise stages before it."""
+    """One reduction of scattered terms, with elementwise stages before it; ``output`` begins with ``begin``."""
 
     group: Group
     stage: Tensor
     terms: Terms
+    begin: PrimExpr
 
     @staticmethod
     def recognize(group: Group) -> Scatter | None:
-        if len(group.reductions) != 1 or group.outputs != tuple(group.reductions):
+        if len(group.reductions) != 1 or len(group.outputs) != 1:
             return None
         (stage,) = group.reductions
-        terms = terms_of(stage)
+        terms, begin = terms_of(stage), begin_of(group.outputs[0], stage)
         sizes = (*stage.shape, *(a.extent for a in stage.body.axes))  # type: ignore[union-attr]
-        return Scatter(group, stage, terms) if terms and all(isinstance(s, int) for s in sizes) else None
+        if terms is None or begin is None or not all(isinstance(s, int) for s in sizes):
+            return None
+        return Scatter(group, stage, terms, begin)
+
+    @property
+    def output(self) -> Tensor:
+        return self.group.outputs[0]
 
     def lower(self, name: str) -> PrimFunc:
-        return self.group.function(name, seq(self._clear(), self._add()))
+        return self.group.function(name, seq(self._begun(), self._added()))
 
-    def _clear(self) -> Stmt:
+    def _begun(self) -> Stmt:
         axes = [Var(f"i{k}") for k in range(self.stage.ndim)]
-        body = store(self.group.buffers[self.stage], axes, identity(self.stage.body.kind, self.stage.dtype))  # type: ignore[union-attr]
+        begin = self._inlined(self.begin, self.output.axes, axes)
         threads = worth_threads(element_cost([self.stage]) * math.prod(self.stage.shape))  # type: ignore[arg-type]
-        return nest(axes, list(self.stage.shape), body, threads)
+        return nest(axes, list(self.stage.shape), store(self.group.buffers[self.output], axes, begin), threads)
 
-    def _add(self) -> Stmt:
+    def _added(self) -> Stmt:
         """The terms, in order, for each block of columns: of the last axis, if that is not the rows'."""
-        stage, reduce, at = self.stage, self.stage.body, self.terms.row
+        stage, reduce, at, buffer = self.stage, self.stage.body, self.terms.row, self.group.buffers[self.output]
         assert isinstance(reduce, Reduce)
         kept = [k for k in range(stage.ndim) if k != at]
         by_columns = bool(kept) and kept[-1] == stage.ndim - 1
         columns: int = stage.shape[-1] if by_columns else 1  # type: ignore[assignment]
-        width = max(1, min(columns, 4 * self.group.machine.vector_bytes // nbytes(stage.dtype)))
-        block = Var("block")
-        lane = Var("j")
-        row = Var("row", self.terms.index.dtype)
+        width = max(1, min(columns, _BLOCK * self.group.machine.vector_bytes // nbytes(stage.dtype)))
+        block, lane, row = Var("block"), Var("j"), Var("row", self.terms.index.dtype)
         outer = kept[:-1] if by_columns else kept
         places: list[PrimExpr] = list(stage.axes)
         places[at] = row
         if by_columns:
             places[-1] = block * width + lane
-        result, value = self.group.buffers[stage][tuple(places)], self._inlined(self.terms.value, places)
-        body: Stmt = store(self.group.buffers[stage], places, combine(reduce.kind, result, value))
+        value = self._inlined(self.terms.value, stage.axes, places)
+        body: Stmt = store(buffer, places, combine(reduce.kind, buffer[tuple(places)], value))
         if by_columns:
             size = as_expr(width) if columns % width == 0 else minimum(as_expr(columns) - block * width, width)
             body = For(lane, size, body, "vectorized")
         inside = (row >= 0) & (row < stage.shape[at])
-        body = Let(row, self._inlined(self.terms.index, places), If(inside, body))
+        body = Let(row, self._inlined(self.terms.index, stage.axes, places), If(inside, body))
         for axis in reversed(reduce.axes):
             body = For(axis.var, as_expr(axis.extent), body)
         sizes: list[int] = [stage.shape[k] for k in outer]  # type: ignore[misc]
@@ -112,7 +141,6 @@ class Scatter:
         threads = worth_threads(element_cost(self.group.stages) * count)
         return tasks([*(stage.axes[k] for k in outer), block], [*sizes, -(-columns // width)], body, threads)
 
-    def _inlined(self, expr: PrimExpr, places: list[PrimExpr]) -> PrimExpr:
-        """A part of the stage's element at these indices, over the kernel's buffers."""
-        bindings = dict(zip(self.stage.axes, places, strict=True))
-        return Lower(buffer_readers(self.group)).expr(substitute(expr, bindings))
+    def _inlined(self, expr: PrimExpr, axes: Sequence[Var], places: Sequence[PrimExpr]) -> PrimExpr:
+        """A part of an element at these indices, over the kernel's buffers."""
+        return Lower(buffer_readers(self.group)).expr(substitute(expr, dict(zip(axes, places, strict=True))))

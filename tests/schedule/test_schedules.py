@@ -22,6 +22,7 @@ from pullback.te.graph import placeholders
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.workspace import lift_workspaces
 from tests.helpers import round_trip
+from tests.schedule.native import natively
 
 SMALL = Machine(vector_bytes=16, registers=16)  # few lanes: odd sizes reach every edge soon
 
@@ -351,6 +352,38 @@ def test_scattered_terms(rows: int, terms: int, columns: tuple[int, ...]) -> Non
         arguments = [*(feeds[t] for t in group.inputs), result]
         tir_interpreter.run(kernel, [a.reshape(b.shape) for a, b in zip(arguments, kernel.buffers, strict=True)])
         np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("first", [True, False])
+def test_scattered_terms_on_top_of_a_tensor(kind: str, first: bool) -> None:
+    """The rows begin with what the tensor holds, also where the result takes over its memory."""
+    begin, value = te.placeholder((6, 21), name="begin"), te.placeholder((9, 21), name="value")
+    index, k = te.placeholder((9,), "int64", name="index"), te.reduce_axis(9)
+    neutral = te.graph.identity(kind, "float32")
+    total = te.compute(
+        (6, 21),
+        lambda i, j: getattr(te, kind)(tir.select(index[k.var].equal(i), value[k.var, j], neutral), k),
+        "total",
+    )
+    combine = {"sum": "add", "prod": "mul"}.get(kind, kind)
+
+    def element(i: tir.Var, j: tir.Var) -> tir.PrimExpr:
+        sides = (begin[i, j] * 2.0, total[i, j]) if first else (total[i, j], begin[i, j] * 2.0)
+        return tir.expr.binary(combine, *sides)
+
+    output = te.compute((6, 21), element, "output")
+    group = group_of(output)
+    assert isinstance(recognize(group), Scatter)
+    rng = np.random.default_rng(0)
+    feeds = {
+        begin: rng.standard_normal((6, 21)).astype("float32"),
+        value: rng.standard_normal((9, 21)).astype("float32"),
+        index: np.array([3, 0, 3, 5, -1, 3, 6, 0, 2]),
+    }
+    (expected,) = te_interpreter.evaluate([output], feeds)
+    (result,) = natively(group, {t: feeds[t] for t in group.inputs})
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 def test_what_follows_scattered_terms_is_another_kernel() -> None:

@@ -119,6 +119,17 @@ def compose_call(call: Call) -> list[te.Tensor]:
     return compose([VarBinding(var, call)], [var])[1]
 
 
+def looks_at_values(call: Call) -> bool:
+    """Whether the op checks its arguments' values while it runs: a ``take`` does, unless it makes all indices valid."""
+    if call.op.check is None:  # type: ignore[union-attr]
+        return False
+    infos = [a.struct_info for a in call.args]
+    if not all(isinstance(i, TensorStructInfo) for i in infos):
+        return True
+    tensors = [te.placeholder(i.shape, i.dtype) for i in infos]  # type: ignore[attr-defined]
+    return call.op.check(*tensors, **call.attrs) is not None  # type: ignore[union-attr, misc]
+
+
 def is_free(value: Any) -> bool:
     """Whether a call only moves or repeats elements, so that any reader may do it itself."""
     if not has_te(value) or isinstance(value.struct_info, TupleStructInfo) or value.op.check is not None:

@@ -33,6 +33,7 @@ from pullback.relax.transform.compose import (
     is_alias,
     is_free,
     is_view,
+    looks_at_values,
     reduces,
 )
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
@@ -76,7 +77,7 @@ class _Fusion:
             for s in sources:
                 self.readers[s].add(k)
         self.returned = {self.definition[v] for v in used_vars(function.body.body) if v in self.definition}
-        free, self.reduces = once(is_free), once(reduces)
+        free, self.reduces, self.looks_at_values = once(is_free), once(reduces), once(looks_at_values)
         self.free = {k for k, b in enumerate(self.bindings) if free(b.value)}
         self.group_of = {k: _Set({k}) for k, b in enumerate(self.bindings)}
         self.waiting: set[int] = set()
@@ -99,9 +100,9 @@ class _Fusion:
 
     def fusible(self, k: int) -> bool:
         value = self.bindings[k].value
-        if not has_te(value) or is_view(value) or value.op.check is not None:
+        if not has_te(value) or is_view(value) or isinstance(value.struct_info, TupleStructInfo):
             return False
-        return not isinstance(value.struct_info, TupleStructInfo)
+        return not self.looks_at_values(value)
 
     def waits(self, k: int) -> bool:
         """Whether only a reduction to fewer elements reads the value, or one that waits itself."""

@@ -262,3 +262,17 @@ def test_layers_that_are_alike_are_recognized_once(monkeypatch: pytest.MonkeyPat
             builder.emit_func_output(out)
         FuseOps()(builder.get())
     assert 0 < counts[0] == counts[1] == counts[2]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kernels"), [("clip", ["fused_take_multiply_sum"]), ("raise", ["take", "fused_multiply_sum"])]
+)
+def test_a_take_that_makes_its_indices_valid_is_joined(mode, kernels):
+    """One that looks at them while it runs is not: nothing may be computed before it has."""
+    builder = BlockBuilder()
+    infos = {"x": TensorStructInfo((4, 9)), "i": TensorStructInfo((2, 30), "int64"), "w": TensorStructInfo((2, 30))}
+    x, i, w = (Var(name, info) for name, info in infos.items())
+    with builder.function("main", [x, i, w]):
+        taken = builder.emit(op.multiply(builder.emit(op.take(x, i, 1, mode)), w))
+        builder.emit_func_output(builder.emit(op.sum(taken, 1)))
+    assert groups(builder.get()) == kernels
