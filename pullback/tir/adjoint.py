@@ -17,12 +17,14 @@ iteration of the loops around it; on the way back it is put in its place again. 
 bound to names, when they depend on memory that the kernel writes. What no derivative asks for is not kept: the kernel
 above, whose products read only its inputs, is not run again.
 
-All loops are serial: an element may get its adjoint from any iteration, and the order of each sum is that of the
-program. Adjoints of half-precision elements are added up in float32.
+A loop is serial where an element may get its adjoint from several iterations: the order of each sum is that of the
+program. Where each iteration has elements of its own (``independent.py``), the innermost loop is one of lanes, and the
+outermost one is divided among threads. Adjoints of half-precision elements are added up in float32.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,8 +33,12 @@ from pullback.ir.errors import DifferentiationError
 from pullback.tir.derivative import contributions
 from pullback.tir.expr import Buffer, BufferLoad, FloatImm, IntImm, PrimExpr, Var, as_expr, cast, const, is_float
 from pullback.tir.extents import greatest
+from pullback.tir.independent import independent
+from pullback.tir.polynomial import key
 from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq, Stmt, loop, seq, store
 from pullback.tir.visitor import Mutator, Substitute, children, distinct, substitute
+
+_FEW_STORES = 4096  # that threads are not worth
 
 
 def adjoint_kernel(function: PrimFunc, results: int, wanted: Sequence[int], name: str) -> PrimFunc:
@@ -157,7 +163,7 @@ class _Adjoint:
         ]
         body = seq(forward, *begin, back, *end)
         scratch = [tape.buffer for tape in self.tapes.values()]
-        scratch += [b for b in self.sums.values() if b not in results] + list(self.scalars.values())
+        scratch += [b for b in self.sums.values() if b not in results]
         used = {b for n in distinct(body) for b in _buffers_of(n)}
         own = [b for b in (*self.allocated, *self.outputs, *scratch) if b in used]
         renamed = [Buffer(b.name, b.shape, b.dtype, "workspace" if b.scope == "global" else b.scope) for b in own]
@@ -169,8 +175,8 @@ class _Adjoint:
 
     # -- forwards, keeping what is overwritten
 
-    def forward(self, node: Stmt) -> Stmt | None:
-        """The statements that the values on the tapes come from."""
+    def forward(self, node: Stmt, depth: int = 0) -> Stmt | None:
+        """The statements that the values on the tapes come from, inside so many loops."""
         if isinstance(node, BufferStore):
             if node.buffer not in self._kept:
                 return None
@@ -178,20 +184,24 @@ class _Adjoint:
             keep = None if tape is None else store(tape.buffer, tape.place, node.buffer[node.indices])
             return seq(keep, node)
         if isinstance(node, Seq):
-            parts = [p for p in map(self.forward, node.stmts) if p is not None]
+            parts = [p for p in (self.forward(n, depth) for n in node.stmts) if p is not None]
             return seq(*parts) if parts else None
         if isinstance(node, Allocate):
-            return self.forward(node.body)
+            return self.forward(node.body, depth)
         if isinstance(node, For):
-            body = self.forward(node.body)
-            return None if body is None else For(node.var, node.extent, body)
+            body = self.forward(node.body, depth + 1)
+            return (
+                None
+                if body is None
+                else For(node.var, node.extent, body, _kind(node.var, node.extent, body, depth) or "serial")
+            )
         tape = self.tapes.get(node)
         if isinstance(node, Let):
-            body = self.forward(node.body)
+            body = self.forward(node.body, depth)
             keep = None if tape is None else store(tape.buffer, tape.place, node.var)
             return None if body is None and keep is None else Let(node.var, node.value, seq(keep, body))
         if isinstance(node, If):
-            then, other = (None if s is None else self.forward(s) for s in (node.then, node.otherwise))
+            then, other = (None if s is None else self.forward(s, depth) for s in (node.then, node.otherwise))
             keep = None if tape is None else store(tape.buffer, tape.place, node.condition)
             branch = None if then is None and other is None else If(node.condition, then or Seq(()), other)
             return None if branch is None and keep is None else seq(keep, branch)
@@ -237,6 +247,9 @@ class _Adjoint:
             return seq(*(self.backward(s, loops) for s in reversed(node.stmts)))
         if isinstance(node, For):
             body = self.backward(node.body, (*loops, node))
+            kind = _kind(node.var, node.extent, body, len(loops))
+            if kind is not None:
+                return For(node.var, node.extent, body, kind)
             turn = Var(f"{node.var.name}_turn")
             return For(turn, node.extent, _bound(node.var, node.extent - 1 - turn, body))
         if isinstance(node, Allocate):
@@ -265,7 +278,8 @@ class _Adjoint:
             return _bound(node.var, value, body)
         d = Var(f"d_{node.var.name}", node.var.dtype)
         spread = Let(d, cast(d.dtype, total[0]), seq(*self.added(node.value, d)))
-        return _bound(node.var, value, seq(store(total, (0,), const(0, total.dtype)), body, spread))
+        whole = seq(store(total, (0,), const(0, total.dtype)), body, spread)
+        return _bound(node.var, value, Allocate(total, whole))
 
     def backward_store(self, node: BufferStore, loops: tuple[For, ...]) -> Stmt:
         target, place = node.buffer, node.indices
@@ -278,13 +292,15 @@ class _Adjoint:
         if total is None:
             return seq(restore)
         d = Var("d", node.value.dtype)
-        taken = store(total, place, const(0, total.dtype))
-        return seq(restore, Let(d, cast(d.dtype, total[place]), seq(taken, *self.added(node.value, d))))
+        stays = next((n for n, part in contributions(node.value, d) if part is d and _is_at(n, target, place)), None)
+        taken = store(total, place, const(0, total.dtype)) if stays is None else None
+        return seq(restore, Let(d, cast(d.dtype, total[place]), seq(taken, *self.added(node.value, d, stays))))
 
-    def added(self, value: PrimExpr, d: PrimExpr) -> list[Stmt]:
-        """To the adjoint of what ``value`` reads, its part of ``d``."""
+    def added(self, value: PrimExpr, d: PrimExpr, stays: PrimExpr | None = None) -> list[Stmt]:
+        """To the adjoint of what ``value`` reads, its part of ``d``; but not to that of ``stays``, the old value in
+        ``b[i] = b[i] + …``, which has ``d`` already."""
         found = [(leaf, self._sum_of(leaf), part) for leaf, part in contributions(value, d)]
-        found = [(leaf, total, part) for leaf, total, part in found if total is not None]
+        found = [(leaf, total, part) for leaf, total, part in found if total is not None and leaf is not stays]
         names, parts = _named([part for *_, part in found])
         stores = []
         for (leaf, total, _), part in zip(found, parts, strict=True):
@@ -344,7 +360,7 @@ def _statement_by_statement(node: Stmt) -> Stmt:
     """Serial loops alone: a vectorized loop runs each statement for all lanes before the next one."""
     if isinstance(node, For):
         body = _statement_by_statement(node.body)
-        if node.kind == "vectorized" and isinstance(body, Seq):
+        if node.kind == "vectorized" and isinstance(body, Seq) and not independent(node.var, body):
             return seq(*(For(node.var, node.extent, s) for s in body.stmts))
         return For(node.var, node.extent, body)
     if isinstance(node, Seq):
@@ -358,14 +374,43 @@ def _statement_by_statement(node: Stmt) -> Stmt:
     return node
 
 
+def _kind(var: Var, extent: PrimExpr, body: Stmt, depth: int) -> str | None:
+    """How a loop inside ``depth`` others runs if its iterations are independent; None if they may not be."""
+    if not independent(var, body):
+        return None
+    if not any(isinstance(n, For) for n in distinct(body)):
+        return "vectorized"
+    return (
+        "parallel" if depth == 0 and _stores(body) * (greatest(extent, {}) or _FEW_STORES) >= _FEW_STORES else "serial"
+    )
+
+
+def _stores(node: Stmt) -> int:
+    """About how many stores the statement makes; a loop of unknown length makes many."""
+    if isinstance(node, For):
+        return _stores(node.body) * (greatest(node.extent, {}) or _FEW_STORES)
+    parts = [c for c in children(node) if isinstance(c, Stmt)]
+    return isinstance(node, BufferStore) + sum(map(_stores, parts))
+
+
+def _is_at(leaf: PrimExpr, buffer: Buffer, place: tuple[PrimExpr, ...]) -> bool:
+    """Whether a leaf is a load of this element."""
+    return (
+        isinstance(leaf, BufferLoad) and leaf.buffer is buffer and list(map(key, leaf.indices)) == list(map(key, place))
+    )
+
+
 def _filled(buffer: Buffer, value: Callable[[tuple[PrimExpr, ...]], PrimExpr] | None = None) -> Stmt:
     """Every element of a buffer; 0 where nothing else is said."""
     zero = const(0, buffer.dtype)
+    many = math.prod(s if isinstance(s, int) else _FEW_STORES for s in buffer.shape) >= _FEW_STORES
 
     def nest(indices: tuple[PrimExpr, ...]) -> Stmt:
         if len(indices) == len(buffer.shape):
             return store(buffer, indices, zero if value is None else cast(buffer.dtype, value(indices)))
-        return loop(f"i{len(indices)}", buffer.shape[len(indices)], lambda i: nest((*indices, i)))
+        k, last = len(indices), len(buffer.shape) - 1
+        kind = "vectorized" if k == last else "parallel" if k == 0 and many else "serial"
+        return loop(f"i{k}", buffer.shape[k], lambda i: nest((*indices, i)), kind)
 
     return nest(())
 
