@@ -289,7 +289,7 @@ def test_register_tiles_fit_the_registers():
                 assert rows * vectors < SMALL.registers, (shape, kind, problem.outputs)
 
 
-def test_rows_of_a_tile_lie_where_tasks_copy_little():
+def test_rows_of_a_tile_lie_where_regions_stay_in_the_cache():
     """Rows of the batch divide evenly, but each would bring a box of its own into the region, and all of them together
     would not stay in the cache; rows of an image share theirs."""
     x, w = te.placeholder((16, 32, 27, 27, 27), name="x"), te.placeholder((32, 32, 3, 3, 3), name="w")

@@ -41,7 +41,6 @@ _COPY = 8  # multiply-adds in the time that one element takes to be copied into 
 _TURN = 16  # and to be turned in registers on its way
 _MOVE = 64  # and to be gathered or scattered
 _KEEP = 4  # and in which one partial sum is kept and taken up again
-_EQUAL = 0.98  # of the time of another: no reason to prefer it
 
 Rows = tuple[tuple[Var, int], ...]
 
@@ -89,7 +88,7 @@ class Blocking:
             ways = own
         else:
             found = _fitting(problem, tilings, column, ways, lanes)
-        rows, tile, inner = found or (*tilings[0][1:], None)
+        rows, tile, inner = found or (*tilings[0], None)
         if _is_scattered(problem, a, rows) or (ways[a] == "direct" and _is_converted(problem, a)):
             ways[a] = "turned"
         parts = Blocking(column, a, b, rows, tile, ways, _partial_sums(problem, rows, tile, column, ways, lanes), None)
@@ -202,9 +201,8 @@ def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
 
 def _register_tiles(
     problem: Problem, a: Factor, row_axes: list[Var], column: Var, lanes: int, machine: Machine
-) -> list[tuple[float, Rows, Tile]]:
-    """Register tiles of one axis or two with their cycles for a term of a row, the best first; of equal ones that whose
-    rows lie closest in memory.
+) -> list[tuple[Rows, Tile]]:
+    """Register tiles of one axis or two, the best first; of equal ones that whose rows lie closest in memory.
 
     ``row_axes`` come in the order of their distance in memory.
     """
@@ -218,12 +216,12 @@ def _register_tiles(
             found += _two_axes(problem, row_axes[k + 1], v, columns, lanes, machine)
     if not found:
         found.append((0.0, (), best_tile(1, columns, lanes, machine.registers)[1]))
-    best: list[tuple[float, Rows, Tile]] = []
+    best: list[tuple[Rows, Tile]] = []
     while found:
         least = min(cost for cost, _, _ in found)
-        first = next(option for option in found if _EQUAL * option[0] <= least)
+        first = next(option for option in found if 0.98 * option[0] <= least)
         found.remove(first)
-        best.append((first[0], *_with_more(problem, *first[1:], column, lanes, machine)))
+        best.append(_with_more(problem, *first[1:], column, lanes, machine))
     return best
 
 
@@ -325,39 +323,29 @@ def _is_better_in_parts(problem: Problem, whole: Blocking, parts: Blocking) -> b
     if not (whole.a.is_window or whole.b.is_window) or _parts(problem, parts.inner) < _PARTS:
         return False
     kept = math.prod(problem.extents[v] for v in problem.outputs) * rounds(problem, parts.inner)
-    saved = (
-        _COPY * (_copied(problem, whole.ways, whole.inner) - _copied(problem, parts.ways, parts.inner)) - _KEEP * kept
-    )
+    saved = _COPY * (_copied(problem, whole) - _copied(problem, parts)) - _KEEP * kept
     return saved > problem.work / 10
 
 
-def _copied(problem: Problem, ways: Mapping[Factor, str], inner: Mapping[Var, int]) -> int:
+def _copied(problem: Problem, blocking: Blocking) -> int:
     """Elements that all tasks copy, in all rounds."""
-    regions = [f for f, way in ways.items() if way == "region"]
-    return sum(math.prod(region_shape(f, inner)) for f in regions) * _parts(problem, inner)
+    regions = [f for f, way in blocking.ways.items() if way == "region"]
+    return sum(math.prod(region_shape(f, blocking.inner)) for f in regions) * _parts(problem, blocking.inner)
 
 
 def _fitting(
-    problem: Problem,
-    tilings: list[tuple[float, Rows, Tile]],
-    column: Var,
-    ways: Mapping[Factor, str],
-    lanes: int,
+    problem: Problem, tilings: list[tuple[Rows, Tile]], column: Var, ways: Mapping[Factor, str], lanes: int
 ) -> tuple[Rows, Tile, dict[Var, int]] | None:
-    """The register tile whose tasks compute whole sums in the least time, copies included, and what these cover; of
-    equal ones the first."""
-    best: tuple[Rows, Tile, dict[Var, int]] | None = None
-    least = math.inf
-    for cost, rows, tile in tilings:
+    """The best register tile whose tasks compute whole sums, and what these cover: one whose regions stay in the nearer
+    caches, if there is one."""
+    first: tuple[Rows, Tile, dict[Var, int]] | None = None
+    for rows, tile in tilings:
         inner = _whole_sums(problem, rows, tile, column, ways, lanes)
-        if inner is None:
-            continue
-        # A region that does not stay in the nearer caches comes from a farther one when it is read.
-        copy = _COPY if region_bytes(ways, inner) <= REGION_BYTES else 2 * _COPY
-        time = cost * (1 + copy * _copied(problem, ways, inner) / max(1, problem.work))
-        if best is None or time < _EQUAL * least:
-            best, least = (rows, tile, inner), time
-    return best
+        if inner is not None and region_bytes(ways, inner) <= REGION_BYTES:
+            return rows, tile, inner
+        if inner is not None and first is None:
+            first = rows, tile, inner
+    return first
 
 
 def _growth(problem: Problem, regions: list[Factor]) -> list[Var]:
