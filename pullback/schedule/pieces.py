@@ -110,9 +110,7 @@ class _Decided(Mutator):
         if node.kind == "floordiv":
             quotients = self.along.range(node)
             return as_expr(quotients[0]) if quotients is not None and quotients[0] == quotients[1] else node
-        a, b = affine(node.a, self.extents), affine(node.b, self.extents)
-        algebraic = a is not None and b is not None
-        bounds = a.plus(b, -1).range(self.extents) if algebraic else self.along.range(binary("sub", node.a, node.b))  # type: ignore[union-attr, arg-type]
+        bounds = self.difference(node)
         if bounds is None:
             return node
         low, high = bounds
@@ -121,6 +119,13 @@ class _Decided(Mutator):
         signs = {low, high, *([0] if low < 0 < high else [])}  # of the difference: a comparison asks for no more
         values = {binary(node.kind, IntImm(d), IntImm(0)).value for d in signs}  # type: ignore[attr-defined]
         return IntImm(values.pop(), "bool") if len(values) == 1 else node
+
+    def difference(self, node: Binary) -> tuple[int, int] | None:
+        """The least and the largest value of one side minus the other: by algebra, or by looking at all places."""
+        a, b = affine(node.a, self.extents), affine(node.b, self.extents)
+        if a is not None and b is not None:
+            return a.plus(b, -1).range(self.extents)
+        return self.along.range(binary("sub", node.a, node.b))
 
 
 def _logic(node: Binary) -> PrimExpr:

@@ -72,7 +72,7 @@ def cast(value: Any, dtype: Any) -> _expr.PrimExpr:
     if isinstance(value, (str, DType)):
         value, dtype = dtype, value
     if not isinstance(dtype, (str, DType)):
-        raise ScriptError("T.cast takes a scalar and the name of a dtype")
+        raise ScriptError("T.cast takes a scalar and the name of a dtype", hint='write T.cast(x, "int32")')
     if str(dtype) not in _expr.DTYPES:
         raise ScriptError(f"T.cast: there is no dtype {dtype!r}", hint="one of " + ", ".join(_expr.DTYPES))
     return _expr.cast(str(dtype), value)

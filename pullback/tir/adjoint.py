@@ -190,11 +190,9 @@ class _Adjoint:
             return self.forward(node.body, depth)
         if isinstance(node, For):
             body = self.forward(node.body, depth + 1)
-            return (
-                None
-                if body is None
-                else For(node.var, node.extent, body, _kind(node.var, node.extent, body, depth) or "serial")
-            )
+            if body is None:
+                return None
+            return For(node.var, node.extent, body, _kind(node.var, node.extent, body, depth) or "serial")
         tape = self.tapes.get(node)
         if isinstance(node, Let):
             body = self.forward(node.body, depth)
@@ -380,9 +378,8 @@ def _kind(var: Var, extent: PrimExpr, body: Stmt, depth: int) -> str | None:
         return None
     if not any(isinstance(n, For) for n in distinct(body)):
         return "vectorized"
-    return (
-        "parallel" if depth == 0 and _stores(body) * (greatest(extent, {}) or _FEW_STORES) >= _FEW_STORES else "serial"
-    )
+    many = _stores(For(var, extent, body)) >= _FEW_STORES
+    return "parallel" if depth == 0 and many else "serial"
 
 
 def _stores(node: Stmt) -> int:

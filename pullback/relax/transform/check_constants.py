@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pullback import te
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relax.expr import Call, Constant, Expr, Function, Var
 from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.transform.compose import stand_ins
 from pullback.te.graph import placeholders
 from pullback.te.interpreter import evaluate
 from pullback.tir import PrimExpr
@@ -39,7 +39,7 @@ def _check(call: Call, known: Mapping[Var, Constant]) -> None:
     infos = [a.struct_info for a in call.args]
     if rule is None or not any(isinstance(a, Constant) for a in args) or not _is_static(infos, call.attrs):
         return
-    tensors = [te.placeholder(i.shape, i.dtype) for i in infos]  # type: ignore[attr-defined]
+    tensors = stand_ins(call)
     result = rule(*tensors, **call.attrs)
     feeds = {t: a.data for t, a in zip(tensors, args, strict=True) if isinstance(a, Constant)}
     if result is None or not all(t in feeds for t in placeholders([result])):

@@ -123,11 +123,12 @@ def looks_at_values(call: Call) -> bool:
     """Whether the op checks its arguments' values while it runs: a ``take`` does, unless it makes all indices valid."""
     if call.op.check is None:  # type: ignore[union-attr]
         return False
-    infos = [a.struct_info for a in call.args]
-    if not all(isinstance(i, TensorStructInfo) for i in infos):
-        return True
-    tensors = [te.placeholder(i.shape, i.dtype) for i in infos]  # type: ignore[attr-defined]
-    return call.op.check(*tensors, **call.attrs) is not None  # type: ignore[union-attr, misc]
+    return call.op.check(*stand_ins(call), **call.attrs) is not None  # type: ignore[union-attr, misc]
+
+
+def stand_ins(call: Call) -> list[te.Tensor]:
+    """A placeholder for each of the tensors that an op with a check is called on."""
+    return [te.placeholder(i.shape, i.dtype) for a in call.args if isinstance(i := a.struct_info, TensorStructInfo)]
 
 
 def is_free(value: Any) -> bool:
