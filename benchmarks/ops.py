@@ -108,7 +108,8 @@ def summary_table(chosen: list[OpCase], sides: dict[str, Measurement]) -> TableT
             slower = sum(value > BAR for value in values)
             rows.append([f"{size}, {kind}", str(len(ran)), str(len(values)), median, str(slower)])
     columns = ["elements", "calls", "PyTorch has", "median time / PyTorch's", f"slower than {BAR}"]
-    return TableText("calls of every op (the times of its kernels, beside eager calls of PyTorch)", columns, rows)
+    title = "calls of every op (the times of its kernels, beside eager calls of PyTorch, whose views are copied)"
+    return TableText(title, columns, rows)
 
 
 def worst_table(chosen: list[OpCase], sides: dict[str, Measurement], count: int = WORST) -> TableText:

@@ -41,6 +41,12 @@ def _torch() -> Any:
     return functional
 
 
+def _torch_module() -> Any:
+    import torch
+
+    return torch
+
+
 def _adam(p: Any, g: Any, m: Any, v: Any) -> list[Any]:
     """The update of `torch.optim.Adam` with its bias corrections for some step."""
     m = m * 0.9 + g * 0.1
@@ -61,12 +67,18 @@ def _adam_relax(op: Any, p: Any, g: Any, m: Any, v: Any) -> list[Any]:
 
 
 def _batch_norm_relax(op: Any, x: Any, gamma: Any, beta: Any) -> Any:
-    from pullback.relax import const
+    return _batch_norm_outputs(op, x, gamma, beta)[0]
 
-    centered = op.subtract(x, op.mean(x, axis=[0, 2, 3], keepdims=True))
-    variance = op.mean(op.multiply(centered, centered), axis=[0, 2, 3], keepdims=True)
-    normed = op.multiply(centered, op.rsqrt(op.add(variance, const(1e-5, "float32"))))
-    return _apply_relax(op, normed, gamma, beta)
+
+def _batch_norm_outputs(op: Any, x: Any, gamma: Any, beta: Any) -> Any:
+    """(out, mean, unbiased variance): with a momentum of 1 nothing stays of the moving statistics."""
+    moving = [op.full((CHANNELS,), value, "float32") for value in (0.0, 1.0)]
+    return op.nn.batch_norm(x, gamma, beta, *moving, axis=1, momentum=1.0)
+
+
+def _batch_statistics_relax(op: Any, x: Any) -> list[Any]:
+    outputs = _batch_norm_outputs(op, x, *(op.full((CHANNELS,), value, "float32") for value in (1.0, 0.0)))
+    return [outputs[1], outputs[2]]
 
 
 def _apply_relax(op: Any, x: Any, gamma: Any, beta: Any) -> Any:
@@ -100,8 +112,8 @@ FORMS = {
     "layer norm": Form(_layer_norm, _layer_norm_torch, vectors=2),
     "layer norm, backward": Form(_layer_norm, _layer_norm_torch, vectors=2, wrt=0),
     "batch statistics": Form(
-        lambda op, x: op.variance(x, axis=[0, 2, 3]), lambda x: x.var((0, 2, 3), correction=0),
-        images=True, reduces=True,
+        _batch_statistics_relax, lambda x: _torch_module().var_mean(x, (0, 2, 3))[::-1], images=True, results=2,
+        reduces=True,
     ),
     "scale and shift": Form(
         _apply_relax, lambda x, g, b: x * g.view(1, -1, 1, 1) + b.view(1, -1, 1, 1), vectors=2, images=True,

@@ -1,6 +1,13 @@
-"""PyTorch's side of single ops: eager. A gradient is the value with its graph, and then autograd's."""
+"""PyTorch's side of single ops: eager. A gradient is the value with its graph, and then autograd's.
+
+Results own their memory, as ours do: one that lies in the memory of an argument (a view of it, or the argument itself)
+is copied.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,27 +28,45 @@ def timed(case: OpCase) -> Timed | str:
         return NONE
     arguments = [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in case.arguments()]
     if case.kind == "forward":
-        with torch.no_grad():
-            result = call(torch, *arguments)
 
-        def run() -> None:
+        def results() -> object:
             with torch.no_grad():
-                call(torch, *arguments)
+                return call(torch, *arguments)
 
     else:
         wanted = [arguments[k].requires_grad_() for k in case.wanted()]
         value = _first(call(torch, *arguments))
         dy = torch.from_numpy(out_gradient(tuple(value.shape))).to(value.dtype)
+        arguments.append(dy)
 
-        def run() -> tuple[torch.Tensor, ...]:
-            return torch.autograd.grad(_first(call(torch, *arguments)), wanted, dy)
+        def results() -> object:
+            return torch.autograd.grad(_first(call(torch, *arguments[:-1])), wanted, dy)
 
-        result = run()
+    result = results()
+    borrowed = [k for k, r in enumerate(_all(result)) if _shares_memory(r, arguments)]
+
+    def run() -> None:
+        found = _all(results())
+        for k in borrowed:
+            found[k].clone(memory_format=torch.contiguous_format)
+
     return Timed(wall_clock(run), _first(result).detach().double().numpy())
 
 
-def _first(result: object) -> object:
-    return result[0] if isinstance(result, (list, tuple)) else result
+def _shares_memory(result: Any, arguments: list[Any]) -> bool:
+    """Whether a result lies in the memory of an argument."""
+    import torch
+
+    places = [v.untyped_storage().data_ptr() for v in (result, *arguments) if isinstance(v, torch.Tensor)]
+    return isinstance(result, torch.Tensor) and places[0] in places[1:]
+
+
+def _all(result: Any) -> Sequence[Any]:
+    return result if isinstance(result, (list, tuple)) else (result,)
+
+
+def _first(result: Any) -> Any:
+    return _all(result)[0]
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ from pullback.relax.op.reduce import count, scalar_count
 from pullback.relax.op.sample import Floats, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, format_shape, same_shape
 
+_LARGE_PART = 256  # elements of an image that make its own mean and variance worth their while
+
 # -- what all share
 
 
@@ -420,12 +422,35 @@ class _Given(_Moments):
         return self.given[1]
 
 
+@dataclass(frozen=True)
+class _OfParts(_Moments):
+    """Moments by way of those of the parts, each a place of the first axis: an image. It is in the cache still when its
+    variance is taken, so a large batch is read from memory once.
+
+    With mean m_k and variance v_k of part k, all of one size:  mean = E m_k,  variance = E v_k + E (m_k - mean)².
+    """
+
+    @cached_property
+    def parts(self) -> _Moments:
+        return _Moments(self.x, self.axes[1:], self.epsilon)
+
+    @cached_property
+    def mean(self) -> Any:
+        return ops.mean(self.parts.mean, self.axes[:1], True)
+
+    @cached_property
+    def variance(self) -> Any:
+        within, between = self.parts.variance, ops.square(self.parts.mean - self.mean)
+        return ops.mean(within, self.axes[:1], True) + ops.mean(between, self.axes[:1], True)
+
+
 def _statistics(data: Any, axis: int, epsilon: float, moving: tuple[Any, Any] | None) -> _Moments:
     """The statistics to normalise by: of the batch, unless ``moving`` ones are given."""
-    others = _others(data, axis)[1]
-    if moving is None:
-        return _Moments(_widened(data), others, epsilon)
-    return _Given(_widened(data), others, epsilon, tuple(_spread(m, data, axis) for m in moving))
+    others, x = _others(data, axis)[1], _widened(data)
+    if moving is not None:
+        return _Given(x, others, epsilon, tuple(_spread(m, data, axis) for m in moving))
+    part = count(x.shape, others[1:])
+    return (_OfParts if isinstance(part, int) and part >= _LARGE_PART else _Moments)(x, others, epsilon)
 
 
 def _per_channel(value: Any, axes: Sequence[int]) -> Any:

@@ -8,7 +8,9 @@ Ops look at other values while they run, if they have a ``check``; a ``constant_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import numpy as np
 
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
@@ -45,7 +47,17 @@ def _check(call: Call, known: Mapping[Var, Constant]) -> None:
     if result is None or not all(t in feeds for t in placeholders([result])):
         return
     if not evaluate([result], feeds)[0].all():
-        raise ArgumentError(op.check_message, span=call.span)  # type: ignore[union-attr]
+        constants = [f"{n} is the constant {_shown(a.data)}" for n, a in _named(op, args) if isinstance(a, Constant)]  # type: ignore[arg-type]
+        raise ArgumentError(op.check_message, span=call.span, hint=" and ".join(constants))  # type: ignore[union-attr]
+
+
+def _named(op: Op, args: list[Expr]) -> Iterable[tuple[str, Expr]]:
+    names = op.signature.tensors
+    return zip(names * len(args) if op.signature.variadic else names, args, strict=False)
+
+
+def _shown(value: np.ndarray) -> str:
+    return " ".join(np.array2string(value, separator=", ", threshold=8, edgeitems=3).split())
 
 
 def _constant(arg: Expr, known: Mapping[Var, Constant]) -> Expr:

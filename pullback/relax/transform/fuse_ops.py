@@ -105,8 +105,11 @@ class _Fusion:
         return not self.looks_at_values(value)
 
     def waits(self, k: int) -> bool:
-        """Whether only a reduction to fewer elements reads the value, or one that waits itself."""
+        """Whether only a reduction to fewer elements reads the value, or one that waits itself. A reduction does not
+        wait for another: they keep different axes."""
         if k in self.returned or len(self.readers[k]) != 1 or not self.fusible(k):
+            return False
+        if self.reduces(self.bindings[k].value):
             return False
         (reader,) = self.readers[k]
         return reader in self.waiting or (self.fusible(reader) and self.reduces(self.bindings[reader].value))

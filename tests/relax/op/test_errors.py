@@ -531,7 +531,7 @@ def main(x: R.Tensor((3,), "int64")):
         pullback.compile(from_source(program, file="model.py"))
     assert str(caught.value) == (
         "mod: an integer is divided by 0\n  --> model.py:5:9\n"
-        '    z = R.mod(y, R.const(0, "int64"))\n        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^'
+        '    z = R.mod(y, R.const(0, "int64"))\n        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\nhint: y is the constant 0'
     )
 
 

@@ -46,3 +46,14 @@ def test_few_passes_over_memory() -> None:
     assert len([n for n in names if "mean" in n]) == 1 and len(names) <= 6, names
     names = kernels(ops.nn.layer_norm, (64, 96), (96,), (96,))  # dx takes two means too, but not of x
     assert len([n for n in names if n.startswith("fused_mean")]) == 1 and len(names) <= 6, names
+
+
+def test_large_images_are_read_once_for_their_statistics() -> None:
+    """The mean and the variance of each image are one kernel, and what follows from them for the batch is small."""
+
+    def batch(x: Expr, gamma: Expr, beta: Expr) -> Expr:
+        return ops.nn.batch_norm(x, gamma, beta, ops.zeros_like(beta), ops.ones_like(beta))[0]
+
+    names = kernels(batch, (16, 8, 20, 20), (8,), (8,))
+    first, *others = (n for n in names if "mean" in n)
+    assert first.startswith("fused_mean_subtract_square_mean") and len(others) == 1 and len(names) <= 7, names

@@ -161,6 +161,23 @@ def test_rows_are_one_kernel_and_two_matmuls_are_two():
     assert names[-1].startswith("fused_") and "softmax" in names[-1] and "sum" in names[-1]
 
 
+def test_a_reduction_does_not_wait_for_another():
+    """No kernel sums over rows and then over columns: the deviations join the mean that they are taken from."""
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((8, 64), "float32")):
+            with R.dataflow():
+                m = R.mean(x, axis=[1], keepdims=True)
+                v = R.mean(R.square(x - m), axis=[1], keepdims=True)
+                both = R.mean(v, axis=[0]) + R.mean(m, axis=[0])
+                R.output(both)
+            return both
+
+    assert groups(Module) == ["fused_mean_subtract_square_mean", "fused_mean_mean_add"]
+
+
 def test_the_update_joins_the_weight_gradient():
     module = JoinStep()(mlp_trainer_module())
     module = InlineFunctions()(RaiseOps()(module))
