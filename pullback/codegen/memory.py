@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.expressions import Expressions
@@ -51,12 +51,18 @@ class Access:
     padding: bool = False  # and may be written too
     offsets: tuple[int, ...] = ()
     room: tuple[int, int] = (0, 0)  # elements before and after the pointer that are the function's own, as far as known
+    step: int = 1  # bytes that divide the distance from the buffer's beginning
 
 
 def padded(extent: int, lanes: int) -> int:
     """The extent rounded up so that whole vectors of ``lanes``, and a power of two of the rest, fit."""
     rest = extent % lanes
     return extent - rest + (1 << (rest - 1).bit_length() if rest else 0)
+
+
+def _step(offset: Poly, size: int) -> int:
+    """Bytes, at most 64, that divide an offset of elements of a size."""
+    return math.gcd(64, *(c * size for c in offset.terms.values()))
 
 
 def _room(memory: Memory, place: int | None) -> tuple[int, int]:
@@ -68,8 +74,9 @@ def _room(memory: Memory, place: int | None) -> tuple[int, int]:
 class MemoryAccess(Expressions):
     """Adds buffers to :class:`Expressions`."""
 
-    def __init__(self, *args, **options) -> None:
+    def __init__(self, *args, streamed: Collection[Buffer] = (), **options) -> None:
         super().__init__(*args, **options)
+        self.streamed = streamed  # buffers whose whole vectors are stored past the caches
         self.memory: dict[Buffer, Memory] = {}
         self._versions: dict[Buffer, int] = {}
 
@@ -151,7 +158,8 @@ class MemoryAccess(Expressions):
             stride, rest = flat.split_lane()
             if stride.const == 1:
                 pointer, align = self._pointer(memory, element, size, rest)
-                return Access("contiguous", pointer, align, *self._padding(memory, buffer, polys))
+                padding = self._padding(memory, buffer, polys)
+                return Access("contiguous", pointer, align, *padding, step=_step(rest, size))
         known = flat.split_values(self.lanes.count)
         if known is not None and (self.lanes.mask is None or self.lanes.active is not None):
             pointer, _ = self._pointer(memory, element, size, known[0])
@@ -169,10 +177,7 @@ class MemoryAccess(Expressions):
             pointer = self.builder.pure(f"getelementptr {element}, ptr {pointer}, i64 {self.scalar(terms)}")
         if const:
             pointer = self.builder.pure(f"getelementptr {element}, ptr {pointer}, i64 {const}")
-        align = size
-        if memory.local:
-            align = math.gcd(64, *(c * size for c in offset.terms.values()))
-        return pointer, align
+        return pointer, _step(offset, size) if memory.local else size
 
     def _padding(self, memory: Memory, buffer: Buffer, polys: list[Poly]) -> tuple[bool, bool]:
         """Whether lanes that don't count may be read, and written, in a contiguous access: a local row's padding."""
@@ -298,17 +303,17 @@ class MemoryAccess(Expressions):
     # ---- stores
 
     def store(self, node: BufferStore) -> None:
-        buffer, dtype = node.buffer, node.buffer.dtype
-        value = self.value(node.value)
+        buffer, value = node.buffer, self.value(node.value)
         access = self.access(buffer, node.indices)
         if access.kind == "uniform" and value.lanes == 1:
             value = self.to_memory(value)
             self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")
         else:
-            self._store_lanes(dtype, access, self.splat(value, self.lanes.count))
+            self._store_lanes(buffer, access, self.splat(value, self.lanes.count))
         self.written(buffer)
 
-    def _store_lanes(self, dtype: str, access: Access, value: Value) -> None:
+    def _store_lanes(self, buffer: Buffer, access: Access, value: Value) -> None:
+        dtype = buffer.dtype
         lanes, mask = self.lanes.count, self.lanes.mask
         vector, kind = memory_type(dtype, lanes), suffix("uint8" if dtype == "bool" else dtype, lanes)
         value = self.to_memory(value)
@@ -316,6 +321,9 @@ class MemoryAccess(Expressions):
             if mask is not None and access.unmasked and not access.padding:  # blend, so that it stays a register
                 old = self.builder.fresh(f"load {vector}, ptr {access.pointer}, align {access.align}")
                 value = self.select(mask, value, Value(old, value.dtype, lanes))
+            if mask is None and buffer in self.streamed and access.step % (lanes * nbytes(dtype)) == 0:
+                self._stream(value, self.memory[buffer].pointer, access, lanes * nbytes(dtype))
+                return
             if mask is None or access.unmasked:
                 self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")
                 return
@@ -336,6 +344,30 @@ class MemoryAccess(Expressions):
             pointer = self.builder.pure(f"shufflevector <{lanes} x ptr> {first}, <{lanes} x ptr> poison, {zeros}")
         operands = f"{value.typed}, <{lanes} x ptr> align {access.align} {pointer}, {self._mask_operand(lanes)}"
         self.builder.effect(f"call void @llvm.masked.scatter.{kind}.v{lanes}p0({operands})")
+
+    def _stream(self, value: Value, base: str, access: Access, size: int) -> None:
+        """Store a vector past the caches: where the buffer is aligned, which is known at run time only."""
+        address = self.builder.pure(f"ptrtoint ptr {base} to i64")
+        rest = self.builder.pure(f"and i64 {address}, {size - 1}")
+        aligned = self.builder.pure(f"icmp eq i64 {rest}, 0")
+        store = f"store {value.typed}, ptr {access.pointer}, align"
+        past, through, after = (self.builder.label(stem) for stem in ("past", "through", "stored"))
+        self.builder.branch_if(aligned, past, through)
+        self.builder.start(past)
+        once = self.builder.shared.define("!0", "!0 = !{i32 1}")
+        self.builder.effect(f"{store} {size}, !nontemporal {once}")
+        self.builder.branch(after)
+        self.builder.start(through)
+        self.builder.effect(f"{store} {access.align}")
+        self.builder.branch(after)
+        self.builder.start(after)
+
+    def finish(self) -> None:
+        """The end of a function: whoever hears of it sees all that it has stored."""
+        if self.streamed:
+            self.builder.shared.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
+            self.builder.effect("call void @llvm.x86.sse.sfence()")
+        self.builder.effect("ret void")
 
     def lane_mask(self, active: str, lanes: int) -> Value:
         """The mask of the lanes below a number that is known at run time only (an i64 operand)."""

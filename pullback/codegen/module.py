@@ -22,6 +22,7 @@ from pullback.tir.stmt import BufferStore, Check, For, KernelCall, PrimFunc
 from pullback.tir.visitor import walk
 
 _LIBM = {*INTRINSICS, "fmod", "rint", "fabs"}
+_STREAMS = ("x86_64", "amd64")  # has stores past the caches, and must be told to
 RUNTIME = "{ i64, ptr, ptr }"  # struct pb_runtime: abi, parallel_for, now_ns
 
 
@@ -98,7 +99,9 @@ class _Kernel:
     def emit(self) -> list[str]:
         written = set(stored_buffers(self.func.body))
         builder = FunctionBuilder("", self.shared)
-        emitter = Statements(builder, self.target, outline=self.outline)
+        streamed = [self.func.params[k] for k in self.func.attrs.get("streamed", ())]
+        self.streamed = frozenset(streamed) if self.target.arch in _STREAMS else frozenset()
+        emitter = Statements(builder, self.target, outline=self.outline, streamed=self.streamed)
         params = ["ptr %rt"]
         for i, param in enumerate(self.func.params):
             if isinstance(param, Buffer):
@@ -110,7 +113,7 @@ class _Kernel:
             if isinstance(param, Buffer):
                 emitter.bind_buffer(param, f"%b{i}")
         emitter.stmt(self.func.body)
-        builder.effect("ret void")
+        emitter.finish()
         builder.header = f"define {self.linkage}void @{_quoted(self.name)}({', '.join(params)})"
         return [*self.tasks, builder.text()]
 
@@ -133,7 +136,7 @@ class _Kernel:
 
     def _task_body(self, outer: Statements, node: For, name: str) -> list[_Capture]:
         builder = FunctionBuilder("", self.shared)
-        inner = Statements(builder, self.target)
+        inner = Statements(builder, self.target, streamed=self.streamed)
         captures: list[_Capture] = []
         params: list[str] = []
         for var in _free_variables(node, outer):
@@ -159,7 +162,7 @@ class _Kernel:
             atom = inner.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else None)
             with inner.bound(node.var, Poly.of(atom)):
                 inner.stmt(node.body)
-        builder.effect("ret void")
+        inner.finish()
         builder.header = (
             f"define internal void @{_quoted(name)}({', '.join([*params, 'i64 %begin', 'i64 %end'])}) noinline"
         )

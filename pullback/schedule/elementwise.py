@@ -40,7 +40,7 @@ class Elementwise:
         return Elementwise(group) if group.fallback or not repeats_work else None
 
     def lower(self, name: str) -> PrimFunc:
-        nests, renamed = [], {}
+        nests, renamed, in_order = [], {}, True
         shapes = list(dict.fromkeys(o.shape for o in self.group.outputs))
         for shape in shapes:
             axes = [Var(f"i{k}") for k in range(len(shape))]
@@ -51,13 +51,13 @@ class Elementwise:
                 axes, extents, body, renamed = coalesce(axes, extents, body)
             cost = element_cost(self.group.stages) * math.prod(e for e in extents if isinstance(e, int))
             crossed = crossed_axis(axes, extents, body)
-            threads = worth_threads(cost)
+            threads, in_order = worth_threads(cost), in_order and crossed is None
             nests.append(
                 nest(axes, extents, body, threads)
                 if crossed is None
                 else transposed(axes, extents, body, threads, crossed, self.group.machine)
             )
-        return self.group.function(name, seq(*nests), renamed)
+        return self.group.function(name, seq(*nests), renamed, in_order)
 
 
 def nest(axes: list[Var], extents: list[int | PrimExpr], body: Stmt, threads: bool) -> Stmt:

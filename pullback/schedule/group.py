@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,8 +12,11 @@ from pullback.schedule.tuning import Choices
 from pullback.te.graph import read_counts, stages
 from pullback.te.orient import orient
 from pullback.te.tensor import Tensor
-from pullback.tir import Buffer, PrimExpr, PrimFunc, Stmt, fma, pairs
+from pullback.tir import Buffer, BufferLoad, PrimExpr, PrimFunc, Stmt, fma, pairs
 from pullback.tir.expr import is_float, nbytes
+from pullback.tir.visitor import walk
+
+_BEYOND_CACHES = 1 << 25  # bytes
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,24 @@ class Group:
             result[tensor] = Buffer(f"{base}_{count}" if count else base, tensor.shape, tensor.dtype)
         return result
 
-    def function(self, name: str, body: Stmt, renamed: Mapping[Buffer, Buffer] | None = None) -> PrimFunc:
-        """The kernel with parameters (inputs…, outputs…), some of them in another shape of the same memory."""
-        params = [self.buffers[t] for t in (*self.inputs, *self.outputs)]
-        return PrimFunc(name, tuple((renamed or {}).get(b, b) for b in params), body)
+    def function(
+        self, name: str, body: Stmt, renamed: Mapping[Buffer, Buffer] | None = None, in_order: bool = False
+    ) -> PrimFunc:
+        """The kernel with parameters (inputs…, outputs…), some of them in another shape of the same memory.
+
+        ``in_order``: elements of an output are written as they follow one another in memory. Then outputs that no cache
+        could hold until they are read are written past the caches (attribute ``streamed``, numbers of parameters).
+        """
+        params = [(renamed or {}).get(b, b) for b in (self.buffers[t] for t in (*self.inputs, *self.outputs))]
+        loaded = {n.buffer for n in walk(body) if isinstance(n, BufferLoad)} if in_order else set()
+        outputs = list(enumerate(params))[len(self.inputs) :] if in_order else []
+        streamed = tuple(k for k, b in outputs if b not in loaded and _bytes(b) >= _BEYOND_CACHES)
+        return PrimFunc(name, tuple(params), body, {"streamed": streamed} if streamed else {})
+
+
+def _bytes(buffer: Buffer) -> int:
+    """As far as they are known."""
+    return nbytes(buffer.dtype) * math.prod(s for s in buffer.shape if isinstance(s, int))
 
 
 def same_axes(indices: Sequence[object], axes: Sequence[object]) -> bool:

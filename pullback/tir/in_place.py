@@ -69,7 +69,10 @@ def _safe(read: _Access, store: _Access) -> bool:
 def share(function: PrimFunc, name: str, pairs: dict[Buffer, Buffer]) -> PrimFunc:
     """The kernel with each target of ``pairs`` (target → source) replaced by its source and dropped as parameter."""
     body = Substitute(buffers=pairs).stmt(function.body)
-    return PrimFunc(name, tuple(p for p in function.params if p not in pairs), body, function.attrs)
+    params, attrs = tuple(p for p in function.params if p not in pairs), dict(function.attrs)
+    streamed = [function.params[k] for k in attrs.pop("streamed", ())]
+    numbers = tuple(params.index(p) for p in streamed if p in params)
+    return PrimFunc(name, params, body, attrs | ({"streamed": numbers} if numbers else {}))
 
 
 def _accesses(node: Any, kind: type, buffer: Buffer, lets: dict[Var, PrimExpr], path: tuple) -> Iterator[_Access]:

@@ -118,7 +118,8 @@ class Check(Stmt):
 class PrimFunc(Node):
     """A function over buffers. Distinct buffer parameters never overlap in memory.
 
-    Attribute ``kind``: ``kernel`` (the default) or ``host`` (its body holds KernelCall and Check).
+    Attribute ``kind``: ``kernel`` (the default) or ``host`` (its body holds KernelCall and Check). ``streamed``: the
+    numbers of parameters that are only written, and had better not take the place of other things in the caches.
     """
 
     name: str

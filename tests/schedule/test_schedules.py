@@ -392,3 +392,19 @@ def test_what_follows_scattered_terms_is_another_kernel() -> None:
     halved = te.compute((6, 4), lambda i, j: total[i, j] * 0.5, "halved")
     assert recognize(group_of(halved)) is None
     assert [g.outputs[0].name for g, _ in split([halved], SMALL)] == ["total", "halved"]
+
+
+ROWS = 1 << 15  # of 256 numbers: what no cache holds until it is read
+
+
+def test_large_outputs_are_written_past_the_caches() -> None:
+    """Not small ones, and none whose elements are not written as they lie: those of a transposition."""
+    x, v = te.placeholder((ROWS, 256), name="x"), te.placeholder((256,), name="v")
+    scaled = te.compute(x.shape, lambda i, j: x[i, j] * v[j], "scaled")
+    axis = te.reduce_axis(256)
+    total = te.compute((ROWS,), lambda i: te.sum(scaled[i, axis.var], axis), "total")
+    turned = te.compute((256, ROWS), lambda i, j: x[j, i], "turned")
+    half = te.compute((ROWS // 2, 256), lambda i, j: x[i, j] * v[j], "half")
+    assert lower(group_of(scaled, total), "kernel").attrs["streamed"] == (2,)
+    for outputs in ((turned,), (half,), (total,)):
+        assert "streamed" not in lower(group_of(*outputs), "kernel").attrs

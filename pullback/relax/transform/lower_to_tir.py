@@ -144,7 +144,7 @@ class _Lowering(ExprMutator):
     def kernel(self, name: str, group: Group) -> str:
         """The name of the group's kernel in the module; equal ones are shared."""
         function = lower(group, name)
-        shared = self.share(name, PrimFunc(name, function.params, function.body, {"scheduled": True}))
+        shared = self.share(name, PrimFunc(name, function.params, function.body, {**function.attrs, "scheduled": True}))
         self.groups.setdefault(shared, group)
         return shared
 

@@ -24,9 +24,10 @@ from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
 from pullback.relax.transform.plan_memory import Plan
 from pullback.tir.access_order import reads_come_first
-from pullback.tir.expr import Buffer, BufferLoad, IntImm, nbytes
-from pullback.tir.stmt import Allocate, BufferStore, Check, For, KernelCall, PrimFunc, Seq
-from pullback.tir.visitor import walk
+from pullback.tir.expr import Binary, Buffer, BufferLoad, IntImm, PrimExpr, nbytes
+from pullback.tir.polynomial import same
+from pullback.tir.stmt import Allocate, BufferStore, Check, For, KernelCall, Let, PrimFunc, Seq
+from pullback.tir.visitor import substitute, walk
 
 Name = tuple[Any, ...]  # of a value: ("input", number), ("constant", dtype, shape, bytes) or ("call", number, output)
 
@@ -308,21 +309,38 @@ def _same(a: Any, b: Any, pairs: dict[Any, Any]) -> bool:
 
 
 def _is_copy(kernel: PrimFunc) -> bool:
-    """``for i in range(n): target[i] = source[i]`` over all elements."""
-    if len(kernel.buffers) != 2:
+    """``for i in range(n): target[i] = source[i]`` over all elements, in blocks or not."""
+    loops, body = [], kernel.body
+    while isinstance(body, (For, Let)):
+        if isinstance(body, For):
+            loops.append(body)
+        body = body.body if isinstance(body, For) else substitute(body.body, {body.var: body.value})
+    if len(kernel.buffers) != 2 or not isinstance(body, BufferStore) or not isinstance(body.value, BufferLoad):
         return False
-    (source, target), body = kernel.buffers, kernel.body
-    index, count = None, 1
-    if isinstance(body, For) and isinstance(body.extent, IntImm):
-        index, count, body = body.var, body.extent.value, body.body
-    if not isinstance(body, BufferStore) or not isinstance(body.value, BufferLoad):
+    (source, target), load = kernel.buffers, body.value
+    if not (
+        body.buffer is target and load.buffer is source and source.shape == target.shape and len(source.shape) == 1
+    ):
         return False
+    return same(body.indices[0], load.indices[0]) and _covers(loops, body.indices[0], source.shape[0])
 
-    def right(indices: tuple[Any, ...]) -> bool:
-        return len(indices) == 1 and (indices[0] is index or (index is None and getattr(indices[0], "value", 1) == 0))
 
-    buffers = body.buffer is target and body.value.buffer is source
-    return buffers and source.shape == target.shape == (count,) and right(body.indices) and right(body.value.indices)
+def _covers(loops: list[For], index: PrimExpr, count: int | PrimExpr) -> bool:
+    """Whether the index takes all values from 0 on below ``count``: as a loop's variable, or block by block."""
+    if not loops:
+        return same(count, 1) and same(index, 0)
+    if len(loops) == 1:
+        return same(loops[0].extent, count) and same(index, loops[0].var)
+    outer, inner = loops[0], loops[-1]
+    size = inner.extent.b if isinstance(inner.extent, Binary) else inner.extent
+    begin = outer.var * size
+    if len(loops) > 2 or not same(index, begin + inner.var):
+        return False
+    if isinstance(inner.extent, IntImm):
+        return same(outer.extent * size, count)
+    is_rest = isinstance(inner.extent, Binary) and inner.extent.kind == "min" and same(inner.extent.a, count - begin)
+    numbers = isinstance(outer.extent, IntImm) and isinstance(size, IntImm) and isinstance(count, int)
+    return is_rest and numbers and outer.extent.value * size.value >= count
 
 
 def _number(info: StructInfo, count: int) -> tuple[Any, int]:

@@ -58,7 +58,7 @@ class Reduction:
         is_window = fits_window(self.program)
         program, renamed = merge(self.program, keep=is_window)
         body = lower_window(program, worth_threads(program.cost)) if is_window else _lowered(program)
-        return self.group.function(name, body, renamed)
+        return self.group.function(name, body, renamed, in_order=not is_window)
 
 
 def is_matmul(stage: Tensor) -> bool:

@@ -12,12 +12,13 @@ from pullback.driver.pipeline import lower_function, prepare
 from pullback.ir import IRModule
 from pullback.relax.training.optimizer import SGD, Adam, MomentumSGD
 from pullback.relax.transform.memory.offsets import aligned, assign_offsets, live_bytes
-from pullback.relax.transform.memory.values import Block
+from pullback.relax.transform.memory.values import Block, Steps, Value
 from pullback.relax.transform.plan_memory import MemoryOptions, Plan, plan_memory
-from pullback.relax.transform.verify_plan import PlanError, verify_plan
+from pullback.relax.transform.verify_plan import PlanError, _is_copy, verify_plan
 from pullback.script import from_source
 from pullback.target import Target
-from pullback.tir import Check, KernelCall, PrimFunc, seq
+from pullback.tir import Buffer, Check, For, KernelCall, PrimFunc, seq
+from pullback.tir.visitor import Substitute, walk
 from tests.driver.models import mlp_trainer_module, step_arguments
 
 SIZES = (96, 64, 64, 64, 10)
@@ -138,6 +139,30 @@ def test_an_update_that_a_reader_of_the_old_value_needs_is_copied_at_the_end():
     plan, rest = planned(from_source(NEW_THEN_OLD), "step")
     verify_plan(plan, *rest, deep=True)
     assert copies(plan) == ["copy_float32_48x64"]
+
+
+@pytest.mark.parametrize("count", [1, 7, 1 << 20, (1 << 20) + 5])
+def test_the_verifier_knows_a_copy(count):
+    """In one loop or in blocks; one that leaves out elements, or takes others, is none."""
+    steps, value = Steps([], [], [], [], {}), Value("v", (count,), "float32")
+    kernel = steps.kernels[steps.add_copy(value, value).kernel]
+    assert _is_copy(kernel)
+    x, y = kernel.params
+    wider = {b: Buffer(b.name, (count + 1,), b.dtype) for b in (x, y)}
+    assert not _is_copy(PrimFunc("less", tuple(wider.values()), Substitute(buffers=wider).stmt(kernel.body)))
+    assert not _is_copy(PrimFunc("back", (y, x), kernel.body))
+    if count > 1:
+        loops = [n for n in walk(kernel.body) if isinstance(n, For)]
+        moved = Substitute({loops[-1].var: loops[-1].var + 1}).stmt(loops[-1].body)
+        body = substitute_loop(kernel.body, loops[-1], moved)
+        assert not _is_copy(PrimFunc("moved", (x, y), body))
+
+
+def substitute_loop(body, inner, statement):
+    """The loops with another statement inside."""
+    if body is inner:
+        return For(inner.var, inner.extent, statement, inner.kind)
+    return For(body.var, body.extent, substitute_loop(body.body, inner, statement), body.kind)
 
 
 CHAIN = """

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback import te
 from pullback.ir.errors import InternalError
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Constant, Function, Tuple, TupleGetItem, Var
@@ -15,7 +16,9 @@ from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
-from pullback.tir import Buffer, PrimFunc, loop, store
+from pullback.schedule.elementwise import Elementwise
+from pullback.schedule.group import Group
+from pullback.tir import PrimFunc
 from pullback.tir.expr import nbytes
 from pullback.tir.workspace import lift_workspaces
 
@@ -86,8 +89,9 @@ class Steps:
         """The step, not yet among ``steps``, that copies a value."""
         name = f"copy_{source.dtype}_{'x'.join(map(str, source.shape)) or 'scalar'}"
         count = int(np.prod(source.shape, dtype=np.int64))
-        a, b = Buffer("source", (count,), source.dtype), Buffer("target", (count,), source.dtype)
-        self.kernels[name] = PrimFunc(name, (a, b), loop("i", count, lambda i: store(b, i, a[i]), "vectorized"))
+        a = te.placeholder((count,), source.dtype, "source")
+        b = te.compute((count,), lambda i: a[i], "target")
+        self.kernels[name] = Elementwise(Group((a,), (b,))).lower(name)
         return Step(name, [source], [target])
 
 
