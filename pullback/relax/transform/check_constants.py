@@ -8,7 +8,7 @@ Ops look at other values while they run, if they have a ``check``; a ``constant_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -43,21 +43,21 @@ def _check(call: Call, known: Mapping[Var, Constant]) -> None:
         return
     tensors = stand_ins(call)
     result = rule(*tensors, **call.attrs)
-    feeds = {t: a.data for t, a in zip(tensors, args, strict=True) if isinstance(a, Constant)}
-    if result is None or not all(t in feeds for t in placeholders([result])):
+    constants = {t: (k, a.data) for k, (t, a) in enumerate(zip(tensors, args, strict=True)) if isinstance(a, Constant)}
+    read = placeholders([result]) if result is not None else []
+    if result is None or not all(t in constants for t in read):
         return
-    if not evaluate([result], feeds)[0].all():
-        constants = [f"{n} is the constant {_shown(a.data)}" for n, a in _named(op, args) if isinstance(a, Constant)]  # type: ignore[arg-type]
-        raise ArgumentError(op.check_message, span=call.span, hint=" and ".join(constants))  # type: ignore[union-attr]
+    if not evaluate([result], {t: constants[t][1] for t in read})[0].all():
+        hint = " and ".join(_shown(op, *constants[t]) for t in read)  # type: ignore[arg-type]
+        raise ArgumentError(op.check_message, span=call.span, hint=hint)  # type: ignore[union-attr]
 
 
-def _named(op: Op, args: list[Expr]) -> Iterable[tuple[str, Expr]]:
-    names = op.signature.tensors
-    return zip(names * len(args) if op.signature.variadic else names, args, strict=False)
-
-
-def _shown(value: np.ndarray) -> str:
-    return " ".join(np.array2string(value, separator=", ", threshold=8, edgeitems=3).split())
+def _shown(op: Op, k: int, value: np.ndarray) -> str:
+    """The argument ``k`` of an op, and its value."""
+    name = "an argument" if op.signature.variadic else op.signature.tensors[k]
+    return (
+        f"{name} is the constant {' '.join(np.array2string(value, separator=', ', threshold=8, edgeitems=3).split())}"
+    )
 
 
 def _constant(arg: Expr, known: Mapping[Var, Constant]) -> Expr:
