@@ -36,10 +36,11 @@ def check_constants(module: IRModule) -> None:
 
 
 def _check(call: Call, known: Mapping[Var, Constant]) -> None:
-    op, args = call.op, [_constant(a, known) for a in call.args]
-    rule = (op.check or op.constant_check) if isinstance(op, Op) else None
-    infos = [a.struct_info for a in call.args]
-    if rule is None or not any(isinstance(a, Constant) for a in args) or not _is_static(infos, call.attrs):
+    op, args, infos = call.op, [_constant(a, known) for a in call.args], [a.struct_info for a in call.args]
+    if not isinstance(op, Op) or not any(isinstance(a, Constant) for a in args) or not _is_static(infos, call.attrs):
+        return
+    rule = op.check or op.constant_check
+    if rule is None:
         return
     tensors = stand_ins(call)
     result = rule(*tensors, **call.attrs)
@@ -48,8 +49,8 @@ def _check(call: Call, known: Mapping[Var, Constant]) -> None:
     if result is None or not all(t in constants for t in read):
         return
     if not evaluate([result], {t: constants[t][1] for t in read})[0].all():
-        hint = " and ".join(_shown(op, *constants[t]) for t in read)  # type: ignore[arg-type]
-        raise ArgumentError(op.check_message, span=call.span, hint=hint)  # type: ignore[union-attr]
+        hint = " and ".join(_shown(op, *constants[t]) for t in read)
+        raise ArgumentError(op.check_message, span=call.span, hint=hint)
 
 
 def _shown(op: Op, k: int, value: np.ndarray) -> str:
