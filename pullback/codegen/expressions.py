@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pullback.codegen.arithmetic import Arithmetic
 from pullback.codegen.builder import FunctionBuilder
 from pullback.codegen.poly import Atom, Poly
-from pullback.codegen.values import Value, constant, is_half
+from pullback.codegen.values import Value, constant
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir import math as expansions
@@ -31,9 +31,11 @@ from pullback.tir.expr import (
     Select,
     Var,
     is_float,
+    is_half,
 )
 
 _INT32 = (-(2**31), 2**31 - 1)
+_EXACT = ("abs", "floor", "ceil", "trunc", "round")  # of a number with few digits has no more of them
 _SIGN = {"lt": (-1,), "le": (-1, 0), "gt": (1,), "ge": (0, 1), "eq": (0,), "ne": (-1, 1)}
 
 
@@ -310,7 +312,9 @@ class Expressions(Arithmetic):
         dtype = a.dtype
         if is_half(dtype):
             wide = self.combined(kind, self.converted(a, "float32"), self.converted(b, "float32"))
-            return wide if wide.dtype == "bool" else self.converted(wide, dtype)
+            if wide.dtype == "bool":
+                return wide
+            return self.narrowed(wide, dtype, is_exact=kind in ("max", "min"))
         if is_float(dtype):
             if kind == "truncmod":
                 return self.intrinsic_value("fmod", [a, b])
@@ -365,6 +369,12 @@ class Expressions(Arithmetic):
             return self._rounded(value, dtype)
         return self.reinterpret(self.inline(expansions.float_to_half(dtype), value), dtype)
 
+    def narrowed(self, value: Value, dtype: str, is_exact: bool) -> Value:
+        """A half type from float32 or float64; ``is_exact``: the value is a number of that type."""
+        if is_exact and dtype == "bfloat16" and value.dtype == "float32":
+            return self.reinterpret(self.inline(expansions.upper_half(), value), dtype)
+        return self.converted(value, dtype)
+
     def _widened(self, value: Value) -> Value:
         """float32 from float16 by the CPU's own instruction."""
         half = _llvm_half("half", value.lanes)
@@ -405,7 +415,7 @@ class Expressions(Arithmetic):
                 result = self.binary("add", self.binary("mul", parts[0], parts[1]), parts[2])
             else:
                 result = self.intrinsic_value(node.name, parts)
-            return result if result.dtype == "bool" else self.converted(result, dtype)
+            return result if result.dtype == "bool" else self.narrowed(result, dtype, is_exact=node.name in _EXACT)
         return self.intrinsic_value(node.name, args)
 
     def intrinsic_value(self, name: str, args: list[Value]) -> Value:

@@ -46,6 +46,7 @@ class Abilities:
     fma: bool  # fused multiply-add is an instruction
     half: bool  # conversion between float16 and float32 is an instruction
     pair_dot: bool = False  # and so is the sum of two products of bfloat16
+    small_masks: bool = False  # and so are masked loads and stores of elements of fewer than 4 bytes
     assembler: bool = False  # LLVM can read it: that of this machine's family only
 
 
@@ -155,6 +156,13 @@ define float @half(i16 %a) {
   ret float %c
 }
 """
+_PROBE_MASKS = """
+define <8 x i16> @masked(ptr %a, <8 x i1> %m) {
+  %b = call <8 x i16> @llvm.masked.load.v8i16.p0(ptr %a, i32 2, <8 x i1> %m, <8 x i16> zeroinitializer)
+  ret <8 x i16> %b
+}
+declare <8 x i16> @llvm.masked.load.v8i16.p0(ptr, i32, <8 x i1>, <8 x i16>)
+"""
 _PROBE_BFLOAT16 = """
 define <4 x bfloat> @round(<4 x float> %a) {
   %b = fptrunc <4 x float> %a to <4 x bfloat>
@@ -179,7 +187,7 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     check_triple(triple_name)
     with lock:
         arch = triple_name.split("-")[0]
-        probe = _PROBE + (_PROBE_BFLOAT16 if arch in _ROUND_BFLOAT16 else "")
+        probe = _PROBE + (_PROBE_BFLOAT16 if arch in _ROUND_BFLOAT16 else "") + (_PROBE_MASKS if arch in _X86 else "")
         module = llvm.parse_assembly(f'target triple = "{whole_triple(triple_name)}"\n{probe}')
         text = machine(triple_name, cpu_name, feature_names).emit_assembly(module)
     fma = "fmaf" not in text
@@ -188,7 +196,7 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     additions = len(_ADD.findall(text))
     grouped = re.search(r"vsetivli\s+zero, 16, e32, m(\d)", text)  # RISC-V: one instruction on so many registers
     if grouped:
-        return Abilities(64 // int(grouped.group(1)), registers, True, fma, half)
+        return Abilities(64 // int(grouped.group(1)), registers, True, fma, half, small_masks=True)
     if additions not in (1, 2, 4):  # no vectors: four numbers in four registers stand for one
         return Abilities(16, max(4, (32 if arch.startswith(("arm", "thumb")) else registers) // 4), False, fma, half)
     vector_bytes = 64 // additions
@@ -198,4 +206,5 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     if arch == "x86_64" and vector_bytes < 64:
         pair_dot = False  # AVX-NE-CONVERT rounds, and no more
     assembler = arch == "x86_64" == triple().split("-")[0]
-    return Abilities(vector_bytes, registers, arch in _X86 and vector_bytes > 16, fma, half, pair_dot, assembler)
+    masks, small_masks = arch in _X86 and vector_bytes > 16, "vmovdqu16" in text
+    return Abilities(vector_bytes, registers, masks, fma, half, pair_dot, small_masks, assembler)

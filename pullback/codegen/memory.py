@@ -209,6 +209,11 @@ class MemoryAccess(Expressions):
             return self.from_memory(self._load_known(access, memory_type(dtype), version), dtype, lanes)
         if access.kind == "contiguous" and (mask is None or access.unmasked):
             text = f"load {vector}, ptr {access.pointer}, align {access.align}"
+        elif access.kind == "contiguous" and self._is_cut(dtype):
+            part = memory_type(dtype, self.lanes.active)
+            some = self.builder.pure(f"load {part}, ptr {access.pointer}, align {access.align}", version)
+            picks = ", ".join(f"i32 {min(k, self.lanes.active)}" for k in range(lanes))
+            text = f"shufflevector {part} {some}, {part} zeroinitializer, <{lanes} x i32> <{picks}>"
         else:
             flags = self._mask_operand(lanes)
             kind = suffix("uint8" if dtype == "bool" else dtype, lanes)
@@ -296,6 +301,10 @@ class MemoryAccess(Expressions):
         indices = ", ".join(f"i32 {p}" for p in picks)
         return self.builder.pure(f"shufflevector {vector} {a}, {vector} {b}, <{len(picks)} x i32> <{indices}>")
 
+    def _is_cut(self, dtype: str) -> bool:
+        """Whether the lanes that count are moved as a shorter vector, for lack of masks of such small elements."""
+        return self.lanes.active is not None and nbytes(dtype) < 4 and not self.target.abilities.small_masks
+
     def _mask_operand(self, lanes: int) -> str:
         mask = self.lanes.mask
         return f"<{lanes} x i1> splat (i1 true)" if mask is None else self.splat(mask, lanes).typed
@@ -326,6 +335,16 @@ class MemoryAccess(Expressions):
                 return
             if mask is None or access.unmasked:
                 self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")
+                return
+            if self._is_cut(dtype):
+                part, picks = (
+                    memory_type(dtype, self.lanes.active),
+                    ", ".join(f"i32 {k}" for k in range(self.lanes.active)),
+                )
+                some = f"shufflevector {value.typed}, {value.type} poison, <{self.lanes.active} x i32> <{picks}>"
+                self.builder.effect(
+                    f"store {part} {self.builder.pure(some)}, ptr {access.pointer}, align {access.align}"
+                )
                 return
             operands = f"{value.typed}, ptr align {access.align} {access.pointer}, {self._mask_operand(lanes)}"
             self.builder.effect(f"call void @llvm.masked.store.{kind}.p0({operands})")

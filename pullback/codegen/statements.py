@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pullback.codegen.expressions import Lanes
 from pullback.codegen.memory import MemoryAccess, padded
 from pullback.codegen.poly import Atom, Poly
-from pullback.codegen.values import Value, is_half
+from pullback.codegen.values import Value
 from pullback.ir.errors import InternalError
-from pullback.tir.expr import Binary, Buffer, BufferLoad, Call, Cast, IntImm, PrimExpr, Select, Var, nbytes
+from pullback.tir.expr import Binary, Buffer, BufferLoad, Call, Cast, IntImm, PrimExpr, Select, Var, is_half, nbytes
 from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Seq, Stmt
 from pullback.tir.visitor import children, walk
 

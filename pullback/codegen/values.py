@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pullback.tir.expr import bits, is_float, is_signed
+from pullback.tir.expr import bits, is_float, is_half, is_signed
 
 # Half types travel as their bits: arithmetic on them goes through float32 (see pullback.tir.math).
 _REGISTER = {"float32": "float", "float64": "double", "float16": "i16", "bfloat16": "i16", "bool": "i1"}
@@ -31,10 +31,6 @@ class Value:
     @property
     def typed(self) -> str:
         return f"{self.type} {self.ref}"
-
-
-def is_half(dtype: str) -> bool:
-    return dtype in ("float16", "bfloat16")
 
 
 @functools.cache

@@ -31,7 +31,19 @@ from functools import cached_property
 
 from pullback.ir.errors import DifferentiationError
 from pullback.tir.derivative import contributions
-from pullback.tir.expr import Buffer, BufferLoad, FloatImm, IntImm, PrimExpr, Var, as_expr, cast, const, is_float
+from pullback.tir.expr import (
+    Buffer,
+    BufferLoad,
+    FloatImm,
+    IntImm,
+    PrimExpr,
+    Var,
+    as_expr,
+    cast,
+    const,
+    is_float,
+    is_half,
+)
 from pullback.tir.extents import greatest
 from pullback.tir.independent import independent
 from pullback.tir.polynomial import key
@@ -443,4 +455,4 @@ def _is_leaf(node: object) -> bool:
 
 
 def _wide(dtype: str) -> str:
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+    return "float32" if is_half(dtype) else dtype

@@ -50,6 +50,10 @@ def is_float(dtype: str) -> bool:
     return dtype in FLOATS
 
 
+def is_half(dtype: str) -> bool:
+    return dtype in ("float16", "bfloat16")
+
+
 def is_integer(dtype: str) -> bool:
     return dtype in INTEGERS
 

@@ -27,6 +27,7 @@ from pullback.tir.expr import (
     Select,
     Var,
     is_float,
+    is_half,
     is_signed,
     nbytes,
 )
@@ -310,7 +311,7 @@ def binary(kind: str, dtype: str, a: Any, b: Any) -> Any:
     if dtype == "bool":
         function = {"sub": np.logical_xor}.get(kind, _BINARY[kind])
         return function(a, b)
-    if dtype in ("float16", "bfloat16") and kind in ("floordiv", "floormod", "truncmod"):
+    if is_half(dtype) and kind in ("floordiv", "floormod", "truncmod"):
         return binary(kind, "float32", np.float32(a), np.float32(b)).astype(numpy_dtype(dtype))
     if kind == "div" and not is_float(dtype):
         quotient = np.floor_divide(a, b)
@@ -332,7 +333,7 @@ def convert(value: Any, source: str, target: str) -> Any:
         result = np.where(wide >= float(limits.max), limits.max, result)
         result = np.where(wide <= float(limits.min), limits.min, result)
         return np.where(np.isnan(wide), 0, result).astype(dtype)[()]
-    if target in ("float16", "bfloat16"):
+    if is_half(target):
         value = _round_to_odd(value) if source == "float64" else value.astype(np.float32)
     return value.astype(dtype)[()]
 
@@ -377,7 +378,7 @@ def intrinsic(name: str, dtype: str, *args: Any) -> Any:
     if name == "fma":
         return fma(*args)
     if name == "rsqrt":
-        if dtype in ("float16", "bfloat16"):
+        if is_half(dtype):
             return intrinsic(name, "float32", np.float32(args[0])).astype(numpy_dtype(dtype))
         return np.asarray(args[0]).dtype.type(1) / np.sqrt(args[0])
     return _INTRINSICS[name](*args)

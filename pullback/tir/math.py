@@ -374,13 +374,21 @@ def half_to_float(dtype: str) -> Template:
 
 
 @functools.cache
+def upper_half() -> Template:
+    """The bits (uint16) of a float32 that is a number of bfloat16."""
+    x = Var("x", "float32")
+    return Template((x,), cast("uint16", call("reinterpret", x, dtype="uint32") >> 16))
+
+
+@functools.cache
 def float_to_half(dtype: str) -> Template:
     """The bits (uint16) of a float32 rounded to float16 or bfloat16, ties to even."""
     x = Var("x", "float32")
     word = call("reinterpret", x, dtype="uint32")
     if dtype == "bfloat16":
-        rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16
-        return Template((x,), cast("uint16", select(x.not_equal(x), (word >> 16) | 0x40, rounded)))
+        is_nan = x.not_equal(x)
+        rounded = word + select(is_nan, const(0, "uint32"), ((word >> 16) & 1) + 0x7FFF)
+        return Template((x,), cast("uint16", (rounded | select(is_nan, const(0x400000, "uint32"), 0)) >> 16))
     sign, size = word & 0x80000000, word & 0x7FFFFFFF
     magic = ((127 - 15) + (23 - 10) + 1) << 23
     tiny = call("reinterpret", size, dtype="float32") + call("reinterpret", const(magic, "uint32"), dtype="float32")

@@ -50,8 +50,8 @@ class Native:
     def __init__(self):
         self.runtime = Runtime()
 
-    def load(self, functions):
-        target = Target("llvm")
+    def load(self, functions, target=None):
+        target = target or Target("llvm")
         return load_object(compile_object(emit_module(functions, target), target))
 
     def call(self, library, func, arguments):

@@ -30,6 +30,7 @@ TARGETS = {
     "wasm32-scalar": "llvm -mtriple=wasm32-unknown-unknown",
     "i686": "llvm -mtriple=i686-linux-gnu",
 }
+SMALL_MASKS = ("skylake", "znver4", "riscv64", "spacemit")  # of elements of fewer than 4 bytes too
 EXPECTED = {  # vector bytes, registers, masks, fma; of CPUs without vectors, four scalar registers count as one
     "x86-64": (16, 16, False, False), "haswell": (32, 16, True, True), "skylake": (64, 32, True, True),
     "znver4": (64, 32, True, True), "aarch64": (16, 32, False, True), "armv7": (16, 16, False, False),
@@ -70,6 +71,7 @@ def test_abilities(name):
     target = Target(TARGETS[name])
     can = target.abilities
     assert (target.vector_bytes, target.registers, can.masks, can.fma) == EXPECTED[name]
+    assert can.small_masks == (name in SMALL_MASKS)
     assert target.lanes("float32") == target.vector_bytes // 4
 
 

@@ -18,7 +18,7 @@ from pullback.relax.expr import Call, Constant, Tuple, TupleGetItem, Var, const
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Domain
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_info, format_shape, same_shape
-from pullback.tir.expr import DTYPES, FLOATS, INTEGERS
+from pullback.tir.expr import DTYPES, FLOATS, INTEGERS, is_half
 from pullback.tir.polynomial import same
 
 NUMBERS = FLOATS + INTEGERS
@@ -168,7 +168,7 @@ def elementwise_infer(name: str, dtypes: str, result: str | None) -> Callable[..
 
 def wide(dtype: str) -> str:
     """The type in which sums of ``dtype`` are accumulated."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+    return "float32" if is_half(dtype) else dtype
 
 
 def widened(x: Any) -> Any:

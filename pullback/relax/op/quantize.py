@@ -22,7 +22,7 @@ from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Floats, Ints, sample
 from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
 from pullback.runtime.dtype import numpy_dtype
-from pullback.tir.expr import FLOATS
+from pullback.tir.expr import FLOATS, is_half
 
 _SMALL = ("int8", "uint8", "int16", "uint16")
 _INTEGERS = (*_SMALL, "int32")
@@ -136,7 +136,7 @@ def _dequantize_array(
     kind = np.float64 if "float64" in (scale.dtype.name, out_dtype) else np.float32
     steps = data.astype(np.int64) - _along_array(zero_point, data, axis).astype(np.int64)
     value = steps.astype(kind) * _along_array(scale, data, axis).astype(kind)
-    if out_dtype in ("float16", "bfloat16"):
+    if is_half(out_dtype):
         value = np.clip(value, -_greatest(out_dtype), _greatest(out_dtype))
     return value.astype(numpy_dtype(out_dtype))
 

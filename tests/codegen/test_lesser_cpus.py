@@ -1,0 +1,66 @@
+"""Half types and short vectors of small elements on CPUs without instructions for them, run on this machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pullback.codegen import compile_assembly, emit_module
+from pullback.runtime.dtype import numpy_dtype
+from pullback.target import Target
+from pullback.tir import Buffer, For, PrimFunc, Var, as_expr, call, cast, loop, maximum, minimum, store
+
+HOST = Target("llvm")
+pytestmark = pytest.mark.skipif(HOST.arch != "x86_64" or HOST.vector_bytes < 32, reason="needs x86-64 with AVX2")
+CPUS = ["x86-64-v2", "haswell"]
+
+
+def target_of(cpu: str) -> Target:
+    return Target(f"llvm -mtriple={HOST.triple} -mcpu={cpu}")
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_rounding_to_bfloat16(cpu, native):
+    """Of every upper half with each kind of lower half: ties, what overflows, and NaN of every payload stays NaN."""
+    upper = np.arange(2**16, dtype=np.uint32) << np.uint32(16)
+    lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    wide = (upper[:, None] | lower).reshape(-1).view(np.float32)
+    y, z = Buffer("y", wide.shape), Buffer("z", wide.shape, "bfloat16")
+    kernel = PrimFunc("f", (y, z), loop("i", wide.size, lambda i: store(z, i, cast("bfloat16", y[i])), "vectorized"))
+    library = native.load([kernel], target_of(cpu))
+    _, rounded = native.check(kernel, wide, np.zeros(wide.shape, numpy_dtype("bfloat16")), library=library)
+    assert np.array_equal(np.isnan(rounded.astype(np.float32)), np.isnan(wide))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("cpu", CPUS)
+def test_what_needs_no_rounding_is_exact(cpu, dtype, native):
+    """Maxima, minima and whole parts of all numbers, the subnormal ones too."""
+    every = np.arange(2**16, dtype=np.uint16)
+    a, b = every.view(numpy_dtype(dtype)), np.random.default_rng(0).permutation(every).view(numpy_dtype(dtype))
+    x, y, z = (Buffer(name, a.shape, dtype) for name in "xyz")
+    values = {"max": maximum, "min": minimum} | {
+        name: (lambda u, v, name=name: call(name, u)) for name in ("abs", "floor", "ceil", "trunc", "round")
+    }
+    kernels = [
+        PrimFunc(name, (x, y, z), loop("i", a.size, lambda i, f=f: store(z, i, f(x[i], y[i])), "vectorized"))
+        for name, f in values.items()
+    ]
+    library = native.load(kernels, target_of(cpu))
+    for kernel in kernels:
+        native.check(kernel, a, b, np.zeros_like(a), library=library)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "bfloat16"])
+@pytest.mark.parametrize("cpu", [*CPUS, None])
+def test_short_vectors_of_small_elements(cpu, dtype, native):
+    """A known number of lanes: nothing around them is written, and no lane is moved by itself."""
+    target, kind = target_of(cpu) if cpu else HOST, numpy_dtype(dtype)
+    source = np.random.default_rng(0).integers(0, 2, (3, 40)).astype(kind)
+    for lanes in range(1, 17):
+        x, y, i = Buffer("x", (3, 40), dtype), Buffer("y", (3, 40), dtype), Var("i")
+        body = For(i, as_expr(lanes), store(y, (1, i + 5), x[2, i + 7]), "vectorized")
+        kernel = PrimFunc("f", (x, y), body)
+        native.check(kernel, source, np.zeros((3, 40), kind), library=native.load([kernel], target))
+        if cpu == "haswell" and lanes == 6:
+            assert "pextrb" not in compile_assembly(emit_module([kernel], target), target).replace("vpextrb", "pextrb")
