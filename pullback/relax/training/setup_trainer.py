@@ -38,6 +38,7 @@ from pullback.relax.transform import (
     LegalizeOps,
     MixedPrecision,
     RaiseOps,
+    UnroundedProducts,
 )
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.join_step import LOSS_SCALE_STATE
@@ -101,6 +102,8 @@ class SetupTrainer(Pass):
         if optimizer.loss_scale_state is not None:
             module = module.with_attr(LOSS_SCALE_STATE, optimizer.loss_scale_state)
         module = with_adjoint(module, first, count)
+        if self.precision in HALF:
+            module = UnroundedProducts()(module)
         module = DecomposeOpsForInference(BACKBONE)(module)
         module[OPTIMIZER] = optimizer.get_function()
         module = module.with_attrs({

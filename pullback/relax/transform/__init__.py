@@ -23,6 +23,7 @@ from pullback.relax.transform.rebatch_inputs import RebatchInputs
 from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import ResolveMatchCast
 from pullback.relax.transform.simplify import Simplify
+from pullback.relax.transform.unrounded_products import UnroundedProducts
 
 ToMixedPrecision = to_mixed_precision  # the reference's name
 
@@ -60,5 +61,6 @@ __all__ = [
     "Sequential",
     "Simplify",
     "ToMixedPrecision",
+    "UnroundedProducts",
     "module_pass",
 ]  # fmt: skip
