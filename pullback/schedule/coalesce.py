@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pullback.tir import Buffer, BufferLoad, BufferStore, PrimExpr, Stmt, Var
+from pullback.tir import Buffer, BufferLoad, BufferStore, PrimExpr, Stmt, Var, as_expr
 from pullback.tir.visitor import Mutator, substitute, walk
 
 Extent = int | PrimExpr
@@ -60,6 +60,19 @@ def join(outer: Var, inner: Var, extent: int, body: Stmt) -> tuple[Var, Stmt, di
     body = flatten.stmt(body)
     size = max(extent, 1)
     return joined, substitute(body, {outer: joined // size, inner: joined % size}), flatten.flat
+
+
+def ravel(indices: Sequence[PrimExpr], shape: Sequence[Extent]) -> PrimExpr:
+    """The number of an element, row by row."""
+    number: PrimExpr = as_expr(0)
+    for index, size in zip(indices, shape, strict=True):
+        number = number * size + index
+    return number
+
+
+def on_one_axis(body: Stmt, flat: Mapping[Buffer, Buffer]) -> Stmt:
+    """Reads of some buffers as reads of those of one axis that stand for them."""
+    return _OneAxis(flat).stmt(body)
 
 
 def _accesses(body: Stmt) -> list[Access]:
@@ -133,3 +146,14 @@ class _Flatten(Mutator):
             indices = self.indices(node.buffer, node.indices)
             return BufferStore(self.reshaped(node.buffer), self.expr(node.value), indices)
         return super().stmt(node)
+
+
+class _OneAxis(Mutator):
+    def __init__(self, flat: Mapping[Buffer, Buffer]) -> None:
+        super().__init__()
+        self.flat = flat
+
+    def _expr(self, node: PrimExpr) -> PrimExpr:
+        if isinstance(node, BufferLoad) and node.buffer in self.flat:
+            return self.flat[node.buffer][ravel([self.expr(i) for i in node.indices], node.buffer.shape)]
+        return super()._expr(node)

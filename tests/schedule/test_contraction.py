@@ -11,6 +11,7 @@ from pullback.ir.op import Op
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction import blocking as contraction_blocking
+from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.group import Machine
 from tests.schedule.test_schedules import SMALL, group_of, run
@@ -100,6 +101,49 @@ def test_taps_in_blocks(sizes, kernel, strides, dilation, channels_last, monkeyp
 @pytest.mark.parametrize(("channels", "outputs", "groups"), [(4, 8, 2), (6, 6, 6), (3, 6, 3)])
 def test_grouped_convolution(channels, outputs, groups, kind):
     run(group_of(product(kind, (2, channels, 6, 5, outputs, 3, 1, 1), True, groups)))
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_matrices_whose_lines_compete_for_cache_sets_are_copied_into_panels(left):
+    """Lines whole powers of two apart, or each in another page. Elsewhere they are read where they lie."""
+    for m, k, n, packed in (
+        (256, 1024, 1024, (False, True)), (512, 700, 700, (True, True)), (1024, 1024, 384, (True, False)),
+        (250, 1024, 1000, (False, False)), (128, 300, 384, (False, False)), (1000, 1024, 1000, (True, True)),
+    ):  # fmt: skip
+        a = te.placeholder((k, m) if left else (m, k), name="a")
+        b, axis = te.placeholder((k, n), name="b"), te.reduce_axis(k)
+
+        def element(i, j, a=a, b=b, axis=axis):
+            return te.sum((a[axis.var, i] if left else a[i, axis.var]) * b[axis.var, j], axis)
+
+        ((_, blocking),) = recognize(group_of(te.compute((m, n), element, "matmul"), machine=Machine())).parts
+        assert (blocking.ways[blocking.a] == "panels") == (left and packed[0])
+        assert (blocking.ways[blocking.b] == "panels") == packed[1]
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize(("m", "k", "n"), [(26, 9, 34), (24, 5, 32), (25, 7, 31), (8, 3, 8)])
+def test_panels_of_rows_and_columns(m, k, n, left, batch, monkeypatch):
+    monkeypatch.setattr(contraction_blocking, "_is_apart", lambda _, f: not f.is_window and f.is_input)
+    a = te.placeholder((*batch, k, m) if left else (*batch, m, k), name="a")
+    b, axis = te.placeholder((*batch, k, n), name="b"), te.reduce_axis(k)
+
+    def element(*at):
+        *lead, i, j = at
+        return te.sum(a[(*lead, axis.var, i) if left else (*lead, i, axis.var)] * b[(*lead, axis.var, j)], axis)
+
+    group = group_of(te.compute((*batch, m, n), element, "matmul"))
+    ((_, blocking),) = recognize(group).parts
+    assert set(blocking.ways.values()) == {"panels"}
+    run(group)
+
+
+def test_a_region_has_the_axis_of_memory_innermost_also_beside_axes_of_one_element():
+    """So that it is copied by vectors: an image of one channel."""
+    ((problem, blocking),) = recognize(group_of(product("forward", (2, 1, 12, 12, 6, 5, 1, 2), False))).parts
+    (factor,) = (f for f, way in blocking.ways.items() if way == "region")
+    assert Region(problem, factor, blocking.inner, blocking.column).shape[-1] > 1
 
 
 def test_the_gradient_of_a_strided_convolution_skips_the_zeros():
@@ -270,7 +314,7 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
 
 def test_columns_of_pages_that_lie_apart_take_rounds():
     """So does the gradient of a layer's weight: a column of 8 would touch a page for each term."""
-    for sizes, many in (((1024, 2048, 256), True), ((1024, 384, 256), False), ((16384, 64, 64), True)):
+    for sizes, many in (((1024, 2000, 200), True), ((1024, 384, 256), False), ((16384, 64, 64), True)):
         depth, m, n = sizes
         a, b = te.placeholder((depth, m), name="a"), te.placeholder((depth, n), name="b")
         k = te.reduce_axis(depth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +20,8 @@ from pullback.schedule.group import Machine
 from pullback.target import Target
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import pairs
+from pullback.tir.expr import is_half
+from pullback.tir.visitor import walk
 from pullback.tir.workspace import lift_workspaces
 from tests.schedule.native import natively
 from tests.schedule.test_contraction import SHAPES, product
@@ -76,15 +79,54 @@ def test_products(size, left, right):
     check_natively(group_of(result, machine=wide()))
 
 
+def converted_where(kernel) -> list[str]:
+    """The buffers for whose elements a kernel casts numbers of half types to float32."""
+    stores = [n for n in walk(kernel.body) if isinstance(n, tir.BufferStore)]
+    casts = [s for s in stores for n in walk(s.value) if isinstance(n, tir.Cast) and is_half(n.value.dtype)]
+    return sorted({s.buffer.name for s in casts})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(("left", "right"), list(itertools.product([False, True], repeat=2)))
-def test_rows_of_float16_are_converted_once(left, right):
-    """Where an element of theirs is read often."""
-    for columns, way in ((9, "direct"), (80, "turned")):
-        result = matmul(7, columns, 12, left, right, "float16")
-        ((_, blocking),) = recognize(group_of(result, machine=SMALL)).parts
-        assert blocking.ways[blocking.a] == way
-        run(group_of(result, machine=SMALL))
-        check_natively(group_of(result, machine=wide()))
+def test_numbers_are_converted_once(left, right, dtype):
+    """Where each is read often: in the copies of factors, not where they are multiplied."""
+    machine = Machine(vector_bytes=16, registers=16)
+    for rows, columns, at in ((3, 5, ["acc"]), (20, 36, ["panels", "wide"])):
+        result = matmul(rows, columns, 12, left, False, dtype)
+        assert converted_where(lower(group_of(result, machine=machine), "kernel")) == at
+        result = matmul(rows, columns, 12, left, right, dtype)
+        run(group_of(result, machine=machine))
+        check_natively(group_of(result, machine=replace(wide(), pair_dot=False)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+def test_convolutions_convert_once(kind, channels_last, dtype):
+    machine, shape = Machine(vector_bytes=16, registers=16, without=("Winograd",)), (4, 8, 12, 12, 24, 3, 2, 1)
+    group = group_of(product(kind, shape, channels_last, dtype=dtype), machine=machine)
+    assert "acc" not in converted_where(lower(group, "kernel"))
+    run(group)
+    check_natively(
+        group_of(product(kind, shape, channels_last, dtype=dtype), machine=replace(machine, vector_bytes=32))
+    )
+
+
+def test_what_was_float32_is_rounded_once_too():
+    """A cast before the sum is taken with the one after it."""
+    x, axis = te.placeholder((20, 12), "float32", "x"), te.reduce_axis(12)
+    narrow = te.compute((20, 12), lambda i, k: tir.cast("bfloat16", x[i, k]), "narrow")
+    w = te.placeholder((12, 36), "bfloat16", "w")
+    result = te.compute(
+        (20, 36),
+        lambda i, j: te.sum(tir.cast("float32", narrow[i, axis.var]) * tir.cast("float32", w[axis.var, j]), axis),
+    )
+    machine = Machine(vector_bytes=16, registers=16)
+    kernel = lower(group_of(result, machine=machine), "kernel")
+    assert converted_where(kernel) == ["panels", "wide"]
+    assert [b.shape for b in kernel.params] == [(240,), (12, 36), (20, 36)]  # what is copied whole has one axis
+    run(group_of(result, machine=machine))
+    check_natively(group_of(result, machine=replace(wide(), pair_dot=False)))
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

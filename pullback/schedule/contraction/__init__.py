@@ -2,21 +2,23 @@
 
 ``problem.py`` says what a contraction is, ``blocking.py`` how it is cut up (``alternatives.py``: how else it could be),
 ``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself. ``pairs.py`` makes
-sums of bfloat16 sums of pairs.
+sums of bfloat16 sums of pairs, ``wide.py`` makes numbers of other half types float32 once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pullback.schedule.coalesce import on_one_axis
 from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.wide import widened
 from pullback.schedule.group import Group
-from pullback.tir import PrimFunc, seq
+from pullback.tir import Buffer, PrimFunc, seq
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +34,7 @@ class Contraction:
         if problem is None:
             return None
         parts = []
-        for part in phases(paired(problem).merged):
+        for part in phases(widened(paired(problem)).merged):
             blocking = Blocking.of(part)
             if blocking is None:
                 return None
@@ -43,4 +45,6 @@ class Contraction:
         return Contraction(group, tuple(parts))
 
     def lower(self, name: str) -> PrimFunc:
-        return self.group.function(name, seq(*(Lowering(*part).body() for part in self.parts)))
+        flat: dict[Buffer, Buffer] = {}
+        body = seq(*(Lowering(*part, flat).body() for part in self.parts))
+        return self.group.function(name, on_one_axis(body, flat) if flat else body, flat)

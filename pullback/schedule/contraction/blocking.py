@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
+from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.schedule.group import Machine
 from pullback.schedule.tiles import Tile, best_tile
 from pullback.tir import Var
@@ -30,11 +31,14 @@ _ROUND_COLUMNS = 192 * 1024  # and of the other one
 _ROUND_SUMS = 64 * 1024  # bytes of sums
 _CHAINS = 8  # sums that keep two units of a latency of four busy
 _PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one
+_SETS = 64 * 1024  # bytes from one line of a set of the second cache to the next one, at the least
+_WAYS = 16  # lines that a set holds, at the most
 _LINE = 64  # bytes that come into a cache together
 _NEAR = 16 * 1024  # bytes that stay in the nearest cache
 _STREAM = 256 * 1024  # bytes of a matrix that does not stay in the nearer caches
 _FAR = 2048  # bytes from line to line of it, so that each is in another page
 _FEW_ROWS = 24  # that read the same column
+_MANY_ROWS = 256  # likewise
 _FEW_TILES = 3  # and the same line
 _ROUND = 8  # lines that prefetchers follow at a time
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
@@ -77,6 +81,8 @@ class Blocking:
             return None
         a, b = _roles(problem, column)
         ways = {f: _way(f, column) for f in (a, b)}
+        if ways[b] == "direct" and not b.is_window and (is_worth_a_copy(problem, b) or _is_apart(problem, b)):
+            ways[b] = "panels"
         row_axes = [v for v in problem.outputs if v in a.axes and v not in b.axes]
         if not row_axes and ways[b] != "direct" and not b.is_window:
             return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
@@ -89,8 +95,10 @@ class Blocking:
         else:
             found = _fitting(problem, tilings, column, ways, lanes)
         rows, tile, inner = found or (*tilings[0], None)
-        if _is_scattered(problem, a, rows) or (ways[a] == "direct" and _is_converted(problem, a)):
+        if _is_scattered(problem, a, rows):
             ways[a] = "turned"
+        elif ways[a] == "direct" and len(rows) == 1 and _is_apart(problem, a):
+            ways[a] = "panels"
         parts = Blocking(column, a, b, rows, tile, ways, _partial_sums(problem, rows, tile, column, ways, lanes), None)
         if inner is None and (a.is_window or b.is_window or problem.group.fallback):
             return _chunked(problem, parts)
@@ -162,6 +170,21 @@ def _way(factor: Factor, column: Var) -> str:
     return "region" if factor.is_window else "panels"
 
 
+def _is_apart(problem: Problem, factor: Factor) -> bool:
+    """Whether the lines that a register tile reads of a matrix where it lies are so far apart that panels pay, in which
+    one follows on the other: because they compete for a few sets of the second cache, as lines whole powers of two
+    apart do (measured, of 1024 x 1024: 42 GFLOP/s, in panels 70), or because each is in another page of many (of
+    1000 x 1000, transposed: 77, in panels 130)."""
+    if factor.is_window or not factor.is_input:
+        return False
+    terms, size = [k for k in problem.reduced if k in factor.axes], nbytes(factor.source.dtype)
+    apart = min((abs(factor.strides[k]) for k in terms), default=0) * size
+    lines, elements = math.prod(problem.extents[k] for k in terms), _elements(problem, factor)
+    if lines > _WAYS * _SETS // math.gcd(_SETS, apart):
+        return problem.work >= _FEW_ROWS * elements
+    return apart >= _FAR and elements * size > _LARGE and problem.work >= _MANY_ROWS * elements
+
+
 def _is_read_once(problem: Problem, b: Factor, way: str) -> bool:
     """Whether so few rows read a large matrix that each task should copy its own part of it."""
     rows = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
@@ -185,11 +208,6 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
     between = math.prod(count for _, count in own) * problem.extents[term]
     near = between * min(step * nbytes(a.source.dtype), _LINE) <= _NEAR
     return step > 1 and not near and problem.work >= _MOVE * _elements(problem, a)
-
-
-def _is_converted(problem: Problem, a: Factor) -> bool:
-    """Whether an element is converted by an instruction of its own for each row and panel that it is read for."""
-    return a.source.dtype == "float16" and not a.is_window and problem.work >= _MOVE * _elements(problem, a)
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:

@@ -23,6 +23,7 @@ from pullback.schedule.contraction.blocking import Blocking, rounds
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
+from pullback.schedule.contraction.wide import Wide, is_worth_a_copy
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.pointwise import buffer_readers, point, tasks
 from pullback.schedule.transpose import copied_across
@@ -53,19 +54,19 @@ _UNROLLED = 192  # multiply-adds of a short innermost loop that is written out
 class Spot:
     """Where a register tile is: the first value of each axis, and its offset from the task's first values.
 
-    ``panel`` and ``lane``: the number of the column panel, and the column in it.
+    ``tile`` and ``lane``: for the axes of the tile, the number of the tile along the axis, and the place in it.
     """
 
     value: Mapping[Var, PrimExpr]
     offset: Mapping[Var, PrimExpr]
-    panel: PrimExpr
-    lane: PrimExpr
+    tile: Mapping[Var, PrimExpr]
+    lane: Mapping[Var, PrimExpr]
 
-    def at(self, changes: Mapping[Var, PrimExpr | int], lane: PrimExpr | None = None) -> Spot:
+    def at(self, changes: Mapping[Var, PrimExpr]) -> Spot:
         """Some axes moved on from the tile's corner."""
         value = {**self.value, **{v: self.value[v] + d for v, d in changes.items()}}
         offset = {**self.offset, **{v: self.offset[v] + d for v, d in changes.items()}}
-        return Spot(value, offset, self.panel, self.lane if lane is None else lane)
+        return Spot(value, offset, self.tile, {**self.lane, **changes})
 
 
 Reader = Callable[[Spot], PrimExpr]
@@ -74,7 +75,8 @@ Reader = Callable[[Spot], PrimExpr]
 class Lowering:
     """Writes the kernel of a blocked contraction."""
 
-    def __init__(self, problem: Problem, blocking: Blocking) -> None:
+    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer]) -> None:
+        """``flat``: inputs of the kernel that have one axis in it; filled here."""
         self.problem, self.blocking = problem, blocking
         self.group, self.anchor, self.extents = problem.group, problem.anchor, problem.extents
         self.threads = worth_threads(problem.work * NANOSECONDS_PER_FMA)
@@ -83,6 +85,11 @@ class Lowering:
             f: Region(problem, f, blocking.inner, blocking.column) for f, w in blocking.ways.items() if w == "region"
         }
         self.panels = {f: self._panel_buffer(f) for f, way in blocking.ways.items() if way == "panels"}
+        self.wide = {
+            f: Wide.of(self.group, f, flat)
+            for f, way in blocking.ways.items()
+            if way == "direct" and is_worth_a_copy(problem, f)
+        }
         self.turned = {f: self._turned_buffer(f) for f, way in blocking.ways.items() if way == "turned"}
         self.skips = Skip.of(problem, blocking)
         self.partial = self._partial_buffer() if blocking.chunks is not None else None
@@ -93,10 +100,12 @@ class Lowering:
             return self._finish_everywhere(const(0, self.anchor.dtype), 1)
         copies = [self._pack(f, buffer) for f, buffer in self.panels.items()]
         copies += [self._turn(f, buffer) for f, buffer in self.turned.items()]
+        copies += [wide.copy(self.threads) for wide in self.wide.values()]
         body = seq(*copies, self._tasks(), self._finish_partial() if self.partial is not None else None)
         for buffer in (
             *self.panels.values(),
             *self.turned.values(),
+            *(wide.buffer for wide in self.wide.values()),
             *([self.partial] if self.partial is not None else []),
         ):
             body = Allocate(buffer, body)
@@ -113,32 +122,40 @@ class Lowering:
         if factor in self.regions:
             element = self.regions[factor].read(spot.offset)
         elif factor in self.panels:
-            outer = [spot.value[v] for v in self._panel_axes(factor)]
-            element = self.panels[factor][
-                (*outer, spot.panel, *(spot.value[k] for k in self._summed(factor)), spot.lane)
-            ]
+            axis, outer = self._panel_axis(factor), [spot.value[v] for v in self._panel_axes(factor)]
+            summed = [spot.value[k] for k in self._summed(factor)]
+            element = self.panels[factor][(*outer, spot.tile[axis], *summed, spot.lane[axis])]
         elif factor in self.turned:
             element = self.turned[factor][tuple(spot.value[v] for v in self._turned_axes(factor))]
+        elif factor in self.wide:
+            element = self.wide[factor].read([substitute(r, spot.value) for r in factor.reads])
         else:
             element = self._element(factor, spot.value)
         return cast(factor.dtype, element)
 
+    def _panel_axis(self, factor: Factor) -> Var:
+        """The axis along which it is copied into panels: that of the tile's columns, or rows."""
+        return self.blocking.column if self.blocking.column in factor.axes else self.blocking.rows[-1][0]
+
     def _panel_axes(self, factor: Factor) -> list[Var]:
-        return [v for v in self.problem.outputs if v in factor.axes and v is not self.blocking.column]
+        """The other axes of the result."""
+        return [v for v in self.problem.outputs if v in factor.axes and v is not self._panel_axis(factor)]
 
     def _summed(self, factor: Factor) -> list[Var]:
         return [k for k in self.problem.reduced if k in factor.axes]
 
     def _panel_buffer(self, factor: Factor) -> Buffer:
-        width = self.blocking.tile.columns
+        axis = self._panel_axis(factor)
+        width = self._step(axis)
         outer = [self.extents[v] for v in self._panel_axes(factor)]
         inner = [self.extents[k] for k in self._summed(factor)]
-        count = -(-self.extents[self.blocking.column] // width)
+        count = -(-self.extents[axis] // width)
         return Buffer("panels", (*outer, count, *inner, width), factor.source.dtype, "workspace")
 
     def _pack(self, factor: Factor, panels: Buffer) -> Stmt:
-        """The copy of a factor into panels of the tile's width."""
-        column, width = self.blocking.column, self.blocking.tile.columns
+        """The copy of a factor into panels as wide as the tile."""
+        column = self._panel_axis(factor)
+        width = self._step(column)
         outer, summed, panel = self._panel_axes(factor), self._summed(factor), Var("panel")
         full, rest = divmod(self.extents[column], width)
         crossed = bool(summed) and factor.strides[summed[-1]] == 1
@@ -295,8 +312,8 @@ class Lowering:
         column = self.blocking.column
         offset = {v: number * self._step(v) if v in self.problem.outputs else number for v, number in place.items()}
         value = {v: bases[v] + offset[v] for v in offset}
-        panel = bases[column] // self._step(column) + place[column]
-        spot = Spot(value, offset, panel, as_expr(0))
+        number = {v: bases[v] // self._step(v) + place[v] for v in (column, *(v for v, _ in self.blocking.rows))}
+        spot = Spot(value, offset, number, dict.fromkeys(number, as_expr(0)))
 
         def variants(v: Var, then: Callable[[int], Stmt]) -> Stmt:
             step, extent = self._step(v), self.extents[v]
@@ -335,7 +352,7 @@ class Lowering:
         j = Var("j")
 
         def at(r: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
-            return body(r, j, spot.at({**moves, self.blocking.column: j}, j))
+            return body(r, j, spot.at({**moves, self.blocking.column: j}))
 
         return For(j, as_expr(columns), self._over_rows(rows, at), "vectorized")
 

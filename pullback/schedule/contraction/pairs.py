@@ -12,10 +12,10 @@ import math
 from dataclasses import replace
 
 from pullback.schedule.affine import Affine
-from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.contraction.problem import Factor, Problem, zero_unless
 from pullback.te.graph import body_expr
 from pullback.te.tensor import Tensor
-from pullback.tir import PrimExpr, Select, Var, const, minimum, select
+from pullback.tir import PrimExpr, Var, const, minimum, select
 from pullback.tir.pairs import DTYPE, ELEMENT, pair
 from pullback.tir.visitor import substitute, walk
 
@@ -75,22 +75,18 @@ def _element(source: Tensor, axes: tuple[Var, ...], d: int, extent: int) -> Prim
     if extent % 2:
         places = places[0], minimum(places[1], extent - 1)
     indices = [(*axes[:d], place, *axes[d + 1 :]) for place in places]
-    condition = None
+    condition: PrimExpr = const(True, "bool")
     if source.is_placeholder:
         low, high = (source[i] for i in indices)
     else:
-        body = body_expr(source)
-        if (
-            isinstance(body, Select)
-            and getattr(body.b, "value", None) == 0
-            and not _moves(body.condition, source.axes[d])
-        ):
-            condition, body = substitute(body.condition, dict(zip(source.axes, axes, strict=True))), body.a
+        condition, body = zero_unless(source)
+        if _moves(condition, source.axes[d]):
+            condition, body = const(True, "bool"), body_expr(source)
+        condition = substitute(condition, dict(zip(source.axes, axes, strict=True)))
         low, high = (substitute(body, dict(zip(source.axes, i, strict=True))) for i in indices)
     if extent % 2:
         high = select(axes[d] * 2 + 1 < extent, high, const(0.0, ELEMENT))
-    value = pair(low, high)
-    return value if condition is None else select(condition, value, const(0, DTYPE))
+    return select(condition, pair(low, high), const(0, DTYPE))
 
 
 def _moves(expr: PrimExpr, axis: Var) -> bool:

@@ -134,4 +134,4 @@ def _split_factor(
     steps = [(1, 0)] * len(indices)
     for sieve in sieves:
         steps[sieve.axis] = sieve.divisor, indices[sieve.axis].const % sieve.divisor
-    return Factor.of(factor.dtype, factor.source, indices, extents, steps)
+    return Factor.of(factor.dtype, factor.source, indices, extents, steps, factor.is_view)

@@ -19,7 +19,7 @@ from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers
 from pullback.te.graph import Lower, body_expr, loads_of
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
-from pullback.tir import Binary, Cast, PrimExpr, Var, as_expr
+from pullback.tir import Binary, Cast, PrimExpr, Select, Var, as_expr, const
 from pullback.tir.visitor import loads, substitute, walk
 
 
@@ -176,6 +176,14 @@ def _is_epilogue(group: Group, anchor: Tensor) -> bool:
             if stage.shape != anchor.shape or any(not same_axes(load.indices, stage.axes) for load in dependent):
                 return False
     return all(o.shape == anchor.shape for o in group.outputs)
+
+
+def zero_unless(source: Tensor) -> tuple[PrimExpr, PrimExpr]:
+    """(condition, value) of a stage whose element is the value where the condition holds, and 0 elsewhere."""
+    body = body_expr(source)
+    if isinstance(body, Select) and getattr(body.b, "value", None) == 0:
+        return body.condition, body.a
+    return const(True, "bool"), body
 
 
 def _ancestors(tensor: Tensor) -> list[Tensor]:

@@ -105,11 +105,12 @@ def zero_outside(group: Group, source: Tensor, d: int) -> tuple[int, int] | None
 
 
 def _order(group: Group, factor: Factor, column: Var) -> list[int]:
-    """The source's axes in the order of memory of what it is computed from; one that moves with the vectors last."""
+    """The source's axes in the order of memory of what it is computed from; one that moves with the vectors last. Those
+    of one element come first, so that the innermost is a vector."""
     axes = range(factor.source.ndim)
     strides = memory_strides(group, factor.source)
     moving = {d for d in axes if column in factor.windows[d].terms}  # type: ignore[index]
-    return sorted(axes, key=lambda d: (d in moving, -strides[d], d))
+    return sorted(axes, key=lambda d: (factor.source.shape[d] != 1, d in moving, -strides[d], d))
 
 
 class _Fill:
