@@ -66,7 +66,7 @@ class Expected:
 
 
 def test_what_is_rounded_for_one_use_only() -> None:
-    """Not what has other uses, what is a result, nor where a large float32 operand would be read in place of its cast."""
+    """Not what has other uses, what is a result, nor where a large float32 operand would be read in place of a cast."""
     assert_structural_equal(UnroundedProducts()(Given), Expected)
 
 
