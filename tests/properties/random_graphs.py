@@ -14,6 +14,9 @@ from pullback.relax import BlockBuilder, Function, TensorStructInfo, Tuple, Tupl
 from pullback.te.random import bits_array
 
 Step = Callable[[list[Any]], Any]
+# Before rounding: sums and products of round numbers are no ties then, on which the last bit of PyTorch's square root
+# decides (on some CPUs it is not the nearest).
+OFF_TIES = 0.21456789
 
 
 @dataclass
@@ -290,10 +293,10 @@ class Maker:
         """Integer arithmetic on rounded values; nothing of it has a gradient."""
         k, torch, op = self.pick(), self.torch, Op.get
         x = self.values[k]
-        n = op("astype")(op("clip")(op("round")(x * 3.0), -100.0, 100.0), "int64")
+        n = op("astype")(op("clip")(op("round")(x * 3.0 + OFF_TIES), -100.0, 100.0), "int64")
 
         def whole(v: list[Any]) -> Any:
-            return torch.round(v[k] * 3.0).clamp(-100, 100).to(torch.int64)
+            return torch.round(v[k] * 3.0 + OFF_TIES).clamp(-100, 100).to(torch.int64)
 
         table: list[tuple[Any, Step]] = [
             (op("floor_divide")(n, const(3, "int64")), lambda v: torch.div(whole(v), 3, rounding_mode="floor")),

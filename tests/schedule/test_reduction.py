@@ -9,12 +9,13 @@ from pullback import te, tir
 from pullback.schedule import order
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
-from pullback.schedule.reduction import Reduction
+from pullback.schedule.reduction import Reduction, rows
 from pullback.schedule.strides import coefficient, contiguity, outermost_first, stride
 from pullback.target import Target
 from pullback.te import interpreter as te_interpreter
-from pullback.tir import Buffer, Var
+from pullback.tir import Allocate, Buffer, Var
 from pullback.tir.equality import Equality
+from pullback.tir.visitor import walk
 from pullback.tir.workspace import lift_workspaces
 from tests.schedule.native import natively
 from tests.schedule.test_schedules import group_of, run
@@ -146,6 +147,43 @@ def test_softmax_along_a_middle_axis(shape):
     group = group_of(te.compute(shape, lambda n, c, h, w: e[n, c, h, w] / total[n, 0, h, w], "softmax"))
     assert isinstance(recognize(group), Reduction)
     run(group)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 20, 64, 200])
+@pytest.mark.parametrize("lead", [(8,), (3, 4)])
+def test_rows_side_by_side_are_those_one_by_one(lead, columns, monkeypatch):
+    """Softmax and what is scaled along the row, in blocks of four, two and one rows: bit for bit."""
+    shape = (*lead, columns)
+    x, gamma = te.placeholder(shape, name="x"), te.placeholder((columns,), name="gamma")
+    largest = over("max", x, len(lead), "largest", keep=True)
+    e = te.compute(shape, lambda *i: tir.call("exp", x[i] - largest[(*i[:-1], 0)]), "e")
+    total = over("sum", e, len(lead), "total", keep=True)
+    result = te.compute(shape, lambda *i: e[i] / total[(*i[:-1], 0)] * gamma[i[-1]], "result")
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in (x, gamma)}
+    found = []
+    for count in (1, 2, 4):
+        monkeypatch.setattr(rows, "_side_by_side", lambda _, count=count: count)
+        group = group_of(result)
+        assert isinstance(recognize(group), Reduction)
+        run(group)
+        found.append(natively(group, feeds)[0])
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"), [((1024, 384), 4), ((1022, 384), 2), ((1021, 384), 1), ((64, 384), 1), ((1024, 100000), 1)]
+)
+def test_how_many_rows_are_taken_together(shape, count):
+    """As many as divide them, where tasks enough are left, and rows are not long."""
+    x = te.placeholder(shape, name="x")
+    largest = over("max", x, 1, "largest", keep=True)
+    e = te.compute(shape, lambda i, j: tir.call("exp", x[i, j] - largest[i, 0]), "e")
+    total = over("sum", e, 1, "total", keep=True)
+    group = group_of(te.compute(shape, lambda i, j: e[i, j] / total[i, 0], "softmax"))
+    kernel = lower(group, "kernel")
+    shapes = {n.buffer.shape[0] for n in walk(kernel.body) if isinstance(n, Allocate) and n.buffer.name == "partial"}
+    assert shapes == ({count} if count > 1 else {order.LANES})
 
 
 def test_rows_may_name_their_axes_in_another_order():

@@ -21,19 +21,26 @@ from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
 from pullback.relax.mutator import emit_body
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
 from pullback.relax.training.optimizer.value import cast
-from pullback.relax.transform import Gradient
+from pullback.relax.transform import Gradient, UnroundedProducts
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.join_step import ADJOINT, LOSS_SCALE_STATE
 
 LOSS, SCALED = "backbone_loss", "scaled_loss"
 
 
-def with_adjoint(module: IRModule, first: int, count: int) -> IRModule:
+def with_adjoint(module: IRModule, first: int, count: int, is_mixed: bool) -> IRModule:
     """The module with ``backbone_loss_adjoint``, which gives the gradients of ``count`` parameters of
-    ``backbone_loss`` from number ``first`` on.
+    ``backbone_loss`` from number ``first`` on. ``is_mixed``: ``backbone_loss`` was rewritten by ``MixedPrecision``.
 
     Where the module has the attribute ``loss_scale_state``, its last parameter is the loss scale.
     """
+    result = _with_adjoint(module, first, count)
+    if is_mixed:
+        result[ADJOINT] = UnroundedProducts().function(result[ADJOINT], result)
+    return result
+
+
+def _with_adjoint(module: IRModule, first: int, count: int) -> IRModule:
     function = module[LOSS]
     if LOSS_SCALE_STATE not in module.attrs:
         return Gradient(LOSS, require_grads=function.params[first : first + count], target_index=0)(module)

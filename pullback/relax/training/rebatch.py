@@ -9,6 +9,7 @@ from pullback.relax.training.adjoint import with_adjoint
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS
 from pullback.relax.transform import RaiseOps, RebatchInputs
+from pullback.relax.transform.mixed_precision import HALF
 
 
 def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -> IRModule:
@@ -25,11 +26,11 @@ def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -
     if not trains:
         del result[ADJOINT]
         return result
-    first, count = len(interface.inputs), len(interface.params)
-    derived = RaiseOps()(with_adjoint(module, first, count))  # as the module was: it resolves aliases on its way
+    parts = len(interface.inputs), len(interface.params), module.attrs.get("training", {}).get("precision") in HALF
+    derived = RaiseOps()(with_adjoint(module, *parts))  # as the module was: it resolves aliases on its way
     if not structural_equal(derived[ADJOINT], module[ADJOINT]):
         raise UserError(
             f"{ADJOINT} was changed by a pass after SetupTrainer, so it cannot be derived for {rows} rows",
             hint="make the batch dimension symbolic, or give fit a number of rows that the batch size divides",
         )
-    return with_adjoint(result, first, count)
+    return with_adjoint(result, *parts)

@@ -38,7 +38,6 @@ from pullback.relax.transform import (
     LegalizeOps,
     MixedPrecision,
     RaiseOps,
-    UnroundedProducts,
 )
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.join_step import LOSS_SCALE_STATE
@@ -101,9 +100,7 @@ class SetupTrainer(Pass):
         optimizer = self._scaling_optimizer().init(params)
         if optimizer.loss_scale_state is not None:
             module = module.with_attr(LOSS_SCALE_STATE, optimizer.loss_scale_state)
-        module = with_adjoint(module, first, count)
-        if self.precision in HALF:
-            module = UnroundedProducts()(module)
+        module = with_adjoint(module, first, count, self.precision in HALF)
         module = DecomposeOpsForInference(BACKBONE)(module)
         module[OPTIMIZER] = optimizer.get_function()
         module = module.with_attrs({

@@ -8,7 +8,7 @@
 
 Products are summed in float32 in any case. So the gradients of weights keep all digits of their sums, and what a bias
 is added to is rounded once. It comes after ``Gradient``: the adjoint of a product with another ``out_dtype`` would
-multiply in that type.
+multiply in that type. ``SetupTrainer`` applies it to the adjoint of what it trains in mixed precision.
 """
 
 from __future__ import annotations

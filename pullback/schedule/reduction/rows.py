@@ -1,6 +1,6 @@
 """Rows: what is reduced is innermost in memory. Softmax, norms and the like are one kernel.
 
-for p in parallel(rows):
+for p in parallel(rows):                                                  some rows side by side, where there are many
     for step: for lane in vectorized(16):
         partial[lane] = partial[lane] + ((x[p, …] + x[p, …]) + (x[p, …] + x[p, …]))
     total = partial, halved until one is left
@@ -11,17 +11,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pullback.schedule.pointwise import tasks
+from pullback.schedule.pointwise import TASKS, tasks
 from pullback.schedule.reduction.argument import reduce_row_argument
 from pullback.schedule.reduction.nests import at_points, lane_loop, serial
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.schedule.reduction.walk import Walk
-from pullback.tir import Buffer, For, PrimExpr, Stmt, as_expr
+from pullback.tir import Buffer, For, PrimExpr, Stmt, Var, as_expr
+from pullback.tir.expr import nbytes
+from pullback.tir.visitor import substitute
+
+_NEAR = 16 * 1024  # bytes
 
 
 def lower_rows(program: Program, threads: bool) -> Stmt:
-    """All steps of a row in one task."""
-    return tasks(program.axes, program.extents, _Row(program).body(), threads)
+    """All steps of some rows in one task."""
+    count = _side_by_side(program)
+    body = (_Rows(program, count) if count > 1 else _Row(program)).body()
+    if count == 1:
+        return tasks(program.axes, program.extents, body, threads)
+    *outer, axis = program.axes
+    block = Var("block")
+    body = substitute(body, {axis: block * count})
+    return tasks([*outer, block], [*program.extents[:-1], program.extents[-1] // count], body, threads)
+
+
+def _side_by_side(program: Program) -> int:
+    """How many rows are taken together: as many as divide them, where tasks enough are left, and rows are so short that
+    these stay in the nearest cache from pass to pass."""
+    if not program.axes or any(s.kind.startswith("arg") for s in program.steps):
+        return 1
+    sizes = (s.domain.size * nbytes(s.store.value.dtype) for s in program.steps if s.domain is not None)
+    rows, most = program.rows, _NEAR // max(1, *sizes)
+    return next((c for c in (4, 2) if program.extents[-1] % c == 0 and c <= most and rows >= TASKS * c), 1)
 
 
 class _Row(Walk):
@@ -38,13 +59,32 @@ class _Row(Walk):
         return body
 
     def lanes(self, count: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
-        return self.here(lane_loop("lane", count, body))
+        return lane_loop("lane", count, lambda lane: self.here(body(lane)))
 
     def elements(self, steps: Sequence[Step], domain: Domain) -> Stmt:
-        inner = For(domain.axes[-1], as_expr(domain.extents[-1]), at_points(steps, [{}]), "vectorized")
-        return self.here(serial(domain.axes[:-1], domain.extents[:-1], inner))
+        inner = For(domain.axes[-1], as_expr(domain.extents[-1]), self.here(at_points(steps, [{}])), "vectorized")
+        return serial(domain.axes[:-1], domain.extents[:-1], inner)
 
     def argument(self, step: Step) -> Stmt:
         body, buffers = reduce_row_argument(step, self.total(step), self.program.machine.vector_bytes)
         self.locals += buffers
         return self.here(body)
+
+
+class _Rows(_Row):
+    """``count`` rows side by side, from the one that the last axis's variable says: what is the same for all rows is
+    read once, and while the last sums of one are added up, lane by lane, so are the others'."""
+
+    def __init__(self, program: Program, count: int) -> None:
+        self.axis, self.count = program.axes[-1], count
+        self.row = Var("r")
+        super().__init__(program)
+
+    def private(self, name: str, shape: Sequence[int | PrimExpr], dtype: str) -> Buffer:
+        return Buffer(name, (self.count, *(tuple(shape) or (1,))), dtype, "local")
+
+    def at(self, buffer: Buffer, *indices: PrimExpr | int) -> PrimExpr:
+        return buffer[(self.row, *(indices or (0,)))]
+
+    def everywhere(self, body: Stmt) -> Stmt:
+        return For(self.row, as_expr(self.count), substitute(body, {self.axis: self.axis + self.row}), "unrolled")

@@ -147,7 +147,11 @@ def test_both_forms_are_mixed_and_recorded() -> None:
         assert "bfloat16" in module[name].script() and "bfloat16" not in plain[name].script()
         assert [p.struct_info for p in module[name].params] == [p.struct_info for p in plain[name].params]
         assert module[name].ret_struct_info == plain[name].ret_struct_info
-    assert_structural_equal(module["optimizer"], plain["optimizer"])
+    ops = [  # the names of kernels count what came before
+        SetupTrainer(CrossEntropyLoss(), SGD(0.1), [PREDICTION, TARGETS], legalize=False, precision=precision)(mlp())
+        for precision in ("bfloat16", None)
+    ]
+    assert_structural_equal(ops[0]["optimizer"], ops[1]["optimizer"])
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
@@ -254,9 +258,9 @@ def test_gradients_are_those_of_the_loss_whatever_the_scale(target: str) -> None
 
 
 def test_without_a_scale_small_gradients_vanish() -> None:
-    """Adjoints of 1e-9 are zeros in float16; multiplied by 2¹⁶ they are not."""
+    """Adjoints of 2.5e-8 are zeros in float16; multiplied by 2¹⁶ they are not."""
     model = with_state()
-    x, y = np.full((4, 3), 1e-3, "float32"), np.full((4, 2), 1e-5, "float32")
+    x, y = np.full((4, 3), 1e-3, "float32"), np.full((4, 2), 1e-7, "float32")
     moved = []
     for scale in (1.0, 2.0**16):
         t = pullback.trainer(
