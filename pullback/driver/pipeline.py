@@ -59,7 +59,7 @@ def machine_of(target: Target) -> Machine:
     fma = target.abilities.fma
     registers = target.registers if fma else target.registers - 1  # one holds the products
     choices = tuned_choices(target)
-    return Machine(target.vector_bytes, registers, switched_off(), fma, choices, target.abilities.pair_dot)
+    return Machine(target.vector_bytes, registers, switched_off(), fma, choices, target.abilities.fast_pair_dot)
 
 
 def lower_function(

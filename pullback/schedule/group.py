@@ -24,8 +24,8 @@ class Machine:
     """What a schedule needs to know of the target; ``without``: schedules switched off by name, to see their worth.
 
     ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane; ``pair_dot``:
-    whether the products of pairs of bfloat16 are. ``choices``: what was measured to be better than the analytical
-    choice.
+    whether the products of pairs of bfloat16 are, and a gain. ``choices``: what was measured to be better than the
+    analytical choice.
     """
 
     vector_bytes: int = 64

@@ -66,11 +66,19 @@ def everything():
     return [kernel, host]
 
 
+@pytest.mark.parametrize(("cpu", "fast"), [("znver4", True), ("znver5", True), ("emeraldrapids", False)])
+def test_dots_that_take_longer_than_multiply_adds_are_left_alone(cpu, fast):
+    """They are an instruction all the same, as is rounding."""
+    can = Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}").abilities
+    assert can.pair_dot and can.fast_pair_dot == fast
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_abilities(name):
     target = Target(TARGETS[name])
     can = target.abilities
     assert (target.vector_bytes, target.registers, can.masks, can.fma) == EXPECTED[name]
+    assert can.pair_dot == can.fast_pair_dot == (name == "znver4")
     assert can.small_masks == (name in SMALL_MASKS)
     assert target.lanes("float32") == target.vector_bytes // 4
 
