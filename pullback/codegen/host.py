@@ -170,8 +170,8 @@ define <4 x bfloat> @round(<4 x float> %a) {
   ret <4 x bfloat> %b
 }
 """
-# A vector's dots take two cycles there (measured on emeraldrapids), in which there are four of multiply-adds; the others
-# have the same cores, or their successors. On znver4 a dot takes the time of one multiply-add.
+# A vector's dots take two cycles there (measured on emeraldrapids), in which there are four of multiply-adds; the
+# others have the same cores, or their successors. On znver4 a dot takes the time of one multiply-add.
 _SLOW_PAIR_DOT = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d")
 _ROUND_BFLOAT16 = {"x86_64": "vcvtneps2bf16", "aarch64": "bfcvtn"}  # where that is, the dot of pairs is too
 
