@@ -47,6 +47,7 @@ from pullback.tir import (
 from pullback.tir.visitor import substitute
 
 NANOSECONDS_PER_FMA = 1 / 50
+_LINES = 16  # of a factor that a task copies into a panel
 _UNROLLED = 192  # multiply-adds of a short innermost loop that is written out
 
 
@@ -180,10 +181,14 @@ class Lowering:
         body = copy(rest) if not full else copy(width)
         if full and rest:
             body = If(panel < full, copy(width), copy(rest))
-        axes, sizes = [*outer, panel], [*(self.extents[v] for v in outer), full + bool(rest)]
-        if summed[crossed:]:  # the first axis of the sum gives more tasks
-            axes, sizes = [*axes, summed[0]], [*sizes, self.extents[summed[0]]]
-        return tasks(axes, sizes, body, self.threads)
+        axes, sizes = list(outer), [self.extents[v] for v in outer]
+        if summed[crossed:]:  # some lines for all panels, then the next ones: pages are read as they come
+            terms, extent, block = summed[0], self.extents[summed[0]], Var("block")
+            count = as_expr(_LINES) if extent % _LINES == 0 else minimum(as_expr(extent) - block * _LINES, _LINES)
+            k = Var(terms.name)
+            body = For(k, count, substitute(body, {terms: block * _LINES + k}))
+            axes, sizes = [*axes, block], [*sizes, -(-extent // _LINES)]
+        return tasks([*axes, panel], [*sizes, full + bool(rest)], body, self.threads)
 
     def _turned_axes(self, factor: Factor) -> list[Var]:
         """The axes of a copy that has the rows of the register tile innermost."""
