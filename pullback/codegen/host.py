@@ -47,7 +47,7 @@ class Abilities:
     half: bool  # conversion between float16 and float32 is an instruction
     pair_dot: bool = False  # and so is the sum of two products of bfloat16
     fast_pair_dot: bool = False  # which takes less time than two multiply-adds
-    small_masks: bool = False  # and so are masked loads and stores of elements of fewer than 4 bytes
+    small_masks: bool = False  # masked loads and stores of elements of fewer than 4 bytes are instructions too
     assembler: bool = False  # LLVM can read it: that of this machine's family only
 
 

@@ -212,8 +212,8 @@ class MemoryAccess(Expressions):
         elif access.kind == "contiguous" and self._is_cut(dtype):
             part = memory_type(dtype, self.lanes.active)
             some = self.builder.pure(f"load {part}, ptr {access.pointer}, align {access.align}", version)
-            picks = ", ".join(f"i32 {min(k, self.lanes.active)}" for k in range(lanes))
-            text = f"shufflevector {part} {some}, {part} zeroinitializer, <{lanes} x i32> <{picks}>"
+            picks = [min(k, self.lanes.active) for k in range(lanes)]  # beyond the part, a zero
+            return self.from_memory(self._shuffled(part, some, "zeroinitializer", picks), dtype, lanes)
         else:
             flags = self._mask_operand(lanes)
             kind = suffix("uint8" if dtype == "bool" else dtype, lanes)
@@ -337,14 +337,9 @@ class MemoryAccess(Expressions):
                 self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")
                 return
             if self._is_cut(dtype):
-                part, picks = (
-                    memory_type(dtype, self.lanes.active),
-                    ", ".join(f"i32 {k}" for k in range(self.lanes.active)),
-                )
-                some = f"shufflevector {value.typed}, {value.type} poison, <{self.lanes.active} x i32> <{picks}>"
-                self.builder.effect(
-                    f"store {part} {self.builder.pure(some)}, ptr {access.pointer}, align {access.align}"
-                )
+                part = memory_type(dtype, self.lanes.active)
+                some = self._shuffled(value.type, value.ref, "poison", range(self.lanes.active))
+                self.builder.effect(f"store {part} {some}, ptr {access.pointer}, align {access.align}")
                 return
             operands = f"{value.typed}, ptr align {access.align} {access.pointer}, {self._mask_operand(lanes)}"
             self.builder.effect(f"call void @llvm.masked.store.{kind}.p0({operands})")

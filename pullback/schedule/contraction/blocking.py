@@ -38,7 +38,7 @@ _NEAR = 16 * 1024  # bytes that stay in the nearest cache
 _STREAM = 256 * 1024  # bytes of a matrix that does not stay in the nearer caches
 _FAR = 2048  # bytes from line to line of it, so that each is in another page
 _FEW_ROWS = 24  # that read the same column
-_MANY_ROWS = 256  # likewise
+_MANY_ROWS = 256  # that read a matrix, each line of which is in another page
 _FEW_TILES = 3  # and the same line
 _ROUND = 8  # lines that prefetchers follow at a time
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
@@ -64,7 +64,7 @@ class Blocking:
     rows: Rows  # axes of the register tile with their number of rows, outermost first
     tile: Tile
     ways: Mapping[Factor, str]  # direct: read from memory; region: a task's own copy; else copied as a whole before:
-    #                             panels: in blocks of the tile's columns; turned: with the tile's rows innermost
+    #                             panels: in blocks of the tile's columns or rows; turned: its rows innermost
     inner: Mapping[Var, int]
     chunks: int | None
 
