@@ -18,7 +18,7 @@ from pullback.codegen.values import Value, memory_type, suffix
 from pullback.ir.errors import InternalError
 from pullback.tir.expr import Buffer, BufferLoad, Call, PrimExpr, nbytes
 from pullback.tir.pairs import PAIR
-from pullback.tir.stmt import BufferStore
+from pullback.tir.stmt import BufferStore, Prefetch
 
 STACK_LIMIT = 256 * 1024  # bytes of one local buffer
 MOST_VECTORS = 4  # that are loaded and shuffled for elements at known distances
@@ -358,6 +358,15 @@ class MemoryAccess(Expressions):
             pointer = self.builder.pure(f"shufflevector <{lanes} x ptr> {first}, <{lanes} x ptr> poison, {zeros}")
         operands = f"{value.typed}, <{lanes} x ptr> align {access.align} {pointer}, {self._mask_operand(lanes)}"
         self.builder.effect(f"call void @llvm.masked.scatter.{kind}.v{lanes}p0({operands})")
+
+    def prefetch(self, node: Prefetch) -> None:
+        access = self.access(node.buffer, node.indices)
+        if node.buffer in self.streamed or access.kind not in ("uniform", "contiguous"):
+            return  # what goes past the caches; what has no one place
+        self.builder.shared.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        near, data = 3, 1
+        flags = f"i32 {int(node.kind == 'write')}, i32 {near}, i32 {data}"
+        self.builder.effect(f"call void @llvm.prefetch.p0(ptr {access.pointer}, {flags})")
 
     def _stream(self, value: Value, base: str, access: Access, size: int) -> None:
         """Store a vector past the caches: where the buffer is aligned, which is known at run time only."""

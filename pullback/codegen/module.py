@@ -18,7 +18,7 @@ from pullback.codegen.values import Value, memory_type, register_type
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, Var
-from pullback.tir.stmt import BufferStore, Check, For, KernelCall, PrimFunc
+from pullback.tir.stmt import BufferStore, Check, For, KernelCall, Prefetch, PrimFunc
 from pullback.tir.visitor import walk
 
 _LIBM = {*INTRINSICS, "fmod", "rint", "fabs"}
@@ -192,7 +192,7 @@ def _free_variables(node: For, outer: Statements) -> list[Var]:
 
 
 def _used_buffers(node: For, outer: Statements) -> list[Buffer]:
-    used = {n.buffer: None for n in walk(node.body) if isinstance(n, (BufferLoad, BufferStore))}
+    used = {n.buffer: None for n in walk(node.body) if isinstance(n, (BufferLoad, BufferStore, Prefetch))}
     return [b for b in used if b in outer.memory]
 
 

@@ -10,7 +10,7 @@ from pullback.codegen.poly import Atom, Poly
 from pullback.codegen.values import Value
 from pullback.ir.errors import InternalError
 from pullback.tir.expr import Binary, Buffer, BufferLoad, Call, Cast, IntImm, PrimExpr, Select, Var, is_half, nbytes
-from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Seq, Stmt
+from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Prefetch, Seq, Stmt
 from pullback.tir.visitor import children, walk
 
 FEW_CHUNKS = 4  # vectors of a loop that are written out where that makes its indices known numbers
@@ -37,6 +37,9 @@ class Statements(MemoryAccess):
 
     def stmt_bufferstore(self, node: BufferStore) -> None:
         self.store(node)
+
+    def stmt_prefetch(self, node: Prefetch) -> None:
+        self.prefetch(node)
 
     def stmt_allocate(self, node: Allocate) -> None:
         with self.allocated(node.buffer):

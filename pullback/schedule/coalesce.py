@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pullback.tir import Buffer, BufferLoad, BufferStore, PrimExpr, Stmt, Var, as_expr
+from pullback.tir import Buffer, BufferLoad, BufferStore, Prefetch, PrimExpr, Stmt, Var, as_expr
 from pullback.tir.visitor import Mutator, substitute, walk
 
 Extent = int | PrimExpr
@@ -157,3 +157,9 @@ class _OneAxis(Mutator):
         if isinstance(node, BufferLoad) and node.buffer in self.flat:
             return self.flat[node.buffer][ravel([self.expr(i) for i in node.indices], node.buffer.shape)]
         return super()._expr(node)
+
+    def stmt(self, node: Stmt) -> Stmt:
+        if isinstance(node, Prefetch) and node.buffer in self.flat:
+            indices = (ravel([self.expr(i) for i in node.indices], node.buffer.shape),)
+            return Prefetch(self.flat[node.buffer], indices, node.kind)
+        return super().stmt(node)

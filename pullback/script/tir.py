@@ -220,6 +220,14 @@ def let(value: Any) -> _expr.PrimExpr:
     return _expr.as_expr(value)
 
 
+def prefetch(element: _expr.BufferLoad, kind: str = "read") -> _stmt.Prefetch:
+    """``T.prefetch(x[i, j], "write")``: a hint that the element is read, or written, soon. Nothing changes."""
+    if not isinstance(element, _expr.BufferLoad) or kind not in _stmt.PREFETCH_KINDS:
+        kinds = " or ".join(map(repr, _stmt.PREFETCH_KINDS))
+        raise ScriptError(f"T.prefetch takes an element of a buffer, then {kinds}")
+    return _stmt.Prefetch(element.buffer, element.indices, kind)
+
+
 def kernel(name: str, *buffers: _expr.Buffer) -> _stmt.KernelCall:
     """Host functions: run the kernel of that name on the buffers."""
     if not isinstance(name, str) or not all(isinstance(b, _expr.Buffer) for b in buffers):

@@ -29,6 +29,7 @@ from pullback.tir.stmt import (
     If,
     KernelCall,
     Let,
+    Prefetch,
     PrimFunc,
     Seq,
     Stmt,
@@ -39,6 +40,6 @@ from pullback.tir.stmt import (
 
 __all__ = [
     "Allocate", "Binary", "Buffer", "BufferLoad", "BufferStore", "Call", "Cast", "Check", "FloatImm", "For", "If",
-    "IntImm", "KernelCall", "Let", "PrimExpr", "PrimFunc", "Select", "Seq", "Stmt", "Var", "as_expr", "binary", "call",
-    "cast", "const", "fma", "loop", "maximum", "minimum", "select", "seq", "store",
+    "IntImm", "KernelCall", "Let", "Prefetch", "PrimExpr", "PrimFunc", "Select", "Seq", "Stmt", "Var", "as_expr",
+    "binary", "call", "cast", "const", "fma", "loop", "maximum", "minimum", "select", "seq", "store",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 
 from pullback.tir.expr import Buffer, BufferLoad, IntImm, PrimExpr, Var
 from pullback.tir.interpreter import evaluate
-from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq, Stmt
+from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, Prefetch, PrimFunc, Seq, Stmt
 from pullback.tir.visitor import walk
 
 LIMIT = 1 << 20  # accesses that are looked at: some tenths of a second
@@ -97,7 +97,7 @@ class _Trace:
             self.loads(node.value, at)
             if node.buffer is self.buffer:
                 self.record(node.indices, at, True)
-        else:
+        elif not isinstance(node, Prefetch):
             raise _UnknownError
 
     def touches(self, node: Stmt) -> bool:

@@ -47,7 +47,7 @@ from pullback.tir.expr import (
 from pullback.tir.extents import greatest
 from pullback.tir.independent import independent
 from pullback.tir.polynomial import key
-from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq, Stmt, loop, seq, store
+from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, Prefetch, PrimFunc, Seq, Stmt, loop, seq, store
 from pullback.tir.visitor import Mutator, Substitute, children, distinct, substitute
 
 _FEW_STORES = 4096  # that threads are not worth
@@ -200,6 +200,8 @@ class _Adjoint:
             return seq(*parts) if parts else None
         if isinstance(node, Allocate):
             return self.forward(node.body, depth)
+        if isinstance(node, Prefetch):
+            return None
         if isinstance(node, For):
             body = self.forward(node.body, depth + 1)
             if body is None:
@@ -276,6 +278,8 @@ class _Adjoint:
             return self.backward_let(node, loops)
         if isinstance(node, BufferStore):
             return self.backward_store(node, loops)
+        if isinstance(node, Prefetch):
+            return Seq(())
         raise DifferentiationError(f"{type(node).__name__} cannot be differentiated", span=node.span)
 
     def backward_let(self, node: Let, loops: tuple[For, ...]) -> Stmt:

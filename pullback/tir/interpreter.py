@@ -39,6 +39,7 @@ from pullback.tir.stmt import (
     If,
     KernelCall,
     Let,
+    Prefetch,
     PrimFunc,
     Seq,
     Stmt,
@@ -207,6 +208,9 @@ class _Frame:
                 chosen = np.broadcast_to(self.mask, self.shape)
                 value, index = value[chosen], tuple(i[chosen] for i in index)
         array[index] = value
+
+    def stmt_prefetch(self, node: Prefetch) -> None:
+        """Nothing: memory has no caches here."""
 
     def stmt_kernelcall(self, node: KernelCall) -> None:
         kernel = self.kernels.get(node.name)

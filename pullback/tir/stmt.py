@@ -5,6 +5,7 @@
         | Allocate(buffer, body)          a local or workspace buffer, contents undefined
         | If(e, s, s?)
         | BufferStore(buffer, e, e…)
+        | Prefetch(buffer, e…, kind)    the element is to be read (or written) soon; nothing changes
         | Seq(s…)
         | KernelCall(name, buffers…, e…)  host functions only
         | Check(buffer, code)             host functions only: stop with status ``code`` if buffer[0] is false
@@ -28,6 +29,7 @@ from pullback.ir.node import Node
 from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr, check_indices
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
+PREFETCH_KINDS = ("read", "write")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,21 @@ class BufferStore(Stmt):
         if self.value.dtype != self.buffer.dtype:
             raise DTypeError(f"storing {self.value.dtype} in {self.buffer.name}, which holds {self.buffer.dtype}")
         check_indices(self.buffer, self.indices)
+
+
+@dataclass(frozen=True, eq=False)
+class Prefetch(Stmt):
+    """A hint: bring the line of memory with this element into the nearest cache, to be read, or written."""
+
+    buffer: Buffer
+    indices: tuple[PrimExpr, ...]
+    kind: str = "read"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "indices", tuple(as_expr(i) for i in self.indices))
+        check_indices(self.buffer, self.indices)
+        if self.kind not in PREFETCH_KINDS:
+            raise InternalError(f"unknown kind of prefetch {self.kind!r}: it is one of {', '.join(PREFETCH_KINDS)}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,22 @@ import pytest
 from pullback.codegen import compile_assembly, compile_object, emit_module, load_object
 from pullback.ir.errors import TargetError
 from pullback.target import Target
-from pullback.tir import Allocate, Buffer, Check, If, KernelCall, PrimFunc, Var, call, cast, fma, loop, seq, store
+from pullback.tir import (
+    Allocate,
+    Buffer,
+    Check,
+    If,
+    KernelCall,
+    Prefetch,
+    PrimFunc,
+    Var,
+    call,
+    cast,
+    fma,
+    loop,
+    seq,
+    store,
+)
 from pullback.tir.expr import FLOATS, INTRINSICS
 from pullback.tir.interpreter import run
 from tests.codegen.conftest import OF_INTEGERS
@@ -49,6 +64,7 @@ def everything():
 
     def row(i):
         return Allocate(acc, seq(
+            Prefetch(y, (i, 0), "write"),
             loop("j", 19, lambda j: loop("r", 2, lambda r: store(acc, (r, j), 0.0), "unrolled"), "vectorized"),
             loop("k", 50, lambda k: loop("j", 19, lambda j: loop(
                 "r", 2, lambda r: store(acc, (r, j), fma(x[k, j], x[i, j], acc[r, j])), "unrolled"), "vectorized")),
@@ -144,6 +160,25 @@ def test_widest_registers_are_used(name, register):
     x, y = Buffer("x", (1024,)), Buffer("y", (1024,))
     func = PrimFunc("f", (x, y), loop("i", 1024, lambda i: store(y, i, x[i] * 2.0), "vectorized"))
     assert register in compile_assembly(emit_module([func], target), target)
+
+
+@pytest.mark.parametrize(
+    "name, read, write",
+    [
+        ("haswell", "prefetcht0", "prefetch"),
+        ("znver4", "prefetcht0", "prefetchw"),
+        ("aarch64", "pldl1keep", "pstl1keep"),
+    ],
+)
+def test_prefetches_are_instructions(name, read, write):
+    target = Target(TARGETS[name])
+    x, y = Buffer("x", (8, 32)), Buffer("y", (8, 32))
+    hints = lambda i: seq(Prefetch(x, (i, 16)), Prefetch(y, (i, 0), "write"))  # noqa: E731
+    body = loop("i", 8, lambda i: seq(hints(i), loop("j", 32, lambda j: store(y, (i, j), x[i, j]), "vectorized")))
+    text = compile_assembly(emit_module([PrimFunc("f", (x, y), body)], target), target)
+    assert read in text and write in text
+    streamed = PrimFunc("f", (x, y), body, {"streamed": (1,)})
+    assert "prefetchw" not in compile_assembly(emit_module([streamed], target), target)
 
 
 def test_host_code_for_lesser_cpus_runs(native):

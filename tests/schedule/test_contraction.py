@@ -10,10 +10,12 @@ from pullback import te, tir
 from pullback.ir.op import Op
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
+from pullback.schedule.contraction import ahead as contraction_ahead
 from pullback.schedule.contraction import blocking as contraction_blocking
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.group import Machine
+from pullback.tir.visitor import walk
 from tests.schedule.test_schedules import SMALL, group_of, run
 
 NHWC = (0, 2, 3, 1)
@@ -105,9 +107,9 @@ def test_grouped_convolution(channels, outputs, groups, kind):
 
 @pytest.mark.parametrize("left", [False, True])
 def test_matrices_whose_lines_compete_for_cache_sets_are_copied_into_panels(left):
-    """Lines whole powers of two apart, or each in another page. Elsewhere they are read where they lie."""
+    """Lines whole powers of two apart, or far from one another. Elsewhere they are read where they lie."""
     for m, k, n, packed in (
-        (256, 1024, 1024, (False, True)), (512, 700, 700, (True, True)), (1024, 1024, 384, (True, False)),
+        (256, 1024, 1024, (False, True)), (512, 700, 700, (True, True)), (1024, 1024, 384, (True, True)),
         (250, 1024, 1000, (False, False)), (128, 300, 384, (False, False)), (1000, 1024, 1000, (True, True)),
     ):  # fmt: skip
         a = te.placeholder((k, m) if left else (m, k), name="a")
@@ -119,6 +121,26 @@ def test_matrices_whose_lines_compete_for_cache_sets_are_copied_into_panels(left
         ((_, blocking),) = recognize(group_of(te.compute((m, n), element, "matmul"), machine=Machine())).parts
         assert (blocking.ways[blocking.a] == "panels") == (left and packed[0])
         assert (blocking.ways[blocking.b] == "panels") == packed[1]
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+@pytest.mark.parametrize(("m", "n"), [(16, 64), (13, 37)])
+def test_what_is_touched_after_the_sums_is_asked_for_before(m, n, rounds, monkeypatch):
+    """The result, and a matrix added to it, line by line; not a small row, nor what lies across the columns."""
+    monkeypatch.setattr(contraction_ahead, "STREAM", 4 * n)
+    if rounds:
+        monkeypatch.setattr(contraction_blocking, "_SECOND", 1)
+        monkeypatch.setattr(contraction_blocking, "_ROUND_DEPTH", 8)
+    a, b, axis = te.placeholder((m, 24), name="a"), te.placeholder((24, n), name="b"), te.reduce_axis(24)
+    c, across = te.placeholder((m, n), name="c"), te.placeholder((n, m), name="across")
+    row = te.placeholder((n,), name="row")
+    sums = te.compute((m, n), lambda i, j: te.sum(a[i, axis.var] * b[axis.var, j], axis), "sums")
+    group = group_of(te.compute((m, n), lambda i, j: sums[i, j] * c[i, j] + row[j] - across[j, i], "y"))
+    found = recognize(group)
+    kernel = found.lower("kernel")
+    hints = [node for node in walk(kernel.body) if isinstance(node, tir.Prefetch)]
+    assert {(h.buffer.name, h.kind) for h in hints} == {("y", "write"), ("c", "read")}
+    run(group)
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])

@@ -68,7 +68,7 @@ def test_one_element_of_a_stage_is_not_the_one_at_hand(place):
 
 
 def test_a_long_matrix_is_read_some_lines_at_a_time(monkeypatch):
-    for name in ("_STREAM", "_FAR", "_PARTS"):
+    for name in ("STREAM", "_FAR", "_PARTS"):
         monkeypatch.setattr(contraction_blocking, name, 1)
     group = group_of(matmul(5, 83, 19))
     ((_, blocking),) = Contraction.recognize(group).parts
@@ -78,7 +78,7 @@ def test_a_long_matrix_is_read_some_lines_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize("region_bytes", [64, 1024])
 def test_a_transposed_matrix_that_few_rows_read_is_turned_by_its_tasks(region_bytes, monkeypatch):
-    monkeypatch.setattr(contraction_blocking, "_STREAM", 1)
+    monkeypatch.setattr(contraction_blocking, "STREAM", 1)
     monkeypatch.setattr(contraction_blocking, "REGION_BYTES", region_bytes)
     group = group_of(matmul(5, 83, 19, transposed=True))
     ((_, blocking),) = Contraction.recognize(group).parts

@@ -36,6 +36,19 @@ PROGRAMS = {
                 ^^^^
         """,
     ),
+    "a prefetch": (
+        """
+        @T.prim_func
+        def k(A: T.Buffer((4,), "float32")):
+            T.prefetch(A[0], "fetch")
+        """,
+        """
+        T.prefetch takes an element of a buffer, then 'read' or 'write'
+          --> model.py:4:5
+            T.prefetch(A[0], "fetch")
+            ^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ),
     "while": (
         """
         @T.prim_func

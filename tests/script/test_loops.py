@@ -89,6 +89,15 @@ PROGRAMS = {
             if n > 4:
                 T.kernel("double", lv, B)
         """,
+    "hints": """\
+        @T.prim_func
+        def k(A: T.Buffer((4, 64), "float32")):
+            for i in range(4):
+                T.prefetch(A[i + 1, 0], "read")
+                T.prefetch(A[i, 32], "write")
+                for j in T.vectorized(64):
+                    A[i, j] = A[i, j] + T.float32(1.0)
+        """,
     "empty": """\
         @T.prim_func(private=True)
         def nothing():

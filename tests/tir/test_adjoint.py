@@ -37,6 +37,14 @@ PROGRAMS = {  # kernels of x (4, 5), w (5,), indices i (4,) of 0 to 3, and the r
         for b in range(5):
             y[a, b] = y[a, b] * y[a, (b + 1) % 5]
 """,
+    "hints": """
+    for a in range(4):
+        T.prefetch(x[a, 0], "read")
+        for b in range(5):
+            T.prefetch(y[a, b], "write")
+            y[a, b] = x[a, b] * x[a, b] * w[b]
+            y[a, b] = y[a, b] * y[a, b]
+""",
     "running product": """
     for a in range(4):
         for b in range(5):

@@ -48,6 +48,12 @@ SAFE = {
                 for j in T.vectorized(3):
                     B[t // 2 * 2 + i, t % 2 * 5 + j] = A[t // 2 * 2 + i, t % 2 * 5 + j] * 2.0
 """,
+    "asked for before": """
+    for i in T.parallel(4):
+        T.prefetch(B[i, 0], "write")
+        for j in T.vectorized(8):
+            B[i, j] = A[i, j] + 1.0
+""",
     "in the last of several rounds": """
     for i in T.parallel(4):
         s = T.alloc_buffer((8,), "float32")

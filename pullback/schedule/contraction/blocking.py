@@ -33,10 +33,11 @@ _CHAINS = 8  # sums that keep two units of a latency of four busy
 _PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one
 _SETS = 64 * 1024  # bytes from one line of a set of the second cache to the next one, at the least
 _WAYS = 16  # lines that a set holds, at the most
-_LINE = 64  # bytes that come into a cache together
+LINE = 64  # bytes that come into a cache together
 _NEAR = 16 * 1024  # bytes that stay in the nearest cache
-_STREAM = 256 * 1024  # bytes of a matrix that does not stay in the nearer caches
+STREAM = 256 * 1024  # bytes of a matrix that does not stay in the nearer caches
 _FAR = 2048  # bytes from line to line of it, so that each is in another page
+_APART = 1024  # bytes from line to line of it, so that prefetchers lose the way and most of each line is not used
 _FEW_ROWS = 24  # that read the same column
 _MANY_ROWS = 256  # that read a matrix, each line of which is in another page
 _FEW_TILES = 3  # and the same line
@@ -182,13 +183,13 @@ def _is_apart(problem: Problem, factor: Factor) -> bool:
     lines, elements = math.prod(problem.extents[k] for k in terms), _elements(problem, factor)
     if lines > _WAYS * _SETS // math.gcd(_SETS, apart):
         return problem.work >= _FEW_ROWS * elements
-    return apart >= _FAR and elements * size > _LARGE and problem.work >= _MANY_ROWS * elements
+    return apart >= _APART and elements * size > _LARGE and problem.work >= _MANY_ROWS * elements
 
 
 def _is_read_once(problem: Problem, b: Factor, way: str) -> bool:
     """Whether so few rows read a large matrix that each task should copy its own part of it."""
     rows = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
-    large = math.prod(b.source.shape) * nbytes(b.source.dtype) > _STREAM
+    large = math.prod(b.source.shape) * nbytes(b.source.dtype) > STREAM
     return way == "panels" and b.windows is not None and large and rows <= _FEW_ROWS
 
 
@@ -206,7 +207,7 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
         return False
     step = min(a.strides[term], a.strides[own[-1][0]])
     between = math.prod(count for _, count in own) * problem.extents[term]
-    near = between * min(step * nbytes(a.source.dtype), _LINE) <= _NEAR
+    near = between * min(step * nbytes(a.source.dtype), LINE) <= _NEAR
     return step > 1 and not near and problem.work >= _MOVE * _elements(problem, a)
 
 
@@ -477,7 +478,7 @@ def _streamed(problem: Problem, blocking: Blocking) -> Blocking:
     rows = [v for v in problem.outputs if v not in b.axes]
     tiles = _tasks_of_rows(problem, b, blocking.inner)
     line = b.strides[term] * nbytes(b.source.dtype)
-    if tiles > _FEW_TILES or line < _FAR or line * problem.extents[term] < _STREAM:
+    if tiles > _FEW_TILES or line < _FAR or line * problem.extents[term] < STREAM:
         return blocking
     inner = {**blocking.inner, **{v: problem.extents[v] for v in rows}, term: min(_ROUND, problem.extents[term])}
     _grow(problem, blocking.column, inner, blocking.ways, blocking.tile.columns, _PARTS)

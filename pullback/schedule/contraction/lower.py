@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pullback.schedule.contraction.ahead import prefetched
 from pullback.schedule.contraction.blocking import Blocking, rounds
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
@@ -253,9 +254,11 @@ class Lowering:
         def tile(spot: Spot, rows: int, columns: int) -> Stmt:
             acc = self._acc(rows, columns)
             finish = self._over_tile(spot, rows, columns, lambda r, j, at: finished(self.problem, at.value, acc[r, j]))
+            ahead = self._ahead(spot, rows, columns)
             return self._resumed_tile(
                 acc, spot, rows, columns, turn, sums, lambda at: tuple(at.offset[v] for v in self.problem.outputs),
                 lambda keep: If(turn.equal(count - 1), finish, keep),
+                If(turn.equal(count - 1), ahead) if ahead is not None else None,
             )  # fmt: skip
 
         return Allocate(sums, For(turn, as_expr(count), self._round({**bases, **self._starts(turn)}, tile)))
@@ -393,7 +396,21 @@ class Lowering:
         zero = const(0, self.anchor.dtype)
         clear = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
         finish = self._over_tile(spot, rows, columns, lambda r, j, at: finished(self.problem, at.value, acc[r, j]))
-        return Allocate(acc, seq(clear, self._accumulate(acc, spot, rows, columns), finish))
+        ahead = self._ahead(spot, rows, columns)
+        return Allocate(acc, seq(clear, ahead, self._accumulate(acc, spot, rows, columns), finish))
+
+    def _ahead(self, spot: Spot, rows: int, columns: int) -> Stmt | None:
+        """Prefetches of what the tile's finish touches."""
+        column, j = self.blocking.column, Var("j")
+        hints: list[Stmt] = []
+
+        def of_row(_: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
+            place = spot.at({**moves, column: j}).value
+            hints.extend(prefetched(finished(self.problem, place, const(0, self.anchor.dtype)), j, columns))
+            return seq(*hints)
+
+        nest = self._over_rows(rows, of_row)
+        return nest if hints else None
 
     # -- partial sums
 
@@ -417,16 +434,17 @@ class Lowering:
 
     def _resumed_tile(
         self, acc: Buffer, spot: Spot, rows: int, columns: int, turn: Var | None, sums: Buffer,
-        place: Callable[[Spot], tuple[PrimExpr, ...]], end: Callable[[Stmt], Stmt],
+        place: Callable[[Spot], tuple[PrimExpr, ...]], end: Callable[[Stmt], Stmt], ahead: Stmt | None = None,
     ) -> Stmt:  # fmt: skip
-        """Take up the sums where the last round left them, accumulate, and what ``end`` makes of putting them back."""
+        """Take up the sums where the last round left them, accumulate, and what ``end`` makes of putting them back.
+        ``ahead`` comes before the terms."""
         zero = const(0, self.anchor.dtype)
         start = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
         if turn is not None:
             resume = self._over_tile(spot, rows, columns, lambda r, j, at: store(acc, (r, j), sums[place(at)]))
             start = If(turn.equal(0), start, resume)
         keep = self._over_tile(spot, rows, columns, lambda r, j, at: store(sums, place(at), acc[r, j]))
-        return Allocate(acc, seq(start, self._accumulate(acc, spot, rows, columns), end(keep)))
+        return Allocate(acc, seq(start, ahead, self._accumulate(acc, spot, rows, columns), end(keep)))
 
     def _finish_partial(self) -> Stmt:
         """Add the partial sums, pair by pair, and finish."""

@@ -12,7 +12,7 @@ from pullback.script.printer.names import Level, Names
 from pullback.script.printer.scalars import ScalarPrinter
 from pullback.script.printer.types import quoted, sequence
 from pullback.tir.expr import Buffer, PrimExpr, Var
-from pullback.tir.stmt import Allocate, BufferStore, Check, For, If, KernelCall, Let, PrimFunc, Seq, Stmt
+from pullback.tir.stmt import Allocate, BufferStore, Check, For, If, KernelCall, Let, Prefetch, PrimFunc, Seq, Stmt
 
 
 class LoopPrinter:
@@ -115,6 +115,9 @@ class LoopPrinter:
         if isinstance(stmt, BufferStore):
             place = f"{self.scalars.name(stmt.buffer)}[{self.scalars.index(stmt.indices)}]"
             self.lines.add(f"{place} = {self.scalars.expr(stmt.value)}")
+        elif isinstance(stmt, Prefetch):
+            place = f"{self.scalars.name(stmt.buffer)}[{self.scalars.index(stmt.indices)}]"
+            self.lines.add(f"T.prefetch({place}, {quoted(stmt.kind)})")
         elif isinstance(stmt, For):
             self.loop(stmt)
         elif isinstance(stmt, If):
