@@ -46,8 +46,8 @@ OTHERS = (
 
 
 def random_case(generator: np.random.Generator) -> Case:
-    """A contraction drawn at random, of about a million to a billion multiply-adds: matmuls of odd, skinny, batched
-    and transposed shapes, and convolutions of odd sizes, strided, dilated, grouped, and of few channels."""
+    """A contraction drawn at random, of about a million to a billion multiply-adds: matmuls of odd, round, skinny,
+    batched and transposed shapes, and convolutions of odd sizes, strided, dilated, grouped, and of few channels."""
 
     def between(low: int, high: int) -> int:
         """Small numbers as often as large ones."""
@@ -59,6 +59,8 @@ def random_case(generator: np.random.Generator) -> Case:
     while True:
         if chance(0.5):
             m, n, k = (between(1, 24) if chance(0.2) else between(16, 1024) for _ in range(3))
+            if chance(0.25):  # those of models are round, and lines powers of two apart compete for the sets of caches
+                m, n, k = (-(-size // 128) * 128 for size in (m, n, k))
             case: Case = MatMul(None, m, n, k, chance(0.5), chance(0.5), between(2, 32) if chance(0.3) else 0)
         else:
             few, kernel = chance(0.2), int(generator.choice([1, 3, 3, 3, 5, 7]))

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from pullback.ir.errors import DTypeError, InternalError
+from pullback.ir.errors import DTypeError, InternalError, UserError
 from pullback.ir.node import Node
 from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr, check_indices
 
@@ -146,6 +146,15 @@ class PrimFunc(Node):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
+        numbers, buffers = (
+            self.attrs.get("streamed", ()),
+            [k for k, p in enumerate(self.params) if isinstance(p, Buffer)],
+        )
+        if not isinstance(numbers, (tuple, list)) or any(k not in buffers for k in numbers):
+            raise UserError(
+                f"{self.name}: the attribute 'streamed' names buffers by their numbers as parameters, a tuple out of "
+                f"{tuple(buffers)}: it is {numbers!r}", span=self.span,
+            )  # fmt: skip
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

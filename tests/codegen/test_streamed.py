@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pullback.codegen import compile_assembly, compile_object, emit_module, load_object
+from pullback.ir.errors import UserError
 from pullback.target import Target
 from pullback.tir import Buffer, PrimFunc, loop, store
 from pullback.tir.in_place import share
@@ -54,6 +55,14 @@ def test_only_where_vectors_begin_at_their_size(kind: str) -> None:
     assert "movntps" in text(64, X86 + "haswell") and "sfence" in text(64, X86 + "haswell")
     assert "movnt" not in text(70, X86 + "haswell")
     assert "stnp" not in text(64, "llvm -mtriple=aarch64-linux-gnu")
+
+
+@pytest.mark.parametrize("numbers", [(2,), (-1,), ("y",), 1])
+def test_only_buffers_of_the_function_can_be_streamed(numbers) -> None:
+    x, y = Buffer("x", (4,)), Buffer("y", (4,))
+    message = r"f: the attribute 'streamed' names buffers by their numbers as parameters, a tuple out of \(0, 1\)"
+    with pytest.raises(UserError, match=message):
+        PrimFunc("f", (x, y), store(y, 0, 1.0), {"streamed": numbers})
 
 
 def test_what_takes_the_memory_of_an_input_is_in_the_caches() -> None:
