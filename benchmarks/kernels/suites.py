@@ -78,7 +78,11 @@ def random_case(generator: np.random.Generator) -> Case:
 
 def random_cases() -> list[Case]:
     generator = np.random.default_rng(2024)
-    return with_gradients(*(random_case(generator) for _ in range(RANDOM_COUNT)))
+    found: dict[str, Case] = {}  # round sizes come twice
+    while len(found) < RANDOM_COUNT:
+        case = random_case(generator)
+        found.setdefault(case.label, case)
+    return with_gradients(*found.values())
 
 
 def neighbours(case: Case, *names: str) -> list[Case]:
