@@ -71,6 +71,16 @@ _LOG_F64 = (0.6666666666666666, 0.4000000000000626, 0.2857142856908171, 0.222222
 _SIN = (-0.1666666664142677, 0.008333329362303705, -0.00019839327142118365, 2.718237314984338e-06)
 _COS = (-0.49999999999540573, 0.04166666656124696, -0.0013888881032236985, 2.479903094946089e-05,
         -2.717935525538165e-07)  # fmt: skip
+# (log2(1 + m) - m / ln 2) / m², and (asin(√z) / √z - 1) / z up to _BENT², (atan(√z) / √z - 1) / z up to 1.
+_LOG2_F32 = (-0.7213473320007324, 0.4808982312679291, -0.36069658398628235, 0.2885674834251404, -0.2396184206008911,
+             0.2046004831790924, -0.1910558044910431, 0.186171755194664, -0.10995952039957047)  # fmt: skip
+_ASIN = (0.16666631400585175, 0.0750211849808693, 0.044229526072740555, 0.03402640298008919, 0.0067000361159443855,
+         0.04752755165100098)  # fmt: skip
+_BENT = 0.5625  # from here on asin is taken of its other half
+_ATAN = (-0.33333298563957214, 0.19998548924922943, -0.14264243841171265, 0.10952192544937134, -0.08403467386960983,
+         0.05795785412192345, -0.031178081408143044, 0.010914720594882965, -0.0017936454387381673)  # fmt: skip
+_HALF_PI, _HALF_PI_LOW = 1.57079637050628662109375, -4.371139000186241e-8
+_PER_LN2, _PER_LN2_LOW = 1.44269502162933349609375, 1.925963033500747e-8
 _ERFC = (0.12837916612625122, 0.6366193890571594, 0.10277783870697021, -0.019153090193867683, -0.00016035162843763828,
          0.0016669858014211059, -0.0006328152376227081, 0.00011763549264287576, -9.25564472709084e-06)  # fmt: skip
 
@@ -221,11 +231,23 @@ def log_edges(f: Format, x: PrimExpr, result: PrimExpr) -> PrimExpr:
 
 
 def log(f: Format, x: PrimExpr) -> PrimExpr:
-    tiny = 2.0 ** (1 - f.bias)
-    subnormal = x < tiny
+    m, e = _normal(f, x)
+    return log_edges(f, x, _log_of(f, m - 1.0, e))
+
+
+def _normal(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """m and the exponent e of x = m * 2**e, of a subnormal number too."""
+    subnormal = x < 2.0 ** (1 - f.bias)
     m, e = split_mantissa(f, select(subnormal, x * 2.0 ** (f.mantissa + 1), x))
-    exponent = cast(f.dtype, e) - select(subnormal, f.const(f.mantissa + 1.0), f.const(0.0))
-    return log_edges(f, x, _log_of(f, m - 1.0, exponent))
+    return m, cast(f.dtype, e) - select(subnormal, f.const(f.mantissa + 1.0), f.const(0.0))
+
+
+def log2(f: Format, x: PrimExpr) -> PrimExpr:
+    """e + m / ln 2 + m**2 * P(m): exact at powers of two."""
+    m, e = _normal(f, x)
+    m = m - 1.0
+    low = f.mad(f.poly(m, _LOG2_F32) * m, m, m * _PER_LN2_LOW)
+    return log_edges(f, x, e + f.mad(m, _PER_LN2, low))
 
 
 def log1p(f: Format, x: PrimExpr) -> PrimExpr:
@@ -288,6 +310,42 @@ def _huge(f: Format, x: PrimExpr) -> PrimExpr:
     return call("abs", x) > _TRIGONOMETRIC_LIMIT
 
 
+# ---- their inverses. π/2 is the sum of two numbers, and the larger part of an angle is taken from the larger first.
+
+
+def _half_asin(f: Format, size: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """Whether size is above _BENT, s and t with asin(s) = s + t: there π/2 - 2 asin(s) = asin(size), as 1 - 2s² is
+    size. 2 asin(s) stays below 1, so that its digits go as far as those of the result."""
+    far = size > _BENT
+    z = select(far, (1.0 - size) * 0.5, size * size)
+    s = select(far, call("sqrt", z), size)
+    return far, s, f.poly(z, _ASIN) * z * s
+
+
+def asin(f: Format, x: PrimExpr) -> PrimExpr:
+    far, s, t = _half_asin(f, call("abs", x))
+    return f.with_sign(select(far, _HALF_PI - f.mad(s, 2.0, f.mad(t, 2.0, -_HALF_PI_LOW)), s + t), x)
+
+
+def acos(f: Format, x: PrimExpr) -> PrimExpr:
+    """2 asin(s) near 1, where no digit is lost, π - 2 asin(s) near -1, π/2 - asin(x) between."""
+    far, s, t = _half_asin(f, call("abs", x))
+    below = x < 0.0
+    middle = (_HALF_PI - x) - (f.with_sign(t, x) - _HALF_PI_LOW)
+    left = f.mad(s, -2.0, 2 * _HALF_PI) - f.mad(t, 2.0, -2 * _HALF_PI_LOW)
+    return select(far, select(below, left, (s + t) * 2.0), middle)
+
+
+def atan(f: Format, x: PrimExpr) -> PrimExpr:
+    """π/2 - atan(1 / x) beyond 1."""
+    size = call("abs", x)
+    far = size > 1.0
+    t = select(far, 1.0 / size, size)
+    z = t * t
+    low = f.poly(z, _ATAN) * z * t
+    return f.with_sign(select(far, (_HALF_PI - t) - (low - _HALF_PI_LOW), t + low), x)
+
+
 # ---- erf of float32
 
 
@@ -308,7 +366,8 @@ _FUNCTIONS: dict[tuple[str, str], Callable[[Format, PrimExpr], PrimExpr]] = {
     **{(name, dtype): function for dtype in ("float32", "float64") for name, function in
        (("exp", exp), ("exp2", exp2), ("expm1", expm1), ("tanh", tanh), ("log", log), ("log1p", log1p))},
     **{(name, "float32"): function for name, function in
-       (("sin", sin), ("cos", cos), ("tan", tan), ("erf", erf))},
+       (("sin", sin), ("cos", cos), ("tan", tan), ("asin", asin), ("acos", acos), ("atan", atan), ("log2", log2),
+        ("erf", erf))},
 }  # fmt: skip
 _RARE = {"sin": _huge, "cos": _huge, "tan": _huge}
 

@@ -40,22 +40,6 @@ def _positive_atan(f: Format, y: PrimExpr, x: PrimExpr) -> PrimExpr:
     return select(y > x, math.pi / 2 - angle, angle)
 
 
-def atan(f: Format, x: PrimExpr) -> PrimExpr:
-    size = call("abs", x)
-    inside = select(size < 1e300, size, f.const(1e300))  # infinity over infinity is NaN
-    return f.with_sign(_positive_atan(f, select(call("isnan", x), x, inside), f.const(1.0)), x)
-
-
-def asin(f: Format, x: PrimExpr) -> PrimExpr:
-    size = call("abs", x)
-    return f.with_sign(_positive_atan(f, size, call("sqrt", (1.0 - size) * (size + 1.0))), x)
-
-
-def acos(f: Format, x: PrimExpr) -> PrimExpr:
-    """Twice the angle of half of it: no digit is lost near 1."""
-    return _positive_atan(f, call("sqrt", 1.0 - x), call("sqrt", x + 1.0)) * 2.0
-
-
 def atan2(f: Format, y: PrimExpr, x: PrimExpr) -> PrimExpr:
     angle = _positive_atan(f, call("abs", y), call("abs", x))
     return f.with_sign(select(x < 0.0, math.pi - angle, angle), y)
@@ -95,10 +79,6 @@ def log(f: Format, x: PrimExpr) -> PrimExpr:
     """Of finite numbers above 0, which are normal in float64."""
     m, e = split_mantissa(f, x)
     return _log(f, m - 1.0, cast(f.dtype, e))
-
-
-def log2(f: Format, x: PrimExpr) -> PrimExpr:
-    return log_edges(f, x, log(f, x) * (1 / math.log(2)))
 
 
 def log10(f: Format, x: PrimExpr) -> PrimExpr:
@@ -187,8 +167,7 @@ def _large_quotient(x: PrimExpr, y: PrimExpr) -> PrimExpr:
 
 
 _UNARY: dict[str, Callable[[Format, PrimExpr], PrimExpr]] = {
-    "atan": atan, "asin": asin, "acos": acos, "sinh": sinh, "cosh": cosh, "asinh": asinh, "acosh": acosh,
-    "atanh": atanh, "erfc": erfc, "log2": log2, "log10": log10,
+    "sinh": sinh, "cosh": cosh, "asinh": asinh, "acosh": acosh, "atanh": atanh, "erfc": erfc, "log10": log10,
 }  # fmt: skip
 _BINARY: dict[str, tuple[Callable[..., PrimExpr], Callable[[PrimExpr, PrimExpr], PrimExpr]]] = {
     "atan2": (atan2, _no_ratio), "pow": (power, _no_log), "fmod": (fmod, _large_quotient),
