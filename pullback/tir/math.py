@@ -310,7 +310,7 @@ def _huge(f: Format, x: PrimExpr) -> PrimExpr:
     return call("abs", x) > _TRIGONOMETRIC_LIMIT
 
 
-# ---- their inverses. π/2 is the sum of two numbers, and the larger part of an angle is taken from the larger first.
+# ---- their inverses. π/2 is the sum of two numbers: the small one joins what is small.
 
 
 def _half_asin(f: Format, size: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:

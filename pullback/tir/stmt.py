@@ -146,10 +146,8 @@ class PrimFunc(Node):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
-        numbers, buffers = (
-            self.attrs.get("streamed", ()),
-            [k for k, p in enumerate(self.params) if isinstance(p, Buffer)],
-        )
+        numbers = self.attrs.get("streamed", ())
+        buffers = [k for k, p in enumerate(self.params) if isinstance(p, Buffer)]
         if not isinstance(numbers, (tuple, list)) or any(k not in buffers for k in numbers):
             raise UserError(
                 f"{self.name}: the attribute 'streamed' names buffers by their numbers as parameters, a tuple out of "

@@ -165,7 +165,6 @@ def test_widest_registers_are_used(name, register):
 @pytest.mark.parametrize(
     "name, read, write",
     [
-        ("haswell", "prefetcht0", "prefetch"),
         ("znver4", "prefetcht0", "prefetchw"),
         ("aarch64", "pldl1keep", "pstl1keep"),
     ],
@@ -177,8 +176,9 @@ def test_prefetches_are_instructions(name, read, write):
     body = loop("i", 8, lambda i: seq(hints(i), loop("j", 32, lambda j: store(y, (i, j), x[i, j]), "vectorized")))
     text = compile_assembly(emit_module([PrimFunc("f", (x, y), body)], target), target)
     assert read in text and write in text
-    streamed = PrimFunc("f", (x, y), body, {"streamed": (1,)})
-    assert "prefetchw" not in compile_assembly(emit_module([streamed], target), target)
+    if target.arch == "x86_64":  # what goes past the caches is not fetched into them
+        streamed = PrimFunc("f", (x, y), body, {"streamed": (1,)})
+        assert write not in compile_assembly(emit_module([streamed], target), target)
 
 
 def test_host_code_for_lesser_cpus_runs(native):

@@ -58,6 +58,5 @@ def _is_along(indices: Sequence[PrimExpr], column: Var, bound: set[Var]) -> bool
     parts = [n for i in indices for n in walk(i)]
     if any(isinstance(n, BufferLoad) or n in bound for n in parts):
         return False
-    return bool(indices) and [any(n is column for n in walk(i)) for i in indices] == [False] * (len(indices) - 1) + [
-        True
-    ]
+    uses = [any(n is column for n in walk(i)) for i in indices]
+    return uses[-1:] == [True] and not any(uses[:-1])
