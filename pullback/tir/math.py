@@ -68,12 +68,18 @@ _LOG_F32 = (0.3333333432674408, -0.24999965727329254, 0.2000003606081009, -0.166
             -0.061528630554676056)  # fmt: skip
 _LOG_F64 = (0.6666666666666666, 0.4000000000000626, 0.2857142856908171, 0.22222222647429804, 0.18181775614539042,
             0.15387092999021962, 0.13250067313976457, 0.13251793669702938)  # fmt: skip
-_SIN = (-0.1666666664142677, 0.008333329362303705, -0.00019839327142118365, 2.718237314984338e-06)
-_COS = (-0.49999999999540573, 0.04166666656124696, -0.0013888881032236985, 2.479903094946089e-05,
-        -2.717935525538165e-07)  # fmt: skip
-# (log2(1 + m) - m / ln 2) / m², and (asin(√z) / √z - 1) / z up to _BENT², (atan(√z) / √z - 1) / z up to 1.
+# Of √z up to π/4 + 0.01: (sin(√z) / √z - 1) / z, (cos √z - 1) / z, (1 - tan(√z) / √z) / z.
+_SIN = (-0.16666653752326965, 0.008332118391990662, -0.00019509062985889614)
+_COS = (-0.5, 0.04166664555668831, -0.0013887288514524698, 2.4429213226540014e-05)
+_TAN = (-0.33333122730255127, -0.13339711725711823, -0.053335126489400864, -0.02470393106341362,
+        -0.002678035059943795, -0.00964830256998539)  # fmt: skip
+# (log2(1 + m) - m / ln 2) / m² and (log10(1 + m) - m / ln 10) / m²; (asin(√z) / √z - 1) / z up to _BENT² and
+# (atan(√z) / √z - 1) / z up to 1.
 _LOG2_F32 = (-0.7213473320007324, 0.4808982312679291, -0.36069658398628235, 0.2885674834251404, -0.2396184206008911,
              0.2046004831790924, -0.1910558044910431, 0.186171755194664, -0.10995952039957047)  # fmt: skip
+_LOG10_F32 = (-0.21714718639850616, 0.14476479589939117, -0.10858049243688583, 0.08686746656894684,
+              -0.07213233411312103, 0.061590880155563354, -0.0575135312974453, 0.05604328215122223,
+              -0.03310111165046692)  # fmt: skip
 _ASIN = (0.16666631400585175, 0.0750211849808693, 0.044229526072740555, 0.03402640298008919, 0.0067000361159443855,
          0.04752755165100098)  # fmt: skip
 _BENT = 0.5625  # from here on asin is taken of its other half
@@ -81,6 +87,8 @@ _ATAN = (-0.33333298563957214, 0.19998548924922943, -0.14264243841171265, 0.1095
          0.05795785412192345, -0.031178081408143044, 0.010914720594882965, -0.0017936454387381673)  # fmt: skip
 _HALF_PI, _HALF_PI_LOW = 1.57079637050628662109375, -4.371139000186241e-8
 _PER_LN2, _PER_LN2_LOW = 1.44269502162933349609375, 1.925963033500747e-8
+_PER_LN10, _PER_LN10_LOW = 0.4342944920063018798828125, -1.0103050052231683e-8
+_LOG10_2, _LOG10_2_LOW = 0.301025390625, 4.605038981195214e-06  # few bits: times an exponent it is exact
 _ERFC = (0.12837916612625122, 0.6366193890571594, 0.10277783870697021, -0.019153090193867683, -0.00016035162843763828,
          0.0016669858014211059, -0.0006328152376227081, 0.00011763549264287576, -9.25564472709084e-06)  # fmt: skip
 
@@ -105,6 +113,11 @@ class Format:
 
     def bits(self, x: PrimExpr) -> PrimExpr:
         return call("reinterpret", x, dtype=self.integer)
+
+    @property
+    def top(self) -> PrimExpr:
+        """The highest bit, that of the sign."""
+        return self.int(-(2 ** (bits(self.dtype) - 1)))
 
     def number(self, word: PrimExpr) -> PrimExpr:
         return call("reinterpret", word, dtype=self.dtype)
@@ -139,8 +152,11 @@ class Format:
 
     def with_sign(self, size: PrimExpr, sign: PrimExpr) -> PrimExpr:
         """The non-negative ``size`` with the sign of ``sign``."""
-        top = self.int(-(2 ** (bits(self.dtype) - 1)))
-        return self.number(self.bits(size) | (self.bits(sign) & top))
+        return self.number(self.bits(size) | (self.bits(sign) & self.top))
+
+    def flipped(self, x: PrimExpr, word: PrimExpr) -> PrimExpr:
+        """x, or -x where the highest bit of ``word`` is set."""
+        return self.number(self.bits(x) ^ (word & self.top))
 
     def clamped(self, x: PrimExpr, low: float, high: float) -> PrimExpr:
         """x in [low, high]; NaN stays."""
@@ -250,6 +266,14 @@ def log2(f: Format, x: PrimExpr) -> PrimExpr:
     return log_edges(f, x, e + f.mad(m, _PER_LN2, low))
 
 
+def log10(f: Format, x: PrimExpr) -> PrimExpr:
+    """e * log10(2) + m / ln 10 + m**2 * P(m): exact at powers of ten."""
+    m, e = _normal(f, x)
+    m = m - 1.0
+    low = f.mad(f.poly(m, _LOG10_F32) * m, m, f.mad(m, _PER_LN10_LOW, e * _LOG10_2_LOW))
+    return log_edges(f, x, f.mad(e, _LOG10_2, f.mad(m, _PER_LN10, low)))
+
+
 def log1p(f: Format, x: PrimExpr) -> PrimExpr:
     """log(u) for u = fl(1 + x), corrected by what the rounding of u lost; near 0 the argument itself is used."""
     u = x + 1.0
@@ -261,49 +285,48 @@ def log1p(f: Format, x: PrimExpr) -> PrimExpr:
     return select(call("abs", x) < 2.0 ** -(f.mantissa + 2), x, result)
 
 
-def _through_double(compute: Callable[[Format, PrimExpr], PrimExpr]) -> Callable[[Format, PrimExpr], PrimExpr]:
-    """float32 functions that are evaluated in float64 and rounded once."""
-
-    def evaluate(f: Format, x: PrimExpr) -> PrimExpr:
-        return cast("float32", compute(float_format("float64", f.fma), cast("float64", x)))
-
-    return evaluate
-
-
 # ---- trigonometry of float32
 
-_TRIGONOMETRIC_LIMIT = 1.0e6  # beyond, the reduction below loses bits
+_TRIGONOMETRIC_LIMIT = 1.0e5  # beyond, the reduction below loses bits
 
 
-def _sin_cos(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-    """sine and cosine of x - n * pi/2, and n."""
-    n, word = f.nearest(x, 2 / math.pi)
-    r = f.mad(n, -6.07710050650619224932e-11, f.mad(n, -1.57079632673412561417e00, x))
+def _angle(f: Format, x: PrimExpr, plus: int) -> tuple[PrimExpr, PrimExpr]:
+    """x - n * pi/2 in float64, where it keeps all digits, and a word whose low bits are those of n + plus."""
+    n, word = f.nearest(x, 2 / math.pi, plus)
+    wide, n = float_format("float64", f.fma), cast("float64", n)
+    angle = wide.mad(n, -1.57079632673412561417e00, cast("float64", x))
+    return wide.mad(n, -6.07710050650619224932e-11, angle), word
+
+
+def _sine(f: Format, x: PrimExpr, plus: int) -> tuple[PrimExpr, PrimExpr]:
+    """The sine of x + plus * pi/2 but for its sign, which is the highest bit of a word: r + r**3 * P(r**2), or
+    1 - r**2 / 2 + r**4 * P(r**2) where n + plus is odd."""
+    angle, n = _angle(f, x, plus)
+    r = cast(f.dtype, angle)
     z = r * r
-    return r * f.mad(f.poly(z, _SIN), z, 1.0), f.mad(f.poly(z, _COS), z, 1.0), word
+    value = select((n & 1).equal(0), f.mad(f.poly(z, _SIN) * z, r, r), f.mad(f.poly(z, _COS), z, 1.0))
+    return value, n << 30
 
 
-def _quadrant(s: PrimExpr, c: PrimExpr, n: PrimExpr) -> PrimExpr:
-    value = select((n & 1).equal(0), s, c)
-    return select((n & 2).equal(0), value, -value)
-
-
-@_through_double
 def sin(f: Format, x: PrimExpr) -> PrimExpr:
-    return _quadrant(*_sin_cos(f, x))
+    """Of |x|, so that -0 remains -0."""
+    value, turned = _sine(f, call("abs", x), 0)
+    return f.flipped(value, turned ^ f.bits(x))
 
 
-@_through_double
 def cos(f: Format, x: PrimExpr) -> PrimExpr:
-    s, c, n = _sin_cos(f, x)
-    return _quadrant(s, c, n + 1)
+    return f.flipped(*_sine(f, x, 1))
 
 
-@_through_double
 def tan(f: Format, x: PrimExpr) -> PrimExpr:
-    s, c, n = _sin_cos(f, x)
+    """r - r**3 * P(r**2) - (1 + r**2) * over for the angle r - over, by which -0 remains -0; -1 / that where n is odd."""
+    angle, n = _angle(f, x, 0)
+    r = cast(f.dtype, angle)
+    over = cast(f.dtype, cast("float64", r) - angle)
+    z = r * r
+    t = r - (f.poly(z, _TAN) * z * r + f.mad(z, over, over))
     even = (n & 1).equal(0)
-    return select(even, s, -c) / select(even, c, s)
+    return select(even, t, -1.0) / select(even, f.const(1.0), t)
 
 
 def _huge(f: Format, x: PrimExpr) -> PrimExpr:
@@ -367,7 +390,7 @@ _FUNCTIONS: dict[tuple[str, str], Callable[[Format, PrimExpr], PrimExpr]] = {
        (("exp", exp), ("exp2", exp2), ("expm1", expm1), ("tanh", tanh), ("log", log), ("log1p", log1p))},
     **{(name, "float32"): function for name, function in
        (("sin", sin), ("cos", cos), ("tan", tan), ("asin", asin), ("acos", acos), ("atan", atan), ("log2", log2),
-        ("erf", erf))},
+        ("log10", log10), ("erf", erf))},
 }  # fmt: skip
 _RARE = {"sin": _huge, "cos": _huge, "tan": _huge}
 

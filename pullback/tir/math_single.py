@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from pullback.tir.expr import PrimExpr, Var, call, cast, select
-from pullback.tir.math import Expansion, Format, Template, float_format, log_edges, split_mantissa
+from pullback.tir.math import Expansion, Format, Template, float_format, split_mantissa
 
 # The minimax polynomials of atan(√z) / √z up to tan² π/8, and of (1 + 2x)·exp(x²)·erfc(x) in (x - 4) / (x + 4), with
 # errors of 1e-13 and 2e-11.
@@ -79,10 +79,6 @@ def log(f: Format, x: PrimExpr) -> PrimExpr:
     """Of finite numbers above 0, which are normal in float64."""
     m, e = split_mantissa(f, x)
     return _log(f, m - 1.0, cast(f.dtype, e))
-
-
-def log10(f: Format, x: PrimExpr) -> PrimExpr:
-    return log_edges(f, x, log(f, x) * (1 / math.log(10)))
 
 
 def log1p(f: Format, x: PrimExpr) -> PrimExpr:
@@ -167,7 +163,7 @@ def _large_quotient(x: PrimExpr, y: PrimExpr) -> PrimExpr:
 
 
 _UNARY: dict[str, Callable[[Format, PrimExpr], PrimExpr]] = {
-    "sinh": sinh, "cosh": cosh, "asinh": asinh, "acosh": acosh, "atanh": atanh, "erfc": erfc, "log10": log10,
+    "sinh": sinh, "cosh": cosh, "asinh": asinh, "acosh": acosh, "atanh": atanh, "erfc": erfc,
 }  # fmt: skip
 _BINARY: dict[str, tuple[Callable[..., PrimExpr], Callable[[PrimExpr, PrimExpr], PrimExpr]]] = {
     "atan2": (atan2, _no_ratio), "pow": (power, _no_log), "fmod": (fmod, _large_quotient),
