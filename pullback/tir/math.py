@@ -89,8 +89,13 @@ _HALF_PI, _HALF_PI_LOW = 1.57079637050628662109375, -4.371139000186241e-8
 _PER_LN2, _PER_LN2_LOW = 1.44269502162933349609375, 1.925963033500747e-8
 _PER_LN10, _PER_LN10_LOW = 0.4342944920063018798828125, -1.0103050052231683e-8
 _LOG10_2, _LOG10_2_LOW = 0.301025390625, 4.605038981195214e-06  # few bits: times an exponent it is exact
-_ERFC = (0.12837916612625122, 0.6366193890571594, 0.10277783870697021, -0.019153090193867683, -0.00016035162843763828,
+_LOG_ERFC = (0.12837916612625122, 0.6366193890571594, 0.10277783870697021, -0.019153090193867683, -0.00016035162843763828,
          0.0016669858014211059, -0.0006328152376227081, 0.00011763549264287576, -9.25564472709084e-06)  # fmt: skip
+# exp(x²) * erfc(x) * (x + c) in (x - c) / (x + c), up to 10.2, and the c whose polynomial loses least to rounding
+_ERFC = (1.0437662601470947, -0.7661567330360413, 0.39304205775260925, -0.11843957751989365, 0.0031978506594896317,
+         0.01171382237225771, -0.001904080854728818, -0.0014566733734682202, 0.0002424691047053784,
+         0.00018373703642282635)  # fmt: skip
+_ERFC_CENTRE = 2.3125
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,15 @@ class Format:
         """``a * b + c``, in one instruction where the CPU has it."""
         b, c = as_expr(b, self.dtype), as_expr(c, self.dtype)
         return call("fma", a, b, c) if self.fma else a * b + c
+
+    def lost(self, a: PrimExpr, b: PrimExpr, product: PrimExpr) -> PrimExpr:
+        """What the rounding of a * b to ``product`` lost, exactly; without an instruction, from products of halves
+        (T. J. Dekker, A floating-point technique for extending the available precision, 1971)."""
+        if self.fma:
+            return call("fma", a, b, -product)
+        a_high, b_high = (self.number(self.bits(x) & self.int(-(2 ** (self.mantissa // 2 + 1)))) for x in (a, b))
+        a_low, b_low = a - a_high, b - b_high
+        return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
     def poly(self, x: PrimExpr, coefficients: tuple[float, ...]) -> PrimExpr:
         """``c0 + c1 x + c2 x**2 + …`` by Horner's rule."""
@@ -377,7 +391,7 @@ def erf(f: Format, x: PrimExpr) -> PrimExpr:
     1 - 2**n - 2**n * (exp(r) - 1): near 0, n is 0 and no digit is lost. Far from 0 few digits of r are needed."""
     size = call("abs", x)
     t = select(size > 4.0, f.const(4.0), size)
-    v = -f.mad(f.poly(t, _ERFC), t, t)
+    v = -f.mad(f.poly(t, _LOG_ERFC), t, t)
     n, word = f.nearest(v, 1 / math.log(2), f.bias)
     r = f.mad(n, -math.log(2), v)
     q = f.mad(f.poly(r, _EXP[f.dtype][2:]), r * r, r)
@@ -385,12 +399,37 @@ def erf(f: Format, x: PrimExpr) -> PrimExpr:
     return f.with_sign(f.mad(power, -q, 1.0 - power), x)
 
 
+def erfc(f: Format, x: PrimExpr) -> PrimExpr:
+    """exp(-x²) * g(x), 2 minus that below 0.
+
+    g(x) = u * P(1 - 2c * u) for u = 1 / (x + c). The rounded u is that of x + miss; g' = 2x * g - 2 / √π takes g back. All that
+    is lost by rounding goes with the small terms, exp(r) * g - g among them."""
+    size = f.clamped(call("abs", x), 0.0, 10.5)  # where it is 0
+    total = size + _ERFC_CENTRE
+    u = 1.0 / total
+    product = u * total
+    miss = ((1.0 - product) - f.lost(u, total, product)) * total + ((total - _ERFC_CENTRE) - size)
+    s = f.mad(u, 4.0 - 2 * _ERFC_CENTRE, f.mad(u, -4.0, 1.0))  # the larger part is exact where s is large
+    rest = f.poly(s, _ERFC[1:])
+    more = rest * s
+    p = more + _ERFC[0]
+    g = u * p
+    low = f.mad(u, f.lost(rest, s, more) + (more - (p - _ERFC[0])), f.lost(u, p, g))
+    low = f.mad(miss, f.mad(g, size * -2.0, 2 / math.sqrt(math.pi)), low)
+    square = size * size
+    n, word = f.nearest(square, -1 / math.log(2), 2 * f.bias)
+    r = f.mad(n, -f.ln2_high, -square) + f.mad(n, -f.ln2_low, -f.lost(size, size, square))
+    q = f.mad(f.poly(r, _EXP[f.dtype][2:]), r * r, r)
+    tail = f.scaled(g + f.mad(q, g, f.mad(q, low, low)), word)
+    return select(x < 0.0, 2.0 - tail, tail)
+
+
 _FUNCTIONS: dict[tuple[str, str], Callable[[Format, PrimExpr], PrimExpr]] = {
     **{(name, dtype): function for dtype in ("float32", "float64") for name, function in
        (("exp", exp), ("exp2", exp2), ("expm1", expm1), ("tanh", tanh), ("log", log), ("log1p", log1p))},
     **{(name, "float32"): function for name, function in
        (("sin", sin), ("cos", cos), ("tan", tan), ("asin", asin), ("acos", acos), ("atan", atan), ("log2", log2),
-        ("log10", log10), ("erf", erf))},
+        ("log10", log10), ("erf", erf), ("erfc", erfc))},
 }  # fmt: skip
 _RARE = {"sin": _huge, "cos": _huge, "tan": _huge}
 
