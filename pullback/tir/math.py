@@ -89,8 +89,9 @@ _HALF_PI, _HALF_PI_LOW = 1.57079637050628662109375, -4.371139000186241e-8
 _PER_LN2, _PER_LN2_LOW = 1.44269502162933349609375, 1.925963033500747e-8
 _PER_LN10, _PER_LN10_LOW = 0.4342944920063018798828125, -1.0103050052231683e-8
 _LOG10_2, _LOG10_2_LOW = 0.301025390625, 4.605038981195214e-06  # few bits: times an exponent it is exact
-_LOG_ERFC = (0.12837916612625122, 0.6366193890571594, 0.10277783870697021, -0.019153090193867683, -0.00016035162843763828,
-         0.0016669858014211059, -0.0006328152376227081, 0.00011763549264287576, -9.25564472709084e-06)  # fmt: skip
+_LOG_ERFC = (0.12837916612625122, 0.6366193890571594, 0.10277783870697021, -0.019153090193867683,
+             -0.00016035162843763828, 0.0016669858014211059, -0.0006328152376227081, 0.00011763549264287576,
+             -9.25564472709084e-06)  # fmt: skip
 # exp(x²) * erfc(x) * (x + c) in (x - c) / (x + c), up to 10.2, and the c whose polynomial loses least to rounding
 _ERFC = (1.0437662601470947, -0.7661567330360413, 0.39304205775260925, -0.11843957751989365, 0.0031978506594896317,
          0.01171382237225771, -0.001904080854728818, -0.0014566733734682202, 0.0002424691047053784,
@@ -333,7 +334,7 @@ def cos(f: Format, x: PrimExpr) -> PrimExpr:
 
 
 def tan(f: Format, x: PrimExpr) -> PrimExpr:
-    """r - r**3 * P(r**2) - (1 + r**2) * over for the angle r - over, by which -0 remains -0; -1 / that where n is odd."""
+    """r - r**3 * P(r**2) - (1 + r**2) * over, of the angle r - over; where n is odd, -1 over that. -0 remains -0."""
     angle, n = _angle(f, x, 0)
     r = cast(f.dtype, angle)
     over = cast(f.dtype, cast("float64", r) - angle)
@@ -383,7 +384,7 @@ def atan(f: Format, x: PrimExpr) -> PrimExpr:
     return f.with_sign(select(far, (_HALF_PI - t) - (low - _HALF_PI_LOW), t + low), x)
 
 
-# ---- erf of float32
+# ---- erf and erfc of float32
 
 
 def erf(f: Format, x: PrimExpr) -> PrimExpr:
@@ -402,8 +403,8 @@ def erf(f: Format, x: PrimExpr) -> PrimExpr:
 def erfc(f: Format, x: PrimExpr) -> PrimExpr:
     """exp(-x²) * g(x), 2 minus that below 0.
 
-    g(x) = u * P(1 - 2c * u) for u = 1 / (x + c). The rounded u is that of x + miss; g' = 2x * g - 2 / √π takes g back. All that
-    is lost by rounding goes with the small terms, exp(r) * g - g among them."""
+    g(x) = u * P(1 - 2c * u) for u = 1 / (x + c). The rounded u is that of x + miss: g' = 2x * g - 2 / √π takes g back.
+    What rounding loses is added to exp(r) * g - g, which is small."""
     size = f.clamped(call("abs", x), 0.0, 10.5)  # where it is 0
     total = size + _ERFC_CENTRE
     u = 1.0 / total

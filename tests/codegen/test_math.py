@@ -170,3 +170,12 @@ def test_scalar_and_vector_agree(native):
             native(func, x, y)
             results.append(y)
         assert results[0].tobytes() == results[1].tobytes() or np.array_equal(*results, equal_nan=True)
+
+
+@pytest.mark.parametrize("fma", [True, False])
+def test_log10_of_powers_of_ten(fma):
+    """Those that float32 holds exactly."""
+    log10 = expand("log10", "float32", fma).value
+    x = 10.0 ** np.arange(11)
+    assert np.array_equal(x, x.astype(np.float32))
+    assert np.array_equal(evaluate(log10.body, {log10.params[0]: x.astype(np.float32)}), np.arange(11))

@@ -33,45 +33,47 @@ erfc = unary(
     doc="1 - erf(x), exact for large x.",
 )
 
-# erfinv(y) / y as a polynomial of w - 2.5 with w = -log(1 - y²) below 5, and of √w - 4 above (least
-# squares, reweighted until the relative errors are level: 6e-9 and 5e-7). One step of Halley's method does the rest.
+# erfinv(y) / y as a polynomial of w - 2.5 with w = -log(1 - y²) below 5 (with an error of 6e-9), and of √w - _CENTRE
+# above: in float32 and less, where √w is no more than 4.1, that is the result (1e-8), in float64 one step of Halley's
+# method does the rest (5e-7).
 _NEAR = (1.50140936, 0.246640286, -0.00417738678, -0.00125274188, 0.000218344439, -4.96334786e-06, -3.4627047600e-06,
          4.66170664e-07, 2.32326443e-08, -8.7910565e-09)  # fmt: skip
-_FAR = (3.83978430, 1.00950213, 0.00125344669, -0.000917091573, 0.0003384303, -4.64556084e-05, 3.27312673e-05,
-        -7.37238928e-05, 3.40437505e-05, -4.90680335e-07, -1.56292491e-06)  # fmt: skip
+_FAR = {
+    "float32": (3.0210788249969482, 1.0045411586761475, 0.006138687487691641, -0.00444703409448266,
+                0.003061054740101099, -0.0020648527424782515, 0.001169906696304679, -0.00037469490780495107,
+                -0.00011432433529989794, 0.0001157021542894654),
+    "float64": (3.83978430, 1.00950213, 0.00125344669, -0.000917091573, 0.0003384303, -4.64556084e-05, 3.27312673e-05,
+                -7.37238928e-05, 3.40437505e-05, -4.90680335e-07, -1.56292491e-06),
+}  # fmt: skip
+_CENTRE = {"float32": 3.1875, "float64": 4.0}
 
 
-def _polynomial(x: tir.PrimExpr, coefficients: Sequence[float]) -> tir.PrimExpr:
+def _polynomial(x: tir.PrimExpr, coefficients: Sequence[Any]) -> tir.PrimExpr:
     result: Any = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         result = x * result + c
     return result
 
 
-# Of float32 and less, where √w is no more than 4, polynomials alone do: of w - 2.5, and of √w - 3.1 above 5, with
-# errors of 6e-10 and 3e-10.
-_NEAR_SINGLE = (1.5014093517481764, 0.24664027674858424, -0.004177325080457763, -0.0012527079573557702,
-                0.0002182641252155226, -4.996000110143956e-06, -3.426266209734268e-06, 4.786897084558858e-07,
-                1.650364404121373e-08, -1.0861761271594343e-08, 4.340626803853993e-10,
-                1.2346577114502573e-10)  # fmt: skip
-_FAR_SINGLE = (2.933231672050641, 1.003356119273854, 0.007460106818638168, -0.005696711741762586, 0.004121129812715138,
-               -0.002712093106042289, 0.0013180785010206766, -0.0003125108265968396, -0.00012634533867272448,
-               0.00016180854426855687, -5.321736461898499e-05, -1.4014888073455689e-05,
-               1.087066284234709e-05)  # fmt: skip
+def _erfinv_ratio(size: tir.PrimExpr, kind: str) -> tir.PrimExpr:
+    """erfinv(y) / y for |y|: one polynomial, whose coefficients depend on where y is."""
+    w = -call("log", (1.0 - size) * (size + 1.0))
+    is_near = w < 5.0
+    x = select(is_near, w - 2.5, call("sqrt", w) - _CENTRE[kind])
+    pairs = zip_longest(_NEAR, _FAR[kind], fillvalue=0.0)
+    return _polynomial(x, [select(is_near, tir.const(a, kind), tir.const(b, kind)) for a, b in pairs])
 
 
 def _erfinv_scalar(y: tir.PrimExpr) -> tir.PrimExpr:
-    """In float32, or in float64 with a step of Halley's method. Near ±1, erf(x) - y is taken as the difference of the
-    complements, which are exact."""
+    """In float64 with a step of Halley's method. Near ±1, erf(x) - y is taken as the difference of the complements,
+    which are exact."""
     kind = wide(y.dtype)
     given, y = y.dtype, tir.cast(kind, y)
     size = call("abs", y)
     rest = 1.0 - size
-    w = -call("log", rest * (size + 1.0))
-    if kind == "float32":
-        x = y * select(w < 5.0, _polynomial(w - 2.5, _NEAR_SINGLE), _polynomial(call("sqrt", w) - 3.1, _FAR_SINGLE))
-    else:
-        x = size * select(w < 5.0, _polynomial(w - 2.5, _NEAR), _polynomial(call("sqrt", w) - 4.0, _FAR))
+    x = y * _erfinv_ratio(size, kind)
+    if kind == "float64":
+        x = call("abs", x)
         miss = select(size < 0.5, call("erf", x) - size, rest - call("erfc", x))
         step = miss / (call("exp", -(x * x)) * _SLOPE)
         x = x - step / (x * step + 1.0)
