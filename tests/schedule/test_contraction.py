@@ -347,6 +347,21 @@ def test_columns_of_pages_that_lie_apart_take_rounds():
         assert (contraction_blocking.rounds(problem, blocking.inner) > 1) == many
 
 
+@pytest.mark.parametrize(
+    ("sizes", "many"),
+    [((1000, 256, 256), True), ((1000, 1536, 384), True), ((1000, 256, 100), False), ((16, 256, 256), False)],
+    ids=str,
+)
+def test_columns_that_leave_the_first_cache_take_rounds(sizes, many):
+    """Unless their sums are short, or few rows read them."""
+    m, n, depth = sizes
+    a, b = te.placeholder((m, depth), name="a"), te.placeholder((depth, n), name="b")
+    k = te.reduce_axis(depth)
+    product = te.compute((m, n), lambda i, j: te.sum(a[i, k.var] * b[k.var, j], k), "product")
+    ((problem, blocking),) = recognize(group_of(product, machine=Machine(vector_bytes=64, registers=32))).parts
+    assert (contraction_blocking.rounds(problem, blocking.inner) > 1) == many
+
+
 def test_register_tiles_fit_the_registers():
     for shape in SHAPES:
         for kind in ("forward", "data", "weight"):

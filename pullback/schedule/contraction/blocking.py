@@ -22,10 +22,12 @@ _MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 _TASKS = 16  # as many as let a few threads share the work evenly
 _PARTS = 8  # tasks, where each of them costs partial sums
 _CHUNK_DEPTH = 512  # terms of a partial sum, at the least
-_SECOND = 384 * 1024  # bytes of columns that stay in the second cache
-_FEW_TERMS = 256  # that lines in other pages stay in it for
+_FIRST = 32 * 1024  # bytes of columns that stay in the first cache
+_SECOND = 384 * 1024  # and in the second one
+_FEW_TERMS = 256  # that lines in other pages stay in that for
 _LARGE = 1024 * 1024  # bytes of a matrix that does not
-_ROUND_DEPTH = 192  # terms of a round of a longer one
+_ROUND_DEPTH = 128  # terms of a round of a longer one
+_FEW_ROUNDS = 4  # that cost less than columns which come from the second cache for every tile
 _ROUND_ROWS = 96 * 1024  # bytes that a round reads of the factor of rows
 _ROUND_COLUMNS = 192 * 1024  # and of the other one
 _ROUND_SUMS = 64 * 1024  # bytes of sums
@@ -521,8 +523,14 @@ def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
 
 
 def _is_deep(problem: Problem, blocking: Blocking) -> bool:
-    """Whether the columns of one register tile are too much for the second cache."""
-    return problem.depth * blocking.tile.columns * nbytes(blocking.b.source.dtype) > _SECOND
+    """Whether the columns of one register tile are too much for the second cache; or for the first one, from which many
+    tiles of rows read them, if they lie apart or a few rounds do."""
+    b = blocking.b
+    columns = problem.depth * blocking.tile.columns * nbytes(b.source.dtype)
+    is_short = blocking.ways[b] == "direct" or problem.depth <= _FEW_ROUNDS * _ROUND_DEPTH
+    return columns > _SECOND or (
+        columns > _FIRST and is_short and _tasks_of_rows(problem, b, blocking.inner) > _FEW_TILES
+    )
 
 
 def _even(extent: int, most: int, step: int) -> int:
