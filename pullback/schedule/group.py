@@ -16,7 +16,7 @@ from pullback.tir import Buffer, BufferLoad, PrimExpr, PrimFunc, Stmt, fma, pair
 from pullback.tir.expr import is_float, nbytes
 from pullback.tir.visitor import walk
 
-_BEYOND_CACHES = 1 << 25  # bytes
+_BEYOND_CACHES = 1 << 23  # bytes: reading them from memory later costs what reading their lines before writing does
 
 
 @dataclass(frozen=True)

@@ -394,7 +394,7 @@ def test_what_follows_scattered_terms_is_another_kernel() -> None:
     assert [g.outputs[0].name for g, _ in split([halved], SMALL)] == ["total", "halved"]
 
 
-ROWS = 1 << 15  # of 256 numbers: what no cache holds until it is read
+ROWS = 1 << 13  # of 256 numbers: 8 MB
 
 
 def test_large_outputs_are_written_past_the_caches() -> None:
