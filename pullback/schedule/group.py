@@ -16,7 +16,7 @@ from pullback.tir import Buffer, BufferLoad, PrimExpr, PrimFunc, Stmt, fma, pair
 from pullback.tir.expr import is_float, nbytes
 from pullback.tir.visitor import walk
 
-_BEYOND_CACHES = 1 << 23  # bytes: reading them from memory later costs what reading their lines before writing does
+_BEYOND_CACHES = 1 << 23  # bytes of an output; its lines are not read before they are written, but after, from memory
 
 
 @dataclass(frozen=True)

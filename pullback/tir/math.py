@@ -405,7 +405,8 @@ def erfc(f: Format, x: PrimExpr) -> PrimExpr:
 
     g(x) = u * P(1 - 2c * u) for u = 1 / (x + c). The rounded u is that of x + miss: g' = 2x * g - 2 / √π takes g back.
     What rounding loses is added to exp(r) * g - g, which is small."""
-    size = f.clamped(call("abs", x), 0.0, 10.5)  # where it is 0
+    size = call("abs", x)
+    size = select(size > 10.5, f.const(10.5), size)  # where it is 0
     total = size + _ERFC_CENTRE
     u = 1.0 / total
     product = u * total

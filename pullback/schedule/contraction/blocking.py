@@ -527,10 +527,10 @@ def _is_deep(problem: Problem, blocking: Blocking) -> bool:
     tiles of rows read them, if they lie apart or a few rounds do."""
     b = blocking.b
     columns = problem.depth * blocking.tile.columns * nbytes(b.source.dtype)
-    is_short = blocking.ways[b] == "direct" or problem.depth <= _FEW_ROUNDS * _ROUND_DEPTH
-    return columns > _SECOND or (
-        columns > _FIRST and is_short and _tasks_of_rows(problem, b, blocking.inner) > _FEW_TILES
-    )
+    if columns <= _FIRST or columns > _SECOND:
+        return columns > _SECOND
+    is_worth_rounds = blocking.ways[b] == "direct" or problem.depth <= _FEW_ROUNDS * _ROUND_DEPTH
+    return is_worth_rounds and _tasks_of_rows(problem, b, blocking.inner) > _FEW_TILES
 
 
 def _even(extent: int, most: int, step: int) -> int:
