@@ -334,7 +334,9 @@ def cos(f: Format, x: PrimExpr) -> PrimExpr:
 
 
 def tan(f: Format, x: PrimExpr) -> PrimExpr:
-    """r - r**3 * P(r**2) - (1 + r**2) * over, of the angle r - over; where n is odd, -1 over that. -0 remains -0."""
+    """r - r**3 * P(r**2) - (1 + r**2) * over, of the angle r - over; where n is odd, -1 over that. -0 remains -0.
+
+    What the sum loses counts twice in its reciprocal: errors reach 2.4 ulp."""
     angle, n = _angle(f, x, 0)
     r = cast(f.dtype, angle)
     over = cast(f.dtype, cast("float64", r) - angle)
