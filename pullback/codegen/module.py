@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.builder import FunctionBuilder, Globals
+from pullback.codegen.float_mode import flushes, flushing
 from pullback.codegen.host import whole_triple
 from pullback.codegen.poly import Poly
 from pullback.codegen.statements import Statements, stored_buffers
@@ -18,7 +19,7 @@ from pullback.codegen.values import Value, memory_type, register_type
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, Var
-from pullback.tir.stmt import BufferStore, Check, For, KernelCall, Prefetch, PrimFunc
+from pullback.tir.stmt import FLUSH_SUBNORMALS, BufferStore, Check, For, KernelCall, Prefetch, PrimFunc
 from pullback.tir.visitor import walk
 
 _LIBM = {*INTRINSICS, "fmod", "rint", "fabs"}
@@ -275,9 +276,15 @@ class _Host:
         self.func, self.target, self.shared, self.kernels, self.symbols = func, target, shared, kernels, symbols
 
     def emit(self) -> str:
-        header = (
-            f"define i32 @{_quoted(exported_symbol(self.func.name))}(ptr %rt, ptr %buffers, ptr %arena, ptr %trace)"
-        )
+        symbol = _quoted(exported_symbol(self.func.name))
+        if not (self.func.attrs.get(FLUSH_SUBNORMALS) and flushes(self.target.arch)):
+            return self.emit_as(symbol)
+        body = _quoted(f"host.{self.func.name}")
+        # A function of its own that stays one: LLVM, which knows one mode alone, moves no arithmetic out of it.
+        return self.emit_as(body, "internal ", " noinline") + flushing(symbol, body, self.target.arch, self.shared)
+
+    def emit_as(self, symbol: str, linkage: str = "", attributes: str = "") -> str:
+        header = f"define {linkage}i32 @{symbol}(ptr %rt, ptr %buffers, ptr %arena, ptr %trace){attributes}"
         builder = FunctionBuilder(header, self.shared)
         emitter = _HostStatements(builder, self.target, self.kernels, self.symbols)
         scalars = [p for p in self.func.params if not isinstance(p, Buffer)]

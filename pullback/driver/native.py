@@ -33,7 +33,7 @@ from pullback.runtime.report import Report
 from pullback.runtime.slab import SmallMemory
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.target import Target
-from pullback.tir.stmt import PrimFunc
+from pullback.tir.stmt import FLUSH_SUBNORMALS, PrimFunc
 
 _SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)  # runtime, buffers, arena, trace
 _small = SmallMemory()
@@ -66,7 +66,8 @@ def function_key(module: IRModule, name: str, sizes: dict[str, int], target: Tar
         if current not in reached:
             reached[current] = module[current]
             stack.extend(called_functions(module[current]) if isinstance(module[current], Function) else ())
-    options = f"{target.key} {switched_off()} {poison()} {tuned_digest(target)}"
+    flush = bool(module.attrs.get(FLUSH_SUBNORMALS))
+    options = f"{target.key} {switched_off()} {poison()} {flush} {tuned_digest(target)}"
     digest = hashlib.sha256(f"{compiler_fingerprint()} {options} {name} {sorted(sizes.items())}".encode())
     digest.update(structural_digest(IRModule({n: reached[n] for n in sorted(reached)})))
     for function in reached.values():

@@ -491,10 +491,12 @@ def half_to_float(dtype: str) -> Template:
     word = cast("uint32", u)
     if dtype == "bfloat16":
         return Template((u,), call("reinterpret", word << 16, dtype="float32"))
-    magnitude = (word & 0x7FFF) << 13
-    finite = call("reinterpret", call("reinterpret", magnitude, dtype="float32") * 2.0**112, dtype="uint32")
-    special = (word & 0x7C00).equal(0x7C00)
-    body = select(special, magnitude | 0x7F800000, finite) | ((word & 0x8000) << 16)
+    magnitude, exponent = (word & 0x7FFF) << 13, word & 0x7C00
+    # A subnormal f/2¹⁰ · 2⁻¹⁴ as (1 + f/2¹⁰) · 2⁻¹⁴ - 2⁻¹⁴: right where the CPU takes subnormal floats for zeros, too.
+    small = call("reinterpret", magnitude + ((127 - 14) << 23), dtype="float32") - 2.0**-14
+    shift = select(exponent.equal(0x7C00), const((255 - 31) << 23, "uint32"), (127 - 15) << 23)
+    finite = select(exponent.equal(0), call("reinterpret", small, dtype="uint32"), magnitude + shift)
+    body = finite | ((word & 0x8000) << 16)
     return Template((u,), call("reinterpret", body, dtype="float32"))
 
 

@@ -28,6 +28,7 @@ from pullback.ir.errors import DTypeError, InternalError, UserError
 from pullback.ir.node import Node
 from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr, check_indices
 
+FLUSH_SUBNORMALS = "flush_subnormals"  # an attribute of host functions, and of the modules that they are made from
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
 PREFETCH_KINDS = ("read", "write")
 
@@ -137,6 +138,7 @@ class PrimFunc(Node):
 
     Attribute ``kind``: ``kernel`` (the default) or ``host`` (its body holds KernelCall and Check). ``streamed``: the
     numbers of parameters that are only written, and had better not take the place of other things in the caches.
+    ``flush_subnormals``: a host function and its kernels take subnormal numbers for zeros, where the CPU can.
     """
 
     name: str

@@ -13,6 +13,7 @@ from pullback.relax.training.setup_trainer import (
     BACKBONE,
     SetupTrainer,
     check_backbone,
+    check_flush,
     check_loss_and_optimizer,
     check_model,
     check_precision,
@@ -37,6 +38,7 @@ def make_trainer(
     targets: StructInfo | str | list[StructInfo] | None = None,
     profile: bool = False,
     precision: str | None = None,
+    flush_subnormals: bool = True,
 ) -> Trainer:
     """A trainer for a model: sets it up, compiles it for ``target`` and initialises its parameters.
 
@@ -47,19 +49,19 @@ def make_trainer(
     "zeros"; with "xavier", scales of normalisation layers begin as ones. States begin as zeros, the moving variances
     of batch norm as ones. ``seed`` is that of the initial values, of the order in which ``fit`` takes the rows, and of
     what the model draws itself, as dropout does. ``precision``: "bfloat16" or "float16" trains in mixed
-    precision, as :class:`SetupTrainer` says.
+    precision, and ``flush_subnormals`` takes numbers below 1.2e-38 for 0, both as :class:`SetupTrainer` says.
     """
     check_model(module)
     module = with_backbone(module)
     check_backbone(module)
     check_loss_and_optimizer(loss, optimizer)
     check_precision(precision)
+    check_flush(flush_subnormals)
     if init not in _INITIALIZERS:
         raise ArgumentError(f"init must be one of {', '.join(map(repr, _INITIALIZERS))}, got {init!r}")
     infos = [*_predictions(module, loss), *_targets(module, loss, targets)]
-    setup = SetupTrainer(
-        loss, optimizer, infos, legalize=False, precision=precision
-    )  # the compiler starts from the ops in any case
+    legalize = False  # the compiler starts from the ops in any case
+    setup = SetupTrainer(loss, optimizer, infos, legalize, precision, flush_subnormals)
     trainer = Trainer(module, int(module.attrs["param_num"]), setup)
     trainer.build(target, device, profile)
     trainer.seed(seed)

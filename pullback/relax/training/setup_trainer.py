@@ -43,6 +43,7 @@ from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.join_step import LOSS_SCALE_STATE
 from pullback.relax.transform.mixed_precision import HALF
 from pullback.tir.expr import FLOATS
+from pullback.tir.stmt import FLUSH_SUBNORMALS
 
 BACKBONE, LOSS, ADJOINT, OPTIMIZER = "backbone", "backbone_loss", "backbone_loss_adjoint", "optimizer"
 OLD_BACKBONE = "predict"  # the backbone's name in older programs
@@ -62,6 +63,10 @@ class SetupTrainer(Pass):
     parameters, their gradients, states and the loss stay float32. "float16" does so too, with the optimizer in
     a ``DynamicLossScale`` if it is in none. None and "float32" change nothing.
 
+    ``flush_subnormals``: compiled code of the module takes numbers nearer to 0 than 1.2e-38 (float64: 2.2e-308) for 0,
+    as operands and as results, on x86-64 and AArch64. Gradients of what a model has learnt are such numbers, with
+    which a CPU may be a hundred times slower. It is the module attribute of that name.
+
     Raises a UserError that says what of the above does not hold.
     """
 
@@ -70,10 +75,12 @@ class SetupTrainer(Pass):
     loss_args: Sequence[StructInfo]
     legalize: bool = True
     precision: str | None = None
+    flush_subnormals: bool = True
 
     def __post_init__(self) -> None:
         check_loss_and_optimizer(self.loss, self.optimizer)
         check_precision(self.precision)
+        check_flush(self.flush_subnormals)
         if not isinstance(self.loss_args, (list, tuple)):
             given = type(self.loss_args).__name__
             hint = "write a list: [prediction_info, target_info]"
@@ -106,6 +113,7 @@ class SetupTrainer(Pass):
         module = module.with_attrs({
             "input_num": interface.input_num,
             "optim_state": optimizer.state or (),
+            FLUSH_SUBNORMALS: self.flush_subnormals,
             "training": vars(TrainingRecord.of(self.loss, optimizer, initial, self.precision)).copy(),
         })  # fmt: skip
         if self.legalize:
@@ -247,6 +255,12 @@ def check_precision(precision: Any) -> None:
     if not isinstance(precision, (str, type(None))) or precision not in known:
         hint = "a model in another dtype declares it; precision says how what is float32 is computed"
         raise ArgumentError(f"precision must be one of {', '.join(map(repr, known))}, got {precision!r}", hint=hint)
+
+
+def check_flush(flush: Any) -> None:
+    """Raise an ArgumentError for what doesn't say whether to flush subnormal numbers."""
+    if not isinstance(flush, bool):
+        raise ArgumentError(f"flush_subnormals must be True or False, got {flush!r}")
 
 
 def check_model(module: Any) -> None:

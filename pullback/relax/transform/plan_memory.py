@@ -26,6 +26,7 @@ from pullback.relax.transform.memory.order import orders
 from pullback.relax.transform.memory.sharing import Proofs, Results, assign_blocks, check_order, place_results
 from pullback.relax.transform.memory.values import Step, Steps, Value, flatten_info, read_steps
 from pullback.tir import PrimFunc
+from pullback.tir.stmt import FLUSH_SUBNORMALS
 
 __all__ = ["MemoryOptions", "Place", "Plan", "flatten_info", "plan_memory"]
 
@@ -103,7 +104,8 @@ def plan_memory(
     chosen.apply()
     arena_bytes = assign_offsets(chosen.live)
     fresh = [v for _, v in results.fresh]
-    host = host_function(name, steps, chosen.order, fresh, arena_bytes, options.poison)
+    flush = bool(module.attrs.get(FLUSH_SUBNORMALS))
+    host = host_function(name, steps, chosen.order, fresh, arena_bytes, options.poison, flush)
     calls = [s.name for s in _statements(host.function) if hasattr(s, "buffers")]
     return Plan(
         host.function, host.kernels, _types(steps.inputs), flatten_info(function.ret_struct_info),

@@ -20,6 +20,10 @@ __attribute__((format(printf, 2, 3), visibility("hidden")))
 #endif
 pb_status pb_fail(pb_status status, const char *format, ...);
 
+/* float_mode.c: that of the calling thread, 0 where we know none. */
+PB_HIDDEN uint64_t pb_float_mode(void);
+PB_HIDDEN void pb_set_float_mode(uint64_t mode);
+
 /* The CPUs that this process may keep busy, 1 to PB_MAX_THREADS. */
 PB_HIDDEN int pb_usable_cpus(void);
 

@@ -4,6 +4,7 @@
 #include "clock.c"
 #include "cpus.c"
 #include "epoch.c"
+#include "float_mode.c"
 #include "memory.c"
 #include "runtime.c"
 #include "status.c"

@@ -60,6 +60,7 @@ typedef void (*pb_task)(void *closure, int64_t begin, int64_t end);
 
 /* Covers [0, count) once with calls of `task` on the pool's threads, the caller among them; returns when all are done.
  *
+ * All threads compute as the caller's would: with its rounding, and with subnormal numbers as zeros where it has them so.
  * Runs as one call on the calling thread when there is one thread or one item, when it is called from inside a task, or
  * while another thread is in pb_parallel_for. Safe in the child of a fork, unless the fork happens inside a task.
  */

@@ -46,6 +46,7 @@ static struct pool {
     void *closure;
     int64_t count;
     int64_t pieces;
+    uint64_t float_mode; /* the caller's, in which all threads do the job: results must not depend on their number */
     int lanes_used;
     _Atomic int stop;
     _Alignas(CACHE_LINE) _Atomic int64_t remaining; /* pieces not yet reported done */
@@ -107,6 +108,7 @@ static int64_t drain(int index, uint64_t job, int from_back)
     int64_t done = 0;
     for (int piece; (piece = take(&pool.lanes[index], job, from_back)) >= 0; done++) {
         int64_t global = cut(pool.pieces, pool.lanes_used, index) + piece;
+        pb_set_float_mode(pool.float_mode);
         pool.task(pool.closure, cut(pool.count, pool.pieces, global), cut(pool.count, pool.pieces, global + 1));
     }
     return done;
@@ -361,6 +363,7 @@ static void publish(pb_task task, void *closure, int64_t count)
     pool.closure = closure;
     pool.count = count;
     pool.pieces = pieces;
+    pool.float_mode = pb_float_mode();
     pool.lanes_used = (int)(pieces < threads ? pieces : threads);
     atomic_store_explicit(&pool.remaining, pieces, memory_order_relaxed);
     for (int i = 0; i < pool.lanes_used; i++) {

@@ -95,7 +95,7 @@ def test_attributes() -> None:
         "precision": "float32",
     }  # fmt: skip
     numbers = {k: v for k, v in module.attrs.items() if k not in ("optim_state", "training")}
-    assert numbers == {"param_num": 1, "state_num": 1, "input_num": 1}
+    assert numbers == {"param_num": 1, "state_num": 1, "input_num": 1, "flush_subnormals": True}
     assert module.attrs["optim_states"] is module.attrs["optim_state"] is module.get_attr("optim_states")
     count, velocity = module.attrs["optim_state"]
     assert count.item() == 0 and velocity.shape == (2, 2)

@@ -8,6 +8,7 @@ from pullback.ir.errors import InternalError
 from pullback.relax.transform.memory.values import Block, Step, Steps, Value
 from pullback.tir import Buffer, Check, KernelCall, PrimFunc, Stmt, loop, seq, store
 from pullback.tir.in_place import share
+from pullback.tir.stmt import FLUSH_SUBNORMALS
 
 POISON = 0xFF  # NaN in every float type, -1 in signed integers
 
@@ -24,10 +25,11 @@ class Host:
 
 
 def host_function(
-    name: str, steps: Steps, order: list[Step], fresh: list[Value], arena_bytes: int, poison: bool
+    name: str, steps: Steps, order: list[Step], fresh: list[Value], arena_bytes: int, poison: bool, flush: bool
 ) -> Host:
-    """The statements for the steps in this order; with ``poison`` dead memory is overwritten between them."""
-    return _Writer(name, steps, order, fresh, arena_bytes, poison).write()
+    """The statements for the steps in this order; with ``poison`` dead memory is overwritten between them, with
+    ``flush`` they take subnormal numbers for zeros."""
+    return _Writer(name, steps, order, fresh, arena_bytes, poison, flush).write()
 
 
 @dataclass
@@ -38,6 +40,7 @@ class _Writer:
     fresh: list[Value]
     arena_bytes: int
     poison: bool
+    flush: bool
     kernels: dict[str, PrimFunc] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     statements: list[Stmt] = field(default_factory=list)
@@ -58,7 +61,8 @@ class _Writer:
                     if block.place == "arena" and last[block] == k:
                         self.fill(block)
         params = tuple(self.buffers.values())
-        function = PrimFunc(self.name, params, seq(*self.statements), {"kind": "host"})
+        attrs = {"kind": "host"} | ({FLUSH_SUBNORMALS: True} if self.flush else {})
+        function = PrimFunc(self.name, params, seq(*self.statements), attrs)
         return Host(function, self.kernels, self.messages, self.sources)
 
     def buffer(self, value: Value) -> Buffer:
