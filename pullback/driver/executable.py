@@ -16,7 +16,7 @@ import numpy as np
 from pullback.driver.memory import MemoryReport
 from pullback.driver.native import NativeFunction, compile_function
 from pullback.driver.profile import PROFILE_RUNS, kernel_counts
-from pullback.driver.signature import Signature
+from pullback.driver.signature import Signature, nested
 from pullback.ir.errors import ArgumentError, NameNotFound, TargetError
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
@@ -136,17 +136,13 @@ class CompiledFunction:
 def _nest(signature: Signature, tensors: Sequence[Tensor]) -> list[Any]:
     """Flat tensors in the nesting of the parameters."""
     rest = iter(tensors)
-
-    def build(info: Any) -> Any:
-        return tuple(map(build, info.fields)) if hasattr(info, "fields") else next(rest)
-
     try:
-        nested = [build(info) for _, info in signature.params]
+        values = [nested(info, rest) for _, info in signature.params]
     except StopIteration:
         raise ArgumentError(f"{signature.name}: too few tensors: {len(tensors)}") from None
     if next(rest, None) is not None:
         raise ArgumentError(f"{signature.name}: too many tensors: {len(tensors)}")
-    return nested
+    return values
 
 
 class InterpretedCall:

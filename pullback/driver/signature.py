@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, DTypeError, PullbackError, ShapeError
@@ -79,12 +79,17 @@ class Signature:
 
     def unflatten(self, values: Sequence[Any]) -> Any:
         """Flat results as nested tuples."""
-        rest = iter(values)
+        return nested(self.result, iter(values))
 
-        def build(info: StructInfo) -> Any:
-            return tuple(map(build, info.fields)) if isinstance(info, TupleStructInfo) else next(rest)
 
-        return build(self.result)
+def nested(info: StructInfo, flat: Iterator[Any]) -> Any:
+    """The next values, nested as a type is; StopIteration when there are too few.
+
+    No closure that calls itself: such a one is garbage only the collector finds, and would keep the values until then.
+    """
+    if isinstance(info, TupleStructInfo):
+        return tuple([nested(field, flat) for field in info.fields])
+    return next(flat)
 
 
 def _fits(expected: Any, given: int, sizes: dict[Var, int]) -> bool:
