@@ -169,6 +169,8 @@ def _disjoint(read: _Access, store: _Access) -> bool:
         length = max(x[2], y[2]) - min(x[1], y[1])
         digits = sorted(x[0].items(), key=lambda item: abs(item[1]))
         for digit, factor in digits:
+            if digit.count(extents[digit.var]) == 1:
+                continue
             if abs(factor) <= length:
                 break
             length += abs(factor) * (digit.count(extents[digit.var]) - 1)

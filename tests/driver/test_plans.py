@@ -11,6 +11,7 @@ import pytest
 
 import pullback
 from pullback.driver.pipeline import plan_function, prepare
+from pullback.relax.training.optimizer import SGD, Adam
 from pullback.relax.transform import Gradient
 from pullback.relax.transform.plan_memory import Plan
 from pullback.runtime.dtype import numpy_dtype
@@ -105,6 +106,16 @@ def test_joined_step():
         np.testing.assert_allclose(result, value.numpy(), rtol=1e-4, atol=1e-6)
     # all parameters are written in place, none through the arena and a copy
     assert not any(name.startswith("copy") for name in plan.kernels)
+
+
+@pytest.mark.parametrize("sizes", [(784, 128, 10), (781, 127, 11), (130, 67, 3), (97, 300, 33, 2)], ids=str)
+@pytest.mark.parametrize("batch", [64, 61])
+def test_weights_of_any_size_are_updated_in_place(sizes, batch):
+    """Whatever register tile their gradients take, and whatever is left over at its edges."""
+    for optimizer in (SGD(0.1), Adam(0.01)):
+        module = prepare(mlp_trainer_module(sizes, batch, optimizer))
+        plan = plan_function(module, "__step", {}, Target("llvm"))
+        assert not [name for name in plan.kernels if name.startswith("copy")]
 
 
 def test_results_that_are_inputs_constants_or_twice_the_same():

@@ -48,6 +48,17 @@ SAFE = {
                 for j in T.vectorized(3):
                     B[t // 2 * 2 + i, t % 2 * 5 + j] = A[t // 2 * 2 + i, t % 2 * 5 + j] * 2.0
 """,
+    "blocks of rows, in each a loop of one": """
+    for t in T.parallel(4):
+        for i in range(1):
+            if t // 2 * 3 + i * 3 < 3:
+                for r in T.unrolled(3):
+                    for j in T.vectorized(4):
+                        B[t // 2 * 3 + i * 3 + r, t % 2 * 4 + j] = A[t // 2 * 3 + i * 3 + r, t % 2 * 4 + j] * 2.0
+            else:
+                for j in T.vectorized(4):
+                    B[t // 2 * 3 + i * 3, t % 2 * 4 + j] = A[t // 2 * 3 + i * 3, t % 2 * 4 + j] * 2.0
+""",
     "asked for before": """
     for i in T.parallel(4):
         T.prefetch(B[i, 0], "write")
