@@ -13,6 +13,7 @@ from pullback.relax.training.optimizer.base import (
     Optimizer,
     Step,
     average,
+    correction,
     powers_left,
     regularized,
     shrunk,
@@ -60,8 +61,8 @@ class Moments(Optimizer):
 
     def corrected(self, step: Step, m: Expr, v: Expr) -> tuple[Var, Var]:
         """The averages over the gradients so far alone: the zeros from which they began taken out."""
-        m_hat = step.emit(op.divide(m, cast(powers_left(step.scalars, "beta1_prod"), m.dtype)), "m_hat")
-        return m_hat, step.emit(op.divide(v, cast(powers_left(step.scalars, "beta2_prod"), v.dtype)), "v_hat")
+        m_hat = step.emit(op.multiply(m, cast(correction(step.scalars, "beta1_prod"), m.dtype)), "m_hat")
+        return m_hat, step.emit(op.multiply(v, cast(correction(step.scalars, "beta2_prod"), v.dtype)), "v_hat")
 
 
 class Adam(Moments):
@@ -167,7 +168,7 @@ class NAdam(Moments):
         dtype = param.dtype
         gradient, param = descent(step, param, gradient, self.decoupled_weight_decay)
         m, v = self.averages(step, gradient, m, v)
-        v_hat = step.emit(op.divide(v, cast(powers_left(step.scalars, "beta2_prod"), dtype)), "v_hat")
+        v_hat = step.emit(op.multiply(v, cast(correction(step.scalars, "beta2_prod"), dtype)), "v_hat")
         ahead = op.add(
             op.multiply(step.value("of_gradient", dtype), gradient), op.multiply(step.value("of_average", dtype), m)
         )

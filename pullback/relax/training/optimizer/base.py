@@ -385,6 +385,11 @@ def powers_left(scalars: Mapping[str, Expr], name: str) -> Expr:
     return op.subtract(as_scalar(1.0), scalars[name])
 
 
+def correction(scalars: Mapping[str, Expr], name: str) -> Expr:
+    """1 / (1 - βᵗ), a factor: division by a scalar would take a core longer than all else there is to an element."""
+    return op.divide(as_scalar(1.0), powers_left(scalars, name))
+
+
 def steps_made(count: Expr, more: float = 1.0) -> Expr:
     """The number of the step, from 1, as a float64 scalar."""
     return op.add(op.astype(count, "float64"), as_scalar(more))
