@@ -113,6 +113,19 @@ class Blocking:
         return _in_rounds(problem, _streamed(problem, _divided(problem, whole)))
 
 
+def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
+    """Whether tasks go through all columns before they go on to the next rows, not the other way round.
+
+    A thread does neighbouring tasks, so the outer axis divides its factor, and with columns that stay in the second
+    cache it had better be the larger one. Then a thread also owns whole lines of the result: the weights that a step
+    updates stay in its cache from step to step, and no prefetcher asks for those that another one is writing."""
+    a, b = blocking.a, blocking.b
+    if blocking.has_region or not blocking.rows:
+        return False
+    rows, columns = _elements(problem, a), _elements(problem, b)
+    return columns <= rows and columns * nbytes(b.source.dtype) <= _SECOND
+
+
 def column_of(problem: Problem, lanes: int) -> Var | None:
     """The axis of vectors, if there is one."""
     columns = [v for v in problem.outputs if any(v in f.axes for f in problem.factors)]
@@ -509,7 +522,8 @@ def _in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
         if inner[v] <= step:
             break
         inner[v] = _even(problem.extents[v], inner[v] // 2, step)
-    return replace(blocking, inner=inner)
+    shares = any(inner[v] > step for v, step, *_ in limits)  # else a round is of one tile, which has nothing to share
+    return replace(blocking, inner=inner) if shares else blocking
 
 
 def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pullback.schedule.contraction.ahead import prefetched
-from pullback.schedule.contraction.blocking import Blocking, rounds
+from pullback.schedule.contraction.blocking import Blocking, is_by_rows, rounds
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
@@ -215,15 +215,17 @@ class Lowering:
             return self.blocking.tile.columns
         return dict(self.blocking.rows).get(v, 1)
 
-    def _order(self) -> list[Var]:
+    def _order(self, by_rows: bool = False) -> list[Var]:
         """Axes of the result, those of the register tile innermost; what needs no region of its own is outermost."""
         rows = [v for v, _ in self.blocking.rows]
-        last = [self.blocking.column, *rows]
+        columns = [self.blocking.column]
+        last = [*rows, *columns] if by_rows else [*columns, *rows]
         others = [v for v in self.problem.outputs if v not in last]
         return [*others, *last]
 
     def _tasks(self) -> Stmt:
-        blocks = [(v, -(-self.extents[v] // self.blocking.inner[v])) for v in self._order()]
+        order = self._order(is_by_rows(self.problem, self.blocking))
+        blocks = [(v, -(-self.extents[v] // self.blocking.inner[v])) for v in order]
         numbers = {v: Var(f"{v.name}_block") for v, count in blocks if count > 1}
         bases: dict[Var, PrimExpr] = {
             v: numbers[v] * self.blocking.inner[v] if v in numbers else as_expr(0) for v, _ in blocks
@@ -305,7 +307,7 @@ class Lowering:
         step, inner, extent = self._step(v), self.blocking.inner[v], self.extents[v]
         count = -(-min(inner, extent) // step)
         size = as_expr(count)
-        if extent % inner and inner < extent:
+        if extent % inner and inner < extent and count > 1:
             size = minimum((as_expr(extent) - bases[v] + (step - 1)) // step, count)
 
         def nest(place: dict[Var, PrimExpr]) -> Stmt:
