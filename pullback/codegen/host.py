@@ -47,6 +47,7 @@ class Abilities:
     half: bool  # conversion between float16 and float32 is an instruction
     pair_dot: bool = False  # and so is the sum of two products of bfloat16
     fast_pair_dot: bool = False  # which takes less time than two multiply-adds
+    slow_far_cache: bool = False  # reading from the last cache takes as long as from memory
     small_masks: bool = False  # masked loads and stores of elements of fewer than 4 bytes are instructions too
     assembler: bool = False  # LLVM can read it: that of this machine's family only
 
@@ -170,9 +171,10 @@ define <4 x bfloat> @round(<4 x float> %a) {
   ret <4 x bfloat> %b
 }
 """
-# A vector's dots take two cycles there (measured on emeraldrapids), in which there are four of multiply-adds; the
-# others have the same cores, or their successors. On znver4 a dot takes the time of one multiply-add.
-_SLOW_PAIR_DOT = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d")
+# A vector's dots take two cycles there, in which there are four of multiply-adds. A core reads 14 GB/s from the last
+# cache, which many cores share, as from memory (measured on emeraldrapids; the others have the same cores, or their
+# successors). On znver4 a dot takes the time of one multiply-add, and the last cache gives 70 GB/s.
+_GOLDEN_COVE_SERVERS = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d")
 _ROUND_BFLOAT16 = {"x86_64": "vcvtneps2bf16", "aarch64": "bfcvtn"}  # where that is, the dot of pairs is too
 
 
@@ -211,5 +213,6 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
         pair_dot = False  # AVX-NE-CONVERT rounds, and no more
     assembler = arch == "x86_64" == triple().split("-")[0]
     masks, small_masks = arch in _X86 and vector_bytes > 16, "vmovdqu16" in text
-    fast = pair_dot and cpu_name not in _SLOW_PAIR_DOT
-    return Abilities(vector_bytes, registers, masks, fma, half, pair_dot, fast, small_masks, assembler)
+    is_server = cpu_name in _GOLDEN_COVE_SERVERS
+    fast = pair_dot and not is_server
+    return Abilities(vector_bytes, registers, masks, fma, half, pair_dot, fast, is_server, small_masks, assembler)

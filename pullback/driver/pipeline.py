@@ -46,6 +46,7 @@ from pullback.relax.transform.verify_plan import verify_plan
 from pullback.schedule.group import Group, Machine
 from pullback.target import Target
 
+_NEAR_CACHES = 4 << 20  # bytes that the second caches of a few cores hold
 DEEPEST = 5000  # calls: an adjoint of loops may be an expression that is nested deeper than Python's default allows
 
 
@@ -58,8 +59,9 @@ def machine_of(target: Target) -> Machine:
     """What schedules know of the target."""
     fma = target.abilities.fma
     registers = target.registers if fma else target.registers - 1  # one holds the products
-    choices = tuned_choices(target)
-    return Machine(target.vector_bytes, registers, switched_off(), fma, choices, target.abilities.fast_pair_dot)
+    choices, abilities = tuned_choices(target), target.abilities
+    cached = _NEAR_CACHES if abilities.slow_far_cache else Machine.cached_bytes
+    return Machine(target.vector_bytes, registers, switched_off(), fma, choices, abilities.fast_pair_dot, cached)
 
 
 def lower_function(

@@ -16,8 +16,6 @@ from pullback.tir import Buffer, BufferLoad, PrimExpr, PrimFunc, Stmt, fma, pair
 from pullback.tir.expr import is_float, nbytes
 from pullback.tir.visitor import walk
 
-_BEYOND_CACHES = 1 << 23  # bytes of an output; its lines are not read before they are written, but after, from memory
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -25,7 +23,7 @@ class Machine:
 
     ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane; ``pair_dot``:
     whether the products of pairs of bfloat16 are, and a gain. ``choices``: what was measured to be better than the
-    analytical choice.
+    analytical choice. ``cached_bytes``: a larger output is not read again from a cache that is faster than memory.
     """
 
     vector_bytes: int = 64
@@ -34,6 +32,7 @@ class Machine:
     fma: bool = True
     choices: Choices = field(default_factory=Choices)
     pair_dot: bool = False
+    cached_bytes: int = 8 << 20
 
     def multiply_add(self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
         """``a·b + c``; of floats rounded once where that costs nothing (of half types it never calls libm). Of pairs
@@ -105,13 +104,14 @@ class Group:
     ) -> PrimFunc:
         """The kernel with parameters (inputs…, outputs…), some of them in another shape of the same memory.
 
-        ``in_order``: elements of an output are written as they follow one another in memory. Then outputs that no cache
-        could hold until they are read are written past the caches (attribute ``streamed``, numbers of parameters).
+        ``in_order``: elements of an output are written as they follow one another in memory, or in whole lines. Then
+        outputs that no cache could hold until they are read are written past the caches (attribute ``streamed``,
+        numbers of parameters): their lines are not read before they are written.
         """
         params = [(renamed or {}).get(b, b) for b in (self.buffers[t] for t in (*self.inputs, *self.outputs))]
         loaded = {n.buffer for n in walk(body) if isinstance(n, BufferLoad)} if in_order else set()
         outputs = list(enumerate(params))[len(self.inputs) :] if in_order else []
-        streamed = tuple(k for k, b in outputs if b not in loaded and _bytes(b) >= _BEYOND_CACHES)
+        streamed = tuple(k for k, b in outputs if b not in loaded and _bytes(b) >= self.machine.cached_bytes)
         return PrimFunc(name, tuple(params), body, {"streamed": streamed} if streamed else {})
 
 

@@ -87,6 +87,7 @@ def test_dots_that_take_longer_than_multiply_adds_are_left_alone(cpu, fast):
     """They are an instruction all the same, as is rounding."""
     can = Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}").abilities
     assert can.pair_dot and can.fast_pair_dot == fast
+    assert can.slow_far_cache != fast  # the same cores
 
 
 @pytest.mark.parametrize("name", TARGETS)

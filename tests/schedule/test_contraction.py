@@ -384,3 +384,19 @@ def test_rows_of_a_tile_lie_where_regions_stay_in_the_cache():
     ((_, blocking),) = recognize(group).parts
     assert [v.name for v, _ in blocking.rows] == ["i4"]
     assert contraction_blocking.region_bytes(blocking.ways, blocking.inner) <= contraction_blocking.REGION_BYTES
+
+
+@pytest.mark.parametrize(
+    "sizes, machine, expected",
+    [
+        ((64, 8, 256), Machine(cached_bytes=65536), (2,)),
+        ((64, 8, 256), Machine(cached_bytes=65537), ()),  # a cache holds it
+        ((64, 8, 260), Machine(cached_bytes=65536), ()),  # lines end in other places than rows
+        ((64, 8, 256), Machine(32, 16, cached_bytes=65536), ()),  # half a line at a time
+    ],
+)
+def test_large_results_in_whole_lines_are_written_past_the_caches(sizes, machine, expected):
+    m, depth, n = sizes
+    a, b, k = te.placeholder((m, depth)), te.placeholder((depth, n)), te.reduce_axis(depth)
+    group = group_of(te.compute((m, n), lambda i, j: te.sum(a[i, k.var] * b[k.var, j], k), "product"), machine=machine)
+    assert recognize(group).lower("kernel").attrs.get("streamed", ()) == expected

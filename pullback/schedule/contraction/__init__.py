@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pullback.schedule.coalesce import on_one_axis
 from pullback.schedule.contraction.alternatives import chosen
-from pullback.schedule.contraction.blocking import Blocking
+from pullback.schedule.contraction.blocking import LINE, Blocking, lanes_of
 from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases
@@ -19,6 +19,7 @@ from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.wide import widened
 from pullback.schedule.group import Group
 from pullback.tir import Buffer, PrimFunc, seq
+from pullback.tir.expr import nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,4 +48,12 @@ class Contraction:
     def lower(self, name: str) -> PrimFunc:
         flat: dict[Buffer, Buffer] = {}
         body = seq(*(Lowering(*part, flat).body() for part in self.parts))
-        return self.group.function(name, on_one_axis(body, flat) if flat else body, flat)
+        return self.group.function(name, on_one_axis(body, flat) if flat else body, flat, self._writes_lines())
+
+    def _writes_lines(self) -> bool:
+        """Whether vectors of results are whole lines of memory."""
+        sizes = {nbytes(output.dtype) for output in self.group.outputs}
+        return all(
+            b.column is p.outputs[-1] and p.extents[b.column] * size % LINE == 0 and lanes_of(p) * size == LINE
+            for p, b in self.parts for size in sizes
+        )  # fmt: skip
