@@ -175,7 +175,7 @@ class Module:
             a = R.nn.softmax(R.matmul(x, w))
             b = R.nn.softmax(R.multiply(a, x))
             c = R.nn.softmax(R.add(b, x))
-            y = R.matmul(c, w)
+            y = R.matmul(w, c)
             R.output(y)
         return y
 """
