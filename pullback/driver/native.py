@@ -20,12 +20,14 @@ from pullback.driver.cache import compiler_fingerprint, object_cache
 from pullback.driver.debug import level, poison, say, switched_off
 from pullback.driver.pipeline import plan_function
 from pullback.driver.tuned import tuned_digest
-from pullback.ir.errors import ArgumentError
+from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.node import structural_digest
 from pullback.ir.op import Op
-from pullback.relax.analysis import called_functions
+from pullback.relax.analysis import called_functions, post_order_visit
 from pullback.relax.expr import Call, Function
+from pullback.relax.op_calls import lacks_state
+from pullback.relax.transform.structure import once
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
@@ -60,6 +62,7 @@ def compile_function(module: IRModule, name: str, sizes: dict[str, int], target:
 def function_key(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> str:
     """The key of a function before any pass: what it is made of, and the places that its messages show."""
     reached: dict[str, Any] = {}
+    is_checked = once(_is_checked)
     stack = [name]
     while stack:
         current = stack.pop()
@@ -73,9 +76,24 @@ def function_key(module: IRModule, name: str, sizes: dict[str, int], target: Tar
     for function in reached.values():
         for binding in function.bindings if isinstance(function, Function) else ():
             value = binding.value
-            if isinstance(value, Call) and isinstance(value.op, Op) and value.op.check is not None and value.span:
+            if isinstance(value, Call) and value.span and is_checked(value):
                 digest.update(value.span.caret().encode())
     return digest.hexdigest()
+
+
+def _is_checked(call: Call) -> bool:
+    """Whether a call, or one of those it is made of, checks values as it runs: its message shows the call's place."""
+    if not isinstance(call.op, Op):
+        return False
+    if call.op.check is not None or call.op.decompose is None or lacks_state(call):
+        return call.op.check is not None
+    parts: list[Call] = []
+    try:
+        form = call.op.decompose(*call.args, **{"training": True} | call.attrs)
+    except UserError:  # the pass that decomposes it will say where
+        return False
+    post_order_visit(form, lambda node: parts.append(node) if isinstance(node, Call) else None)
+    return any(_is_checked(part) for part in dict.fromkeys(parts))
 
 
 def _make(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Artifact:

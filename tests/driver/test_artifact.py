@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import pullback
 from pullback import codegen
@@ -51,6 +52,34 @@ def test_keys():
     assert key("3.0") != key()  # a constant
     assert key(name="other.py") != key()  # the place that the check's message shows
     assert key(cpu=" -mcpu=x86-64") != key()
+
+
+@pytest.mark.parametrize(
+    "call, checked",
+    [
+        ("R.take(x, t, axis=0)", True),
+        ("R.nn.ctc_loss(R.nn.log_softmax(R.reshape(x, (6, 1, 1))), R.reshape(t, (1, 3)), i, i)", True),  # of its parts
+        ("R.vision.roi_align(R.reshape(x, (1, 1, 3, 2)), rois, pooled_size=2, spatial_scale=1.0)", True),
+        ("R.nn.gelu(R.nn.layer_norm(x, w, w, axes=-1))", False),  # found again when the file has moved
+    ],
+)
+def test_keys_know_the_places_that_messages_show(call, checked):
+    text = f"""
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((3, 2), "float32"), t: R.Tensor((3,), "int64"), i: R.Tensor((1,), "int64"),
+             rois: R.Tensor((1, 5), "float32"), w: R.Tensor((2,), "float32")):
+        y = {call}
+        return y
+"""
+    target = Target("llvm")
+    keys = {
+        native.function_key(prepare(from_source(source, file=name)), "main", {}, target)
+        for source, name in ((text, "model.py"), (text, "elsewhere/model.py"), ("\n" + text, "model.py"))
+    }
+    assert len(keys) == (3 if checked else 1)
 
 
 def test_equal_kernels_are_compiled_once(monkeypatch, tmp_path):
