@@ -170,7 +170,7 @@ def _disjoint(read: _Access, store: _Access) -> bool:
         digits = sorted(x[0].items(), key=lambda item: abs(item[1]))
         for digit, factor in digits:
             if digit.count(extents[digit.var]) == 1:
-                continue
+                continue  # always 0
             if abs(factor) <= length:
                 break
             length += abs(factor) * (digit.count(extents[digit.var]) - 1)
