@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
 
 from pullback.codegen.expressions import Lanes
@@ -9,8 +11,22 @@ from pullback.codegen.memory import MemoryAccess, padded
 from pullback.codegen.poly import Atom, Poly
 from pullback.codegen.values import Value
 from pullback.ir.errors import InternalError
-from pullback.tir.expr import Binary, Buffer, BufferLoad, Call, Cast, IntImm, PrimExpr, Select, Var, is_half, nbytes
-from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Prefetch, Seq, Stmt
+from pullback.tir.expr import (
+    Binary,
+    Buffer,
+    BufferLoad,
+    Call,
+    Cast,
+    IntImm,
+    PrimExpr,
+    Select,
+    Var,
+    const,
+    is_float,
+    is_half,
+    nbytes,
+)
+from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Prefetch, Seq, Stmt, store
 from pullback.tir.visitor import children, walk
 
 FEW_CHUNKS = 4  # vectors of a loop that are written out where that makes its indices known numbers
@@ -43,7 +59,27 @@ class Statements(MemoryAccess):
 
     def stmt_allocate(self, node: Allocate) -> None:
         with self.allocated(node.buffer):
+            self._clear_padding(node.buffer)
             self.stmt(node.body)
+
+    def _clear_padding(self, buffer: Buffer) -> None:
+        """Zeros behind the rows of a local buffer. The last vector of a row is computed with as a whole, and what lies
+        behind the row thrown away; but that may be subnormal, and Intel's cores multiply such numbers a hundred times
+        slower. Where rows are registers, the stores are dead."""
+        memory, lanes = self.memory[buffer], self.target.lanes(buffer.dtype)
+        if memory.lanes > 1 or not is_float(buffer.dtype) or not self.target.abilities.masks:
+            return
+        if not buffer.shape or memory.row == buffer.shape[-1]:
+            return
+        width = memory.row % lanes or lanes
+        whole = Buffer(f"{buffer.name}_padding", (math.prod(buffer.shape[:-1]), memory.row), buffer.dtype, "local")
+        self.memory[whole] = dataclasses.replace(memory, strides=(Poly.of(memory.row), Poly.of(1)))
+        row, lane = Var("row"), Var("lane")
+        zero = store(whole, (row, lane + (memory.row - width)), const(0, buffer.dtype))
+        clear = For(lane, IntImm(width), zero, "vectorized")
+        fits = math.prod(whole.shape) <= self.target.registers * lanes
+        self.stmt(For(row, IntImm(whole.shape[0]), clear, "unrolled" if fits else "serial"))
+        del self.memory[whole]
 
     def stmt_let(self, node: Let) -> None:
         value = self.poly(node.value) if node.var.dtype == "int64" else self.value(node.value)

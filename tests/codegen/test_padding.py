@@ -1,0 +1,68 @@
+"""What lies behind the rows of local buffers: it is computed with, and must be no number that takes long."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from pullback.codegen import compile_object, load_object
+from pullback.target import Target
+from pullback.tir import Allocate, Buffer, PrimFunc, Stmt, const, fma, loop, seq, store
+
+HOST = Target("llvm")
+ROWS = 64
+DENORMAL = 2  # the bit of MXCSR that says an operand was subnormal
+CONTROL = """
+target triple = "{triple}"
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define void @get(ptr %word) {{
+  call void @llvm.x86.sse.stmxcsr(ptr %word)
+  ret void
+}}
+define void @set(ptr %word) {{
+  call void @llvm.x86.sse.ldmxcsr(ptr %word)
+  ret void
+}}
+"""
+
+
+def sums(name: str, columns: int, dtype: str) -> PrimFunc:
+    """y[j] = Σ x[r, j]² by way of a local copy of x, written in whole vectors, of which the last one begins earlier."""
+    x, y = Buffer("x", (ROWS, columns), dtype), Buffer("y", (columns,), dtype)
+    copy, acc = Buffer("copy", (ROWS, columns), dtype, "local"), Buffer("acc", (columns,), dtype, "local")
+    lanes = min(columns, HOST.lanes(dtype))
+    starts = [*range(0, columns - lanes, lanes), columns - lanes]
+
+    def move(r, start: int) -> Stmt:
+        return loop("lane", lanes, lambda j: store(copy, (r, j + start), x[r, j + start]), "vectorized")
+
+    fill = loop("r", ROWS, lambda r: seq(*(move(r, start) for start in starts)))
+    zero = loop("j", columns, lambda j: store(acc, j, const(0, dtype)), "vectorized")
+    add = loop("j", columns, lambda j: loop("r", ROWS, lambda r: store(acc, j, fma(copy[r, j], copy[r, j], acc[j]))),
+               "vectorized")  # fmt: skip
+    keep = loop("j", columns, lambda j: store(y, j, acc[j]), "vectorized")
+    return PrimFunc(name, (x, y), Allocate(copy, Allocate(acc, seq(fill, zero, add, keep))))
+
+
+@pytest.mark.skipif(HOST.arch != "x86_64", reason="the flags of x86-64 say what was computed with")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("columns", [1, 3, 5, 9, 16, 17, 25, 30, 31, 33])
+def test_no_subnormal_is_computed_with(native, columns: int, dtype: str) -> None:
+    """A call leaves the stack full of subnormal numbers; the next one meets none of them."""
+    control = load_object(compile_object(CONTROL.format(triple=HOST.triple), HOST))
+    get, set_ = (ctypes.CFUNCTYPE(None, ctypes.c_void_p)(control.address(name)) for name in ("get", "set"))
+    dirty, func = sums("dirty", 8 * HOST.lanes(dtype), dtype), sums("sums", columns, dtype)
+    library, word = native.load([dirty, func]), ctypes.c_uint32()
+    tiny = np.full((ROWS, 8 * HOST.lanes(dtype)), np.finfo(dtype).smallest_subnormal * 1000, dtype)
+    x = np.random.default_rng(0).standard_normal((ROWS, columns)).astype(dtype)
+    flags, found = [], np.zeros(columns, dtype)
+    for called, given, result in ((dirty, tiny, tiny[0].copy()), (func, x, found)):
+        set_(ctypes.byref(ctypes.c_uint32(0x1F80)))
+        native.call(library, called, [given, result])
+        get(ctypes.byref(word))
+        flags.append(word.value & DENORMAL)
+    assert flags == [DENORMAL, 0]
+    np.testing.assert_allclose(found, (x.astype(np.float64) ** 2).sum(0), rtol=1e-5)
