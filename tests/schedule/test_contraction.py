@@ -336,6 +336,58 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     assert [x.tobytes() for x in found] == [x.tobytes() for x in expected]
 
 
+@pytest.mark.parametrize("a_first", [True, False])
+@pytest.mark.parametrize("b_first", [True, False])
+@pytest.mark.parametrize("sizes", [(13, 19, 97), (8, 25, 120), (40, 5, 111), (5, 70, 90)], ids=str)
+def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, b_first, monkeypatch):
+    """Where a factor would be turned as a whole and one task has all rows, each round turns its own part."""
+    m, n, depth = sizes
+    a, b = (te.placeholder((3, depth, s) if first else (s, 3, depth), name=name)
+            for name, s, first in (("a", m, a_first), ("b", n, b_first)))  # fmt: skip
+    o, k = te.reduce_axis(3), te.reduce_axis(depth)
+
+    def term(i, j):
+        left = a[(o.var, k.var, i) if a_first else (i, o.var, k.var)]
+        return left * b[(o.var, k.var, j) if b_first else (j, o.var, k.var)]
+
+    y = te.compute((m, n), lambda i, j: te.sum(term(i, j), [o, k]), "product")
+    group = group_of(te.compute(y.shape, lambda i, j: tir.maximum(y[i, j], 0.0), "relu"))
+    limits = {
+        "_SECOND": 0, "_LEAVES": 0, "_CHUNK_DEPTH": 12, "_ROUND_DEPTH": 8, "_TASKS": 24, "_PARTS": 2,
+        "REGION_BYTES": 256,
+    }  # fmt: skip
+    for name, value in limits.items():
+        monkeypatch.setattr(contraction_blocking, name, value)
+    ((problem, blocking),) = recognize(group).parts
+    assert blocking.chunks > 1 and contraction_blocking.rounds(problem, blocking.inner) > blocking.chunks
+    if "panels" in blocking.ways.values():  # of rows in several tasks
+        assert contraction_blocking._tasks_of_rows(problem, blocking.b, blocking.inner) > 1
+    run(group)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "way"),
+    [
+        ((64, 72, 16384), "direct"), ((128, 784, 8192), "direct"), ((64, 64, 4096), None), ((512, 512, 1024), None),
+        ((114, 25, 33600), "region"), ((100, 500, 4500), "region"), ((384, 4096, 1024), None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_which_sums_are_parted(sizes, way):
+    """Those of a matrix that leaves the second cache, where a few thousand terms remain for each part."""
+    m, n, depth = sizes
+    turned_too = way == "region"
+    a, b = te.placeholder((m, depth), name="a"), te.placeholder((n, depth) if turned_too else (depth, n), name="b")
+    k = te.reduce_axis(depth)
+    product = te.compute(
+        (m, n), lambda i, j: te.sum(a[i, k.var] * b[(j, k.var) if turned_too else (k.var, j)], k), "product"
+    )
+    ((problem, blocking),) = recognize(group_of(product, machine=Machine(vector_bytes=64, registers=32))).parts
+    parted = blocking.chunks is not None and contraction_blocking.rounds(problem, blocking.inner) > blocking.chunks
+    assert parted == (way is not None)
+    assert not parted or blocking.ways[blocking.b] == way
+
+
 def test_columns_of_pages_that_lie_apart_take_rounds():
     """So does the gradient of a layer's weight: a column of 8 would touch a page for each term."""
     for sizes, many in (((1024, 2000, 200), True), ((1024, 384, 256), False), ((16384, 64, 64), True)):

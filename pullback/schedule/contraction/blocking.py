@@ -26,6 +26,7 @@ _FIRST = 32 * 1024  # bytes of columns that stay in the first cache
 _SECOND = 384 * 1024  # and in the second one
 _FEW_TERMS = 256  # that lines in other pages stay in that for
 _LARGE = 1024 * 1024  # bytes of a matrix that does not
+_LEAVES = 1280 * 1024  # of one that leaves the second cache before rows come again
 _ROUND_DEPTH = 128  # terms of a round of a longer one
 _FEW_ROUNDS = 4  # that cost less than columns which come from the second cache for every tile
 _ROUND_ROWS = 96 * 1024  # bytes that a round reads of the factor of rows
@@ -110,7 +111,7 @@ class Blocking:
         whole = replace(parts, inner=inner)
         if _is_better_in_parts(problem, whole, parts):
             return _chunked(problem, parts)
-        return _in_rounds(problem, _streamed(problem, _divided(problem, whole)))
+        return _in_parts(problem, whole) or _in_rounds(problem, _streamed(problem, _divided(problem, whole)))
 
 
 def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
@@ -460,11 +461,11 @@ def rounds(problem: Problem, inner: Mapping[Var, int]) -> int:
     return math.prod(-(-problem.extents[k] // inner[k]) for k in problem.reduced)
 
 
-def _chunked(problem: Problem, blocking: Blocking) -> Blocking:
-    """Enough partial sums that there are tasks for a few threads."""
+def _chunked(problem: Problem, blocking: Blocking, most: int = _TASKS) -> Blocking:
+    """Enough partial sums, of ``most`` at the most, that there are tasks for a few threads."""
     total = rounds(problem, blocking.inner)
     wanted = -(-_TASKS // _tasks(problem, blocking.inner))
-    chunks = max(1, min(total, wanted))
+    chunks = max(1, min(total, wanted, most))
     chunks = -(-total // -(-total // chunks))  # the same number of rounds in each, the last one apart
     return replace(blocking, chunks=chunks)
 
@@ -508,22 +509,59 @@ def _in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
         return blocking
     if not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
         return blocking
+    inner = _round(problem, blocking, 2 * _TASKS)
+    shares = any(inner[v] > step for v, step in _steps(blocking))  # else a round is of one tile: nothing to share
+    return replace(blocking, inner=inner) if shares else blocking
+
+
+def _in_parts(problem: Problem, blocking: Blocking) -> Blocking | None:
+    """Very long sums are divided among several tasks, where whole ones would leave few tasks as large as the caches
+    allow. A task takes its part in rounds. Where a matrix would be copied as a whole, and all rows are in one task,
+    each round copies its own part."""
+    b, ways = blocking.b, blocking.ways
+    if blocking.a.is_window or b.is_window or blocking.has_region:
+        return None
+    if _elements(problem, b) * nbytes(b.source.dtype) <= _LEAVES:
+        return None
+    own, inner = {**ways, b: "region"}, _round(problem, blocking, 1)
+    is_copied = ways[b] == "panels" and b.windows is not None
+    if is_copied:
+        parts = _partial_sums(problem, blocking.rows, blocking.tile, blocking.column, own, lanes_of(problem))
+        is_copied = _tasks_of_rows(problem, b, parts) == 1 and region_bytes(own, parts) <= REGION_BYTES
+    if is_copied:
+        ways, inner = own, parts
+    elif problem.depth * blocking.tile.columns * nbytes(b.source.dtype) <= _SECOND:
+        return None
+    tasks, results = _tasks(problem, inner), math.prod(problem.extents[v] for v in problem.outputs)
+    few = is_copied and results * nbytes(problem.anchor.dtype) <= STREAM
+    chunks = min(-(-_TASKS // tasks), problem.depth // (_CHUNK_DEPTH if few else 2 * _CHUNK_DEPTH))
+    if chunks < 2 or chunks * tasks < _PARTS:
+        return None
+    return _chunked(problem, replace(blocking, inner=inner, ways=ways), chunks)
+
+
+def _steps(blocking: Blocking) -> Rows:
+    """The axes of which a round covers several register tiles, with their steps."""
+    return ((blocking.column, blocking.tile.columns), *blocking.rows[-1:])
+
+
+def _round(problem: Problem, blocking: Blocking, least: int) -> dict[Var, int]:
+    """What a round covers of each axis, if there are to be so many tasks."""
+    steps = _steps(blocking)
     inner, depth = dict(blocking.inner), 1
     for k in reversed(problem.reduced):
         inner[k] = _even(problem.extents[k], max(1, _ROUND_DEPTH // depth), 1)
         depth *= inner[k]
-    limits = [(blocking.column, blocking.tile.columns, blocking.b, _ROUND_COLUMNS)]
-    limits += [(v, count, blocking.a, _ROUND_ROWS) for v, count in blocking.rows[-1:]]
-    for v, step, factor, most in limits:
+    factors = ((blocking.b, _ROUND_COLUMNS), (blocking.a, _ROUND_ROWS))
+    for (v, step), (factor, most) in zip(steps, factors, strict=False):
         inner[v] = _even(problem.extents[v], most // (depth * nbytes(factor.source.dtype)), step)
     size = nbytes(problem.anchor.dtype)
-    while _tasks(problem, inner) < 2 * _TASKS or size * math.prod(inner[v] for v, *_ in limits) > _ROUND_SUMS:
-        v, step, _, _ = max(limits, key=lambda limit: inner[limit[0]] // limit[1])
+    while _tasks(problem, inner) < least or size * math.prod(inner[v] for v, _ in steps) > _ROUND_SUMS:
+        v, step = max(steps, key=lambda s: inner[s[0]] // s[1])
         if inner[v] <= step:
             break
         inner[v] = _even(problem.extents[v], inner[v] // 2, step)
-    shares = any(inner[v] > step for v, step, *_ in limits)  # else a round is of one tile, which has nothing to share
-    return replace(blocking, inner=inner) if shares else blocking
+    return inner
 
 
 def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
