@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.blocking import column_of, lanes_of, region_bytes
+from pullback.schedule.contraction.blocking import column_of, distance, lanes_of, region_bytes
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.winograd.algebra import POINTS
@@ -20,7 +20,8 @@ from pullback.tir.expr import nbytes
 
 _TAPS = 3
 _MOST_AXES = 2  # 64 points, those of three axes, are more values than registers ever hold
-_TRANSFORM = 5  # cycles that a vector of one point costs, beside its multiply-adds
+_TRANSFORM = 6  # multiply-adds in the time that a vector of one point costs beside its own, if it lies in a row
+_TURNED = 10  # and if it has to be turned round
 _GATHER = 1  # cycles to read a weight, which lie apart in memory
 _GAIN = 0.9  # of the plain contraction's time: what a filter must be better than
 _LOCAL_BYTES = 128 * 1024  # of a task's transformed data and products
@@ -152,7 +153,16 @@ def _is_faster(found: Filter) -> bool:
     plain = problem.work // problem.extents[best] * -(-problem.extents[best] // lanes)
     tiles = math.prod(found.count(v) for v in found.tiled)
     once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
-    return tiles * found.points * (channels * vectors[1] + _TRANSFORM * sum(vectors)) + once < _GAIN * plain
+    rows = (distance(problem, found.data, found.channel) == 1, _is_row(found))
+    moved = sum(n * (_TRANSFORM if row else _TURNED) for n, row in zip(vectors, rows, strict=True))
+    return tiles * found.points * (channels * vectors[1] + moved) + once < _GAIN * plain
+
+
+def _is_row(found: Filter) -> bool:
+    """Whether what is transformed along the columns, the other factor or the result, has them in a row of memory."""
+    if found.summed:
+        return distance(found.problem, found.weights, found.column) == 1
+    return found.column is found.problem.outputs[-1]
 
 
 def _blocked(found: Filter) -> Filter | None:
