@@ -366,6 +366,21 @@ def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, 
 
 
 @pytest.mark.parametrize(
+    "shape", [(6, 3, 9, 8, 16, 5, 1, 2), (40, 8, 9, 9, 16, 3, 2, 1), (5, 9, 7, 9, 8, 2, 1, 0)], ids=str
+)
+def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy(shape, monkeypatch):
+    """A task copies its part of dy once for all taps, beside its part of the padded data."""
+    limits = {"_LEAVES": 0, "_CHUNK_DEPTH": 12, "_TASKS": 24, "_PARTS": 2, "REGION_BYTES": 8192}
+    for name, value in limits.items():
+        monkeypatch.setattr(contraction_blocking, name, value)
+    group = group_of(product("weight", shape, False))
+    ((problem, blocking),) = recognize(group).parts
+    assert blocking.a.is_window and blocking.chunks > 1 and blocking.ways[blocking.b] == "region"
+    assert contraction_blocking._tasks_of_rows(problem, blocking.b, blocking.inner) < problem.work / problem.depth / 8
+    run(group)
+
+
+@pytest.mark.parametrize(
     ("sizes", "way"),
     [
         ((64, 72, 16384), "direct"), ((128, 784, 8192), "direct"), ((64, 64, 4096), None), ((512, 512, 1024), None),

@@ -26,7 +26,8 @@ _FIRST = 32 * 1024  # bytes of columns that stay in the first cache
 _SECOND = 384 * 1024  # and in the second one
 _FEW_TERMS = 256  # that lines in other pages stay in that for
 _LARGE = 1024 * 1024  # bytes of a matrix that does not
-_LEAVES = 1280 * 1024  # of one that leaves the second cache before rows come again
+_FEW_COPIES = 8  # of the same elements that tasks make
+_LEAVES = 1280 * 1024  # of one that leaves the second cache before its rows come again
 _ROUND_DEPTH = 128  # terms of a round of a longer one
 _FEW_ROUNDS = 4  # that cost less than columns which come from the second cache for every tile
 _ROUND_ROWS = 96 * 1024  # bytes that a round reads of the factor of rows
@@ -90,7 +91,7 @@ class Blocking:
         row_axes = [v for v in problem.outputs if v in a.axes and v not in b.axes]
         if not row_axes and ways[b] != "direct" and not b.is_window:
             return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
-        row_axes = sorted(row_axes, key=lambda v: (_distance(problem, a, v), -row_axes.index(v)))
+        row_axes = sorted(row_axes, key=lambda v: (distance(problem, a, v), -row_axes.index(v)))
         tilings = _register_tiles(problem, a, row_axes, column, lanes, machine)
         own = ways | {b: "region"}
         found = _fitting(problem, tilings, column, own, lanes) if _is_read_once(problem, b, ways[b]) else None
@@ -104,14 +105,16 @@ class Blocking:
         elif ways[a] == "direct" and len(rows) == 1 and _is_apart(problem, a):
             ways[a] = "panels"
         parts = Blocking(column, a, b, rows, tile, ways, _partial_sums(problem, rows, tile, column, ways, lanes), None)
+        whole = parts if inner is None else replace(parts, inner=inner)
+        if (shared := _in_parts(problem, whole)) is not None:
+            return shared
         if inner is None and (a.is_window or b.is_window or problem.group.fallback):
             return _chunked(problem, parts)
         if inner is None:
             return None  # what comes before the sum is better kept in memory than computed again and again
-        whole = replace(parts, inner=inner)
         if _is_better_in_parts(problem, whole, parts):
             return _chunked(problem, parts)
-        return _in_parts(problem, whole) or _in_rounds(problem, _streamed(problem, _divided(problem, whole)))
+        return _in_rounds(problem, _streamed(problem, _divided(problem, whole)))
 
 
 def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
@@ -147,7 +150,7 @@ def _cost(problem: Problem, v: Var, lanes: int) -> float:
     for factor in problem.factors:
         if v not in factor.axes:
             continue
-        if _distance(problem, factor, v) != 1:
+        if distance(problem, factor, v) != 1:
             move = _TURN if _is_turned(problem, factor) else _MOVE
             cost *= 1 + move * _elements(problem, factor) / problem.work
         steps = [abs(w.terms[v]) for w in factor.windows or () if v in w.terms]
@@ -230,7 +233,7 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
     """Rows that lie whole pages apart in memory compete for the same lines of the nearest cache, of which there are 8
     (measured: 16 rows reach 49 GFLOP/s where 8 reach 100)."""
-    apart = _distance(problem, a, v) * nbytes(a.source.dtype)
+    apart = distance(problem, a, v) * nbytes(a.source.dtype)
     return 8 if a.is_input and apart and apart % _PAGE == 0 else 16
 
 
@@ -436,7 +439,7 @@ def _partial_sums(
     return inner
 
 
-def _distance(problem: Problem, factor: Factor, v: Var) -> int:
+def distance(problem: Problem, factor: Factor, v: Var) -> int:
     """Elements in memory between the reads at neighbouring values of an axis."""
     if factor.windows is None:
         return abs(factor.strides[v])
@@ -516,22 +519,24 @@ def _in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
 
 def _in_parts(problem: Problem, blocking: Blocking) -> Blocking | None:
     """Very long sums are divided among several tasks, where whole ones would leave few tasks as large as the caches
-    allow. A task takes its part in rounds. Where a matrix would be copied as a whole, and all rows are in one task,
+    allow. A task takes its part in rounds. Where a matrix would be copied as a whole, and a few tasks have all rows,
     each round copies its own part."""
-    b, ways = blocking.b, blocking.ways
-    if blocking.a.is_window or b.is_window or blocking.has_region:
+    a, b, ways, size = blocking.a, blocking.b, blocking.ways, nbytes(blocking.b.source.dtype)
+    groups = math.prod(problem.extents[v] for v in problem.outputs if v in a.axes and v in b.axes)
+    leaves = _LEAVES // 2 if a.is_window else _LEAVES  # rows of a window come again for every tap
+    if b.is_window or _elements(problem, b) // groups * size <= leaves:
         return None
-    if _elements(problem, b) * nbytes(b.source.dtype) <= _LEAVES:
-        return None
-    own, inner = {**ways, b: "region"}, _round(problem, blocking, 1)
-    is_copied = ways[b] == "panels" and b.windows is not None
+    own, inner = {**ways, b: "region"}, blocking.inner
+    is_copied = ways[b] == "panels" and b.windows is not None and (a.is_window or not blocking.has_region)
     if is_copied:
         parts = _partial_sums(problem, blocking.rows, blocking.tile, blocking.column, own, lanes_of(problem))
-        is_copied = _tasks_of_rows(problem, b, parts) == 1 and region_bytes(own, parts) <= REGION_BYTES
+        is_copied = _tasks_of_rows(problem, b, parts) <= _FEW_COPIES and region_bytes(own, parts) <= REGION_BYTES
     if is_copied:
         ways, inner = own, parts
-    elif problem.depth * blocking.tile.columns * nbytes(b.source.dtype) <= _SECOND:
+    elif a.is_window or blocking.has_region or problem.depth * blocking.tile.columns * size <= _SECOND:
         return None
+    else:
+        inner = _round(problem, blocking, 1)
     tasks, results = _tasks(problem, inner), math.prod(problem.extents[v] for v in problem.outputs)
     few = is_copied and results * nbytes(problem.anchor.dtype) <= STREAM
     chunks = min(-(-_TASKS // tasks), problem.depth // (_CHUNK_DEPTH if few else 2 * _CHUNK_DEPTH))
