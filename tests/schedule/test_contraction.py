@@ -201,7 +201,7 @@ def test_the_gradient_of_a_dilated_strided_convolution(kernel, strides, dilation
 )
 def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, monkeypatch):
     monkeypatch.setattr(contraction_blocking, "_NEAR", 256)
-    monkeypatch.setattr(contraction_blocking, "_MOVE", 8)
+    monkeypatch.setattr(contraction_blocking, "MOVE", 8)
     group = group_of(product(kind, shape, False))
     ((_, blocking),) = recognize(group).parts
     assert "turned" in blocking.ways.values()
@@ -215,8 +215,8 @@ def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, 
 def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch):
     """Channels innermost, where memory has the image's rows innermost: also in blocks of channels, the last shorter."""
     monkeypatch.setattr(contraction_blocking, "REGION_BYTES", 4096)
-    channel = lambda problem, _: next(v for v in problem.outputs if v.name == "i1")  # noqa: E731
-    monkeypatch.setattr(contraction_blocking, "column_of", channel)
+    channels = lambda problem, _: [v for v in problem.outputs if v.name == "i1"]  # noqa: E731
+    monkeypatch.setattr(contraction_blocking, "columns_of", channels)
     machine = Machine(vector_bytes=4 * lanes, registers=16)
     group = group_of(product("weight", shape, False), machine=machine)
     assert any(blocking.has_region for _, blocking in Contraction.recognize(group).parts)
@@ -363,6 +363,21 @@ def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, 
     if "panels" in blocking.ways.values():  # of rows in several tasks
         assert contraction_blocking._tasks_of_rows(problem, blocking.b, blocking.inner) > 1
     run(group)
+
+
+@pytest.mark.parametrize(
+    ("shape", "column"),
+    [((31, 60, 14, 50, 65, 7, 2, 3), "i1_inner"), ((8, 14, 47, 26, 55, 1, 2, 0), "i3")],
+    ids=str,
+)
+def test_vectors_lie_where_sums_are_not_put_away_after_a_few_terms(shape, column):
+    """Not along a batch of which a region holds no more than a few taps; nor is a strided matrix gathered by loads: it
+    is copied."""
+    groups = 5 if shape[4] == 65 else 1
+    machine = Machine(vector_bytes=64, registers=32)
+    ((problem, blocking),) = recognize(group_of(product("forward", shape, False, groups), machine=machine)).parts
+    assert blocking.column.name == column
+    assert contraction_blocking.rounds(problem, blocking.inner) == 1
 
 
 @pytest.mark.parametrize(

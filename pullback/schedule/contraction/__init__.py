@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from pullback.schedule.coalesce import on_one_axis
 from pullback.schedule.contraction.alternatives import chosen
-from pullback.schedule.contraction.blocking import LINE, Blocking, lanes_of
+from pullback.schedule.contraction.blocking import LINE, Blocking
+from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pullback.ir.errors import InternalError
-from pullback.schedule.contraction.blocking import REGION_BYTES, Blocking, lanes_of, region_bytes
+from pullback.schedule.contraction.blocking import REGION_BYTES, Blocking, region_bytes
+from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.tiles import Tile, tiles
 from pullback.schedule.tuning import Choice

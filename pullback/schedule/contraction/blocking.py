@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from pullback.schedule.contraction.columns import MOVE, columns_of, distance, elements, lanes_of, region_shape
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
 from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.schedule.group import Machine
@@ -33,6 +34,7 @@ _FEW_ROUNDS = 4  # that cost less than columns which come from the second cache 
 _ROUND_ROWS = 96 * 1024  # bytes that a round reads of the factor of rows
 _ROUND_COLUMNS = 192 * 1024  # and of the other one
 _ROUND_SUMS = 64 * 1024  # bytes of sums
+_FEW = 16  # terms that take no longer than to put sums away and take them up again
 _CHAINS = 8  # sums that keep two units of a latency of four busy
 _PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one
 _SETS = 64 * 1024  # bytes from one line of a set of the second cache to the next one, at the least
@@ -47,8 +49,6 @@ _MANY_ROWS = 256  # that read a matrix, each line of which is in another page
 _FEW_TILES = 3  # and the same line
 _ROUND = 8  # lines that prefetchers follow at a time
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
-_TURN = 16  # and to be turned in registers on its way
-_MOVE = 64  # and to be gathered or scattered
 _KEEP = 4  # and in which one partial sum is kept and taken up again
 
 Rows = tuple[tuple[Var, int], ...]
@@ -80,10 +80,19 @@ class Blocking:
     @staticmethod
     def of(problem: Problem) -> Blocking | None:
         """The blocking of a problem, or None when it would be a bad one."""
-        machine, lanes = problem.group.machine, lanes_of(problem)
-        column = column_of(problem, lanes)
-        if column is None:
+        columns = columns_of(problem, lanes_of(problem))
+        if not columns:
             return None
+        best = Blocking._along(problem, columns[0])
+        if best is None or _is_steady(problem, best):
+            return best
+        others = filter(None, (Blocking._along(problem, v) for v in columns[1:]))
+        return next((other for other in others if _is_steady(problem, other)), best)
+
+    @staticmethod
+    def _along(problem: Problem, column: Var) -> Blocking | None:
+        """The blocking whose vectors lie along this axis."""
+        machine, lanes = problem.group.machine, lanes_of(problem)
         a, b = _roles(problem, column)
         ways = {f: _way(f, column) for f in (a, b)}
         if ways[b] == "direct" and not b.is_window and (is_worth_a_copy(problem, b) or _is_apart(problem, b)):
@@ -126,50 +135,14 @@ def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
     a, b = blocking.a, blocking.b
     if blocking.has_region or not blocking.rows:
         return False
-    rows, columns = _elements(problem, a), _elements(problem, b)
+    rows, columns = elements(problem, a), elements(problem, b)
     return columns <= rows and columns * nbytes(b.source.dtype) <= _SECOND
 
 
-def column_of(problem: Problem, lanes: int) -> Var | None:
-    """The axis of vectors, if there is one."""
-    columns = [v for v in problem.outputs if any(v in f.axes for f in problem.factors)]
-    return min(reversed(columns), key=lambda v: _cost(problem, v, lanes), default=None)
-
-
-def lanes_of(problem: Problem) -> int:
-    """Elements of a vector of sums."""
-    return max(1, problem.group.machine.vector_bytes // max(4, nbytes(problem.anchor.dtype)))
-
-
-def _cost(problem: Problem, v: Var, lanes: int) -> float:
-    """Time with vectors along the axis, relative to a perfect one."""
-    extent = problem.extents[v]
-    cost = -(-extent // lanes) * lanes / extent
-    if v is not problem.outputs[-1]:
-        cost *= 1 + _MOVE / problem.depth
-    for factor in problem.factors:
-        if v not in factor.axes:
-            continue
-        if distance(problem, factor, v) != 1:
-            move = _TURN if _is_turned(problem, factor) else _MOVE
-            cost *= 1 + move * _elements(problem, factor) / problem.work
-        steps = [abs(w.terms[v]) for w in factor.windows or () if v in w.terms]
-        if any(step != 1 for step in steps):
-            cost *= 4  # every load would gather
-    return cost
-
-
-def _is_turned(problem: Problem, factor: Factor) -> bool:
-    """Whether what a copy has innermost, and what memory has, are both axes of its last loops."""
-    terms = [k for k in problem.reduced if k in factor.axes]
-    return factor.is_window or bool(terms and factor.strides[terms[-1]] == 1)
-
-
-def _elements(problem: Problem, factor: Factor) -> int:
-    """How many elements of its source a factor reads."""
-    if factor.is_window:
-        return math.prod(region_shape(factor, problem.extents))
-    return math.prod(problem.extents[v] for v in factor.axes)
+def _is_steady(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the sums are not put away and taken up again after a few terms already, time and again."""
+    terms = math.prod(blocking.inner[k] for k in problem.reduced)
+    return terms >= min(_FEW, problem.depth) or rounds(problem, blocking.inner) <= (blocking.chunks or 1)
 
 
 def _roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
@@ -199,10 +172,10 @@ def _is_apart(problem: Problem, factor: Factor) -> bool:
         return False
     terms, size = [k for k in problem.reduced if k in factor.axes], nbytes(factor.source.dtype)
     apart = min((abs(factor.strides[k]) for k in terms), default=0) * size
-    lines, elements = math.prod(problem.extents[k] for k in terms), _elements(problem, factor)
+    lines, count = math.prod(problem.extents[k] for k in terms), elements(problem, factor)
     if lines > _WAYS * _SETS // math.gcd(_SETS, apart):
-        return problem.work >= _FEW_ROWS * elements
-    return apart >= _APART and elements * size > _LARGE and problem.work >= _MANY_ROWS * elements
+        return problem.work >= _FEW_ROWS * count
+    return apart >= _APART and count * size > _LARGE and problem.work >= _MANY_ROWS * count
 
 
 def _is_read_once(problem: Problem, b: Factor, way: str) -> bool:
@@ -227,7 +200,7 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
     step = min(a.strides[term], a.strides[own[-1][0]])
     between = math.prod(count for _, count in own) * problem.extents[term]
     near = between * min(step * nbytes(a.source.dtype), LINE) <= _NEAR
-    return step > 1 and not near and problem.work >= _MOVE * _elements(problem, a)
+    return step > 1 and not near and problem.work >= MOVE * elements(problem, a)
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
@@ -311,12 +284,6 @@ def _two_axes(
 
 
 # -- what a task covers
-
-
-def region_shape(factor: Factor, inner: Mapping[Var, int]) -> tuple[int, ...]:
-    """The box of the source that a task reads, in the order of the source's axes."""
-    assert factor.windows is not None
-    return tuple(1 + sum(abs(c) * (inner[v] - 1) for v, c in w.terms.items()) for w in factor.windows)
 
 
 def region_bytes(ways: Mapping[Factor, str], inner: Mapping[Var, int]) -> int:
@@ -439,14 +406,6 @@ def _partial_sums(
     return inner
 
 
-def distance(problem: Problem, factor: Factor, v: Var) -> int:
-    """Elements in memory between the reads at neighbouring values of an axis."""
-    if factor.windows is None:
-        return abs(factor.strides[v])
-    strides = memory_strides(problem.group, factor.source)
-    return sum(abs(w.terms.get(v, 0)) * s for w, s in zip(factor.windows, strides, strict=True))
-
-
 def _neighbours(problem: Problem, factor: Factor) -> Collection[Var]:
     """The axes that move from an element of the source to its neighbour in memory."""
     strides = memory_strides(problem.group, factor.source)
@@ -524,7 +483,7 @@ def _in_parts(problem: Problem, blocking: Blocking) -> Blocking | None:
     a, b, ways, size = blocking.a, blocking.b, blocking.ways, nbytes(blocking.b.source.dtype)
     groups = math.prod(problem.extents[v] for v in problem.outputs if v in a.axes and v in b.axes)
     leaves = _LEAVES // 2 if a.is_window else _LEAVES  # rows of a window come again for every tap
-    if b.is_window or _elements(problem, b) // groups * size <= leaves:
+    if b.is_window or elements(problem, b) // groups * size <= leaves:
         return None
     own, inner = {**ways, b: "region"}, blocking.inner
     is_copied = ways[b] == "panels" and b.windows is not None and (a.is_window or not blocking.has_region)

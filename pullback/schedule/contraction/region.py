@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pullback.schedule.affine import affine
-from pullback.schedule.contraction.blocking import region_shape
+from pullback.schedule.contraction.columns import region_shape
 from pullback.schedule.contraction.problem import Factor, Problem, conjuncts, memory_strides
 from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from pullback.schedule.contraction.blocking import lanes_of
+from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.lower import NANOSECONDS_PER_FMA, finished
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.cost import worth_threads

@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.blocking import column_of, distance, lanes_of, region_bytes
+from pullback.schedule.contraction.blocking import region_bytes
+from pullback.schedule.contraction.columns import column_of, distance, lanes_of
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.winograd.algebra import POINTS

@@ -1,0 +1,75 @@
+"""The axis of vectors: what each would cost, from the way factors and results lie in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
+from pullback.tir import Var
+from pullback.tir.expr import nbytes
+
+TURN = 16  # multiply-adds in the time that one element takes to be turned in registers on its way into a copy
+MOVE = 64  # and to be gathered or scattered
+
+
+def lanes_of(problem: Problem) -> int:
+    """Elements of a vector of sums."""
+    return max(1, problem.group.machine.vector_bytes // max(4, nbytes(problem.anchor.dtype)))
+
+
+def column_of(problem: Problem, lanes: int) -> Var | None:
+    """The best axis of vectors, if there is one."""
+    return next(iter(columns_of(problem, lanes)), None)
+
+
+def columns_of(problem: Problem, lanes: int) -> list[Var]:
+    """The axes along which vectors may lie, the best first, and none much worse than that."""
+    columns = [v for v in reversed(problem.outputs) if any(v in f.axes for f in problem.factors)]
+    costs = {v: _cost(problem, v, lanes) for v in columns}
+    return sorted((v for v in columns if costs[v] < 2 * min(costs.values())), key=costs.__getitem__)
+
+
+def _cost(problem: Problem, v: Var, lanes: int) -> float:
+    """Time with vectors along the axis, relative to a perfect one."""
+    extent = problem.extents[v]
+    cost = -(-extent // lanes) * lanes / extent
+    if v is not problem.outputs[-1]:
+        cost *= 1 + MOVE / problem.depth
+    for factor in problem.factors:
+        if v not in factor.axes:
+            continue
+        stepped = any(abs(w.terms[v]) != 1 for w in factor.windows or () if v in w.terms)
+        if distance(problem, factor, v) != 1:
+            move = (TURN if _is_turned(problem, factor) else MOVE) * (2 if stepped else 1)
+            cost *= 1 + move * elements(problem, factor) / problem.work
+        if factor.is_window and stepped:
+            cost *= 4  # every load would gather
+    return cost
+
+
+def _is_turned(problem: Problem, factor: Factor) -> bool:
+    """Whether what a copy has innermost, and what memory has, are both axes of its last loops."""
+    terms = [k for k in problem.reduced if k in factor.axes]
+    return factor.is_window or bool(terms and factor.strides[terms[-1]] == 1)
+
+
+def elements(problem: Problem, factor: Factor) -> int:
+    """How many elements of its source a factor reads."""
+    if factor.is_window:
+        return math.prod(region_shape(factor, problem.extents))
+    return math.prod(problem.extents[v] for v in factor.axes)
+
+
+def distance(problem: Problem, factor: Factor, v: Var) -> int:
+    """Elements in memory between the reads at neighbouring values of an axis."""
+    if factor.windows is None:
+        return abs(factor.strides[v])
+    strides = memory_strides(problem.group, factor.source)
+    return sum(abs(w.terms.get(v, 0)) * s for w, s in zip(factor.windows, strides, strict=True))
+
+
+def region_shape(factor: Factor, inner: Mapping[Var, int]) -> tuple[int, ...]:
+    """The box of the source that a task reads, in the order of the source's axes."""
+    assert factor.windows is not None
+    return tuple(1 + sum(abs(c) * (inner[v] - 1) for v, c in w.terms.items()) for w in factor.windows)
