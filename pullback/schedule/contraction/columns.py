@@ -26,11 +26,11 @@ def column_of(problem: Problem, lanes: int) -> Var | None:
 def columns_of(problem: Problem, lanes: int) -> list[Var]:
     """The axes along which vectors may lie, the best first, and none much worse than that."""
     columns = [v for v in reversed(problem.outputs) if any(v in f.axes for f in problem.factors)]
-    costs = {v: _cost(problem, v, lanes) for v in columns}
+    costs = {v: cost_along(problem, v, lanes) for v in columns}
     return sorted((v for v in columns if costs[v] < 2 * min(costs.values())), key=costs.__getitem__)
 
 
-def _cost(problem: Problem, v: Var, lanes: int) -> float:
+def cost_along(problem: Problem, v: Var, lanes: int) -> float:
     """Time with vectors along the axis, relative to a perfect one."""
     extent = problem.extents[v]
     cost = -(-extent // lanes) * lanes / extent

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pullback.schedule.contraction.blocking import region_bytes
-from pullback.schedule.contraction.columns import column_of, distance, lanes_of
+from pullback.schedule.contraction.columns import column_of, cost_along, distance, lanes_of
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.winograd.algebra import POINTS
@@ -151,7 +151,7 @@ def _is_faster(found: Filter) -> bool:
     vectors = [-(-n // lanes) for n in (channels, columns)]
     best = column_of(problem, lanes)
     assert best is not None
-    plain = problem.work // problem.extents[best] * -(-problem.extents[best] // lanes)
+    plain = problem.work / lanes * cost_along(problem, best, lanes)
     tiles = math.prod(found.count(v) for v in found.tiled)
     once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
     rows = (distance(problem, found.data, found.channel) == 1, _is_row(found))
