@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pullback.te.graph import body_expr
-from pullback.te.tensor import Tensor
-from pullback.tir.expr import Binary, Call, PrimExpr
+from pullback.te.tensor import Tensor, TensorLoad
+from pullback.tir.expr import Binary, BufferLoad, Call, PrimExpr
 from pullback.tir.visitor import walk
 
 FORK_JOIN = 2_000  # handing work to the pool and waiting for it
 _TRANSCENDENTAL = 0.5
 _SIMPLE = 0.03
+_GATHERED = 1.0  # one element of a line of its own, in the second cache or further
 _CHEAP_CALLS = ("abs", "sqrt", "floor", "ceil", "trunc", "round", "not", "fma", "isnan", "isinf", "isfinite")
 
 
@@ -28,7 +29,15 @@ def expression_cost(expr: PrimExpr) -> float:
             total += _SIMPLE if node.name in _CHEAP_CALLS else _TRANSCENDENTAL
         elif isinstance(node, Binary):
             total += _SIMPLE
+        elif _is_gather(node):
+            total += _GATHERED
     return total
+
+
+def _is_gather(node: PrimExpr) -> bool:
+    """Whether it reads an element whose place is read from memory."""
+    indices = node.indices if isinstance(node, (BufferLoad, TensorLoad)) else ()
+    return any(isinstance(n, (BufferLoad, TensorLoad)) for i in indices for n in walk(i))
 
 
 def is_costly(stage: Tensor) -> bool:

@@ -35,7 +35,7 @@ LANES = 16
 STEP = 4  # terms of a lane that are added up before they meet it: as many loads at once, one step of its latency
 
 CHUNKS = 64  # at most
-CHUNK = 1 << 14  # elements that a chunk has at least, of up to as many sums
+CHUNK = 1 << 12  # elements that a chunk has at least, of up to as many sums
 SIDE_BY_SIDE = 64  # as a task takes side by side
 LEAST = 256  # terms of a chunk
 FEW = 2048  # sums that make tasks enough
@@ -107,8 +107,8 @@ def _cut(outer: Sequence[int], inner: int, sums: int) -> Cut | None:
         return None
     step, length = STEP * LANES, math.prod(outer)
     is_inner = length < wanted and inner > step
-    if is_inner:
-        length, size = inner, -(-inner // (wanted * step)) * step
+    if is_inner:  # as many whole ones, for threads, and what is left
+        length, size = inner, max(1, inner // (wanted * step)) * step
     elif outer and outer[0] >= wanted:
         size = _even(outer[0], wanted) * math.prod(outer[1:])
     else:

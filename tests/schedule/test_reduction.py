@@ -108,6 +108,25 @@ def test_phases_to_a_scalar(size):
     run(group)
 
 
+@pytest.mark.parametrize("size", [8193, 10_000, 123_457, 10_000_000])
+def test_chunks_of_one_sum_are_equal_but_for_a_short_last_one(size):
+    """Those of another size are a loop of their own, for which other threads would wait."""
+    cut = order.Order.of((size,), 1).cut
+    assert cut is not None and (cut.count - 1) * cut.size <= size <= cut.count * cut.size
+    left = size - size // cut.size * cut.size
+    assert left < cut.size / 2
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_a_sum_of_what_lies_apart_is_worth_threads_sooner(gathered):
+    size = 10_000
+    x, t, i = te.placeholder((size, 16), "float32"), te.placeholder((size,), "int64"), te.reduce_axis(size)
+    y = te.compute((), lambda: te.sum(x[i.var, t[i.var] if gathered else 0], i))
+    kernel = lower(group_of(y), "kernel")
+    tasks = [n.extent.value for n in walk(kernel.body) if isinstance(n, tir.For) and n.kind == "parallel"]
+    assert any(n > 1 for n in tasks) == gathered
+
+
 def test_several_sums_read_each_input_once():
     """The gradient of a norm's scale and shift: one loop, one load of each."""
     dy, x = te.placeholder((2, 3, 130, 8), name="dy"), te.placeholder((2, 3, 130, 8), name="x")
