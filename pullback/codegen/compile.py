@@ -12,6 +12,7 @@ import functools
 import itertools
 import sys
 
+import llvmlite
 import llvmlite.binding as llvm
 
 from pullback.codegen import host, worker
@@ -19,6 +20,7 @@ from pullback.codegen.module import exported_symbol
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 
+LLVMLITE_VERSION: str = llvmlite.__version__
 _numbers = itertools.count()
 
 

@@ -20,6 +20,10 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
+
+from pullback import codegen
+
 _MAGIC = b"pullback object 1\n"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
 _ENDING = ".obj"
@@ -202,21 +206,20 @@ def _warn(message: str) -> None:
 
 @functools.cache
 def compiler_fingerprint() -> str:
-    """A digest of what turns a module into code: llvmlite's version and this package's own source."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    digest = hashlib.sha256()
-    for package in ("llvmlite", "numpy"):
-        try:
-            digest.update(f"{package} {version(package)}\n".encode())
-        except PackageNotFoundError:
-            digest.update(f"{package} none\n".encode())
-    root = Path(__file__).resolve().parent.parent
-    files = [root / "target.py", *(f for room in _ROOMS for f in (root / room).rglob("*.py"))]
-    for file in sorted(files):
-        digest.update(f"{file.relative_to(root)}\n".encode())
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    """A digest of what turns a module into code: this package's own source, and the versions of what it uses."""
+    digest = hashlib.sha256(f"llvmlite {codegen.LLVMLITE_VERSION}\nnumpy {numpy.__version__}\n".encode())
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for file in sorted([os.path.join(root, "target.py"), *_sources(root)]):
+        digest.update(f"{file.removeprefix(root)}\n".encode())
+        with open(file, "rb", buffering=0) as source:
+            digest.update(hashlib.sha256(source.read()).digest())
     return digest.hexdigest()
+
+
+def _sources(root: str) -> Iterator[str]:
+    for room in _ROOMS:
+        for directory, _, names in os.walk(os.path.join(root, room)):
+            yield from (os.path.join(directory, name) for name in names if name.endswith(".py"))
 
 
 def object_cache() -> ObjectCache:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -183,7 +184,7 @@ class BoundCall:
         self._first_output = len(tensors)
         self._pointers = (ctypes.c_void_p * (len(tensors) + len(native.layout.fresh)))(*(t.data_ptr for t in tensors))
         self._extents = [_extent(t) for t in self.inputs]
-        for index in self.donated:
+        for index in self._suspects():
             self._check_memory(index)
 
     def set(self, index: int, value: Tensor) -> None:
@@ -199,6 +200,12 @@ class BoundCall:
         self.inputs[index] = value
         self._pointers[index], self._extents[index] = value.data_ptr, _extent(value)
         self._check_memory(index)
+
+    def _suspects(self) -> list[int]:
+        """The donated inputs, if any is read-only or any two inputs share memory."""
+        begins = sorted(extent for extent in self._extents if extent[0] < extent[1])
+        apart = all(a[1] <= b[0] for a, b in itertools.pairwise(begins))
+        return [] if apart and all(self.inputs[i].writable for i in self.donated) else list(self.donated)
 
     def _check_memory(self, index: int) -> None:
         """Donated memory must be writable and no other input's, which would change under the kernels' feet."""

@@ -235,6 +235,7 @@ def structural_hash(node: Any) -> int:
 
 
 _PLAIN = (int, str, float, bool, type(None))  # most of what a structure ends in
+_FEW_BYTES = 256  # of an array that is no more than a few elements
 
 
 class _Kind(Enum):
@@ -256,6 +257,15 @@ def _kind(type_: type) -> _Kind:
     return _Kind.SEQUENCE if issubclass(type_, tuple | list) else _Kind.OTHER
 
 
+def _is_word(value: Any) -> bool:
+    """Whether it is a string, nothing, or sizes: equal values are written alike."""
+    type_ = type(value)
+    return type_ is str or value is None or (type_ is tuple and all(type(size) is int for size in value))
+
+
+_name_of = functools.cache(str)  # of a NumPy type, which writes its name slowly
+
+
 @functools.cache
 def _fields_of_digest(type_: type) -> tuple[str, ...] | None:
     """The fields in which a node's digest descends; None when the node itself says what it is made of."""
@@ -270,11 +280,12 @@ def structural_digest(node: Any) -> bytes:
     parts: list[bytes] = []  # not yet in the digest: most are a few bytes
     add = parts.append
     numbers: dict[int, int] = {}
+    words: dict[tuple, bytes] = {}  # of nodes without symbols, such as the types of most tensors
 
     def visit(x: Any) -> None:
         type_ = type(x)
         if type_ in _PLAIN:
-            add(f"{type_.__name__}={x!r};".encode())
+            add(repr(x).encode() + b";")
             return
         kind = _kind(type_)
         if kind is _Kind.NODE:
@@ -299,7 +310,10 @@ def structural_digest(node: Any) -> bytes:
         elif kind is _Kind.CLOSED:
             add(b"C" + structural_digest(x.node))
         elif (array := _as_array(x)) is not None:
-            add(f"A{type_.__name__}{array.dtype}{array.shape}".encode())
+            add(f"A{type_.__name__}{_name_of(array.dtype)}{array.shape}".encode())
+            if array.nbytes <= _FEW_BYTES:
+                add(array.tobytes())
+                return
             digest.update(b"".join(parts))
             digest.update(array.tobytes())
             parts.clear()
@@ -307,12 +321,19 @@ def structural_digest(node: Any) -> bytes:
             add(f"{type_.__name__}={x!r};".encode())
 
     def visit_node(x: Any, type_: type) -> None:
+        names = _fields_of_digest(type_)
+        values = [v for _, v in x.structural_items()] if names is None else [getattr(x, n) for n in names]
+        if all(map(_is_word, values)):
+            key = (type_, *values)
+            if key not in words:
+                words[key] = f"N{type_.__name__}{values}".encode()
+            add(words[key])
+            return
         add(b"N" + type_.__name__.encode() + b"(")
         binder = getattr(x, "binder", None)
         bound = id(getattr(x, binder)) if binder else None
         outer = numbers.pop(bound, None) if binder else None
-        names = _fields_of_digest(type_)
-        for value in [v for _, v in x.structural_items()] if names is None else [getattr(x, n) for n in names]:
+        for value in values:
             visit(value)
         if binder:
             numbers.pop(bound, None)

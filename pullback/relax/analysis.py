@@ -87,12 +87,13 @@ def users(function: Function) -> dict[Var, list[Binding]]:
 def called_functions(function: Function) -> list[str]:
     """Names of the module's functions that the function mentions."""
     names: dict[str, None] = {}
-
-    def visit(node: Any) -> None:
-        if isinstance(node, GlobalVar):
-            names[node.name] = None
-
-    post_order_visit(function, visit)
+    rest = [function.body.body, *(b.value for b in reversed(list(function.bindings)))]
+    while rest:
+        expr = rest.pop()
+        if isinstance(expr, GlobalVar):
+            names[expr.name] = None
+        elif isinstance(expr, (Call, Tuple, TupleGetItem)):
+            rest.extend(reversed(list(sub_exprs(expr))))
     return list(names)
 
 

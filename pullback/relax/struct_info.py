@@ -195,6 +195,8 @@ def format_info(info: StructInfo) -> str:
 
 def symbolic_vars(info: StructInfo) -> list[Var]:
     """The symbolic sizes in a type, in the order of appearance."""
+    if isinstance(info, TensorStructInfo) and info.is_static:
+        return []
     from pullback.tir.visitor import walk
 
     found: dict[Var, None] = {}

@@ -13,7 +13,6 @@ from pullback.relax.training.optimizer.base import (
     Optimizer,
     Step,
     average,
-    correction,
     powers_left,
     regularized,
     shrunk,
@@ -24,7 +23,6 @@ from pullback.relax.training.optimizer.value import (
     Hyperparameter,
     Scalar,
     as_scalar,
-    cast,
     complement,
     flag,
     hyperparameter,
@@ -54,6 +52,9 @@ class Moments(Optimizer):
         betas = {"beta1_prod": values["beta1"], "beta2_prod": values["beta2"]}
         return {k: op.multiply(scalars[k], as_scalar(beta)) for k, beta in betas.items()}
 
+    def prepare(self, now: Now) -> Mapping[str, Scalar]:
+        return _corrections(now, *now.scalars)
+
     def averages(self, step: Step, gradient: Expr, m: Expr, v: Expr) -> tuple[Var, Var]:
         """The new averages of the gradients and of their squares."""
         m_new = step.emit(average(step, m, gradient, "beta1"), "m_new")
@@ -61,8 +62,14 @@ class Moments(Optimizer):
 
     def corrected(self, step: Step, m: Expr, v: Expr) -> tuple[Var, Var]:
         """The averages over the gradients so far alone: the zeros from which they began taken out."""
-        m_hat = step.emit(op.multiply(m, cast(correction(step.scalars, "beta1_prod"), m.dtype)), "m_hat")
-        return m_hat, step.emit(op.multiply(v, cast(correction(step.scalars, "beta2_prod"), v.dtype)), "v_hat")
+        m_hat = step.emit(op.multiply(m, step.value("beta1_prod_correction", m.dtype)), "m_hat")
+        return m_hat, step.emit(op.multiply(v, step.value("beta2_prod_correction", v.dtype)), "v_hat")
+
+
+def _corrections(now: Now, *products: str) -> dict[str, Scalar]:
+    """For each product of momenta βᵗ, 1 / (1 - βᵗ): a factor, as division by a scalar would take a core longer than all
+    else there is to an element."""
+    return {f"{name}_correction": op.divide(as_scalar(1.0), powers_left(now.scalars, name)) for name in products}
 
 
 class Adam(Moments):
@@ -159,7 +166,7 @@ class NAdam(Moments):
 
     def prepare(self, now: Now) -> Mapping[str, Scalar]:
         mu, mu_next, product, lr = now.values["mu"], now.values["mu_next"], now.scalars["mu_prod"], now.values["lr"]
-        return {
+        return _corrections(now, "beta2_prod") | {
             "of_gradient": lr * (1.0 - mu) / (1.0 - product),
             "of_average": lr * mu_next / (1.0 - product * mu_next),
         }
@@ -168,7 +175,7 @@ class NAdam(Moments):
         dtype = param.dtype
         gradient, param = descent(step, param, gradient, self.decoupled_weight_decay)
         m, v = self.averages(step, gradient, m, v)
-        v_hat = step.emit(op.multiply(v, cast(correction(step.scalars, "beta2_prod"), dtype)), "v_hat")
+        v_hat = step.emit(op.multiply(v, step.value("beta2_prod_correction", dtype)), "v_hat")
         ahead = op.add(
             op.multiply(step.value("of_gradient", dtype), gradient), op.multiply(step.value("of_average", dtype), m)
         )

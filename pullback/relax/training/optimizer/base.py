@@ -13,7 +13,7 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var, as_relax, const
+from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, as_relax, const
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
 from pullback.relax.training.optimizer.value import RunTime, Scalar, Schedule, as_scalar, cast, complement, is_zero
 from pullback.runtime.dtype import numpy_dtype
@@ -81,6 +81,13 @@ class Step(Now):
     """What an update may use besides the parameter and its gradient and states."""
 
     name: str  # of the parameter; variables are named after it
+    scalars_of: dict[tuple[str, str], Expr]  # values as scalars of a dtype, which all parameters share
+
+    def value(self, name: str, dtype: str) -> Expr:
+        if (name, dtype) not in self.scalars_of:
+            value = super().value(name, dtype)
+            self.scalars_of[name, dtype] = self.builder.emit(value, name) if isinstance(value, Call) else value
+        return self.scalars_of[name, dtype]
 
     def emit(self, expr: Expr, suffix: str) -> Var:
         """Bind ``expr`` to a variable named after the parameter."""
@@ -276,9 +283,10 @@ class Optimizer:
         old_slots = dict(zip(places, states[first_slot:], strict=True))
         new_params: list[Expr] = []
         new_slots: dict[tuple[str, int], Expr] = {}
+        shared: dict[tuple[str, str], Expr] = {}
         for i, parameter in enumerate(params):
             name = parameter.declared.name
-            step = Step(builder, count, scalars, values | prepared, name)
+            step = Step(builder, count, scalars, values | prepared, name, shared)
             param = _bound(builder, parameter.value, name)
             gradient = _bound(builder, parameter.gradient, f"{name}_grad")
             mine = {kind: builder.emit(old_slots[kind, i], f"{name}_{kind}") for kind in slots[i]}
@@ -383,11 +391,6 @@ def average(step: Step, old: Expr, new: Expr, weight: str) -> Expr:
 def powers_left(scalars: Mapping[str, Expr], name: str) -> Expr:
     """1 - βᵗ, given the product of all β so far, a scalar state."""
     return op.subtract(as_scalar(1.0), scalars[name])
-
-
-def correction(scalars: Mapping[str, Expr], name: str) -> Expr:
-    """1 / (1 - βᵗ), a factor: division by a scalar would take a core longer than all else there is to an element."""
-    return op.divide(as_scalar(1.0), powers_left(scalars, name))
 
 
 def steps_made(count: Expr, more: float = 1.0) -> Expr:
