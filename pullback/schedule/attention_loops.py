@@ -25,6 +25,7 @@ from pullback.schedule.group import Group
 from pullback.schedule.microkernel import Element, Finish, Product, cover
 from pullback.schedule.pointwise import buffer_readers, tasks
 from pullback.schedule.tiles import Tile, choose_tile
+from pullback.schedule.transpose import copied_across
 from pullback.te.attention import LOWEST, Attention, nonzero
 from pullback.te.graph import Lower
 from pullback.te.tensor import Tensor
@@ -168,13 +169,11 @@ class _Loops:
         return For(c, blocks, inner)
 
     def turned(self, target: Buffer, element: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Stmt:
-        """target[h, i] = element(i, h), so that rows lie along the lanes: one by one, which is faster than gathers."""
-        sizes = target.shape
-
-        def row(h: PrimExpr) -> Stmt:
-            return loop("i", sizes[1], lambda i: store(target, (h, i), element(i, h)), "unrolled")
-
-        return loop("h", sizes[0], row)
+        """target[h, i] = element(i, h), so that rows lie along the lanes."""
+        return copied_across(
+            *target.shape, self.group.machine,
+            lambda h, i: element(i, h), lambda h, i, value: store(target, (h, i), value),
+        )  # fmt: skip
 
     def query_element(self, i: PrimExpr, h: PrimExpr) -> PrimExpr:
         return self.read(self.attention.query, self.b, self.row(i), self.n, h) * self.attention.scale
