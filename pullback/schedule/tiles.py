@@ -25,13 +25,18 @@ def best_tile(rows: int, columns: int, lanes: int, registers: int, most_rows: in
     A step of k in a tile of m rows and v vectors takes m·v/2 cycles of multiply-adds (two units), m/2 + v/2 cycles of
     loads (two ports), and not less than 4 cycles (the latency of a chain). m·v accumulators, v vectors of B and a
     broadcast of A must fit the registers. The fewer chains there are, the more often a unit waits for one although the
-    other has work left: of c chains it takes 24/c² of the time (measured on emeraldrapids, 240 x 256 x 192, GFLOP/s:
-    8 chains 128, 12 158, 16 167, 18 172, 20 173, 24 176). More than 8 rows of A are more streams than the prefetchers
+    other has work left (:func:`waits`). More than 8 rows of A are more streams than the prefetchers
     follow (measured: 14 rows reach 104 GFLOP/s where 8 reach 115). Where there are more rows than those of a tile, B
     comes again from a farther cache, at two cycles a vector: 2 rows of many reach 30 GFLOP/s. Edges are more code, and
     of a few blocks they are a large part, which threads can't share evenly.
     """
     return min(tiles(rows, columns, lanes, registers, most_rows), key=lambda t: t[0])
+
+
+def waits(chains: int) -> float:
+    """The time of a tile of so many accumulators, relative to one whose units always find work: ``1 + 24/c²`` (measured
+    on emeraldrapids, 240 x 256 x 192, GFLOP/s: 8 chains 128, 12 158, 16 167, 18 172, 20 173, 24 176)."""
+    return 1 + 24 / chains**2
 
 
 def tiles(rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16) -> Iterator[tuple[float, Tile]]:
@@ -51,7 +56,7 @@ def _cycles(rows: int, columns: int, m: int, vectors: int, lanes: int) -> float:
     def step(height: int, width: int) -> float:
         chains = height * width
         cycles = max(chains / 2, (height + width) / 2, 2.0 * width if rows > m else 0.0, 4.0)
-        return cycles * (1 + 24 / chains**2) + 0.01 * (height + width)  # of equal tiles that of fewer loads
+        return cycles * waits(chains) + 0.01 * (height + width)  # of equal tiles that of fewer loads
 
     def across(height: int) -> float:
         full, rest = divmod(columns, vectors * lanes)
@@ -59,7 +64,8 @@ def _cycles(rows: int, columns: int, m: int, vectors: int, lanes: int) -> float:
 
     full, rest = divmod(rows, m)
     total = full * across(m) + (across(rest) if rest else 0.0)
-    return total * _edge(rows, m) * _edge(columns, vectors * lanes)
+    mask = 1.01 if columns > lanes and columns % lanes else 1.0
+    return total * _edge(rows, m) * _edge(-(-columns // lanes), vectors) * mask
 
 
 def _edge(extent: int, size: int) -> float:

@@ -322,6 +322,13 @@ def test_tiles_fit_the_registers():
                 assert tile.columns % lanes == 0 or tile.columns == columns
 
 
+@pytest.mark.parametrize("columns", [127, 128, 129, 240, 250])
+def test_panels_that_threads_share_are_of_as_many_vectors(columns):
+    """Where that takes no more of them: one column less than whole vectors is a mask, and no edge."""
+    tile = choose_tile(64, columns, 16, 32)
+    assert -(-columns // 16) % (tile.columns // 16) == 0
+
+
 @pytest.mark.parametrize(
     ("rows", "terms", "columns"), [(7, 20, (33,)), (300, 5, (3, 17)), (4, 6, ()), (1, 3, (8,)), (5, 0, (4,))], ids=str
 )

@@ -18,11 +18,6 @@ def lanes_of(problem: Problem) -> int:
     return max(1, problem.group.machine.vector_bytes // max(4, nbytes(problem.anchor.dtype)))
 
 
-def column_of(problem: Problem, lanes: int) -> Var | None:
-    """The best axis of vectors, if there is one."""
-    return next(iter(columns_of(problem, lanes)), None)
-
-
 def columns_of(problem: Problem, lanes: int) -> list[Var]:
     """The axes along which vectors may lie, the best first, and none much worse than that."""
     columns = [v for v in reversed(problem.outputs) if any(v in f.axes for f in problem.factors)]

@@ -11,20 +11,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.blocking import region_bytes
-from pullback.schedule.contraction.columns import column_of, cost_along, distance, lanes_of
+from pullback.schedule.contraction.blocking import Blocking, region_bytes
+from pullback.schedule.contraction.columns import cost_along, distance, lanes_of
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.tiles import Tile, choose_tile, waits
 from pullback.schedule.winograd.algebra import POINTS
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
 
 _TAPS = 3
 _MOST_AXES = 2  # 64 points, those of three axes, are more values than registers ever hold
-_TRANSFORM = 6  # multiply-adds in the time that a vector of one point costs beside its own, if it lies in a row
-_TURNED = 10  # and if it has to be turned round
+_TRANSFORM = 8  # multiply-adds in the time that a vector of one point costs beside its own, if it lies in a row
+_TURNED = 12  # and if it has to be turned round
 _GATHER = 1  # cycles to read a weight, which lie apart in memory
-_GAIN = 0.9  # of the plain contraction's time: what a filter must be better than
+_GAIN = 0.95  # of the plain contraction's time: what a filter must be better than
 _LOCAL_BYTES = 128 * 1024  # of a task's transformed data and products
 _BUFFER_BYTES = 192 * 1024  # of one local buffer, at most
 _SHARED_BYTES = 1024 * 1024  # of what all tasks, or rounds, read again: the transformed weights, or the sums
@@ -147,16 +148,23 @@ def _count(problem: Problem, pairs: tuple[Pair, ...], v: Var) -> int:
 
 def _is_faster(found: Filter) -> bool:
     problem, lanes = found.problem, lanes_of(found.problem)
+    registers = problem.group.machine.registers
     channels, columns = problem.extents[found.channel], problem.extents[found.column]
     vectors = [-(-n // lanes) for n in (channels, columns)]
-    best = column_of(problem, lanes)
-    assert best is not None
-    plain = problem.work / lanes * cost_along(problem, best, lanes)
+    blocking = Blocking.of(problem)
+    if blocking is None:
+        return False
+    plain = problem.work / lanes * cost_along(problem, blocking.column, lanes) * _waits(blocking.tile, lanes)
     tiles = math.prod(found.count(v) for v in found.tiled)
     once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
     rows = (distance(problem, found.data, found.channel) == 1, _is_row(found))
     moved = sum(n * (_TRANSFORM if row else _TURNED) for n, row in zip(vectors, rows, strict=True))
-    return tiles * found.points * (channels * vectors[1] + moved) + once < _GAIN * plain
+    products = channels * vectors[1] * _waits(choose_tile(_GOOD_TILES, columns, lanes, registers), lanes)
+    return tiles * found.points * (products + moved) + once < _GAIN * plain
+
+
+def _waits(tile: Tile, lanes: int) -> float:
+    return waits(tile.rows * -(-tile.columns // lanes))
 
 
 def _is_row(found: Filter) -> bool:
