@@ -92,8 +92,10 @@ def called_functions(function: Function) -> list[str]:
         expr = rest.pop()
         if isinstance(expr, GlobalVar):
             names[expr.name] = None
-        elif isinstance(expr, (Call, Tuple, TupleGetItem)):
-            rest.extend(reversed(list(sub_exprs(expr))))
+        elif isinstance(expr, Call):
+            rest += [*reversed(expr.args), expr.op]
+        else:
+            rest += reversed(list(sub_exprs(expr)))
     return list(names)
 
 

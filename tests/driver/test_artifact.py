@@ -54,6 +54,50 @@ def test_keys():
     assert key(cpu=" -mcpu=x86-64") != key()
 
 
+CALLS = """
+from pullback.script import ir as I, relax as R, tir as T
+@I.ir_module
+class Module:
+    @T.prim_func
+    def kernel(a: T.Buffer((3,), "float32"), b: T.Buffer((3,), "float32")):
+        for i in range(3):
+            b[i] = a[i] * T.float32(IN_KERNEL)
+    @R.function
+    def inner(x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):
+        cls = Module
+        y = R.call_tir(cls.kernel, (x,), out_sinfo=R.Tensor((3,), "float32"))
+        z = R.add(y, R.const(IN_INNER, "float32"))
+        return z
+    @R.function
+    def outer(x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):
+        cls = Module
+        y = cls.inner(x)
+        z = R.multiply(y, R.const(IN_OUTER, "float32"))
+        return z
+    @R.function
+    def main(x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):
+        cls = Module
+        y = cls.outer(x)
+        return y
+"""
+
+
+def test_keys_know_what_is_called():
+    """However deep, by a graph function or by call_tir; but nothing else of the module."""
+
+    def key_of(text: str, **numbers: float) -> str:
+        values = {"IN_KERNEL": 1.5, "IN_INNER": 2.5, "IN_OUTER": 3.5} | numbers
+        for place, number in values.items():
+            text = text.replace(place, str(number))
+        return native.function_key(prepare(from_source(text)), "main", {}, Target("llvm"))
+
+    keys = [key_of(CALLS, **{place: 9.5}) for place in ("IN_KERNEL", "IN_INNER", "IN_OUTER")]
+    assert len({key_of(CALLS), *keys}) == 4
+    other = CALLS.replace("    @R.function\n    def main", "    @R.function\n    def unused(x: R.Tensor((3,))):\n"
+                          "        return x\n    @R.function\n    def main")  # fmt: skip
+    assert other != CALLS and key_of(other) == key_of(CALLS)
+
+
 @pytest.mark.parametrize(
     "call, checked",
     [
