@@ -230,6 +230,13 @@ class OwnWithScalar(Own):
         return {}
 
 
+class OwnAdam(Adam):
+    """It prepares something, and forgets what Adam does."""
+
+    def prepare(self, now: Any) -> Any:
+        return {"half_lr": now.values["lr"] * 0.5}
+
+
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
@@ -247,6 +254,11 @@ class OwnWithScalar(Own):
             r"the new parameter of x must be Tensor\(\(2,\), float32\), it is Tensor\(\(\)",
         ),
         (OwnWithScalar(lambda p, g: (p,)), "OwnWithScalar.advance must return a dict of the new decay, it returned {}"),
+        (
+            OwnAdam(0.1),
+            "a step has no value 'beta1_prod_correction'; its values are: .*half_lr"
+            r"\nhint: .*an override adds to super\(\).prepare\(now\)",
+        ),
     ],
 )
 def test_errors_of_an_own_update(optimizer: Any, message: str) -> None:

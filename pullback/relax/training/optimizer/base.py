@@ -73,6 +73,12 @@ class Now:
 
     def value(self, name: str, dtype: str) -> Expr:
         """A value as a scalar of ``dtype``."""
+        if name not in self.values:
+            known = ", ".join(self.values) or "none"
+            raise UserError(
+                f"a step has no value {name!r}; its values are: {known}",
+                hint="they are the hyperparameters and what prepare returns: an override adds to super().prepare(now)",
+            )
         return cast(self.values[name], dtype)
 
 
