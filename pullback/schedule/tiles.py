@@ -25,10 +25,10 @@ def best_tile(rows: int, columns: int, lanes: int, registers: int, most_rows: in
     A step of k in a tile of m rows and v vectors takes m·v/2 cycles of multiply-adds (two units), m/2 + v/2 cycles of
     loads (two ports), and not less than 4 cycles (the latency of a chain). m·v accumulators, v vectors of B and a
     broadcast of A must fit the registers. The fewer chains there are, the more often a unit waits for one although the
-    other has work left (:func:`waits`). More than 8 rows of A are more streams than the prefetchers
-    follow (measured: 14 rows reach 104 GFLOP/s where 8 reach 115). Where there are more rows than those of a tile, B
-    comes again from a farther cache, at two cycles a vector: 2 rows of many reach 30 GFLOP/s. Edges are more code, and
-    of a few blocks they are a large part, which threads can't share evenly.
+    other has work left (:func:`waits`). More than 8 rows of A are more streams than the prefetchers follow (measured:
+    14 rows reach 104 GFLOP/s where 8 reach 115). Where there are more rows than those of a tile, B comes again from a
+    farther cache, at two cycles a vector: 2 rows of many reach 30 GFLOP/s. Edges are more code, and of a few blocks
+    they are a large part, which threads can't share evenly; a last vector that is not full is a mask, and no edge.
     """
     return min(tiles(rows, columns, lanes, registers, most_rows), key=lambda t: t[0])
 

@@ -90,6 +90,7 @@ class Step(Now):
     scalars_of: dict[tuple[str, str], Expr]  # values as scalars of a dtype, which all parameters share
 
     def value(self, name: str, dtype: str) -> Expr:
+        """A value as a scalar of ``dtype``, emitted once for all parameters."""
         if (name, dtype) not in self.scalars_of:
             value = super().value(name, dtype)
             self.scalars_of[name, dtype] = self.builder.emit(value, name) if isinstance(value, Call) else value
