@@ -10,7 +10,8 @@
 
 The backward kernel makes p anew, for all keys at once, and from it dquery and the block's parts of dkey and dvalue,
 which it adds to the task's own sums; a second loop adds up those of the tasks, if there are several. Online softmax:
-Milakov & Gimelshein 2018; in blocks: Dao et al. 2022. Blocks depend on the sizes and the vector width only, and threads
+Milakov & Gimelshein 2018; in blocks: Dao et al. 2022. Keys and values of half types, each of which many rows
+multiply, are copied as floats first. Blocks depend on the sizes and the vector width only, and threads
 divide the tasks, so the order of each sum is fixed. Keys that a causal mask hides from a whole block are not visited.
 """
 
@@ -57,6 +58,7 @@ _HIGHEST_TILE = 16  # the last tile of a run-time number of keys may reach so fa
 _LOCAL_BYTES = 64 * 1024  # of one local buffer, at most
 _LEAST_TASKS = 16  # of the backward kernel, if each gets
 _LEAST_ROWS = 64  # rows
+_READS = 16  # of each key, at the least, that make up for a copy of it
 
 
 class _Loops:
@@ -82,6 +84,11 @@ class _Loops:
         self.p = self.of_keys("p", self.block)
         self.task: tuple[PrimExpr, ...] = ()  # the leading indices of p, where it is in the workspace
         self.queries = Buffer("queries", (self.size, self.rows), self.dtype, "local")
+        is_read_often = self.length * self.sharing >= _READS
+        self.wide = {
+            t: Buffer("wide", t.shape, self.dtype, "workspace")
+            for t in (attention.key, attention.value) if t.dtype != self.dtype and is_read_often
+        }  # fmt: skip
         self.peak, self.total, self.factor = (self.row_values(n) for n in ("peak", "total", "factor"))
 
     def fits(self) -> bool:
@@ -115,6 +122,8 @@ class _Loops:
 
     def read(self, tensor: Tensor, *indices: PrimExpr) -> PrimExpr:
         """An element of an operand, in the accumulator's type."""
+        if tensor in self.wide:
+            return self.wide[tensor][indices]
         return self.lower.expr(self.attention.read(tensor, *indices))
 
     def row(self, i: PrimExpr) -> PrimExpr:
@@ -152,6 +161,16 @@ class _Loops:
     def over_keys(self, count: int | PrimExpr, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
         j = Var("j")
         return For(j, as_expr(count), self.over_rows(lambda i: body(j, i)))
+
+    def with_copies(self, body: Stmt) -> Stmt:
+        """The wide copies, then ``body``."""
+        b, j, m, h = (Var(n) for n in "bjmh")
+        copies = []
+        for tensor, buffer in self.wide.items():
+            value = self.lower.expr(self.attention.read(tensor, b, j, m, h))
+            row = For(h, as_expr(buffer.shape[3]), store(buffer, (b, j, m, h), value), "vectorized")
+            copies.append(tasks([b, j, m], [self.batch, self.keys, self.key_heads], row, self.threads))
+        return allocate([*self.wide.values()], seq(*copies, body))
 
     def with_limit(self, body: Stmt) -> Stmt:
         """``limit`` is the number of keys that the block's rows see, up to the last row's."""
@@ -254,7 +273,7 @@ class ForwardLoops(_Loops):
         buffers = [self.p, self.queries, self.peak, self.total, self.factor, *([] if self.single else [context])]
         body = Let(self.i0, block * self.rows, self.with_limit(allocate(buffers, seq(self.begin(), work))))
         sizes = [self.batch, self.heads, self.row_blocks]
-        return tasks([self.b, self.n, block], sizes, body, self.threads)
+        return self.with_copies(tasks([self.b, self.n, block], sizes, body, self.threads))
 
     def whole_rows(self) -> Stmt:
         """All keys are one block: the context is stored from the registers."""
@@ -340,7 +359,7 @@ class BackwardLoops(_Loops):
         work = allocate([*([] if self.task else scores), *rows], seq(self.clear(), For(t, count, one)))
         nest = tasks([self.b, self.n, self.part], [self.batch, self.heads, self.parts], work, self.threads)
         whole = nest if self.direct else allocate([self.dk_parts, self.dv_parts], seq(nest, self.add_parts()))
-        return allocate(scores if self.task else [], whole)
+        return self.with_copies(allocate(scores if self.task else [], whole))
 
     # -- the sums of a task
 

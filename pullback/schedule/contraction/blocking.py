@@ -68,8 +68,8 @@ class Blocking:
     b: Factor
     rows: Rows  # axes of the register tile with their number of rows, outermost first
     tile: Tile
-    ways: Mapping[Factor, str]  # direct: read from memory; region: a task's own copy; else copied as a whole before:
-    #                             panels: in blocks of the tile's columns or rows; turned: its rows innermost
+    ways: Mapping[Factor, str]  # direct: read from memory; region, round: a task's own copy, that of a round of terms;
+    #   else copied as a whole before: panels: in blocks of the tile's columns or rows; turned: its rows innermost
     inner: Mapping[Var, int]
     chunks: int | None
 
@@ -469,11 +469,13 @@ def _in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
     caches. The task keeps its sums from round to round, so that their order is the same."""
     if blocking.chunks is not None or blocking.a.is_window or blocking.b.is_window or blocking.has_region:
         return blocking
-    if not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
+    a, is_wide = blocking.a, _leaves_wide(problem, blocking)
+    if not is_wide and not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
         return blocking
     inner = _round(problem, blocking, 2 * _TASKS)
     shares = any(inner[v] > step for v, step in _steps(blocking))  # else a round is of one tile: nothing to share
-    return replace(blocking, inner=inner) if shares else blocking
+    ways = {**blocking.ways, a: "round"} if is_wide else blocking.ways
+    return replace(blocking, inner=inner, ways=ways) if shares else blocking
 
 
 def _in_parts(problem: Problem, blocking: Blocking) -> Blocking | None:
@@ -536,6 +538,13 @@ def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
     size = nbytes(a.source.dtype)
     apart = min((abs(a.strides[k]) for k in problem.reduced if k in a.axes), default=0)
     return apart * size >= _PAGE and math.prod(a.source.shape) * size > _LARGE
+
+
+def _leaves_wide(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the rows' factor is of a half type, and a wide copy of it would leave the second cache."""
+    a = blocking.a
+    is_copied = blocking.ways[a] == "direct" and is_worth_a_copy(problem, a)
+    return is_copied and elements(problem, a) * nbytes(a.dtype) > _LEAVES
 
 
 def _is_deep(problem: Problem, blocking: Blocking) -> bool:

@@ -46,7 +46,7 @@ def cost_along(problem: Problem, v: Var, lanes: int) -> float:
 def _is_turned(problem: Problem, factor: Factor) -> bool:
     """Whether what a copy has innermost, and what memory has, are both axes of its last loops."""
     terms = [k for k in problem.reduced if k in factor.axes]
-    return factor.is_window or bool(terms and factor.strides[terms[-1]] == 1)
+    return factor.is_window or bool(terms and distance(problem, factor, terms[-1]) == 1)
 
 
 def elements(problem: Problem, factor: Factor) -> int:

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.ahead import prefetched
 from pullback.schedule.contraction.blocking import Blocking, is_by_rows, rounds
+from pullback.schedule.contraction.columns import distance
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
-from pullback.schedule.contraction.wide import Wide, is_worth_a_copy
+from pullback.schedule.contraction.wide import Wide, WideRound, is_worth_a_copy
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.pointwise import buffer_readers, point, tasks
 from pullback.schedule.transpose import copied_across
@@ -92,6 +93,9 @@ class Lowering:
             for f, way in blocking.ways.items()
             if way == "direct" and is_worth_a_copy(problem, f)
         }
+        self.rounds = {
+            f: WideRound.of(problem, f, blocking.inner) for f, way in blocking.ways.items() if way == "round"
+        }
         self.turned = {f: self._turned_buffer(f) for f, way in blocking.ways.items() if way == "turned"}
         self.skips = Skip.of(problem, blocking)
         self.partial = self._partial_buffer() if blocking.chunks is not None else None
@@ -129,6 +133,8 @@ class Lowering:
             element = self.panels[factor][(*outer, spot.tile[axis], *summed, spot.lane[axis])]
         elif factor in self.turned:
             element = self.turned[factor][tuple(spot.value[v] for v in self._turned_axes(factor))]
+        elif factor in self.rounds:
+            element = self.rounds[factor].read(spot.offset)
         elif factor in self.wide:
             element = self.wide[factor].read([substitute(r, spot.value) for r in factor.reads])
         else:
@@ -160,7 +166,7 @@ class Lowering:
         width = self._step(column)
         outer, summed, panel = self._panel_axes(factor), self._summed(factor), Var("panel")
         full, rest = divmod(self.extents[column], width)
-        crossed = bool(summed) and factor.strides[summed[-1]] == 1
+        crossed = bool(summed) and distance(self.problem, factor, summed[-1]) == 1
 
         def place(k: PrimExpr, j: PrimExpr) -> PrimExpr:
             return self._element(factor, {column: panel * width + j, **({summed[-1]: k} if crossed else {})})
@@ -242,8 +248,8 @@ class Lowering:
             axes, sizes = [chunk, *axes], [self.blocking.chunks, *sizes]
             if self.blocking.chunks == 1:
                 axes, sizes, body = axes[1:], sizes[1:], substitute(body, {chunk: as_expr(0)})
-        for region in self.regions.values():
-            body = Allocate(region.buffer, body)
+        for own in (*self.regions.values(), *self.rounds.values()):
+            body = Allocate(own.buffer, body)
         return tasks(axes, sizes, body, self.threads) if axes else body
 
     def _resumed(self, bases: Mapping[Var, PrimExpr]) -> Stmt:
@@ -291,8 +297,12 @@ class Lowering:
         return For(turn, minimum(as_expr(total) - chunk * each, each) if total % each else as_expr(each), body)
 
     def _round(self, bases: Mapping[Var, PrimExpr], tile: Callable[[Spot, int, int], Stmt]) -> Stmt:
-        """Fill the regions, then run over all register tiles of the task."""
+        """Fill the task's own copies, then run over all register tiles of the task."""
         fills = [region.fill(bases) for region in self.regions.values()]
+        fills += [
+            wide.copy(bases, self.extents, lambda place, f=f: cast(f.dtype, self._element(f, place)))  # type: ignore[misc]
+            for f, wide in self.rounds.items()
+        ]
         place: dict[Var, PrimExpr] = {k: as_expr(0) for k in self.problem.reduced}
         body: Callable[[dict[Var, PrimExpr]], Stmt] = lambda found: self._edges(bases, found, tile)  # noqa: E731
         free = [v for v in self._order() if not any(v in f.axes for f in self.regions)]
