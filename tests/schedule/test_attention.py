@@ -9,6 +9,7 @@ from pullback.schedule.attention import AttentionBackward, AttentionForward
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
 from pullback.te.attention import Attention
+from pullback.tir.visitor import walk
 from tests.schedule.test_schedules import SMALL, group_of, run
 
 SIZES = [  # rows, keys, heads, key heads, size, value size
@@ -19,17 +20,20 @@ SIZES = [  # rows, keys, heads, key heads, size, value size
 ]
 
 
-def attention(sizes: tuple[int, ...], offset: int | None = None, bias: bool = False) -> Attention:
+def attention(
+    sizes: tuple[int, ...], offset: int | None = None, bias: bool = False, dtype: str = "float32"
+) -> Attention:
     s, t, n, m, h, v = sizes
-    query, key = te.placeholder((1, s, n, h), name="query"), te.placeholder((1, t, m, h), name="key")
-    value = te.placeholder((1, t, m, v), name="value")
+    query, key = te.placeholder((1, s, n, h), dtype, "query"), te.placeholder((1, t, m, h), dtype, "key")
+    value = te.placeholder((1, t, m, v), dtype, "value")
     added = te.placeholder((n, 1, t), name="bias") if bias else None
     return Attention(query, key, value, added, tir.const(0.5, "float32"), offset, "float32")
 
 
 def backward(a: Attention) -> tuple[te.Tensor, ...]:
     shape = (*a.query.shape[:3], a.value.shape[3])
-    return a.backward(te.placeholder(shape, name="dy"), te.placeholder(shape, name="out"))
+    dtype = a.query.dtype
+    return a.backward(te.placeholder(shape, dtype, "dy"), te.placeholder(shape, dtype, "out"))
 
 
 @pytest.mark.parametrize("machine", [SMALL, Machine(4, 8), Machine(32, 16)], ids=lambda m: str(m.vector_bytes))
@@ -50,6 +54,24 @@ def test_keys_in_blocks() -> None:
     a = attention((5, 270, 1, 1, 2, 2), 265)
     run(group_of(a.forward()))
     run(group_of(*backward(a)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_keys_of_half_types_are_copied_where_many_rows_read_them(sizes: tuple[int, ...], dtype: str) -> None:
+    a = attention(sizes, 2, dtype=dtype)
+    rows, _, heads, key_heads, *_ = sizes
+    for group in (group_of(a.forward()), group_of(*backward(a))):
+        stores = [n for n in walk(lower(group, "kernel").body) if isinstance(n, tir.BufferStore)]
+        assert any(n.buffer.name == "wide" for n in stores) == (rows * heads // key_heads >= 16)
+        run(group)
+
+
+def test_keys_may_be_the_values() -> None:
+    a = attention((17, 5, 1, 1, 3, 3), dtype="bfloat16")
+    same = Attention(a.query, a.key, a.key, None, a.scale, None, "float32")
+    assert isinstance(recognize(group_of(same.forward())), AttentionForward)
+    run(group_of(same.forward()))
 
 
 def test_operands_may_be_moved() -> None:

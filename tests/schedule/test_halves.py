@@ -99,6 +99,34 @@ def test_numbers_are_converted_once(left, right, dtype):
         check_natively(group_of(result, machine=replace(wide(), pair_dot=False)))
 
 
+@pytest.mark.parametrize("right", [False, True])
+def test_a_wide_copy_that_would_leave_the_caches_is_a_tasks_own(right):
+    """Of what a round reads; the last blocks of rows and of terms are shorter."""
+    for k, where in ((300, "workspace"), (333, "local")):
+        result = matmul(1027, 100, k, right=right)
+        kernel = lower(group_of(result, machine=Machine()), "kernel")
+        buffers = {n.buffer.name: n.buffer for n in walk(kernel.body) if isinstance(n, tir.BufferStore)}
+        assert buffers["wide"].scope == where
+        assert "acc" not in converted_where(kernel)
+        check_natively(group_of(result, machine=replace(wide(), pair_dot=False)))
+
+
+def test_a_cast_matrix_is_turned_in_registers():
+    """A stage before the sum may have its axes in another order than memory has them: copies follow memory."""
+    b, axis = te.placeholder((36, 48), "float32", "b"), te.reduce_axis(48)
+    narrow = te.compute((36, 48), lambda j, k: tir.cast("bfloat16", b[j, k]), "narrow")
+    turned = te.compute((48, 36), lambda k, j: narrow[j, k], "turned")
+    a = te.placeholder((40, 48), "bfloat16", "a")
+    result = te.compute(
+        (40, 36),
+        lambda i, j: te.sum(tir.cast("float32", a[i, axis.var]) * tir.cast("float32", turned[axis.var, j]), axis),
+    )
+    for machine in (Machine(vector_bytes=32, registers=16), replace(wide(), pair_dot=False)):
+        kernel = lower(group_of(result, machine=machine).oriented, "kernel")
+        assert {"tile", "panels"} <= {n.buffer.name for n in walk(kernel.body) if isinstance(n, tir.BufferStore)}
+        check_natively(group_of(result, machine=machine))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("kind", ["forward", "data", "weight"])
