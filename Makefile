@@ -17,7 +17,7 @@ PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys
 	print(zlib.crc32(repr((sys.version, sys.base_prefix, "$(CURDIR)")).encode()))' 2>/dev/null)
 CONTENTS := $(shell cat pyproject.toml setup.py $(C_SOURCES) | cksum | tr ' ' -)
 
-.PHONY: demo test bench lint sanitize cross clean venv
+.PHONY: demo test bench lint sanitize pool cross clean venv
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo-$(CONTENTS)
@@ -63,6 +63,11 @@ sanitize-%: tests/runtime/native/test_rt.c $(C_SOURCES)
 	$(CC) -O1 -g -std=c11 -pthread -Wall -Wextra -Werror -fsanitize=$* -fno-sanitize-recover=all -I$(NATIVE) \
 		$< $(NATIVE)/one.c -o build/sanitize/test_rt-$*
 	build/sanitize/test_rt-$*
+
+pool: benchmarks/pool.c $(C_SOURCES)
+	@mkdir -p build
+	$(CC) -O3 -std=c11 -pthread -Wall -Wextra -Werror -I$(NATIVE) $< $(NATIVE)/one.c -o build/pool
+	build/pool
 
 # Needs qemu-user and node (Debian: apt-get install qemu-user nodejs). MACHINES="sse2 neon" runs some of them.
 cross: .venv/.cross-$(CONTENTS)

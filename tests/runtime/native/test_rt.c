@@ -1,7 +1,4 @@
-/* The C runtime's own test: exit status 0 when all is well. `make sanitize` runs it under ASan, UBSan and TSan.
- *
- * With `latency` as its argument it measures the pool instead: jobs back to back, after some work, and after a pause.
- */
+/* The C runtime's own test: exit status 0 when all is well. `make sanitize` runs it under ASan, UBSan and TSan. */
 #include "internal.h"
 
 #include <math.h>
@@ -548,69 +545,8 @@ static void test_concurrent_epochs(void)
     pthread_join(changing, NULL);
 }
 
-/* ---- latency ------------------------------------------------------------------------------------------------- */
-
-static void nothing(void *closure, int64_t begin, int64_t end)
+int main(void)
 {
-    (void)closure, (void)begin, (void)end;
-}
-
-static void wait_ns(int64_t ns)
-{
-    for (int64_t start = pb_now_ns(); pb_now_ns() - start < ns;)
-        ;
-}
-
-static void busy_task(void *closure, int64_t begin, int64_t end)
-{
-    wait_ns(*(int64_t *)closure * (end - begin));
-}
-
-static int ascending(const void *a, const void *b)
-{
-    return (*(const int64_t *)a > *(const int64_t *)b) - (*(const int64_t *)a < *(const int64_t *)b);
-}
-
-/* Medians and 99th percentiles of one job's time, a gap of `gap_ns` of the caller's own work before each. */
-static void measure(const char *name, pb_task task, void *closure, int64_t count, int64_t gap_ns)
-{
-    enum { ROUNDS = 2001 };
-    static int64_t times[ROUNDS];
-    for (int i = 0; i < ROUNDS; i++) {
-        wait_ns(gap_ns);
-        int64_t start = pb_now_ns();
-        pb_parallel_for(task, closure, count);
-        times[i] = pb_now_ns() - start;
-    }
-    qsort(times, ROUNDS, sizeof *times, ascending);
-    printf("%-44s median %8.2f us   99%% %8.2f us\n", name, times[ROUNDS / 2] * 1e-3, times[ROUNDS * 99 / 100] * 1e-3);
-}
-
-static void measure_latency(void)
-{
-    int64_t two_us = 2000, ten_us = 10000;
-    for (int threads = 1; threads <= 2; threads++) {
-        pb_set_num_threads(threads);
-        printf("%d thread%s\n", threads, threads > 1 ? "s" : "");
-        measure("  empty job of 2, back to back", nothing, NULL, 2, 0);
-        measure("  empty job of 1000, back to back", nothing, NULL, 1000, 0);
-        measure("  empty job of 1000, every 10 us", nothing, NULL, 1000, 10000);
-        measure("  empty job of 1000, every 50 us", nothing, NULL, 1000, 50000);
-        measure("  empty job of 1000, every 300 us", nothing, NULL, 1000, 300000);
-        measure("  2 x 2 us of work, every 10 us", busy_task, &two_us, 2, 10000);
-        measure("  8 x 2 us of work, every 10 us", busy_task, &two_us, 8, 10000);
-        measure("  2 x 10 us of work, every 10 us", busy_task, &ten_us, 2, 10000);
-        measure("  2 x 10 us of work, every 50 us", busy_task, &ten_us, 2, 50000);
-        measure("  2 x 10 us of work, every 300 us", busy_task, &ten_us, 2, 300000);
-    }
-}
-
-int main(int argc, char **argv)
-{
-    if (argc > 1 && strcmp(argv[1], "latency") == 0) {
-        measure_latency();
-        return 0;
-    }
     test_status();
     test_environment();
     test_control_groups();
