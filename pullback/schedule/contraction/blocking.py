@@ -9,7 +9,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.columns import MOVE, columns_of, distance, elements, lanes_of, region_shape
+from pullback.schedule.contraction.across import LEAST_RUN, run_length
+from pullback.schedule.contraction.columns import MOVE, TURN, columns_of, distance, elements, lanes_of, region_shape
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
 from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.schedule.group import Machine
@@ -215,6 +216,8 @@ def _register_tiles(
 ) -> list[tuple[Rows, Tile]]:
     """Register tiles of one axis or two, the best first; of equal ones that whose rows lie closest in memory.
 
+    The time counts that results are put into memory, which is dear where neither columns nor rows lie side by side.
+
     ``row_axes`` come in the order of their distance in memory.
     """
     columns = problem.extents[column]
@@ -222,9 +225,10 @@ def _register_tiles(
     for k, v in enumerate(row_axes):
         extent = problem.extents[v]
         cycles, tile = best_tile(extent, columns, lanes, machine.registers, _most_rows(problem, a, v))
-        found.append((cycles / extent, ((v, tile.rows),), tile))
+        rows = ((v, tile.rows),)
+        found.append((cycles / extent + _storing(problem, column, rows), rows, tile))
         if tile.rows == extent and k + 1 < len(row_axes):
-            found += _two_axes(problem, row_axes[k + 1], v, columns, lanes, machine)
+            found += _two_axes(problem, row_axes[k + 1], v, column, lanes, machine)
     if not found:
         found.append((0.0, (), best_tile(1, columns, lanes, machine.registers)[1]))
     best: list[tuple[Rows, Tile]] = []
@@ -234,6 +238,15 @@ def _register_tiles(
         found.remove(first)
         best.append(_with_more(problem, *first[1:], column, lanes, machine))
     return best
+
+
+def _storing(problem: Problem, column: Var, rows: Rows) -> float:
+    """Cycles that a column of a register tile takes, for each term of a sum, to be put into memory element by element,
+    or turned in registers."""
+    if column is problem.outputs[-1]:
+        return 0.0
+    multiply_adds = TURN if run_length(problem, column, rows) >= LEAST_RUN else MOVE
+    return problem.extents[column] * multiply_adds / (2 * lanes_of(problem) * problem.depth)
 
 
 def _with_more(
@@ -267,10 +280,10 @@ def _joined(problem: Problem, v: Var, count: int, rows: Rows) -> Rows:
 
 
 def _two_axes(
-    problem: Problem, before: Var, last: Var, columns: int, lanes: int, machine: Machine
+    problem: Problem, before: Var, last: Var, column: Var, lanes: int, machine: Machine
 ) -> list[tuple[float, Rows, Tile]]:
     """Tiles of all of a short axis and some of the one before it."""
-    extent, found = problem.extents[last], []
+    extent, columns, found = problem.extents[last], problem.extents[column], []
     for count in range(2, problem.extents[before] + 1):
         rows = count * extent
         if rows > machine.registers:
@@ -279,7 +292,8 @@ def _two_axes(
         if tile.rows == rows:
             blocks = -(-problem.extents[before] // count)
             cost = cycles * blocks / (problem.extents[before] * extent)
-            found.append((cost, _joined(problem, before, count, ((last, extent),)), tile))
+            joined = _joined(problem, before, count, ((last, extent),))
+            found.append((cost + _storing(problem, column, joined), joined, tile))
     return found
 
 

@@ -6,7 +6,7 @@
             acc = register tile of rows × columns, 0
             for k in the axes of the sum:
                 for j in vectorized(columns): for r in unrolled(rows): acc[r, j] = fma(a[r, k], b[k, j], acc[r, j])
-            for j: for r: out[r, j] = f(acc[r, j], …)
+            for j: for r: out[r, j] = f(acc[r, j], …)                (across.py: or turned in registers before)
 
 A long sum takes its terms in rounds, and the task keeps ``acc`` in memory of its own from round to round. With partial
 sums it keeps them in a workspace, and a second loop adds them up, pair by pair, and finishes. Each element is one sum,
@@ -19,9 +19,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pullback.schedule.contraction.across import stored_across
 from pullback.schedule.contraction.ahead import prefetched
-from pullback.schedule.contraction.blocking import Blocking, is_by_rows, rounds
-from pullback.schedule.contraction.columns import distance
+from pullback.schedule.contraction.blocking import Blocking, Rows, is_by_rows, rounds
+from pullback.schedule.contraction.columns import distance, lanes_of
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
@@ -231,6 +232,8 @@ class Lowering:
 
     def _tasks(self) -> Stmt:
         order = self._order(is_by_rows(self.problem, self.blocking))
+        if self.blocking.column is not self.problem.outputs[-1]:
+            order = list(self.problem.outputs)  # else threads would write to the same lines all the time
         blocks = [(v, -(-self.extents[v] // self.blocking.inner[v])) for v in order]
         numbers = {v: Var(f"{v.name}_block") for v, count in blocks if count > 1}
         bases: dict[Var, PrimExpr] = {
@@ -261,7 +264,7 @@ class Lowering:
 
         def tile(spot: Spot, rows: int, columns: int) -> Stmt:
             acc = self._acc(rows, columns)
-            finish = self._over_tile(spot, rows, columns, lambda r, j, at: finished(self.problem, at.value, acc[r, j]))
+            finish = self._finish(acc, spot, rows, columns)
             ahead = self._ahead(spot, rows, columns)
             return self._resumed_tile(
                 acc, spot, rows, columns, turn, sums, lambda at: tuple(at.offset[v] for v in self.problem.outputs),
@@ -349,16 +352,20 @@ class Lowering:
 
     # -- register tiles
 
+    def _counts(self, rows: int) -> Rows:
+        """The row axes of a tile whose last one has ``rows``."""
+        return (*self.blocking.rows[:-1], *((v, rows) for v, _ in self.blocking.rows[-1:]))
+
     def _count(self, rows: int) -> int:
-        """Rows of a tile whose last row axis has ``rows``."""
-        return math.prod(count for _, count in self.blocking.rows[:-1]) * rows
+        """Rows of that tile."""
+        return math.prod(count for _, count in self._counts(rows))
 
     def _acc(self, rows: int, columns: int) -> Buffer:
         return Buffer("acc", (self._count(rows), columns), self.anchor.dtype, "local")
 
     def _over_rows(self, rows: int, body: Callable[[PrimExpr, dict[Var, PrimExpr]], Stmt]) -> Stmt:
         """``body(number, moves)`` for every row of the tile."""
-        counts = [*self.blocking.rows[:-1], *((v, rows) for v, _ in self.blocking.rows[-1:])]
+        counts = self._counts(rows)
 
         def nest(k: int, number: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
             if k == len(counts):
@@ -407,9 +414,19 @@ class Lowering:
         acc = self._acc(rows, columns)
         zero = const(0, self.anchor.dtype)
         clear = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
-        finish = self._over_tile(spot, rows, columns, lambda r, j, at: finished(self.problem, at.value, acc[r, j]))
+        finish = self._finish(acc, spot, rows, columns)
         ahead = self._ahead(spot, rows, columns)
         return Allocate(acc, seq(clear, ahead, self._accumulate(acc, spot, rows, columns), finish))
+
+    def _finish(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
+        """The elementwise stages on a register tile, row by row or across."""
+        across = stored_across(
+            self.problem, self.blocking.column, self._counts(rows), columns, acc, lanes_of(self.problem),
+            lambda moves, total: finished(self.problem, spot.at(moves).value, total),
+        )  # fmt: skip
+        if across is not None:
+            return across
+        return self._over_tile(spot, rows, columns, lambda r, j, at: finished(self.problem, at.value, acc[r, j]))
 
     def _ahead(self, spot: Spot, rows: int, columns: int) -> Stmt | None:
         """Prefetches of what the tile's finish touches."""

@@ -1,0 +1,96 @@
+"""Results across the vectors: a register tile whose columns lie apart in memory, and its rows side by side.
+
+    acc[r, j], r in rows, j in vectorized(columns)
+    tile = acc turned in registers                          size × size elements at a time
+    for j in columns: for r in vectorized(rows): out[j, r] = f(tile[j, r], …)
+
+So the gradient of a convolution's weights is stored (and what its optimizer reads and writes with it): its vectors lie
+along the channels, its rows along the filter, which is innermost in memory. Else each lane would be a store by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from pullback.schedule.affine import affine
+from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.transpose import turned_tile
+from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, loop, minimum, seq
+
+LEAST_RUN = 4  # elements side by side, and of a square's side
+Counts = Sequence[tuple[Var, int]]
+Finish = Callable[[Mapping[Var, PrimExpr], PrimExpr], Stmt]
+
+
+def run_length(problem: Problem, column: Var, counts: Counts) -> int:
+    """How many rows of a register tile lie side by side in the result, if its columns do not; else 1."""
+    last, run = problem.outputs[-1], 1
+    places = (affine(e, problem.extents) for e in problem.place.values())
+    if column is last or any(p is not None and p.terms.get(last, 1) != 1 for p in places):
+        return run
+    for v in reversed(problem.outputs):
+        count = dict(counts).get(v, 1)
+        run *= count
+        if count < problem.extents[v]:
+            break
+    return run
+
+
+def stored_across(
+    problem: Problem, column: Var, counts: Counts, columns: int, acc: Buffer, lanes: int, finish: Finish
+) -> Stmt | None:
+    """The finish of a register tile, or None where its rows do not lie side by side.
+
+    ``counts``: the axes of the rows, outermost first, as ``acc`` has them. ``finish(moves, total)`` is the statement
+    for the element that is moved so far from the tile's corner.
+    """
+    rows, run = math.prod(count for _, count in counts), run_length(problem, column, counts)
+    size = max(LEAST_RUN, 1 << (rows - 1).bit_length())
+    if run < LEAST_RUN or size > min(lanes, columns):
+        return None
+    in_memory = sorted(counts, key=lambda c: problem.outputs.index(c[0]))
+
+    def moves(place: PrimExpr) -> dict[Var, PrimExpr]:
+        """Of the row that has this place in memory."""
+        found: dict[Var, PrimExpr] = {}
+        for v, count in reversed(in_memory):
+            found[v] = place % count if v is not in_memory[0][0] else place
+            place = place // count
+        return found
+
+    def number(place: PrimExpr) -> PrimExpr:
+        """Of that row in ``acc``."""
+        move, result = moves(place), as_expr(0)
+        for v, count in counts:
+            result = result * count + move[v]
+        return result
+
+    def block(first: int) -> Stmt:
+        steps, tiles = turned_tile(size, acc.dtype, lambda r, lane: acc[number(minimum(r, rows - 1)), lane + first])
+
+        def of_column(c: PrimExpr) -> Stmt:
+            return loop("run", rows // run, lambda k: of_run(c, k), "unrolled")
+
+        def of_run(c: PrimExpr, k: PrimExpr) -> Stmt:
+            i = Var("i")
+            place = k * run + i
+            body = finish({**moves(place), column: c + first}, tiles[-1][c * size + place])
+            return For(i, as_expr(run), body, "vectorized")
+
+        body = seq(steps, loop("column", size, of_column, "unrolled"))
+        for buffer in reversed(tiles):
+            body = Allocate(buffer, body)
+        return body
+
+    def rest(first: int) -> Stmt:
+        """The last columns, row by row."""
+        j = Var("j")
+
+        def of_row(p: PrimExpr) -> Stmt:
+            return finish({**moves(p), column: j + first}, acc[number(p), j + first])
+
+        return For(j, as_expr(columns - first), loop("r", rows, of_row, "unrolled"), "vectorized")
+
+    whole = columns // size * size
+    return seq(*(block(first) for first in range(0, whole, size)), rest(whole) if whole < columns else None)

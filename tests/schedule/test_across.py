@@ -1,0 +1,70 @@
+"""Results whose vectors lie apart in memory, and the rows of a register tile side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pullback import te, tir
+from pullback.schedule.choose import lower
+from pullback.schedule.group import Group, Machine
+from pullback.te import interpreter as te_interpreter
+from pullback.tir.visitor import walk
+from tests.schedule.native import natively
+from tests.schedule.test_contraction import product
+from tests.schedule.test_schedules import group_of, run
+
+CASES = [  # bytes of a vector; kind; N, C, H, W, O, kernel, stride, padding
+    (16, "forward", (2, 5, 7, 13, 24, 3, 2, 1)), (32, "weight", (1, 9, 11, 12, 35, 4, 1, 2)),
+    (32, "weight", (3, 5, 10, 11, 16, 4, 1, 0)), (32, "forward", (1, 8, 7, 8, 16, 4, 2, 0)),
+    (64, "weight", (3, 9, 8, 14, 26, 3, 2, 1)), (64, "weight", (3, 5, 10, 7, 32, 5, 2, 1)),
+    (64, "forward", (3, 3, 8, 7, 31, 7, 1, 3)),
+]  # fmt: skip
+
+
+def is_turned(group: Group) -> bool:
+    stores = [
+        n for n in walk(lower(group, "kernel").body) if isinstance(n, tir.BufferStore) and n.buffer.name == "tile"
+    ]
+    return any(isinstance(m, tir.BufferLoad) and m.buffer.name == "acc" for n in stores for m in walk(n.value))
+
+
+def check_natively(group: Group) -> None:
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype(t.dtype) for t in group.inputs}
+    for result, expected in zip(natively(group, feeds), te_interpreter.evaluate(group.outputs, feeds), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
+
+
+def result_of(size: int, kind: str, shape: tuple[int, ...]) -> tuple[te.Tensor, Machine]:
+    return product(kind, shape, False), Machine(size, 32 if size == 64 else 16, without=("Winograd",))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_rows_are_stored_side_by_side(case: tuple) -> None:
+    result, machine = result_of(*case)
+    group = group_of(result, machine=machine)
+    assert is_turned(group)
+    run(group)
+    check_natively(group)
+
+
+@pytest.mark.parametrize("case", CASES[1:3] + CASES[4:6], ids=str)
+def test_what_is_read_with_them_too(case: tuple) -> None:
+    """As an optimizer reads and writes the weights and their moments."""
+    gradient, machine = result_of(*case)
+    weight, moment = (te.placeholder(gradient.shape, name=n) for n in ("weight", "moment"))
+    moved = te.compute(gradient.shape, lambda *i: moment[i] * 0.5 + gradient[i], "moved")
+    updated = te.compute(gradient.shape, lambda *i: weight[i] - moved[i] * 0.125, "updated")
+    group = group_of(moved, updated, machine=machine)
+    assert is_turned(group)
+    run(group)
+    check_natively(group)
+
+
+def test_results_with_gaps_are_not_turned() -> None:
+    """Every other column of a strided gradient is a sum of its own."""
+    gradient = product("data", (2, 48, 12, 10, 48, 5, 2, 1), False, groups=3)
+    group = group_of(gradient, machine=Machine(64, 32))
+    assert not is_turned(group)
+    check_natively(group)
