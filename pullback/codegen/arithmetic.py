@@ -211,6 +211,8 @@ class Arithmetic:
         if is_float(source):
             if is_float(dtype):
                 return self.convert("fptrunc" if bits(dtype) < bits(source) else "fpext", value, dtype)
+            if bits(dtype) < 32 or dtype == "int32":
+                return self._saturated(value, dtype)
             name = "fptosi" if is_signed(dtype) else "fptoui"
             kinds = f"{suffix(dtype, value.lanes)}.{suffix(source, value.lanes)}"
             text = f"call {register_type(dtype, value.lanes)} @llvm.{name}.sat.{kinds}({value.typed})"
@@ -226,6 +228,22 @@ class Arithmetic:
         if width == target:
             return Value(value.ref, dtype, value.lanes)
         return self.convert("trunc" if target < width else "sext" if signed else "zext", value, dtype)
+
+    def _saturated(self, value: Value, dtype: str) -> Value:
+        """A float as an integer of 32 bits or fewer. LLVM's own saturating conversion is one lane after another on
+        x86: here what is out of range is brought into it before."""
+        source, zero = value.dtype, constant(0.0, value.dtype)
+        least = -(1 << bits(dtype) - 1) if is_signed(dtype) else 0
+        most = least + (1 << bits(dtype)) - 1
+        last = most if source == "float64" or bits(dtype) < 32 else most - 127  # the largest float that is not beyond
+        low, high = constant(float(least), source), constant(float(last), source)
+        inside = self.select(self.compare("eq", value, value), value, zero)
+        inside = self.select(self.compare("lt", inside, low), low, inside)
+        inside = self.select(self.compare("gt", inside, high), high, inside)
+        result = self.convert("fptosi", inside, "int32")
+        if last != most:
+            result = self.select(self.compare("gt", value, high), constant(most, "int32"), result)
+        return self.cast(result, dtype)
 
     def reinterpret(self, value: Value, dtype: str) -> Value:
         """The same bits as another dtype."""
