@@ -9,8 +9,9 @@ loops, each term goes to its own row. (The same for products, maxima and minima,
             row = index[k]
             for j in vectorized(block): out[row, j] = out[row, j] + value[k, j]
 
-The terms of a row are added in the order of k. Threads divide columns, never a sum. Where the sums are added to a
-tensor, as those of ``scatter_nd``, the rows begin with what that holds.
+Where each column has rows of its own, ``index[k, j]``, the row is found within the loop over j, which is not vectorised
+then. The terms of a row are added in the order of k. Threads divide columns, never a sum. Where the sums are added to
+a tensor, as those of ``scatter_nd``, the rows begin with what that holds.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _COMBINES = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """``stage[…, row, …]`` = Σ (or Π, max, min) of the ``value`` of all terms whose ``index`` is the row."""
+    """``stage[…, row, …]`` = Σ (or Π, max, min) of the ``value`` of all terms whose ``index`` is the row. Both
+    may depend on the stage's other axes."""
 
     row: int  # which axis of the stage
     index: PrimExpr
@@ -54,10 +56,9 @@ def terms_of(stage: Tensor) -> Terms | None:
     if not isinstance(other, (FloatImm, IntImm)) or other.value != neutral.value:  # type: ignore[attr-defined]
         return None
     for index, row in ((condition.a, condition.b), (condition.b, condition.a)):
-        if any(row is axis for axis in stage.axes):
-            used, of_value = set(walk(index)), set(walk(value))
-            if loads_of(stage) and used.isdisjoint(stage.axes) and row not in of_value:
-                return Terms(next(k for k, axis in enumerate(stage.axes) if axis is row), index, value)
+        at = next((k for k, axis in enumerate(stage.axes) if axis is row), None)
+        if at is not None and loads_of(stage) and row not in {*walk(index), *walk(value)}:
+            return Terms(at, index, value)
     return None
 
 
@@ -127,13 +128,15 @@ class Scatter:
         places[at] = row
         if by_columns:
             places[-1] = block * width + lane
-        value = self._inlined(self.terms.value, stage.axes, places)
+        index, value = (self._inlined(e, stage.axes, places) for e in (self.terms.index, self.terms.value))
         body: Stmt = store(buffer, places, combine(reduce.kind, buffer[tuple(places)], value))
-        if by_columns:
-            size = as_expr(width) if columns % width == 0 else minimum(as_expr(columns) - block * width, width)
+        size = as_expr(width) if columns % width == 0 else minimum(as_expr(columns) - block * width, width)
+        own_rows = by_columns and lane in set(walk(index))
+        if by_columns and not own_rows:
             body = For(lane, size, body, "vectorized")
-        inside = (row >= 0) & (row < stage.shape[at])
-        body = Let(row, self._inlined(self.terms.index, stage.axes, places), If(inside, body))
+        body = Let(row, index, If((row >= 0) & (row < stage.shape[at]), body))
+        if own_rows:
+            body = For(lane, size, body)
         for axis in reversed(reduce.axes):
             body = For(axis.var, as_expr(axis.extent), body)
         sizes: list[int] = [stage.shape[k] for k in outer]  # type: ignore[misc]

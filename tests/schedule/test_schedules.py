@@ -361,6 +361,33 @@ def test_scattered_terms(rows: int, terms: int, columns: tuple[int, ...]) -> Non
         np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("own", [(0, 2), (1,), (2,)], ids=str)
+def test_scattered_terms_with_rows_of_their_own(at: int, own: tuple[int, ...]) -> None:
+    """The index depends on axes of the result (``own``, all but the row's) as well as on the reduced one."""
+    shape, rows = (5, 6, 133), (4, 5, 7)[at]
+    kept = sorted({at, *own})
+    value = te.placeholder(shape, name="value")
+    index = te.placeholder([shape[k] for k in kept], "int64", name="index")
+    k = te.reduce_axis(shape[at])
+
+    def element(*i: tir.Var) -> te.Reduce:
+        place = (*i[:at], k.var, *i[at + 1 :])
+        return te.sum(tir.select(index[tuple(place[n] for n in kept)].equal(i[at]), value[place], 0.0), k)
+
+    total = te.compute((*shape[:at], rows, *shape[at + 1 :]), element, "total")
+    group = group_of(total)
+    assert isinstance(recognize(group), Scatter)
+    rng = np.random.default_rng(0)
+    feeds = {
+        value: rng.standard_normal(shape).astype("float32"),
+        index: rng.integers(-2, rows + 2, index.shape),
+    }
+    (expected,) = te_interpreter.evaluate([total], feeds)
+    (result,) = natively(group, {t: feeds[t] for t in group.inputs})
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("first", [True, False])
 def test_scattered_terms_on_top_of_a_tensor(kind: str, first: bool) -> None:

@@ -7,6 +7,7 @@ over the terms. Several terms of one row are taken in the order of the indices, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from pullback.relax.op.family import (
     in_wide,
     known_shape,
     masked,
+    normalize_axis,
     specialize,
     wide,
 )
@@ -30,7 +32,6 @@ from pullback.relax.op.gather import (
     INDEX_CHECK,
     INDEX_MODES,
     Indexed,
-    along_axis,
     checked_rows,
     coordinates,
     expect_elements,
@@ -51,16 +52,19 @@ _KINDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}  # of te
 _UFUNCS: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _segment_infer(x: TensorStructInfo, segments: TensorStructInfo, *, size: Any, reduction: str) -> TensorStructInfo:
+def _segment_infer(
+    x: TensorStructInfo, segments: TensorStructInfo, *, size: Any, reduction: str, axis: int
+) -> TensorStructInfo:
     op = "segment_reduce"
     shape, own = known_shape(op, x, "x"), known_shape(op, segments, "segments")
     expect_dtype(op, x, "number", "x")
     expect_dtype(op, segments, "integer", "segments")
     _expect_reduction(op, reduction, tuple(_KINDS))
-    if len(own) != 1 or not shape or not same_shape(own, shape[:1]):
-        message = f"{op}: segments must have the shape (n,) of the first axis of x"
+    at = normalize_axis(op, axis, len(shape))
+    if not same_shape(own, shape[at : at + 1]) and not same_shape(own, shape):
+        message = f"{op}: segments must have the shape (n,) of axis {at} of x, or the shape of x"
         raise ShapeError(f"{message}, got {format_shape(own)} and {format_shape(shape)}")
-    return TensorStructInfo((dim(size), *shape[1:]), x.dtype)
+    return TensorStructInfo((*shape[:at], dim(size), *shape[at + 1 :]), x.dtype)
 
 
 def _expect_reduction(op: str, reduction: Any, known: Sequence[str]) -> None:
@@ -68,63 +72,100 @@ def _expect_reduction(op: str, reduction: Any, known: Sequence[str]) -> None:
         raise UserError(f"{op}: reduction must be one of {', '.join(map(repr, known))}, got {reduction!r}")
 
 
-def _segment_te(x: te.Tensor, segments: te.Tensor, *, size: Any, reduction: str) -> te.Tensor:
-    kind, dtype = _KINDS[reduction], wide(x.dtype)
-    k, nothing = te.reduce_axis(x.shape[0], "k"), identity(kind, dtype)
+def _segment_te(x: te.Tensor, segments: te.Tensor, *, size: Any, reduction: str, axis: int) -> te.Tensor:
+    kind, dtype, at = _KINDS[reduction], wide(x.dtype), normalize_axis("segment_reduce", axis, x.ndim)
+    k, nothing = te.reduce_axis(x.shape[at], "k"), identity(kind, dtype)
 
-    def element(row: tir.PrimExpr, *i: tir.PrimExpr) -> Any:
-        hit = tir.cast("int64", segments[k.var]).equal(row)
-        return te.reduction(kind, tir.select(hit, tir.cast(dtype, x[(k.var, *i)]), nothing), k)
+    def element(*i: tir.PrimExpr) -> Any:
+        place = (*i[:at], k.var, *i[at + 1 :])
+        own = segments[k.var] if segments.ndim == 1 else segments[place]
+        hit = tir.cast("int64", own).equal(i[at])
+        return te.reduction(kind, tir.select(hit, tir.cast(dtype, x[place]), nothing), k)
 
-    return te_cast(te.compute((dim(size), *x.shape[1:]), element, "segments"), x.dtype)
+    shape = (*x.shape[:at], dim(size), *x.shape[at + 1 :])
+    return te_cast(te.compute(shape, element, "segments"), x.dtype)
 
 
-def _segment(x: np.ndarray, segments: np.ndarray, *, size: int, reduction: str) -> np.ndarray:
+def _segment(x: np.ndarray, segments: np.ndarray, *, size: int, reduction: str, axis: int) -> np.ndarray:
+    terms = np.moveaxis(x, axis, 0)
+    rows = np.moveaxis(segments, axis, 0) if segments.ndim == x.ndim else segments
     nothing = identity(_KINDS[reduction], x.dtype.name).value  # type: ignore[attr-defined]
-    result = np.full((size, *x.shape[1:]), nothing, x.dtype)
-    inside = (segments >= 0) & (segments < size)
-    _UFUNCS[reduction].at(result, segments[inside].astype(np.int64), x[inside])
-    return result
+    result = np.full((size, *terms.shape[1:]), nothing, x.dtype)
+    inside = np.nonzero((rows >= 0) & (rows < size))
+    _UFUNCS[reduction].at(result, (rows[inside].astype(np.int64), *inside[1:]), terms[inside])
+    return np.moveaxis(result, 0, axis)
 
 
-def _over(rows: Any, x: Any) -> Any:
-    """A tensor of rank 1 with axes of size 1 for the others of ``x``."""
-    return ops.reshape(rows, (rows.shape[0], *(1,) * (len(x.shape) - 1)))
+@dataclass(frozen=True)
+class _Rows:
+    """Which of the ``size`` rows along an axis each term belongs to: the ``numbers`` (n,) of whole slices of the terms,
+    or those of all their elements, in the shape of the terms."""
+
+    numbers: Any
+    size: Any
+    axis: int
+
+    def reduce(self, terms: Any, reduction: str) -> Any:
+        return ops.segment_reduce(terms, self.numbers, self.size, reduction, self.axis)
+
+    def at(self, value: Any) -> Any:
+        """For each term, what the value holds in its row."""
+        return self.chosen(value, self.numbers)
+
+    def chosen(self, value: Any, numbers: Any) -> Any:
+        """The value's slices, or elements, with these numbers along the axis: the nearest valid ones."""
+        read = ops.take if len(self.numbers.shape) == 1 else ops.gather_elements
+        return read(value, numbers, self.axis, "clip")
+
+    def over(self, numbers: Any, x: Any) -> Any:
+        """One number for each slice of ``x``, or each element, so that they broadcast with it."""
+        if len(numbers.shape) == len(x.shape):
+            return numbers
+        return ops.reshape(numbers, (*(1,) * self.axis, numbers.shape[0], *(1,) * (len(x.shape) - self.axis - 1)))
+
+    def last(self) -> tuple[Any, Any]:
+        """The terms' numbers, and for each row that of its last term: negative where there is none."""
+        elementwise = len(self.numbers.shape) > 1
+        count = self.numbers.shape[self.axis if elementwise else 0]
+        # int32 where that is enough: they are read and written at random
+        numbers = ops.arange(0, count, 1, "int32" if isinstance(count, int) and count < 2**31 else "int64")
+        if elementwise:
+            numbers = ops.broadcast_to(self.over(numbers, self.numbers), self.numbers.shape)
+        return numbers, self.reduce(numbers, "max")
 
 
-def _segment_gradient(dy: Any, y: Any, x: Any, segments: Any, *, size: Any, reduction: str) -> tuple[Any, None]:
+def _segment_gradient(
+    dy: Any, y: Any, x: Any, segments: Any, *, size: Any, reduction: str, axis: int
+) -> tuple[Any, None]:
     own = segments if segments.dtype == "int64" else ops.astype(segments, "int64")
     inside = ops.logical_and(ops.greater_equal(own, 0), ops.less(own, ops.full((), size, "int64")))
-    return masked(_over(inside, x), _terms_adjoint(dy, y, x, own, size, reduction)), None
+    rows = _Rows(own, size, normalize_axis("segment_reduce", axis, len(x.shape)))
+    return masked(rows.over(inside, x), _terms_adjoint(dy, y, x, rows, reduction)), None
 
 
-def _terms_adjoint(dy: Any, y: Any, x: Any, rows: Any, size: Any, reduction: str) -> Any:
+def _terms_adjoint(dy: Any, y: Any, x: Any, rows: _Rows, reduction: str) -> Any:
     """The adjoint of the terms ``x`` of a reduction whose rows are in range."""
-
-    def at(value: Any) -> Any:
-        return ops.take(value, rows, 0, "clip")
-
     if reduction == "add":
-        return at(dy)
+        return rows.at(dy)
     if reduction == "mul":
-        return at(dy) * _product_of_others(x, rows, size)
-    best = ops.equal(x, at(y))
-    ties = ops.segment_reduce(ops.astype(best, x.dtype), rows, size, "add")
-    return masked(best, at(dy / ops.maximum(ties, 1.0)))
+        return rows.at(dy) * _product_of_others(x, rows)
+    best = ops.equal(x, rows.at(y))
+    ties = rows.reduce(ops.astype(best, x.dtype), "add")
+    return masked(best, rows.at(dy / ops.maximum(ties, 1.0)))
 
 
-def _product_of_others(x: Any, rows: Any, size: Any) -> Any:
+def _product_of_others(x: Any, rows: _Rows) -> Any:
     """For each term, the product of the others of its row: exact where some are 0."""
     zero = ops.equal(x, 0.0)
     nonzero = ops.where(zero, 1.0, x)
-    product = ops.take(ops.segment_reduce(nonzero, rows, size, "mul"), rows, 0, "clip")
-    zeros = ops.take(ops.segment_reduce(ops.astype(zero, x.dtype), rows, size, "add"), rows, 0, "clip")
+    product = rows.at(rows.reduce(nonzero, "mul"))
+    zeros = rows.at(rows.reduce(ops.astype(zero, x.dtype), "add"))
     return masked(ops.equal(zeros - ops.astype(zero, x.dtype), 0.0), product / nonzero)
 
 
 define(
     "segment_reduce",
-    "x, segments | size, reduction='add'",
+    "x, segments | size, reduction='add', axis=0",
     infer=_segment_infer,
     te=_segment_te,
     numpy=in_wide(_segment),
@@ -132,7 +173,8 @@ define(
     family="scatter",
     doc="y[s, …] = the sum ('add'), product ('mul'), maximum ('max') or minimum ('min') of all x[n, …] with\n"
     "segments[n] = s, in the order of n: what the reduction begins with (0, 1, the least or the largest number) where\n"
-    "there are none. A segment outside 0 … size - 1 is left out. Equal extrema share the adjoint; the second\n"
+    "there are none. n and s count along the axis; segments of the shape of x are those of each element:\n"
+    "segments[n, …] = s. A segment outside 0 … size - 1 is left out. Equal extrema share the adjoint; the second\n"
     "derivative of a product that holds zeros is not complete. TensorFlow's unsorted_segment_sum and its kin.",
     samples=[
         sample((6, 2), Ints((6,), 0, 4), size=4),
@@ -143,6 +185,10 @@ define(
         sample((0, 2), Ints((0,), 0, 1), size=3),
         sample([0.0, 2.0, 0.0, 3.0, 0.0], Ints((5,), 0, 2), size=2, reduction="mul", smooth=False),
         sample(Ints((5, 2), -5, 5), Ints((5,), 0, 3), size=3, reduction="max"),
+        sample((3, 6, 2), Ints((6,), -1, 4), size=4, axis=1),
+        sample((6, 3), Ints((6, 3), -1, 4, "int32"), size=4),
+        sample((3, 7), Ints((3, 7), 0, 2), size=2, reduction="max", axis=-1),
+        sample((3, 5, 17), Ints((3, 5, 17), 0, 2), size=2, reduction="mul", axis=1),
     ],
 )
 
@@ -151,53 +197,40 @@ define(
 _REDUCTIONS = ("update", "add", "mul", "mean", "max", "min")
 
 
-def _last_terms(rows: Any, size: Any) -> tuple[Any, Any]:
-    """The numbers of the terms, and for each row that of its last one: negative where there is none."""
-    count = rows.shape[0]  # int32 where that is enough: they are read and written at random
-    numbers = ops.arange(0, count, 1, "int32" if isinstance(count, int) and count < 2**31 else "int64")
-    return numbers, ops.segment_reduce(numbers, rows, size, "max")
+def _mean_counts(rows: _Rows, data: Any) -> Any:
+    ones = ops.ones(rows.numbers.shape, data.dtype)
+    return rows.over(rows.reduce(ones, "add") + 1, data)
 
 
-def _mean_counts(rows: Any, data: Any) -> Any:
-    ones = ops.ones((rows.shape[0],), data.dtype)
-    return _over(ops.segment_reduce(ones, rows, data.shape[0], "add") + 1, data)
-
-
-def _scattered(data: Any, rows: Any, updates: Any, reduction: str) -> Any:
-    """``data`` (R, …) with ``updates`` (N, …) at the rows (N,), which are in range."""
-    size = data.shape[0]
+def _scattered(data: Any, rows: _Rows, updates: Any, reduction: str) -> Any:
+    """``data`` with ``updates`` at the rows."""
     if reduction == "update":
-        _, last = _last_terms(rows, size)
-        return ops.where(_over(ops.greater_equal(last, 0), data), ops.take(updates, last, 0, "clip"), data)
+        _, last = rows.last()
+        return ops.where(rows.over(ops.greater_equal(last, 0), data), rows.chosen(updates, last), data)
     if reduction == "mean":
-        return (data + ops.segment_reduce(updates, rows, size, "add")) / _mean_counts(rows, data)
+        return (data + rows.reduce(updates, "add")) / _mean_counts(rows, data)
     combine = {"add": ops.add, "mul": ops.multiply, "max": ops.maximum, "min": ops.minimum}[reduction]
-    return combine(data, ops.segment_reduce(updates, rows, size, reduction))
+    return combine(data, rows.reduce(updates, reduction))
 
 
-def _scattered_gradient(dy: Any, y: Any, data: Any, rows: Any, updates: Any, reduction: str) -> tuple[Any, Any]:
+def _scattered_gradient(dy: Any, y: Any, data: Any, rows: _Rows, updates: Any, reduction: str) -> tuple[Any, Any]:
     """The adjoints of data and updates."""
-    size = data.shape[0]
-
-    def at(value: Any) -> Any:
-        return ops.take(value, rows, 0, "clip")
-
     if reduction == "update":
-        numbers, last = _last_terms(rows, size)
-        stays = ops.equal(at(last), numbers)
-        return masked(_over(ops.less(last, 0), data), dy), masked(_over(stays, updates), at(dy))
+        numbers, last = rows.last()
+        stays = ops.equal(rows.at(last), numbers)
+        return masked(rows.over(ops.less(last, 0), data), dy), masked(rows.over(stays, updates), rows.at(dy))
     if reduction == "add":
-        return dy, at(dy)
+        return dy, rows.at(dy)
     if reduction == "mean":
         share = dy / _mean_counts(rows, data)
-        return share, at(share)
+        return share, rows.at(share)
     if reduction == "mul":
-        product = ops.segment_reduce(updates, rows, size, "mul")
-        return dy * product, at(dy * data) * _product_of_others(updates, rows, size)
-    kept, best = ops.equal(data, y), ops.equal(updates, at(y))
-    ties = ops.astype(kept, data.dtype) + ops.segment_reduce(ops.astype(best, data.dtype), rows, size, "add")
+        product = rows.reduce(updates, "mul")
+        return dy * product, rows.at(dy * data) * _product_of_others(updates, rows)
+    kept, best = ops.equal(data, y), ops.equal(updates, rows.at(y))
+    ties = ops.astype(kept, data.dtype) + rows.reduce(ops.astype(best, data.dtype), "add")
     share = dy / ops.maximum(ties, 1.0)  # there are none where y is NaN
-    return masked(kept, share), masked(best, at(share))
+    return masked(kept, share), masked(best, rows.at(share))
 
 
 def _scattered_array(
@@ -236,10 +269,18 @@ _REDUCTION_DOC = (
 )
 
 
-def _flat_scatter(
-    op: str, signature: str, split: Callable[..., tuple[Any, Any, Any]], expect: Any, numpy: Any, doc: str, samples: Any
+def _scatter(
+    op: str,
+    signature: str,
+    split: Callable[..., tuple[Any, _Rows, Any]],
+    restored: Callable[[Any, Sequence[Dim]], Any],
+    expect: Any,
+    numpy: Any,
+    doc: str,
+    samples: Any,
 ) -> None:
-    """A scatter of ``data, indices, updates``; ``split`` makes them rows: data (R, …), row numbers, updates (N, …)."""
+    """A scatter of ``data, indices, updates``; ``split`` makes them data with rows, the rows' numbers and their terms,
+    ``restored`` brings terms back into the shape of the updates."""
 
     def decompose(data: Any, indices: Any, updates: Any, *, reduction: str, **attrs: Any) -> Any:
         if _is_empty(indices.shape):
@@ -251,7 +292,7 @@ def _flat_scatter(
             return dy, None, None
         x, rows, terms = split(data, indices, updates, **attrs)
         adjoints = _scattered_gradient(ops.reshape(dy, x.shape), ops.reshape(y, x.shape), x, rows, terms, reduction)
-        return ops.reshape(adjoints[0], data.shape), None, ops.reshape(adjoints[1], updates.shape)
+        return ops.reshape(adjoints[0], data.shape), None, restored(adjoints[1], updates.shape)
 
     composite(
         op,
@@ -275,12 +316,22 @@ def _is_empty(shape: Sequence[Dim]) -> bool:
 # -- scatter_elements
 
 
-def _split_elements(data: Any, indices: Any, updates: Any, *, axis: int, mode: str) -> tuple[Any, Any, Any]:
-    rank = len(data.shape)
-    places = [along_axis(indices.shape[k], k, rank) for k in range(rank)]
-    places[axis] = indices
-    rows = ops.ravel_multi_index(places, data.shape, mode)
-    return ops.flatten(data), ops.flatten(rows), ops.flatten(updates)
+def _split_elements(data: Any, indices: Any, updates: Any, *, axis: int, mode: str) -> tuple[Any, _Rows, Any]:
+    at = normalize_axis("scatter_elements", axis, len(data.shape))
+    numbers = ops.ravel_multi_index([indices], [data.shape[at]], mode)
+    wanted = (*data.shape[:at], indices.shape[at], *data.shape[at + 1 :])
+    if not same_shape(indices.shape, wanted):  # what indices do not reach has terms of no row
+        after = [(0, dim(w - n)) for n, w in zip(indices.shape, wanted, strict=True)]
+        numbers = ops.nn.pad(numbers, after, pad_value=-1)
+        updates = ops.nn.pad(updates, after, pad_value=0)
+    return data, _Rows(numbers, data.shape[at], at), updates
+
+
+def _first(terms: Any, shape: Sequence[Dim]) -> Any:
+    """The first elements along each axis, as many as the shape says."""
+    if same_shape(terms.shape, shape):
+        return terms
+    return ops.strided_slice(terms, list(range(len(shape))), [0] * len(shape), list(shape))
 
 
 def _elements_expect(
@@ -304,10 +355,11 @@ def _elements(
     return _scattered_array(data, tuple(places), updates, reduction)
 
 
-_flat_scatter(
+_scatter(
     "scatter_elements",
     "data, indices, updates | axis=0, reduction='update', mode='raise'",
     _split_elements,
+    _first,
     _elements_expect,
     _elements,
     "data with y[i, indices[i, j, k], k] made of updates[i, j, k] along axis 1, and so on; indices and updates\n"
@@ -321,6 +373,8 @@ _flat_scatter(
         sample((3, 4), Ints((5, 4), 0, 3), (5, 4), reduction="mean"),
         sample((3, 4, 2), Ints((3, 6, 2), 0, 4), (3, 6, 2), axis=1, reduction="max"),
         sample((3, 17), Ints((7, 17), -20, 20), (7, 17), reduction="min", mode="clip"),
+        sample((3, 5, 4), Ints((2, 6, 3), 0, 4), (2, 6, 3), axis=1),
+        sample((6, 3), Ints((4, 2), 0, 5), (4, 2), reduction="mean"),
         sample((6,), Ints((9,), -20, 20), (9,), mode="wrap"),
         sample((3, 2), Ints((0, 2), 0, 3), (0, 2)),
         sample(Ints((4,), -5, 5), Ints((6,), 0, 4), Ints((6,), -5, 5), reduction="add"),
@@ -330,10 +384,11 @@ _flat_scatter(
 # -- scatter_nd
 
 
-def _split_nd(data: Any, indices: Any, updates: Any, *, mode: str) -> tuple[Any, Any, Any]:
+def _split_nd(data: Any, indices: Any, updates: Any, *, mode: str) -> tuple[Any, _Rows, Any]:
     count = indices.shape[-1]
     rows = ops.flatten(ops.ravel_multi_index(coordinates(indices), data.shape[:count], mode))
-    return flattened(data, count), rows, flattened_to(updates, rows, len(indices.shape) - 1)
+    x = flattened(data, count)
+    return x, _Rows(rows, x.shape[0], 0), flattened_to(updates, rows, len(indices.shape) - 1)
 
 
 def flattened_to(updates: Any, rows: Any, count: int) -> Any:
@@ -354,10 +409,11 @@ def _nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, reduction
     return _scattered_array(data, tuple(places), updates, reduction)
 
 
-_flat_scatter(
+_scatter(
     "scatter_nd",
     "data, indices, updates | reduction='update', mode='raise'",
     _split_nd,
+    ops.reshape,
     _nd_expect,
     _nd,
     "data with y[indices[i…, 0], indices[i…, 1], …] made of updates[i…]: the last axis of indices names an element or\n"
@@ -398,11 +454,12 @@ def _put_expect(*tensors: TensorStructInfo, accumulate: bool, mode: str) -> None
         )
 
 
-def _split_put(data: Any, values: Any, indices: Sequence[Any], mode: str) -> tuple[Any, Any, Any]:
+def _split_put(data: Any, values: Any, indices: Sequence[Any], mode: str) -> tuple[Any, _Rows, Any]:
     shape, count = _put_shape(data, indices), len(indices)
     rows = ops.flatten(ops.ravel_multi_index(list(indices), data.shape[:count], mode))
     spread = values if same_shape(values.shape, shape) else ops.broadcast_to(values, shape)
-    return flattened(data, count), rows, flattened_to(spread, rows, len(shape) - len(data.shape) + count)
+    x = flattened(data, count)
+    return x, _Rows(rows, x.shape[0], 0), flattened_to(spread, rows, len(shape) - len(data.shape) + count)
 
 
 def _put(data: Any, values: Any, *indices: Any, accumulate: bool, mode: str) -> Any:

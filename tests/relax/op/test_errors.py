@@ -159,7 +159,7 @@ SHAPES: dict[str, tuple[Callable[[], Expr], str]] = {
     ),
     "segments": (
         lambda: ops.segment_reduce(X, var((4,), "int64"), 2),
-        r"segments must have the shape \(n,\) of the first axis of x, got \(4,\) and \(3, 4\)",
+        r"segments must have the shape \(n,\) of axis 0 of x, or the shape of x, got \(4,\) and \(3, 4\)",
     ),
     "resize": (lambda: ops.image.resize2d(var((1, 2, 3, 4)), (5,)), "image.resize2d: size must be an int or 2 ints"),
     "resize empty": (
