@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import symbolic_vars
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.report import Report
-from pullback.runtime.tensor import Tensor, tensor
+from pullback.runtime.tensor import Tensor, allocate_zeros, tensor
 from pullback.target import Target
 
 
@@ -111,7 +112,11 @@ class CompiledFunction:
     def _flat_call(self, flat: list[Tensor], sizes: dict[str, int]) -> Any:
         if self.executable.target is None:
             return InterpretedCall(self, flat)
-        return self.native(sizes).call(flat)
+        if _key(sizes) in self._native:
+            return self.native(sizes).call(flat)
+        with _allocating(flat):
+            native = self.native(sizes)
+        return native.call(flat)
 
     def native(self, sizes: dict[str, int] | None = None) -> NativeFunction:
         """The machine code for these symbolic sizes, compiled when first asked for."""
@@ -122,7 +127,7 @@ class CompiledFunction:
                 f"{self.name} is compiled for {target}, which is not this machine: it cannot be called here",
                 hint='compile for "llvm" to run it here',
             )
-        key = tuple(sorted((sizes or {}).items()))
+        key = _key(sizes or {})
         known = self._native.get(key)
         if known is None:
             with self._lock:
@@ -131,6 +136,27 @@ class CompiledFunction:
                     known = compile_function(self.executable.module, self.name, dict(key), target)
                     self._native[key] = known
         return known
+
+
+def _key(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(sizes.items()))
+
+
+@contextmanager
+def _allocating(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Have memory for tensors of zeros meanwhile. An optimizer's states are large, and until the system has found
+    pages for them takes a good part of the time to a first step whose code is in the cache."""
+
+    def allocate() -> None:
+        with suppress(MemoryError):  # who needs it next will be told
+            allocate_zeros(tensors)
+
+    thread = threading.Thread(target=allocate)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def _nest(signature: Signature, tensors: Sequence[Tensor]) -> list[Any]:

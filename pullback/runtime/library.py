@@ -6,6 +6,7 @@ Calls through ``library`` release Python's global lock. The library is compiled 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 
 from pullback.ir.errors import ArgumentError, InternalError, UserError
@@ -23,6 +24,7 @@ _SIGNATURES = {
     "pb_last_error": (ctypes.c_char_p, []),
     "pb_alloc": (ctypes.c_void_p, [ctypes.c_size_t]),
     "pb_alloc_zeros": (ctypes.c_void_p, [ctypes.c_size_t]),
+    "pb_alloc_all_zeros": (ctypes.c_int, [ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]),
     "pb_free": (None, [ctypes.c_void_p]),
     "pb_allocation_count": (ctypes.c_int64, []),
     "pb_allocated_bytes": (ctypes.c_int64, []),
@@ -72,13 +74,23 @@ library = load(NATIVE_DIRECTORY / LIBRARY_NAME)
 check(library.pb_check_environment())
 
 
-def allocate(nbytes: int, zeros: bool = False) -> int:
+def allocate(nbytes: int) -> int:
     """The address of a new block of ``nbytes`` bytes, aligned to 64, which ``library.pb_free`` gives back."""
-    allocator = library.pb_alloc_zeros if zeros else library.pb_alloc
-    address = allocator(nbytes) if nbytes < 2**63 else None  # ctypes would cut a larger number to 64 bits
+    address = library.pb_alloc(nbytes) if nbytes < 2**63 else None  # ctypes would cut a larger number to 64 bits
     if address is None:
         raise MemoryError(f"out of memory: could not allocate {nbytes} bytes")
     return address
+
+
+def allocate_zeros(sizes: Sequence[int]) -> list[int]:
+    """The addresses of new blocks of so many bytes, filled with zeros; other threads run while the system finds them
+    memory."""
+    count = len(sizes)
+    blocks = (ctypes.c_void_p * count)()
+    fits = all(nbytes < 2**63 for nbytes in sizes)
+    if not fits or library.pb_alloc_all_zeros(count, (ctypes.c_size_t * count)(*sizes), blocks) != _STATUS_OK:
+        raise MemoryError(f"out of memory: could not allocate {sum(sizes)} bytes")
+    return [block or 0 for block in blocks]
 
 
 def runtime_table() -> int:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from pullback.runtime.library import allocate, library
+from pullback.runtime.library import allocate, allocate_zeros, library
 
 
 class _Lease:
@@ -60,26 +60,17 @@ class Memory:
                 self._lease = weakref.ref(lease)
         return np.ndarray(shape, dtype, buffer=np.asarray(lease))
 
-    @classmethod
-    def _renew_lock(cls) -> None:
-        """In a fork's child, which has not the thread that may have held it."""
-        cls._lease_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Memory._renew_lock)
-
 
 class OwnedMemory(Memory):
-    """A block of the C runtime, aligned to 64 bytes, given back with this object."""
+    """A block of the C runtime, aligned to 64 bytes, given back with this object: a new one, or that at ``address``."""
 
     __slots__ = ("address",)
     address: int
 
-    def __init__(self, nbytes: int, zeros: bool = False) -> None:
+    def __init__(self, nbytes: int, address: int | None = None) -> None:
         super().__init__(nbytes, writable=True)
         self.address = 0  # for __del__, should the next line raise
-        self.address = allocate(nbytes, zeros)
+        self.address = allocate(nbytes) if address is None else address
 
     def __del__(self, free: Callable[[int], None] = library.pb_free) -> None:
         free(self.address)
@@ -99,14 +90,32 @@ class ZeroMemory(Memory):
     def address(self) -> int:
         """Where the bytes begin; from then on they may be other than zeros."""
         if self._block is None:
-            with self._lock:
-                self._block = self._block or OwnedMemory(self.nbytes, zeros=True)
+            self.allocate([self])
+            assert self._block is not None
         return self._block.address
+
+    @classmethod
+    def allocate(cls, memories: Iterable[ZeroMemory]) -> None:
+        """Have blocks for all of them, at once."""
+        with cls._lock:
+            missing = [memory for memory in dict.fromkeys(memories) if memory._block is None]
+            sizes = [memory.nbytes for memory in missing]
+            for memory, address in zip(missing, allocate_zeros(sizes), strict=True):
+                memory._block = OwnedMemory(memory.nbytes, address)
 
     @property
     def is_untouched(self) -> bool:
         """Whether nobody has seen the bytes yet, so that they are zeros."""
         return self._block is None
+
+
+def _renew_locks() -> None:
+    """In a fork's child, which has not the thread that may have held them."""
+    Memory._lease_lock, ZeroMemory._lock = threading.Lock(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 class BorrowedMemory(Memory):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -272,6 +272,11 @@ def zeros(shape: Sequence[int] | int, dtype: Any = "float32", device: Device | N
     """A new tensor of zeros; it takes no memory before somebody looks at it or writes to it."""
     shape, kind = _checked_shape(shape), numpy_dtype(dtype)
     return Tensor(shape, kind, device, ZeroMemory(math.prod(shape) * kind.itemsize))
+
+
+def allocate_zeros(tensors: Iterable[Tensor]) -> None:
+    """Have memory for those tensors of zeros that nobody has seen yet, all at once."""
+    ZeroMemory.allocate(t._memory for t in tensors if isinstance(t._memory, ZeroMemory))
 
 
 def _copy_of(array: np.ndarray, dtype: np.dtype, device: Device | None) -> Tensor:

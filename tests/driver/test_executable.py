@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import pullback
 from pullback import relax, runtime
+from pullback.driver import executable, native
 from pullback.ir import ArgumentError, DTypeError, NameNotFound, ShapeError, TargetError
 from pullback.script import ir as I
 from pullback.script import relax as R
@@ -264,6 +266,23 @@ def test_a_forked_worker_is_correct(trainer_module):
             os._exit(0)
     os.waitpid(child, 0)
     assert np.frombuffer(os.read(reader, 8))[0] == float(bound()[0])
+
+
+def test_zeros_get_their_memory_while_code_is_made(monkeypatch):
+    """As the states of an optimizer do: when the code is there, so are they."""
+    made = runtime.zeros((4, 4))
+    arguments = [made, *(runtime.tensor(a) for a in PAIR)]
+
+    def compile_function(*args):
+        deadline = time.monotonic() + 30
+        while made._memory.is_untouched:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return native.compile_function(*args)
+
+    monkeypatch.setattr(executable, "compile_function", compile_function)
+    result, *_ = relax.VirtualMachine(pullback.compile(Module)).bind("scale", arguments)()
+    np.testing.assert_array_equal(np.asarray(result), np.full((4, 4), 2))
 
 
 @I.ir_module

@@ -3,7 +3,9 @@
 import copy
 import gc
 import operator
+import os
 import pickle
+import signal
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +18,8 @@ import pullback.nd
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
 from pullback.runtime import Tensor, allocated_bytes, allocation_count, cpu, empty, peak_bytes, tensor, zeros
 from pullback.runtime.dtype import NUMPY_DTYPES
+from pullback.runtime.memory import ZeroMemory
+from pullback.runtime.tensor import allocate_zeros
 
 SHAPES = [(), (0,), (1,), (3,), (2, 3), (2, 0, 3), (1, 1, 4, 5)]
 
@@ -314,6 +318,39 @@ def test_zeros_are_allocated_when_somebody_looks():
     assert allocated_bytes() == held + 12_000_000
     del made, changed, other, copied
     assert allocated_bytes() == held
+
+
+def test_zeros_are_allocated_all_at_once():
+    """Those that nobody has seen, each once; what somebody has written stays."""
+    gc.collect()
+    held = allocated_bytes()
+    seen, lazy, other = zeros((1000,)), zeros((1000, 1000)), zeros((10,), "int64")
+    np.asarray(seen)[:] = 3
+    allocate_zeros([seen, lazy, tensor(np.ones(3)), lazy, other])
+    assert allocated_bytes() == held + 4_004_080
+    addresses = {t.data_ptr for t in (seen, lazy, other)}
+    assert len(addresses) == 3 and allocated_bytes() == held + 4_004_080
+    assert np.asarray(seen).sum() == 3000 and not np.asarray(lazy).any() and not np.asarray(other).any()
+
+
+def test_zeros_that_no_memory_is_left_for_stay_zeros():
+    """Whoever looks at one that fits gets it; the other says so."""
+    small, huge = zeros((10,)), zeros((1 << 58,))
+    with pytest.raises(MemoryError, match="could not allocate 1152921504606847016 bytes"):
+        allocate_zeros([small, huge])
+    assert not np.asarray(small).any()
+    with pytest.raises(MemoryError, match="could not allocate 1152921504606846976 bytes"):
+        np.asarray(huge)
+
+
+def test_a_child_of_a_fork_gets_zeros_too():
+    """Although another thread of its parent was just getting some."""
+    with ZeroMemory._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            os._exit(int(np.asarray(zeros((10,))).any()))
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize("nbytes", [100_000, 3 << 20, 48 << 20])

@@ -175,6 +175,19 @@ void *pb_alloc_zeros(size_t bytes)
     return block;
 }
 
+int pb_alloc_all_zeros(size_t count, const size_t *bytes, void **blocks)
+{
+    for (size_t k = 0; k < count; k++) {
+        blocks[k] = pb_alloc_zeros(bytes[k]);
+        if (blocks[k] == NULL) {
+            while (k > 0)
+                pb_free(blocks[--k]);
+            return PB_ERROR_MEMORY;
+        }
+    }
+    return PB_OK;
+}
+
 void pb_free(void *block)
 {
     if (block == NULL)

@@ -42,6 +42,9 @@ void *pb_alloc(size_t bytes);
 /* The same, filled with zeros. */
 void *pb_alloc_zeros(size_t bytes);
 
+/* So many of these, of so many bytes each. PB_ERROR_MEMORY: there is no memory for all of them, and no block is left. */
+int pb_alloc_all_zeros(size_t count, const size_t *bytes, void **blocks);
+
 /* Gives a block back; NULL is allowed. The last few of them are kept for pb_alloc, 256 MiB at most. */
 void pb_free(void *block);
 

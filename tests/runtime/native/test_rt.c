@@ -178,6 +178,29 @@ static void test_zeros(void)
     CHECK(pb_allocated_bytes() == bytes);
 }
 
+static void test_zeros_all_at_once(void)
+{
+    enum { COUNT = 4 };
+    const size_t sizes[COUNT] = {PB_MAPPED_BYTES + 7, 0, 100, PB_MAPPED_BYTES}, impossible[COUNT] = {100, PB_MAPPED_BYTES, SIZE_MAX, 100};
+    int64_t bytes = pb_allocated_bytes();
+    unsigned char *blocks[COUNT];
+    CHECK(pb_alloc_all_zeros(COUNT, sizes, (void **)blocks) == PB_OK);
+    for (int k = 0; k < COUNT; k++) {
+        CHECK((uintptr_t)blocks[k] % PB_ALIGNMENT == 0);
+        for (size_t i = 0; i < sizes[k]; i++)
+            CHECK(blocks[k][i] == 0);
+        memset(blocks[k], k + 1, sizes[k]);
+    }
+    for (int k = 0; k < COUNT; k++) {
+        for (size_t i = 0; i < sizes[k]; i++)
+            CHECK(blocks[k][i] == k + 1);
+        pb_free(blocks[k]);
+    }
+    CHECK(pb_alloc_all_zeros(COUNT, impossible, (void **)blocks) == PB_ERROR_MEMORY);
+    CHECK(pb_allocated_bytes() == bytes);
+    CHECK(pb_alloc_all_zeros(0, NULL, NULL) == PB_OK);
+}
+
 static void test_a_large_block_takes_memory_while_it_lives(void)
 {
     enum { SIZE = 320 << 20 }; /* more than is kept of freed blocks */
@@ -552,6 +575,7 @@ int main(void)
     test_control_groups();
     test_memory();
     test_zeros();
+    test_zeros_all_at_once();
     test_kept_blocks_do_not_add_to_the_peak(); /* while the peak is small */
     test_a_large_block_takes_memory_while_it_lives();
     test_freed_blocks_are_used_again();
