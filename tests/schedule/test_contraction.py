@@ -383,6 +383,16 @@ def test_vectors_lie_where_sums_are_not_put_away_after_a_few_terms(shape, column
 
 
 @pytest.mark.parametrize(
+    ("shape", "column"), [((13, 8, 36, 7, 7, 7, 1, 3), "i2"), ((64, 6, 14, 14, 17, 5, 1, 0), "i3")], ids=str
+)
+def test_vectors_do_not_lie_where_tasks_copy_the_same_rows_again_and_again(shape, column):
+    """Not along a batch whose regions are of a row or two, as 7 rows are read for each; nor would they store well."""
+    machine = Machine(vector_bytes=64, registers=32)
+    ((_, blocking),) = recognize(group_of(product("forward", shape, False), machine=machine)).parts
+    assert blocking.column.name == column
+
+
+@pytest.mark.parametrize(
     "shape", [(6, 3, 9, 8, 16, 5, 1, 2), (40, 8, 9, 9, 16, 3, 2, 1), (5, 9, 7, 9, 8, 2, 1, 0)], ids=str
 )
 def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy(shape, monkeypatch):
@@ -390,6 +400,8 @@ def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy
     limits = {"_LEAVES": 0, "_CHUNK_DEPTH": 12, "_TASKS": 24, "_PARTS": 2, "REGION_BYTES": 8192}
     for name, value in limits.items():
         monkeypatch.setattr(contraction_blocking, name, value)
+    columns_of = contraction_blocking.columns_of
+    monkeypatch.setattr(contraction_blocking, "columns_of", lambda *args: columns_of(*args)[:1])
     group = group_of(product("weight", shape, False))
     ((problem, blocking),) = recognize(group).parts
     assert blocking.a.is_window and blocking.chunks > 1 and blocking.ways[blocking.b] == "region"

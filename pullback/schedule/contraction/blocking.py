@@ -9,12 +9,20 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.across import LEAST_RUN, run_length
-from pullback.schedule.contraction.columns import MOVE, TURN, columns_of, distance, elements, lanes_of, region_shape
+from pullback.schedule.contraction.columns import (
+    MOVE,
+    TURN,
+    columns_of,
+    cost_along,
+    distance,
+    elements,
+    lanes_of,
+    region_shape,
+)
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
+from pullback.schedule.contraction.register_tiles import PAGE, Rows, register_tiles, store_cost
 from pullback.schedule.contraction.wide import is_worth_a_copy
-from pullback.schedule.group import Machine
-from pullback.schedule.tiles import Tile, best_tile
+from pullback.schedule.tiles import Tile
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
 from pullback.tir.pairs import DTYPE
@@ -36,8 +44,6 @@ _ROUND_ROWS = 96 * 1024  # bytes that a round reads of the factor of rows
 _ROUND_COLUMNS = 192 * 1024  # and of the other one
 _ROUND_SUMS = 64 * 1024  # bytes of sums
 _FEW = 16  # terms that take no longer than to put sums away and take them up again
-_CHAINS = 8  # sums that keep two units of a latency of four busy
-_PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one
 _SETS = 64 * 1024  # bytes from one line of a set of the second cache to the next one, at the least
 _WAYS = 16  # lines that a set holds, at the most
 LINE = 64  # bytes that come into a cache together
@@ -51,8 +57,6 @@ _FEW_TILES = 3  # and the same line
 _ROUND = 8  # lines that prefetchers follow at a time
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
 _KEEP = 4  # and in which one partial sum is kept and taken up again
-
-Rows = tuple[tuple[Var, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +86,13 @@ class Blocking:
     def of(problem: Problem) -> Blocking | None:
         """The blocking of a problem, or None when it would be a bad one."""
         columns = columns_of(problem, lanes_of(problem))
-        if not columns:
-            return None
-        best = Blocking._along(problem, columns[0])
-        if best is None or _is_steady(problem, best):
+        best = Blocking._along(problem, columns[0]) if columns else None
+        if best is None or (_is_steady(problem, best) and not _copies_again(problem, best)):
             return best
-        others = filter(None, (Blocking._along(problem, v) for v in columns[1:]))
-        return next((other for other in others if _is_steady(problem, other)), best)
+        others = [b for b in (Blocking._along(problem, v) for v in columns[1:]) if b is not None]
+        other = min((b for b in others if _is_steady(problem, b)), key=lambda b: _cost(problem, b), default=best)
+        is_better = not _is_steady(problem, best) or _cost(problem, other) < 0.9 * _cost(problem, best)
+        return other if is_better else best
 
     @staticmethod
     def _along(problem: Problem, column: Var) -> Blocking | None:
@@ -102,7 +106,7 @@ class Blocking:
         if not row_axes and ways[b] != "direct" and not b.is_window:
             return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
         row_axes = sorted(row_axes, key=lambda v: (distance(problem, a, v), -row_axes.index(v)))
-        tilings = _register_tiles(problem, a, row_axes, column, lanes, machine)
+        tilings = register_tiles(problem, a, row_axes, column, lanes, machine)
         own = ways | {b: "region"}
         found = _fitting(problem, tilings, column, own, lanes) if _is_read_once(problem, b, ways[b]) else None
         if found is not None and _tasks_of_rows(problem, b, found[-1]) == 1:
@@ -144,6 +148,18 @@ def _is_steady(problem: Problem, blocking: Blocking) -> bool:
     """Whether the sums are not put away and taken up again after a few terms already, time and again."""
     terms = math.prod(blocking.inner[k] for k in problem.reduced)
     return terms >= min(_FEW, problem.depth) or rounds(problem, blocking.inner) <= (blocking.chunks or 1)
+
+
+def _copies_again(problem: Problem, blocking: Blocking) -> bool:
+    """Whether tasks copy the same elements of a window into their regions so often that it counts."""
+    copied = {f: n for f, n in _copies(problem, blocking).items() if f.is_window}
+    return TURN * sum(n - elements(problem, f) for f, n in copied.items()) > problem.work / 10
+
+
+def _cost(problem: Problem, blocking: Blocking) -> float:
+    """Time with these vectors, relative to a perfect one: here it is known how often tasks copy the same elements."""
+    column, copied = blocking.column, _copies(problem, blocking)
+    return cost_along(problem, column, lanes_of(problem), store_cost(problem, column, blocking.rows), copied)
 
 
 def _roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
@@ -204,99 +220,6 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
     return step > 1 and not near and problem.work >= MOVE * elements(problem, a)
 
 
-def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
-    """Rows that lie whole pages apart in memory compete for the same lines of the nearest cache, of which there are 8
-    (measured: 16 rows reach 49 GFLOP/s where 8 reach 100)."""
-    apart = distance(problem, a, v) * nbytes(a.source.dtype)
-    return 8 if a.is_input and apart and apart % _PAGE == 0 else 16
-
-
-def _register_tiles(
-    problem: Problem, a: Factor, row_axes: list[Var], column: Var, lanes: int, machine: Machine
-) -> list[tuple[Rows, Tile]]:
-    """Register tiles of one axis or two, the best first; of equal ones that whose rows lie closest in memory.
-
-    The time counts that results are put into memory, which is dear where neither columns nor rows lie side by side.
-
-    ``row_axes`` come in the order of their distance in memory.
-    """
-    columns = problem.extents[column]
-    found: list[tuple[float, Rows, Tile]] = []
-    for k, v in enumerate(row_axes):
-        extent = problem.extents[v]
-        cycles, tile = best_tile(extent, columns, lanes, machine.registers, _most_rows(problem, a, v))
-        rows = ((v, tile.rows),)
-        found.append((cycles / extent + _storing(problem, column, rows), rows, tile))
-        if tile.rows == extent and k + 1 < len(row_axes):
-            found += _two_axes(problem, row_axes[k + 1], v, column, lanes, machine)
-    if not found:
-        found.append((0.0, (), best_tile(1, columns, lanes, machine.registers)[1]))
-    best: list[tuple[Rows, Tile]] = []
-    while found:
-        least = min(cost for cost, _, _ in found)
-        first = next(option for option in found if 0.98 * option[0] <= least)
-        found.remove(first)
-        best.append(_with_more(problem, *first[1:], column, lanes, machine))
-    return best
-
-
-def _storing(problem: Problem, column: Var, rows: Rows) -> float:
-    """Cycles that a column of a register tile takes, for each term of a sum, to be put into memory element by element,
-    or turned in registers."""
-    if column is problem.outputs[-1]:
-        return 0.0
-    multiply_adds = TURN if run_length(problem, column, rows) >= LEAST_RUN else MOVE
-    return problem.extents[column] * multiply_adds / (2 * lanes_of(problem) * problem.depth)
-
-
-def _with_more(
-    problem: Problem, rows: Rows, tile: Tile, column: Var, lanes: int, machine: Machine
-) -> tuple[Rows, Tile]:
-    """A tile of too few sums to hide the latency of multiply-adds gets several values of one more axis."""
-    vectors = -(-tile.columns // lanes)
-    taken = {column, *(v for v, _ in rows)}
-    more = next((v for v in reversed(problem.outputs) if v not in taken), None)
-    if tile.rows * vectors >= _CHAINS or more is None:
-        return rows, tile
-    extent = problem.extents[more]
-    if not rows:
-        count = min(extent, -(-_CHAINS // vectors))
-        return ((more, count),), Tile(count, tile.columns)
-    whole = all(problem.extents[v] == count for v, count in rows)
-    fitting = [
-        c for c in range(2, min(_CHAINS, extent) + 1)
-        if c * (tile.rows + 1) * vectors < machine.registers and (whole or extent % c == 0)
-    ]  # fmt: skip
-    if not fitting:
-        return rows, tile
-    enough = [c for c in fitting if c * tile.rows * vectors >= _CHAINS] or fitting[-1:]
-    count = next((c for c in enough if extent % c == 0), enough[0])
-    return _joined(problem, more, count, rows), Tile(count * tile.rows, tile.columns)
-
-
-def _joined(problem: Problem, v: Var, count: int, rows: Rows) -> Rows:
-    """One more axis of rows. Only the last axis may have a remainder, so that one must come after all others."""
-    return ((v, count), *rows) if problem.extents[v] % count == 0 else (*rows, (v, count))
-
-
-def _two_axes(
-    problem: Problem, before: Var, last: Var, column: Var, lanes: int, machine: Machine
-) -> list[tuple[float, Rows, Tile]]:
-    """Tiles of all of a short axis and some of the one before it."""
-    extent, columns, found = problem.extents[last], problem.extents[column], []
-    for count in range(2, problem.extents[before] + 1):
-        rows = count * extent
-        if rows > machine.registers:
-            break
-        cycles, tile = best_tile(rows, columns, lanes, machine.registers)
-        if tile.rows == rows:
-            blocks = -(-problem.extents[before] // count)
-            cost = cycles * blocks / (problem.extents[before] * extent)
-            joined = _joined(problem, before, count, ((last, extent),))
-            found.append((cost + _storing(problem, column, joined), joined, tile))
-    return found
-
-
 # -- what a task covers
 
 
@@ -346,10 +269,15 @@ def _is_better_in_parts(problem: Problem, whole: Blocking, parts: Blocking) -> b
     return saved > problem.work / 10
 
 
+def _copies(problem: Problem, blocking: Blocking) -> dict[Factor, int]:
+    """Elements of each region that all tasks copy, in all rounds."""
+    regions = [f for f, way in blocking.ways.items() if way == "region"]
+    return {f: math.prod(region_shape(f, blocking.inner)) * _parts(problem, blocking.inner) for f in regions}
+
+
 def _copied(problem: Problem, blocking: Blocking) -> int:
     """Elements that all tasks copy, in all rounds."""
-    regions = [f for f, way in blocking.ways.items() if way == "region"]
-    return sum(math.prod(region_shape(f, blocking.inner)) for f in regions) * _parts(problem, blocking.inner)
+    return sum(_copies(problem, blocking).values())
 
 
 def _fitting(
@@ -551,7 +479,7 @@ def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
         return False
     size = nbytes(a.source.dtype)
     apart = min((abs(a.strides[k]) for k in problem.reduced if k in a.axes), default=0)
-    return apart * size >= _PAGE and math.prod(a.source.shape) * size > _LARGE
+    return apart * size >= PAGE and math.prod(a.source.shape) * size > _LARGE
 
 
 def _leaves_wide(problem: Problem, blocking: Blocking) -> bool:

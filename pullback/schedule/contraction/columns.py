@@ -25,19 +25,23 @@ def columns_of(problem: Problem, lanes: int) -> list[Var]:
     return sorted((v for v in columns if costs[v] < 2 * min(costs.values())), key=costs.__getitem__)
 
 
-def cost_along(problem: Problem, v: Var, lanes: int) -> float:
-    """Time with vectors along the axis, relative to a perfect one."""
+def cost_along(
+    problem: Problem, v: Var, lanes: int, store: int = MOVE, copied: Mapping[Factor, int] | None = None
+) -> float:
+    """Time with vectors along the axis, relative to a perfect one. ``store``: multiply-adds in the time that one result
+    takes; ``copied``: how many elements of a factor all tasks copy, where that is more than it has."""
     extent = problem.extents[v]
     cost = -(-extent // lanes) * lanes / extent
     if v is not problem.outputs[-1]:
-        cost *= 1 + MOVE / problem.depth
+        cost *= 1 + store / problem.depth
     for factor in problem.factors:
         if v not in factor.axes:
             continue
         stepped = any(abs(w.terms[v]) != 1 for w in factor.windows or () if v in w.terms)
         if distance(problem, factor, v) != 1:
             move = (TURN if _is_turned(problem, factor) else MOVE) * (2 if stepped else 1)
-            cost *= 1 + move * elements(problem, factor) / problem.work
+            count = (copied or {}).get(factor, elements(problem, factor))
+            cost *= 1 + move * count / problem.work
         if factor.is_window and stepped:
             cost *= 4  # every load would gather
     return cost

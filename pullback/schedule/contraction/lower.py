@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.across import stored_across
 from pullback.schedule.contraction.ahead import prefetched
-from pullback.schedule.contraction.blocking import Blocking, Rows, is_by_rows, rounds
+from pullback.schedule.contraction.blocking import Blocking, is_by_rows, rounds
 from pullback.schedule.contraction.columns import distance, lanes_of
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
+from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.contraction.wide import Wide, WideRound, is_worth_a_copy
 from pullback.schedule.cost import worth_threads
