@@ -144,8 +144,8 @@ def _key(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 @contextmanager
 def _allocating(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Have memory for tensors of zeros meanwhile. An optimizer's states are large, and until the system has found
-    pages for them takes a good part of the time to a first step whose code is in the cache."""
+    """Have memory for tensors of zeros meanwhile. An optimizer's states are large, and the system takes so long to find
+    pages for them that it shows in the time to a first step whose code is in the cache."""
 
     def allocate() -> None:
         with suppress(MemoryError):  # who needs it next will be told

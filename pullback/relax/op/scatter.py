@@ -124,7 +124,8 @@ class _Rows:
         return ops.reshape(numbers, (*(1,) * self.axis, numbers.shape[0], *(1,) * (len(x.shape) - self.axis - 1)))
 
     def last(self) -> tuple[Any, Any]:
-        """The terms' numbers, and for each row that of its last term: negative where there is none."""
+        """The terms' numbers, and for each row that of its last term: negative where there is none. (Numbers of whole
+        slices are a tensor of rank 1, so they must be those of axis 0.)"""
         elementwise = len(self.numbers.shape) > 1
         count = self.numbers.shape[self.axis if elementwise else 0]
         # int32 where that is enough: they are read and written at random

@@ -57,6 +57,7 @@ _FEW_TILES = 3  # and the same line
 _ROUND = 8  # lines that prefetchers follow at a time
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
 _KEEP = 4  # and in which one partial sum is kept and taken up again
+_BETTER = 0.9  # of the time along an axis: what another one must take to be preferred, as copies are roughly known
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,7 @@ class Blocking:
             return best
         others = [b for b in (Blocking._along(problem, v) for v in columns[1:]) if b is not None]
         other = min((b for b in others if _is_steady(problem, b)), key=lambda b: _cost(problem, b), default=best)
-        is_better = not _is_steady(problem, best) or _cost(problem, other) < 0.9 * _cost(problem, best)
+        is_better = not _is_steady(problem, best) or _cost(problem, other) < _BETTER * _cost(problem, best)
         return other if is_better else best
 
     @staticmethod
