@@ -46,6 +46,7 @@ from pullback.tir.expr import (
 )
 from pullback.tir.extents import greatest
 from pullback.tir.independent import independent
+from pullback.tir.lanes import independent_lanes
 from pullback.tir.polynomial import key
 from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, Prefetch, PrimFunc, Seq, Stmt, loop, seq, store
 from pullback.tir.visitor import Mutator, Substitute, children, distinct, substitute
@@ -84,7 +85,7 @@ class _Adjoint:
         buffers = self.function.buffers
         count = len(buffers) - self.results
         self.inputs, self.outputs = buffers[:count], buffers[count:]
-        self.body = _statement_by_statement(self.function.body)
+        self.body = _Serial().stmt(independent_lanes(self.function.body))
         nodes = list(distinct(self.body))
         self.allocated = [n.buffer for n in nodes if isinstance(n, Allocate)]
         self.written = {n.buffer for n in nodes if isinstance(n, BufferStore)}
@@ -370,22 +371,12 @@ def _bound(var: Var, value: PrimExpr, body: Stmt) -> Stmt:
     return Let(own, value, substitute(body, {var: own}))
 
 
-def _statement_by_statement(node: Stmt) -> Stmt:
-    """Serial loops alone: a vectorized loop runs each statement for all lanes before the next one."""
-    if isinstance(node, For):
-        body = _statement_by_statement(node.body)
-        if node.kind == "vectorized" and isinstance(body, Seq) and not independent(node.var, body):
-            return seq(*(For(node.var, node.extent, s) for s in body.stmts))
-        return For(node.var, node.extent, body)
-    if isinstance(node, Seq):
-        return seq(*map(_statement_by_statement, node.stmts))
-    if isinstance(node, (Let, Allocate)):
-        inner = _statement_by_statement(node.body)
-        return Let(node.var, node.value, inner) if isinstance(node, Let) else Allocate(node.buffer, inner)
-    if isinstance(node, If):
-        then, other = (None if s is None else _statement_by_statement(s) for s in (node.then, node.otherwise))
-        return If(node.condition, then or Seq(()), other)
-    return node
+class _Serial(Mutator):
+    """Serial loops alone."""
+
+    def stmt(self, node: Stmt) -> Stmt:
+        node = super().stmt(node)
+        return For(node.var, node.extent, node.body, span=node.span) if isinstance(node, For) else node
 
 
 def _kind(var: Var, extent: PrimExpr, body: Stmt, depth: int) -> str | None:

@@ -10,7 +10,7 @@ becomes a kernel that computes one bool, marked by the attribute ``check`` with 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pullback import te
 from pullback.ir.errors import InternalError
@@ -31,6 +31,7 @@ from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.split import split
 from pullback.tir import PrimFunc
+from pullback.tir.lanes import independent_lanes
 from pullback.tir.specialize import specialize
 
 
@@ -99,8 +100,9 @@ class _Lowering(ExprMutator):
         name, values = call.args[0].name, call.args[1].fields  # type: ignore[union-attr]
         shapes = [info.shape for info in (*(v.struct_info for v in values), *call.sinfo_args)]
         scalars = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
-        kernel = self.share(name, specialize(self.module[name], shapes, scalars))
-        return call_tir(GlobalVar(kernel), call.args[1], call.sinfo_args)  # type: ignore[arg-type]
+        kernel = specialize(self.module[name], shapes, scalars)
+        kernel = replace(kernel, body=independent_lanes(kernel.body))
+        return call_tir(GlobalVar(self.share(name, kernel)), call.args[1], call.sinfo_args)  # type: ignore[arg-type]
 
     def group(self, name: str, function: Function, arguments: list[Expr]) -> Expr:
         """The calls that compute what the primitive function returns; functions that do the same are lowered once."""

@@ -1,0 +1,148 @@
+"""Lanes that read what others write: a vectorized loop of such lanes becomes loops of independent ones, which may be
+cut into vectors of any width.
+
+    for b in vectorized(n):                      for b in vectorized(n): t[b] = x[b] * w[b]
+        t[b] = x[b] * w[b]                 →     for b in vectorized(n): y[b] = t[b] * t[n - 1 - b]
+        y[b] = t[b] * t[n - 1 - b]
+
+A statement that reads what it overwrites computes all values before it stores the first one. So do names and conditions
+that depend on memory; and what a lane allocates for itself gets an axis of lanes.
+
+    for b in vectorized(n): y[b] = y[n - 1 - b]   →   for b in vectorized(n): lane[b] = y[n - 1 - b]
+                                                      for b in vectorized(n): y[b] = lane[b]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.errors import InternalError, ShapeError
+from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var, as_expr
+from pullback.tir.extents import greatest
+from pullback.tir.independent import independent
+from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, Prefetch, Seq, Stmt, seq, store
+from pullback.tir.visitor import Mutator, distinct, loads, substitute
+
+
+def independent_lanes(body: Stmt) -> Stmt:
+    """The same statements, in which no lane of a vectorized loop reads what another lane of that loop writes.
+
+    Raises ShapeError where values of lanes have to be kept and it is not known how many there are.
+    """
+    return _Separate().stmt(body)
+
+
+class _Separate(Mutator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.around: list[For] = []
+
+    def stmt(self, node: Stmt) -> Stmt:
+        if not isinstance(node, For):
+            return super().stmt(node)
+        if node.kind == "vectorized":
+            return node if _is_safe(node.var, node.body) else _Lanes(node, self.around).loops(node.body, ())
+        self.around.append(node)
+        result = super().stmt(node)
+        self.around.pop()
+        return result
+
+
+def _is_safe(var: Var, body: Stmt) -> bool:
+    """Whether lanes are independent, or a single store whose values don't depend on it: the last lane wins."""
+    if isinstance(body, BufferStore):
+        values = (body.value, *body.indices)
+        if not any(load.buffer is body.buffer for value in values for load in loads(value)):
+            return True
+    return independent(var, body)
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    loop: For
+    around: Sequence[For]
+
+    def loops(self, node: Stmt, masks: tuple[PrimExpr, ...]) -> Stmt:
+        """A loop over the lanes for each statement of ``node``; ``masks``: the conditions of those that count."""
+        if _is_safe(self.loop.var, node):
+            return self.over(node, masks)
+        if isinstance(node, Seq):
+            return seq(*(self.loops(s, masks) for s in node.stmts))
+        if isinstance(node, For):
+            return For(node.var, node.extent, self.loops(node.body, masks), node.kind, span=node.span)
+        if isinstance(node, Let):
+            return self.keeping([node.value], masks, lambda v: self.loops(substitute(node.body, {node.var: v}), masks))
+        if isinstance(node, If):
+            return self.keeping([node.condition], masks, lambda c: self.branches(node, c, masks))
+        if isinstance(node, Allocate):
+            own = self.buffer(node.buffer.name, node.buffer.dtype, node.buffer.shape)
+            return Allocate(own, self.loops(_PerLane(node.buffer, own, self.loop.var).stmt(node.body), masks))
+        if isinstance(node, BufferStore):
+            values = [node.value, *node.indices]
+            return self.keeping(values, masks, lambda v, *i: self.over(store(node.buffer, i, v), masks))
+        raise InternalError(f"{type(node).__name__} in a vectorized loop")
+
+    def branches(self, node: If, condition: PrimExpr, masks: tuple[PrimExpr, ...]) -> Stmt:
+        then = self.loops(node.then, (*masks, condition))
+        if node.otherwise is None:
+            return then
+        return seq(then, self.loops(node.otherwise, (*masks, ~condition)))
+
+    def over(self, body: Stmt, masks: tuple[PrimExpr, ...]) -> Stmt:
+        for mask in reversed(masks):
+            body = If(mask, body)
+        return For(self.loop.var, self.loop.extent, body, "vectorized", span=self.loop.span)
+
+    def keeping(self, values: Sequence[PrimExpr], masks: tuple[PrimExpr, ...], rest: Callable[..., Stmt]) -> Stmt:
+        """``rest`` of the values as they are now, in all lanes: those that depend on memory are kept."""
+        kept: list[Stmt] = []
+        buffers, known = [], []
+        for value in values:
+            if not any(isinstance(n, BufferLoad) for n in distinct(value)):
+                known.append(value)
+                continue
+            buffers.append(self.buffer("lane", value.dtype, ()))
+            kept.append(self.over(store(buffers[-1], self.loop.var, value), masks))
+            known.append(buffers[-1][self.loop.var])
+        result = seq(*kept, rest(*known))
+        for buffer in reversed(buffers):
+            result = Allocate(buffer, result)
+        return result
+
+    def buffer(self, name: str, dtype: str, shape: Sequence[Any]) -> Buffer:
+        """Memory for each lane: a task's own inside a parallel loop, else a workspace, which may be large."""
+        extents = {f.var: f.extent for f in self.around}
+        size: Any = greatest(self.loop.extent, extents)
+        if size is None:
+            inner = [n for n in distinct(self.loop.extent) if isinstance(n, Var) and n in extents]
+            if inner or loads(self.loop.extent):
+                message = f"lanes of {self.loop.var.name} read what others write, but how many there are is not known"
+                hint = "make the loop serial, or bound its extent: T.vectorized(T.min(n, 64))"
+                raise ShapeError(message, span=self.loop.span, hint=hint)
+            size = as_expr(self.loop.extent)
+        scope = "local" if any(f.kind == "parallel" for f in self.around) else "workspace"
+        return Buffer(name, (size, *shape), dtype, scope)
+
+
+class _PerLane(Mutator):
+    """A buffer that each lane has for itself becomes one of all lanes."""
+
+    def __init__(self, old: Buffer, new: Buffer, lane: Var) -> None:
+        super().__init__()
+        self.old, self.new, self.lane = old, new, lane
+
+    def _expr(self, node: PrimExpr) -> PrimExpr:
+        node = super()._expr(node)
+        if isinstance(node, BufferLoad) and node.buffer is self.old:
+            return self.new[(self.lane, *node.indices)]
+        return node
+
+    def stmt(self, node: Stmt) -> Stmt:
+        node = super().stmt(node)
+        if isinstance(node, BufferStore) and node.buffer is self.old:
+            return store(self.new, (self.lane, *node.indices), node.value)
+        if isinstance(node, Prefetch) and node.buffer is self.old:
+            return Prefetch(self.new, (self.lane, *node.indices), node.kind)
+        return node
