@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pullback.codegen.arithmetic import Arithmetic
 from pullback.codegen.builder import FunctionBuilder
 from pullback.codegen.poly import Atom, Poly
-from pullback.codegen.values import Value, constant
+from pullback.codegen.values import Value, constant, is_bfloat16
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir import math as expansions
@@ -287,7 +287,7 @@ class Expressions(Arithmetic):
         if isinstance(node, Select):
             return self.select(self.value(node.condition), self.value(node.a), self.value(node.b))
         if isinstance(node, Cast):
-            return self.converted(self.value(node.value), node.type)
+            return self.narrowed(self.value(node.value), node.type, _is_number_of(node.type, node.value))
         if isinstance(node, Call):
             return self._call(node)
         raise InternalError(f"cannot evaluate {type(node).__name__}")
@@ -370,7 +370,7 @@ class Expressions(Arithmetic):
         return self.reinterpret(self.inline(expansions.float_to_half(dtype), value), dtype)
 
     def narrowed(self, value: Value, dtype: str, is_exact: bool) -> Value:
-        """A half type from float32 or float64; ``is_exact``: the value is a number of that type."""
+        """A value of any type in another one; ``is_exact``: it is a number of that type, which is a half type."""
         if is_exact and dtype == "bfloat16" and value.dtype == "float32":
             return self.reinterpret(self.inline(expansions.upper_half(), value), dtype)
         return self.converted(value, dtype)
@@ -481,6 +481,21 @@ class _Raw(Value):
 
 def _llvm_half(element: str, lanes: int) -> str:
     return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def _is_number_of(dtype: str, node: PrimExpr) -> bool:
+    """Whether a value surely is a number of bfloat16, ``dtype``, too, so that it need not be rounded."""
+    if dtype != "bfloat16":
+        return False
+    if isinstance(node, FloatImm):
+        return is_bfloat16(node.value)
+    if isinstance(node, Cast):
+        return node.value.dtype == dtype
+    if isinstance(node, Select):
+        return _is_number_of(dtype, node.a) and _is_number_of(dtype, node.b)
+    if isinstance(node, Binary):
+        return node.kind in ("max", "min") and _is_number_of(dtype, node.a) and _is_number_of(dtype, node.b)
+    return isinstance(node, Call) and node.name in _EXACT and all(_is_number_of(dtype, a) for a in node.args)
 
 
 def _reachable(sign: int, low: int, high: int) -> bool:

@@ -75,6 +75,12 @@ def half_bits(value: float, dtype: str) -> int:
     return ((word + 0x7FFF + ((word >> 16) & 1)) >> 16) & 0xFFFF
 
 
+def is_bfloat16(value: float) -> bool:
+    """Whether a float32 is a number of bfloat16."""
+    with np.errstate(over="ignore"):
+        return int(np.float32(value).view(np.uint32)) & 0xFFFF == 0
+
+
 def constant(value: int | float, dtype: str) -> Value:
     """A constant scalar of the dtype."""
     if is_half(dtype):

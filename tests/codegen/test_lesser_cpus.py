@@ -8,7 +8,7 @@ import pytest
 from pullback.codegen import compile_assembly, emit_module
 from pullback.runtime.dtype import numpy_dtype
 from pullback.target import Target
-from pullback.tir import Buffer, For, PrimFunc, Var, as_expr, call, cast, loop, maximum, minimum, store
+from pullback.tir import Buffer, For, PrimFunc, Var, as_expr, call, cast, loop, maximum, minimum, select, store
 
 HOST = Target("llvm")
 pytestmark = pytest.mark.skipif(HOST.arch != "x86_64" or HOST.vector_bytes < 32, reason="needs x86-64 with AVX2")
@@ -35,15 +35,29 @@ def test_rounding_to_bfloat16(cpu, native):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("cpu", CPUS)
 def test_what_needs_no_rounding_is_exact(cpu, dtype, native):
-    """Maxima, minima and whole parts of all numbers, the subnormal ones too."""
+    """Maxima, minima and whole parts of all numbers, the subnormal ones too; and what selects of these, computed as
+    float32, beside constants that are numbers of the type and such that are not."""
     every = np.arange(2**16, dtype=np.uint16)
     a, b = every.view(numpy_dtype(dtype)), np.random.default_rng(0).permutation(every).view(numpy_dtype(dtype))
     x, y, z = (Buffer(name, a.shape, dtype) for name in "xyz")
     values = {"max": maximum, "min": minimum} | {
         name: (lambda u, v, name=name: call(name, u)) for name in ("abs", "floor", "ceil", "trunc", "round")
     }
+    wide = {
+        "relu": lambda u, v: select(u < 0.0, 0.0, u),
+        "larger": lambda u, v: select(u > v, minimum(u, 1.5), call("abs", v)),
+        "rounded constant": lambda u, v: select(u > v, u, 1.0009765625),
+        "rounded maximum": lambda u, v: maximum(u, v * 1.0009765625),
+    }
+    values |= {
+        name: (lambda u, v, f=f: cast(dtype, f(cast("float32", u), cast("float32", v)))) for name, f in wide.items()
+    }
     kernels = [
-        PrimFunc(name, (x, y, z), loop("i", a.size, lambda i, f=f: store(z, i, f(x[i], y[i])), "vectorized"))
+        PrimFunc(
+            name.replace(" ", "_"),
+            (x, y, z),
+            loop("i", a.size, lambda i, f=f: store(z, i, f(x[i], y[i])), "vectorized"),
+        )
         for name, f in values.items()
     ]
     library = native.load(kernels, target_of(cpu))
