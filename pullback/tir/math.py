@@ -513,9 +513,8 @@ def float_to_half(dtype: str) -> Template:
     x = Var("x", "float32")
     word = call("reinterpret", x, dtype="uint32")
     if dtype == "bfloat16":
-        is_nan = x.not_equal(x)
-        rounded = word + select(is_nan, const(0, "uint32"), ((word >> 16) & 1) + 0x7FFF)
-        return Template((x,), cast("uint16", (rounded | select(is_nan, const(0x400000, "uint32"), 0)) >> 16))
+        rounded = word + 0x7FFF + ((word >> 16) & 1)
+        return Template((x,), cast("uint16", select(x.not_equal(x), const(0x7FC00000, "uint32"), rounded) >> 16))
     sign, size = word & 0x80000000, word & 0x7FFFFFFF
     magic = ((127 - 15) + (23 - 10) + 1) << 23
     tiny = call("reinterpret", size, dtype="float32") + call("reinterpret", const(magic, "uint32"), dtype="float32")
