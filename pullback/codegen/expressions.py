@@ -287,6 +287,8 @@ class Expressions(Arithmetic):
         if isinstance(node, Select):
             return self.select(self.value(node.condition), self.value(node.a), self.value(node.b))
         if isinstance(node, Cast):
+            if node.value.dtype == "int64" and _is_index(node.value):  # few CPUs convert vectors of int64
+                return self.converted(self.poly_value(self.poly(node.value), narrow=True), node.type)
             return self.narrowed(self.value(node.value), node.type, _is_number_of(node.type, node.value))
         if isinstance(node, Call):
             return self._call(node)

@@ -330,8 +330,12 @@ class MemoryAccess(Expressions):
             if mask is not None and access.unmasked and not access.padding:  # blend, so that it stays a register
                 old = self.builder.fresh(f"load {vector}, ptr {access.pointer}, align {access.align}")
                 value = self.select(mask, value, Value(old, value.dtype, lanes))
-            if mask is None and buffer in self.streamed and access.step % (lanes * nbytes(dtype)) == 0:
-                self._stream(value, self.memory[buffer].pointer, access, lanes * nbytes(dtype))
+            size = lanes * nbytes(dtype)
+            is_whole = mask is None and size == self.target.vector_bytes and access.step % size == 0
+            if (
+                is_whole and buffer in self.streamed
+            ):  # a part past the caches would throw out the line of its neighbours
+                self._stream(value, self.memory[buffer].pointer, access, size)
                 return
             if mask is None or access.unmasked:
                 self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")

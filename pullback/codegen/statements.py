@@ -222,7 +222,8 @@ class Statements(MemoryAccess):
 
     def _vectorized_dynamic(self, node: For, extent: Poly, width: int) -> None:
         total = self.poly_value(extent)
-        full = self.poly_of(self.op("sdiv", "int64", total, self.poly_value(Poly.of(width))))
+        whole, bounds = self.op("sdiv", "int64", total, self.poly_value(Poly.of(width))), extent.range
+        full = Poly.of(self.atom(whole.ref, (0, max(0, bounds[1]) // width) if bounds is not None else None))
         self._lanes_loop(node, full, width)
         done = full.scaled(width)
         rest = self.scalar(extent - done)

@@ -5,7 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pullback.codegen import compile_assembly, emit_module
 from pullback.ir.errors import InternalError
+from pullback.runtime.dtype import numpy_dtype
+from pullback.target import Target
 from pullback.tir import (
     Allocate,
     Buffer,
@@ -15,6 +18,7 @@ from pullback.tir import (
     IntImm,
     Let,
     PrimFunc,
+    Stmt,
     Var,
     call,
     cast,
@@ -76,8 +80,6 @@ def test_strided(stride, offset, native):
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
 @pytest.mark.parametrize("data", ["float32", "float64", "bool", "bfloat16"])
 def test_gather_scatter(dtype, data, native):
-    from pullback.tir.interpreter import numpy_dtype
-
     kind = numpy_dtype(data)
     x, at, y, z = (
         Buffer("x", (50,), data),
@@ -110,9 +112,6 @@ def test_broadcast_by_division(c, native):
 
 
 def test_division_vanishes():
-    from pullback.codegen import emit_module
-    from pullback.target import Target
-
     x, bias, y = Buffer("x", (6, 64)), Buffer("bias", (64,)), Buffer("y", (6, 64))
     body = loop("i", 6 * 64, lambda i: store(y, (i // 64, i % 64), x[i // 64, i % 64] + bias[i % 64]), "vectorized")
     text = emit_module([PrimFunc("f", (x, bias, y), body)], Target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4"))
@@ -188,9 +187,6 @@ def test_matmul(shape, native):
 
 
 def test_tile_stays_in_registers():
-    from pullback.codegen import compile_assembly, emit_module
-    from pullback.target import Target
-
     target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4")
     text = compile_assembly(emit_module([matmul(64, 96, 128, 8, 48, "serial")], target), target)
     assert text.count("vfmadd") == 24
@@ -272,6 +268,36 @@ def test_let_and_values_of_indices(native):
     body = loop("i", 50, lambda i: Let(t, i * 3 - 5, Let(u, cast("float32", t) / 7.0, seq(
         store(y, i, u * u), store(z, i, t * t + select(t > 20, t, IntImm(1)))))), "vectorized")  # fmt: skip
     native.check(PrimFunc("f", (y, z), body), zeros(50), zeros(50, dtype=np.int64))
+
+
+def cast_places(rows: int, columns: int, left: int, dtype: str, far: int) -> PrimFunc:
+    """Elements are what ``far`` and their numbers are as another type: of whole rows, and of what is left of them."""
+    y = Buffer("y", (rows, columns), dtype)
+
+    def row(r: Var) -> Stmt:
+        part = minimum(left - r, columns)
+        return loop("i", part, lambda i: store(y, (r, i), cast(dtype, r * columns + i + far)), "vectorized")
+
+    return PrimFunc("places", (y,), loop("r", rows, row, "parallel"))
+
+
+@pytest.mark.parametrize("far", [0, -7, 2**31 - 40, 2**53 - 60])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int32", "int8"])
+def test_indices_as_numbers(dtype, far, native):
+    """In 32 bits where these hold them, and right where they don't."""
+    for left in (1, 5, 38, 50):  # the first leaves less than nothing to the last row
+        native.check(cast_places(3, 37, left, dtype, far), np.zeros((3, 37), numpy_dtype(dtype)))
+
+
+def test_indices_are_converted_as_vectors():
+    """AVX2 converts vectors of int32 alone."""
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
+
+    def text(far: int) -> str:
+        return compile_assembly(emit_module([cast_places(64, 64, 100, "float64", far)], target), target)
+
+    assert "vcvtdq2pd" in text(0) and "vcvtsi2sd" not in text(0)
+    assert "vcvtdq2pd" not in text(2**31)
 
 
 def test_load_after_store(native):

@@ -53,7 +53,8 @@ def test_only_where_vectors_begin_at_their_size(kind: str) -> None:
         return compile_assembly(emit_module([kernel(columns, kind=kind)], Target(target)), Target(target))
 
     assert "movntps" in text(64, X86 + "haswell") and "sfence" in text(64, X86 + "haswell")
-    assert "movnt" not in text(70, X86 + "haswell")
+    for columns in (70, 68):  # of 68, the last four would be a vector of their own, in a line of others
+        assert "movnt" not in text(columns, X86 + "haswell")
     assert "stnp" not in text(64, "llvm -mtriple=aarch64-linux-gnu")
 
 
