@@ -331,10 +331,9 @@ class MemoryAccess(Expressions):
                 old = self.builder.fresh(f"load {vector}, ptr {access.pointer}, align {access.align}")
                 value = self.select(mask, value, Value(old, value.dtype, lanes))
             size = lanes * nbytes(dtype)
+            # a part of a vector past the caches would throw out the line of its neighbours
             is_whole = mask is None and size == self.target.vector_bytes and access.step % size == 0
-            if (
-                is_whole and buffer in self.streamed
-            ):  # a part past the caches would throw out the line of its neighbours
+            if is_whole and buffer in self.streamed:
                 self._stream(value, self.memory[buffer].pointer, access, size)
                 return
             if mask is None or access.unmasked:

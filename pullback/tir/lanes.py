@@ -119,7 +119,7 @@ class _Lanes:
             inner = [n for n in distinct(self.loop.extent) if isinstance(n, Var) and n in extents]
             if inner or loads(self.loop.extent):
                 message = f"lanes of {self.loop.var.name} read what others write, but how many there are is not known"
-                hint = "make the loop serial, or bound its extent: T.vectorized(T.min(n, 64))"
+                hint = "bound its extent, as in T.vectorized(T.min(n, 64))"
                 raise ShapeError(message, span=self.loop.span, hint=hint)
             size = as_expr(self.loop.extent)
         scope = "local" if any(f.kind == "parallel" for f in self.around) else "workspace"
