@@ -190,7 +190,7 @@ class Statements(MemoryAccess):
             self._vectorized_dynamic(node, extent, width)
             return
         full, chunks = extent.const // width, self.chunks(extent.const, width)
-        if full > 1 and self._is_tile(node) and len(chunks) <= 2 * self.target.registers:
+        if 1 < len(chunks) <= 2 * self.target.registers and self._is_tile(node):
             if _unrolled_size(node.body) > len(chunks):
                 self._interleaved(node, node.body, chunks)
                 return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -19,27 +20,47 @@ def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
     return best_tile(rows, columns, lanes, registers)[1]
 
 
-def best_tile(rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16) -> tuple[float, Tile]:
-    """(cycles for one term of all sums, tile) with the least estimated time for a ``rows × columns`` result.
+def best_tile(
+    rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16, again: bool = False
+) -> tuple[float, Tile]:
+    """(cycles for one term of all sums, tile) with the least estimated time for a ``rows × columns`` result; ``again``:
+    one of several that read the same columns.
 
     A step of k in a tile of m rows and v vectors takes m·v/2 cycles of multiply-adds (two units), m/2 + v/2 cycles of
-    loads (two ports), and not less than 4 cycles (the latency of a chain). m·v accumulators, v vectors of B and a
-    broadcast of A must fit the registers. The fewer chains there are, the more often a unit waits for one although the
-    other has work left (:func:`waits`). More than 8 rows of A are more streams than the prefetchers follow (measured:
-    14 rows reach 104 GFLOP/s where 8 reach 115). Where there are more rows than those of a tile, B comes again from a
-    farther cache, at two cycles a vector: 2 rows of many reach 30 GFLOP/s. Edges are more code, and of a few blocks
+    loads (two ports), and not less than 4 cycles (the latency of a chain); see :func:`_step`. m·v accumulators, v
+    vectors of B and a broadcast of A must fit the registers. More than 8 rows of A are more streams than the
+    prefetchers follow (measured: 14 rows reach 104 GFLOP/s where 8 reach 115). Edges are more code, and of a few blocks
     they are a large part, which threads can't share evenly; a last vector that is not full is a mask, and no edge.
     """
-    return min(tiles(rows, columns, lanes, registers, most_rows), key=lambda t: t[0])
+    return min(tiles(rows, columns, lanes, registers, most_rows, again), key=lambda t: t[0])
 
 
-def waits(chains: int) -> float:
-    """The time of a tile of so many accumulators, relative to one whose units always find work: ``1 + 24/c²`` (measured
-    on emeraldrapids, 240 x 256 x 192, GFLOP/s: 8 chains 128, 12 158, 16 167, 18 172, 20 173, 24 176)."""
-    return 1 + 24 / chains**2
+def waits(chains: int, registers: int) -> float:
+    """The time of a tile of so many accumulators, relative to one whose units always find work.
+
+    The fewer chains there are, the more often a unit waits for one although the other has work left: ``1 + 24/c²`` with
+    32 registers (measured on emeraldrapids, 240 x 256 x 192, GFLOP/s: 8 chains 128, 12 158, 16 167, 18 172, 20 173,
+    24 176). With 16 registers of 256 bits it is not seen (on znver3: 8 chains 97, 9 97, 10 98, 12 98)."""
+    return 1 + 24 / chains**2 if registers > 16 else 1.0
 
 
-def tiles(rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16) -> Iterator[tuple[float, Tile]]:
+def _step(rows: int, vectors: int, registers: int, again: bool) -> float:
+    """Cycles of a step of k; ``again``: for several tiles of rows, so that B comes from a farther cache again.
+
+    With 32 registers tiles are large, and two cycles a vector pass meanwhile, or else are waited for: 2 rows of many
+    reach 30 GFLOP/s. With 16 these loads are in the way (measured on znver3, 640 x 128 x 128, GFLOP/s: tiles of 6 by 2
+    98, 5 by 2 and 4 by 2 89, 4 by 3 84, 3 by 3 76), and all loads take somewhat longer (8 by 1 80, 14 by 1 84)."""
+    chains, loads = rows * vectors, rows + vectors
+    if registers > 16:
+        cycles = max(chains / 2, loads / 2, 2.0 * vectors if again else 0.0, 4.0) * waits(chains, registers)
+    else:
+        cycles = max(chains / 2, 0.57 * loads, 4.0) + (0.65 * vectors if again else 0.0)
+    return cycles + 0.01 * loads  # of equal tiles that of fewer loads
+
+
+def tiles(
+    rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16, again: bool = False
+) -> Iterator[tuple[float, Tile]]:
     """(cycles for one term of all sums, tile) for each tile that fits the registers."""
     for vectors in (1, 2, 3, 4, 6, 8, 12):
         if vectors > 1 and (vectors - 1) * lanes >= columns:
@@ -49,14 +70,12 @@ def tiles(rows: int, columns: int, lanes: int, registers: int, most_rows: int = 
         most = min((registers - vectors - 1) // vectors, 8 if vectors > 1 else 16)
         for m in range(1, min(most, most_rows, rows) + 1):
             width = min(vectors * lanes, columns) if columns < lanes else vectors * lanes
-            yield _cycles(rows, columns, m, vectors, lanes), Tile(m, width)
+            step = functools.partial(_step, registers=registers, again=again or rows > m)
+            yield _cycles(rows, columns, m, vectors, lanes, step), Tile(m, width)
 
 
-def _cycles(rows: int, columns: int, m: int, vectors: int, lanes: int) -> float:
-    def step(height: int, width: int) -> float:
-        chains = height * width
-        cycles = max(chains / 2, (height + width) / 2, 2.0 * width if rows > m else 0.0, 4.0)
-        return cycles * waits(chains) + 0.01 * (height + width)  # of equal tiles that of fewer loads
+def _cycles(rows: int, columns: int, m: int, vectors: int, lanes: int, step: Callable[[int, int], float]) -> float:
+    """Cycles for one term of all sums, in tiles of m rows and so many vectors, each of which takes a ``step``."""
 
     def across(height: int) -> float:
         full, rest = divmod(columns, vectors * lanes)

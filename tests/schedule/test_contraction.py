@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import pytest
 
 from pullback import te, tir
+from pullback.codegen import compile_assembly, emit_module
 from pullback.ir.op import Op
-from pullback.schedule.choose import recognize
+from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction import ahead as contraction_ahead
 from pullback.schedule.contraction import blocking as contraction_blocking
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.group import Machine
+from pullback.target import Target
 from pullback.tir.visitor import walk
 from tests.schedule.test_schedules import SMALL, group_of, run
 
@@ -430,6 +433,24 @@ def test_which_sums_are_parted(sizes, way):
     parted = blocking.chunks is not None and contraction_blocking.rounds(problem, blocking.inner) > blocking.chunks
     assert parted == (way is not None)
     assert not parted or blocking.ways[blocking.b] == way
+
+
+@pytest.mark.parametrize("columns", range(3, 34))
+def test_a_register_tile_stays_in_registers(columns):
+    """Whatever its last vector is: else each of its sums would go to memory and back for every term."""
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")  # 16 registers
+    for m in (7, 60, 64):
+        for transposed in (False, True):
+            a, b = te.placeholder((80, m) if transposed else (m, 80), name="a"), te.placeholder((80, columns), name="b")
+            k = te.reduce_axis(80)
+
+            def term(i, j, a=a, b=b, k=k, transposed=transposed):
+                return te.sum((a[k.var, i] if transposed else a[i, k.var]) * b[k.var, j], k)
+
+            group = group_of(te.compute((m, columns), term, "product"), machine=Machine(32, 16))
+            text = compile_assembly(emit_module([lower(group, "kernel")], target), target)
+            assert "vfmadd" in text
+            assert not re.search(r"vmov[au]ps\s+%[xy]mm\d+, -?\d*\(%rsp\)", text)
 
 
 def test_columns_of_pages_that_lie_apart_take_rounds():

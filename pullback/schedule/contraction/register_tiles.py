@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pullback.schedule.contraction.across import LEAST_RUN, run_length
 from pullback.schedule.contraction.columns import MOVE, TURN, distance, lanes_of
 from pullback.schedule.contraction.problem import Factor, Problem
@@ -25,15 +27,18 @@ def register_tiles(
 
     ``row_axes`` come in the order of their distance in memory.
     """
-    columns = problem.extents[column]
+    columns, all_rows = problem.extents[column], math.prod(problem.extents[v] for v in row_axes)
+    if machine.registers > 16:
+        all_rows = 0  # large tiles don't feel that the other axes' rows read the same columns again
     found: list[tuple[float, Rows, Tile]] = []
     for k, v in enumerate(row_axes):
         extent = problem.extents[v]
-        cycles, tile = best_tile(extent, columns, lanes, machine.registers, _most_rows(problem, a, v))
+        most = _most_rows(problem, a, v)
+        cycles, tile = best_tile(extent, columns, lanes, machine.registers, most, again=all_rows > extent)
         rows = ((v, tile.rows),)
         found.append((cycles / extent + _storing(problem, column, rows), rows, tile))
         if tile.rows == extent and k + 1 < len(row_axes):
-            found += _two_axes(problem, row_axes[k + 1], v, column, lanes, machine)
+            found += _two_axes(problem, (row_axes[k + 1], v), column, lanes, machine, all_rows)
     if not found:
         found.append((0.0, (), best_tile(1, columns, lanes, machine.registers)[1]))
     best: list[tuple[Rows, Tile]] = []
@@ -96,15 +101,16 @@ def _joined(problem: Problem, v: Var, count: int, rows: Rows) -> Rows:
 
 
 def _two_axes(
-    problem: Problem, before: Var, last: Var, column: Var, lanes: int, machine: Machine
+    problem: Problem, axes: tuple[Var, Var], column: Var, lanes: int, machine: Machine, all_rows: int
 ) -> list[tuple[float, Rows, Tile]]:
-    """Tiles of all of a short axis and some of the one before it."""
+    """Tiles of all of a short axis, the last one, and some of the one before it."""
+    before, last = axes
     extent, columns, found = problem.extents[last], problem.extents[column], []
     for count in range(2, problem.extents[before] + 1):
         rows = count * extent
         if rows > machine.registers:
             break
-        cycles, tile = best_tile(rows, columns, lanes, machine.registers)
+        cycles, tile = best_tile(rows, columns, lanes, machine.registers, again=all_rows > rows)
         if tile.rows == rows:
             blocks = -(-problem.extents[before] // count)
             cost = cycles * blocks / (problem.extents[before] * extent)

@@ -154,17 +154,17 @@ def _is_faster(found: Filter) -> bool:
     blocking = Blocking.of(problem)
     if blocking is None:
         return False
-    plain = problem.work / lanes * cost_along(problem, blocking.column, lanes) * _waits(blocking.tile, lanes)
+    plain = problem.work / lanes * cost_along(problem, blocking.column, lanes) * _waits(blocking.tile, lanes, registers)
     tiles = math.prod(found.count(v) for v in found.tiled)
     once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
     rows = (distance(problem, found.data, found.channel) == 1, _is_row(found))
     moved = sum(n * (_TRANSFORM if row else _TURNED) for n, row in zip(vectors, rows, strict=True))
-    products = channels * vectors[1] * _waits(choose_tile(_GOOD_TILES, columns, lanes, registers), lanes)
+    products = channels * vectors[1] * _waits(choose_tile(_GOOD_TILES, columns, lanes, registers), lanes, registers)
     return tiles * found.points * (products + moved) + once < _GAIN * plain
 
 
-def _waits(tile: Tile, lanes: int) -> float:
-    return waits(tile.rows * -(-tile.columns // lanes))
+def _waits(tile: Tile, lanes: int, registers: int) -> float:
+    return waits(tile.rows * -(-tile.columns // lanes), registers)
 
 
 def _is_row(found: Filter) -> bool:
