@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -15,16 +15,23 @@ class Tile:
     columns: int
 
 
+@dataclass(frozen=True)
+class Reads:
+    """How tiles read B: ``near``, from a task's copy of a window; ``again``, for several tiles of rows."""
+
+    near: bool = False
+    again: bool = False
+
+
 def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
     """The tile with the least estimated time for a ``rows × columns`` result; see :func:`best_tile`."""
     return best_tile(rows, columns, lanes, registers)[1]
 
 
 def best_tile(
-    rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16, again: bool = False
+    rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16, reads: Reads | None = None
 ) -> tuple[float, Tile]:
-    """(cycles for one term of all sums, tile) with the least estimated time for a ``rows × columns`` result; ``again``:
-    one of several that read the same columns.
+    """(cycles for one term of all sums, tile) with the least estimated time for a ``rows × columns`` result.
 
     A step of k in a tile of m rows and v vectors takes m·v/2 cycles of multiply-adds (two units), m/2 + v/2 cycles of
     loads (two ports), and not less than 4 cycles (the latency of a chain); see :func:`_step`. m·v accumulators, v
@@ -32,7 +39,7 @@ def best_tile(
     prefetchers follow (measured: 14 rows reach 104 GFLOP/s where 8 reach 115). Edges are more code, and of a few blocks
     they are a large part, which threads can't share evenly; a last vector that is not full is a mask, and no edge.
     """
-    return min(tiles(rows, columns, lanes, registers, most_rows, again), key=lambda t: t[0])
+    return min(tiles(rows, columns, lanes, registers, most_rows, reads), key=lambda t: t[0])
 
 
 def waits(chains: int, registers: int) -> float:
@@ -44,22 +51,26 @@ def waits(chains: int, registers: int) -> float:
     return 1 + 24 / chains**2 if registers > 16 else 1.0
 
 
-def _step(rows: int, vectors: int, registers: int, again: bool) -> float:
-    """Cycles of a step of k; ``again``: for several tiles of rows, so that B comes from a farther cache again.
+def _step(rows: int, vectors: int, registers: int, reads: Reads) -> float:
+    """Cycles of a step of k.
 
-    With 32 registers tiles are large, and two cycles a vector pass meanwhile, or else are waited for: 2 rows of many
-    reach 30 GFLOP/s. With 16 these loads are in the way (measured on znver3, 640 x 128 x 128, GFLOP/s: tiles of 6 by 2
-    98, 5 by 2 and 4 by 2 89, 4 by 3 84, 3 by 3 76), and all loads take somewhat longer (8 by 1 80, 14 by 1 84)."""
+    Where it reads B again, that comes from a farther cache. With 32 registers tiles are large, and two cycles a vector
+    pass meanwhile, or else are waited for: 2 rows of many reach 30 GFLOP/s. With 16 these loads are in the way (on
+    znver3, 640 x 128 x 128, GFLOP/s: tiles of 6 by 2 98, 5 by 2 and 4 by 2 89, 4 by 3 84, 3 by 3 76). Near ones are
+    not, but every second one lies across two lines of the cache, which takes as long for each tile (6 by 2 90, 4 by 3
+    92, 4 by 2 84, 3 by 3 84). All loads take somewhat longer than two ports would (8 by 1 72 to 80, 14 by 1 77 to 84).
+    """
     chains, loads = rows * vectors, rows + vectors
     if registers > 16:
-        cycles = max(chains / 2, loads / 2, 2.0 * vectors if again else 0.0, 4.0) * waits(chains, registers)
+        cycles = max(chains / 2, loads / 2, 2.0 * vectors if reads.again else 0.0, 4.0) * waits(chains, registers)
     else:
-        cycles = max(chains / 2, 0.57 * loads, 4.0) + (0.65 * vectors if again else 0.0)
+        cycles = max(chains / 2, 0.57 * (rows + (1.4 if reads.near else 1.0) * vectors), 4.0)
+        cycles += 0.8 if reads.near else 0.65 * vectors if reads.again else 0.0
     return cycles + 0.01 * loads  # of equal tiles that of fewer loads
 
 
 def tiles(
-    rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16, again: bool = False
+    rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16, reads: Reads | None = None
 ) -> Iterator[tuple[float, Tile]]:
     """(cycles for one term of all sums, tile) for each tile that fits the registers."""
     for vectors in (1, 2, 3, 4, 6, 8, 12):
@@ -70,7 +81,8 @@ def tiles(
         most = min((registers - vectors - 1) // vectors, 8 if vectors > 1 else 16)
         for m in range(1, min(most, most_rows, rows) + 1):
             width = min(vectors * lanes, columns) if columns < lanes else vectors * lanes
-            step = functools.partial(_step, registers=registers, again=again or rows > m)
+            own = replace(reads or Reads(), again=rows > m or (reads is not None and reads.again))
+            step = functools.partial(_step, registers=registers, reads=own)
             yield _cycles(rows, columns, m, vectors, lanes, step), Tile(m, width)
 
 

@@ -8,7 +8,7 @@ from pullback.schedule.contraction.across import LEAST_RUN, run_length
 from pullback.schedule.contraction.columns import MOVE, TURN, distance, lanes_of
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.group import Machine
-from pullback.schedule.tiles import Tile, best_tile
+from pullback.schedule.tiles import Reads, Tile, best_tile
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
 
@@ -27,18 +27,16 @@ def register_tiles(
 
     ``row_axes`` come in the order of their distance in memory.
     """
-    columns, all_rows = problem.extents[column], math.prod(problem.extents[v] for v in row_axes)
-    if machine.registers > 16:
-        all_rows = 0  # large tiles don't feel that the other axes' rows read the same columns again
+    columns = problem.extents[column]
     found: list[tuple[float, Rows, Tile]] = []
     for k, v in enumerate(row_axes):
         extent = problem.extents[v]
-        most = _most_rows(problem, a, v)
-        cycles, tile = best_tile(extent, columns, lanes, machine.registers, most, again=all_rows > extent)
+        reads, most = _reads(problem, a, extent, machine), _most_rows(problem, a, v)
+        cycles, tile = best_tile(extent, columns, lanes, machine.registers, most, reads)
         rows = ((v, tile.rows),)
         found.append((cycles / extent + _storing(problem, column, rows), rows, tile))
         if tile.rows == extent and k + 1 < len(row_axes):
-            found += _two_axes(problem, (row_axes[k + 1], v), column, lanes, machine, all_rows)
+            found += _two_axes(problem, a, (row_axes[k + 1], v), column, lanes, machine)
     if not found:
         found.append((0.0, (), best_tile(1, columns, lanes, machine.registers)[1]))
     best: list[tuple[Rows, Tile]] = []
@@ -48,6 +46,13 @@ def register_tiles(
         found.remove(first)
         best.append(_with_more(problem, *first[1:], column, lanes, machine))
     return best
+
+
+def _reads(problem: Problem, a: Factor, rows: int, machine: Machine) -> Reads:
+    """How tiles of a block of rows read the other factor. Large tiles do not feel that other blocks read it too."""
+    (b,) = (f for f in problem.factors if f is not a)
+    every = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
+    return Reads(b.is_window, again=every > rows and machine.registers <= 16)
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
@@ -101,7 +106,7 @@ def _joined(problem: Problem, v: Var, count: int, rows: Rows) -> Rows:
 
 
 def _two_axes(
-    problem: Problem, axes: tuple[Var, Var], column: Var, lanes: int, machine: Machine, all_rows: int
+    problem: Problem, a: Factor, axes: tuple[Var, Var], column: Var, lanes: int, machine: Machine
 ) -> list[tuple[float, Rows, Tile]]:
     """Tiles of all of a short axis, the last one, and some of the one before it."""
     before, last = axes
@@ -110,7 +115,7 @@ def _two_axes(
         rows = count * extent
         if rows > machine.registers:
             break
-        cycles, tile = best_tile(rows, columns, lanes, machine.registers, again=all_rows > rows)
+        cycles, tile = best_tile(rows, columns, lanes, machine.registers, reads=_reads(problem, a, rows, machine))
         if tile.rows == rows:
             blocks = -(-problem.extents[before] // count)
             cost = cycles * blocks / (problem.extents[before] * extent)
