@@ -34,6 +34,11 @@ class Machine:
     pair_dot: bool = False
     cached_bytes: int = 8 << 20
 
+    @property
+    def has_small_tiles(self) -> bool:
+        """Whether a register tile is so small that loads take as long as multiply-adds: of 16 registers or fewer."""
+        return self.registers <= 16
+
     def multiply_add(self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
         """``a·b + c``; of floats rounded once where that costs nothing (of half types it never calls libm). Of pairs
         of bfloat16 it is the sum of two products."""

@@ -42,6 +42,12 @@ def best_tile(
     return min(tiles(rows, columns, lanes, registers, most_rows, reads), key=lambda t: t[0])
 
 
+def slowness(tile: Tile, lanes: int, registers: int, reads: Reads) -> float:
+    """The time of a tile, relative to one whose units multiply and add in every cycle."""
+    vectors = -(-tile.columns // lanes)
+    return _step(tile.rows, vectors, registers, reads) / (tile.rows * vectors / 2)
+
+
 def waits(chains: int, registers: int) -> float:
     """The time of a tile of so many accumulators, relative to one whose units always find work.
 

@@ -20,9 +20,9 @@ from pullback.schedule.contraction.columns import (
     region_shape,
 )
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
-from pullback.schedule.contraction.register_tiles import PAGE, Rows, register_tiles, store_cost
+from pullback.schedule.contraction.register_tiles import PAGE, Rows, reads, register_tiles, store_cost
 from pullback.schedule.contraction.wide import is_worth_a_copy
-from pullback.schedule.tiles import Tile
+from pullback.schedule.tiles import Tile, slowness
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
 from pullback.tir.pairs import DTYPE
@@ -90,7 +90,7 @@ class Blocking:
         """The blocking of a problem, or None when it would be a bad one."""
         columns = columns_of(problem, lanes_of(problem))
         best = Blocking._along(problem, columns[0]) if columns else None
-        if best is None or (_is_steady(problem, best) and not _copies_again(problem, best)):
+        if best is None or not _is_doubtful(problem, best):
             return best
         others = [b for b in (Blocking._along(problem, v) for v in columns[1:]) if b is not None]
         other = min((b for b in others if _is_steady(problem, b)), key=lambda b: _cost(problem, b), default=best)
@@ -147,6 +147,12 @@ def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
     return columns <= rows and columns * nbytes(b.source.dtype) <= _SECOND
 
 
+def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
+    """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small."""
+    is_good = _is_steady(problem, blocking) and not _copies_again(problem, blocking)
+    return not is_good or problem.group.machine.has_small_tiles
+
+
 def _is_steady(problem: Problem, blocking: Blocking) -> bool:
     """Whether the sums are not put away and taken up again after a few terms already, time and again."""
     terms = math.prod(blocking.inner[k] for k in problem.reduced)
@@ -161,8 +167,12 @@ def _copies_again(problem: Problem, blocking: Blocking) -> bool:
 
 def _cost(problem: Problem, blocking: Blocking) -> float:
     """Time with these vectors, relative to a perfect one: here it is known how often tasks copy the same elements."""
-    column, copied = blocking.column, _copies(problem, blocking)
-    return cost_along(problem, column, lanes_of(problem), store_cost(problem, column, blocking.rows), copied)
+    column, tile, lanes, machine = blocking.column, blocking.tile, lanes_of(problem), problem.group.machine
+    store = store_cost(problem, column, blocking.rows)
+    cost = cost_along(problem, column, lanes, store, _copies(problem, blocking))
+    if machine.has_small_tiles:
+        cost *= slowness(tile, lanes, machine.registers, reads(problem, blocking.a, tile.rows, machine))
+    return cost
 
 
 def _roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
@@ -203,7 +213,7 @@ def _leaves_nearest(problem: Problem, a: Factor) -> bool:
     """Whether rows lie side by side, so that each term is in another line of the cache, and too many of these come
     before the next rows take the rest of them. Tiles of 16 registers are so small that they feel it (measured on
     znver3, 128 x 1024 x 256: 69 GFLOP/s, in panels 84)."""
-    if a.is_window or not a.is_input or problem.group.machine.registers > 16:
+    if a.is_window or not a.is_input or not problem.group.machine.has_small_tiles:
         return False
     terms, size = [k for k in problem.reduced if k in a.axes], nbytes(a.source.dtype)
     apart = min((abs(a.strides[k]) for k in terms), default=0) * size

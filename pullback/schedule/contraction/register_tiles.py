@@ -31,8 +31,8 @@ def register_tiles(
     found: list[tuple[float, Rows, Tile]] = []
     for k, v in enumerate(row_axes):
         extent = problem.extents[v]
-        reads, most = _reads(problem, a, extent, machine), _most_rows(problem, a, v)
-        cycles, tile = best_tile(extent, columns, lanes, machine.registers, most, reads)
+        most = _most_rows(problem, a, v)
+        cycles, tile = best_tile(extent, columns, lanes, machine.registers, most, reads(problem, a, extent, machine))
         rows = ((v, tile.rows),)
         found.append((cycles / extent + _storing(problem, column, rows), rows, tile))
         if tile.rows == extent and k + 1 < len(row_axes):
@@ -48,11 +48,11 @@ def register_tiles(
     return best
 
 
-def _reads(problem: Problem, a: Factor, rows: int, machine: Machine) -> Reads:
+def reads(problem: Problem, a: Factor, rows: int, machine: Machine) -> Reads:
     """How tiles of a block of rows read the other factor. Large tiles do not feel that other blocks read it too."""
     (b,) = (f for f in problem.factors if f is not a)
     every = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
-    return Reads(b.is_window, again=every > rows and machine.registers <= 16)
+    return Reads(b.is_window, again=every > rows and machine.has_small_tiles)
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
@@ -115,7 +115,7 @@ def _two_axes(
         rows = count * extent
         if rows > machine.registers:
             break
-        cycles, tile = best_tile(rows, columns, lanes, machine.registers, reads=_reads(problem, a, rows, machine))
+        cycles, tile = best_tile(rows, columns, lanes, machine.registers, reads=reads(problem, a, rows, machine))
         if tile.rows == rows:
             blocks = -(-problem.extents[before] // count)
             cost = cycles * blocks / (problem.extents[before] * extent)
