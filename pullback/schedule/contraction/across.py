@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from pullback.schedule.affine import affine
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.transpose import turned_tile
 from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, loop, minimum, seq
@@ -25,9 +24,8 @@ Finish = Callable[[Mapping[Var, PrimExpr], PrimExpr], Stmt]
 
 def run_length(problem: Problem, column: Var, counts: Counts) -> int:
     """How many rows of a register tile lie side by side in the result, if its columns do not; else 1."""
-    last, run = problem.outputs[-1], 1
-    places = (affine(e, problem.extents) for e in problem.place.values())
-    if column is last or any(p is not None and p.terms.get(last, 1) != 1 for p in places):
+    run = 1
+    if column is problem.outputs[-1] or problem.has_gaps:
         return run
     for v in reversed(problem.outputs):
         count = dict(counts).get(v, 1)

@@ -11,6 +11,7 @@ from pullback.tir.expr import nbytes
 
 TURN = 16  # multiply-adds in the time that one element takes to be turned in registers on its way into a copy
 MOVE = 64  # and to be gathered or scattered
+GAP = 32  # and one result to be put between others, in the same line
 
 
 def lanes_of(problem: Problem) -> int:
@@ -34,6 +35,8 @@ def cost_along(
     cost = -(-extent // lanes) * lanes / extent
     if v is not problem.outputs[-1]:
         cost *= 1 + store / problem.depth
+    elif problem.group.machine.has_small_tiles and problem.has_gaps:
+        cost *= 1 + GAP / problem.depth
     for factor in problem.factors:
         if v not in factor.axes:
             continue

@@ -108,6 +108,12 @@ class Problem:
         return math.prod(self.extents[v] for v in self.reduced)
 
     @cached_property
+    def has_gaps(self) -> bool:
+        """Whether neighbouring results lie apart in memory, as those of one phase of a strided gradient do."""
+        places = (affine(e, self.extents) for e in self.place.values())
+        return any(p is not None and p.terms.get(self.outputs[-1], 1) != 1 for p in places)
+
+    @cached_property
     def before(self) -> frozenset[Tensor]:
         """The stages that the sum is computed from."""
         return frozenset(_ancestors(self.anchor))
