@@ -11,7 +11,7 @@ from pullback.tir.expr import nbytes
 
 TURN = 16  # multiply-adds in the time that one element takes to be turned in registers on its way into a copy
 MOVE = 64  # and to be gathered or scattered
-GAP = 32  # and one result to be put between others, in the same line
+GAP = 32  # and to be taken from between others in the same line, or put there
 
 
 def lanes_of(problem: Problem) -> int:
@@ -43,6 +43,8 @@ def cost_along(
         stepped = any(abs(w.terms[v]) != 1 for w in factor.windows or () if v in w.terms)
         if distance(problem, factor, v) != 1:
             move = (TURN if _is_turned(problem, factor) else MOVE) * (2 if stepped else 1)
+            if problem.group.machine.has_small_tiles and 0 < distance(problem, factor, v) < lanes:
+                move = min(move, GAP)
             count = (copied or {}).get(factor, elements(problem, factor))
             cost *= 1 + move * count / problem.work
         if factor.is_window and stepped:
