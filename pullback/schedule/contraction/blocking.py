@@ -51,10 +51,13 @@ LINE = 64  # bytes that come into a cache together
 _NEAR = 16 * 1024  # bytes that stay in the nearest cache
 STREAM = 256 * 1024  # bytes of a matrix that does not stay in the nearer caches
 _FAR = 2048  # bytes from line to line of it, so that each is in another page
-_APART = 1024  # bytes from line to line of it, so that prefetchers lose the way and most of each line is not used
 _FEW_ROWS = 24  # that read the same column
 _SOME_ROWS = 128  # likewise
-_MANY_ROWS = 256  # that read a matrix, each line of which is in another page
+# What makes panels pay: bytes from line to line, so that prefetchers lose the way and most of each line is not used;
+# bytes of all matrices, or of each where tiles are small, which wait for lines while larger ones still multiply; and
+# rows that read the same.
+_PANELS_PAY = (1024, _LARGE, 256)
+_PANELS_PAY_SMALL_TILES = (256, 128 * 1024, 140)
 _FEW_TILES = 3  # and the same line
 _ROUND = 8  # lines that prefetchers follow at a time
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
@@ -206,7 +209,15 @@ def _is_apart(problem: Problem, factor: Factor) -> bool:
     ways = _WAYS.get(problem.group.machine.vector_bytes, _FEW_WAYS)
     if lines > ways * _SETS // math.gcd(_SETS, apart):
         return problem.work >= _FEW_ROWS * count
-    return apart >= _APART and count * size > _LARGE and problem.work >= _MANY_ROWS * count
+    is_small = problem.group.machine.has_small_tiles
+    far, large, rows = _PANELS_PAY_SMALL_TILES if is_small else _PANELS_PAY
+    own = count * size // (_matrices(problem) if is_small else 1)
+    return apart >= far and own > large and problem.work >= rows * count
+
+
+def _matrices(problem: Problem) -> int:
+    """How many there are of each factor, one for each product of the batch or of the groups."""
+    return math.prod(problem.extents[v] for v in problem.outputs if all(v in f.axes for f in problem.factors))
 
 
 def _leaves_nearest(problem: Problem, a: Factor) -> bool:
@@ -451,9 +462,8 @@ def _in_parts(problem: Problem, blocking: Blocking) -> Blocking | None:
     allow. A task takes its part in rounds. Where a matrix would be copied as a whole, and a few tasks have all rows,
     each round copies its own part."""
     a, b, ways, size = blocking.a, blocking.b, blocking.ways, nbytes(blocking.b.source.dtype)
-    groups = math.prod(problem.extents[v] for v in problem.outputs if v in a.axes and v in b.axes)
     leaves = _LEAVES // 2 if a.is_window else _LEAVES  # rows of a window come again for every tap
-    if b.is_window or elements(problem, b) // groups * size <= leaves:
+    if b.is_window or elements(problem, b) // _matrices(problem) * size <= leaves:
         return None
     own, inner = {**ways, b: "region"}, blocking.inner
     is_copied = ways[b] == "panels" and b.windows is not None and (a.is_window or not blocking.has_region)
