@@ -49,6 +49,7 @@ class Access:
     align: int
     unmasked: bool = False  # contiguous, and the lanes that don't count may be read
     padding: bool = False  # and may be written too
+    moves: bool = True  # to another place in another iteration: no register
     offsets: tuple[int, ...] = ()
     room: tuple[int, int] = (0, 0)  # elements before and after the pointer that are the function's own, as far as known
     step: int = 1  # bytes that divide the distance from the buffer's beginning
@@ -159,7 +160,7 @@ class MemoryAccess(Expressions):
             if stride.const == 1:
                 pointer, align = self._pointer(memory, element, size, rest)
                 padding = self._padding(memory, buffer, polys)
-                return Access("contiguous", pointer, align, *padding, step=_step(rest, size))
+                return Access("contiguous", pointer, align, *padding, moves=rest.const is None, step=_step(rest, size))
         known = flat.split_values(self.lanes.count)
         if known is not None and (self.lanes.mask is None or self.lanes.active is not None):
             pointer, _ = self._pointer(memory, element, size, known[0])
@@ -328,7 +329,8 @@ class MemoryAccess(Expressions):
         vector, kind = memory_type(dtype, lanes), suffix("uint8" if dtype == "bool" else dtype, lanes)
         value = self.to_memory(value)
         if access.kind == "contiguous":
-            if mask is not None and access.unmasked and not access.padding:  # blend, so that it stays a register
+            may_blend = access.unmasked and not (access.moves and self._is_cut())
+            if mask is not None and may_blend and not access.padding:  # so that it stays a register
                 old = self.builder.fresh(f"load {vector}, ptr {access.pointer}, align {access.align}")
                 value = self.select(mask, value, Value(old, value.dtype, lanes))
             size = lanes * nbytes(dtype)
@@ -337,7 +339,7 @@ class MemoryAccess(Expressions):
             if is_whole and buffer in self.streamed:
                 self._stream(value, self.memory[buffer].pointer, access, size)
                 return
-            if mask is None or access.unmasked:
+            if mask is None or may_blend or access.padding:
                 self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")
                 return
             if self._is_cut():

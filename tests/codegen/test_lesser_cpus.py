@@ -10,7 +10,9 @@ import pytest
 from pullback.codegen import compile_assembly, emit_module
 from pullback.runtime.dtype import numpy_dtype
 from pullback.target import Target
-from pullback.tir import Buffer, For, PrimFunc, Var, as_expr, call, cast, loop, maximum, minimum, select, store
+from pullback.tir import (
+    Allocate, Buffer, For, PrimFunc, Var, as_expr, call, cast, loop, maximum, minimum, select, seq, store,
+)  # fmt: skip
 
 HOST = Target("llvm")
 pytestmark = pytest.mark.skipif(HOST.arch != "x86_64" or HOST.vector_bytes < 32, reason="needs x86-64 with AVX2")
@@ -82,4 +84,29 @@ def test_short_vectors(cpu, dtype, native):
         if cpu == "haswell":
             text = compile_assembly(emit_module([kernel], target), target)
             assert lanes != 6 or "pextrb" not in text
+            assert not re.search(r"maskmov\w+\s+%\w+, %\w+, .*\(", text)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("cpu", [*CPUS, None])
+def test_short_vectors_of_local_rows(cpu, dtype, native):
+    """A known number of lanes in the middle of local rows, one after another: what is around them stays, and no store
+    is masked, nor becomes so where a vector is blended with what was there."""
+    target, kind = target_of(cpu) if cpu else HOST, numpy_dtype(dtype)
+    source = np.random.default_rng(0).integers(1, 99, (4, 30)).astype(kind)
+    for lanes in range(1, 17):
+        x, y, own = Buffer("x", (4, 30), dtype), Buffer("y", (4, 30), dtype), Buffer("own", (4, 30), dtype, "local")
+
+        def copied(j, k=lanes, x=x, own=own):
+            return loop("i", k, lambda i: store(own, (j, i + 9), x[j, i + 2]), "vectorized")
+
+        body = Allocate(own, seq(
+            loop("j", 4, lambda j: loop("i", 30, lambda i: store(own, (j, i), cast(dtype, j + 100)), "vectorized")),
+            loop("j", 4, copied),
+            loop("j", 4, lambda j: loop("i", 30, lambda i: store(y, (j, i), own[j, i]), "vectorized")),
+        ))  # fmt: skip
+        kernel = PrimFunc("f", (x, y), body)
+        native.check(kernel, source, np.zeros((4, 30), kind), library=native.load([kernel], target))
+        if cpu == "haswell":
+            text = compile_assembly(emit_module([kernel], target), target)
             assert not re.search(r"maskmov\w+\s+%\w+, %\w+, .*\(", text)
