@@ -19,7 +19,7 @@ SENSITIVITY_BAR = 1.2
 def run(name: str, rounds: int, seconds: float, threads: int, json_path: Path | None = None) -> bool:
     """Measure a suite, print its table, and say whether all of it ran and was computed alike."""
     report.heading(name)
-    libraries = ["pullback"] if name in ("random", "sensitivity") else ["pullback", "torch"]
+    libraries = {"random": ["pullback", "limit"], "sensitivity": ["pullback"]}.get(name, ["pullback", "torch"])
     suite = measure_suite(name, libraries, rounds, seconds, (threads,))
     report.limits(suite.peaks)
     good = suite.agrees()
@@ -59,19 +59,22 @@ def elementwise_table(suite: Suite) -> list[TableText]:
 
 
 def random_tables(suite: Suite) -> list[TableText]:
-    """The spread of the shares of the roofline, and the worst."""
+    """The spread of the shares of the roofline, and the worst: of the best rates of the run, and of those in the same
+    rounds, as others may use the machine meanwhile."""
     (ours,) = suite.sides
     shares = [(share, case) for case in suite.cases if (share := suite.share(case, ours)) is not None]
     shares.sort(key=lambda pair: pair[0])
     if not shares:
         return []
-    values = [share for share, _ in shares]
+    beside = [share for case in suite.cases if (share := suite.share_beside(case, ours)) is not None]
     rows = [
-        [f"{len(values)} of {len(suite.cases)}", *(f"{v:.0%}" for v in (statistics.median(values), decile(values)))]
+        [limit, f"{len(values)} of {len(suite.cases)}", f"{statistics.median(values):.0%}", f"{decile(values):.0%}"]
+        for limit, values in (("best of the run", [share for share, _ in shares]), ("in the same rounds", beside))
+        if values
     ]
     worst = [[case.label, f"{share:.0%}", _rate(case, ours)] for share, case in shares[:WORST]]
     return [
-        TableText("share of the roofline", ["kernels", "median", "tenth percentile"], rows),
+        TableText("share of the roofline", ["limit", "kernels", "median", "tenth percentile"], rows),
         TableText(f"the {WORST} worst", ["kernel", "share of the roofline", "GFLOP/s"], worst),
     ]
 

@@ -1,7 +1,10 @@
 /* The machine's limits: FMA rate and memory bandwidth, with 1..N threads. Prints one JSON line.
-   Usage: peak THREADS [BYTES OF L2] [BYTES OF L3] */
+   Usage: peak THREADS [BYTES OF L2] [BYTES OF L3]
+          peak THREADS watch   prints the FMA rate of about a millisecond for each line that it reads */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +67,25 @@ static void triad_stream(float *restrict x, const float *restrict y, const float
 
 typedef void stream(float *restrict, const float *restrict, const float *restrict, size_t);
 
+/* Threads meet here, and leave at the same time: they spin, as one that sleeps wakes late. */
 typedef struct {
-    pthread_barrier_t *barrier;
+    int threads;
+    atomic_int arrived, round;
+} meeting;
+
+static void meet(meeting *m) {
+    int round = atomic_load(&m->round);
+    if (atomic_fetch_add(&m->arrived, 1) + 1 == m->threads) {
+        atomic_store(&m->arrived, 0);
+        atomic_fetch_add(&m->round, 1);
+    }
+    for (long spins = 0; atomic_load(&m->round) == round; spins++)
+        if (spins > 100000) sched_yield();
+}
+
+typedef struct {
+    meeting *meeting;
+    int tries;
     long steps; /* of multiply-adds, or 0: then it is */
     stream *run;
     long passes;
@@ -82,8 +102,8 @@ static double now(void) {
 
 static void *work(void *argument) {
     job *j = argument;
-    for (int t = 0; t < TRIES; t++) {
-        pthread_barrier_wait(j->barrier);
+    for (int t = 0; t < j->tries; t++) {
+        meet(j->meeting);
         j->started[t] = now();
         if (j->steps) fma_chains(j->steps);
         for (long pass = 0; pass < j->passes; pass++) j->run(j->x, j->y, j->z, j->count);
@@ -92,21 +112,21 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* The best time of TRIES runs in which all threads do their job at once: from the first start to the last end. */
-static double best_seconds(job *jobs, int threads) {
+/* The best time of some runs in which all threads do their job at once: from the first start to the last end. */
+static double best_seconds(job *jobs, int threads, int tries) {
     pthread_t handles[threads];
-    pthread_barrier_t barrier;
+    meeting all = {.threads = threads};
     double best = 1e30;
-    pthread_barrier_init(&barrier, NULL, (unsigned)threads);
     for (int i = 0; i < threads; i++) {
-        jobs[i].barrier = &barrier;
+        jobs[i].meeting = &all;
+        jobs[i].tries = tries;
         if (pthread_create(&handles[i], NULL, work, &jobs[i])) {
             fprintf(stderr, "peak: cannot start a thread\n");
             exit(1);
         }
     }
     for (int i = 0; i < threads; i++) pthread_join(handles[i], NULL);
-    for (int t = 0; t < TRIES; t++) {
+    for (int t = 0; t < tries; t++) {
         double started = jobs[0].started[t], ended = jobs[0].ended[t];
         for (int i = 1; i < threads; i++) {
             if (jobs[i].started[t] < started) started = jobs[i].started[t];
@@ -114,7 +134,6 @@ static double best_seconds(job *jobs, int threads) {
         }
         if (ended - started < best) best = ended - started;
     }
-    pthread_barrier_destroy(&barrier);
     return best;
 }
 
@@ -148,11 +167,18 @@ static void bandwidths(const char *level, size_t total, int threads) {
             float *x = jobs[i].x, *y = STREAMS[s].arrays > 1 ? x + count : x;
             jobs[i] = (job){.run = STREAMS[s].run, .passes = passes, .count = count, .x = x, .y = y, .z = y + count};
         }
-        double seconds = best_seconds(jobs, threads);
+        double seconds = best_seconds(jobs, threads, TRIES);
         printf("%s\"%s\": %.3f", s ? ", " : "", STREAMS[s].name, moved * (double)passes * threads / seconds * 1e-9);
     }
     for (int i = 0; i < threads; i++) free(jobs[i].x);
     printf("}");
+}
+
+/* GFLOP/s of multiply-adds. */
+static double fma_rate(int threads, long steps, int tries) {
+    job jobs[threads];
+    for (int i = 0; i < threads; i++) jobs[i] = (job){.steps = steps};
+    return 2e-9 * LANES * CHAINS * (double)steps * threads / best_seconds(jobs, threads, tries);
 }
 
 int main(int argc, char **argv) {
@@ -162,12 +188,14 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: peak THREADS [BYTES OF L2] [BYTES OF L3]\n");
         return 2;
     }
-    const long steps = 2000000;
-    job jobs[threads];
-    for (int i = 0; i < threads; i++) jobs[i] = (job){.steps = steps};
-    double fma = best_seconds(jobs, threads);
-    printf("{\"gflops\": %.3f, \"vector_bytes\": %d, \"bandwidth\": {",
-           2.0 * LANES * CHAINS * (double)steps * threads / fma * 1e-9, BYTES);
+    if (argc > 2 && strcmp(argv[2], "watch") == 0) {
+        while (getchar() != EOF) {
+            printf("%.3f\n", fma_rate(threads, 500000, 1));
+            fflush(stdout);
+        }
+        return 0;
+    }
+    printf("{\"gflops\": %.3f, \"vector_bytes\": %d, \"bandwidth\": {", fma_rate(threads, 2000000, TRIES), BYTES);
     if (l2) bandwidths("L2", l2 / 2 * (size_t)threads, threads), printf(", ");
     if (l3 > 4 * l2 * (size_t)threads) bandwidths("L3", l3 / 2, threads), printf(", ");
     size_t large = (size_t)256 << 20;

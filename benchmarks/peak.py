@@ -50,14 +50,35 @@ class Peak:
 
 def measure(*thread_counts: int) -> dict[int, Peak]:
     """Compile `peak.c` for this machine and run it once for each different thread count."""
+    with tempfile.TemporaryDirectory(prefix="pullback-peak-") as folder:
+        program = _compiled(Path(folder))
+        return {threads: _run(program, threads) for threads in sorted(set(thread_counts))}
+
+
+class Watch:
+    """The rate of multiply-adds at this moment, from a process that waits for the question until this one ends."""
+
+    def __init__(self, threads: int) -> None:
+        with tempfile.TemporaryDirectory(prefix="pullback-peak-") as folder:
+            command = [_compiled(Path(folder)), str(threads), "watch"]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.gflops()  # it runs, so its file may go
+
+    def gflops(self) -> float:
+        """Of all threads, in a millisecond."""
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+
+def _compiled(folder: Path) -> Path:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise RuntimeError("measuring the machine's peak needs a C compiler: install gcc or clang, or set CC")
-    with tempfile.TemporaryDirectory(prefix="pullback-peak-") as folder:
-        program = Path(folder) / "peak"
-        command = [compiler, "-O3", "-march=native", "-pthread", str(SOURCE), "-o", str(program)]
-        subprocess.run(command, check=True, timeout=120)
-        return {threads: _run(program, threads) for threads in sorted(set(thread_counts))}
+    program = folder / "peak"
+    command = [compiler, "-O3", "-march=native", "-pthread", str(SOURCE), "-o", str(program)]
+    subprocess.run(command, check=True, timeout=120)
+    return program
 
 
 def better(first: dict[int, Peak], second: dict[int, Peak]) -> dict[int, Peak]:

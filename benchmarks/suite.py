@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from benchmarks.kernels.case import Case
 from benchmarks.kernels.suites import SUITES
 from benchmarks.peak import Peak
 
+OURS = ("pullback", "limit")  # no other library
 CHUNK = 24  # cases that a process holds at a time
 NORM_TOLERANCE = 1e-3
 # Freed memory stays with the process, on every side alike: else large results are timed with their page faults.
@@ -21,12 +23,13 @@ KEEP_MEMORY = (("MALLOC_MMAP_THRESHOLD_", str(1 << 40)), ("MALLOC_TRIM_THRESHOLD
 
 @dataclass
 class Suite:
-    """The cases of a suite and what was measured of them."""
+    """The cases of a suite and what was measured of them. ``limit``: the C loops of the same rounds."""
 
     name: str
     cases: list[Case]
     sides: list[Measurement]
     peaks: dict[int, Peak]
+    limit: Measurement | None = None
 
     def case(self, label: str) -> Case:
         return next(case for case in self.cases if case.label == label)
@@ -43,6 +46,14 @@ class Suite:
         """Of the roofline; None where the case was not run."""
         seconds = side.seconds(case.label)
         return None if seconds is None else self.floor(case, side.side.threads) / seconds
+
+    def share_beside(self, case: Case, side: Measurement) -> float | None:
+        """Of the roofline whose multiply-adds are those that C loops did in the same rounds: the median of them."""
+        ours, limit = side.rounds.get(case.label), self.limit.rounds.get(case.label) if self.limit else None
+        if not ours or not limit:
+            return None
+        memory = self.memory_floor(case, side.side.threads)
+        return statistics.median(max(c, memory) / seconds for c, seconds in zip(limit, ours, strict=True))
 
     def agrees(self) -> bool:
         """Whether all sides computed the same; tells which did not, and which cases could not be run."""
@@ -69,15 +80,17 @@ class Suite:
                 }
                 for case in self.cases
             }  # fmt: skip
-            report.write_json(path, self.name, self.peaks, self.sides, tables, cases=costs)
+            sides = [*self.sides, *([self.limit] if self.limit else [])]
+            report.write_json(path, self.name, self.peaks, sides, tables, cases=costs)
 
 
 def measure_suite(
     name: str, libraries: list[str], rounds: int, seconds: float, threads: tuple[int, ...] = (2,)
 ) -> Suite:  # fmt: skip
-    """Run the suite's cases for each library that is installed (ours always), and measure the machine's limits."""
+    """Run the suite's cases for each library that is installed (ours, and the "limit" in C, always), and measure the
+    machine's limits."""
     cases = SUITES[name]()
-    found = [lib for lib in libraries if lib == "pullback" or importlib.util.find_spec(lib) is not None]
+    found = [lib for lib in libraries if lib in OURS or importlib.util.find_spec(lib) is not None]
     peaks = peak.measure(*threads)
     merged: dict[str, Measurement] = {}
     with report.console.status("starting") as status:
@@ -88,7 +101,8 @@ def measure_suite(
             for m in measure(sides, rounds, seconds, say=lambda line, place=place: status.update(place + line)):
                 merged.setdefault(m.side.name, m).merge(m)
     peaks = peak.better(peaks, peak.measure(*threads))
-    return Suite(name, cases, list(merged.values()), peaks)
+    limit = merged.pop("limit", None)
+    return Suite(name, cases, list(merged.values()), peaks, limit)
 
 
 def _side(library: str, suite: str, first: int, last: int, threads: int, told: bool) -> Side:

@@ -82,9 +82,11 @@ def test_random_table():
     cases = [MatMul(None, n, n, n) for n in range(20, 40)]
     times = {case.label: 10 * case.flops / 100e9 for case in cases}
     times[cases[3].label] *= 10
-    suite = Suite("random", cases, [measurement("pullback", times)], {2: PEAK})
+    limit = measurement("limit", {case.label: 2 * case.flops / 100e9 for case in cases})  # in a slow phase: half
+    suite = Suite("random", cases, [measurement("pullback", times)], {2: PEAK}, limit)
     spread, worst = micro.random_tables(suite)
-    assert spread.rows[0][0] == "20 of 20"
+    assert spread.rows[0] == ["best of the run", "20 of 20", "10%", "10%"]
+    assert spread.rows[1] == ["in the same rounds", "20 of 20", "20%", "20%"]
     assert worst.rows[0][0] == cases[3].label and len(worst.rows) == 10
 
 

@@ -11,7 +11,20 @@ from pullback.codegen import compile_assembly, emit_module
 from pullback.runtime.dtype import numpy_dtype
 from pullback.target import Target
 from pullback.tir import (
-    Allocate, Buffer, For, PrimFunc, Var, as_expr, call, cast, loop, maximum, minimum, select, seq, store,
+    Allocate,
+    Buffer,
+    For,
+    PrimFunc,
+    Var,
+    as_expr,
+    call,
+    cast,
+    loop,
+    maximum,
+    minimum,
+    select,
+    seq,
+    store,
 )  # fmt: skip
 
 HOST = Target("llvm")
@@ -87,6 +100,20 @@ def test_short_vectors(cpu, dtype, native):
             assert not re.search(r"maskmov\w+\s+%\w+, %\w+, .*\(", text)
 
 
+def through_local_rows(dtype: str, lanes: int) -> PrimFunc:
+    x, y, own = Buffer("x", (4, 30), dtype), Buffer("y", (4, 30), dtype), Buffer("own", (4, 30), dtype, "local")
+
+    def some(j):
+        return loop("i", lanes, lambda i: store(own, (j, i + 9), x[j, i + 2]), "vectorized")
+
+    def rows(one):
+        return loop("j", 4, lambda j: loop("i", 30, lambda i: one(j, i), "vectorized"))
+
+    filled = rows(lambda j, i: store(own, (j, i), cast(dtype, j + 100)))
+    results = rows(lambda j, i: store(y, (j, i), own[j, i]))
+    return PrimFunc("f", (x, y), Allocate(own, seq(filled, loop("j", 4, some), results)))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("cpu", [*CPUS, None])
 def test_short_vectors_of_local_rows(cpu, dtype, native):
@@ -95,17 +122,7 @@ def test_short_vectors_of_local_rows(cpu, dtype, native):
     target, kind = target_of(cpu) if cpu else HOST, numpy_dtype(dtype)
     source = np.random.default_rng(0).integers(1, 99, (4, 30)).astype(kind)
     for lanes in range(1, 17):
-        x, y, own = Buffer("x", (4, 30), dtype), Buffer("y", (4, 30), dtype), Buffer("own", (4, 30), dtype, "local")
-
-        def copied(j, k=lanes, x=x, own=own):
-            return loop("i", k, lambda i: store(own, (j, i + 9), x[j, i + 2]), "vectorized")
-
-        body = Allocate(own, seq(
-            loop("j", 4, lambda j: loop("i", 30, lambda i: store(own, (j, i), cast(dtype, j + 100)), "vectorized")),
-            loop("j", 4, copied),
-            loop("j", 4, lambda j: loop("i", 30, lambda i: store(y, (j, i), own[j, i]), "vectorized")),
-        ))  # fmt: skip
-        kernel = PrimFunc("f", (x, y), body)
+        kernel = through_local_rows(dtype, lanes)
         native.check(kernel, source, np.zeros((4, 30), kind), library=native.load([kernel], target))
         if cpu == "haswell":
             text = compile_assembly(emit_module([kernel], target), target)
