@@ -80,9 +80,10 @@ def test_neighbours_differ_by_one():
 
 def test_random_table():
     cases = [MatMul(None, n, n, n) for n in range(20, 40)]
-    times = {case.label: 10 * case.flops / 100e9 for case in cases}
+    floors = {case.label: PEAK.floor_seconds(case.flops, case.read, case.written) for case in cases}
+    times = {label: 10 * seconds for label, seconds in floors.items()}
     times[cases[3].label] *= 10
-    limit = measurement("limit", {case.label: 2 * case.flops / 100e9 for case in cases})  # in a slow phase: half
+    limit = measurement("limit", {label: 2 * seconds for label, seconds in floors.items()})  # a slow phase
     suite = Suite("random", cases, [measurement("pullback", times)], {2: PEAK}, limit)
     spread, worst = micro.random_tables(suite)
     assert spread.rows[0] == ["best of the run", "20 of 20", "10%", "10%"]

@@ -15,6 +15,7 @@ from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction import ahead as contraction_ahead
 from pullback.schedule.contraction import blocking as contraction_blocking
+from pullback.schedule.contraction.columns import Moves
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.group import Machine
@@ -204,12 +205,17 @@ def test_the_gradient_of_a_dilated_strided_convolution(kernel, strides, dilation
         ("data", (2, 9, 5, 4, 70, 3, 1, 0)),
     ],
 )
-def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, monkeypatch):
+@pytest.mark.parametrize(("registers", "way"), [(32, "turned"), (16, "panels")])
+def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, registers, way, monkeypatch):
+    """All of them, or those of a small tile: of a line that has more rows, each tile would read but a part."""
     monkeypatch.setattr(contraction_blocking, "_NEAR", 256)
-    monkeypatch.setattr(contraction_blocking, "MOVE", 8)
-    group = group_of(product(kind, shape, False))
+    monkeypatch.setattr(contraction_blocking, "moves", lambda problem: Moves(turn=16, gap=32, move=8))
+    monkeypatch.setattr(contraction_blocking, "columns_of", lambda problem, _: problem.outputs[-1:])
+    group = dataclasses.replace(
+        group_of(product(kind, shape, False)), machine=Machine(registers=registers, without=("Winograd",))
+    )
     ((_, blocking),) = recognize(group).parts
-    assert "turned" in blocking.ways.values()
+    assert blocking.ways[blocking.a] == (way if len(blocking.rows) == 1 else "turned")
     run(group)
 
 
@@ -455,13 +461,15 @@ def test_a_register_tile_stays_in_registers(columns):
 
 
 def test_columns_of_pages_that_lie_apart_take_rounds():
-    """So does the gradient of a layer's weight: a column of 8 would touch a page for each term."""
-    for sizes, many in (((1024, 2000, 200), True), ((1024, 384, 256), False), ((16384, 64, 64), True)):
+    """So does the gradient of a layer's weight: a column of 8 would touch a page for each term. (Small tiles read such
+    a matrix from panels.)"""
+    for sizes, many in (((1024, 2000, 200), True), ((100, 384, 256), False), ((16384, 64, 64), True)):
         depth, m, n = sizes
         a, b = te.placeholder((depth, m), name="a"), te.placeholder((depth, n), name="b")
         k = te.reduce_axis(depth)
         group = group_of(
-            te.compute((m, n), lambda i, j, a=a, b=b, k=k: te.sum(a[k.var, i] * b[k.var, j], k), "product")
+            te.compute((m, n), lambda i, j, a=a, b=b, k=k: te.sum(a[k.var, i] * b[k.var, j], k), "product"),
+            machine=Machine(),
         )
         ((problem, blocking),) = recognize(group).parts
         assert (contraction_blocking.rounds(problem, blocking.inner) > 1) == many

@@ -10,13 +10,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pullback.schedule.contraction.columns import (
-    MOVE,
-    TURN,
     columns_of,
     cost_along,
     distance,
     elements,
     lanes_of,
+    moves,
     region_shape,
 )
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
@@ -53,6 +52,7 @@ STREAM = 256 * 1024  # bytes of a matrix that does not stay in the nearer caches
 _FAR = 2048  # bytes from line to line of it, so that each is in another page
 _FEW_ROWS = 24  # that read the same column
 _SOME_ROWS = 128  # likewise
+_SOME_LINES = 128  # of rows side by side, one for each term: their rest leaves the nearest cache before it is read
 # What makes panels pay: bytes from line to line, so that prefetchers lose the way and most of each line is not used;
 # bytes of all matrices, or of each where tiles are small, which wait for lines while larger ones still multiply; and
 # rows that read the same.
@@ -61,8 +61,9 @@ _PANELS_PAY_SMALL_TILES = (256, 128 * 1024, 140)
 _FEW_TILES = 3  # and the same line
 _ROUND = 8  # lines that prefetchers follow at a time
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
+_TO_PANELS = 8  # and to be copied into panels of rows
 _KEEP = 4  # and in which one partial sum is kept and taken up again
-_BETTER = 0.9  # of the time along an axis: what another one must take to be preferred, as copies are roughly known
+_BETTER = 0.9  # of the time along an axis: what another one must take to be preferred, as it is roughly known
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +98,8 @@ class Blocking:
             return best
         others = [b for b in (Blocking._along(problem, v) for v in columns[1:]) if b is not None]
         other = min((b for b in others if _is_steady(problem, b)), key=lambda b: _cost(problem, b), default=best)
-        is_better = not _is_steady(problem, best) or _cost(problem, other) < _BETTER * _cost(problem, best)
+        better = 1.0 if problem.group.machine.has_small_tiles else _BETTER
+        is_better = not _is_steady(problem, best) or _cost(problem, other) < better * _cost(problem, best)
         return other if is_better else best
 
     @staticmethod
@@ -120,9 +122,10 @@ class Blocking:
         else:
             found = _fitting(problem, tilings, column, ways, lanes)
         rows, tile, inner = found or (*tilings[0], None)
-        if _is_scattered(problem, a, rows):
-            ways[a] = "turned"
-        elif ways[a] == "direct" and len(rows) == 1 and (_is_apart(problem, a) or _leaves_nearest(problem, a)):
+        is_one = ways[a] == "direct" and len(rows) == 1  # axis, of which panels can be made
+        if _is_scattered(problem, a, rows):  # tiles of few rows read but a part of each line of a matrix that is turned
+            ways[a] = "panels" if is_one and machine.has_small_tiles else "turned"
+        elif is_one and (_is_apart(problem, a) or _leaves_nearest(problem, a)):
             ways[a] = "panels"
         parts = Blocking(column, a, b, rows, tile, ways, _partial_sums(problem, rows, tile, column, ways, lanes), None)
         whole = parts if inner is None else replace(parts, inner=inner)
@@ -165,7 +168,7 @@ def _is_steady(problem: Problem, blocking: Blocking) -> bool:
 def _copies_again(problem: Problem, blocking: Blocking) -> bool:
     """Whether tasks copy the same elements of a window into their regions so often that it counts."""
     copied = {f: n for f, n in _copies(problem, blocking).items() if f.is_window}
-    return TURN * sum(n - elements(problem, f) for f, n in copied.items()) > problem.work / 10
+    return moves(problem).turn * sum(n - elements(problem, f) for f, n in copied.items()) > problem.work / 10
 
 
 def _cost(problem: Problem, blocking: Blocking) -> float:
@@ -174,6 +177,8 @@ def _cost(problem: Problem, blocking: Blocking) -> float:
     store = store_cost(problem, column, blocking.rows)
     cost = cost_along(problem, column, lanes, store, _copies(problem, blocking))
     if machine.has_small_tiles:
+        if blocking.ways[blocking.a] == "panels":
+            cost *= 1 + _TO_PANELS * elements(problem, blocking.a) / problem.work
         cost *= slowness(tile, lanes, machine.registers, reads(problem, blocking.a, tile.rows, machine))
     return cost
 
@@ -229,7 +234,7 @@ def _leaves_nearest(problem: Problem, a: Factor) -> bool:
     terms, size = [k for k in problem.reduced if k in a.axes], nbytes(a.source.dtype)
     apart = min((abs(a.strides[k]) for k in terms), default=0) * size
     lines = math.prod(problem.extents[k] for k in terms)
-    return LINE <= apart < PAGE and lines * LINE > 2 * _NEAR and problem.work >= _SOME_ROWS * elements(problem, a)
+    return LINE <= apart < PAGE and lines >= _SOME_LINES and problem.work >= _SOME_ROWS * elements(problem, a)
 
 
 def _is_read_once(problem: Problem, b: Factor, way: str) -> bool:
@@ -254,7 +259,7 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
     step = min(a.strides[term], a.strides[own[-1][0]])
     between = math.prod(count for _, count in own) * problem.extents[term]
     near = between * min(step * nbytes(a.source.dtype), LINE) <= _NEAR
-    return step > 1 and not near and problem.work >= MOVE * elements(problem, a)
+    return step > 1 and not near and problem.work >= moves(problem).move * elements(problem, a)
 
 
 # -- what a task covers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pullback.schedule.contraction.across import LEAST_RUN, run_length
-from pullback.schedule.contraction.columns import MOVE, TURN, distance, lanes_of
+from pullback.schedule.contraction.columns import distance, lanes_of, moves
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.group import Machine
 from pullback.schedule.tiles import Reads, Tile, best_tile
@@ -72,7 +72,8 @@ def _storing(problem: Problem, column: Var, rows: Rows) -> float:
 
 def store_cost(problem: Problem, column: Var, rows: Rows) -> int:
     """Multiply-adds in the time that one result takes, where columns do not lie side by side."""
-    return TURN if run_length(problem, column, rows) >= LEAST_RUN else MOVE
+    costs = moves(problem)
+    return costs.turn if run_length(problem, column, rows) >= LEAST_RUN else costs.move
 
 
 def _with_more(
