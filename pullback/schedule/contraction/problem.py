@@ -290,8 +290,10 @@ def origin(group: Group, source: Tensor) -> tuple[Tensor, list[list[int]]]:
 
 def memory_strides(group: Group, source: Tensor) -> list[int]:
     """For each axis of a tensor, the stride of the axis that it moves in the largest input it is computed from."""
-    tensor, moved = origin(group, source)
-    return [max((_size(tensor.shape[k + 1 :]) for k in axes), default=0) for axes in moved]
+    if source not in group.strides:
+        tensor, moved = origin(group, source)
+        group.strides[source] = [max((_size(tensor.shape[k + 1 :]) for k in axes), default=0) for axes in moved]
+    return group.strides[source]
 
 
 def _size(shape: Sequence[object]) -> int:
