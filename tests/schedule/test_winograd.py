@@ -169,3 +169,11 @@ def test_blocks_are_even():
         for most in range(1, 40):
             size = plan._even(count, most)
             assert 1 <= size <= max(1, most * 5 // 4) and (count % size == 0 or size <= most)
+
+
+@pytest.mark.parametrize(("registers", "vector_bytes", "is_taken"), [(16, 32, True), (32, 64, False)])
+def test_weights_that_leave_the_second_cache_pay_where_tiles_are_small(registers, vector_bytes, is_taken):
+    """4 MB of transformed weights: small tiles multiply long enough for each byte of them."""
+    machine = Machine(vector_bytes=vector_bytes, registers=registers)
+    group = replace(group_of(product("forward", (4, 256, 14, 14, 256, 3, 1, 1), False)), machine=machine)
+    assert isinstance(recognize(group), Winograd) == is_taken

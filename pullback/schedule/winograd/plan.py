@@ -29,7 +29,9 @@ _GAIN = 0.95  # of the plain contraction's time: what a filter must be better th
 _LOCAL_BYTES = 128 * 1024  # of a task's transformed data and products
 _BUFFER_BYTES = 192 * 1024  # of one local buffer, at most
 _SHARED_BYTES = 1024 * 1024  # of what all tasks, or rounds, read again: the transformed weights, or the sums
+_SHARED_BY_SMALL_TILES = 4 * 1024 * 1024  # of weights, where a task multiplies long for each byte that comes from L3
 _GOOD_TILES = 16  # of a task: what comes once for each task is small beside them
+_MANY_TILES = 64  # in all, that make up for weights which go to L3 and come back
 _LEAST_TILES = 4
 _LEAST_SUMMED = 128  # tiles of a partial sum, so that adding up is little work beside it
 _LEAST_SHARED = 32  # where a few cores would else have no partial sum each
@@ -183,7 +185,9 @@ def _blocked(found: Filter) -> Filter | None:
     most = max(_GOOD_TILES, _LOCAL_BYTES // ((channels + columns) * size))
     most = min(most, max(_GOOD_TILES, total // (_CORES if found.summed else _TASKS)))
     most = min(most, _BUFFER_BYTES // (max(channels, columns) * size))
-    if channels * columns * size > _SHARED_BYTES or most < _LEAST_TILES:
+    is_long = problem.group.machine.has_small_tiles and not found.summed and total >= _MANY_TILES
+    shared = _SHARED_BY_SMALL_TILES if is_long else _SHARED_BYTES
+    if channels * columns * size > shared or most < _LEAST_TILES:
         return None
     blocks, left = {}, most
     for v in reversed(found.tiled):
