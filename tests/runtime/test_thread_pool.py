@@ -166,29 +166,59 @@ def test_an_environment_that_makes_no_sense(value):
     )
 
 
+# The task is machine code, as in compiled functions: CPython may hang in a fork's child if a thread that is not its own
+# was just entering or leaving Python.
 FORKING = """
-import os, threading
-from test_thread_pool import set_num_threads, visits
+import ctypes, os, threading
+import numpy as np
+from pullback import codegen
+from pullback.target import Target
+from test_thread_pool import TABLE, Task, set_num_threads
+
+library = codegen.load_object(codegen.compile_object('''
+define void @visit(ptr %seen, i64 %begin, i64 %end) {
+    br label %loop
+loop:
+    %i = phi i64 [ %begin, %0 ], [ %next, %loop ]
+    %place = getelementptr i64, ptr %seen, i64 %i
+    %before = load i64, ptr %place
+    %after = add i64 %before, 1
+    store i64 %after, ptr %place
+    %next = add i64 %i, 1
+    %more = icmp slt i64 %next, %end
+    br i1 %more, label %loop, label %done
+done:
+    ret void
+}
+''', Target("llvm")))
+visit = Task(library.address("visit"))
+
+def visits(count):
+    seen = np.zeros(count, np.int64)
+    TABLE.parallel_for(visit, seen.ctypes.data, count)
+    return seen
 
 set_num_threads(3)
 assert (visits(100) == 1).all()
-running = True
+running, jobs = True, 0
 
 def keep_busy():
+    global jobs
     while running:
-        visits(100)
+        visits(10000)
+        jobs += 1
 
 other = threading.Thread(target=keep_busy)
 other.start()
-for _ in range(10):
+for _ in range(20):
     child = os.fork()
     if child == 0:
-        os._exit(0 if all((visits(100) == 1).all() for _ in range(10)) else 1)
+        os._exit(0 if all((visits(10000) == 1).all() for _ in range(10)) else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert (visits(100) == 1).all()
+    assert (visits(10000) == 1).all()
 running = False
 other.join()
-print("done")
+print("done" if jobs else "the other thread did nothing")
 """
 
 
