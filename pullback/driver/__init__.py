@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pullback.driver.collector import rare_collections
 from pullback.driver.executable import Executable
 from pullback.driver.pipeline import prepare
 from pullback.ir.errors import UserError
@@ -16,6 +17,7 @@ from pullback.relax.transform.join_step import JoinStep
 from pullback.target import Target
 
 
+@rare_collections()
 def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
     """Compile a module for ``target``: ``"llvm"`` (this machine), a Target, or ``"debug"`` (the interpreter).
 

@@ -18,6 +18,7 @@ from typing import Any
 from pullback import codegen
 from pullback.driver.artifact import Artifact, Layout
 from pullback.driver.cache import compiler_fingerprint, object_cache
+from pullback.driver.collector import rare_collections
 from pullback.driver.debug import level, poison, say, switched_off
 from pullback.driver.pipeline import plan_function
 from pullback.driver.tuned import tuned_digest
@@ -42,6 +43,7 @@ _SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)  # runtime
 _small = SmallMemory()
 
 
+@rare_collections()
 def compile_function(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> NativeFunction:
     """Compile (or take from the cache) and load one function of a prepared module."""
     start = perf_counter()

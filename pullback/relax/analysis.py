@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
@@ -58,7 +59,10 @@ def used_vars(expr: Any) -> Iterator[Var]:
     if isinstance(expr, Var):
         yield expr
     for sub in sub_exprs(expr):
-        yield from used_vars(sub)
+        if isinstance(sub, Var):
+            yield sub
+        else:
+            yield from used_vars(sub)
 
 
 def post_order_visit(expr: Any, visit: Any) -> None:
@@ -131,6 +135,7 @@ def check_well_formed(module: IRModule | Function) -> None:
 
 
 def _check_function(name: str, function: Function, functions: Mapping[str, Any] | None) -> None:
+    kernels: dict[str, _KernelType] = {}  # of those that have been called
     visible: set[Var] = set()
     known_sizes = {v for p in function.params for v in symbolic_vars(p.struct_info)}
 
@@ -157,7 +162,10 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
                     message = f"{name}: {callee.name} is a kernel of the loop IR, not a graph function"
                     raise UserError(message, span=node.span, hint=hint)
             if is_call_tir(expr) and functions is not None:
-                _check_call_tir(name, expr, functions[expr.args[0].name], node.span)  # type: ignore[union-attr]
+                kernel: str = expr.args[0].name  # type: ignore[union-attr]
+                if kernel not in kernels:
+                    kernels[kernel] = _KernelType.of(name, kernel, functions[kernel], node.span)
+                kernels[kernel].check_call(name, expr, node.span)
 
     for param in function.params:
         if isinstance(param, DataflowVar):
@@ -181,29 +189,38 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
     use(function.body.body, function)
 
 
-def _check_call_tir(name: str, call: Call, kernel: Any, span: Any) -> None:
-    """The kernel's buffers are those of the arguments, then those of the results: they are not checked at run time."""
-    callee: str = call.args[0].name  # type: ignore[union-attr]
-    if not isinstance(kernel, PrimFunc):
-        message = f"{name}: R.call_tir calls kernels of the loop IR, {callee} is a graph function"
-        raise UserError(message, span=span, hint=f"write cls.{callee}(…)")
-    given = [*_fields(call.args[1].struct_info), *call.sinfo_args]
-    buffers = [p for p in kernel.params if isinstance(p, Buffer)]
-    scalars = [p for p in kernel.params if not isinstance(p, Buffer)]
-    values: tuple[Any, ...] = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
-    if len(given) != len(buffers) or len(values) != len(scalars):
-        wanted = f"{len(buffers)} buffers and {len(scalars)} sizes"
-        message = f"{name}: {callee} takes {wanted}, got {len(given)} and {len(values)}"
-        hint = "buffers are the arguments, then the results that out_sinfo declares; sizes are tir_vars"
-        raise ArgumentError(message, span=span, hint=hint)
-    sizes: dict[SizeVar, Dim] = dict(zip(scalars, values, strict=True))
-    for buffer, info in zip(buffers, given, strict=True):
-        wanted = TensorStructInfo(buffer.shape, buffer.dtype)
-        if not match_info(wanted, info, sizes):
-            kind = DTypeError if getattr(info, "dtype", None) != buffer.dtype else ShapeError
-            expected = format_info(bind_sizes(wanted, sizes))
-            message = f"{name}: {callee} takes {buffer.name} as {expected}, got {format_info(info)}"
-            raise kind(message, span=span)
+@dataclass(frozen=True)
+class _KernelType:
+    """What a kernel of the loop IR takes: its buffers are those of the arguments, then those of the results."""
+
+    name: str
+    buffers: tuple[tuple[str, TensorStructInfo], ...]
+    scalars: tuple[SizeVar, ...]
+
+    @staticmethod
+    def of(caller: str, name: str, kernel: Any, span: Any) -> _KernelType:
+        if not isinstance(kernel, PrimFunc):
+            message = f"{caller}: R.call_tir calls kernels of the loop IR, {name} is a graph function"
+            raise UserError(message, span=span, hint=f"write cls.{name}(…)")
+        buffers = [(p.name, TensorStructInfo(p.shape, p.dtype)) for p in kernel.params if isinstance(p, Buffer)]
+        return _KernelType(name, tuple(buffers), tuple(p for p in kernel.params if not isinstance(p, Buffer)))
+
+    def check_call(self, caller: str, call: Call, span: Any) -> None:
+        """The kernel's buffers are not checked at run time."""
+        given = [*_fields(call.args[1].struct_info), *call.sinfo_args]
+        values: tuple[Any, ...] = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
+        if len(given) != len(self.buffers) or len(values) != len(self.scalars):
+            wanted = f"{len(self.buffers)} buffers and {len(self.scalars)} sizes"
+            message = f"{caller}: {self.name} takes {wanted}, got {len(given)} and {len(values)}"
+            hint = "buffers are the arguments, then the results that out_sinfo declares; sizes are tir_vars"
+            raise ArgumentError(message, span=span, hint=hint)
+        sizes: dict[SizeVar, Dim] = dict(zip(self.scalars, values, strict=True))
+        for (buffer, wanted), info in zip(self.buffers, given, strict=True):
+            if not match_info(wanted, info, sizes):
+                kind = DTypeError if getattr(info, "dtype", None) != wanted.dtype else ShapeError
+                expected = format_info(bind_sizes(wanted, sizes))
+                message = f"{caller}: {self.name} takes {buffer} as {expected}, got {format_info(info)}"
+                raise kind(message, span=span)
 
 
 def _fields(info: StructInfo) -> tuple[StructInfo, ...]:

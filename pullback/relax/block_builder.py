@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from operator import is_
 from typing import Any
 
 from pullback.ir.errors import UserError
@@ -74,13 +75,13 @@ class BlockBuilder:
         """``expr`` with every nested argument bound to a variable."""
         expr = as_relax(expr)
         if isinstance(expr, Call):
-            args = tuple(self._atom(a) for a in expr.args)
-            if all(a is b for a, b in zip(args, expr.args, strict=True)):
+            args = tuple([self._atom(a) for a in expr.args])
+            if all(map(is_, args, expr.args)):
                 return expr
             return Call(expr.op, args, expr.attrs, expr.sinfo_args, expr.info, span=expr.span)
         if isinstance(expr, Tuple):
             fields = tuple(self._atom(f) for f in expr.fields)
-            return expr if all(map(_same, fields, expr.fields)) else Tuple(fields, span=expr.span)
+            return expr if all(map(is_, fields, expr.fields)) else Tuple(fields, span=expr.span)
         if isinstance(expr, TupleGetItem):
             value = self._atom(expr.tuple_value)
             return expr if value is expr.tuple_value else TupleGetItem(value, expr.index, span=expr.span)
@@ -201,10 +202,6 @@ class BlockBuilder:
     def get(self) -> IRModule:
         """The module of all functions built."""
         return self.module
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a is b
 
 
 def var(name: str, shape: Sequence[Any], dtype: str = "float32") -> Var:

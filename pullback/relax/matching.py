@@ -52,6 +52,8 @@ def match_info(expected: StructInfo, given: StructInfo, sizes: dict[SizeVar, Dim
             return expected.ndim in (-1, given.ndim)
         if len(expected.shape) != len(given.shape):
             return False
+        if expected.is_static and given.is_static:
+            return expected.shape == given.shape
         return all(_match_size(e, g, sizes) for e, g in zip(expected.shape, given.shape, strict=True))
     if isinstance(expected, TupleStructInfo) and isinstance(given, TupleStructInfo):
         if len(expected.fields) != len(given.fields):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import is_
 from typing import Any
 
 from pullback.ir.op import Op
@@ -114,7 +115,7 @@ class ExprMutator:
             return self.rewrite_call(self._call(expr))
         if isinstance(expr, Tuple):
             fields = tuple(self.expr(f) for f in expr.fields)
-            return expr if all(map(_same, fields, expr.fields)) else Tuple(fields, span=expr.span)
+            return expr if all(map(is_, fields, expr.fields)) else Tuple(fields, span=expr.span)
         if isinstance(expr, TupleGetItem):
             value = self.expr(expr.tuple_value)
             return expr if value is expr.tuple_value else tuple_get_item(value, expr.index)
@@ -126,11 +127,11 @@ class ExprMutator:
 
     def _call(self, call: Call) -> Call:
         op = self.expr(call.op) if isinstance(call.op, Expr) else call.op
-        args = tuple(self.expr(a) for a in call.args)
+        args = tuple([self.expr(a) for a in call.args])
         attrs = {k: self._attr(v) for k, v in call.attrs.items()} if self.sizes else call.attrs
-        sinfo = tuple(bind_sizes(s, self.sizes) for s in call.sinfo_args)
-        if not self.sizes and op is call.op and all(map(_same, args, call.args)):
+        if not self.sizes and op is call.op and all(map(is_, args, call.args)):
             return call
+        sinfo = tuple(bind_sizes(s, self.sizes) for s in call.sinfo_args) if self.sizes else call.sinfo_args
         # An op's result type follows from its arguments' types: the same of them, the same of it.
         known = not self.sizes and op is call.op and isinstance(op, Op) and all(map(_same_type, args, call.args))
         return Call(op, args, attrs, sinfo, call.info if known else None, span=call.span)  # type: ignore[arg-type]
@@ -142,10 +143,6 @@ class ExprMutator:
 
     def rewrite_call(self, call: Call) -> Expr:
         return call
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a is b
 
 
 def _same_type(a: Any, b: Any) -> bool:

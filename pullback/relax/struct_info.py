@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pullback.ir.errors import DTypeError, InternalError, ShapeError
@@ -31,7 +32,7 @@ class StructInfo(Node):
         return isinstance(other, StructInfo) and same_info(self, other)
 
     def __hash__(self) -> int:
-        return hash(type(self).__name__)
+        return hash(type(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,17 +66,21 @@ class TensorStructInfo(StructInfo):
         self, shape: Sequence[Any] | None = None, dtype: str = "float32", ndim: int | None = None, span: Any = None
     ) -> None:
         values = getattr(shape, "values", shape)  # a ShapeExpr is fine too
-        sizes = None if values is None else tuple(dim(s) for s in values)
+        sizes = None if values is None else tuple([dim(s) for s in values])
         if sizes is not None and ndim is not None and ndim != len(sizes):
             raise ShapeError(f"ndim={ndim} does not fit the shape {format_shape(sizes)}")
-        if str(dtype) not in DTYPES:
-            raise DTypeError(f"unknown dtype {str(dtype)!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
-        if sizes is not None and math.prod(s for s in sizes if isinstance(s, int)) * nbytes(str(dtype)) >= 2**63:
+        name = str(dtype)
+        if name not in DTYPES:
+            raise DTypeError(f"unknown dtype {name!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
+        if sizes is not None and math.prod([s for s in sizes if isinstance(s, int)]) * nbytes(name) >= 2**63:
             raise ShapeError(f"a tensor of shape {format_shape(sizes)} has more bytes than there are addresses")
         object.__setattr__(self, "shape", sizes)
-        object.__setattr__(self, "dtype", str(dtype))
+        object.__setattr__(self, "dtype", name)
         object.__setattr__(self, "unknown_ndim", ndim if sizes is None else None)
         object.__setattr__(self, "span", span)
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape if self.is_static else self.ndim))  # equal sizes may be written differently
 
     @property
     def ndim(self) -> int:
@@ -91,7 +96,7 @@ class TensorStructInfo(StructInfo):
             raise InternalError("the shape is not known: whoever reads it has to check that first")
         return self.shape
 
-    @property
+    @cached_property
     def is_static(self) -> bool:
         return self.shape is not None and all(isinstance(s, int) for s in self.shape)
 
@@ -115,6 +120,8 @@ class FuncStructInfo(StructInfo):
 
 def dim(size: Any) -> Dim:
     """A size in canonical form: an int, or an int64 expression that is not constant."""
+    if type(size) is int and 0 <= size < 2**63:
+        return size
     if isinstance(size, PrimExpr):
         if size.dtype != "int64":
             raise DTypeError(f"a symbolic size must be int64, not {size.dtype}")
@@ -143,6 +150,8 @@ def same_shape(a: Iterable[Dim], b: Iterable[Dim]) -> bool:
 
 def same_info(a: StructInfo, b: StructInfo) -> bool:
     """Equality of static types, sizes compared as polynomials."""
+    if a is b:
+        return True
     if type(a) is not type(b):
         return False
     if isinstance(a, TensorStructInfo):

@@ -9,6 +9,8 @@ from pullback.te.tensor import Reduce, Tensor
 from pullback.tir import (
     Allocate,
     Buffer,
+    For,
+    IntImm,
     Let,
     PrimExpr,
     PrimFunc,
@@ -16,7 +18,6 @@ from pullback.tir import (
     Var,
     as_expr,
     const,
-    loop,
     select,
     seq,
     store,
@@ -52,10 +53,13 @@ def _identifier(name: str) -> str:
 
 
 def _nest(axes: Sequence[Var], shape: Sequence[int | PrimExpr], body: Stmt) -> Stmt:
-    """Serial loops over the axes around a body."""
-    for axis, extent in reversed(list(zip(axes, shape, strict=True))):
-        inner = body
-        body = loop(axis.name, extent, lambda i, a=axis, s=inner: substitute(s, {a: i}))
+    """Serial loops over the axes around a body; an axis of one element is 0 in it."""
+    extents = [(axis, as_expr(extent)) for axis, extent in zip(axes, shape, strict=True)]
+    single = {axis: as_expr(0) for axis, extent in extents if isinstance(extent, IntImm) and extent.value == 1}
+    body = substitute(body, single) if single else body
+    for axis, extent in reversed(extents):
+        if axis not in single:
+            body = For(axis, extent, body)
     return body
 
 

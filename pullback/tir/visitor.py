@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from operator import is_
 from typing import Any
 
 from pullback.ir.node import Node
@@ -119,10 +120,10 @@ class Mutator:
             return node if value is node.value else cast(node.type, value)
         if isinstance(node, Call):
             args = tuple(self.expr(a) for a in node.args)
-            return node if all(map(_same, args, node.args)) else Call(node.name, args, node.type)
+            return node if all(map(is_, args, node.args)) else Call(node.name, args, node.type)
         if isinstance(node, BufferLoad):
             buffer, indices = self.buffer(node.buffer), tuple(self.expr(i) for i in node.indices)
-            unchanged = buffer is node.buffer and all(map(_same, indices, node.indices))
+            unchanged = buffer is node.buffer and all(map(is_, indices, node.indices))
             return node if unchanged else BufferLoad(buffer, indices)
         return self._rebuild(node)
 
@@ -151,16 +152,12 @@ class Mutator:
             return self.buffer(value)
         if isinstance(value, tuple):
             new = tuple(self._field(v) for v in value)
-            return value if all(map(_same, new, value)) else new
+            return value if all(map(is_, new, value)) else new
         return value
 
     def function(self, func: PrimFunc) -> PrimFunc:
         params = tuple(self._field(p) for p in func.params)
         return PrimFunc(func.name, params, self.stmt(func.body), func.attrs, span=func.span)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a is b
 
 
 class Substitute(Mutator):

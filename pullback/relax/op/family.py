@@ -99,6 +99,8 @@ def normalize_axes(op: str, axes: int | Sequence[int] | None, ndim: int) -> tupl
 
 def broadcast_shapes(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """NumPy's rule: aligned at the right, sizes equal or one of them 1."""
+    if shapes and all(shape == shapes[0] for shape in shapes):
+        return tuple(shapes[0])
     result: list[Dim] = []
     for k in range(1, max(map(len, shapes), default=0) + 1):
         sizes = [s[-k] for s in shapes if len(s) >= k]
@@ -160,8 +162,9 @@ def elementwise_infer(name: str, dtypes: str, result: str | None) -> Callable[..
         shapes = [known_shape(name, i) for i in infos]
         for info in infos:
             expect_dtype(name, info, dtypes)
-        dtype = expect_same_dtype(name, *infos)
-        return TensorStructInfo(broadcast_shapes(name, *shapes), result or dtype)
+        dtype, shape = expect_same_dtype(name, *infos), broadcast_shapes(name, *shapes)
+        known = next((i for i in infos if i.shape == shape), None)
+        return TensorStructInfo(shape, result or dtype) if known is None or result not in (None, dtype) else known
 
     return infer
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pullback.driver.collector import rare_collections
 from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, ShapeError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
@@ -91,6 +92,7 @@ class SetupTrainer(Pass):
         check_model(module)
         return super().__call__(module)
 
+    @rare_collections()
     def run(self, module: IRModule) -> IRModule:
         module = RaiseOps()(with_backbone(module))  # legalised ops have no form for inference
         interface = check_backbone(module)

@@ -7,6 +7,7 @@ c = R.add(a, b)              c = R.add(a, a)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,12 +62,15 @@ def value_key(expr: Any) -> Any:
     if isinstance(expr, TupleGetItem):
         return ("item", value_key(expr.tuple_value), expr.index)
     if isinstance(expr, Call) and isinstance(expr.op, (Op, GlobalVar)):
-        attrs = tuple(sorted((k, _attr_key(v)) for k, v in expr.attrs.items()))
-        infos = tuple(repr(s) for s in expr.sinfo_args)
-        return ("call", expr.op.name, attrs, infos, *(value_key(a) for a in expr.args))
+        return ("call", expr.op.name, attrs_key(expr.attrs), expr.sinfo_args, *[value_key(a) for a in expr.args])
     if isinstance(expr, GlobalVar):
         return ("global", expr.name)
     return ("object", id(expr))
+
+
+def attrs_key(attrs: Mapping[str, Any]) -> Any:
+    """A hashable key of an op's attributes."""
+    return tuple(sorted([(k, _attr_key(v)) for k, v in attrs.items()])) if attrs else ()
 
 
 def _attr_key(value: Any) -> str:

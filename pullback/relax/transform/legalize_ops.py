@@ -18,8 +18,8 @@ from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.kernel import loops_of
 from pullback.relax.op_calls import lacks_state
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
-from pullback.relax.transform.eliminate_common_subexpr import value_key
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.transform.eliminate_common_subexpr import attrs_key
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,23 @@ class _Legalize(ExprMutator):
     def rewrite_call(self, call: Call) -> Expr:
         if not isinstance(call.op, Op) or lacks_state(call) or (call.op.te is None and call.op.kernel is None):
             return call
-        infos = [a.struct_info for a in call.args]
-        name = self.kernel(call, infos)
+        name = self.kernel(call)
         out = call.struct_info
         outs = out.fields if isinstance(out, TupleStructInfo) else (out,)
         origin = {"op": call.op.name, "attrs": dict(call.attrs)}
         return call_tir(self.module.get_global_var(name), call.args, outs, origin=origin)
 
-    def kernel(self, call: Call, infos: list[TensorStructInfo]) -> str:
+    def kernel(self, call: Call) -> str:
         """The name of the kernel for this op on operands of these types, made on first use."""
-        shapes = tuple(repr(i) for i in infos)
-        key = (call.op.name, shapes, value_key(Call(call.op, (), call.attrs, (), call.struct_info)))  # type: ignore[union-attr]
+        infos = tuple([_by_name(a.struct_info) for a in call.args])
+        key = (call.op.name, infos, attrs_key(call.attrs))  # type: ignore[union-attr]
         if key not in self.kernels:
             name = self.module.unique_name(call.op.short.replace(".", "_"))  # type: ignore[union-attr]
             self.module[name] = loops_of(call, name)
             self.kernels[key] = name
         return self.kernels[key]
+
+
+def _by_name(info: StructInfo) -> object:
+    """A type of which symbolic sizes count by name: functions with sizes of the same names share kernels."""
+    return (info.dtype, info.shape) if isinstance(info, TensorStructInfo) and info.is_static else repr(info)

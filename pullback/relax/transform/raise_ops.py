@@ -10,12 +10,13 @@ Kernels that nobody calls any more are removed; kernels written by the user (no 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import called_functions
-from pullback.relax.expr import Call, Expr, Function
+from pullback.relax.expr import Call, Function
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_call_tir
 
@@ -43,9 +44,10 @@ class _Raise(ExprMutator):
         super().__init__()
         self.freed = freed
 
-    def rewrite_call(self, call: Call) -> Expr:
-        origin = call.attrs.get("origin") if is_call_tir(call) else None
+    def expr(self, expr: Any) -> Any:
+        origin = expr.attrs.get("origin") if is_call_tir(expr) else None
         if not origin:
-            return call
-        self.freed.add(call.args[0].name)  # type: ignore[union-attr]
-        return Call(Op.get(origin["op"]), call.args[1].fields, origin["attrs"], span=call.span)  # type: ignore[union-attr]
+            return super().expr(expr)
+        self.freed.add(expr.args[0].name)
+        args = tuple([self.expr(a) for a in expr.args[1].fields])
+        return Call(Op.get(origin["op"]), args, origin["attrs"], span=expr.span)
