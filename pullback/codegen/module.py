@@ -140,7 +140,8 @@ class _Kernel:
         inner = Statements(builder, self.target, streamed=self.streamed)
         captures: list[_Capture] = []
         params: list[str] = []
-        for var in _free_variables(node, outer):
+        buffers = _used_buffers(node, outer)
+        for var in _free_variables(node, outer, buffers):
             meaning = outer.env[var]
             if isinstance(meaning, Poly) and meaning.const is not None:
                 inner.env[var] = meaning
@@ -152,7 +153,7 @@ class _Kernel:
             captures.append(_Capture(value.ref, value.type, parameter))
             params.append(f"{value.type} {parameter}")
         written = set(stored_buffers(node.body))
-        for buffer in _used_buffers(node, outer):
+        for buffer in buffers:
             parameter = f"%b{len(captures)}"
             captures.append(_Capture(outer.memory[buffer].pointer, "ptr", parameter))
             params.append(_pointer_parameter(parameter, buffer, written))
@@ -182,10 +183,10 @@ def _scalar_meaning(emitter: Statements, var: Var, ref: str, bounds: tuple[int, 
     return Value(ref, var.dtype)
 
 
-def _free_variables(node: For, outer: Statements) -> list[Var]:
+def _free_variables(node: For, outer: Statements, buffers: list[Buffer]) -> list[Var]:
     """The variables of the surroundings that a loop uses, those in the shapes of its buffers too."""
     used = {n: None for n in walk(node.body) if isinstance(n, Var)}
-    for buffer in _used_buffers(node, outer):
+    for buffer in buffers:
         for size in buffer.shape:
             if not isinstance(size, int):
                 used.update({n: None for n in walk(size) if isinstance(n, Var)})

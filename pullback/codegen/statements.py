@@ -27,7 +27,7 @@ from pullback.tir.expr import (
     nbytes,
 )
 from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Prefetch, Seq, Stmt, store
-from pullback.tir.visitor import children, walk
+from pullback.tir.visitor import children, statements, walk
 
 FEW_CHUNKS = 4  # vectors of a loop that are written out where that makes its indices known numbers
 Outliner = Callable[["Statements", For], None]
@@ -292,7 +292,7 @@ class Statements(MemoryAccess):
 def stored_buffers(node: Stmt) -> list[Buffer]:
     """The buffers that a statement writes, or hands to kernels."""
     found: dict[Buffer, None] = {}
-    for n in walk(node):
+    for n in statements(node):
         if isinstance(n, BufferStore):
             found[n.buffer] = None
         elif isinstance(n, KernelCall):

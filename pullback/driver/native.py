@@ -111,8 +111,8 @@ def object_code(host: PrimFunc, kernels: Mapping[str, PrimFunc], target: Target)
     all that find it in the cache.
     """
     prefix = f"{compiler_fingerprint()} {target.key}"
-    symbols = {n: f"kernel.{hashlib.sha256(structural_digest(k)).hexdigest()[:32]}" for n, k in kernels.items()}
-    entry = hashlib.sha256(host.name.encode() + structural_digest(host))
+    symbols = {n: f"kernel.{hashlib.sha256(k.digest).hexdigest()[:32]}" for n, k in kernels.items()}
+    entry = hashlib.sha256(host.name.encode() + host.digest)
     entry.update(repr([(n, symbols[n]) for n in codegen.traced_kernels(host)]).encode())
     emitters: dict[str, Callable[[], str]] = {
         entry.hexdigest(): lambda: codegen.emit_host(host, target, kernels, symbols)

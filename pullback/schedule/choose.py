@@ -39,10 +39,15 @@ def recognize(group: Group) -> Schedule | None:
     return None
 
 
-def lower(group: Group, name: str) -> PrimFunc:
-    """The kernel of a group that :func:`recognize` accepts."""
+def scheduled(group: Group) -> Schedule:
+    """The schedule of a group that :func:`recognize` accepts."""
     schedule = recognize(group)
     if schedule is None:
         listed = ", ".join(s.name for s in group.stages)
         raise InternalError(f"no schedule for the group {listed}")
-    return schedule.lower(name)
+    return schedule
+
+
+def lower(group: Group, name: str) -> PrimFunc:
+    """The kernel of such a group."""
+    return scheduled(group).lower(name)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from pullback.ir.node import structural_digest
 from pullback.schedule.tuning import Choices
@@ -68,8 +69,8 @@ class Group:
         return self if same else Group(self.inputs, outputs, self.machine, self.fallback)
 
     @cached_property
-    def strides(self) -> dict[Tensor, list[int]]:
-        """What a schedule found out about tensors, as it asks again and again: their strides in memory."""
+    def known(self) -> dict[object, Any]:
+        """What schedules found out about it, for those that ask again."""
         return {}
 
     @cached_property

@@ -20,12 +20,13 @@ statement for all lanes, then the second); the loop holds no loops but unrolled 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from pullback.ir.errors import DTypeError, InternalError, UserError
-from pullback.ir.node import Node
+from pullback.ir.node import Node, structural_digest
 from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr, check_indices
 
 FLUSH_SUBNORMALS = "flush_subnormals"  # an attribute of host functions, and of the modules that they are made from
@@ -159,6 +160,17 @@ class PrimFunc(Node):
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         return tuple(p for p in self.params if isinstance(p, Buffer))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What it computes, the same in every process: its name does not count."""
+        return structural_digest(self)
+
+    def renamed(self, name: str) -> PrimFunc:
+        """The same function under another name."""
+        result = replace(self, name=name)
+        result.__dict__.update({"digest": self.digest} if "digest" in self.__dict__ else {})
+        return result
 
     def structural_items(self) -> list[tuple[str, Any]]:
         return [("params", self.params), ("body", self.body), ("attrs", self.attrs)]

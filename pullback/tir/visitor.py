@@ -64,6 +64,20 @@ def walk(node: Node) -> Iterator[Node]:
                 stack.extend(v for v in reversed(value) if isinstance(v, (PrimExpr, Stmt)))
 
 
+def statements(node: Stmt) -> Iterator[Stmt]:
+    """A statement and all that it is made of, in pre-order, without their expressions."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        for name in reversed(_field_names(type(current))):
+            value = getattr(current, name)
+            if isinstance(value, Stmt):
+                stack.append(value)
+            elif isinstance(value, tuple):
+                stack.extend(v for v in reversed(value) if isinstance(v, Stmt))
+
+
 def distinct(node: Node) -> Iterator[Node]:
     """All sub-nodes, the node itself first, those that are shared once: an expression of many shared parts, such as a
     derivative, is large as a tree."""

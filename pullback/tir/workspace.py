@@ -9,28 +9,22 @@ from __future__ import annotations
 
 from pullback.tir.expr import Buffer
 from pullback.tir.stmt import Allocate, PrimFunc, Stmt
-from pullback.tir.visitor import Mutator, Substitute
+from pullback.tir.visitor import Substitute, statements
 
 
 def lift_workspaces(function: PrimFunc) -> tuple[PrimFunc, list[Buffer]]:
     """The kernel with its workspace buffers as further parameters, and those parameters."""
-    lift = _Lift()
-    body = lift.stmt(function.body)
-    if not lift.found:
+    found = [n.buffer for n in statements(function.body) if isinstance(n, Allocate) and n.buffer.scope == "workspace"]
+    if not found:
         return function, []
-    params = {old: Buffer(old.name, old.shape, old.dtype) for old in lift.found}
-    body = Substitute(buffers=params).stmt(body)
+    params = {old: Buffer(old.name, old.shape, old.dtype) for old in found}
+    body = _Lift(buffers=params).stmt(function.body)
     attrs = {**function.attrs, "workspaces": len(params)}
     return PrimFunc(function.name, (*function.params, *params.values()), body, attrs), list(params.values())
 
 
-class _Lift(Mutator):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[Buffer] = []
-
+class _Lift(Substitute):
     def stmt(self, node: Stmt) -> Stmt:
-        if isinstance(node, Allocate) and node.buffer.scope == "workspace":
-            self.found.append(node.buffer)
-            return self.stmt(node.body)
-        return super().stmt(node)
+        return (
+            self.stmt(node.body) if isinstance(node, Allocate) and node.buffer in self.buffers else super().stmt(node)
+        )

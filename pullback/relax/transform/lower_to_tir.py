@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pullback import te
 from pullback.ir.errors import InternalError
 from pullback.ir.module import GlobalVar, IRModule
-from pullback.ir.node import structural_digest
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
@@ -27,7 +26,7 @@ from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format
 from pullback.relax.transform.compose import Composer, compose, has_te, is_view
 from pullback.relax.transform.fuse_ops import primitive
 from pullback.relax.transform.structure import function_structure, results_of
-from pullback.schedule.choose import lower, recognize
+from pullback.schedule.choose import Schedule, recognize, scheduled
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.split import split
 from pullback.tir import PrimFunc
@@ -122,13 +121,14 @@ class _Lowering(ExprMutator):
         whole = Group(tuple(composer.inputs.values()), tuple(dict.fromkeys(outputs)), self.machine)
         if any(t.is_placeholder for t in whole.outputs):
             raise InternalError(f"{name} returns one of its inputs")
-        if recognize(whole) is not None:
-            pieces = [(whole, {t: t for t in (*whole.inputs, *whole.outputs)})]
+        schedule = recognize(whole)
+        if schedule is not None:
+            pieces = [(whole, schedule, {t: t for t in (*whole.inputs, *whole.outputs)})]
         else:
-            pieces = split(whole.outputs, self.machine)
+            pieces = [(group, scheduled(group), original) for group, original in split(whole.outputs, self.machine)]
         steps = []
-        for group, original in pieces:
-            kernel = self.kernel(name, group)
+        for group, schedule, original in pieces:
+            kernel = self.kernel(name, group, schedule)
             steps.append((kernel, [original[t] for t in group.inputs], [original[t] for t in group.outputs]))
         return _Lowered(steps, outputs)
 
@@ -143,19 +143,19 @@ class _Lowering(ExprMutator):
                 values[tensor] = result if len(infos) == 1 else self.builder.emit(TupleGetItem(result, k), name)
         return [values[t] for t in lowered.outputs]
 
-    def kernel(self, name: str, group: Group) -> str:
+    def kernel(self, name: str, group: Group, schedule: Schedule) -> str:
         """The name of the group's kernel in the module; equal ones are shared."""
-        function = lower(group, name)
+        function = schedule.lower(name)
         shared = self.share(name, PrimFunc(name, function.params, function.body, {**function.attrs, "scheduled": True}))
         self.groups.setdefault(shared, group)
         return shared
 
     def share(self, name: str, function: PrimFunc) -> str:
         """The name under which an equal kernel is, or now becomes, a function of the module."""
-        digest = structural_digest(function)
+        digest = function.digest
         if digest not in self.kernels:
             fresh = self.result.unique_name(name)
-            self.result[fresh] = PrimFunc(fresh, function.params, function.body, function.attrs)
+            self.result[fresh] = function.renamed(fresh)
             self.kernels[digest] = fresh
         return self.kernels[digest]
 

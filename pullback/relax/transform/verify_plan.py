@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -303,9 +304,13 @@ def _same(a: Any, b: Any, pairs: dict[Any, Any]) -> bool:
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(_same(x, y, pairs) for x, y in zip(a, b, strict=True))
     if isinstance(a, Node):
-        names = [f.name for f in fields(a) if f.name != "span"]
-        return type(a) is type(b) and all(_same(getattr(a, n), getattr(b, n), pairs) for n in names)
+        return type(a) is type(b) and all(_same(getattr(a, n), getattr(b, n), pairs) for n in _field_names(type(a)))
     return bool(a == b) or (a != a and b != b)
+
+
+@cache
+def _field_names(kind: type) -> list[str]:
+    return [f.name for f in fields(kind) if f.name != "span"]
 
 
 def _is_copy(kernel: PrimFunc) -> bool:

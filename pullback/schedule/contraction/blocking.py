@@ -6,6 +6,7 @@ The choice is analytical: it depends on sizes, strides, the width of vectors and
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -92,6 +93,14 @@ class Blocking:
     @staticmethod
     def of(problem: Problem) -> Blocking | None:
         """The blocking of a problem, or None when it would be a bad one."""
+        known, key = problem.group.known, ("blocking", problem)
+        if key not in known:
+            known[key] = Blocking._of(problem)
+        blocking: Blocking | None = known[key]
+        return blocking
+
+    @staticmethod
+    def _of(problem: Problem) -> Blocking | None:
         columns = columns_of(problem, lanes_of(problem))
         best = Blocking._along(problem, columns[0]) if columns else None
         if best is None or not _is_doubtful(problem, best):
@@ -349,17 +358,21 @@ def _grow(
     """Let a task, or a round of it, cover as much of the axis as regions and the number of those allow, in even
     blocks."""
     count = _tasks if v in problem.outputs else _parts
-    extent = problem.extents[v]
+    extent, most = problem.extents[v], max(REGION_BYTES, region_bytes(ways, inner))
     windows = [w for f, way in ways.items() if way == "region" for w in f.windows or ()]
     backwards = any(w.terms.get(v, 0) < 0 for w in windows)
-    for blocks in range(1, -(-extent // step) + 1):
-        size = -(-extent // blocks)
-        size = min(extent, -(-size // step) * step)
-        if backwards and extent % size:
-            continue  # a last, shorter block would begin before the source does
-        grown = inner | {v: size}
-        if region_bytes(ways, grown) <= max(REGION_BYTES, region_bytes(ways, inner)) and count(problem, grown) >= least:
-            inner[v] = max(size, inner[v])
+
+    def size(blocks: int) -> int:
+        return min(extent, -(-extent // blocks // step) * step)
+
+    def fits(blocks: int) -> bool:
+        grown = inner | {v: size(blocks)}
+        return region_bytes(ways, grown) <= most and count(problem, grown) >= least
+
+    numbers = range(1, -(-extent // step) + 1)
+    for blocks in numbers[bisect_left(numbers, True, key=fits) :]:  # if few enough fit, then more do
+        if not backwards or extent % size(blocks) == 0:  # a last, shorter block would begin before the source does
+            inner[v] = max(size(blocks), inner[v])
             return
 
 

@@ -118,7 +118,7 @@ class Problem:
         """The stages that the sum is computed from."""
         return frozenset(_ancestors(self.anchor))
 
-    @property
+    @cached_property
     def merged(self) -> Problem:
         """Neighbouring axes of the result as one, where in every factor the outer one goes on where the inner one
         ends."""
@@ -139,6 +139,13 @@ class Problem:
     @staticmethod
     def of(group: Group) -> Problem | None:
         """The contraction that a group is, if it is one, its axes as they are."""
+        if "problem" not in group.known:
+            group.known["problem"] = Problem._of(group)
+        problem: Problem | None = group.known["problem"]
+        return problem
+
+    @staticmethod
+    def _of(group: Group) -> Problem | None:
         if len(group.reductions) != 1:
             return None
         anchor = group.reductions[0]
@@ -290,10 +297,12 @@ def origin(group: Group, source: Tensor) -> tuple[Tensor, list[list[int]]]:
 
 def memory_strides(group: Group, source: Tensor) -> list[int]:
     """For each axis of a tensor, the stride of the axis that it moves in the largest input it is computed from."""
-    if source not in group.strides:
+    key = ("strides", source)
+    if key not in group.known:
         tensor, moved = origin(group, source)
-        group.strides[source] = [max((_size(tensor.shape[k + 1 :]) for k in axes), default=0) for axes in moved]
-    return group.strides[source]
+        group.known[key] = [max((_size(tensor.shape[k + 1 :]) for k in axes), default=0) for axes in moved]
+    strides: list[int] = group.known[key]
+    return strides
 
 
 def _size(shape: Sequence[object]) -> int:

@@ -19,7 +19,7 @@ from pullback.relax.transform.lower_to_tir import is_check
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group
 from pullback.tir import PrimFunc
-from pullback.tir.expr import nbytes
+from pullback.tir.expr import Buffer, nbytes
 from pullback.tir.workspace import lift_workspaces
 
 
@@ -114,6 +114,7 @@ class _Reader:
         self.module = module
         self.env: dict[Var, Any] = {}
         self.constants: dict[bytes, tuple[Value, np.ndarray]] = {}
+        self.workspaces: dict[str, list[Buffer]] = {}  # of each kernel
         self.result = Steps([], [], [], [], {})
 
     def read(self, function: Function) -> Steps:
@@ -174,9 +175,9 @@ class _Reader:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def add_kernel(self, step: Step) -> None:
-        function, workspaces = lift_workspaces(self.module[step.kernel])
-        self.result.kernels[step.kernel] = function
-        step.workspaces = [Value(b.name, b.shape, b.dtype) for b in workspaces]  # type: ignore[arg-type]
+        if step.kernel not in self.result.kernels:
+            self.result.kernels[step.kernel], self.workspaces[step.kernel] = lift_workspaces(self.module[step.kernel])
+        step.workspaces = [Value(b.name, b.shape, b.dtype) for b in self.workspaces[step.kernel]]  # type: ignore[arg-type]
 
 
 def _leaves(tree: Any) -> Iterator[Value]:
