@@ -25,6 +25,6 @@ def lift_workspaces(function: PrimFunc) -> tuple[PrimFunc, list[Buffer]]:
 
 class _Lift(Substitute):
     def stmt(self, node: Stmt) -> Stmt:
-        return (
-            self.stmt(node.body) if isinstance(node, Allocate) and node.buffer in self.buffers else super().stmt(node)
-        )
+        if isinstance(node, Allocate) and node.buffer in self.buffers:
+            return self.stmt(node.body)
+        return super().stmt(node)
