@@ -339,6 +339,7 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     }
     for name, value in limits.items():
         monkeypatch.setattr(contraction_blocking, name, value)
+    group = dataclasses.replace(group)  # of which nothing is known yet
     ((problem, blocking),) = recognize(group).parts
     is_small = m * n <= 64  # tasks of one tile, which has nothing to share from round to round
     rounds = contraction_blocking.rounds(problem, blocking.inner)
