@@ -44,6 +44,29 @@ def test_struct_info_compares_by_value():
         tensor(1, dtype="float31")
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (tensor(2, 3), tensor(np.int64(2), 3)),
+        (tensor(2, N + N), tensor(2, N * 2)),
+        (tensor(N - N + 4), tensor(4)),
+        (TensorStructInfo(ndim=2), TensorStructInfo(ndim=2)),
+        (TupleStructInfo((tensor(2), tensor(N))), TupleStructInfo((tensor(2), tensor(N)))),
+    ],
+    ids=str,
+)
+def test_equal_types_have_equal_hashes(first, second):
+    assert first == second and hash(first) == hash(second)
+
+
+def test_an_op_element_by_element_gives_the_type_of_an_operand_that_has_it():
+    x, y, row = (Var(name, tensor(*shape)) for name, shape in (("x", (2, N)), ("y", (2, N)), ("row", (1, N))))
+    assert relax.op.add(x, y).struct_info is x.struct_info
+    assert relax.op.add(row, y).struct_info is y.struct_info
+    assert relax.op.greater(x, y).struct_info == tensor(2, N, dtype="bool")
+    assert relax.op.add(Var("column", tensor(2, 1)), row).struct_info == tensor(2, N)
+
+
 def test_matching_binds_sizes():
     sizes = {}
     assert match_info(tensor(N, N, 3), tensor(4, 4, 3), sizes)

@@ -66,6 +66,7 @@ def test_scratch_memory_is_no_traffic():
     copy = loop("i", 10, lambda i: store(panels, i, A[i]))
     use = loop("i", 10, lambda i: store(B, i, panels[i] * 2.0))
     function, _ = lift_workspaces(PrimFunc("k", (A, B), Allocate(panels, seq(copy, use))))
+    assert lift_workspaces(function) == (function, [])
     assert count(function) == Count(10, 40, 40)
 
 

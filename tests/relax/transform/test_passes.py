@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback.ir import ShapeError, UserError, assert_structural_equal, structural_equal
+from pullback import relax, tir
+from pullback.ir import IRModule, ShapeError, UserError, assert_structural_equal, structural_equal
+from pullback.relax import BlockBuilder, Function, TensorStructInfo, Var
 from pullback.relax.transform import (
     BindParams,
     BindSizes,
@@ -248,6 +250,28 @@ def test_legalize_then_raise_gives_the_same_module():
     assert not any(getattr(b.value, "op", None) and b.value.op.short != "call_tir" for b in legal["main"].bindings)
     round_trip(legal)
     assert structural_equal(RaiseOps()(legal), Model)
+
+
+def test_legalized_functions_share_kernels_of_the_same_types():
+    """Symbolic sizes are the same where they have the same name: each function has variables of its own."""
+
+    def function(dtype: str, *shape: object) -> Function:
+        x = Var("x", TensorStructInfo(shape, dtype))
+        builder = BlockBuilder()
+        with builder.function("main", [x]), builder.dataflow():
+            builder.emit_func_output(builder.emit_output(relax.op.exp(x)))
+        return builder.get()["main"]
+
+    batches = [tir.Var("n"), tir.Var("n"), tir.Var("m")]
+    functions = [function("float32", n, 4) for n in batches]
+    functions += [function(dtype, 5, 4) for dtype in ("float32", "float64", "float32")]
+    legal = LegalizeOps()(IRModule({f"f{k}": f for k, f in enumerate(functions)}))
+    called = [next(iter(legal[f"f{k}"].bindings)).value.args[0].name for k in range(len(functions))]
+    assert called[0] == called[1] and called[3] == called[5]
+    assert len(set(called)) == 4
+    for k, n in enumerate((3, 4, 5, 5, 5, 5)):
+        x = np.linspace(-1, 1, 4 * n, dtype="float64" if k == 4 else "float32").reshape(n, 4)
+        np.testing.assert_allclose(pullback.compile(legal, "debug")[f"f{k}"](x).numpy(), np.exp(x), rtol=1e-6)
 
 
 def test_legalized_kernels_mean_the_same():
