@@ -52,30 +52,25 @@ def children(node: Node) -> Iterator[Node]:
 
 def walk(node: Node) -> Iterator[Node]:
     """All sub-nodes in pre-order, the node itself first."""
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        yield current
-        for name in reversed(_field_names(type(current))):
-            value = getattr(current, name)
-            if isinstance(value, (PrimExpr, Stmt)):
-                stack.append(value)
-            elif isinstance(value, tuple):
-                stack.extend(v for v in reversed(value) if isinstance(v, (PrimExpr, Stmt)))
+    return _pre_order(node, (PrimExpr, Stmt))
 
 
 def statements(node: Stmt) -> Iterator[Stmt]:
     """A statement and all that it is made of, in pre-order, without their expressions."""
+    return _pre_order(node, Stmt)
+
+
+def _pre_order(node: Any, kinds: type | tuple[type, ...]) -> Iterator[Any]:
     stack = [node]
     while stack:
         current = stack.pop()
         yield current
         for name in reversed(_field_names(type(current))):
             value = getattr(current, name)
-            if isinstance(value, Stmt):
+            if isinstance(value, kinds):
                 stack.append(value)
             elif isinstance(value, tuple):
-                stack.extend(v for v in reversed(value) if isinstance(v, Stmt))
+                stack.extend(v for v in reversed(value) if isinstance(v, kinds))
 
 
 def distinct(node: Node) -> Iterator[Node]:

@@ -49,26 +49,9 @@ def test_a_threshold_set_meanwhile_stays():
     assert gc.get_threshold() == (5000, 5, 5)
 
 
-def test_the_last_thread_sets_it_back():
-    entered, leave = threading.Event(), threading.Event()
-
-    def other():
-        with rare_collections():
-            entered.set()
-            leave.wait(10)
-
-    thread = threading.Thread(target=other)
-    with rare_collections():
-        thread.start()
-        entered.wait(10)
-    assert gc.get_threshold() == (10_000, 10, 10)
-    leave.set()
-    thread.join()
-    assert gc.get_threshold() == (700, 10, 10)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-def test_a_fork_while_another_thread_compiles():
+@pytest.fixture
+def another_inside():
+    """Another thread is inside, until what this gives is called."""
     entered, leave = threading.Event(), threading.Event()
 
     def other():
@@ -79,14 +62,31 @@ def test_a_fork_while_another_thread_compiles():
     thread = threading.Thread(target=other)
     thread.start()
     entered.wait(10)
+
+    def end():
+        leave.set()
+        thread.join()
+
+    yield end
+    end()
+
+
+def test_the_last_thread_sets_it_back(another_inside):
+    with rare_collections():
+        pass
+    assert gc.get_threshold() == (10_000, 10, 10)
+    another_inside()
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_while_another_thread_compiles(another_inside):
     child = os.fork()
     if child == 0:
         good = gc.get_threshold() == (700, 10, 10)
         with rare_collections():
             good &= gc.get_threshold() == (10_000, 10, 10)
         os._exit(0 if good and gc.get_threshold() == (700, 10, 10) else 1)
-    leave.set()
-    thread.join()
     assert os.waitpid(child, 0)[1] == 0
 
 
