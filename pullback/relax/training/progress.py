@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from pullback.ir.errors import UserError
@@ -51,6 +54,8 @@ class Progress:
 
 def _bar() -> Any:
     """A bar that is drawn only when told to; None where the output is no terminal."""
+    if not _may_be_a_terminal():
+        return None
     try:
         from rich import progress
     except ImportError:
@@ -67,3 +72,11 @@ def _bar() -> Any:
         transient=True,
     )
     return bar if bar.console.is_terminal else None
+
+
+def _may_be_a_terminal() -> bool:
+    """Whether rich is worth asking: loading it takes a thirtieth of what the demo trains for."""
+    with suppress(AttributeError, ValueError):  # no output, or a closed one
+        if sys.stdout.isatty():
+            return True
+    return any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Any
 
@@ -365,7 +366,19 @@ def test_progress_draws_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_progress_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where there is a terminal to draw on."""
     monkeypatch.setitem(sys.modules, "rich", None)
+    trainer_of().fit(X, Y)
+    monkeypatch.setenv("FORCE_COLOR", "1")
     with pytest.raises(UserError, match="needs the package rich"):
         trainer_of().fit(X, Y)
     trainer_of().fit(X, Y, progress=False)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_progress_without_an_output(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO() if closed else None
+    if output is not None:
+        output.close()
+    monkeypatch.setattr(sys, "stdout", output)
+    trainer_of().fit(X, Y)
