@@ -30,22 +30,28 @@ _ENDING = ".obj"
 _TEMPORARY = ".tmp"
 _STALE_SECONDS = 3600.0  # a temporary file older than this was left by a writer that died
 DEFAULT_LIMIT = 1 << 30
+MOST_ENTRIES = 1 << 14  # each process that adds one looks at all of them: a quarter of a second
 # What decides the code that a module becomes.
 _ROOMS = ("codegen", "driver", "ir", "relax", "schedule", "te", "tir")
 
 
 class ObjectCache:
-    """Bytes by key in a directory of at most ``limit_bytes``; the least recently used entries go first.
+    """Bytes by key in a directory of at most ``limit_bytes`` and ``limit_entries``; the least recently used go first.
 
     The directory belongs to this user and is closed to others: code in it is run. Without a directory that can be
     written, a private temporary one serves this process.
     """
 
-    def __init__(self, directory: str | os.PathLike[str] | None = None, limit_bytes: int = DEFAULT_LIMIT) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        limit_bytes: int = DEFAULT_LIMIT,
+        limit_entries: int = MOST_ENTRIES,
+    ) -> None:
+        self.limit_bytes, self.limit_entries = limit_bytes, limit_entries
         self.enabled = os.environ.get("PULLBACK_CACHE", "1") != "0"
         self._lock = threading.Lock()
-        self._size: int | None = None  # of all entries, as far as known
+        self._held: tuple[int, int] | None = None  # bytes and number of all entries, as far as known
         self.directory = Path(directory) if directory is not None else default_directory()
         if self.enabled:
             self._open()
@@ -91,7 +97,7 @@ class ObjectCache:
         """Remove every entry."""
         for path, _, _ in self._entries():
             self._remove(path)
-        self._size = 0
+        self._held = (0, 0)
 
     # ---- files
 
@@ -130,18 +136,21 @@ class ObjectCache:
     def _evict(self, added: int) -> None:
         """Bring the directory below its limit, with some room to spare."""
         with self._lock:
-            if self._size is not None and self._size + added <= self.limit_bytes:
-                self._size += added
+            if self._held is not None and self._fits(self._held[0] + added, self._held[1] + 1):
+                self._held = self._held[0] + added, self._held[1] + 1
                 return
             entries = sorted(self._entries(), key=lambda e: e[2])
-            self._size = sum(size for _, size, _ in entries)
-            if self._size <= self.limit_bytes:
-                return
-            for path, size, _ in entries:
-                self._remove(path)
-                self._size -= size
-                if self._size <= self.limit_bytes * 0.9:
-                    break
+            size, count = sum(size for _, size, _ in entries), len(entries)
+            if not self._fits(size, count):
+                for path, bytes_, _ in entries:
+                    self._remove(path)
+                    size, count = size - bytes_, count - 1
+                    if self._fits(size / 0.9, count / 0.9):
+                        break
+            self._held = size, count
+
+    def _fits(self, size: float, entries: float) -> bool:
+        return size <= self.limit_bytes and entries <= self.limit_entries
 
     # ---- the directory
 

@@ -109,6 +109,22 @@ def test_least_recently_used_goes_first(tmp_path):
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= 5000
 
 
+def test_a_cache_of_too_many_entries_becomes_smaller(tmp_path):
+    """Every process that adds one looks at all of them."""
+    many = ObjectCache(tmp_path)
+    for i in range(30):
+        many.put(f"k{i}", b"code")
+        os.utime(many._path(f"k{i}"), (i, i))
+    cache = ObjectCache(tmp_path, limit_entries=20)
+    cache.put("new", b"code")
+    assert len(list(tmp_path.iterdir())) == 18
+    assert cache.get("new") is not None and cache.get("k29") is not None and cache.get("k5") is None
+    for i in range(10):
+        cache.put(f"more{i}", b"code")
+    assert 18 <= len(list(tmp_path.iterdir())) <= 20
+    assert cache.get("more9") is not None
+
+
 def test_entry_larger_than_the_cache_is_not_kept(tmp_path):
     cache = ObjectCache(tmp_path, limit_bytes=100)
     cache.put("a", bytes(200))
