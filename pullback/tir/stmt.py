@@ -169,7 +169,8 @@ class PrimFunc(Node):
     def renamed(self, name: str) -> PrimFunc:
         """The same function under another name."""
         result = replace(self, name=name)
-        result.__dict__.update({"digest": self.digest} if "digest" in self.__dict__ else {})
+        if "digest" in self.__dict__:  # known: it is the same
+            result.__dict__["digest"] = self.digest
         return result
 
     def structural_items(self) -> list[tuple[str, Any]]:

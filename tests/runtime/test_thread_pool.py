@@ -169,7 +169,7 @@ def test_an_environment_that_makes_no_sense(value):
 # The task is machine code, as in compiled functions: CPython may hang in a fork's child if a thread that is not its own
 # was just entering or leaving Python.
 FORKING = """
-import ctypes, os, threading
+import os, threading
 import numpy as np
 from pullback import codegen
 from pullback.target import Target

@@ -9,15 +9,14 @@ comes in the wrong order or is overwritten too early is found, whatever the plan
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.errors import InternalError
 from pullback.ir.module import IRModule
-from pullback.ir.node import Node
+from pullback.ir.node import Node, structure
 from pullback.relax.expr import Constant, Function, Tuple, TupleGetItem
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import StructInfo, TupleStructInfo
@@ -304,13 +303,8 @@ def _same(a: Any, b: Any, pairs: dict[Any, Any]) -> bool:
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(_same(x, y, pairs) for x, y in zip(a, b, strict=True))
     if isinstance(a, Node):
-        return type(a) is type(b) and all(_same(getattr(a, n), getattr(b, n), pairs) for n in _field_names(type(a)))
+        return type(a) is type(b) and all(_same(value, getattr(b, name), pairs) for name, value in structure(a))
     return bool(a == b) or (a != a and b != b)
-
-
-@cache
-def _field_names(kind: type) -> list[str]:
-    return [f.name for f in fields(kind) if f.name != "span"]
 
 
 def _is_copy(kernel: PrimFunc) -> bool:
