@@ -46,7 +46,6 @@ from pullback.relax.transform.verify_plan import verify_plan
 from pullback.schedule.group import Group, Machine
 from pullback.target import Target
 
-_NEAR_CACHES = 4 << 20  # bytes that the second caches of a few cores hold
 DEEPEST = 5000  # calls: an adjoint of loops may be an expression that is nested deeper than Python's default allows
 
 
@@ -60,8 +59,8 @@ def machine_of(target: Target) -> Machine:
     fma = target.abilities.fma
     registers = target.registers if fma else target.registers - 1  # one holds the products
     choices, abilities = tuned_choices(target), target.abilities
-    cached = _NEAR_CACHES if abilities.slow_far_cache else Machine.cached_bytes
-    return Machine(target.vector_bytes, registers, switched_off(), fma, choices, abilities.fast_pair_dot, cached)
+    options = (switched_off(), fma, choices, abilities.fast_pair_dot, abilities.cached_bytes)
+    return Machine(target.vector_bytes, registers, *options)
 
 
 def lower_function(

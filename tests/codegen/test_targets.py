@@ -87,7 +87,12 @@ def test_dots_that_take_longer_than_multiply_adds_are_left_alone(cpu, fast):
     """They are an instruction all the same, as is rounding."""
     can = Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}").abilities
     assert can.pair_dot and can.fast_pair_dot == fast
-    assert can.slow_far_cache != fast  # the same cores
+
+
+@pytest.mark.parametrize(("cpu", "mebibytes"), [("znver3", 16), ("haswell", 8), ("emeraldrapids", 4)])
+def test_caches(cpu, mebibytes):
+    """What is known of those that a few cores share."""
+    assert Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}").abilities.cached_bytes == mebibytes << 20
 
 
 @pytest.mark.parametrize("name", TARGETS)
