@@ -333,9 +333,9 @@ class MemoryAccess(Expressions):
             if mask is not None and may_blend and not access.padding:  # so that it stays a register
                 old = self.builder.fresh(f"load {vector}, ptr {access.pointer}, align {access.align}")
                 value = self.select(mask, value, Value(old, value.dtype, lanes))
-            size = lanes * nbytes(dtype)
+            size = self.target.vector_bytes
             # a part of a vector past the caches would throw out the line of its neighbours
-            is_whole = mask is None and size == self.target.vector_bytes and access.step % size == 0
+            is_whole = mask is None and lanes * nbytes(dtype) % size == 0 == access.step % size
             if is_whole and buffer in self.streamed:
                 self._stream(value, self.memory[buffer].pointer, access, size)
                 return

@@ -26,10 +26,13 @@ from pullback.tir.expr import (
     is_half,
     nbytes,
 )
+from pullback.tir.math import expand
 from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Prefetch, Seq, Stmt, store
 from pullback.tir.visitor import children, statements, walk
 
 FEW_CHUNKS = 4  # vectors of a loop that are written out where that makes its indices known numbers
+SIDE_BY_SIDE = 4  # vectors of a loop whose instructions wait for one another
+LINE = 64  # bytes, of a cache
 Outliner = Callable[["Statements", For], None]
 Chunk = tuple[int, int, int]  # first iteration, lanes, lanes that count
 
@@ -194,7 +197,7 @@ class Statements(MemoryAccess):
             if _unrolled_size(node.body) > len(chunks):
                 self._interleaved(node, node.body, chunks)
                 return
-        elif full > 1 and not (len(chunks) <= FEW_CHUNKS and _bends(node)):
+        elif full > 1 and not (len(chunks) <= FEW_CHUNKS and (_bends(node) or _is_straight(node.body))):
             self._lanes_loop(node, Poly.of(full), width)
             chunks = chunks[full:]
         self.is_alone = len(chunks) == 1 and full <= 1
@@ -221,9 +224,7 @@ class Statements(MemoryAccess):
         self._chunk(node, body, Poly.of(start), lanes, mask, active)
 
     def _vectorized_dynamic(self, node: For, extent: Poly, width: int) -> None:
-        total = self.poly_value(extent)
-        whole, bounds = self.op("sdiv", "int64", total, self.poly_value(Poly.of(width))), extent.range
-        full = Poly.of(self.atom(whole.ref, (0, max(0, bounds[1]) // width) if bounds is not None else None))
+        full = self.quotient(extent, width)
         self._lanes_loop(node, full, width)
         done = full.scaled(width)
         rest = self.scalar(extent - done)
@@ -245,10 +246,39 @@ class Statements(MemoryAccess):
         if width == 1:
             self.counted(node.var, "0", full, node.body)
             return
+        done = Poly.of(0)
+        together = self._together(node.body)
+        if together > 1 and (full.const is None or full.const >= together):
+            sets = self.quotient(full, together)
+            self._vectors(node, done, sets, width * together)
+            done = sets.scaled(together)
+        if full.const is None or done.const != full.const:
+            self._vectors(node, done, full, width)
+
+    def _together(self, body: Stmt) -> int:
+        """How many vectors of a loop are one step of it. Those of an elementary function, a chain of twenty
+        instructions or more that wait for one another, are some side by side: one chain alone leaves half of the units
+        idle. What is written past the caches is whole lines."""
+        if not _is_straight(body):
+            return 1
+        if _is_chain(body):
+            return SIDE_BY_SIDE
+        passes_caches = any(b in self.streamed for b in stored_buffers(body))
+        return max(1, LINE // self.target.vector_bytes) if passes_caches else 1
+
+    def _vectors(self, node: For, begin: Poly, end: Poly, width: int) -> None:
+        """The vectors of so many lanes from one number to another."""
         lane = Atom(None, 1 << 60, (0, width - 1))
         self.lanes = Lanes(width, lane)
-        self.counted(node.var, "0", full, node.body, width, lane)
+        self.counted(node.var, self.scalar(begin), end, node.body, width, lane)
         self.lanes = None
+
+    def quotient(self, poly: Poly, divisor: int) -> Poly:
+        """Of a polynomial that is not negative and does not differ between lanes."""
+        if poly.const is not None:
+            return Poly.of(poly.const // divisor)
+        whole, bounds = self.op("sdiv", "int64", *map(self.poly_value, (poly, Poly.of(divisor)))), poly.range
+        return Poly.of(self.atom(whole.ref, (0, max(0, bounds[1]) // divisor) if bounds is not None else None))
 
     def _chunk(self, node: For, body: Stmt, start: Poly, lanes: int, mask: Value | None, active: int | None) -> None:
         """One vector of iterations, beginning at ``start``."""
@@ -305,6 +335,20 @@ def _bends(node: For) -> bool:
     kinds = ("floordiv", "floormod", "min", "max")
     inner = [n for n in walk(node.body) if isinstance(n, Binary) and n.kind in kinds and n.dtype == "int64"]
     return any(m is node.var for n in inner for m in walk(n))
+
+
+def _is_straight(body: Stmt) -> bool:
+    """Whether there are no branches and loops in it."""
+    return all(isinstance(n, (Seq, Let, BufferStore)) for n in statements(body))
+
+
+def _is_chain(body: Stmt) -> bool:
+    """Whether a body without branches and loops computes elementary functions, whatever the arguments by the same
+    instructions."""
+    if not _is_straight(body):
+        return False
+    known = [expand(n.name, "float32" if is_half(n.dtype) else n.dtype) for n in walk(body) if isinstance(n, Call)]
+    return any(e is not None and e.rare is None for e in known) and not any(e is not None and e.rare for e in known)
 
 
 def _unrolled_size(node: Stmt) -> int:
