@@ -23,26 +23,30 @@ def element_cost(stages: Iterable[Tensor]) -> float:
 
 def expression_cost(expr: PrimExpr) -> float:
     """Nanoseconds for one lane of an expression, its loads and its store; what occurs twice is computed once."""
-    total = 2 * _SIMPLE  # memory
+    total = _SIMPLE  # the store
     for node in set(walk(expr)):
         if isinstance(node, Call):
             total += _SIMPLE if node.name in _CHEAP_CALLS else _TRANSCENDENTAL
         elif isinstance(node, Binary):
             total += _SIMPLE
-        elif _is_gather(node):
-            total += _GATHERED
+        elif isinstance(node, (BufferLoad, TensorLoad)):
+            total += _GATHERED if _is_gather(node) else _SIMPLE
     return total
 
 
-def _is_gather(node: PrimExpr) -> bool:
-    """Whether it reads an element whose place is read from memory."""
-    indices = node.indices if isinstance(node, (BufferLoad, TensorLoad)) else ()
-    return any(isinstance(n, (BufferLoad, TensorLoad)) for i in indices for n in walk(i))
+def _is_gather(load: BufferLoad | TensorLoad) -> bool:
+    """Whether the element's place is read from memory."""
+    return any(isinstance(n, (BufferLoad, TensorLoad)) for i in load.indices for n in walk(i))
 
 
 def is_costly(stage: Tensor) -> bool:
     """Whether computing an element twice is worse than writing and reading it."""
-    return any(isinstance(n, Call) and n.name not in _CHEAP_CALLS for n in walk(body_expr(stage)))
+    return calls_function(body_expr(stage))
+
+
+def calls_function(expr: PrimExpr) -> bool:
+    """Whether an expression has calls that are many instructions."""
+    return any(isinstance(n, Call) and n.name not in _CHEAP_CALLS for n in walk(expr))
 
 
 def worth_threads(nanoseconds: float) -> bool:

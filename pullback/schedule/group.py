@@ -35,6 +35,10 @@ class Machine:
     pair_dot: bool = False
     cached_bytes: int = 8 << 20
 
+    def passes_caches(self, output: Buffer) -> bool:
+        """Whether no cache could hold the output until it is read, as far as its size is known."""
+        return nbytes(output.dtype) * math.prod(s for s in output.shape if isinstance(s, int)) >= self.cached_bytes
+
     @property
     def has_small_tiles(self) -> bool:
         """Whether a register tile is so small that loads take as long as multiply-adds: of 16 registers or fewer."""
@@ -122,13 +126,8 @@ class Group:
         params = [(renamed or {}).get(b, b) for b in (self.buffers[t] for t in (*self.inputs, *self.outputs))]
         loaded = {n.buffer for n in walk(body) if isinstance(n, BufferLoad)} if in_order else set()
         outputs = list(enumerate(params))[len(self.inputs) :] if in_order else []
-        streamed = tuple(k for k, b in outputs if b not in loaded and _bytes(b) >= self.machine.cached_bytes)
+        streamed = tuple(k for k, b in outputs if b not in loaded and self.machine.passes_caches(b))
         return PrimFunc(name, tuple(params), body, {"streamed": streamed} if streamed else {})
-
-
-def _bytes(buffer: Buffer) -> int:
-    """As far as they are known."""
-    return nbytes(buffer.dtype) * math.prod(s for s in buffer.shape if isinstance(s, int))
 
 
 def same_axes(indices: Sequence[object], axes: Sequence[object]) -> bool:

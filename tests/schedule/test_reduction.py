@@ -9,11 +9,13 @@ from pullback import te, tir
 from pullback.schedule import order
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
-from pullback.schedule.reduction import Reduction, rows
+from pullback.schedule.reduction import Reduction, ahead, rows
+from pullback.schedule.reduction.build import LOCAL_ROW
 from pullback.schedule.strides import coefficient, contiguity, outermost_first, stride
 from pullback.target import Target
 from pullback.te import interpreter as te_interpreter
-from pullback.tir import Allocate, Buffer, Var
+from pullback.tir import Allocate, Buffer, BufferStore, Call, For, Let, Prefetch, Var
+from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.equality import Equality
 from pullback.tir.visitor import walk
 from pullback.tir.workspace import lift_workspaces
@@ -353,3 +355,130 @@ def test_a_reduced_part_of_a_row_is_no_row():
     k = te.reduce_axis(2)
     total = te.compute((24, 4), lambda i, c: te.sum(whole[i, k.var, c], k), "total")
     assert recognize(group_of(whole, total)) is None
+
+
+# ---- elementary functions, and what is asked for ahead
+
+
+def softmax_sum(rows: int, columns: int) -> te.Tensor:
+    x = te.placeholder((rows, columns), name="x")
+    k = te.reduce_axis(columns)
+    return te.compute((rows,), lambda i: te.sum(tir.call("exp", x[i, k.var]), k), "total")
+
+
+def functions(group: Group) -> list[Let]:
+    """Calls whose value is written before anything is done with it."""
+    nodes = list(walk(lower(group, "kernel").body))
+    found = [n for n in nodes if isinstance(n, Let) and isinstance(n.value, Call)]
+    assert all(isinstance(n.body, BufferStore) and n.body.buffer.scope == "local" for n in found)
+    assert len(found) in (0, sum(isinstance(n, Call) for n in nodes))
+    return found
+
+
+@pytest.mark.parametrize("shape", [(1, 40), (512, 40), (64, 300), (2, 2 * LOCAL_ROW)])
+def test_elementary_functions_before_their_sums(shape: tuple[int, int]) -> None:
+    """A loop of calls that adds nothing up, and sums that call nothing."""
+    group = group_of(softmax_sum(*shape))
+    run(group)
+    assert functions(group)
+
+
+def test_longer_rows_are_not_kept() -> None:
+    assert not functions(group_of(softmax_sum(4096, LOCAL_ROW + 1)))
+
+
+def test_functions_apart_change_no_bit() -> None:
+    """The sum of what is computed beside it is the sum of the same numbers, read from memory."""
+    total = softmax_sum(64, 300)
+    (x,) = group_of(total).inputs
+    exp = te.compute(x.shape, lambda i, j: tir.call("exp", x[i, j]), "exp")
+    e = te.placeholder(x.shape, name="e")
+    numbers = np.random.default_rng(0).standard_normal(x.shape).astype("f")
+    (values,) = natively(group_of(exp), {x: numbers})
+    (expected,) = natively(group_of(over("sum", e, 1)), {e: values})
+    np.testing.assert_array_equal(natively(group_of(total), {x: numbers})[0], expected)
+
+
+@pytest.fixture
+def hinted(monkeypatch):
+    """A function that runs a group and gives the places that it asked for ahead, by the name of the buffer. All of them
+    exist: an index out of bounds would be an error of a load."""
+    monkeypatch.setattr(ahead, "_FAR", 1024)
+
+    def places(group: Group) -> dict[str, set[tuple[int, ...]]]:
+        found: dict[str, set[tuple[int, ...]]] = {}
+
+        def record(frame, node: Prefetch) -> None:
+            frame.expr(node.buffer[node.indices])
+            indices = np.broadcast_arrays(*map(frame.expr, node.indices))
+            found.setdefault(node.buffer.name, set()).update(zip(*(i.ravel().tolist() for i in indices), strict=True))
+
+        monkeypatch.setattr(tir_interpreter._Frame, "stmt_prefetch", record)
+        run(group)
+        return found
+
+    return places
+
+
+def variance(x: te.Tensor) -> te.Tensor:
+    mean = over("sum", x, len(x.shape) - 1, "mean")
+    square = te.compute(x.shape, lambda *i: (x[i] - mean[i[:-1]]) * (x[i] - mean[i[:-1]]), "square")
+    return over("sum", square, len(x.shape) - 1, "variance")
+
+
+@pytest.mark.parametrize("rows", [3, 256])
+def test_the_next_rows_are_asked_for(hinted, rows: int) -> None:
+    """Each line of each row but the first, which nobody can ask for, and the last once too often."""
+    x = te.placeholder((rows, 96), name="x")
+    count = 4 if rows == 256 else 1
+    expected = {(r, 16 * k) for r in range(count, rows) for k in range(6)}
+    assert hinted(group_of(variance(x))) == {"x": expected}
+
+
+def test_nothing_is_asked_for_where_one_pass_reads_memory_in_order(hinted) -> None:
+    x = te.placeholder((64, 96), name="x")
+    assert hinted(group_of(over("sum", x, 1))) == {}
+
+
+def test_nothing_is_asked_for_that_is_near(hinted, monkeypatch) -> None:
+    monkeypatch.setattr(ahead, "_FAR", 64 * 96 * 4 + 1)
+    assert hinted(group_of(variance(te.placeholder((64, 96), name="x")))) == {}
+
+
+def test_nothing_is_asked_for_beside_stores_past_the_caches(hinted) -> None:
+    x = te.placeholder((64, 96), name="x")
+    total = variance(x)
+    out = te.compute(x.shape, lambda i, j: x[i, j] * total[i], "out")
+    assert set(hinted(group_of(out))) == {"x"}
+    assert hinted(group_of(out, machine=Machine(16, 16, cached_bytes=64 * 96 * 4))) == {}
+
+
+def test_the_next_stretch_of_a_row_in_many_places(hinted) -> None:
+    """Channels of images, a KiB each: four KiB further, but not further than the half of them that a task adds up."""
+    x = te.placeholder((12, 3, 16, 16), name="x")
+    asked = hinted(group_of(channels("sum", x)))
+    assert asked == {"x": {(n, c, y, 0) for n in (4, 5, 10, 11) for c in range(3) for y in range(16)}}
+
+
+def test_the_next_stretch_in_chunks(hinted) -> None:
+    """A task that adds up chunk after chunk goes on to the next."""
+    x = te.placeholder((40, 64, 16, 16), name="x")
+    total = channels("sum", x)
+    out = te.compute(x.shape, lambda n, c, i, j: x[n, c, i, j] * total[c], "out")
+    asked = hinted(group_of(out))["x"]
+    assert asked == {(n, c, y, 0) for n in range(4, 40) for c in range(64) for y in range(16)}
+
+
+def test_rows_past_the_caches_are_written_one_after_another() -> None:
+    """Each line as a whole: side by side, the lines of several rows would be sent in parts."""
+    x = te.placeholder((256, 96), name="x")
+    total = over("sum", x, 1)
+    out = te.compute(x.shape, lambda i, j: x[i, j] * total[i], "out")
+
+    def innermost(machine: Machine) -> set[str]:
+        loops = [n for n in walk(lower(group_of(out, machine=machine), "kernel").body) if isinstance(n, For)]
+        stores = [n for n in loops if any(isinstance(m, BufferStore) and m.buffer.name == "out" for m in walk(n.body))]
+        return {n.kind for n in stores if not any(isinstance(m, For) for m in walk(n.body))}
+
+    assert innermost(Machine(16, 16)) == {"unrolled"}
+    assert innermost(Machine(16, 16, cached_bytes=256 * 96 * 4)) == {"vectorized"}

@@ -11,6 +11,7 @@ from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction import blocking as contraction_blocking
+from pullback.schedule.cost import element_cost
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.reduction import Reduction
@@ -426,6 +427,17 @@ def test_what_follows_scattered_terms_is_another_kernel() -> None:
     halved = te.compute((6, 4), lambda i, j: total[i, j] * 0.5, "halved")
     assert recognize(group_of(halved)) is None
     assert [g.outputs[0].name for g, _ in split([halved], SMALL)] == ["total", "halved"]
+
+
+def test_what_is_worth_threads() -> None:
+    """All that an element reads counts, each once."""
+    a, b = (te.placeholder((16,), name=n) for n in "ab")
+    costs = [
+        element_cost([te.compute((16,), lambda i, f=f: f(a[i], b[i]), "c")])
+        for f in (lambda x, y: x + x, lambda x, y: x + y, lambda x, y: tir.call("exp", x))
+    ]
+    assert costs[0] < costs[1] < costs[2]
+    assert costs[1] - costs[0] == pytest.approx(costs[0] / 3)  # of a load, an addition and a store
 
 
 ROWS = 1 << 13  # of 256 numbers: 8 MB

@@ -16,7 +16,7 @@ from pullback.tir import Buffer, PrimExpr, Var, as_expr, const, store
 from pullback.tir.equality import Equality
 from pullback.tir.visitor import substitute
 
-_LOCAL_ROW = 4096  # elements of a row that are kept rather than computed again
+LOCAL_ROW = 4096  # elements of a row that are kept rather than computed again
 _ORDER = {"row": 0, "vector": 1, "reduce": 2}  # of the steps of equal depth
 
 
@@ -225,4 +225,4 @@ class _Builder:
         if domain is None:
             return len(readers) > 1 or any(self.domain.get(r) is not None for r in readers)
         repeated = self.group.reads.get(stage, 0) > 1 and is_costly(stage)
-        return repeated and domain.size <= _LOCAL_ROW and stage not in self.group.outputs
+        return repeated and domain.size <= LOCAL_ROW and stage not in self.group.outputs

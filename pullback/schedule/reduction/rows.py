@@ -9,14 +9,18 @@ for p in parallel(rows):                                                  some r
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
+from pullback.schedule.cost import calls_function
 from pullback.schedule.pointwise import TASKS, tasks
+from pullback.schedule.reduction.ahead import Ahead, rows_ahead, stretches_ahead
 from pullback.schedule.reduction.argument import reduce_row_argument
-from pullback.schedule.reduction.nests import at_points, lane_loop, serial
+from pullback.schedule.reduction.build import LOCAL_ROW
+from pullback.schedule.reduction.nests import Point, at_points, lane_loop, put, serial
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.schedule.reduction.walk import Walk
-from pullback.tir import Buffer, For, PrimExpr, Stmt, Var, as_expr
+from pullback.tir import Buffer, For, PrimExpr, Stmt, Var, as_expr, seq
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute
 
@@ -48,6 +52,40 @@ def _side_by_side(program: Program) -> int:
 class _Row(Walk):
     written_out = 3
     whole_vectors = True
+    count = 1  # rows that are taken together
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.ahead: Ahead | None = None
+
+    def nests(self) -> list[Sequence[Step]]:
+        return [part for steps in super().nests() for part in self.apart(steps)]
+
+    def nest(self, steps: Sequence[Step]) -> Stmt:
+        self.ahead = stretches_ahead(steps, self.program) or rows_ahead(steps, self.program, self.count)
+        return super().nest(steps)
+
+    def beside(self, domain: Domain, first: PrimExpr | int, count: int, place: Point) -> Stmt | None:
+        hints = self.ahead.hints(domain.axes[-1], first, count, place) if self.ahead is not None else []
+        return self.everywhere(seq(*hints)) if hints else None
+
+    def apart(self, steps: Sequence[Step]) -> list[Sequence[Step]]:
+        """Elementary functions first, then what is reduced of them: a loop that does nothing but compute them keeps
+        more units busy than reading their values again costs."""
+        domain, reduces = steps[0].domain, [s for s in steps if s.role == "reduce"]
+        functions = [s for s in steps if calls_function(s.store.value)]
+        if domain is None or not (functions and reduces) or not self.written_out < domain.size <= LOCAL_ROW:
+            return [steps]
+        elements, sums = [s for s in steps if s.role != "reduce"], []
+        for step in reduces:
+            if step in functions:
+                row = self.private("row", domain.extents, step.store.value.dtype)
+                self.locals.append(row)
+                own = self.at(row, *domain.axes)
+                elements.append(Step("vector", step.depth, put(own, step.store.value), domain))
+                step = dataclasses.replace(step, store=put(step.store.buffer[()], own))
+            sums.append(step)
+        return [elements, sums]
 
     def private(self, name: str, shape: Sequence[int | PrimExpr], dtype: str) -> Buffer:
         return Buffer(name, tuple(shape) or (1,), dtype, "local")
@@ -73,12 +111,25 @@ class _Row(Walk):
 
 class _Rows(_Row):
     """``count`` rows side by side, from the one that the last axis's variable says: what is the same for all rows is
-    read once, and while the last sums of one are added up, lane by lane, so are the others'."""
+    read once, and while the last sums of one are added up, lane by lane, so are the others'.
+
+    One row after another is where elementary functions are computed (a row's keep all units busy, and more at a time
+    don't fit registers), and where rows are written past the caches (lines of several rows would be sent in parts)."""
 
     def __init__(self, program: Program, count: int) -> None:
         self.axis, self.count = program.axes[-1], count
         self.row = Var("r")
+        self.one_by_one = False
         super().__init__(program)
+
+    def elements(self, steps: Sequence[Step], domain: Domain) -> Stmt:
+        streams = any(self.program.machine.passes_caches(s.store.buffer) for s in steps)
+        if not streams and not any(calls_function(s.store.value) for s in steps):
+            return super().elements(steps, domain)
+        self.one_by_one = True
+        body = super().elements(steps, domain)
+        self.one_by_one = False
+        return self.everywhere(body)
 
     def private(self, name: str, shape: Sequence[int | PrimExpr], dtype: str) -> Buffer:
         return Buffer(name, (self.count, *(tuple(shape) or (1,))), dtype, "local")
@@ -87,4 +138,6 @@ class _Rows(_Row):
         return buffer[(self.row, *(indices or (0,)))]
 
     def everywhere(self, body: Stmt) -> Stmt:
+        if self.one_by_one:
+            return body
         return For(self.row, as_expr(self.count), substitute(body, {self.axis: self.axis + self.row}), "unrolled")

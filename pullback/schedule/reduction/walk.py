@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.schedule.order import LANES, Piece, halves, pieces, tree
-from pullback.schedule.reduction.nests import Moved, Place, allocated, at_points, nests, put, serial
+from pullback.schedule.reduction.nests import Moved, Place, Point, allocated, at_points, nests, put, serial
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.te.graph import combine, identity
 from pullback.tir import Binary, Buffer, PrimExpr, Stmt, Var, as_expr, loop, seq, store
@@ -65,14 +65,21 @@ class Walk(ABC):
     def argument(self, step: Step) -> Stmt:
         """The index of the best element."""
 
+    def beside(self, domain: Domain, first: PrimExpr | int, count: int, place: Point) -> Stmt | None:
+        """What is done beside so many terms along the domain's last axis, from the first one on."""
+        return None
+
     # -- what is the same
 
     def place(self, own: Buffer) -> Place:
         return lambda indices: self.at(own, *indices)
 
     def body(self) -> Stmt:
-        parts = [self.nest(steps) for steps in nests(self.program)]
-        return allocated(self.locals, seq(*parts))
+        return allocated(self.locals, seq(*map(self.nest, self.nests())))
+
+    def nests(self) -> list[Sequence[Step]]:
+        """The program's steps, those that share loops together."""
+        return list(nests(self.program))
 
     def here(self, body: Stmt) -> Stmt:
         """The statement everywhere, with what is private at its places."""
@@ -99,7 +106,8 @@ class Walk(ABC):
         for chunks in domain.chunks:
             number = chunks.number
             inside = [dataclasses.replace(s, store=substitute(s.store, chunks.place)) for s in steps]
-            body = self.reduced(inside, chunks.domain, lambda s, k=number: self.at(found[s.total], k))  # type: ignore[misc]
+            target: Target = lambda s, k=number: self.at(found[s.total], k)  # type: ignore[misc]  # noqa: E731
+            body = self.reduced(inside, chunks.domain, target, chunks.place)
             parts.append(serial([number], [chunks.count], body) if isinstance(number, Var) else body)
         again = []
         for step in _reduces(steps):
@@ -114,8 +122,8 @@ class Walk(ABC):
         self.locals += found.values()
         return dict(found)
 
-    def reduced(self, steps: Sequence[Step], domain: Domain, target: Target) -> Stmt:
-        """The reductions over a domain, in one piece."""
+    def reduced(self, steps: Sequence[Step], domain: Domain, target: Target, place: Point | None = None) -> Stmt:
+        """The reductions over a domain, in one piece; ``place``: where its points are in the whole."""
         if domain.size <= self.written_out:
             return self.at_once(steps, domain, target)
         parts = list(pieces(domain.order.inner))
@@ -126,7 +134,13 @@ class Walk(ABC):
 
         def along(part: Piece) -> Stmt:
             add = lanes.begin if begins and part is parts[0] else lanes.add
-            return loop("step", part.steps, lambda k: self.lanes(part.lanes, lambda lane: at(part, k, lane, add)), kind)
+
+            def step(k: PrimExpr) -> Stmt:
+                first, count = part.at(k, 0, 0), part.terms * part.lanes
+                add_up = self.lanes(part.lanes, lambda lane: at(part, k, lane, add))
+                return seq(add_up, self.beside(domain, first, count, place or {}))
+
+            return loop("step", part.steps, step, kind)
 
         def at(part: Piece, step: PrimExpr, lane: PrimExpr, add: Callable[..., Stmt]) -> Stmt:
             points = [{domain.axes[-1]: as_expr(part.at(step, lane, k))} for k in range(part.terms)]

@@ -1,0 +1,107 @@
+"""What a reduction by rows reads next is asked for where the CPU's own prefetcher cannot know it.
+
+    for step: lane[…] = lane[…] + (x[p, …] - mean[p]) ** 2        the last of several passes: the others read the
+              for line: prefetch(x[p + 1, …])                     nearest cache, and memory would be idle meanwhile
+
+    for n: for step: lane[…] = lane[…] + x[n, p, …]               a row in many places, each of a page at most: it finds
+                     for line: prefetch(x[n + 1, p, …])           each of them anew
+
+Both are about a third of the time of batch norm's statistics and of its gradient, from memory or the last cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pullback.schedule.reduction.nests import Point
+from pullback.schedule.reduction.program import Domain, Program, Step
+from pullback.tir import Buffer, BufferLoad, Prefetch, PrimExpr, Stmt, Var, as_expr, minimum
+from pullback.tir.expr import nbytes
+from pullback.tir.visitor import substitute, walk
+
+_LINE = 64  # bytes
+_FAR = 1 << 20  # bytes that the nearer caches don't hold
+_NEAR = 16 << 10  # and a row that the nearest one does
+_PAGE = 4 << 10  # beyond which the CPU's prefetcher never goes
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """One load of each buffer to ask for, so many steps further along an axis of this extent."""
+
+    loads: tuple[BufferLoad, ...]
+    axis: Var
+    further: int
+    extent: int
+
+    def hints(self, axis: Var, first: PrimExpr | int, count: int, place: Point) -> list[Stmt]:
+        """For ``count`` elements along the innermost axis, from the first one on; ``place``: where those axes are that
+        count within a part only."""
+        later = minimum(place.get(self.axis, self.axis) + self.further, self.extent - 1)
+        found: list[Stmt] = []
+        for load in self.loads:
+            for k in range(0, count, _LINE // nbytes(load.dtype)):
+                at = {axis: substitute(place.get(axis, axis), {axis: as_expr(first + k)}), self.axis: later}
+                if load.indices[-1] is axis:
+                    indices = (substitute(i, {**place, **at}) for i in load.indices)
+                    found.append(Prefetch(load.buffer, tuple(indices)))
+        return found
+
+
+def rows_ahead(steps: Sequence[Step], program: Program, count: int) -> Ahead | None:
+    """The next ``count`` rows, during the last of several sums over these. Not where rows are written past the caches:
+    the buffers of such stores are those of hints."""
+    sums = [s for s in program.reduces if s.domain is not None]
+    passes = {s.depth for s in sums}
+    if not program.axes or len(passes) < 2 or any(program.machine.passes_caches(s.store.buffer) for s in program.steps):
+        return None
+    last = {s.total for s in sums if s.depth == max(passes)}
+    domain = steps[0].domain
+    if domain is None or not last & {s.total for s in steps if s.role == "reduce"}:
+        return None
+    row = program.axes[-1]
+    loads = _loads(program, program.steps, lambda n: n.indices[-1] is domain.axes[-1] and _has(n, row))
+    is_near = all(domain.size * nbytes(n.dtype) <= _NEAR for n in loads)
+    return Ahead(loads, row, count, program.extents[-1]) if loads and is_near else None
+
+
+def stretches_ahead(steps: Sequence[Step], program: Program) -> Ahead | None:
+    """The next stretch of a row that is no more than a page in each of many places."""
+    domain = steps[0].domain
+    if domain is None or len(domain.axes) < 2:
+        return None
+    outer, extent = domain.axes[0], domain.extents[0]
+    loads = _loads(program, steps, lambda n: n.indices[-1] is domain.axes[-1] and 0 < _stretch(n, domain) <= _PAGE)
+    least = min((_stretch(n, domain) for n in loads), default=_PAGE)
+    return Ahead(loads, outer, max(1, _PAGE // least), extent) if loads else None
+
+
+def _loads(program: Program, steps: Sequence[Step], wanted: Callable[[BufferLoad], bool]) -> tuple[BufferLoad, ...]:
+    found: dict[Buffer, BufferLoad] = {}
+    for node in program.accesses(steps):
+        if isinstance(node, BufferLoad) and _bytes(node) >= _FAR and wanted(node):
+            found.setdefault(node.buffer, node)
+    return tuple(found.values())
+
+
+def _bytes(load: BufferLoad) -> int:
+    return math.prod(s for s in load.buffer.shape if isinstance(s, int)) * nbytes(load.dtype)
+
+
+def _has(expr: PrimExpr, axis: Var) -> bool:
+    return any(n is axis for n in walk(expr))
+
+
+def _stretch(load: BufferLoad, domain: Domain) -> int:
+    """Bytes that are contiguous along the domain before the next of its outermost axis, elsewhere; 0: there is no such
+    place, or it is where these end."""
+    elements, outer = 1, domain.axes[0]
+    for index, size in zip(reversed(load.indices), reversed(load.buffer.shape), strict=True):
+        if _has(index, outer):
+            return 0
+        if index not in domain.axes:
+            break
+        elements *= size
+    return elements * nbytes(load.dtype) if _has(load, outer) else 0
