@@ -35,7 +35,7 @@ from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
 from pullback.runtime.report import Report
 from pullback.runtime.slab import SmallMemory
-from pullback.runtime.tensor import Tensor, tensor
+from pullback.runtime.tensor import Tensor, tensor, zeros
 from pullback.target import Target
 from pullback.tir.stmt import FLUSH_SUBNORMALS, PrimFunc
 
@@ -149,6 +149,8 @@ class NativeFunction:
         self.runtime = runtime_table()
         self.constants = [tensor(c, copy=True) for c in artifact.constants]
         self.arenas: deque[OwnedMemory] = deque()
+        fresh = [self.layout.outputs[k] for k in self.layout.fresh]
+        self._fresh = [(zeros(kind.shape, kind.dtype), kind.nbytes) for kind in fresh]  # memory that nobody asks for
 
     def call(self, flat: Sequence[Tensor]) -> BoundCall:
         """A prepared call on these inputs, whose types have been checked."""
@@ -161,12 +163,10 @@ class NativeFunction:
             return OwnedMemory(max(64, self.layout.arena_bytes))
 
     def fresh_outputs(self) -> list[Tensor]:
-        outputs = []
-        for k in self.layout.fresh:
-            kind = self.layout.outputs[k]
-            memory = _small.take() if kind.nbytes <= SmallMemory.limit else None
-            outputs.append(Tensor(kind.shape, kind.dtype, memory=memory))
-        return outputs
+        return [
+            kind.with_memory(_small.take() if nbytes <= SmallMemory.limit else OwnedMemory(nbytes))
+            for kind, nbytes in self._fresh
+        ]
 
 
 def _extent(value: Tensor) -> tuple[int, int]:

@@ -154,3 +154,14 @@ def test_threads_that_look_at_the_same_tensor_each_pin_it():
     for thread in threads:
         thread.join()
     assert not subject.is_pinned()
+
+
+@pytest.mark.parametrize("shape", [(), (1, 1), (3,), (0,)])
+@pytest.mark.parametrize("dtype", ["float32", "bool", "int64", "bfloat16"])
+def test_copies_pin_nothing(shape, dtype):
+    """Of one element, which is read without a view, as of many."""
+    t = tensor(np.ones(shape).astype(NUMPY_DTYPES[dtype]), copy=True)
+    array = t.numpy()
+    assert array.shape == shape and array.dtype == NUMPY_DTYPES[dtype] and not t.is_pinned()
+    array[...] = 0
+    assert np.asarray(t).all()
