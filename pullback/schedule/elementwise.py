@@ -22,7 +22,9 @@ from pullback.schedule.transpose import crossed_axis, transposed
 from pullback.tir import For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
 from pullback.tir.visitor import substitute
 
-_CHUNK = 4096  # elements of a one-dimensional loop that one task takes
+_CHUNK, _LEAST = 4096, 512  # elements of a one-dimensional loop that one task takes
+_TASKS = 16  # of such a loop
+_LINE = 64  # a multiple of it begins at a line of memory, whatever the type
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +79,17 @@ def _permuted(shape: Sequence[int | PrimExpr], other: Sequence[int | PrimExpr]) 
 
 
 def _chunks(axis: Var, extent: int | PrimExpr, body: Stmt) -> Stmt:
-    """One long axis: tasks of a fixed number of elements."""
-    chunk, lane = Var("chunk"), Var("lane")
-    size = minimum(as_expr(extent) - chunk * _CHUNK, _CHUNK) if not _divides(extent) else as_expr(_CHUNK)
-    inner = For(lane, size, substitute(body, {axis: chunk * _CHUNK + lane}), "vectorized")
-    return For(chunk, (as_expr(extent) + (_CHUNK - 1)) // _CHUNK, inner, "parallel")
+    """One long axis: tasks of a number of elements that is known."""
+    chunk, lane, size = Var("chunk"), Var("lane"), _task_size(extent)
+    divides = isinstance(extent, int) and extent % size == 0
+    length = as_expr(size) if divides else minimum(as_expr(extent) - chunk * size, size)
+    inner = For(lane, length, substitute(body, {axis: chunk * size + lane}), "vectorized")
+    return For(chunk, (as_expr(extent) + (size - 1)) // size, inner, "parallel")
 
 
-def _divides(extent: int | PrimExpr) -> bool:
-    return isinstance(extent, int) and extent % _CHUNK == 0
+def _task_size(extent: int | PrimExpr) -> int:
+    """Elements that one task takes: a divisor, if there is one, and enough tasks that threads end together."""
+    if not isinstance(extent, int):
+        return _CHUNK
+    most = min(_CHUNK, max(_LEAST, extent // _TASKS)) // _LINE * _LINE
+    return next((size for size in range(most, _LEAST - 1, -_LINE) if extent % size == 0), most)

@@ -332,7 +332,7 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     limits = {
         "_SECOND": 0,
         "_ROUND_DEPTH": 8,
-        "_TASKS": 2,
+        "_TASKS": 4,
         "_ROUND_ROWS": 512,
         "_ROUND_COLUMNS": 512,
         "_ROUND_SUMS": 4096,

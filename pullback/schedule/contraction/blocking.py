@@ -469,7 +469,7 @@ def _in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
     a, is_wide = blocking.a, _leaves_wide(problem, blocking)
     if not is_wide and not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
         return blocking
-    inner = _round(problem, blocking, 2 * _TASKS)
+    inner = _round(problem, blocking, _TASKS)
     shares = any(inner[v] > step for v, step in _steps(blocking))  # else a round is of one tile: nothing to share
     ways = {**blocking.ways, a: "round"} if is_wide else blocking.ways
     return replace(blocking, inner=inner, ways=ways) if shares else blocking
