@@ -26,7 +26,7 @@ from pullback.tir.expr import (
     is_half,
     nbytes,
 )
-from pullback.tir.math import expand
+from pullback.tir.math import expand, is_chain
 from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Prefetch, Seq, Stmt, store
 from pullback.tir.visitor import children, statements, walk
 
@@ -193,7 +193,7 @@ class Statements(MemoryAccess):
             self._vectorized_dynamic(node, extent, width)
             return
         full, chunks = extent.const // width, self.chunks(extent.const, width)
-        if 1 < len(chunks) <= 2 * self.target.registers and self._is_tile(node):
+        if 1 < len(chunks) <= 2 * self.target.registers and self._is_tile(node) and not _is_map(node):
             if _unrolled_size(node.body) > len(chunks):
                 self._interleaved(node, node.body, chunks)
                 return
@@ -347,8 +347,19 @@ def _is_chain(body: Stmt) -> bool:
     instructions."""
     if not _is_straight(body):
         return False
-    known = [expand(n.name, "float32" if is_half(n.dtype) else n.dtype) for n in walk(body) if isinstance(n, Call)]
-    return any(e is not None and e.rare is None for e in known) and not any(e is not None and e.rare for e in known)
+    calls = [n for n in walk(body) if isinstance(n, Call) and expand(n.name, _wide(n.dtype)) is not None]
+    return bool(calls) and all(is_chain(n.name, n.dtype) for n in calls)
+
+
+def _is_map(node: For) -> bool:
+    """Whether it computes elementary functions of one buffer for another."""
+    nodes = list(walk(node.body))
+    read = {n.buffer for n in nodes if isinstance(n, BufferLoad)}
+    return _is_chain(node.body) and read.isdisjoint(n.buffer for n in nodes if isinstance(n, BufferStore))
+
+
+def _wide(dtype: str) -> str:
+    return "float32" if is_half(dtype) else dtype
 
 
 def _unrolled_size(node: Stmt) -> int:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pullback.tir.expr import PrimExpr, Var, as_expr, bits, call, cast, const, select
+from pullback.tir.expr import PrimExpr, Var, as_expr, bits, call, cast, const, is_half, select
 
 
 @dataclass(frozen=True)
@@ -449,6 +449,14 @@ def expand(name: str, dtype: str, fma: bool = True) -> Expansion | None:
     form, x = float_format(dtype, fma), Var("x", dtype)
     rare = _RARE.get(name)
     return Expansion(Template((x,), function(form, x)), Template((x,), rare(form, x)) if rare else None)
+
+
+@functools.cache
+def is_chain(name: str, dtype: str) -> bool:
+    """Whether an intrinsic is written in some twenty instructions or more that wait for one another, always the same,
+    and not one instruction, or a call."""
+    expansion = expand(name, "float32" if is_half(dtype) else dtype)
+    return expansion is not None and expansion.rare is None
 
 
 # ---- division of floats as Python and NumPy have it

@@ -23,6 +23,7 @@ from pullback.schedule.contraction.across import stored_across
 from pullback.schedule.contraction.ahead import prefetched
 from pullback.schedule.contraction.blocking import Blocking, is_by_rows, rounds
 from pullback.schedule.contraction.columns import distance, lanes_of
+from pullback.schedule.contraction.functions import functions_apart
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.register_tiles import Rows
@@ -376,7 +377,7 @@ class Lowering:
 
         return nest(0, as_expr(0), {})
 
-    def _over_tile(self, spot: Spot, rows: int, columns: int, body: Callable[[PrimExpr, PrimExpr, Spot], Stmt]) -> Stmt:
+    def _over_tile(self, spot: Spot, rows: int, columns: int, body: Callable[[PrimExpr, PrimExpr, Spot], Stmt]) -> For:
         j = Var("j")
 
         def at(r: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
@@ -427,7 +428,16 @@ class Lowering:
         )  # fmt: skip
         if across is not None:
             return across
-        return self._over_tile(spot, rows, columns, lambda r, j, at: finished(self.problem, at.value, acc[r, j]))
+        number: PrimExpr = as_expr(0)
+
+        def element(r: PrimExpr, j: PrimExpr, at: Spot) -> Stmt:
+            nonlocal number
+            number = r * columns + j
+            return finished(self.problem, at.value, acc[r, j])
+
+        nest = self._over_tile(spot, rows, columns, element)
+        whole_vectors = columns % lanes_of(self.problem) == 0
+        return functions_apart(nest, number, self._count(rows) * columns) if whole_vectors else nest
 
     def _ahead(self, spot: Spot, rows: int, columns: int) -> Stmt | None:
         """Prefetches of what the tile's finish touches."""

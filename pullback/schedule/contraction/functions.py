@@ -1,0 +1,127 @@
+"""Elementary functions of a register tile's results, in loops of their own.
+
+    for j in vectorized(columns): for r in unrolled(rows): argument[r, j] = acc[r, j] + bias[j]
+    for i in vectorized(rows · columns): value[i] = erf(argument[i])
+    for j in vectorized(columns): for r in unrolled(rows): out[r, j] = … value[r, j] …
+
+Beside sums, which take all registers, a function has none for its numbers, and is one chain of instructions after the
+other. Its own loop has all registers, takes vectors side by side, and is a dozenth of the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pullback.tir import (
+    Allocate,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    For,
+    Let,
+    PrimExpr,
+    Seq,
+    Stmt,
+    Var,
+    as_expr,
+    seq,
+    store,
+)
+from pullback.tir.equality import Equality
+from pullback.tir.expr import FloatImm
+from pullback.tir.math import is_chain
+from pullback.tir.visitor import rewrite, substitute, walk
+
+
+def functions_apart(nest: For, number: PrimExpr, size: int) -> Stmt:
+    """The loops over the elements of a tile, whose innermost statement writes the results, in that order; ``number`` is
+    that of the element there, of ``size``. As it was where it computes no functions."""
+    loops, finish = _unnested(nest)
+    results = _inlined(finish)
+    found = _Functions(number, size)
+    rest = [rewrite(result, found) for result in results]
+    if not found.functions:
+        return nest
+    parts: list[Stmt] = []
+    for level in range(1 + max(f.level for f in found.functions)):
+        own = [f for f in found.functions if f.level == level]
+        parts.append(_nested(loops, [store(b, (number,), a) for f in own for b, a in f.arguments]))
+        parts.extend(f.everywhere(size) for f in own)
+    body: Stmt = seq(*parts, _nested(loops, rest))
+    for function in found.functions:
+        for buffer in (function.value, *(b for b, _ in function.arguments)):
+            body = Allocate(buffer, body)
+    return body
+
+
+@dataclass(frozen=True, eq=False)
+class _Function:
+    """A call on arguments that are not constant, each with the buffer that holds it, of ``level`` other calls."""
+
+    call: Call
+    arguments: tuple[tuple[Buffer, PrimExpr], ...]
+    value: Buffer
+    level: int
+
+    def everywhere(self, size: int) -> Stmt:
+        """The call for all elements of the tile."""
+        i, buffers = Var("i"), iter(self.arguments)
+        arguments = tuple(a if isinstance(a, FloatImm) else next(buffers)[0][i] for a in self.call.args)
+        body = store(self.value, (i,), Call(self.call.name, arguments, self.call.type))
+        return For(i, as_expr(size), body, "vectorized")
+
+
+class _Functions:
+    """A rule that replaces calls by what they are at an element, innermost first, equal ones by the same."""
+
+    def __init__(self, number: PrimExpr, size: int) -> None:
+        self.number, self.size = number, size
+        self.equal, self.known = Equality(), dict[int, _Function]()
+
+    @property
+    def functions(self) -> list[_Function]:
+        return list(self.known.values())
+
+    def __call__(self, node: PrimExpr) -> PrimExpr | None:
+        if not isinstance(node, Call) or not is_chain(node.name, node.dtype):
+            return None
+        key = self.equal(node)
+        if key not in self.known:
+            self.known[key] = self._function(node)
+        return self.known[key].value[self.number]
+
+    def _function(self, call: Call) -> _Function:
+        given = [a for a in call.args if not isinstance(a, FloatImm)]
+        arguments = tuple((Buffer("argument", (self.size,), a.dtype, "local"), a) for a in given)
+        inside = {n.buffer for a in given for n in walk(a) if isinstance(n, BufferLoad)}
+        level = max((f.level + 1 for f in self.known.values() if f.value in inside), default=0)
+        return _Function(call, arguments, Buffer("value", (self.size,), call.dtype, "local"), level)
+
+
+def _unnested(nest: Stmt) -> tuple[list[For], Stmt]:
+    loops: list[For] = []
+    while isinstance(nest, For):
+        loops.append(nest)
+        nest = nest.body
+    return loops, nest
+
+
+def _nested(loops: Sequence[For], body: Sequence[Stmt]) -> Stmt:
+    """The same loops around other statements, with variables of their own."""
+    fresh = {n.var: Var(n.var.name) for n in loops}
+    nest = substitute(seq(*body), fresh)
+    for n in reversed(loops):
+        nest = For(fresh[n.var], n.extent, nest, n.kind)
+    return nest
+
+
+def _inlined(stmt: Stmt) -> list[Stmt]:
+    """The stores of a statement, with what it binds in its places; none where there is more than that."""
+    values: dict[Var, PrimExpr] = {}
+    while isinstance(stmt, Let):
+        values[stmt.var] = substitute(stmt.value, values)
+        stmt = stmt.body
+    parts = stmt.stmts if isinstance(stmt, Seq) else (stmt,)
+    return [substitute(p, values) for p in parts] if all(isinstance(p, BufferStore) for p in parts) else []
