@@ -30,7 +30,7 @@ from pullback.tir.math import expand, is_chain
 from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Prefetch, Seq, Stmt, store
 from pullback.tir.visitor import children, statements, walk
 
-FEW_CHUNKS = 4  # vectors of a loop that are written out where that makes its indices known numbers
+FEW_CHUNKS = 4  # vectors of a loop that are written out: of a straight body, or one whose indices become numbers
 SIDE_BY_SIDE = 4  # vectors of a loop whose instructions wait for one another
 LINE = 64  # bytes, of a cache
 Outliner = Callable[["Statements", For], None]
