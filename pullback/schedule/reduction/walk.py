@@ -102,12 +102,15 @@ class Walk(ABC):
         """The results of the chunks, one chunk after another, then what they give together."""
         whole = domain.of_chunks
         found = self.partial(steps, "chunks", whole.size)
+
+        def result_of(chunk: PrimExpr) -> Target:
+            return lambda step: self.at(found[step.total], chunk)
+
         parts = []
         for chunks in domain.chunks:
             number = chunks.number
             inside = [dataclasses.replace(s, store=substitute(s.store, chunks.place)) for s in steps]
-            target: Target = lambda s, k=number: self.at(found[s.total], k)  # type: ignore[misc]  # noqa: E731
-            body = self.reduced(inside, chunks.domain, target, chunks.place)
+            body = self.reduced(inside, chunks.domain, result_of(number), chunks.place)
             parts.append(serial([number], [chunks.count], body) if isinstance(number, Var) else body)
         again = []
         for step in _reduces(steps):
