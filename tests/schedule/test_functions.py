@@ -11,7 +11,7 @@ from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.group import Group
-from pullback.tir import Call, For, PrimExpr
+from pullback.tir import BufferStore, Call, For, PrimExpr, Var
 from pullback.tir.visitor import walk
 from tests.schedule.native import natively
 from tests.schedule.test_schedules import group_of, matmul, run
@@ -87,3 +87,14 @@ def test_the_same_bits_as_in_a_kernel_of_its_own(name: str, sizes: tuple[int, in
     x = te.placeholder(totals.shape, name="x")
     alone = te.compute(x.shape, lambda i, j: function(x[i, j]), "alone")
     np.testing.assert_array_equal(results, natively(group_of(alone), {x: totals})[0])
+
+
+def test_all_is_read_before_anything_is_written() -> None:
+    """Of one element: so an output may have the memory of what another one is computed from."""
+    product, kept = matmul(12, 16, 8), te.placeholder((12, 16), name="kept")
+    total = te.compute((12, 16), lambda i, j: product[i, j] + kept[i, j], "total")
+    out = te.compute((12, 16), lambda i, j: exp(total[i, j]) + kept[i, j], "out")
+    body = lower(group_of(total, out), "kernel").body
+    stores = [n for n in walk(body) if isinstance(n, BufferStore) and n.buffer.name in ("total", "out")]
+    assert stores and all(isinstance(n.value, Var) for n in stores)
+    run(group_of(total, out))

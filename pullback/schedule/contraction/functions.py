@@ -11,7 +11,7 @@ other. Its own loop has all registers, takes vectors side by side, and is a doze
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.tir import (
     Allocate,
@@ -49,7 +49,7 @@ def functions_apart(nest: For, number: PrimExpr, size: int) -> Stmt:
         own = [f for f in found.functions if f.level == level]
         parts.append(_nested(loops, [store(b, (number,), a) for f in own for b, a in f.arguments]))
         parts.extend(f.everywhere(size) for f in own)
-    body: Stmt = seq(*parts, _nested(loops, rest))
+    body: Stmt = seq(*parts, _nested(loops, [_read_first(rest)]))
     for function in found.functions:
         for buffer in (function.value, *(b for b, _ in function.arguments)):
             body = Allocate(buffer, body)
@@ -117,7 +117,16 @@ def _nested(loops: Sequence[For], body: Sequence[Stmt]) -> Stmt:
     return nest
 
 
-def _inlined(stmt: Stmt) -> list[Stmt]:
+def _read_first(stores: Sequence[BufferStore]) -> Stmt:
+    """The stores after all loads, so that one may be to the memory that another one's value comes from."""
+    values = [(Var(f"v_{s.buffer.name}", s.value.dtype), s.value) for s in stores]
+    body = seq(*(replace(s, value=var) for s, (var, _) in zip(stores, values, strict=True)))
+    for var, value in reversed(values):
+        body = Let(var, value, body)
+    return body
+
+
+def _inlined(stmt: Stmt) -> list[BufferStore]:
     """The stores of a statement, with what it binds in its places; none where there is more than that."""
     values: dict[Var, PrimExpr] = {}
     while isinstance(stmt, Let):
