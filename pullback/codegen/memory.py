@@ -16,7 +16,7 @@ from pullback.codegen.expressions import Expressions
 from pullback.codegen.poly import Poly
 from pullback.codegen.values import Value, memory_type, suffix
 from pullback.ir.errors import InternalError
-from pullback.tir.expr import Buffer, BufferLoad, Call, PrimExpr, nbytes
+from pullback.tir.expr import Buffer, BufferLoad, Call, PrimExpr, is_float, nbytes
 from pullback.tir.pairs import PAIR
 from pullback.tir.stmt import BufferStore, Prefetch
 
@@ -28,8 +28,9 @@ MOST_VECTORS = 4  # that are loaded and shuffled for elements at known distances
 class Memory:
     """Where a buffer lies.
 
-    ``row`` is the padded length of the last axis of a local buffer; ``lanes`` > 1 when each lane of a vectorized loop
-    has its own copy, interleaved.
+    ``count`` is the number of elements, 0 where it is not known. Of a local buffer those behind the last row count too,
+    ``row`` is the padded length of the last axis, and ``lanes`` > 1 when each lane of a vectorized loop has its own
+    copy, interleaved.
     """
 
     pointer: str
@@ -37,6 +38,7 @@ class Memory:
     local: bool = False
     row: int = 0
     lanes: int = 1
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,9 @@ class Access:
     kind: str
     pointer: str
     align: int
-    unmasked: bool = False  # contiguous, and the lanes that don't count may be read
+    unmasked: bool = False  # contiguous, and the lanes that don't count are a row's padding, or part of it
     padding: bool = False  # and may be written too
+    readable: bool = False  # contiguous, and the lanes that don't count are elements of the buffer
     moves: bool = True  # to another place in another iteration: no register
     offsets: tuple[int, ...] = ()
     room: tuple[int, int] = (0, 0)  # elements before and after the pointer that are the function's own, as far as known
@@ -85,12 +88,13 @@ class MemoryAccess(Expressions):
 
     def bind_buffer(self, buffer: Buffer, pointer: str) -> None:
         """The elements of the buffer start at ``pointer``, dense and row-major."""
+        count = math.prod(buffer.shape) if all(isinstance(size, int) for size in buffer.shape) else 0
         strides: list[Poly] = []
         stride = Poly.of(1)
         for size in reversed(buffer.shape):
             strides.append(stride)
             stride = stride * self.poly(size)
-        self.memory[buffer] = Memory(pointer, tuple(reversed(strides)))
+        self.memory[buffer] = Memory(pointer, tuple(reversed(strides)), count=count)
 
     def adopt(self, buffer: Buffer, memory: Memory, pointer: str) -> None:
         """A buffer of the function that this one was cut out of is at ``pointer``."""
@@ -114,19 +118,31 @@ class MemoryAccess(Expressions):
         for size in reversed([*sizes[:-1], row] if sizes else []):
             strides.append(Poly.of(stride))
             stride *= size
-        count = max(stride, 1)
+        count = max(stride, 1) + self._behind(buffer, stride)
         if count * nbytes(buffer.dtype) > STACK_LIMIT:
             raise InternalError(f"the local buffer {buffer.name} needs {count * nbytes(buffer.dtype)} bytes of stack: "
                                 f"{STACK_LIMIT} are allowed")  # fmt: skip
         pointer = self.builder.alloca(count, memory_type(buffer.dtype))
         outer = self.memory.get(buffer)
-        self.memory[buffer] = Memory(pointer, tuple(reversed(strides)), True, row, lanes)
+        self.memory[buffer] = Memory(pointer, tuple(reversed(strides)), True, row, lanes, count)
         self.written(buffer)
         yield
         if outer is None:
             del self.memory[buffer]
         else:
             self.memory[buffer] = outer
+
+    def _behind(self, buffer: Buffer, count: int) -> int:
+        """Elements behind the last row of a local buffer in memory, so that a vector which begins in it can be loaded
+        as a whole."""
+        lanes = self.target.lanes(buffer.dtype)
+        in_memory = len(buffer.shape) > 1 and count > lanes * self.target.registers
+        return lanes if in_memory and self.lanes is None and self._wants_whole_vectors(buffer) else 0
+
+    def _wants_whole_vectors(self, buffer: Buffer) -> bool:
+        """Whether a mask would take one of the registers that sums are in: of vectors, as of AVX2."""
+        abilities = self.target.abilities
+        return abilities.masks and not abilities.small_masks and is_float(buffer.dtype)
 
     def written(self, *buffers: Buffer) -> None:
         """What was loaded from the buffers before is out of date."""
@@ -159,8 +175,9 @@ class MemoryAccess(Expressions):
             stride, rest = flat.split_lane()
             if stride.const == 1:
                 pointer, align = self._pointer(memory, element, size, rest)
-                padding = self._padding(memory, buffer, polys)
-                return Access("contiguous", pointer, align, *padding, moves=rest.const is None, step=_step(rest, size))
+                padding, readable = self._padding(memory, buffer, polys), self._is_within(buffer, rest)
+                step = _step(rest, size)
+                return Access("contiguous", pointer, align, *padding, readable, moves=rest.const is None, step=step)
         known = flat.split_values(self.lanes.count)
         if known is not None and (self.lanes.mask is None or self.lanes.active is not None):
             pointer, _ = self._pointer(memory, element, size, known[0])
@@ -194,6 +211,12 @@ class MemoryAccess(Expressions):
         active = self.lanes.active
         return True, active is not None and base[0] + active >= buffer.shape[-1]
 
+    def _is_within(self, buffer: Buffer, first: Poly) -> bool:
+        """Whether all lanes from an element on surely are elements of the buffer, where that is of use."""
+        memory = self.memory[buffer]
+        is_within = memory.lanes == 1 and first.within(0, memory.count - self.lanes.count)
+        return is_within and self._wants_whole_vectors(buffer)
+
     # ---- loads
 
     def load(self, node: BufferLoad) -> Value:
@@ -208,7 +231,7 @@ class MemoryAccess(Expressions):
         vector = memory_type(dtype, lanes)
         if access.kind == "known":
             return self.from_memory(self._load_known(access, memory_type(dtype), version), dtype, lanes)
-        if access.kind == "contiguous" and (mask is None or access.unmasked):
+        if access.kind == "contiguous" and (mask is None or access.unmasked or access.readable):
             text = f"load {vector}, ptr {access.pointer}, align {access.align}"
         elif access.kind == "contiguous" and (nbytes(dtype) < 4 or lanes * nbytes(dtype) <= 16) and self._is_cut():
             part = memory_type(dtype, self.lanes.active)

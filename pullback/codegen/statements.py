@@ -72,16 +72,24 @@ class Statements(MemoryAccess):
         memory, lanes = self.memory[buffer], self.target.lanes(buffer.dtype)
         if memory.lanes > 1 or not is_float(buffer.dtype) or not self.target.abilities.masks:
             return
-        if not buffer.shape or memory.row == buffer.shape[-1]:
+        if not buffer.shape:
             return
-        width = memory.row % lanes or lanes
-        whole = Buffer(f"{buffer.name}_padding", (math.prod(buffer.shape[:-1]), memory.row), buffer.dtype, "local")
+        rows = math.prod(buffer.shape[:-1])
+        whole = Buffer(f"{buffer.name}_padding", (rows, memory.row), buffer.dtype, "local")
         self.memory[whole] = dataclasses.replace(memory, strides=(Poly.of(memory.row), Poly.of(1)))
         row, lane = Var("row"), Var("lane")
-        zero = store(whole, (row, lane + (memory.row - width)), const(0, buffer.dtype))
-        clear = For(lane, IntImm(width), zero, "vectorized")
-        fits = math.prod(whole.shape) <= self.target.registers * lanes
-        self.stmt(For(row, IntImm(whole.shape[0]), clear, "unrolled" if fits else "serial"))
+
+        def clear(first: int, width: int) -> For:
+            return For(lane, IntImm(width), store(whole, (row, lane + first), const(0, buffer.dtype)), "vectorized")
+
+        if memory.row > buffer.shape[-1]:
+            width = memory.row % lanes or lanes
+            fits = math.prod(whole.shape) <= self.target.registers * lanes
+            kind = "unrolled" if fits else "serial"
+            self.stmt(For(row, IntImm(rows), clear(memory.row - width, width), kind))
+        if memory.count > rows * memory.row:
+            with self.bound(row, Poly.of(rows - 1)):
+                self.stmt(clear(memory.row, memory.count - rows * memory.row))
         del self.memory[whole]
 
     def stmt_let(self, node: Let) -> None:

@@ -43,6 +43,8 @@ _FEW_ROUNDS = 4  # that cost less than columns which come from the second cache 
 _ROUND_ROWS = 96 * 1024  # bytes that a round reads of the factor of rows
 _ROUND_COLUMNS = 192 * 1024  # and of the other one
 _ROUND_SUMS = 64 * 1024  # bytes of sums
+_OWN_ROWS = 192 * 1024  # bytes of rows that stay in the second cache while columns pass through it
+_MANY_TASKS = 64  # so many that threads have even shares of such blocks
 _FEW = 16  # terms that take no longer than to put sums away and take them up again
 _SETS = 64 * 1024  # bytes from one line of a set of the second cache to the next one, at the least
 _WAYS = {64: 16}  # lines that a set holds, by the bytes of a vector: CPUs with narrower ones have smaller caches
@@ -146,7 +148,7 @@ class Blocking:
             return None  # what comes before the sum is better kept in memory than computed again and again
         if _is_better_in_parts(problem, whole, parts):
             return _chunked(problem, parts)
-        return _in_rounds(problem, _streamed(problem, _divided(problem, whole)))
+        return _rows_together(problem, _in_rounds(problem, _streamed(problem, _divided(problem, whole))))
 
 
 def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
@@ -158,8 +160,17 @@ def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
     a, b = blocking.a, blocking.b
     if blocking.has_region or not blocking.rows:
         return False
+    if _has_rows_together(problem, blocking):
+        return True
     rows, columns = elements(problem, a), elements(problem, b)
     return columns <= rows and columns * nbytes(b.source.dtype) <= _SECOND
+
+
+def _has_rows_together(problem: Problem, blocking: Blocking) -> bool:
+    """Whether a task computes whole sums of several register tiles of rows, all with the same columns."""
+    v, step = blocking.rows[-1]
+    is_whole = blocking.chunks is None and rounds(problem, blocking.inner) == 1
+    return is_whole and blocking.inner[v] > step and blocking.inner[blocking.column] <= blocking.tile.columns
 
 
 def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
@@ -473,6 +484,23 @@ def _in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
     shares = any(inner[v] > step for v, step in _steps(blocking))  # else a round is of one tile: nothing to share
     ways = {**blocking.ways, a: "round"} if is_wide else blocking.ways
     return replace(blocking, inner=inner, ways=ways) if shares else blocking
+
+
+def _rows_together(problem: Problem, blocking: Blocking) -> Blocking:
+    """Where neither factor stays in the second cache, a task takes as many rows as do so for the tasks after it, whose
+    columns come from farther away, and are in the first cache for all of these rows (Goto & van de Geijn 2008)."""
+    a, b = blocking.a, blocking.b
+    if blocking.chunks is not None or a.is_window or b.is_window or blocking.has_region or not blocking.rows:
+        return blocking
+    count = _matrices(problem)
+    if min(elements(problem, f) // count * nbytes(f.source.dtype) for f in (a, b)) <= _SECOND:
+        return blocking
+    if rounds(problem, blocking.inner) > 1 or len(blocking.rows) > 1:
+        return blocking
+    ((v, step),) = blocking.rows
+    most = _OWN_ROWS // (problem.depth * nbytes(a.source.dtype))
+    inner = {**blocking.inner, v: max(blocking.inner[v], _even(problem.extents[v], most, step))}
+    return replace(blocking, inner=inner) if _tasks(problem, inner) >= _MANY_TASKS else blocking
 
 
 def _in_parts(problem: Problem, blocking: Blocking) -> Blocking | None:

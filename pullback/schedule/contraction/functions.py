@@ -1,17 +1,19 @@
 """Elementary functions of a register tile's results, in loops of their own.
 
-    for j in vectorized(columns): for r in unrolled(rows): argument[r, j] = acc[r, j] + bias[j]
+    for j in vectorized(columns): for r in unrolled(rows): argument[r, j] = acc[r, j] + bias[j];  sums[r, j] = acc[r, j]
     for i in vectorized(rows · columns): value[i] = erf(argument[i])
-    for j in vectorized(columns): for r in unrolled(rows): out[r, j] = … value[r, j] …
+    for j in vectorized(columns): for r in unrolled(rows): out[r, j] = … sums[r, j] … value[r, j] …
 
 Beside sums, which take all registers, a function has none for its numbers, and is one chain of instructions after the
-other. Its own loop has all registers, takes vectors side by side, and is a dozenth of the code.
+other. Its own loop has all registers, takes vectors side by side, and is a dozenth of the code. Sums that are needed
+after it are put in memory here: were it left to LLVM, it may choose to do so at every term.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pullback.tir import (
     Allocate,
@@ -35,21 +37,23 @@ from pullback.tir.math import is_chain
 from pullback.tir.visitor import rewrite, substitute, walk
 
 
-def functions_apart(nest: For, number: PrimExpr, size: int) -> Stmt:
+def functions_apart(nest: For, number: PrimExpr, size: int, acc: BufferLoad) -> Stmt:
     """The loops over the elements of a tile, whose innermost statement writes the results, in that order; ``number`` is
-    that of the element there, of ``size``. As it was where it computes no functions."""
+    that of the element there, of ``size``, and ``acc`` its sum. As it was where it computes no functions."""
     loops, finish = _unnested(nest)
     results = _inlined(finish)
-    found = _Functions(number, size)
+    found = _Functions(number, size, acc)
     rest = [rewrite(result, found) for result in results]
     if not found.functions:
         return nest
     parts: list[Stmt] = []
     for level in range(1 + max(f.level for f in found.functions)):
         own = [f for f in found.functions if f.level == level]
-        parts.append(_nested(loops, [store(b, (number,), a) for f in own for b, a in f.arguments]))
+        arguments = [(b, a if level == 0 else found.with_kept_sum(a)) for f in own for b, a in f.arguments]
+        kept = [] if level or found.kept is None else [store(found.kept.buffer, found.kept.indices, acc)]
+        parts.append(_nested(loops, [*(store(b, (number,), a) for b, a in arguments), *kept]))
         parts.extend(f.everywhere(size) for f in own)
-    body: Stmt = seq(*parts, _nested(loops, [_read_first(rest)]))
+    body: Stmt = seq(*parts, _nested(loops, [_read_first([found.with_kept_sum(r) for r in rest])]))
     for function in found.functions:
         for buffer in (function.value, *(b for b, _ in function.arguments)):
             body = Allocate(buffer, body)
@@ -69,16 +73,20 @@ class _Function:
         """The call for all elements of the tile."""
         i, buffers = Var("i"), iter(self.arguments)
         arguments = tuple(a if isinstance(a, FloatImm) else next(buffers)[0][i] for a in self.call.args)
-        body = store(self.value, (i,), Call(self.call.name, arguments, self.call.type))
+        body = store(self.value, (0, i), Call(self.call.name, arguments, self.call.type))
         return For(i, as_expr(size), body, "vectorized")
 
 
 class _Functions:
-    """A rule that replaces calls by what they are at an element, innermost first, equal ones by the same."""
+    """A rule that replaces calls by what they are at an element, innermost first, equal ones by the same.
 
-    def __init__(self, number: PrimExpr, size: int) -> None:
-        self.number, self.size = number, size
+    ``kept``: where the element's sum is kept, in the second row of a function's values of its type. What a loop over
+    all elements writes stays in memory; a buffer of its own would be made registers."""
+
+    def __init__(self, number: PrimExpr, size: int, acc: BufferLoad) -> None:
+        self.number, self.size, self.acc = number, size, acc
         self.equal, self.known = Equality(), dict[int, _Function]()
+        self.kept: BufferLoad | None = None
 
     @property
     def functions(self) -> list[_Function]:
@@ -90,14 +98,30 @@ class _Functions:
         key = self.equal(node)
         if key not in self.known:
             self.known[key] = self._function(node)
-        return self.known[key].value[self.number]
+        return self.known[key].value[0, self.number]
 
     def _function(self, call: Call) -> _Function:
         given = [a for a in call.args if not isinstance(a, FloatImm)]
         arguments = tuple((Buffer("argument", (self.size,), a.dtype, "local"), a) for a in given)
         inside = {n.buffer for a in given for n in walk(a) if isinstance(n, BufferLoad)}
         level = max((f.level + 1 for f in self.known.values() if f.value in inside), default=0)
-        return _Function(call, arguments, Buffer("value", (self.size,), call.dtype, "local"), level)
+        return _Function(call, arguments, self._value(call.dtype), level)
+
+    def _value(self, dtype: str) -> Buffer:
+        """A buffer for what a function is at all elements, in its first row."""
+        keeps = self.kept is None and dtype == self.acc.dtype
+        buffer = Buffer("value", (1 + keeps, self.size), dtype, "local")
+        if keeps:
+            self.kept = buffer[1, self.number]
+        return buffer
+
+    def with_kept_sum(self, node: Any) -> Any:
+        """An expression or a statement as it is after the functions."""
+
+        def kept(n: PrimExpr) -> PrimExpr | None:
+            return self.kept if isinstance(n, BufferLoad) and n.buffer is self.acc.buffer else None
+
+        return rewrite(node, kept)
 
 
 def _unnested(nest: Stmt) -> tuple[list[For], Stmt]:

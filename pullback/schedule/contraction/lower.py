@@ -157,16 +157,21 @@ class Lowering:
 
     def _panel_buffer(self, factor: Factor) -> Buffer:
         axis = self._panel_axis(factor)
-        width = self._step(axis)
         outer = [self.extents[v] for v in self._panel_axes(factor)]
         inner = [self.extents[k] for k in self._summed(factor)]
-        count = -(-self.extents[axis] // width)
-        return Buffer("panels", (*outer, count, *inner, width), factor.source.dtype, "workspace")
+        count = -(-self.extents[axis] // self._step(axis))
+        shape = (*outer, count, *inner, self._panel_width(factor))
+        return Buffer("panels", shape, factor.source.dtype, "workspace")
+
+    def _panel_width(self, factor: Factor) -> int:
+        """As wide as the tile; columns that are less than a vector, as that of so many lanes: it is read as a whole."""
+        step = self._step(self._panel_axis(factor))
+        return 1 << (step - 1).bit_length() if factor is self.blocking.b and step < lanes_of(self.problem) else step
 
     def _pack(self, factor: Factor, panels: Buffer) -> Stmt:
         """The copy of a factor into panels as wide as the tile."""
         column = self._panel_axis(factor)
-        width = self._step(column)
+        width, whole = self._step(column), self._panel_width(factor)
         outer, summed, panel = self._panel_axes(factor), self._summed(factor), Var("panel")
         full, rest = divmod(self.extents[column], width)
         crossed = bool(summed) and distance(self.problem, factor, summed[-1]) == 1
@@ -184,6 +189,11 @@ class Lowering:
             else:
                 value = store(panels, (*outer, panel, *summed, j), place(as_expr(0), j))
                 body = For(j, as_expr(columns), value, "vectorized")
+            if columns < whole and summed and factor is self.blocking.b:  # subnormal numbers there would be slow
+                k, j = (Var(summed[-1].name), Var("j")) if crossed else (summed[-1], Var("j"))
+                zero = store(panels, (*outer, panel, *summed[:-1], k, columns + j), const(0, panels.dtype))
+                zeros: Stmt = For(j, as_expr(whole - columns), zero, "vectorized")
+                body = seq(body, For(k, as_expr(self.extents[summed[-1]]), zeros) if crossed else zeros)
             for k in reversed(summed[1 : -1 if crossed else None]):
                 body = For(k, as_expr(self.extents[k]), body)
             return body
@@ -428,16 +438,16 @@ class Lowering:
         )  # fmt: skip
         if across is not None:
             return across
-        number: PrimExpr = as_expr(0)
+        number, total = as_expr(0), acc[0, 0]
 
         def element(r: PrimExpr, j: PrimExpr, at: Spot) -> Stmt:
-            nonlocal number
-            number = r * columns + j
-            return finished(self.problem, at.value, acc[r, j])
+            nonlocal number, total
+            number, total = r * columns + j, acc[r, j]
+            return finished(self.problem, at.value, total)
 
         nest = self._over_tile(spot, rows, columns, element)
         whole_vectors = columns % lanes_of(self.problem) == 0
-        return functions_apart(nest, number, self._count(rows) * columns) if whole_vectors else nest
+        return functions_apart(nest, number, self._count(rows) * columns, total) if whole_vectors else nest
 
     def _ahead(self, spot: Spot, rows: int, columns: int) -> Stmt | None:
         """Prefetches of what the tile's finish touches."""
