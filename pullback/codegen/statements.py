@@ -150,7 +150,10 @@ class Statements(MemoryAccess):
         if node.kind == "unrolled":
             if extent.const is None:
                 raise InternalError(f"the unrolled loop over {node.var.name} has a symbolic extent")
+            apart = self._fills_registers(node.body)
             for i in range(extent.const):
+                if apart and i:
+                    self._forget_loads()
                 with self.bound(node.var, Poly.of(i)):
                     self.stmt(node.body)
         elif node.kind == "vectorized":
@@ -315,6 +318,22 @@ class Statements(MemoryAccess):
     def width(self, node: For) -> int:
         """Lanes of a vectorized loop: a vector register of the widest element that its body computes with."""
         return self.target.vector_bytes // max(_element_sizes(node.body), default=4)
+
+    def _fills_registers(self, body: Stmt) -> bool:
+        """Whether the body adds to a tile of sums beside which there is only room for what one term needs."""
+        while isinstance(body, For) and body.kind == "unrolled":
+            body = body.body
+        if not (isinstance(body, For) and body.kind == "vectorized" and self._is_tile(body)):
+            return False
+        sums = [n for n in stored_buffers(body) if n in self.memory and self.memory[n].local]
+        most = self.target.registers * 3 // 4
+        return any(most <= self.memory[n].count // self.target.lanes(n.dtype) <= self.target.registers for n in sums)
+
+    def _forget_loads(self) -> None:
+        """What follows loads for itself what it needs, when it needs it. Left to itself, LLVM loads all that several
+        terms need at once, has no registers for it, and puts it back into memory. The fence is no instruction."""
+        self.builder.effect('fence syncscope("singlethread") seq_cst')
+        self.written(*self.memory)
 
     def _is_tile(self, node: For) -> bool:
         """Whether the body keeps values of this loop's lanes in a local buffer of an outer scope: registers."""

@@ -135,7 +135,7 @@ def test_what_is_touched_after_the_sums_is_asked_for_before(m, n, rounds, monkey
     """The result, and a matrix added to it, line by line; not a small row, nor what lies across the columns."""
     monkeypatch.setattr(contraction_ahead, "STREAM", 4 * n)
     if rounds:
-        monkeypatch.setattr(contraction_blocking, "_SECOND", 1)
+        monkeypatch.setattr(contraction_blocking, "SECOND", 1)
         monkeypatch.setattr(contraction_blocking, "_ROUND_DEPTH", 8)
     a, b, axis = te.placeholder((m, 24), name="a"), te.placeholder((24, n), name="b"), te.reduce_axis(24)
     c, across = te.placeholder((m, n), name="c"), te.placeholder((n, m), name="across")
@@ -330,7 +330,7 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     assert whole.inner[k.var] == depth
     expected = run(group)
     limits = {
-        "_SECOND": 0,
+        "SECOND": 0,
         "_ROUND_DEPTH": 8,
         "_TASKS": 4,
         "_ROUND_ROWS": 512,
@@ -365,7 +365,7 @@ def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, 
     y = te.compute((m, n), lambda i, j: te.sum(term(i, j), [o, k]), "product")
     group = group_of(te.compute(y.shape, lambda i, j: tir.maximum(y[i, j], 0.0), "relu"))
     limits = {
-        "_SECOND": 0, "_LEAVES": 0, "_CHUNK_DEPTH": 12, "_ROUND_DEPTH": 8, "_TASKS": 24, "_PARTS": 2,
+        "SECOND": 0, "_LEAVES": 0, "_CHUNK_DEPTH": 12, "_ROUND_DEPTH": 8, "_TASKS": 24, "_PARTS": 2,
         "REGION_BYTES": 256,
     }  # fmt: skip
     for name, value in limits.items():

@@ -18,6 +18,7 @@ from pullback.driver.pipeline import machine_of
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction import blocking as contraction_blocking
+from pullback.schedule.contraction import order as contraction_order
 from pullback.schedule.group import Group
 from pullback.target import Target
 from pullback.tir import BufferLoad, For
@@ -83,6 +84,7 @@ GROUPS: dict[str, Callable[[], Group]] = {
     "a window of three vectors, the last one cut": lambda: convolution("forward", 8, 16, 20, 22, 8, 7, 1, 3),
     "its data gradient": lambda: convolution("data", 1, 12, 37, 22, 42, 5, 1, 2),
     "panels of less than a vector": narrow,
+    "terms that are written out": lambda: convolution("weight", 1, 28, 60, 7, 96, 7, 2, 3),
     "whole vectors": lambda: group_of(matmul(96, 64, 80), machine=machine_of(HASWELL)),
     "columns that are cut": lambda: group_of(matmul(96, 62, 80), machine=machine_of(HASWELL)),
 }
@@ -107,18 +109,28 @@ def test_a_sum_in_memory_would_be_seen() -> None:
 @pytest.mark.parametrize("sizes", [(96, 32, 40), (97, 24, 16), (50, 70, 33)], ids=str)
 def test_rows_together(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where neither factor stays in the second cache, tasks have several tiles of rows, and go along them first."""
-    monkeypatch.setattr(contraction_blocking, "_SECOND", 256)
+    monkeypatch.setattr(contraction_blocking, "SECOND", 256)
     monkeypatch.setattr(contraction_blocking, "_OWN_ROWS", 20 * 4 * sizes[2])
     monkeypatch.setattr(contraction_blocking, "_MANY_TASKS", 4)
     group = group_of(matmul(*sizes), machine=machine_of(HASWELL))
     ((problem, blocking),) = recognize(group).parts
     (row, step), column = blocking.rows[-1], blocking.column
     assert step < blocking.inner[row] <= 4 * step and blocking.inner[column] == blocking.tile.columns
-    assert contraction_blocking.is_by_rows(problem, blocking)
+    assert contraction_order.is_by_rows(problem, blocking)
     feeds = {t: np.random.default_rng(0).standard_normal(t.shape).astype(t.dtype) for t in group.inputs}
     (result,) = natively(group, feeds)
     a, b = feeds.values()
     np.testing.assert_allclose(result, a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels_first"), [((3, 123, 7, 58, 104, 5, 2, 0), True), ((3, 12, 7, 58, 104, 5, 2, 0), False)], ids=str
+)
+def test_channels_come_before_taps_where_their_lines_leave_the_nearest_cache(shape, channels_first: bool) -> None:
+    """Each channel of six rows is in another line, and a line holds the values of all taps along the width."""
+    (part,) = recognize(convolution("forward", *shape)).parts
+    order = [v.name for v in contraction_order.terms(*part)]
+    assert order == (["ci", "kh", "kw"] if channels_first else ["kh", "kw", "ci"])
 
 
 def test_panels_end_in_zeros() -> None:

@@ -33,7 +33,7 @@ _TASKS = 16  # as many as let a few threads share the work evenly
 _PARTS = 8  # tasks, where each of them costs partial sums
 _CHUNK_DEPTH = 512  # terms of a partial sum, at the least
 _FIRST = 32 * 1024  # bytes of columns that stay in the first cache
-_SECOND = 384 * 1024  # and in the second one
+SECOND = 384 * 1024  # and in the second one
 _FEW_TERMS = 256  # that lines in other pages stay in that for
 _LARGE = 1024 * 1024  # bytes of a matrix that does not
 _LEAVES = 1280 * 1024  # of one that leaves the second cache before its rows come again
@@ -149,28 +149,6 @@ class Blocking:
         if _is_better_in_parts(problem, whole, parts):
             return _chunked(problem, parts)
         return _rows_together(problem, _in_rounds(problem, _streamed(problem, _divided(problem, whole))))
-
-
-def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
-    """Whether tasks go through all columns before they go on to the next rows, not the other way round.
-
-    A thread does neighbouring tasks, so the outer axis divides its factor, and with columns that stay in the second
-    cache it had better be the larger one. Then a thread also owns whole lines of the result: the weights that a step
-    updates stay in its cache from step to step, and no prefetcher asks for those that another one is writing."""
-    a, b = blocking.a, blocking.b
-    if blocking.has_region or not blocking.rows:
-        return False
-    if _has_rows_together(problem, blocking):
-        return True
-    rows, columns = elements(problem, a), elements(problem, b)
-    return columns <= rows and columns * nbytes(b.source.dtype) <= _SECOND
-
-
-def _has_rows_together(problem: Problem, blocking: Blocking) -> bool:
-    """Whether a task computes whole sums of several register tiles of rows, all with the same columns."""
-    v, step = blocking.rows[-1]
-    is_whole = blocking.chunks is None and rounds(problem, blocking.inner) == 1
-    return is_whole and blocking.inner[v] > step and blocking.inner[blocking.column] <= blocking.tile.columns
 
 
 def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
@@ -493,7 +471,7 @@ def _rows_together(problem: Problem, blocking: Blocking) -> Blocking:
     if blocking.chunks is not None or a.is_window or b.is_window or blocking.has_region or not blocking.rows:
         return blocking
     count = _matrices(problem)
-    if min(elements(problem, f) // count * nbytes(f.source.dtype) for f in (a, b)) <= _SECOND:
+    if min(elements(problem, f) // count * nbytes(f.source.dtype) for f in (a, b)) <= SECOND:
         return blocking
     if rounds(problem, blocking.inner) > 1 or len(blocking.rows) > 1:
         return blocking
@@ -518,7 +496,7 @@ def _in_parts(problem: Problem, blocking: Blocking) -> Blocking | None:
         is_copied = _tasks_of_rows(problem, b, parts) <= _FEW_COPIES and region_bytes(own, parts) <= REGION_BYTES
     if is_copied:
         ways, inner = own, parts
-    elif a.is_window or blocking.has_region or problem.depth * blocking.tile.columns * size <= _SECOND:
+    elif a.is_window or blocking.has_region or problem.depth * blocking.tile.columns * size <= SECOND:
         return None
     else:
         inner = _round(problem, blocking, 1)
@@ -576,8 +554,8 @@ def _is_deep(problem: Problem, blocking: Blocking) -> bool:
     tiles of rows read them, if they lie apart or a few rounds do."""
     b = blocking.b
     columns = problem.depth * blocking.tile.columns * nbytes(b.source.dtype)
-    if columns <= _FIRST or columns > _SECOND:
-        return columns > _SECOND
+    if columns <= _FIRST or columns > SECOND:
+        return columns > SECOND
     is_worth_rounds = blocking.ways[b] == "direct" or problem.depth <= _FEW_ROUNDS * _ROUND_DEPTH
     return is_worth_rounds and _tasks_of_rows(problem, b, blocking.inner) > _FEW_TILES
 

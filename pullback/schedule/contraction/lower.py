@@ -21,9 +21,10 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.across import stored_across
 from pullback.schedule.contraction.ahead import prefetched
-from pullback.schedule.contraction.blocking import Blocking, is_by_rows, rounds
+from pullback.schedule.contraction.blocking import Blocking, rounds
 from pullback.schedule.contraction.columns import distance, lanes_of
 from pullback.schedule.contraction.functions import functions_apart
+from pullback.schedule.contraction.order import is_by_rows, terms
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.register_tiles import Rows
@@ -408,7 +409,7 @@ class Lowering:
         body = self._over_tile(moved, rows, columns, multiply)
         lanes = max(1, self.group.machine.vector_bytes // 4)
         size = self._count(rows) * -(-columns // lanes)
-        for k in reversed(self.problem.reduced):
+        for k in reversed(terms(self.problem, self.blocking)):
             if k in self.skips:
                 first, count = self.skips[k].taps(spot.value)
                 body = For(whole[k], count, substitute(body, {whole[k]: whole[k] + first}))

@@ -1,0 +1,52 @@
+"""In which order a blocked contraction goes through its tasks, and a register tile through its terms."""
+
+from __future__ import annotations
+
+import math
+
+from pullback.schedule.contraction.blocking import LINE, SECOND, Blocking, rounds
+from pullback.schedule.contraction.columns import elements
+from pullback.schedule.contraction.problem import Problem
+from pullback.tir import Var
+from pullback.tir.expr import nbytes
+
+_NEAREST = 16 * 1024  # bytes of lines that stay in the nearest cache beside the other factor's
+
+
+def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
+    """Whether tasks go through all columns before they go on to the next rows, not the other way round.
+
+    A thread does neighbouring tasks, so the outer axis divides its factor, and with columns that stay in the second
+    cache it had better be the larger one. Then a thread also owns whole lines of the result: the weights that a step
+    updates stay in its cache from step to step, and no prefetcher asks for those that another one is writing."""
+    a, b = blocking.a, blocking.b
+    if blocking.has_region or not blocking.rows:
+        return False
+    if _has_rows_together(problem, blocking):
+        return True
+    rows, columns = elements(problem, a), elements(problem, b)
+    return columns <= rows and columns * nbytes(b.source.dtype) <= SECOND
+
+
+def _has_rows_together(problem: Problem, blocking: Blocking) -> bool:
+    """Whether a task computes whole sums of several register tiles of rows, all with the same columns."""
+    v, step = blocking.rows[-1]
+    is_whole = blocking.chunks is None and rounds(problem, blocking.inner) == 1
+    return is_whole and blocking.inner[v] > step and blocking.inner[blocking.column] <= blocking.tile.columns
+
+
+def terms(problem: Problem, blocking: Blocking) -> tuple[Var, ...]:
+    """The axes of the sum in the order in which a register tile goes through its terms, outermost first. Where each
+    value of the last one lies in another line of the rows' factor, and so many lines leave the nearest cache before the
+    next tap reads its neighbour there, that axis comes first."""
+    if len(problem.reduced) < 2:
+        return problem.reduced
+    a, last, size = blocking.a, problem.reduced[-1], nbytes(blocking.a.source.dtype)
+    if blocking.ways[a] != "direct" or not a.is_input or last not in a.axes or abs(a.strides[last]) * size < LINE:
+        return problem.reduced
+    taps = problem.reduced[:-1]
+    has_neighbours = any(k in a.axes and blocking.inner[k] > 1 and abs(a.strides[k]) * size < LINE for k in taps)
+    rows = [(count, abs(a.strides[v]) * size) for v, count in blocking.rows if v in a.axes]
+    lines = math.prod(-(-count * min(apart, LINE) // LINE) for count, apart in rows)
+    leaves = lines * blocking.inner[last] * LINE > _NEAREST
+    return (last, *taps) if has_neighbours and leaves else problem.reduced
