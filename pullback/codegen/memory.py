@@ -1,7 +1,8 @@
 """Loads and stores: the address of an element, and the cheapest access for all lanes at once.
 
 An access whose index does not differ between lanes is a scalar one; stride 1 is a vector one; anything else gathers or
-scatters. Lanes that don't count are masked off, except in local memory, whose rows are padded to whole vectors.
+scatters. Lanes that don't count are masked off, except in local memory, whose rows are padded to whole vectors, and
+where a mask would be one of the vector registers and the lanes are elements of the buffer for sure: these are loaded.
 """
 
 from __future__ import annotations
@@ -118,10 +119,11 @@ class MemoryAccess(Expressions):
         for size in reversed([*sizes[:-1], row] if sizes else []):
             strides.append(Poly.of(stride))
             stride *= size
-        count = max(stride, 1) + self._behind(buffer, stride)
+        count = max(stride, 1)
         if count * nbytes(buffer.dtype) > STACK_LIMIT:
             raise InternalError(f"the local buffer {buffer.name} needs {count * nbytes(buffer.dtype)} bytes of stack: "
                                 f"{STACK_LIMIT} are allowed")  # fmt: skip
+        count += self._behind(buffer, count)
         pointer = self.builder.alloca(count, memory_type(buffer.dtype))
         outer = self.memory.get(buffer)
         self.memory[buffer] = Memory(pointer, tuple(reversed(strides)), True, row, lanes, count)
