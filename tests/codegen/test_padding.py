@@ -7,7 +7,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from pullback.codegen import compile_object, load_object
+from pullback.codegen import compile_object, emit_module, load_object
+from pullback.codegen.memory import STACK_LIMIT
 from pullback.target import Target
 from pullback.tir import Allocate, Buffer, PrimFunc, Stmt, const, fma, loop, seq, store
 
@@ -66,3 +67,20 @@ def test_no_subnormal_is_computed_with(native, columns: int, dtype: str) -> None
         flags.append(word.value & DENORMAL)
     assert flags == [DENORMAL, 0]
     np.testing.assert_allclose(found, (x.astype(np.float64) ** 2).sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("cpu", ["haswell", "skylake-avx512"])
+def test_what_lies_behind_the_last_row_takes_nothing_from_the_limit(cpu: str) -> None:
+    """A local buffer may be as large as the limit says, whatever the code generator puts behind it."""
+    columns = STACK_LIMIT // 4 // ROWS
+    x, y = Buffer("x", (ROWS, columns)), Buffer("y", (ROWS, columns))
+    copy = Buffer("copy", (ROWS, columns), "float32", "local")
+
+    def row(r, source: Buffer, target: Buffer) -> Stmt:
+        return loop("j", columns, lambda j: store(target, (r, j), source[r, j]), "vectorized")
+
+    def move(source: Buffer, target: Buffer) -> Stmt:
+        return loop("r", ROWS, lambda r: row(r, source, target))
+
+    func = PrimFunc("f", (x, y), Allocate(copy, seq(move(x, copy), move(copy, y))))
+    assert emit_module([func], Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}"))

@@ -67,6 +67,13 @@ def test_each_function_once_in_a_loop_of_its_own(name: str) -> None:
     assert len(found) == len(calls) and len(found) % count == 0
 
 
+@pytest.mark.parametrize(("and_sums", "kept"), [(False, False), (True, True)])
+def test_sums_are_kept_where_they_are_needed_after_the_functions(and_sums: bool, kept: bool) -> None:
+    kernel = lower(fused(12, 16, 8, exp, and_sums), "kernel")
+    stores = [n for n in walk(kernel.body) if isinstance(n, BufferStore) and n.buffer.name == "value"]
+    assert any(getattr(n.indices[0], "value", None) == 1 for n in stores) == kept
+
+
 def test_what_is_no_function_stays_where_it_is() -> None:
     assert not loops(fused(12, 16, 8, lambda x: tir.call("sqrt", tir.call("abs", x))))
     assert not loops(fused(12, 16, 8, lambda x: tir.call("sin", x)))  # asks libm now and then

@@ -46,12 +46,16 @@ def functions_apart(nest: For, number: PrimExpr, size: int, acc: BufferLoad) -> 
     rest = [rewrite(result, found) for result in results]
     if not found.functions:
         return nest
+    later = [*rest, *(a for f in found.functions if f.level for _, a in f.arguments)]
+    is_needed = any(found.is_sum(n) for node in later for n in walk(node))
     parts: list[Stmt] = []
     for level in range(1 + max(f.level for f in found.functions)):
         own = [f for f in found.functions if f.level == level]
         arguments = [(b, a if level == 0 else found.with_kept_sum(a)) for f in own for b, a in f.arguments]
-        kept = [] if level or found.kept is None else [store(found.kept.buffer, found.kept.indices, acc)]
-        parts.append(_nested(loops, [*(store(b, (number,), a) for b, a in arguments), *kept]))
+        stores = [store(b, (number,), a) for b, a in arguments]
+        if level == 0 and found.kept is not None and is_needed:
+            stores.append(store(found.kept.buffer, found.kept.indices, acc))
+        parts.append(_nested(loops, stores))
         parts.extend(f.everywhere(size) for f in own)
     body: Stmt = seq(*parts, _nested(loops, [_read_first([found.with_kept_sum(r) for r in rest])]))
     for function in found.functions:
@@ -115,11 +119,15 @@ class _Functions:
             self.kept = buffer[1, self.number]
         return buffer
 
+    def is_sum(self, node: Any) -> bool:
+        """Whether this is the element's sum, where the register tile has it."""
+        return isinstance(node, BufferLoad) and node.buffer is self.acc.buffer
+
     def with_kept_sum(self, node: Any) -> Any:
         """An expression or a statement as it is after the functions."""
 
         def kept(n: PrimExpr) -> PrimExpr | None:
-            return self.kept if isinstance(n, BufferLoad) and n.buffer is self.acc.buffer else None
+            return self.kept if self.is_sum(n) else None
 
         return rewrite(node, kept)
 
