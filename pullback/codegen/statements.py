@@ -11,6 +11,7 @@ from pullback.codegen.memory import MemoryAccess, padded
 from pullback.codegen.poly import Atom, Poly
 from pullback.codegen.values import Value
 from pullback.ir.errors import InternalError
+from pullback.tir.caches import LINE
 from pullback.tir.expr import (
     Binary,
     Buffer,
@@ -32,7 +33,6 @@ from pullback.tir.visitor import children, statements, walk
 
 FEW_CHUNKS = 4  # vectors of a loop that are written out: of a straight body, or one whose indices become numbers
 SIDE_BY_SIDE = 4  # vectors of a loop whose instructions wait for one another
-LINE = 64  # bytes, of a cache
 Outliner = Callable[["Statements", For], None]
 Chunk = tuple[int, int, int]  # first iteration, lanes, lanes that count
 

@@ -20,11 +20,11 @@ from pullback.schedule.pieces import pieces
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point
 from pullback.schedule.transpose import crossed_axis, transposed
 from pullback.tir import For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
+from pullback.tir.caches import LINE
 from pullback.tir.visitor import substitute
 
 _CHUNK, _LEAST = 4096, 512  # elements of a one-dimensional loop that one task takes
 _TASKS = 16  # of such a loop
-_LINE = 64  # a multiple of it begins at a line of memory, whatever the type
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,5 +91,6 @@ def _task_size(extent: int | PrimExpr) -> int:
     """Elements that one task takes: a divisor, if there is one, and enough tasks that threads end together."""
     if not isinstance(extent, int):
         return _CHUNK
-    most = min(_CHUNK, max(_LEAST, extent // _TASKS)) // _LINE * _LINE
-    return next((size for size in range(most, _LEAST - 1, -_LINE) if extent % size == 0), most)
+    # A multiple of LINE elements begins at a line of memory, whatever their type.
+    most = min(_CHUNK, max(_LEAST, extent // _TASKS)) // LINE * LINE
+    return next((size for size in range(most, _LEAST - 1, -LINE) if extent % size == 0), most)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pullback.schedule.coalesce import on_one_axis
 from pullback.schedule.contraction.alternatives import chosen
-from pullback.schedule.contraction.blocking import LINE, Blocking
+from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.pairs import paired
@@ -20,6 +20,7 @@ from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.wide import widened
 from pullback.schedule.group import Group
 from pullback.tir import Buffer, PrimFunc, seq
+from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pullback.schedule.contraction.blocking import LINE, STREAM
+from pullback.schedule.contraction.blocking import STREAM
 from pullback.tir import Buffer, BufferLoad, BufferStore, Let, Prefetch, PrimExpr, Stmt, Var, loop
+from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
 

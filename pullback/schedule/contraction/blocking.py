@@ -20,10 +20,11 @@ from pullback.schedule.contraction.columns import (
     region_shape,
 )
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
-from pullback.schedule.contraction.register_tiles import PAGE, Rows, reads, register_tiles, store_cost
+from pullback.schedule.contraction.register_tiles import Rows, reads, register_tiles, store_cost
 from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.schedule.tiles import Tile, slowness
 from pullback.tir import Var
+from pullback.tir.caches import LINE, PAGE
 from pullback.tir.expr import nbytes
 from pullback.tir.pairs import DTYPE
 
@@ -49,7 +50,6 @@ _FEW = 16  # terms that take no longer than to put sums away and take them up ag
 _SETS = 64 * 1024  # bytes from one line of a set of the second cache to the next one, at the least
 _WAYS = {64: 16}  # lines that a set holds, by the bytes of a vector: CPUs with narrower ones have smaller caches
 _FEW_WAYS = 8
-LINE = 64  # bytes that come into a cache together
 _NEAR = 16 * 1024  # bytes that stay in the nearest cache
 STREAM = 256 * 1024  # bytes of a matrix that does not stay in the nearer caches
 _FAR = 2048  # bytes from line to line of it, so that each is in another page

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from pullback.schedule.contraction.blocking import LINE, SECOND, Blocking, rounds
+from pullback.schedule.contraction.blocking import SECOND, Blocking, rounds
 from pullback.schedule.contraction.columns import elements
 from pullback.schedule.contraction.problem import Problem
 from pullback.tir import Var
+from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
 _NEAREST = 16 * 1024  # bytes of lines that stay in the nearest cache beside the other factor's

@@ -10,9 +10,9 @@ from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.group import Machine
 from pullback.schedule.tiles import Reads, Tile, best_tile
 from pullback.tir import Var
+from pullback.tir.caches import PAGE
 from pullback.tir.expr import nbytes
 
-PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one
 _CHAINS = 8  # sums that keep two units of a latency of four busy
 
 Rows = tuple[tuple[Var, int], ...]  # axes of a register tile with their number of rows, outermost first

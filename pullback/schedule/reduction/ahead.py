@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from pullback.schedule.reduction.nests import Point
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.tir import Buffer, BufferLoad, Prefetch, PrimExpr, Stmt, Var, as_expr, minimum
+from pullback.tir.caches import LINE, PAGE
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
 
-_LINE = 64  # bytes
 _FAR = 1 << 20  # bytes that the nearer caches don't hold
 _NEAR = 16 << 10  # and a row that the nearest one does
-_PAGE = 4 << 10  # beyond which the CPU's prefetcher never goes
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Ahead:
         later = minimum(place.get(self.axis, self.axis) + self.further, self.extent - 1)
         found: list[Stmt] = []
         for load in self.loads:
-            for k in range(0, count, _LINE // nbytes(load.dtype)):
+            for k in range(0, count, LINE // nbytes(load.dtype)):
                 at = {axis: substitute(place.get(axis, axis), {axis: as_expr(first + k)}), self.axis: later}
                 if load.indices[-1] is axis:
                     indices = (substitute(i, {**place, **at}) for i in load.indices)
@@ -73,9 +72,9 @@ def stretches_ahead(steps: Sequence[Step], program: Program) -> Ahead | None:
     if domain is None or len(domain.axes) < 2:
         return None
     outer, extent = domain.axes[0], domain.extents[0]
-    loads = _loads(program, steps, lambda n: n.indices[-1] is domain.axes[-1] and 0 < _stretch(n, domain) <= _PAGE)
-    least = min((_stretch(n, domain) for n in loads), default=_PAGE)
-    return Ahead(loads, outer, max(1, _PAGE // least), extent) if loads else None
+    loads = _loads(program, steps, lambda n: n.indices[-1] is domain.axes[-1] and 0 < _stretch(n, domain) <= PAGE)
+    least = min((_stretch(n, domain) for n in loads), default=PAGE)
+    return Ahead(loads, outer, max(1, PAGE // least), extent) if loads else None
 
 
 def _loads(program: Program, steps: Sequence[Step], wanted: Callable[[BufferLoad], bool]) -> tuple[BufferLoad, ...]:

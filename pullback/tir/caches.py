@@ -1,0 +1,4 @@
+"""What the caches of all CPUs have in common that code is made for so far."""
+
+LINE = 64  # bytes that come into a cache together
+PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one; prefetchers stay within a page
