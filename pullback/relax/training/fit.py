@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,7 +97,8 @@ class Fitting:
         which each epoch is evaluated: they give the history's ``validation_loss`` and ``validation_accuracy``. The
         accuracy on the training rows is not measured: for it, call :meth:`evaluate` on them. ``progress`` shows a bar
         where the output is a terminal. ``detect_nan`` stops at the first loss that is not finite, with the trainer as
-        it was before that step, and says which op is to blame; it makes steps slower.
+        it was before that step, and says which op is to blame; it makes steps slower. Without it, the first epoch whose
+        loss is not finite gives a RuntimeWarning, and training goes on.
 
         The loss of an epoch is the mean over its rows: batch losses weighted by their rows when the loss reduces by
         "mean", and summed, then divided by the rows, when by "sum". Steps run in a native loop, which comes back to
@@ -122,6 +125,8 @@ class Fitting:
                 order = self._generator.permutation(data.rows) if shuffle else None
                 loss = self._epoch(data, size, order, bar, detect_nan)
                 self._epochs += 1
+                if not math.isfinite(loss) and all(math.isfinite(e.loss) for e in history.epochs):
+                    _warn_of(self._epochs, loss)
                 found = self._evaluate(validation_data, size) if validation_data is not None else None
                 record = EpochRecord(
                     self._epochs, loss, None, found and found.loss, found and found.accuracy,
@@ -215,6 +220,14 @@ class Fitting:
                 found = data.correct(batch, prediction)
                 right, counted = right + found[0], counted + found[1]
         return Evaluation(total / data.rows, right / counted if counted else None, data.rows)
+
+
+def _warn_of(epoch: int, loss: float) -> None:
+    message = (
+        f"the loss of epoch {epoch} is {loss}; fit(…, detect_nan=True) stops before the first such step,"
+        " keeps what was trained until then, and says which op is to blame"
+    )
+    warnings.warn(message, RuntimeWarning, stacklevel=3)  # of the call of fit
 
 
 def _check_count(name: str, number: int | None) -> None:

@@ -48,11 +48,14 @@ def test_detect_nan_looks_at_data_first() -> None:
     assert trainer.steps == 1
 
 
-def test_without_detect_nan_training_goes_on() -> None:
+def test_without_detect_nan_training_goes_on_with_one_warning() -> None:
     trainer = trainer_of()
     bad = X.copy()
     bad[11, 3] = np.inf
-    assert np.isnan(trainer.fit(bad, Y, shuffle=False, progress=False).epochs[0].loss)
+    with pytest.warns(RuntimeWarning, match="the loss of epoch 1 is nan; .*detect_nan=True") as warned:
+        history = trainer.fit(bad, Y, epochs=3, shuffle=False, progress=False)
+    assert all(np.isnan(e.loss) for e in history.epochs)
+    assert len(warned) == 1 and warned[0].filename == __file__
 
 
 def test_detect_nan_changes_no_bit() -> None:
