@@ -14,13 +14,14 @@ from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction import ahead as contraction_ahead
-from pullback.schedule.contraction import blocking as contraction_blocking
-from pullback.schedule.contraction.columns import Moves
+from pullback.schedule.contraction.blocking import REGION_BYTES, region_bytes, round_count, tasks_of_rows
+from pullback.schedule.contraction.columns import Moves, columns_of
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.group import Machine
 from pullback.target import Target
 from pullback.tir.visitor import walk
+from tests.schedule.limits import limit
 from tests.schedule.test_schedules import SMALL, group_of, run
 
 UNFILTERED = dataclasses.replace(SMALL, without=("Winograd",))
@@ -96,8 +97,7 @@ def test_convolution(shape, kind, channels_last):
 def test_taps_in_blocks(sizes, kernel, strides, dilation, channels_last, monkeypatch):
     """Where regions are small, a round takes some of the taps, through which the window of a convolution's gradient
     runs backwards. With as much padding as there can be, nothing lies before the first element of ``dy``."""
-    for limit in ("REGION_BYTES", "_MOST_REGION_BYTES"):
-        monkeypatch.setattr(contraction_blocking, limit, 128)
+    limit(monkeypatch, REGION_BYTES=128, _MOST_REGION_BYTES=128)
     padding = tuple(d * (kernel - 1) for d in dilation)
     y = data_gradient((1, 3, *sizes), 2, kernel, strides, padding, dilation, channels_last)
     group = group_of(turned(y, channels_last))
@@ -135,8 +135,7 @@ def test_what_is_touched_after_the_sums_is_asked_for_before(m, n, rounds, monkey
     """The result, and a matrix added to it, line by line; not a small row, nor what lies across the columns."""
     monkeypatch.setattr(contraction_ahead, "STREAM", 4 * n)
     if rounds:
-        monkeypatch.setattr(contraction_blocking, "SECOND", 1)
-        monkeypatch.setattr(contraction_blocking, "_ROUND_DEPTH", 8)
+        limit(monkeypatch, SECOND=1, _ROUND_DEPTH=8)
     a, b, axis = te.placeholder((m, 24), name="a"), te.placeholder((24, n), name="b"), te.reduce_axis(24)
     c, across = te.placeholder((m, n), name="c"), te.placeholder((n, m), name="across")
     row = te.placeholder((n,), name="row")
@@ -153,7 +152,7 @@ def test_what_is_touched_after_the_sums_is_asked_for_before(m, n, rounds, monkey
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize(("m", "k", "n"), [(26, 9, 34), (24, 5, 32), (25, 7, 31), (8, 3, 8)])
 def test_panels_of_rows_and_columns(m, k, n, left, batch, monkeypatch):
-    monkeypatch.setattr(contraction_blocking, "_is_apart", lambda _, f: not f.is_window and f.is_input)
+    limit(monkeypatch, _is_apart=lambda _, f: not f.is_window and f.is_input)
     a = te.placeholder((*batch, k, m) if left else (*batch, m, k), name="a")
     b, axis = te.placeholder((*batch, k, n), name="b"), te.reduce_axis(k)
 
@@ -208,9 +207,8 @@ def test_the_gradient_of_a_dilated_strided_convolution(kernel, strides, dilation
 @pytest.mark.parametrize(("registers", "way"), [(32, "turned"), (16, "panels")])
 def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, registers, way, monkeypatch):
     """All of them, or those of a small tile: of a line that has more rows, each tile would read but a part."""
-    monkeypatch.setattr(contraction_blocking, "_NEAR", 256)
-    monkeypatch.setattr(contraction_blocking, "moves", lambda problem: Moves(turn=16, gap=32, move=8))
-    monkeypatch.setattr(contraction_blocking, "columns_of", lambda problem, _: problem.outputs[-1:])
+    limit(monkeypatch, _NEAR=256, moves=lambda problem: Moves(turn=16, gap=32, move=8))
+    limit(monkeypatch, columns_of=lambda problem, _: problem.outputs[-1:])
     group = dataclasses.replace(
         group_of(product(kind, shape, False)), machine=Machine(registers=registers, without=("Winograd",))
     )
@@ -225,9 +223,8 @@ def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, 
 )
 def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch):
     """Channels innermost, where memory has the image's rows innermost: also in blocks of channels, the last shorter."""
-    monkeypatch.setattr(contraction_blocking, "REGION_BYTES", 4096)
     channels = lambda problem, _: [v for v in problem.outputs if v.name == "i1"]  # noqa: E731
-    monkeypatch.setattr(contraction_blocking, "columns_of", channels)
+    limit(monkeypatch, REGION_BYTES=4096, columns_of=channels)
     machine = Machine(vector_bytes=4 * lanes, registers=16)
     group = group_of(product("weight", shape, False), machine=machine)
     assert any(blocking.has_region for _, blocking in Contraction.recognize(group).parts)
@@ -252,9 +249,7 @@ def test_zeros_are_left_out_of_strided_phases(channels_last):
 )
 def test_tasks_that_would_copy_the_same_elements_take_parts_of_the_sums(kind, shape, monkeypatch):
     """Of all rows of the image, instead of all terms of a few rows; zeros are left out all the same."""
-    monkeypatch.setattr(contraction_blocking, "REGION_BYTES", 1024)
-    monkeypatch.setattr(contraction_blocking, "_COPY", 1000)
-    monkeypatch.setattr(contraction_blocking, "_PARTS", 2)
+    limit(monkeypatch, REGION_BYTES=1024, _COPY=1000, PARTS=2)
     group = group_of(product(kind, shape, False))
     ((problem, blocking),) = recognize(group).parts
     assert blocking.chunks is not None and problem.extents[problem.reduced[-1]] > 1
@@ -332,17 +327,16 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     limits = {
         "SECOND": 0,
         "_ROUND_DEPTH": 8,
-        "_TASKS": 4,
+        "TASKS": 4,
         "_ROUND_ROWS": 512,
         "_ROUND_COLUMNS": 512,
         "_ROUND_SUMS": 4096,
     }
-    for name, value in limits.items():
-        monkeypatch.setattr(contraction_blocking, name, value)
+    limit(monkeypatch, **limits)
     group = dataclasses.replace(group)  # of which nothing is known yet
     ((problem, blocking),) = recognize(group).parts
     is_small = m * n <= 64  # tasks of one tile, which has nothing to share from round to round
-    rounds = contraction_blocking.rounds(problem, blocking.inner)
+    rounds = round_count(problem, blocking.inner)
     assert blocking.chunks is None and (rounds == 1 if is_small else rounds >= 3)
     found = run(group)
     assert [x.tobytes() for x in found] == [x.tobytes() for x in expected]
@@ -365,15 +359,14 @@ def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, 
     y = te.compute((m, n), lambda i, j: te.sum(term(i, j), [o, k]), "product")
     group = group_of(te.compute(y.shape, lambda i, j: tir.maximum(y[i, j], 0.0), "relu"))
     limits = {
-        "SECOND": 0, "_LEAVES": 0, "_CHUNK_DEPTH": 12, "_ROUND_DEPTH": 8, "_TASKS": 24, "_PARTS": 2,
+        "SECOND": 0, "_LEAVES": 0, "_CHUNK_DEPTH": 12, "_ROUND_DEPTH": 8, "TASKS": 24, "PARTS": 2,
         "REGION_BYTES": 256,
     }  # fmt: skip
-    for name, value in limits.items():
-        monkeypatch.setattr(contraction_blocking, name, value)
+    limit(monkeypatch, **limits)
     ((problem, blocking),) = recognize(group).parts
-    assert blocking.chunks > 1 and contraction_blocking.rounds(problem, blocking.inner) > blocking.chunks
+    assert blocking.chunks > 1 and round_count(problem, blocking.inner) > blocking.chunks
     if "panels" in blocking.ways.values():  # of rows in several tasks
-        assert contraction_blocking._tasks_of_rows(problem, blocking.b, blocking.inner) > 1
+        assert tasks_of_rows(problem, blocking.b, blocking.inner) > 1
     run(group)
 
 
@@ -389,7 +382,7 @@ def test_vectors_lie_where_sums_are_not_put_away_after_a_few_terms(shape, column
     machine = Machine(vector_bytes=64, registers=32)
     ((problem, blocking),) = recognize(group_of(product("forward", shape, False, groups), machine=machine)).parts
     assert blocking.column.name == column
-    assert contraction_blocking.rounds(problem, blocking.inner) == 1
+    assert round_count(problem, blocking.inner) == 1
 
 
 @pytest.mark.parametrize(
@@ -407,15 +400,13 @@ def test_vectors_do_not_lie_where_tasks_copy_the_same_rows_again_and_again(shape
 )
 def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy(shape, monkeypatch):
     """A task copies its part of dy once for all taps, beside its part of the padded data."""
-    limits = {"_LEAVES": 0, "_CHUNK_DEPTH": 12, "_TASKS": 24, "_PARTS": 2, "REGION_BYTES": 8192}
-    for name, value in limits.items():
-        monkeypatch.setattr(contraction_blocking, name, value)
-    columns_of = contraction_blocking.columns_of
-    monkeypatch.setattr(contraction_blocking, "columns_of", lambda *args: columns_of(*args)[:1])
+    limits = {"_LEAVES": 0, "_CHUNK_DEPTH": 12, "TASKS": 24, "PARTS": 2, "REGION_BYTES": 8192}
+    limit(monkeypatch, **limits)
+    limit(monkeypatch, columns_of=lambda *args: columns_of(*args)[:1])
     group = group_of(product("weight", shape, False))
     ((problem, blocking),) = recognize(group).parts
     assert blocking.a.is_window and blocking.chunks > 1 and blocking.ways[blocking.b] == "region"
-    assert contraction_blocking._tasks_of_rows(problem, blocking.b, blocking.inner) < problem.work / problem.depth / 8
+    assert tasks_of_rows(problem, blocking.b, blocking.inner) < problem.work / problem.depth / 8
     run(group)
 
 
@@ -437,7 +428,7 @@ def test_which_sums_are_parted(sizes, way):
         (m, n), lambda i, j: te.sum(a[i, k.var] * b[(j, k.var) if turned_too else (k.var, j)], k), "product"
     )
     ((problem, blocking),) = recognize(group_of(product, machine=Machine(vector_bytes=64, registers=32))).parts
-    parted = blocking.chunks is not None and contraction_blocking.rounds(problem, blocking.inner) > blocking.chunks
+    parted = blocking.chunks is not None and round_count(problem, blocking.inner) > blocking.chunks
     assert parted == (way is not None)
     assert not parted or blocking.ways[blocking.b] == way
 
@@ -473,7 +464,7 @@ def test_columns_of_pages_that_lie_apart_take_rounds():
             machine=Machine(),
         )
         ((problem, blocking),) = recognize(group).parts
-        assert (contraction_blocking.rounds(problem, blocking.inner) > 1) == many
+        assert (round_count(problem, blocking.inner) > 1) == many
 
 
 @pytest.mark.parametrize(
@@ -488,7 +479,7 @@ def test_columns_that_leave_the_first_cache_take_rounds(sizes, many):
     k = te.reduce_axis(depth)
     product = te.compute((m, n), lambda i, j: te.sum(a[i, k.var] * b[k.var, j], k), "product")
     ((problem, blocking),) = recognize(group_of(product, machine=Machine(vector_bytes=64, registers=32))).parts
-    assert (contraction_blocking.rounds(problem, blocking.inner) > 1) == many
+    assert (round_count(problem, blocking.inner) > 1) == many
 
 
 def test_register_tiles_fit_the_registers():
@@ -510,7 +501,7 @@ def test_rows_of_a_tile_lie_where_regions_stay_in_the_cache():
     group = group_of(product, machine=Machine(vector_bytes=64, registers=32))
     ((_, blocking),) = recognize(group).parts
     assert [v.name for v, _ in blocking.rows] == ["i4"]
-    assert contraction_blocking.region_bytes(blocking.ways, blocking.inner) <= contraction_blocking.REGION_BYTES
+    assert region_bytes(blocking.ways, blocking.inner) <= REGION_BYTES
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from pullback.codegen import compile_assembly, emit_module
 from pullback.driver.pipeline import machine_of
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction import blocking as contraction_blocking
 from pullback.schedule.contraction import order as contraction_order
 from pullback.schedule.group import Group
 from pullback.target import Target
 from pullback.tir import BufferLoad, For
 from pullback.tir.visitor import walk
 from pullback.tir.workspace import lift_workspaces
+from tests.schedule.limits import limit
 from tests.schedule.native import natively
 from tests.schedule.test_contraction import product
 from tests.schedule.test_schedules import group_of, matmul
@@ -109,9 +109,7 @@ def test_a_sum_in_memory_would_be_seen() -> None:
 @pytest.mark.parametrize("sizes", [(96, 32, 40), (97, 24, 16), (50, 70, 33)], ids=str)
 def test_rows_together(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where neither factor stays in the second cache, tasks have several tiles of rows, and go along them first."""
-    monkeypatch.setattr(contraction_blocking, "SECOND", 256)
-    monkeypatch.setattr(contraction_blocking, "_OWN_ROWS", 20 * 4 * sizes[2])
-    monkeypatch.setattr(contraction_blocking, "_MANY_TASKS", 4)
+    limit(monkeypatch, SECOND=256, _OWN_ROWS=20 * 4 * sizes[2], _MANY_TASKS=4)
     group = group_of(matmul(*sizes), machine=machine_of(HASWELL))
     ((problem, blocking),) = recognize(group).parts
     (row, step), column = blocking.rows[-1], blocking.column

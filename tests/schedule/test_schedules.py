@@ -10,7 +10,6 @@ import pytest
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction import blocking as contraction_blocking
 from pullback.schedule.cost import element_cost
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group, Machine
@@ -23,6 +22,7 @@ from pullback.te.graph import placeholders
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.workspace import lift_workspaces
 from tests.helpers import round_trip
+from tests.schedule.limits import limit
 from tests.schedule.native import natively
 
 SMALL = Machine(vector_bytes=16, registers=16)  # few lanes: odd sizes reach every edge soon
@@ -69,8 +69,7 @@ def test_one_element_of_a_stage_is_not_the_one_at_hand(place):
 
 
 def test_a_long_matrix_is_read_some_lines_at_a_time(monkeypatch):
-    for name in ("STREAM", "_FAR", "_PARTS"):
-        monkeypatch.setattr(contraction_blocking, name, 1)
+    limit(monkeypatch, STREAM=1, _FAR=1, PARTS=1)
     group = group_of(matmul(5, 83, 19))
     ((_, blocking),) = Contraction.recognize(group).parts
     assert blocking.chunks == 1 and blocking.inner[blocking.column] == 83
@@ -79,8 +78,7 @@ def test_a_long_matrix_is_read_some_lines_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize("region_bytes", [64, 1024])
 def test_a_transposed_matrix_that_few_rows_read_is_turned_by_its_tasks(region_bytes, monkeypatch):
-    monkeypatch.setattr(contraction_blocking, "STREAM", 1)
-    monkeypatch.setattr(contraction_blocking, "REGION_BYTES", region_bytes)
+    limit(monkeypatch, STREAM=1, REGION_BYTES=region_bytes)
     group = group_of(matmul(5, 83, 19, transposed=True))
     ((_, blocking),) = Contraction.recognize(group).parts
     assert blocking.ways[blocking.b] == "region" and blocking.chunks is None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pullback.schedule.coalesce import on_one_axis
 from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
+from pullback.schedule.contraction.choice import blocking_of
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.pairs import paired
@@ -38,7 +39,7 @@ class Contraction:
             return None
         parts = []
         for part in phases(widened(paired(problem)).merged):
-            blocking = Blocking.of(part)
+            blocking = blocking_of(part)
             if blocking is None:
                 return None
             parts.append((part, blocking))

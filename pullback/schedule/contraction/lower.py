@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.across import stored_across
 from pullback.schedule.contraction.ahead import prefetched
-from pullback.schedule.contraction.blocking import Blocking, rounds
+from pullback.schedule.contraction.blocking import Blocking, round_count
 from pullback.schedule.contraction.columns import distance, lanes_of
 from pullback.schedule.contraction.functions import functions_apart
 from pullback.schedule.contraction.order import is_by_rows, terms
@@ -253,7 +253,7 @@ class Lowering:
             v: numbers[v] * self.blocking.inner[v] if v in numbers else as_expr(0) for v, _ in blocks
         }
         axes, sizes = list(numbers.values()), [count for _, count in blocks if count > 1]
-        if self.blocking.chunks is None and rounds(self.problem, self.blocking.inner) > 1:
+        if self.blocking.chunks is None and round_count(self.problem, self.blocking.inner) > 1:
             body = self._resumed(bases)
         elif self.blocking.chunks is None:
             whole = bases | {k: as_expr(0) for k in self.problem.reduced}
@@ -271,7 +271,7 @@ class Lowering:
     def _resumed(self, bases: Mapping[Var, PrimExpr]) -> Stmt:
         """Whole sums, in rounds of as many terms as stay in the caches: the task keeps its sums from round to round."""
         inner, turn = self.blocking.inner, Var("turn")
-        count = rounds(self.problem, inner)
+        count = round_count(self.problem, inner)
         shape = tuple(-(-inner[v] // self._step(v)) * self._step(v) for v in self.problem.outputs)
         sums = Buffer("sums", shape, self.anchor.dtype, "local")
 
@@ -300,7 +300,7 @@ class Lowering:
         """The rounds of one chunk of the sum."""
         chunks = self.blocking.chunks
         assert chunks is not None
-        total = rounds(self.problem, self.blocking.inner)
+        total = round_count(self.problem, self.blocking.inner)
         each = -(-total // chunks)
         turn = Var("turn")
         number: PrimExpr = chunk * each + turn if each > 1 else chunk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pullback.schedule.contraction.blocking import SECOND, Blocking, rounds
+from pullback.schedule.contraction.blocking import SECOND, Blocking, round_count
 from pullback.schedule.contraction.columns import elements
 from pullback.schedule.contraction.problem import Problem
 from pullback.tir import Var
@@ -32,7 +32,7 @@ def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
 def _has_rows_together(problem: Problem, blocking: Blocking) -> bool:
     """Whether a task computes whole sums of several register tiles of rows, all with the same columns."""
     v, step = blocking.rows[-1]
-    is_whole = blocking.chunks is None and rounds(problem, blocking.inner) == 1
+    is_whole = blocking.chunks is None and round_count(problem, blocking.inner) == 1
     return is_whole and blocking.inner[v] > step and blocking.inner[blocking.column] <= blocking.tile.columns
 
 

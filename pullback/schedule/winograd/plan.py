@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.blocking import Blocking, region_bytes
+from pullback.schedule.contraction.blocking import region_bytes
+from pullback.schedule.contraction.choice import blocking_of
 from pullback.schedule.contraction.columns import cost_along, distance, lanes_of
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Factor, Problem
@@ -153,7 +154,7 @@ def _is_faster(found: Filter) -> bool:
     registers = problem.group.machine.registers
     channels, columns = problem.extents[found.channel], problem.extents[found.column]
     vectors = [-(-n // lanes) for n in (channels, columns)]
-    blocking = Blocking.of(problem)
+    blocking = blocking_of(problem)
     if blocking is None:
         return False
     plain = problem.work / lanes * cost_along(problem, blocking.column, lanes) * _waits(blocking.tile, lanes, registers)

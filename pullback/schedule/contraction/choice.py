@@ -1,0 +1,106 @@
+"""The blocking of a contraction, chosen analytically: from sizes, strides, the width of vectors and the number of
+registers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from pullback.schedule.contraction.blocking import Blocking, copies, round_count, tasks_of_rows
+from pullback.schedule.contraction.columns import columns_of, cost_along, distance, elements, lanes_of, moves
+from pullback.schedule.contraction.long_sums import divided, in_parts, in_rounds, rows_together, streamed
+from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
+from pullback.schedule.contraction.tasks import chunked, fitting, is_better_in_parts, partial_sums
+from pullback.schedule.contraction.ways import is_read_once, plain_way, roles, way_of_columns, way_of_rows
+from pullback.schedule.tiles import slowness
+from pullback.tir import Var
+
+_FEW = 16  # terms that take no longer than to put sums away and take them up again
+_TO_PANELS = 8  # multiply-adds in the time that one element takes to be copied into panels of rows
+_BETTER = 0.9  # of the time along an axis: what another one must take to be preferred, as it is roughly known
+
+
+def blocking_of(problem: Problem) -> Blocking | None:
+    """The blocking of a problem, or None when it would be a bad one."""
+    known, key = problem.group.known, ("blocking", problem)
+    if key not in known:
+        known[key] = _best(problem)
+    blocking: Blocking | None = known[key]
+    return blocking
+
+
+def _best(problem: Problem) -> Blocking | None:
+    """Vectors along the axis that seems the best at first sight, unless a look at all blockings finds a better one."""
+    columns = columns_of(problem, lanes_of(problem))
+    best = _along(problem, columns[0]) if columns else None
+    if best is None or not _is_doubtful(problem, best):
+        return best
+    others = [b for b in (_along(problem, v) for v in columns[1:]) if b is not None]
+    other = min((b for b in others if _is_steady(problem, b)), key=lambda b: _cost(problem, b), default=best)
+    better = 1.0 if problem.group.machine.has_small_tiles else _BETTER
+    is_better = not _is_steady(problem, best) or _cost(problem, other) < better * _cost(problem, best)
+    return other if is_better else best
+
+
+def _along(problem: Problem, column: Var) -> Blocking | None:
+    """The blocking whose vectors lie along this axis."""
+    lanes = lanes_of(problem)
+    a, b = roles(problem, column)
+    ways = {a: plain_way(a, column), b: way_of_columns(problem, b, column)}
+    row_axes = [v for v in problem.outputs if v in a.axes and v not in b.axes]
+    if not row_axes and ways[b] != "direct" and not b.is_window:
+        return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
+    row_axes = sorted(row_axes, key=lambda v: (distance(problem, a, v), -row_axes.index(v)))
+    tilings = register_tiles(problem, a, row_axes, column, lanes, problem.group.machine)
+    own = ways | {b: "region"}
+    found = fitting(problem, tilings, column, own, lanes) if is_read_once(problem, b, ways[b]) else None
+    if found is not None and tasks_of_rows(problem, b, found[-1]) == 1:
+        ways = own
+    else:
+        found = fitting(problem, tilings, column, ways, lanes)
+    rows, tile, inner = found or (*tilings[0], None)
+    ways[a] = way_of_rows(problem, a, rows, ways[a])
+    partial = Blocking(column, a, b, rows, tile, ways, partial_sums(problem, rows, tile, column, ways, lanes), None)
+    return _divided(problem, partial, partial if inner is None else replace(partial, inner=inner))
+
+
+def _divided(problem: Problem, partial: Blocking, whole: Blocking) -> Blocking | None:
+    """Whole sums or partial ones, and what tasks share of them; ``whole is partial`` where whole sums don't fit."""
+    if (shared := in_parts(problem, whole)) is not None:
+        return shared
+    if whole is partial and not (whole.a.is_window or whole.b.is_window or problem.group.fallback):
+        return None  # what comes before the sum is better kept in memory than computed again and again
+    if whole is partial or is_better_in_parts(problem, whole, partial):
+        return chunked(problem, partial)
+    return rows_together(problem, in_rounds(problem, streamed(problem, divided(problem, whole))))
+
+
+def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
+    """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small."""
+    is_good = _is_steady(problem, blocking) and not _copies_again(problem, blocking)
+    return not is_good or problem.group.machine.has_small_tiles
+
+
+def _is_steady(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the sums are not put away and taken up again after a few terms already, time and again."""
+    terms = math.prod(blocking.inner[k] for k in problem.reduced)
+    return terms >= min(_FEW, problem.depth) or round_count(problem, blocking.inner) <= (blocking.chunks or 1)
+
+
+def _copies_again(problem: Problem, blocking: Blocking) -> bool:
+    """Whether tasks copy the same elements of a window into their regions so often that it counts."""
+    copied = {f: n for f, n in copies(problem, blocking).items() if f.is_window}
+    return moves(problem).turn * sum(n - elements(problem, f) for f, n in copied.items()) > problem.work / 10
+
+
+def _cost(problem: Problem, blocking: Blocking) -> float:
+    """Time with these vectors, relative to a perfect one: here it is known how often tasks copy the same elements."""
+    column, tile, lanes, machine = blocking.column, blocking.tile, lanes_of(problem), problem.group.machine
+    store = store_cost(problem, column, blocking.rows)
+    cost = cost_along(problem, column, lanes, store, copies(problem, blocking))
+    if machine.has_small_tiles:
+        if blocking.ways[blocking.a] == "panels":
+            cost *= 1 + _TO_PANELS * elements(problem, blocking.a) / problem.work
+        cost *= slowness(tile, lanes, machine.registers, reads(problem, blocking.a, tile.rows, machine))
+    return cost

@@ -1,0 +1,194 @@
+"""Long sums: divided among tasks, or taken in rounds of some terms, whose rows and columns stay in the caches.
+
+A task keeps its sums from round to round, so that rounds don't change the order of a sum; parts of sums do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from pullback.schedule.contraction.blocking import (
+    LARGE,
+    REGION_BYTES,
+    SECOND,
+    STREAM,
+    Blocking,
+    matrix_count,
+    region_bytes,
+    round_count,
+    task_count,
+    tasks_of_rows,
+)
+from pullback.schedule.contraction.columns import elements, lanes_of
+from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.register_tiles import Rows
+from pullback.schedule.contraction.tasks import PARTS, TASKS, chunked, grow, partial_sums
+from pullback.schedule.contraction.wide import is_worth_a_copy
+from pullback.tir import Var
+from pullback.tir.caches import PAGE
+from pullback.tir.expr import nbytes
+
+_CHUNK_DEPTH = 512  # terms of a partial sum, at the least
+_FIRST = 32 * 1024  # bytes of columns that stay in the first cache
+_FEW_TERMS = 256  # whose lines, each in another page, stay in it
+_LEAVES = 1280 * 1024  # bytes of a matrix that leaves the second cache before its rows come again
+_FEW_COPIES = 8  # tasks that copy the same elements, at the most
+_ROUND_DEPTH = 128  # terms of a round of a longer one
+_FEW_ROUNDS = 4  # that cost less than columns which come from the second cache for every tile
+_ROUND_ROWS = 96 * 1024  # bytes that a round reads of the factor of rows
+_ROUND_COLUMNS = 192 * 1024  # and of the other one
+_ROUND_SUMS = 64 * 1024  # bytes of sums
+_OWN_ROWS = 192 * 1024  # bytes of rows that stay in the second cache while columns pass through it
+_MANY_TASKS = 64  # so many that threads have even shares of such blocks
+_FAR = 2048  # bytes from line to line of a matrix, so that most are in another page
+_FEW_TILES = 3  # of rows, that read the same column or line
+_ROUND = 8  # lines that prefetchers follow at a time
+
+
+def divided(problem: Problem, blocking: Blocking) -> Blocking:
+    """Few and long sums are divided into partial sums."""
+    if blocking.has_region:
+        return blocking
+    tasks = task_count(problem, blocking.inner)
+    wanted = min(-(-TASKS // tasks), problem.depth // _CHUNK_DEPTH)
+    if wanted < 2 or problem.extents[problem.reduced[0]] < wanted:
+        return blocking
+    outer = problem.reduced[0]
+    size = -(-problem.extents[outer] // wanted)
+    inner = dict(blocking.inner) | {outer: size}
+    return replace(blocking, inner=inner, chunks=round_count(problem, inner))
+
+
+def streamed(problem: Problem, blocking: Blocking) -> Blocking:
+    """Where few rows read a long matrix, a task takes it some lines at a time, for many columns: column by column it
+    would jump from page to page. The sums are kept from round to round, so that their order stays the same."""
+    b = blocking.b
+    if len(problem.reduced) != 1 or blocking.chunks is not None or blocking.ways[b] != "direct" or blocking.has_region:
+        return blocking
+    (term,) = problem.reduced
+    rows = [v for v in problem.outputs if v not in b.axes]
+    tiles = tasks_of_rows(problem, b, blocking.inner)
+    line = b.strides[term] * nbytes(b.source.dtype)
+    if tiles > _FEW_TILES or line < _FAR or line * problem.extents[term] < STREAM:
+        return blocking
+    inner = {**blocking.inner, **{v: problem.extents[v] for v in rows}, term: min(_ROUND, problem.extents[term])}
+    grow(problem, blocking.column, inner, blocking.ways, blocking.tile.columns, PARTS)
+    is_longer = inner[blocking.column] >= 4 * blocking.tile.columns
+    return replace(blocking, inner=inner, chunks=1) if is_longer else blocking
+
+
+def in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
+    """A long sum takes its terms in rounds, each for as many rows and columns as let what they share stay in the
+    caches. The task keeps its sums from round to round, so that their order is the same."""
+    if blocking.chunks is not None or blocking.a.is_window or blocking.b.is_window or blocking.has_region:
+        return blocking
+    a, is_wide = blocking.a, _leaves_wide(problem, blocking)
+    if not is_wide and not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
+        return blocking
+    inner = _round(problem, blocking, TASKS)
+    shares = any(inner[v] > step for v, step in _steps(blocking))  # else a round is of one tile: nothing to share
+    ways = {**blocking.ways, a: "round"} if is_wide else blocking.ways
+    return replace(blocking, inner=inner, ways=ways) if shares else blocking
+
+
+def rows_together(problem: Problem, blocking: Blocking) -> Blocking:
+    """Where neither factor stays in the second cache, a task takes as many rows as do so for the tasks after it, whose
+    columns come from farther away, and are in the first cache for all of these rows (Goto & van de Geijn 2008)."""
+    a, b = blocking.a, blocking.b
+    if blocking.chunks is not None or a.is_window or b.is_window or blocking.has_region or not blocking.rows:
+        return blocking
+    count = matrix_count(problem)
+    if min(elements(problem, f) // count * nbytes(f.source.dtype) for f in (a, b)) <= SECOND:
+        return blocking
+    if round_count(problem, blocking.inner) > 1 or len(blocking.rows) > 1:
+        return blocking
+    ((v, step),) = blocking.rows
+    most = _OWN_ROWS // (problem.depth * nbytes(a.source.dtype))
+    inner = {**blocking.inner, v: max(blocking.inner[v], even(problem.extents[v], most, step))}
+    return replace(blocking, inner=inner) if task_count(problem, inner) >= _MANY_TASKS else blocking
+
+
+def in_parts(problem: Problem, blocking: Blocking) -> Blocking | None:
+    """Very long sums are divided among several tasks, where whole ones would leave few tasks as large as the caches
+    allow. A task takes its part in rounds. Where a matrix would be copied as a whole, and a few tasks have all rows,
+    each round copies its own part."""
+    a, b, ways, size = blocking.a, blocking.b, blocking.ways, nbytes(blocking.b.source.dtype)
+    leaves = _LEAVES // 2 if a.is_window else _LEAVES  # rows of a window come again for every tap
+    if b.is_window or elements(problem, b) // matrix_count(problem) * size <= leaves:
+        return None
+    own, inner = {**ways, b: "region"}, blocking.inner
+    is_copied = ways[b] == "panels" and b.windows is not None and (a.is_window or not blocking.has_region)
+    if is_copied:
+        parts = partial_sums(problem, blocking.rows, blocking.tile, blocking.column, own, lanes_of(problem))
+        is_copied = tasks_of_rows(problem, b, parts) <= _FEW_COPIES and region_bytes(own, parts) <= REGION_BYTES
+    if is_copied:
+        ways, inner = own, parts
+    elif a.is_window or blocking.has_region or problem.depth * blocking.tile.columns * size <= SECOND:
+        return None
+    else:
+        inner = _round(problem, blocking, 1)
+    tasks, results = task_count(problem, inner), math.prod(problem.extents[v] for v in problem.outputs)
+    few = is_copied and results * nbytes(problem.anchor.dtype) <= STREAM
+    chunks = min(-(-TASKS // tasks), problem.depth // (_CHUNK_DEPTH if few else 2 * _CHUNK_DEPTH))
+    if chunks < 2 or chunks * tasks < PARTS:
+        return None
+    return chunked(problem, replace(blocking, inner=inner, ways=ways), chunks)
+
+
+def _steps(blocking: Blocking) -> Rows:
+    """The axes of which a round covers several register tiles, with their steps."""
+    return ((blocking.column, blocking.tile.columns), *blocking.rows[-1:])
+
+
+def _round(problem: Problem, blocking: Blocking, least: int) -> dict[Var, int]:
+    """What a round covers of each axis, if there are to be so many tasks."""
+    steps = _steps(blocking)
+    inner, depth = dict(blocking.inner), 1
+    for k in reversed(problem.reduced):
+        inner[k] = even(problem.extents[k], max(1, _ROUND_DEPTH // depth), 1)
+        depth *= inner[k]
+    factors = ((blocking.b, _ROUND_COLUMNS), (blocking.a, _ROUND_ROWS))
+    for (v, step), (factor, most) in zip(steps, factors, strict=False):
+        inner[v] = even(problem.extents[v], most // (depth * nbytes(factor.source.dtype)), step)
+    size = nbytes(problem.anchor.dtype)
+    while task_count(problem, inner) < least or size * math.prod(inner[v] for v, _ in steps) > _ROUND_SUMS:
+        v, step = max(steps, key=lambda s: inner[s[0]] // s[1])
+        if inner[v] <= step:
+            break
+        inner[v] = even(problem.extents[v], inner[v] // 2, step)
+    return inner
+
+
+def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the rows' factor is large, and each term of a row lies in another page of it."""
+    a = blocking.a
+    if blocking.ways[a] != "direct" or not a.is_input or problem.depth <= _FEW_TERMS:
+        return False
+    size = nbytes(a.source.dtype)
+    apart = min((abs(a.strides[k]) for k in problem.reduced if k in a.axes), default=0)
+    return apart * size >= PAGE and math.prod(a.source.shape) * size > LARGE
+
+
+def _leaves_wide(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the rows' factor is of a half type, and a wide copy of it would leave the second cache."""
+    a = blocking.a
+    is_copied = blocking.ways[a] == "direct" and is_worth_a_copy(problem, a)
+    return is_copied and elements(problem, a) * nbytes(a.dtype) > _LEAVES
+
+
+def _is_deep(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the columns of one register tile are too much for the second cache; or for the first one, from which many
+    tiles of rows read them, if they lie apart or a few rounds do."""
+    b = blocking.b
+    columns = problem.depth * blocking.tile.columns * nbytes(b.source.dtype)
+    if columns <= _FIRST or columns > SECOND:
+        return columns > SECOND
+    is_worth_rounds = blocking.ways[b] == "direct" or problem.depth <= _FEW_ROUNDS * _ROUND_DEPTH
+    return is_worth_rounds and tasks_of_rows(problem, b, blocking.inner) > _FEW_TILES
+
+
+def even(extent: int, most: int, step: int) -> int:
+    """The size of even blocks of about ``most`` at the most, each a number of steps."""
+    blocks = -(-extent // max(step, most))
+    return min(extent, -(-extent // (blocks * step)) * step)

@@ -1,0 +1,156 @@
+"""What one task covers: as many register tiles as its own copies allow, which are to stay in the nearer caches, and as
+leave threads even shares.
+
+A task computes whole sums where the regions of their factors fit, else parts of sums, in rounds of some terms.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from pullback.schedule.contraction.blocking import (
+    REGION_BYTES,
+    Blocking,
+    copies,
+    part_count,
+    region_bytes,
+    round_count,
+    task_count,
+)
+from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
+from pullback.schedule.contraction.register_tiles import Rows
+from pullback.schedule.tiles import Tile
+from pullback.tir import Var
+
+_MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
+TASKS = 16  # as many as let a few threads share the work evenly
+PARTS = 8  # tasks, where each of them costs partial sums
+_COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
+_KEEP = 4  # and in which one partial sum is kept and taken up again
+
+
+def fitting(
+    problem: Problem, tilings: list[tuple[Rows, Tile]], column: Var, ways: Mapping[Factor, str], lanes: int
+) -> tuple[Rows, Tile, dict[Var, int]] | None:
+    """The best register tile whose tasks compute whole sums, and what these cover: one whose regions stay in the nearer
+    caches, if there is one."""
+    first: tuple[Rows, Tile, dict[Var, int]] | None = None
+    for rows, tile in tilings:
+        inner = _whole_sums(problem, rows, tile, column, ways, lanes)
+        if inner is not None and region_bytes(ways, inner) <= REGION_BYTES:
+            return rows, tile, inner
+        if inner is not None and first is None:
+            first = rows, tile, inner
+    return first
+
+
+def _whole_sums(
+    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+) -> dict[Var, int] | None:
+    """Tasks that compute whole sums; None where the regions would not fit."""
+    inner = _least(problem, rows, tile, column, ways, lanes) | {k: problem.extents[k] for k in problem.reduced}
+    regions = [f for f, way in ways.items() if way == "region"]
+    if not regions:
+        return inner
+    if region_bytes(ways, inner) > _MOST_REGION_BYTES:
+        return None
+    for v in _growth(problem, regions):
+        grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns)
+    return inner
+
+
+def _least(
+    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+) -> dict[Var, int]:
+    """One register tile, or as many as that whole vectors can be copied into the regions."""
+    inner = dict.fromkeys(problem.outputs, 1) | dict(rows) | {column: min(tile.columns, problem.extents[column])}
+    for factor in (f for f, way in ways.items() if way == "region"):
+        for v in _neighbours(problem, factor):
+            if v in inner:
+                inner[v] = min(problem.extents[v], -(-lanes // inner[v]) * inner[v])
+    return inner
+
+
+def _growth(problem: Problem, regions: list[Factor]) -> list[Var]:
+    """The axes that cost no region first, then the others, innermost first."""
+    free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
+    return [*free, *(v for v in reversed(problem.outputs) if v not in free)]
+
+
+def grow(
+    problem: Problem, v: Var, inner: dict[Var, int], ways: Mapping[Factor, str], step: int, least: int = TASKS
+) -> None:
+    """Let a task, or a round of it, cover as much of the axis as regions and the number of those allow, in even
+    blocks."""
+    count = task_count if v in problem.outputs else part_count
+    extent, most = problem.extents[v], max(REGION_BYTES, region_bytes(ways, inner))
+    windows = [w for f, way in ways.items() if way == "region" for w in f.windows or ()]
+    backwards = any(w.terms.get(v, 0) < 0 for w in windows)
+
+    def size(blocks: int) -> int:
+        return min(extent, -(-extent // blocks // step) * step)
+
+    def fits(blocks: int) -> bool:
+        grown = inner | {v: size(blocks)}
+        return region_bytes(ways, grown) <= most and count(problem, grown) >= least
+
+    numbers = range(1, -(-extent // step) + 1)
+    for blocks in numbers[bisect_left(numbers, True, key=fits) :]:  # if few enough fit, then more do
+        if not backwards or extent % size(blocks) == 0:  # a last, shorter block would begin before the source does
+            inner[v] = max(size(blocks), inner[v])
+            return
+
+
+def partial_sums(
+    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+) -> dict[Var, int]:
+    """Tasks that compute parts of sums, in rounds of as many terms as their regions hold."""
+    inner = _least(problem, rows, tile, column, ways, lanes) | dict.fromkeys(problem.reduced, 1)
+    regions = [f for f, way in ways.items() if way == "region"]
+    free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
+    shared = [  # an axis that moves in the same index as an axis of the sum hardly enlarges a region
+        v for v in problem.outputs
+        if v not in free and any(v in w.terms and len(w.terms) > 1 for f in regions for w in f.windows or ())
+    ]  # fmt: skip
+    others = [v for v in problem.outputs if v not in free and v not in shared]
+    for v in [*shared, *free]:
+        grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns, 1)
+    taps = [  # likewise
+        k for k in problem.reduced
+        if any(k in w.terms and len(w.terms) > 1 for f in regions for w in f.windows or ())
+    ]  # fmt: skip
+    for k in reversed(taps):
+        grow(problem, k, inner, ways, 1, 1)
+    for k in reversed([k for k in problem.reduced if k not in taps]):
+        grow(problem, k, inner, ways, 1, PARTS)
+    for v in others:
+        grow(problem, v, inner, ways, inner[v], min(4, task_count(problem, inner)))
+    return inner
+
+
+def _neighbours(problem: Problem, factor: Factor) -> Collection[Var]:
+    """The axes that move from an element of the source to its neighbour in memory."""
+    strides = memory_strides(problem.group, factor.source)
+    assert factor.windows is not None
+    return factor.windows[min(range(len(strides)), key=strides.__getitem__)].terms.keys()
+
+
+def is_better_in_parts(problem: Problem, whole: Blocking, partial: Blocking) -> bool:
+    """Whether so many tasks copy the same elements that partial sums of a few terms take less, without them."""
+    if not (whole.a.is_window or whole.b.is_window) or part_count(problem, partial.inner) < PARTS:
+        return False
+    kept = math.prod(problem.extents[v] for v in problem.outputs) * round_count(problem, partial.inner)
+    saved = _COPY * sum(copies(problem, whole).values()) - _COPY * sum(copies(problem, partial).values()) - _KEEP * kept
+    return saved > problem.work / 10
+
+
+def chunked(problem: Problem, blocking: Blocking, most: int = TASKS) -> Blocking:
+    """Enough partial sums, of ``most`` at the most, that there are tasks for a few threads."""
+    total = round_count(problem, blocking.inner)
+    wanted = -(-TASKS // task_count(problem, blocking.inner))
+    chunks = max(1, min(total, wanted, most))
+    chunks = -(-total // -(-total // chunks))  # the same number of rounds in each, the last one apart
+    return replace(blocking, chunks=chunks)

@@ -1,0 +1,20 @@
+"""Other limits of the blocking of contractions, so that small problems take the ways of large ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pullback.schedule.contraction import blocking, choice, long_sums, tasks, ways
+
+MODULES = (blocking, ways, tasks, long_sums, choice)
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
+    """Replace names in all modules that read them. What is known of a group already stays known: take a new one."""
+    for name, value in values.items():
+        having = [module for module in MODULES if hasattr(module, name)]
+        assert having, f"no module of blocking has a {name}"
+        for module in having:
+            monkeypatch.setattr(module, name, value)
