@@ -14,7 +14,7 @@ from pullback.schedule.reduction.build import LOCAL_ROW
 from pullback.schedule.strides import coefficient, contiguity, outermost_first, stride
 from pullback.target import Target
 from pullback.te import interpreter as te_interpreter
-from pullback.tir import Allocate, Buffer, BufferStore, Call, For, Let, Prefetch, Var
+from pullback.tir import Allocate, Buffer, BufferStore, Call, For, Let, Prefetch, Seq, Var
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.equality import Equality
 from pullback.tir.visitor import walk
@@ -399,6 +399,17 @@ def test_functions_apart_change_no_bit() -> None:
     np.testing.assert_array_equal(natively(group_of(total), {x: numbers})[0], expected)
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (0, 5), (0, 0), (256, 0), (2, 0, 4), (2, 3, 0)])
+def test_functions_of_nothing(shape: tuple[int, ...]) -> None:
+    """Their sums after another over the same axis, and what is computed of both."""
+    x = te.placeholder(shape, name="x")
+    peak = over("sum", x, len(shape) - 1, "peak")
+    exp = te.compute(shape, lambda *i: tir.call("exp", x[i] - peak[i[:-1]]), "exp")
+    total = over("sum", exp, len(shape) - 1)
+    out = te.compute(shape, lambda *i: exp[i] / total[i[:-1]], "out")
+    run(group_of(total, out))
+
+
 @pytest.fixture
 def hinted(monkeypatch):
     """A function that runs a group and gives the places that it asked for ahead, by the name of the buffer. All of them
@@ -445,12 +456,28 @@ def test_nothing_is_asked_for_that_is_near(hinted, monkeypatch) -> None:
     assert hinted(group_of(variance(te.placeholder((64, 96), name="x")))) == {}
 
 
-def test_nothing_is_asked_for_beside_stores_past_the_caches(hinted) -> None:
+@pytest.mark.parametrize("cached", [64 * 96 * 4, 8 << 20])
+def test_the_next_rows_are_asked_for_wherever_results_go(hinted, cached: int) -> None:
+    """Past the caches, or through them."""
     x = te.placeholder((64, 96), name="x")
     total = variance(x)
     out = te.compute(x.shape, lambda i, j: x[i, j] * total[i], "out")
-    assert set(hinted(group_of(out))) == {"x"}
-    assert hinted(group_of(out, machine=Machine(16, 16, cached_bytes=64 * 96 * 4))) == {}
+    group = group_of(out, machine=Machine(16, 16, cached_bytes=cached))
+    assert hinted(group) == {"x": {(r, 16 * k) for r in range(1, 64) for k in range(6)}}
+
+
+@pytest.mark.parametrize("rows", [3, 256])
+def test_the_next_rows_are_asked_for_beside_elementary_functions(hinted, rows: int) -> None:
+    """Not beside the sums of what these are, which take less time than memory does."""
+    x = te.placeholder((rows, 300), name="x")
+    peak = over("max", x, 1, "peak")
+    exp = te.compute(x.shape, lambda i, j: tir.call("exp", x[i, j] - peak[i]), "exp")
+    group = group_of(over("sum", exp, 1, "total"))
+    count = 4 if rows == 256 else 1
+    starts = [first + 16 * k for first, size in ((0, 128), (128, 128), (256, 44)) for k in range(-(-size // 16))]
+    assert hinted(group) == {"x": {(r, j) for r in range(count, rows) for j in starts}}
+    hints = [n for n in walk(lower(group, "kernel").body) if isinstance(n, Seq) and isinstance(n.stmts[0], Prefetch)]
+    assert hints and all(any(isinstance(m, Call) and m.name == "exp" for m in walk(n)) for n in hints)
 
 
 def test_the_next_stretch_of_a_row_in_many_places(hinted) -> None:

@@ -13,8 +13,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from pullback.schedule.cost import calls_function
+from pullback.schedule.microkernel import cover
 from pullback.schedule.pointwise import TASKS, tasks
-from pullback.schedule.reduction.ahead import Ahead, rows_ahead, stretches_ahead
+from pullback.schedule.reduction.ahead import Ahead, is_last_pass, rows_ahead, stretches_ahead
 from pullback.schedule.reduction.argument import reduce_row_argument
 from pullback.schedule.reduction.build import LOCAL_ROW
 from pullback.schedule.reduction.nests import Point, at_points, lane_loop, put, serial
@@ -25,6 +26,7 @@ from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute
 
 _NEAR = 16 * 1024  # bytes
+_PIECE = 128  # elements, beside which memory is asked for
 
 
 def lower_rows(program: Program, threads: bool) -> Stmt:
@@ -57,12 +59,22 @@ class _Row(Walk):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.ahead: Ahead | None = None
+        self.last: Sequence[Step] | None = None  # the nest beside which the next rows are asked for
 
     def nests(self) -> list[Sequence[Step]]:
-        return [part for steps in super().nests() for part in self.apart(steps)]
+        found = []
+        for steps in super().nests():
+            parts = self.apart(steps)
+            if is_last_pass(steps, self.program):
+                self.last = parts[0]
+            found += parts
+        return found
 
     def nest(self, steps: Sequence[Step]) -> Stmt:
-        self.ahead = stretches_ahead(steps, self.program) or rows_ahead(steps, self.program, self.count)
+        domain = steps[0].domain
+        self.ahead = stretches_ahead(steps, self.program)
+        if self.ahead is None and steps is self.last and domain is not None:
+            self.ahead = rows_ahead(domain, self.program, self.count)
         return super().nest(steps)
 
     def beside(self, domain: Domain, first: PrimExpr | int, count: int, place: Point) -> Stmt | None:
@@ -100,7 +112,14 @@ class _Row(Walk):
         return lane_loop("lane", count, lambda lane: self.here(body(lane)))
 
     def elements(self, steps: Sequence[Step], domain: Domain) -> Stmt:
-        inner = For(domain.axes[-1], as_expr(domain.extents[-1]), self.here(at_points(steps, [{}])), "vectorized")
+        axis, extent = domain.axes[-1], domain.extents[-1]
+
+        def piece(first: PrimExpr, count: int) -> Stmt:
+            lane = Var("lane")
+            body = self.here(at_points(steps, [{axis: first + lane}]))
+            return seq(self.beside(domain, first, count, {}), For(lane, as_expr(count), body, "vectorized"))
+
+        inner = piece(as_expr(0), extent) if self.ahead is None else cover(extent, _PIECE, piece)
         return serial(domain.axes[:-1], domain.extents[:-1], inner)
 
     def argument(self, step: Step) -> Stmt:
