@@ -59,7 +59,7 @@ def machine_of(target: Target) -> Machine:
     fma = target.abilities.fma
     registers = target.registers if fma else target.registers - 1  # one holds the products
     choices, abilities = tuned_choices(target), target.abilities
-    options = (switched_off(), fma, choices, abilities.fast_pair_dot, abilities.cached_bytes)
+    options = (switched_off(), fma, choices, abilities.fast_pair_dot, abilities.cached_bytes, abilities.second_bytes)
     return Machine(target.vector_bytes, registers, *options)
 
 

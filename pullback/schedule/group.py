@@ -25,6 +25,7 @@ class Machine:
     ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane; ``pair_dot``:
     whether the products of pairs of bfloat16 are, and a gain. ``choices``: what was measured to be better than the
     analytical choice. ``cached_bytes``: a larger output is not read again from a cache that is faster than memory.
+    ``second_bytes``: what the second cache of a core holds.
     """
 
     vector_bytes: int = 64
@@ -34,6 +35,7 @@ class Machine:
     choices: Choices = field(default_factory=Choices)
     pair_dot: bool = False
     cached_bytes: int = 8 << 20
+    second_bytes: int = 512 << 10
 
     def passes_caches(self, output: Buffer) -> bool:
         """Whether no cache could hold the output until it is read, as far as its size is known."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,8 +110,9 @@ def test_a_sum_in_memory_would_be_seen() -> None:
 @pytest.mark.parametrize("sizes", [(96, 32, 40), (97, 24, 16), (50, 70, 33)], ids=str)
 def test_rows_together(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where neither factor stays in the second cache, tasks have several tiles of rows, and go along them first."""
-    limit(monkeypatch, SECOND=256, _OWN_ROWS=20 * 4 * sizes[2], _MANY_TASKS=4)
-    group = group_of(matmul(*sizes), machine=machine_of(HASWELL))
+    limit(monkeypatch, SECOND=256, _OWN_ROWS=1.0, _MANY_TASKS=4)
+    machine = replace(machine_of(HASWELL), second_bytes=20 * 4 * sizes[2])
+    group = group_of(matmul(*sizes), machine=machine)
     ((problem, blocking),) = recognize(group).parts
     (row, step), column = blocking.rows[-1], blocking.column
     assert step < blocking.inner[row] <= 4 * step and blocking.inner[column] == blocking.tile.columns
