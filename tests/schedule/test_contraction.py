@@ -14,7 +14,7 @@ from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction import ahead as contraction_ahead
-from pullback.schedule.contraction.blocking import REGION_BYTES, region_bytes, round_count, tasks_of_rows
+from pullback.schedule.contraction.blocking import REGION_BYTES, region_bytes, round_count, task_count, tasks_of_rows
 from pullback.schedule.contraction.columns import Moves, columns_of
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
@@ -407,6 +407,22 @@ def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy
     ((problem, blocking),) = recognize(group).parts
     assert blocking.a.is_window and blocking.chunks > 1 and blocking.ways[blocking.b] == "region"
     assert tasks_of_rows(problem, blocking.b, blocking.inner) < problem.work / problem.depth / 8
+    run(group)
+
+
+@pytest.mark.parametrize(
+    ("shape", "apart"),
+    [((5, 5, 12, 13, 51, 3, 1, 0), True), ((1, 8, 36, 14, 34, 3, 1, 1), True), ((1, 8, 9, 7, 34, 3, 1, 1), False)],
+    ids=str,
+)
+def test_tasks_do_not_write_between_one_anothers_results(shape, apart):
+    """Here a tap of all weights is a task's, and lies beside other tasks' in each line; there it is all of a channel's,
+    of which a thread has several."""
+    machine = Machine(vector_bytes=64, registers=32, without=("Winograd",))
+    group = group_of(product("weight", shape, False), machine=machine)
+    ((problem, blocking),) = recognize(group).parts
+    assert task_count(problem, blocking.inner) > 1
+    assert (blocking.chunks == 1) == apart
     run(group)
 
 

@@ -24,11 +24,14 @@ from pullback.schedule.contraction.problem import Factor, Problem, memory_stride
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.tiles import Tile
 from pullback.tir import Var
+from pullback.tir.caches import LINE
+from pullback.tir.expr import nbytes
 
 _MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 TASKS = 16  # as many as let a few threads share the work evenly
 PARTS = 8  # tasks, where each of them costs partial sums
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
+_THREADS = 4  # among which tasks are divided, as a rule
 _KEEP = 4  # and in which one partial sum is kept and taken up again
 
 
@@ -145,6 +148,19 @@ def is_better_in_parts(problem: Problem, whole: Blocking, partial: Blocking) -> 
     kept = math.prod(problem.extents[v] for v in problem.outputs) * round_count(problem, partial.inner)
     saved = _COPY * sum(copies(problem, whole).values()) - _COPY * sum(copies(problem, partial).values()) - _KEEP * kept
     return saved > problem.work / 10
+
+
+def in_own_lines(problem: Problem, blocking: Blocking) -> Blocking:
+    """Tasks whose results would lie in the same lines of memory, between one another's, put their sums elsewhere, each
+    in lines of its own, and a second loop puts them into their places: cores wait long for lines that another writes
+    (the gradient of 47 x 8 x 3 x 3 weights, whose tasks have a row of the kernel each: 63 us, so 45)."""
+    outputs, inner = problem.outputs, blocking.inner
+    if blocking.chunks is not None or blocking.column is outputs[-1] or round_count(problem, inner) > 1:
+        return blocking
+    shared = next((n for n, v in enumerate(outputs) if inner[v] < problem.extents[v]), 0)
+    run = math.prod(problem.extents[v] for v in outputs[shared:]) * nbytes(problem.anchor.dtype)
+    is_shared = math.prod(problem.extents[v] for v in outputs[:shared]) > 1 and run < _THREADS * LINE
+    return replace(blocking, chunks=1) if is_shared else blocking
 
 
 def chunked(problem: Problem, blocking: Blocking, most: int = TASKS) -> Blocking:
