@@ -52,7 +52,6 @@ from pullback.tir import (
 )
 from pullback.tir.visitor import substitute
 
-NANOSECONDS_PER_FMA = 1 / 50
 _LINES = 16  # of a factor that a task copies into a panel
 _UNROLLED = 192  # multiply-adds of a short innermost loop that is written out
 
@@ -86,7 +85,7 @@ class Lowering:
         """``flat``: inputs of the kernel that have one axis in it; filled here."""
         self.problem, self.blocking = problem, blocking
         self.group, self.anchor, self.extents = problem.group, problem.anchor, problem.extents
-        self.threads = worth_threads(problem.work * NANOSECONDS_PER_FMA)
+        self.threads = worth_threads(problem.nanoseconds)
         self.lower = Lower(buffer_readers(self.group))
         self.regions = {
             f: Region(problem, f, blocking.inner, blocking.column) for f, w in blocking.ways.items() if w == "region"

@@ -22,6 +22,8 @@ from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import Binary, Cast, PrimExpr, Select, Var, as_expr, const
 from pullback.tir.visitor import loads, substitute, walk
 
+_NANOSECONDS_PER_FMA = 1 / 50
+
 
 @dataclass(frozen=True, eq=False)
 class Factor:
@@ -101,6 +103,11 @@ class Problem:
     def work(self) -> int:
         """Multiply-adds."""
         return math.prod(self.extents.values())
+
+    @property
+    def nanoseconds(self) -> float:
+        """That one thread takes, about: for the question whether more are worth it."""
+        return self.work * _NANOSECONDS_PER_FMA
 
     @cached_property
     def depth(self) -> int:

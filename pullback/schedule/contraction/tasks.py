@@ -22,6 +22,7 @@ from pullback.schedule.contraction.blocking import (
 )
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
 from pullback.schedule.contraction.register_tiles import Rows
+from pullback.schedule.cost import worth_threads
 from pullback.schedule.tiles import Tile
 from pullback.tir import Var
 from pullback.tir.caches import LINE
@@ -156,6 +157,8 @@ def in_own_lines(problem: Problem, blocking: Blocking) -> Blocking:
     (the gradient of 47 x 8 x 3 x 3 weights, whose tasks have a row of the kernel each: 63 us, so 45)."""
     outputs, inner = problem.outputs, blocking.inner
     if blocking.chunks is not None or blocking.column is outputs[-1] or round_count(problem, inner) > 1:
+        return blocking
+    if not worth_threads(problem.nanoseconds):
         return blocking
     shared = next((n for n, v in enumerate(outputs) if inner[v] < problem.extents[v]), 0)
     run = math.prod(problem.extents[v] for v in outputs[shared:]) * nbytes(problem.anchor.dtype)

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.lower import NANOSECONDS_PER_FMA, finished
+from pullback.schedule.contraction.lower import finished
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.microkernel import Product
@@ -61,7 +61,7 @@ class Lowering:
         self.filter, self.problem = filter, filter.problem
         problem = filter.problem
         self.dtype, self.extents, self.machine = problem.anchor.dtype, problem.extents, problem.group.machine
-        self.threads = worth_threads(problem.work * NANOSECONDS_PER_FMA / 2)
+        self.threads = worth_threads(problem.nanoseconds / 2)
         self.lower = Lower(buffer_readers(problem.group))
         self.channels, self.columns = self.extents[filter.channel], self.extents[filter.column]
         self.points = grid_points(len(filter.pairs), 4)
