@@ -53,6 +53,7 @@ from pullback.tir import (
 from pullback.tir.visitor import substitute
 
 _LINES = 16  # of a factor that a task copies into a panel
+_TERMS = 64  # in these lines, where each has several: few and large tasks would be uneven shares
 _UNROLLED = 192  # multiply-adds of a short innermost loop that is written out
 
 
@@ -204,10 +205,12 @@ class Lowering:
         axes, sizes = list(outer), [self.extents[v] for v in outer]
         if summed[crossed:]:  # some lines for all panels, then the next ones: pages are read as they come
             terms, extent, block = summed[0], self.extents[summed[0]], Var("block")
-            count = as_expr(_LINES) if extent % _LINES == 0 else minimum(as_expr(extent) - block * _LINES, _LINES)
+            inner = math.prod(self.extents[k] for k in summed[1:])
+            lines = min(_LINES, max(1, _TERMS // inner))
+            count = as_expr(lines) if extent % lines == 0 else minimum(as_expr(extent) - block * lines, lines)
             k = Var(terms.name)
-            body = For(k, count, substitute(body, {terms: block * _LINES + k}))
-            axes, sizes = [*axes, block], [*sizes, -(-extent // _LINES)]
+            body = For(k, count, substitute(body, {terms: block * lines + k}))
+            axes, sizes = [*axes, block], [*sizes, -(-extent // lines)]
         return tasks([*axes, panel], [*sizes, full + bool(rest)], body, self.threads)
 
     def _turned_axes(self, factor: Factor) -> list[Var]:
