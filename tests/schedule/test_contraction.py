@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 
+import numpy as np
 import pytest
 
 from pullback import te, tir
@@ -20,6 +21,7 @@ from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.group import Machine
 from pullback.target import Target
+from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.visitor import walk
 from tests.schedule.limits import limit
 from tests.schedule.test_schedules import SMALL, group_of, run
@@ -131,21 +133,31 @@ def test_matrices_whose_lines_compete_for_cache_sets_are_copied_into_panels(left
 
 @pytest.mark.parametrize("rounds", [False, True])
 @pytest.mark.parametrize(("m", "n"), [(16, 64), (13, 37)])
-def test_what_is_touched_after_the_sums_is_asked_for_before(m, n, rounds, monkeypatch):
-    """The result, and a matrix added to it, line by line; not a small row, nor what lies across the columns."""
+@pytest.mark.parametrize("terms", [24, 70])
+def test_what_is_touched_after_the_sums_is_asked_for_before(m, n, terms, rounds, monkeypatch):
+    """The result, and a matrix added to it, each line; not a small row, nor what lies across the columns. Among many
+    terms the lines of one row after those of another, before them all that is left."""
     monkeypatch.setattr(contraction_ahead, "STREAM", 4 * n)
     if rounds:
-        limit(monkeypatch, SECOND=1, _ROUND_DEPTH=8)
-    a, b, axis = te.placeholder((m, 24), name="a"), te.placeholder((24, n), name="b"), te.reduce_axis(24)
+        limit(monkeypatch, SECOND=1, _ROUND_DEPTH=terms // 2)
+    a, b, axis = te.placeholder((m, terms), name="a"), te.placeholder((terms, n), name="b"), te.reduce_axis(terms)
     c, across = te.placeholder((m, n), name="c"), te.placeholder((n, m), name="across")
     row = te.placeholder((n,), name="row")
     sums = te.compute((m, n), lambda i, j: te.sum(a[i, axis.var] * b[axis.var, j], axis), "sums")
     group = group_of(te.compute((m, n), lambda i, j: sums[i, j] * c[i, j] + row[j] - across[j, i], "y"))
-    found = recognize(group)
-    kernel = found.lower("kernel")
-    hints = [node for node in walk(kernel.body) if isinstance(node, tir.Prefetch)]
-    assert {(h.buffer.name, h.kind) for h in hints} == {("y", "write"), ("c", "read")}
+    asked: dict[str, set[tuple[int, ...]]] = {}
+
+    def record(frame, node: tir.Prefetch) -> None:
+        frame.expr(node.buffer[node.indices])  # an index out of bounds would be an error of a load
+        i, j = (int(np.max(frame.expr(index))) for index in node.indices)
+        asked.setdefault(node.buffer.name, set()).add((i, j // 16))
+
+    monkeypatch.setattr(tir_interpreter._Frame, "stmt_prefetch", record)
     run(group)
+    assert asked == {key: {(i, j // 16) for i in range(m) for j in range(n)} for key in ("y", "c")}
+    loops = [n for n in walk(recognize(group).lower("kernel").body) if isinstance(n, tir.For)]
+    parts = [p for p in loops if p.var.name == "part" and any(isinstance(n, tir.Prefetch) for n in walk(p))]
+    assert bool(parts) == (terms == 70)
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])

@@ -1,23 +1,56 @@
-"""What a register tile will read and write when its sums are done is asked for before they begin.
+"""What a register tile will read and write when its sums are done is asked for while they are computed.
 
-    for r in unrolled(rows): for line in unrolled(columns / line):
-        prefetch(out[r, line], "write")        and whatever the elementwise stages after the sum read
+    for r in rows:
+        for line in unrolled(columns / line):
+            prefetch(out[r, line], "write")        and whatever the elementwise stages after the sum read
+        for k in this part of the terms:
+            …
 
-The sums take longer than memory does to answer, so that neither waits for the other.
+The sums take longer than memory does to answer, so that neither waits for the other. A core keeps track of some dozen
+lines that it waits for, and would have none left for the factors, were all asked for at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pullback.schedule.contraction.blocking import STREAM
-from pullback.tir import Buffer, BufferLoad, BufferStore, Let, Prefetch, PrimExpr, Stmt, Var, loop
+from pullback.tir import (
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    Let,
+    Prefetch,
+    PrimExpr,
+    Stmt,
+    Var,
+    as_expr,
+    loop,
+    maximum,
+    minimum,
+    seq,
+)
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
 
 Place = tuple[Buffer, tuple[PrimExpr, ...], str]
+Hints = Callable[[PrimExpr], Stmt]  # for the row of a number
+
+HINT_TERMS = 16  # between the hints of one row and those of the next, at the least
+
+
+def hinted(hints: Hints, rows: int, terms: For, most: int) -> Stmt:
+    """The loop over the terms, ``most`` of them, in equal parts, and before each the hints of its share of the rows."""
+    parts = max(n for n in range(1, rows + 1) if rows % n == 0 and n * HINT_TERMS <= most)
+    each, share, part = rows // parts, -(-most // parts), Var("part")
+    rest = minimum(terms.extent - part * share, share)
+    count = as_expr(share) if parts * share == getattr(terms.extent, "value", None) else maximum(rest, 0)
+    body = substitute(terms.body, {terms.var: part * share + terms.var})
+    own = [hints(part * each + r) for r in range(each)]
+    return For(part, as_expr(parts), seq(*own, For(terms.var, count, body)))
 
 
 def prefetched(finish: Stmt, column: Var, columns: int) -> list[Stmt]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pullback.schedule.contraction.across import stored_across
-from pullback.schedule.contraction.ahead import prefetched
+from pullback.schedule.contraction.ahead import HINT_TERMS, Hints, hinted, prefetched
 from pullback.schedule.contraction.blocking import Blocking, round_count
 from pullback.schedule.contraction.columns import distance, lanes_of
 from pullback.schedule.contraction.functions import functions_apart
@@ -280,11 +280,10 @@ class Lowering:
         def tile(spot: Spot, rows: int, columns: int) -> Stmt:
             acc = self._acc(rows, columns)
             finish = self._finish(acc, spot, rows, columns)
-            ahead = self._ahead(spot, rows, columns)
+            ahead = self._ahead(spot, rows, columns, turn.equal(count - 1))
             return self._resumed_tile(
                 acc, spot, rows, columns, turn, sums, lambda at: tuple(at.offset[v] for v in self.problem.outputs),
-                lambda keep: If(turn.equal(count - 1), finish, keep),
-                If(turn.equal(count - 1), ahead) if ahead is not None else None,
+                lambda keep: If(turn.equal(count - 1), finish, keep), ahead,
             )  # fmt: skip
 
         return Allocate(sums, For(turn, as_expr(count), self._round({**bases, **self._starts(turn)}, tile)))
@@ -390,6 +389,13 @@ class Lowering:
 
         return nest(0, as_expr(0), {})
 
+    def _moves(self, number: PrimExpr, rows: int) -> dict[Var, PrimExpr]:
+        """How far the row of this number is from the tile's first one, along each axis."""
+        moves: dict[Var, PrimExpr] = {}
+        for v, count in reversed(self._counts(rows)):
+            moves[v], number = (number, number) if v is self.blocking.rows[0][0] else (number % count, number // count)
+        return moves
+
     def _over_tile(self, spot: Spot, rows: int, columns: int, body: Callable[[PrimExpr, PrimExpr, Spot], Stmt]) -> For:
         j = Var("j")
 
@@ -398,9 +404,9 @@ class Lowering:
 
         return For(j, as_expr(columns), self._over_rows(rows, at), "vectorized")
 
-    def _accumulate(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
-        """The terms of this round."""
-        inner = self.blocking.inner
+    def _accumulate(self, acc: Buffer, spot: Spot, rows: int, columns: int, ahead: Hints | None = None) -> Stmt:
+        """The terms of this round, and among them what is asked for ``ahead``, row by row."""
+        inner, axes = self.blocking.inner, terms(self.problem, self.blocking)
         whole = {k: Var(k.name) for k in self.problem.reduced}
         moved = spot.at(whole)
 
@@ -411,7 +417,7 @@ class Lowering:
         body = self._over_tile(moved, rows, columns, multiply)
         lanes = max(1, self.group.machine.vector_bytes // 4)
         size = self._count(rows) * -(-columns // lanes)
-        for k in reversed(terms(self.problem, self.blocking)):
+        for k in reversed(axes):
             if k in self.skips:
                 first, count = self.skips[k].taps(spot.value)
                 body = For(whole[k], count, substitute(body, {whole[k]: whole[k] + first}))
@@ -420,9 +426,11 @@ class Lowering:
             even = self.extents[k] % inner[k] == 0
             extent = as_expr(inner[k]) if even else minimum(as_expr(self.extents[k]) - spot.value[k], inner[k])
             short = even and size * inner[k] <= _UNROLLED and inner[k] <= 8
+            if ahead is not None and k is axes[0] and inner[k] >= 2 * HINT_TERMS:
+                return hinted(ahead, self._count(rows), For(whole[k], extent, body), inner[k])
             body = For(whole[k], extent, body, "unrolled" if short else "serial")
             size = size * inner[k] if short else _UNROLLED + 1
-        return body
+        return body if ahead is None else seq(*(ahead(as_expr(r)) for r in range(self._count(rows))), body)
 
     def _whole_tile(self, spot: Spot, rows: int, columns: int) -> Stmt:
         """Clear, accumulate, finish and store."""
@@ -431,7 +439,7 @@ class Lowering:
         clear = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
         finish = self._finish(acc, spot, rows, columns)
         ahead = self._ahead(spot, rows, columns)
-        return Allocate(acc, seq(clear, ahead, self._accumulate(acc, spot, rows, columns), finish))
+        return Allocate(acc, seq(clear, self._accumulate(acc, spot, rows, columns, ahead), finish))
 
     def _finish(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
         """The elementwise stages on a register tile, row by row or across."""
@@ -452,18 +460,16 @@ class Lowering:
         whole_vectors = columns % lanes_of(self.problem) == 0
         return functions_apart(nest, number, self._count(rows) * columns, total) if whole_vectors else nest
 
-    def _ahead(self, spot: Spot, rows: int, columns: int) -> Stmt | None:
-        """Prefetches of what the tile's finish touches."""
-        column, j = self.blocking.column, Var("j")
-        hints: list[Stmt] = []
+    def _ahead(self, spot: Spot, rows: int, columns: int, when: PrimExpr | None = None) -> Hints | None:
+        """Prefetches of what the tile's finish touches in a row, by its number; only ``when`` it comes to that."""
+        column, j, zero = self.blocking.column, Var("j"), const(0, self.anchor.dtype)
 
-        def of_row(_: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
-            place = spot.at({**moves, column: j}).value
-            hints.extend(prefetched(finished(self.problem, place, const(0, self.anchor.dtype)), j, columns))
-            return seq(*hints)
+        def of_row(number: PrimExpr) -> Stmt:
+            place = spot.at({**self._moves(number, rows), column: j}).value
+            hints = seq(*prefetched(finished(self.problem, place, zero), j, columns))
+            return hints if when is None else If(when, hints)
 
-        nest = self._over_rows(rows, of_row)
-        return nest if hints else None
+        return of_row if prefetched(finished(self.problem, spot.value | {column: j}, zero), j, columns) else None
 
     # -- partial sums
 
@@ -487,17 +493,16 @@ class Lowering:
 
     def _resumed_tile(
         self, acc: Buffer, spot: Spot, rows: int, columns: int, turn: Var | None, sums: Buffer,
-        place: Callable[[Spot], tuple[PrimExpr, ...]], end: Callable[[Stmt], Stmt], ahead: Stmt | None = None,
+        place: Callable[[Spot], tuple[PrimExpr, ...]], end: Callable[[Stmt], Stmt], ahead: Hints | None = None,
     ) -> Stmt:  # fmt: skip
-        """Take up the sums where the last round left them, accumulate, and what ``end`` makes of putting them back.
-        ``ahead`` comes before the terms."""
+        """Take up the sums where the last round left them, accumulate, and what ``end`` makes of putting them back."""
         zero = const(0, self.anchor.dtype)
         start = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
         if turn is not None:
             resume = self._over_tile(spot, rows, columns, lambda r, j, at: store(acc, (r, j), sums[place(at)]))
             start = If(turn.equal(0), start, resume)
         keep = self._over_tile(spot, rows, columns, lambda r, j, at: store(sums, place(at), acc[r, j]))
-        return Allocate(acc, seq(start, ahead, self._accumulate(acc, spot, rows, columns), end(keep)))
+        return Allocate(acc, seq(start, self._accumulate(acc, spot, rows, columns, ahead), end(keep)))
 
     def _finish_partial(self) -> Stmt:
         """Add the partial sums, pair by pair, and finish."""
