@@ -18,13 +18,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pullback.schedule.contraction.across import stored_across
 from pullback.schedule.contraction.ahead import HINT_TERMS, Hints, hinted, prefetched
 from pullback.schedule.contraction.blocking import Blocking, round_count
-from pullback.schedule.contraction.columns import distance, lanes_of
+from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.functions import functions_apart
 from pullback.schedule.contraction.order import is_by_rows, terms
+from pullback.schedule.contraction.panels import Panels
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.register_tiles import Rows
@@ -32,7 +34,6 @@ from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.contraction.wide import Wide, WideRound, is_worth_a_copy
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.pointwise import buffer_readers, point, tasks
-from pullback.schedule.transpose import copied_across
 from pullback.te.graph import Lower
 from pullback.tir import (
     Allocate,
@@ -52,8 +53,6 @@ from pullback.tir import (
 )
 from pullback.tir.visitor import substitute
 
-_LINES = 16  # of a factor that a task copies into a panel
-_TERMS = 64  # in these lines, where each has several: few and large tasks would be uneven shares
 _UNROLLED = 192  # multiply-adds of a short innermost loop that is written out
 
 
@@ -91,7 +90,11 @@ class Lowering:
         self.regions = {
             f: Region(problem, f, blocking.inner, blocking.column) for f, w in blocking.ways.items() if w == "region"
         }
-        self.panels = {f: self._panel_buffer(f) for f, way in blocking.ways.items() if way == "panels"}
+        self.panels = {
+            f: Panels(problem, blocking, f, partial(self._element, f))
+            for f, way in blocking.ways.items()
+            if way == "panels"
+        }
         self.wide = {
             f: Wide.of(self.group, f, flat)
             for f, way in blocking.ways.items()
@@ -108,12 +111,12 @@ class Lowering:
         """All loops, inside the allocations of the buffers that the tasks share."""
         if not self.problem.terms:
             return self._finish_everywhere(const(0, self.anchor.dtype), 1)
-        copies = [self._pack(f, buffer) for f, buffer in self.panels.items()]
+        copies = [panels.copy(self.threads) for panels in self.panels.values()]
         copies += [self._turn(f, buffer) for f, buffer in self.turned.items()]
         copies += [wide.copy(self.threads) for wide in self.wide.values()]
         body = seq(*copies, self._tasks(), self._finish_partial() if self.partial is not None else None)
         for buffer in (
-            *self.panels.values(),
+            *(panels.buffer for panels in self.panels.values()),
             *self.turned.values(),
             *(wide.buffer for wide in self.wide.values()),
             *([self.partial] if self.partial is not None else []),
@@ -132,9 +135,7 @@ class Lowering:
         if factor in self.regions:
             element = self.regions[factor].read(spot.offset)
         elif factor in self.panels:
-            axis, outer = self._panel_axis(factor), [spot.value[v] for v in self._panel_axes(factor)]
-            summed = [spot.value[k] for k in self._summed(factor)]
-            element = self.panels[factor][(*outer, spot.tile[axis], *summed, spot.lane[axis])]
+            element = self.panels[factor].read(spot.value, spot.tile, spot.lane)
         elif factor in self.turned:
             element = self.turned[factor][tuple(spot.value[v] for v in self._turned_axes(factor))]
         elif factor in self.rounds:
@@ -145,79 +146,11 @@ class Lowering:
             element = self._element(factor, spot.value)
         return cast(factor.dtype, element)
 
-    def _panel_axis(self, factor: Factor) -> Var:
-        """The axis along which it is copied into panels: that of the tile's columns, or rows."""
-        return self.blocking.column if self.blocking.column in factor.axes else self.blocking.rows[-1][0]
-
-    def _panel_axes(self, factor: Factor) -> list[Var]:
-        """The other axes of the result."""
-        return [v for v in self.problem.outputs if v in factor.axes and v is not self._panel_axis(factor)]
-
-    def _summed(self, factor: Factor) -> list[Var]:
-        return [k for k in self.problem.reduced if k in factor.axes]
-
-    def _panel_buffer(self, factor: Factor) -> Buffer:
-        axis = self._panel_axis(factor)
-        outer = [self.extents[v] for v in self._panel_axes(factor)]
-        inner = [self.extents[k] for k in self._summed(factor)]
-        count = -(-self.extents[axis] // self._step(axis))
-        shape = (*outer, count, *inner, self._panel_width(factor))
-        return Buffer("panels", shape, factor.source.dtype, "workspace")
-
-    def _panel_width(self, factor: Factor) -> int:
-        """As wide as the tile; columns that are less than a vector, as that of so many lanes: it is read as a whole."""
-        step = self._step(self._panel_axis(factor))
-        return 1 << (step - 1).bit_length() if factor is self.blocking.b and step < lanes_of(self.problem) else step
-
-    def _pack(self, factor: Factor, panels: Buffer) -> Stmt:
-        """The copy of a factor into panels as wide as the tile."""
-        column = self._panel_axis(factor)
-        width, whole = self._step(column), self._panel_width(factor)
-        outer, summed, panel = self._panel_axes(factor), self._summed(factor), Var("panel")
-        full, rest = divmod(self.extents[column], width)
-        crossed = bool(summed) and distance(self.problem, factor, summed[-1]) == 1
-
-        def place(k: PrimExpr, j: PrimExpr) -> PrimExpr:
-            return self._element(factor, {column: panel * width + j, **({summed[-1]: k} if crossed else {})})
-
-        def copy(columns: int) -> Stmt:
-            j = Var("j")
-            if crossed:
-                body = copied_across(
-                    self.extents[summed[-1]], columns, self.group.machine, place,
-                    lambda k, j, value: store(panels, (*outer, panel, *summed[:-1], k, j), value),
-                )  # fmt: skip
-            else:
-                value = store(panels, (*outer, panel, *summed, j), place(as_expr(0), j))
-                body = For(j, as_expr(columns), value, "vectorized")
-            if columns < whole and summed and factor is self.blocking.b:  # subnormal numbers there would be slow
-                k, j = (Var(summed[-1].name), Var("j")) if crossed else (summed[-1], Var("j"))
-                zero = store(panels, (*outer, panel, *summed[:-1], k, columns + j), const(0, panels.dtype))
-                zeros: Stmt = For(j, as_expr(whole - columns), zero, "vectorized")
-                body = seq(body, For(k, as_expr(self.extents[summed[-1]]), zeros) if crossed else zeros)
-            for k in reversed(summed[1 : -1 if crossed else None]):
-                body = For(k, as_expr(self.extents[k]), body)
-            return body
-
-        body = copy(rest) if not full else copy(width)
-        if full and rest:
-            body = If(panel < full, copy(width), copy(rest))
-        axes, sizes = list(outer), [self.extents[v] for v in outer]
-        if summed[crossed:]:  # some lines for all panels, then the next ones: pages are read as they come
-            terms, extent, block = summed[0], self.extents[summed[0]], Var("block")
-            inner = math.prod(self.extents[k] for k in summed[1:])
-            lines = min(_LINES, max(1, _TERMS // inner))
-            count = as_expr(lines) if extent % lines == 0 else minimum(as_expr(extent) - block * lines, lines)
-            k = Var(terms.name)
-            body = For(k, count, substitute(body, {terms: block * lines + k}))
-            axes, sizes = [*axes, block], [*sizes, -(-extent // lines)]
-        return tasks([*axes, panel], [*sizes, full + bool(rest)], body, self.threads)
-
     def _turned_axes(self, factor: Factor) -> list[Var]:
         """The axes of a copy that has the rows of the register tile innermost."""
         rows = [v for v, _ in self.blocking.rows if v in factor.axes]
         outer = [v for v in self.problem.outputs if v in factor.axes and v not in rows]
-        return [*outer, *self._summed(factor), *rows]
+        return [*outer, *(k for k in self.problem.reduced if k in factor.axes), *rows]
 
     def _turned_buffer(self, factor: Factor) -> Buffer:
         shape = tuple(self.extents[v] for v in self._turned_axes(factor))
