@@ -41,7 +41,8 @@ static void fma_chains(long steps) {
     for (int i = 0; i < LANES; i++) sink += sum[i];
 }
 
-/* Streams over arrays, again and again: reading one, writing one, and a triad, which reads two and writes one. */
+/* Streams over arrays, again and again: reading one, writing one, scaling one into another, and a triad, which reads two
+   and writes one. */
 static void read_stream(float *restrict x, const float *restrict y, const float *restrict z, size_t count) {
     const vec *v = (const vec *)y;
     vec zero = {0}, sums[8] = {zero, zero, zero, zero, zero, zero, zero, zero};
@@ -59,6 +60,11 @@ static void write_stream(float *restrict x, const float *restrict y, const float
         v[i] = value;
         __asm__ volatile("" ::: "memory"); /* stores, not a call of memset */
     }
+}
+
+static void scale_stream(float *restrict x, const float *restrict y, const float *restrict z, size_t count) {
+    (void)z;
+    for (size_t i = 0; i < count; i++) x[i] = 0.5f * y[i];
 }
 
 static void triad_stream(float *restrict x, const float *restrict y, const float *restrict z, size_t count) {
@@ -151,7 +157,7 @@ static const struct {
     const char *name;
     stream *run;
     int arrays;
-} STREAMS[] = {{"read", read_stream, 1}, {"write", write_stream, 1}, {"triad", triad_stream, 3}};
+} STREAMS[] = {{"read", read_stream, 1}, {"write", write_stream, 1}, {"scale", scale_stream, 2}, {"triad", triad_stream, 3}};
 
 /* GB/s of each stream over `total` bytes, divided between the threads. */
 static void bandwidths(const char *level, size_t total, int threads) {
@@ -159,7 +165,7 @@ static void bandwidths(const char *level, size_t total, int threads) {
     size_t all = total / (size_t)threads / sizeof(float); /* floats of a thread */
     for (int i = 0; i < threads; i++) jobs[i] = (job){.x = filled(all)};
     printf("\"%s\": {", level);
-    for (int s = 0; s < 3; s++) {
+    for (size_t s = 0; s < sizeof STREAMS / sizeof *STREAMS; s++) {
         size_t count = all / (size_t)STREAMS[s].arrays / 1024 * 1024;
         double moved = (double)count * (double)STREAMS[s].arrays * sizeof(float);
         long passes = 1 + (long)(32e6 / moved);

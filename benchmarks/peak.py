@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("peak.c")
+WRITTEN = {"read": 0.0, "triad": 1 / 3, "scale": 1 / 2, "write": 1.0}  # of the bytes that a stream moves
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Peak:
     """What `threads` threads together reach: float32 multiply-adds, and streams over arrays of several sizes.
 
     ``bandwidth[level][stream]`` in GB/s: the levels are L2 (arrays of half of it for each thread), L3 (of half of it
-    in all) and DRAM; the streams read, write and triad. A cache of unknown size has no level.
+    in all) and DRAM; for the streams see ``WRITTEN``. A cache of unknown size has no level.
     """
 
     threads: int
@@ -41,9 +42,10 @@ class Peak:
     def floor_seconds(self, flops: float, read: int, written: int) -> float:
         """The roofline: max(FLOPs / peak, bytes / bandwidth of the level that holds them).
 
-        The bandwidth is that of the stream which is most like it: of reading, writing, or both.
+        The bandwidth is that of the stream which writes about as much of what it moves.
         """
-        stream = "read" if 8 * written < read else "write" if 8 * read < written else "triad"
+        share = written / max(1, read + written)
+        stream = min(WRITTEN, key=lambda name: abs(WRITTEN[name] - share))
         bandwidth = self.bandwidth[self.level(read + written)][stream]
         return 1e-9 * max(flops / self.gflops, (read + written) / bandwidth)
 

@@ -37,7 +37,7 @@ def limits(peaks: dict[int, Peak]) -> None:
         ]
         console.print(
             f"measured limit of {threads} thread{'s' if threads > 1 else ''} (C loops): {peak.gflops:.0f} GFLOP/s in "
-            f"float32 multiply-adds; GB/s reading, writing, in a triad: {'; '.join(levels)}"
+            f"float32 multiply-adds; GB/s reading, writing, both, in a triad: {'; '.join(levels)}"
         )
 
 

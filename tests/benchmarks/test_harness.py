@@ -20,7 +20,7 @@ from benchmarks.suite import Suite
 from benchmarks.training import step_rows
 from pullback.relax.op import catalogue
 
-L2, DRAM = ({"read": rate, "write": rate / 2, "triad": rate / 4} for rate in (80.0, 8.0))
+L2, DRAM = ({"read": rate, "write": rate / 2, "triad": rate / 4, "scale": rate / 8} for rate in (80.0, 8.0))
 PEAK = Peak(2, 100.0, 64, {"L2": 1000}, {"L2": L2, "DRAM": DRAM})
 
 
@@ -53,7 +53,8 @@ def test_roofline_takes_the_nearer_limit_and_the_stream_that_is_most_alike():
     assert PEAK.floor_seconds(1e6, 800, 0) == pytest.approx(1e-9 * 1e6 / 100)
     assert PEAK.floor_seconds(0, 800, 0) == pytest.approx(1e-9 * 800 / 80)
     assert PEAK.floor_seconds(0, 0, 800) == pytest.approx(1e-9 * 800 / 40)
-    assert PEAK.floor_seconds(0, 400, 400) == pytest.approx(1e-9 * 800 / 20)
+    assert PEAK.floor_seconds(0, 600, 200) == pytest.approx(1e-9 * 800 / 20)
+    assert PEAK.floor_seconds(0, 400, 400) == pytest.approx(1e-9 * 800 / 10)
 
 
 def test_random_contractions_are_always_the_same_and_of_all_kinds():

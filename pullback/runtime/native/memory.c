@@ -16,7 +16,7 @@
 #define HUGE_PAGE ((size_t)2 << 20) /* of x86-64, and of AArch64 with pages of 4 KiB */
 #define KEPT_BLOCKS 16
 #define KEPT_BLOCK_MIN ((size_t)32 << 10) /* smaller ones malloc keeps itself */
-#define KEPT_BYTES_MAX ((int64_t)256 << 20)
+#define KEPT_PART 16 /* of the machine's memory, at the most */
 
 static _Atomic int64_t allocation_count;
 static _Atomic int64_t allocated_bytes;
@@ -103,13 +103,19 @@ static void shrink(int64_t limit)
         release(take_kept(slot));
 }
 
+static int64_t kept_bytes_max(void)
+{
+    int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 ? pages / KEPT_PART * bytes : 0;
+}
+
 /* Keeps a freed block. The youngest is in the first slot; the blocks before a free slot move up by one. */
 static void keep(void *block)
 {
     for (int slot = 0; slot < KEPT_BLOCKS && block != NULL; slot++)
         block = put_kept(slot, block);
     release(block);
-    shrink(KEPT_BYTES_MAX);
+    shrink(kept_bytes_max());
 }
 
 /* A kept block of exactly so many bytes, or NULL. */
