@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pullback.schedule.coalesce import on_one_axis
 from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
-from pullback.schedule.contraction.choice import blocking_of
 from pullback.schedule.contraction.columns import lanes_of
+from pullback.schedule.contraction.cuts import cut
 from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases
@@ -37,12 +37,12 @@ class Contraction:
         problem = Problem.of(group)
         if problem is None:
             return None
-        parts = []
-        for part in phases(widened(paired(problem)).merged):
-            blocking = blocking_of(part)
-            if blocking is None:
+        parts: list[tuple[Problem, Blocking]] = []
+        for phase in phases(widened(paired(problem)).merged):
+            found = cut(phase)
+            if found is None:
                 return None
-            parts.append((part, blocking))
+            parts += found
         if group.machine.choices:
             find = group.machine.choices.find
             parts = [(p, chosen(p, b, find(group.digest, k))) for k, (p, b) in enumerate(parts)]

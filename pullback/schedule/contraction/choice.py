@@ -37,9 +37,9 @@ def _best(problem: Problem) -> Blocking | None:
     if best is None or not _is_doubtful(problem, best):
         return best
     others = [b for b in (_along(problem, v) for v in columns[1:]) if b is not None]
-    other = min((b for b in others if _is_steady(problem, b)), key=lambda b: _cost(problem, b), default=best)
+    other = min((b for b in others if _is_steady(problem, b)), key=lambda b: cost(problem, b), default=best)
     better = 1.0 if problem.group.machine.has_small_tiles else _BETTER
-    is_better = not _is_steady(problem, best) or _cost(problem, other) < better * _cost(problem, best)
+    is_better = not _is_steady(problem, best) or cost(problem, other) < better * cost(problem, best)
     return other if is_better else best
 
 
@@ -94,13 +94,13 @@ def _copies_again(problem: Problem, blocking: Blocking) -> bool:
     return moves(problem).turn * sum(n - elements(problem, f) for f, n in copied.items()) > problem.work / 10
 
 
-def _cost(problem: Problem, blocking: Blocking) -> float:
+def cost(problem: Problem, blocking: Blocking) -> float:
     """Time with these vectors, relative to a perfect one: here it is known how often tasks copy the same elements."""
     column, tile, lanes, machine = blocking.column, blocking.tile, lanes_of(problem), problem.group.machine
     store = store_cost(problem, column, blocking.rows)
-    cost = cost_along(problem, column, lanes, store, copies(problem, blocking))
+    time = cost_along(problem, column, lanes, store, copies(problem, blocking))
     if machine.has_small_tiles:
         if blocking.ways[blocking.a] == "panels":
-            cost *= 1 + _TO_PANELS * elements(problem, blocking.a) / problem.work
-        cost *= slowness(tile, lanes, machine.registers, reads(problem, blocking.a, tile.rows, machine))
-    return cost
+            time *= 1 + _TO_PANELS * elements(problem, blocking.a) / problem.work
+        time *= slowness(tile, lanes, machine.registers, reads(problem, blocking.a, tile.rows, machine))
+    return time

@@ -1,0 +1,73 @@
+"""Cuts: an axis of the result that would fill few lanes of its last vector is cut before them.
+
+    for j in 17:   →   for j in 16;  for j in 16 … 17        with lanes of 16
+
+Both are contractions of their own. The vectors of the first are full, those of the other may lie along another axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pullback.schedule.affine import affine
+from pullback.schedule.contraction.blocking import Blocking
+from pullback.schedule.contraction.choice import blocking_of, cost
+from pullback.schedule.contraction.columns import lanes_of
+from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.tir import Var
+from pullback.tir.visitor import substitute
+
+_WASTES = 1.2  # of a perfect contraction's time: below, there is little to gain
+_BETTER = 0.85  # of the time as a whole: what the parts must take, as it is roughly known
+_LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
+
+Parts = list[tuple[Problem, Blocking]]
+
+
+def cut(problem: Problem) -> Parts | None:
+    """The contractions that a problem consists of, mostly itself, and their blockings. None when it has no good one."""
+    blocking = blocking_of(problem)
+    if blocking is None:
+        return None
+    whole = problem.work * cost(problem, blocking)
+    if whole < _WASTES * problem.work or whole / 2 < _LOOP:
+        return [(problem, blocking)]
+    lanes = lanes_of(problem)
+    axes = [v for v in problem.outputs if 0 < problem.extents[v] % lanes <= lanes // 2 < lanes < problem.extents[v]]
+    ways = [parts for v in axes if (parts := _parts(problem, v, problem.extents[v] // lanes * lanes)) is not None]
+    best = min(ways, key=_cost, default=None)
+    return best if best is not None and _cost(best) + _LOOP < _BETTER * whole else [(problem, blocking)]
+
+
+def _cost(parts: Parts) -> float:
+    return sum(part.work * cost(part, blocking) for part, blocking in parts)
+
+
+def _parts(problem: Problem, axis: Var, at: int) -> Parts | None:
+    parts = [_part(problem, axis, 0, at), _part(problem, axis, at, problem.extents[axis])]
+    found = [(part, b) for part in parts if (b := blocking_of(part)) is not None]
+    return found if len(found) == len(parts) else None
+
+
+def _part(problem: Problem, axis: Var, first: int, end: int) -> Problem:
+    """The part of a problem whose results have the values of an axis from ``first`` to ``end``."""
+    new = Var(axis.name)
+    extents = {new if v is axis else v: end - first if v is axis else n for v, n in problem.extents.items()}
+    moved = {axis: new + first}
+
+    def factor(f: Factor) -> Factor:
+        reads = tuple(substitute(r, moved) for r in f.reads)
+        if f.windows is not None:
+            indices = [affine(r, extents) for r in reads]
+            assert all(index is not None for index in indices)
+            return Factor.of(f.dtype, f.source, indices, extents, f.steps, f.is_view)  # type: ignore[arg-type]
+        strides = {new if v is axis else v: stride for v, stride in f.strides.items()}
+        return replace(f, reads=reads, strides=strides, extents=extents)
+
+    return replace(
+        problem,
+        factors=(factor(problem.factors[0]), factor(problem.factors[1])),
+        outputs=tuple(new if v is axis else v for v in problem.outputs),
+        extents=extents,
+        place={a: substitute(e, moved) for a, e in problem.place.items()},
+    )
