@@ -16,7 +16,7 @@
 #define HUGE_PAGE ((size_t)2 << 20) /* of x86-64, and of AArch64 with pages of 4 KiB */
 #define KEPT_BLOCKS 16
 #define KEPT_BLOCK_MIN ((size_t)32 << 10) /* smaller ones malloc keeps itself */
-#define KEPT_PART 16 /* of the machine's memory, at the most */
+#define KEPT_PART 16 /* of the machine's memory, at the most, unless the program says otherwise */
 
 static _Atomic int64_t allocation_count;
 static _Atomic int64_t allocated_bytes;
@@ -24,6 +24,7 @@ static _Atomic int64_t peak_bytes;
 
 static _Atomic(void *) kept[KEPT_BLOCKS];
 static _Atomic int64_t kept_bytes;
+static _Atomic int64_t kept_bytes_max = -1; /* not asked for yet */
 
 /* A block's size stands in the PB_ALIGNMENT bytes before it. */
 static size_t *size_of_block(void *block)
@@ -103,10 +104,15 @@ static void shrink(int64_t limit)
         release(take_kept(slot));
 }
 
-static int64_t kept_bytes_max(void)
+static int64_t most_kept(void)
 {
-    int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-    return pages > 0 ? pages / KEPT_PART * bytes : 0;
+    int64_t most = atomic_load(&kept_bytes_max);
+    if (most < 0) {
+        int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+        most = pages > 0 ? pages / KEPT_PART * bytes : 0;
+        atomic_store(&kept_bytes_max, most);
+    }
+    return most;
 }
 
 /* Keeps a freed block. The youngest is in the first slot; the blocks before a free slot move up by one. */
@@ -115,7 +121,7 @@ static void keep(void *block)
     for (int slot = 0; slot < KEPT_BLOCKS && block != NULL; slot++)
         block = put_kept(slot, block);
     release(block);
-    shrink(kept_bytes_max());
+    shrink(most_kept());
 }
 
 /* A kept block of exactly so many bytes, or NULL. */
@@ -203,6 +209,12 @@ void pb_free(void *block)
         release(block);
     else
         keep(block);
+}
+
+void pb_keep_at_most(int64_t bytes)
+{
+    atomic_store(&kept_bytes_max, bytes > 0 ? bytes : 0);
+    shrink(most_kept());
 }
 
 int64_t pb_allocation_count(void)

@@ -45,8 +45,11 @@ void *pb_alloc_zeros(size_t bytes);
 /* So many of these, of so many bytes each. PB_ERROR_MEMORY: there is no memory for all of them, and no block is left. */
 int pb_alloc_all_zeros(size_t count, const size_t *bytes, void **blocks);
 
-/* Gives a block back; NULL is allowed. The last few of them are kept for pb_alloc, 256 MiB at most. */
+/* Gives a block back; NULL is allowed. The last few of them are kept for pb_alloc: see pb_keep_at_most. */
 void pb_free(void *block);
+
+/* How many bytes of freed blocks are kept; a sixteenth of the machine's memory if nobody asks. 0 keeps none. */
+void pb_keep_at_most(int64_t bytes);
 
 int64_t pb_allocation_count(void); /* blocks made since the start */
 int64_t pb_allocated_bytes(void);  /* bytes asked for and not yet freed */

@@ -203,7 +203,8 @@ static void test_zeros_all_at_once(void)
 
 static void test_a_large_block_takes_memory_while_it_lives(void)
 {
-    enum { SIZE = 320 << 20 }; /* more than is kept of freed blocks */
+    enum { SIZE = 320 << 20 };
+    pb_keep_at_most(SIZE - 1);
     long at_first = resident_pages(), pages = SIZE / sysconf(_SC_PAGESIZE);
     if (at_first < 0)
         return;
@@ -214,6 +215,14 @@ static void test_a_large_block_takes_memory_while_it_lives(void)
     CHECK(resident_pages() - before > pages / 8 * 7);
     pb_free(block);
     CHECK(resident_pages() - before < pages / 8);
+    pb_keep_at_most(SIZE);
+    block = pb_alloc(SIZE);
+    memset(block, 1, SIZE);
+    pb_free(block);
+    CHECK(resident_pages() - before > pages / 8 * 7);
+    pb_keep_at_most(0);
+    CHECK(resident_pages() - before < pages / 8);
+    pb_keep_at_most(SIZE);
 }
 
 /* Allocates, fills, checks and frees: no two live blocks share memory, whatever was freed before by whom. */
