@@ -407,6 +407,29 @@ def test_vectors_do_not_lie_where_tasks_copy_the_same_rows_again_and_again(shape
     assert blocking.column.name == column
 
 
+@pytest.mark.parametrize(("second", "rows"), [(512 << 10, 1), (2 << 20, 4)])
+def test_few_tasks_read_weights_that_leave_the_second_cache(second, rows):
+    """A task of one row of the image reads 9 MB for 7 results a channel. A large second cache has room for more."""
+    machine = Machine(vector_bytes=64, registers=32, second_bytes=second, without=("Winograd",))
+    group = group_of(product("forward", (8, 512, 7, 7, 512, 3, 1, 1), False), machine=machine)
+    ((problem, blocking),) = recognize(group).parts
+    assert blocking.inner[next(v for v in problem.outputs if v.name == "i2")] == rows
+    assert task_count(problem, blocking.inner) >= 16
+
+
+@pytest.mark.parametrize("kind", ["forward", "data"])
+def test_regions_of_a_large_second_cache(kind, monkeypatch):
+    limit(monkeypatch, REGION_BYTES=512, _SECONDS_REGION=1, TASKS=2)
+    found = []
+    for second in (256, 8192):
+        machine = dataclasses.replace(UNFILTERED, second_bytes=second)
+        group = group_of(product(kind, (4, 32, 9, 6, 32, 3, 1, 1), False), machine=machine)
+        ((_, blocking),) = recognize(group).parts
+        found.append(region_bytes(blocking.ways, blocking.inner))
+        run(group)
+    assert found[0] < found[1] <= 8192
+
+
 @pytest.mark.parametrize(
     "shape", [(6, 3, 9, 8, 16, 5, 1, 2), (40, 8, 9, 9, 16, 3, 2, 1), (5, 9, 7, 9, 8, 2, 1, 0)], ids=str
 )

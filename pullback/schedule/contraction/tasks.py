@@ -20,6 +20,7 @@ from pullback.schedule.contraction.blocking import (
     round_count,
     task_count,
 )
+from pullback.schedule.contraction.columns import elements
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.cost import worth_threads
@@ -28,6 +29,7 @@ from pullback.tir import Var
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
+_SECONDS_REGION = 16  # of its size: a region beside columns that pass through it
 _MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 TASKS = 16  # as many as let a few threads share the work evenly
 PARTS = 8  # tasks, where each of them costs partial sums
@@ -44,11 +46,19 @@ def fitting(
     first: tuple[Rows, Tile, dict[Var, int]] | None = None
     for rows, tile in tilings:
         inner = _whole_sums(problem, rows, tile, column, ways, lanes)
-        if inner is not None and region_bytes(ways, inner) <= REGION_BYTES:
+        if inner is not None and region_bytes(ways, inner) <= _near_region(problem, ways):
             return rows, tile, inner
         if inner is not None and first is None:
             first = rows, tile, inner
     return first
+
+
+def _near_region(problem: Problem, ways: Mapping[Factor, str]) -> int:
+    """Bytes of regions that stay near enough. The more a task has, the fewer tasks read all of a matrix that leaves the
+    second cache: then they may fill a part of that."""
+    second = problem.group.machine.second_bytes
+    leaves = any(w == "panels" and elements(problem, f) * nbytes(f.source.dtype) > second for f, w in ways.items())
+    return max(REGION_BYTES, second // _SECONDS_REGION) if leaves else REGION_BYTES
 
 
 def _whole_sums(
@@ -90,7 +100,7 @@ def grow(
     """Let a task, or a round of it, cover as much of the axis as regions and the number of those allow, in even
     blocks."""
     count = task_count if v in problem.outputs else part_count
-    extent, most = problem.extents[v], max(REGION_BYTES, region_bytes(ways, inner))
+    extent, most = problem.extents[v], max(_near_region(problem, ways), region_bytes(ways, inner))
     windows = [w for f, way in ways.items() if way == "region" for w in f.windows or ()]
     backwards = any(w.terms.get(v, 0) < 0 for w in windows)
 
