@@ -248,7 +248,8 @@ def check_loss_and_optimizer(loss: Any, optimizer: Any) -> None:
                 hint = f"make one of it: {value.__name__}({'…' if kind is Optimizer else ''})"
         elif isinstance(value, (Loss, Optimizer)):
             hint = "the loss comes first, then the optimizer"
-        raise ArgumentError(f"{name} must be a {kind.__name__}, such as {name}.{example}, got {given}", hint=hint)
+        kinds = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+        raise ArgumentError(f"{name} must be {kinds}, such as {name}.{example}, got {given}", hint=hint)
 
 
 def check_precision(precision: Any) -> None:
