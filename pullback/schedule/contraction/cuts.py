@@ -58,9 +58,9 @@ def _part(problem: Problem, axis: Var, first: int, end: int) -> Problem:
     def factor(f: Factor) -> Factor:
         reads = tuple(substitute(r, moved) for r in f.reads)
         if f.windows is not None:
-            indices = [affine(r, extents) for r in reads]
-            assert all(index is not None for index in indices)
-            return Factor.of(f.dtype, f.source, indices, extents, f.steps, f.is_view)  # type: ignore[arg-type]
+            indices = [index for r in reads if (index := affine(r, extents)) is not None]
+            assert len(indices) == len(reads)
+            return Factor.of(f.dtype, f.source, indices, extents, f.steps, f.is_view)
         strides = {new if v is axis else v: stride for v, stride in f.strides.items()}
         return replace(f, reads=reads, strides=strides, extents=extents)
 
