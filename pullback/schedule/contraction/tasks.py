@@ -29,7 +29,7 @@ from pullback.tir import Var
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
-_SECONDS_REGION = 16  # of its size: a region beside columns that pass through it
+_REGION_PART = 16  # of the second cache: a region beside columns that pass through it
 _MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 TASKS = 16  # as many as let a few threads share the work evenly
 PARTS = 8  # tasks, where each of them costs partial sums
@@ -58,7 +58,7 @@ def _near_region(problem: Problem, ways: Mapping[Factor, str]) -> int:
     second cache: then they may fill a part of that."""
     second = problem.group.machine.second_bytes
     leaves = any(w == "panels" and elements(problem, f) * nbytes(f.source.dtype) > second for f, w in ways.items())
-    return max(REGION_BYTES, second // _SECONDS_REGION) if leaves else REGION_BYTES
+    return max(REGION_BYTES, second // _REGION_PART) if leaves else REGION_BYTES
 
 
 def _whole_sums(
