@@ -109,8 +109,9 @@ static int64_t most_kept(void)
     int64_t most = atomic_load(&kept_bytes_max);
     if (most < 0) {
         int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-        most = pages > 0 ? pages / KEPT_PART * bytes : 0;
-        atomic_store(&kept_bytes_max, most);
+        int64_t found = pages > 0 ? pages / KEPT_PART * bytes : 0;
+        if (atomic_compare_exchange_strong(&kept_bytes_max, &most, found)) /* else another thread has set it: to most */
+            most = found;
     }
     return most;
 }
