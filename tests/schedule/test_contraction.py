@@ -18,6 +18,7 @@ from pullback.schedule.contraction import ahead as contraction_ahead
 from pullback.schedule.contraction.blocking import REGION_BYTES, region_bytes, round_count, task_count, tasks_of_rows
 from pullback.schedule.contraction.choice import blocking_of
 from pullback.schedule.contraction.columns import Moves, columns_of
+from pullback.schedule.contraction.order import is_by_rows
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
@@ -174,7 +175,8 @@ def test_panels_of_rows_and_columns(m, k, n, left, batch, monkeypatch):
         *lead, i, j = at
         return te.sum(a[(*lead, axis.var, i) if left else (*lead, i, axis.var)] * b[(*lead, axis.var, j)], axis)
 
-    group = group_of(te.compute((*batch, m, n), element, "matmul"))
+    machine = dataclasses.replace(SMALL, second_bytes=0)  # else tasks would copy their own columns
+    group = group_of(te.compute((*batch, m, n), element, "matmul"), machine=machine)
     ((_, blocking),) = recognize(group).parts
     assert set(blocking.ways.values()) == {"panels"}
     run(group)
@@ -334,7 +336,8 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
         return left * b[(batch, o.var, *((k.var, j) if b_first else (j, k.var)))]
 
     y = te.compute((2, m, n), lambda batch, i, j: te.sum(term(batch, i, j), [o, k]), "product")
-    group = group_of(te.compute(y.shape, lambda batch, i, j: y[batch, i, j] + bias[j], "total"))
+    machine = dataclasses.replace(SMALL, second_bytes=0)  # else tasks would copy their own columns
+    group = group_of(te.compute(y.shape, lambda batch, i, j: y[batch, i, j] + bias[j], "total"), machine=machine)
     ((_, whole),) = recognize(group).parts
     assert whole.inner[k.var] == depth
     expected = run(group)
@@ -354,6 +357,53 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     assert blocking.chunks is None and (rounds == 1 if is_small else rounds >= 3)
     found = run(group)
     assert [x.tobytes() for x in found] == [x.tobytes() for x in expected]
+
+
+def turned_product(batch, m, n, depth):
+    """``a`` times the transpose of ``b``, whose columns are turned before they are read."""
+    a, b = te.placeholder((*batch, m, depth), name="a"), te.placeholder((*batch, n, depth), name="b")
+    k = te.reduce_axis(depth)
+    return te.compute(
+        (*batch, m, n), lambda *at: te.sum(a[(*at[:-1], k.var)] * b[(*at[:-2], at[-1], k.var)], k), "product"
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "m", "n", "depth", "is_own"),
+    [
+        ((16,), 5, 37, 11, True),
+        ((12,), 40, 132, 9, True),  # in each product of the batch, several tasks have all rows
+        ((), 9, 310, 12, True),
+        ((2,), 70, 20, 9, False),  # too few tasks, if each had all rows
+        ((16,), 50, 37, 11, False),  # rows leave the second cache
+    ],
+    ids=str,
+)
+def test_tasks_copy_columns_that_no_other_one_reads(batch, m, n, depth, is_own):
+    group = group_of(turned_product(batch, m, n, depth), machine=dataclasses.replace(SMALL, second_bytes=4000))
+    ((problem, blocking),) = recognize(group).parts
+    assert blocking.ways[blocking.b] == ("region" if is_own else "panels")
+    if is_own:
+        assert tasks_of_rows(problem, blocking.b, blocking.inner) == 1
+    run(group)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "depth", "by_rows"),
+    [
+        (128, 128, 64, False),  # a thread reads the columns that it copied
+        (128, 128, 200, False),  # in rounds, too
+        (90, 130, 250, False),  # fewer lines are shared, one in each row, than are copied
+        (413, 102, 25, True),  # more are
+    ],
+)
+def test_threads_divide_columns_that_they_copied(m, n, depth, by_rows):
+    group = group_of(turned_product((), m, n, depth), machine=Machine())
+    ((problem, blocking),) = recognize(group).parts
+    assert blocking.ways[blocking.b] == "panels"
+    assert is_by_rows(problem, blocking) == by_rows
+    assert by_rows or blocking.inner[blocking.column] < n
+    run(group)
 
 
 @pytest.mark.parametrize("a_first", [True, False])

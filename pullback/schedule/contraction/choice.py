@@ -6,13 +6,20 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pullback.schedule.contraction.blocking import Blocking, copies, round_count, tasks_of_rows
+from pullback.schedule.contraction.blocking import Blocking, copies, round_count
 from pullback.schedule.contraction.columns import columns_of, cost_along, distance, elements, lanes_of, moves
 from pullback.schedule.contraction.long_sums import divided, in_parts, in_rounds, rows_together, streamed
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
 from pullback.schedule.contraction.tasks import chunked, fitting, in_own_lines, is_better_in_parts, partial_sums
-from pullback.schedule.contraction.ways import is_read_once, plain_way, roles, way_of_columns, way_of_rows
+from pullback.schedule.contraction.ways import (
+    is_copied_by_tasks,
+    may_be_copied_by_tasks,
+    plain_way,
+    roles,
+    way_of_columns,
+    way_of_rows,
+)
 from pullback.schedule.tiles import slowness
 from pullback.tir import Var
 
@@ -54,8 +61,8 @@ def _along(problem: Problem, column: Var) -> Blocking | None:
     row_axes = sorted(row_axes, key=lambda v: (distance(problem, a, v), -row_axes.index(v)))
     tilings = register_tiles(problem, a, row_axes, column, lanes, problem.group.machine)
     own = ways | {b: "region"}
-    found = fitting(problem, tilings, column, own, lanes) if is_read_once(problem, b, ways[b]) else None
-    if found is not None and tasks_of_rows(problem, b, found[-1]) == 1:
+    found = fitting(problem, tilings, column, own, lanes) if may_be_copied_by_tasks(b, ways[b]) else None
+    if found is not None and is_copied_by_tasks(problem, a, b, found[-1]):
         ways = own
     else:
         found = fitting(problem, tilings, column, ways, lanes)

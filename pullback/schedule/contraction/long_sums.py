@@ -21,6 +21,7 @@ from pullback.schedule.contraction.blocking import (
     tasks_of_rows,
 )
 from pullback.schedule.contraction.columns import elements, lanes_of
+from pullback.schedule.contraction.order import THREADS, divides_copies
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.tasks import PARTS, TASKS, chunked, grow, partial_sums
@@ -152,9 +153,14 @@ def _round(problem: Problem, blocking: Blocking, least: int) -> dict[Var, int]:
     factors = ((blocking.b, _ROUND_COLUMNS), (blocking.a, _ROUND_ROWS))
     for (v, step), (factor, most) in zip(steps, factors, strict=False):
         inner[v] = even(problem.extents[v], most // (depth * nbytes(factor.source.dtype)), step)
-    size = nbytes(problem.anchor.dtype)
+    size, column = nbytes(problem.anchor.dtype), blocking.column
+    narrow = max(blocking.tile.columns, problem.extents[column] // THREADS)  # enough to divide columns among threads
+    if not divides_copies(problem, blocking):
+        narrow = problem.extents[column]
     while task_count(problem, inner) < least or size * math.prod(inner[v] for v, _ in steps) > _ROUND_SUMS:
         v, step = max(steps, key=lambda s: inner[s[0]] // s[1])
+        if inner[column] > narrow:
+            v, step = steps[0]
         if inner[v] <= step:
             break
         inner[v] = even(problem.extents[v], inner[v] // 2, step)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from pullback.schedule.contraction.blocking import SECOND, Blocking, round_count
+from pullback.schedule.contraction.blocking import SECOND, Blocking, matrix_count, round_count
 from pullback.schedule.contraction.columns import elements
 from pullback.schedule.contraction.problem import Problem
 from pullback.tir import Var
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
+THREADS = 4  # among which tasks are divided, as a rule: so many products of a batch keep them apart
 _NEAREST = 16 * 1024  # bytes of lines that stay in the nearest cache beside the other factor's
 
 
@@ -25,8 +26,23 @@ def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
         return False
     if _has_rows_together(problem, blocking):
         return True
+    if divides_copies(problem, blocking):
+        return False
     rows, columns = elements(problem, a), elements(problem, b)
     return columns <= rows and columns * nbytes(b.source.dtype) <= SECOND
+
+
+def divides_copies(problem: Problem, blocking: Blocking) -> bool:
+    """Whether threads had better divide the columns, so that each reads those panels that it copied itself: lines that
+    another one wrote come slowly. Where the result's rows don't end with a line, two threads write to the one where
+    their columns meet, in each row: less of these lines have to be than lines of the copy."""
+    b, column = blocking.b, blocking.column
+    if blocking.ways[b] != "panels" or matrix_count(problem) >= THREADS or column is not problem.outputs[-1]:
+        return False
+    line = LINE // nbytes(problem.anchor.dtype)
+    is_even = problem.extents[column] % line == 0 == blocking.tile.columns % line
+    rows = math.prod(problem.extents[v] for v in problem.outputs if v is not column)
+    return is_even or rows < elements(problem, b) // (2 * line)
 
 
 def _has_rows_together(problem: Problem, blocking: Blocking) -> bool:

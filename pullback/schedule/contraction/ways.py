@@ -6,11 +6,13 @@ A copy pays where what a tile reads lies so far apart that caches and prefetcher
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from pullback.schedule.contraction.blocking import LARGE, STREAM, matrix_count
+from pullback.schedule.contraction.blocking import LARGE, STREAM, matrix_count, task_count, tasks_of_rows
 from pullback.schedule.contraction.columns import elements, moves
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.register_tiles import Rows
+from pullback.schedule.contraction.tasks import TASKS
 from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.tir import Var
 from pullback.tir.caches import LINE, PAGE
@@ -97,11 +99,24 @@ def _leaves_nearest(problem: Problem, a: Factor) -> bool:
     return LINE <= apart < PAGE and lines >= _SOME_LINES and problem.work >= _SOME_ROWS * elements(problem, a)
 
 
-def is_read_once(problem: Problem, b: Factor, way: str) -> bool:
-    """Whether so few rows read a large matrix that each task should copy its own part of it."""
+def may_be_copied_by_tasks(b: Factor, way: str) -> bool:
+    """Whether a task could copy its own part of what would be copied as a whole: no more than it reads."""
+    if way != "panels" or b.windows is None:
+        return False
+    return all(abs(c) == 1 for window in b.windows for c in window.terms.values())
+
+
+def is_copied_by_tasks(problem: Problem, a: Factor, b: Factor, inner: Mapping[Var, int]) -> bool:
+    """Whether each of these tasks had better copy the columns that it reads: if it alone does, and few rows read a
+    large matrix, or all rows stay in the second cache, through which they pass for each task. Then columns stay there
+    too, and no thread waits for lines that another one wrote."""
+    if tasks_of_rows(problem, b, inner) > 1:
+        return False
     rows = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
-    large = math.prod(b.source.shape) * nbytes(b.source.dtype) > STREAM
-    return way == "panels" and b.windows is not None and large and rows <= _FEW_ROWS
+    if rows <= _FEW_ROWS and math.prod(b.source.shape) * nbytes(b.source.dtype) > STREAM:
+        return True
+    own = elements(problem, a) // matrix_count(problem) * nbytes(a.source.dtype)
+    return task_count(problem, inner) >= TASKS and own <= problem.group.machine.second_bytes // 2
 
 
 def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
