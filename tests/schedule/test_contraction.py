@@ -460,8 +460,9 @@ def test_vectors_do_not_lie_where_tasks_copy_the_same_rows_again_and_again(shape
 
 
 @pytest.mark.parametrize(("second", "rows"), [(512 << 10, 1), (2 << 20, 4)])
-def test_few_tasks_read_weights_that_leave_the_second_cache(second, rows):
+def test_few_tasks_read_weights_that_leave_the_second_cache(second, rows, monkeypatch):
     """A task of one row of the image reads 9 MB for 7 results a channel. A large second cache has room for more."""
+    limit(monkeypatch, _SHARE=0)  # else the sum would be divided, so that each task copies what it reads
     machine = Machine(vector_bytes=64, registers=32, second_bytes=second, without=("Winograd",))
     group = group_of(product("forward", (8, 512, 7, 7, 512, 3, 1, 1), False), machine=machine)
     ((problem, blocking),) = recognize(group).parts
@@ -502,15 +503,35 @@ def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy
     [((5, 5, 12, 13, 51, 3, 1, 0), True), ((1, 8, 36, 14, 34, 3, 1, 1), True), ((1, 8, 9, 7, 34, 3, 1, 1), False)],
     ids=str,
 )
-def test_tasks_do_not_write_between_one_anothers_results(shape, apart):
+def test_tasks_do_not_write_between_one_anothers_results(shape, apart, monkeypatch):
     """Here a tap of all weights is a task's, and lies beside other tasks' in each line; there it is all of a channel's,
     of which a thread has several."""
+    limit(monkeypatch, _SHARE=0)  # else sums would be divided
     machine = Machine(vector_bytes=64, registers=32, without=("Winograd",))
     group = group_of(product("weight", shape, False), machine=machine)
     ((problem, blocking),) = recognize(group).parts
     assert task_count(problem, blocking.inner) > 1
     assert (blocking.chunks == 1) == apart
     run(group)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "chunks"),
+    [
+        ("weight", (2, 6, 49, 22, 16, 3, 1, 0), 8),  # each task reads the part of dy that its thread turned
+        ("weight", (2, 16, 19, 22, 160, 3, 1, 0), None),  # threads divide the columns
+        ("forward", (1, 46, 31, 10, 6, 7, 1, 3), 8),
+        ("forward", (17, 92, 11, 11, 14, 7, 1, 0), None),  # x would pass again and again, for some taps each time
+        ("weight", (1, 2, 9, 9, 16, 3, 1, 0), None),  # one thread does it all
+    ],
+    ids=str,
+)
+def test_sums_are_divided_where_threads_would_read_what_others_copied(kind, shape, chunks):
+    machine = Machine(vector_bytes=64, registers=32, without=("Winograd",))
+    group = group_of(product(kind, shape, False), machine=machine)
+    ((_, blocking),) = recognize(group).parts
+    assert "panels" in blocking.ways.values()
+    assert blocking.chunks == chunks
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ class Lowering:
         """All loops, inside the allocations of the buffers that the tasks share."""
         if not self.problem.terms:
             return self._finish_everywhere(const(0, self.anchor.dtype), 1)
-        copies = [panels.copy(self.threads) for panels in self.panels.values()]
+        first = next((v for v in self._task_order() if self.blocking.inner[v] < self.extents[v]), None)
+        copies = [panels.copy(self.threads, panels.axis is first) for panels in self.panels.values()]
         copies += [self._turn(f, buffer) for f, buffer in self.turned.items()]
         copies += [wide.copy(self.threads) for wide in self.wide.values()]
         body = seq(*copies, self._tasks(), self._finish_partial() if self.partial is not None else None)
@@ -178,11 +179,14 @@ class Lowering:
         others = [v for v in self.problem.outputs if v not in last]
         return [*others, *last]
 
-    def _tasks(self) -> Stmt:
-        order = self._order(is_by_rows(self.problem, self.blocking))
+    def _task_order(self) -> list[Var]:
+        """The axes of the result as tasks go through them, outermost first."""
         if self.blocking.column is not self.problem.outputs[-1]:
-            order = list(self.problem.outputs)  # else threads would write to the same lines all the time
-        blocks = [(v, -(-self.extents[v] // self.blocking.inner[v])) for v in order]
+            return list(self.problem.outputs)  # else threads would write to the same lines all the time
+        return self._order(is_by_rows(self.problem, self.blocking))
+
+    def _tasks(self) -> Stmt:
+        blocks = [(v, -(-self.extents[v] // self.blocking.inner[v])) for v in self._task_order()]
         numbers = {v: Var(f"{v.name}_block") for v, count in blocks if count > 1}
         bases: dict[Var, PrimExpr] = {
             v: numbers[v] * self.blocking.inner[v] if v in numbers else as_expr(0) for v, _ in blocks

@@ -55,8 +55,9 @@ class Panels:
         outer, summed = ([value[v] for v in axes] for axes in (self.outer, self.summed))
         return self.buffer[(*outer, tile[self.axis], *summed, lane[self.axis])]
 
-    def copy(self, threads: bool) -> Stmt:
-        """Some lines for all panels, then the next ones: pages are read as they come."""
+    def copy(self, threads: bool, by_panels: bool) -> Stmt:
+        """Some lines for all panels, then the next ones: pages are read as they come. ``by_panels``: all lines of a
+        panel, then the next one, as the tasks go that read them."""
         panel = Var("panel")
         body, axes, sizes = self._panel(panel), [*self.outer], [self.extents[v] for v in self.outer]
         if self.summed[self.crossed :]:
@@ -66,7 +67,8 @@ class Panels:
             k = Var(terms.name)
             body = For(k, count, substitute(body, {terms: block * lines + k}))
             axes, sizes = [*axes, block], [*sizes, -(-extent // lines)]
-        return tasks([*axes, panel], [*sizes, self.count], body, threads)
+        place = len(self.outer) if by_panels else len(axes)
+        return tasks([*axes[:place], panel, *axes[place:]], [*sizes[:place], self.count, *sizes[place:]], body, threads)
 
     def _panel(self, panel: PrimExpr) -> Stmt:
         """The copy of one line of a panel, or of all of its lines where the factor lies across."""

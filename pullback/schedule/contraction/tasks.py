@@ -15,6 +15,7 @@ from pullback.schedule.contraction.blocking import (
     REGION_BYTES,
     Blocking,
     copies,
+    matrix_count,
     part_count,
     region_bytes,
     round_count,
@@ -36,6 +37,9 @@ PARTS = 8  # tasks, where each of them costs partial sums
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
 _THREADS = 4  # among which tasks are divided, as a rule
 _KEEP = 4  # and in which one partial sum is kept and taken up again
+_PASS = 50  # and in which one is passed on to the thread that adds it to others
+_AGAIN = 16  # and in which an element is read again after its line left the nearest cache
+_SHARE = 88  # and in which an element gets from the thread that copied it to another one: 16 ns for a line of them
 
 
 def fitting(
@@ -125,17 +129,12 @@ def partial_sums(
     inner = _least(problem, rows, tile, column, ways, lanes) | dict.fromkeys(problem.reduced, 1)
     regions = [f for f, way in ways.items() if way == "region"]
     free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
-    shared = [  # an axis that moves in the same index as an axis of the sum hardly enlarges a region
-        v for v in problem.outputs
-        if v not in free and any(v in w.terms and len(w.terms) > 1 for f in regions for w in f.windows or ())
-    ]  # fmt: skip
+    # An axis that moves in the same index as another one hardly enlarges a region.
+    shared = [v for v in problem.outputs if v not in free and any(_moves_with_others(f, v) for f in regions)]
     others = [v for v in problem.outputs if v not in free and v not in shared]
     for v in [*shared, *free]:
         grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns, 1)
-    taps = [  # likewise
-        k for k in problem.reduced
-        if any(k in w.terms and len(w.terms) > 1 for f in regions for w in f.windows or ())
-    ]  # fmt: skip
+    taps = [k for k in problem.reduced if any(_moves_with_others(f, k) for f in regions)]  # likewise
     for k in reversed(taps):
         grow(problem, k, inner, ways, 1, 1)
     for k in reversed([k for k in problem.reduced if k not in taps]):
@@ -153,12 +152,40 @@ def _neighbours(problem: Problem, factor: Factor) -> Collection[Var]:
 
 
 def is_better_in_parts(problem: Problem, whole: Blocking, partial: Blocking) -> bool:
-    """Whether so many tasks copy the same elements that partial sums of a few terms take less, without them."""
+    """Whether partial sums of a few terms take less: because otherwise so many tasks copy the same elements, or because
+    the threads that copy a factor are not those that read it."""
     if not (whole.a.is_window or whole.b.is_window) or part_count(problem, partial.inner) < PARTS:
         return False
-    kept = math.prod(problem.extents[v] for v in problem.outputs) * round_count(problem, partial.inner)
-    saved = _COPY * sum(copies(problem, whole).values()) - _COPY * sum(copies(problem, partial).values()) - _KEEP * kept
-    return saved > problem.work / 10
+    results, enough = math.prod(problem.extents[v] for v in problem.outputs), problem.work / 10
+    saved = _COPY * sum(copies(problem, whole).values()) - _COPY * sum(copies(problem, partial).values())
+    saved -= _KEEP * results * round_count(problem, partial.inner)
+    if saved > enough or not worth_threads(problem.nanoseconds):
+        return saved > enough
+    chunks = chunked(problem, partial).chunks or 1
+    saved += _SHARE * _shared(problem, whole) - _PASS * results * chunks - _AGAIN * _read_again(problem, partial)
+    return chunks > 1 and saved > enough
+
+
+def _shared(problem: Problem, blocking: Blocking) -> float:
+    """Elements that one thread copies and another one reads, about: of factors that are copied as a whole, unless tasks
+    divide their products or their panels among threads, too."""
+    copied = [f for f, way in blocking.ways.items() if way in ("panels", "turned")]
+    if blocking.inner[blocking.column] < problem.extents[blocking.column]:
+        copied = [f for f in copied if f is not blocking.b]
+    return sum(elements(problem, f) for f in copied) / matrix_count(problem)
+
+
+def _read_again(problem: Problem, blocking: Blocking) -> int:
+    """Elements of windows where they lie that rounds read again, each for some of the taps."""
+    windows = [f for f, way in blocking.ways.items() if way == "direct" and f.is_window]
+    taps = {k for f in windows for k in problem.reduced if _moves_with_others(f, k)}
+    passes = math.prod(-(-problem.extents[k] // blocking.inner[k]) for k in taps)
+    return sum(elements(problem, f) for f in windows) * (passes - 1)
+
+
+def _moves_with_others(factor: Factor, v: Var) -> bool:
+    """Whether the axis moves in the same index of the source as another one."""
+    return any(v in w.terms and len(w.terms) > 1 for w in factor.windows or ())
 
 
 def in_own_lines(problem: Problem, blocking: Blocking) -> Blocking:
