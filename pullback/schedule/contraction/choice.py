@@ -11,7 +11,7 @@ from pullback.schedule.contraction.columns import columns_of, cost_along, distan
 from pullback.schedule.contraction.long_sums import divided, in_parts, in_rounds, rows_together, streamed
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
-from pullback.schedule.contraction.tasks import chunked, fitting, in_own_lines, is_better_in_parts, partial_sums
+from pullback.schedule.contraction.tasks import chunked, fitting, in_own_lines, is_better_in_parts, parted, partial_sums
 from pullback.schedule.contraction.ways import (
     is_copied_by_tasks,
     may_be_copied_by_tasks,
@@ -80,6 +80,8 @@ def _divided(problem: Problem, partial: Blocking, whole: Blocking) -> Blocking |
         return None  # what comes before the sum is better kept in memory than computed again and again
     if whole is partial or is_better_in_parts(problem, whole, partial):
         return chunked(problem, partial)
+    if (apart := parted(problem, whole, partial)) is not None:
+        return apart
     return in_own_lines(problem, rows_together(problem, in_rounds(problem, streamed(problem, divided(problem, whole)))))
 
 

@@ -152,18 +152,38 @@ def _neighbours(problem: Problem, factor: Factor) -> Collection[Var]:
 
 
 def is_better_in_parts(problem: Problem, whole: Blocking, partial: Blocking) -> bool:
-    """Whether partial sums of a few terms take less: because otherwise so many tasks copy the same elements, or because
-    the threads that copy a factor are not those that read it."""
+    """Whether so many tasks copy the same elements that partial sums of a few terms take less, without them."""
     if not (whole.a.is_window or whole.b.is_window) or part_count(problem, partial.inner) < PARTS:
         return False
-    results, enough = math.prod(problem.extents[v] for v in problem.outputs), problem.work / 10
-    saved = _COPY * sum(copies(problem, whole).values()) - _COPY * sum(copies(problem, partial).values())
-    saved -= _KEEP * results * round_count(problem, partial.inner)
-    if saved > enough or not worth_threads(problem.nanoseconds):
-        return saved > enough
-    chunks = chunked(problem, partial).chunks or 1
-    saved += _SHARE * _shared(problem, whole) - _PASS * results * chunks - _AGAIN * _read_again(problem, partial)
-    return chunks > 1 and saved > enough
+    return _saved(problem, whole, partial) > problem.work / 10
+
+
+def _saved(problem: Problem, whole: Blocking, partial: Blocking) -> int:
+    """Multiply-adds in the time that partial sums save of copies."""
+    kept = math.prod(problem.extents[v] for v in problem.outputs) * round_count(problem, partial.inner)
+    return _COPY * (sum(copies(problem, whole).values()) - sum(copies(problem, partial).values())) - _KEEP * kept
+
+
+def parted(problem: Problem, whole: Blocking, partial: Blocking) -> Blocking | None:
+    """Partial sums, if they take less because each thread then reads what it copied itself."""
+    shared = _shared(problem, whole)
+    if not shared or not worth_threads(problem.nanoseconds):
+        return None
+    partial = _in_so_many_parts(problem, partial)
+    found = chunked(problem, partial)
+    results = math.prod(problem.extents[v] for v in problem.outputs)
+    saved = _SHARE * shared - _PASS * results * (found.chunks or 1) - _AGAIN * _read_again(problem, partial)
+    is_better = _saved(problem, whole, partial) + saved > problem.work / 10
+    return found if is_better and (found.chunks or 1) > 1 else None
+
+
+def _in_so_many_parts(problem: Problem, partial: Blocking) -> Blocking:
+    """Rounds that are short enough to be parts for all threads."""
+    inner = dict(partial.inner)
+    for k in problem.reduced:
+        wanted = -(-PARTS // part_count(problem, inner))
+        inner[k] = -(-inner[k] // wanted)
+    return replace(partial, inner=inner)
 
 
 def _shared(problem: Problem, blocking: Blocking) -> float:
