@@ -11,7 +11,16 @@ from pullback.schedule.contraction.columns import columns_of, cost_along, distan
 from pullback.schedule.contraction.long_sums import divided, in_parts, in_rounds, rows_together, streamed
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
-from pullback.schedule.contraction.tasks import chunked, fitting, in_own_lines, is_better_in_parts, parted, partial_sums
+from pullback.schedule.contraction.tasks import (
+    TASKS,
+    chunked,
+    enough_tasks,
+    fitting,
+    in_own_lines,
+    is_better_in_parts,
+    parted,
+    partial_sums,
+)
 from pullback.schedule.contraction.ways import (
     is_copied_by_tasks,
     may_be_copied_by_tasks,
@@ -61,8 +70,11 @@ def _along(problem: Problem, column: Var) -> Blocking | None:
     row_axes = sorted(row_axes, key=lambda v: (distance(problem, a, v), -row_axes.index(v)))
     tilings = register_tiles(problem, a, row_axes, column, lanes, problem.group.machine)
     own = ways | {b: "region"}
-    found = fitting(problem, tilings, column, own, lanes) if may_be_copied_by_tasks(b, ways[b]) else None
-    if found is not None and is_copied_by_tasks(problem, a, b, found[-1]):
+    found = None
+    if may_be_copied_by_tasks(b, ways[b]):  # many tasks, or at least as many as are worth their while
+        tried = (fitting(problem, tilings, column, own, lanes, n) for n in (TASKS, enough_tasks(problem)))
+        found = next((f for f in tried if f is not None and is_copied_by_tasks(problem, a, b, f[-1])), None)
+    if found is not None:
         ways = own
     else:
         found = fitting(problem, tilings, column, ways, lanes)

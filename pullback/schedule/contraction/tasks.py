@@ -33,6 +33,7 @@ from pullback.tir.expr import nbytes
 _REGION_PART = 16  # of the second cache: a region beside columns that pass through it
 _MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 TASKS = 16  # as many as let a few threads share the work evenly
+_SHORT = 12000.0  # nanoseconds of one, for which there is no use in dividing it
 PARTS = 8  # tasks, where each of them costs partial sums
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
 _THREADS = 4  # among which tasks are divided, as a rule
@@ -42,14 +43,24 @@ _AGAIN = 16  # and in which an element is read again after its line left the nea
 _SHARE = 88  # and in which an element gets from the thread that copied it to another one: 16 ns for a line of them
 
 
+def enough_tasks(problem: Problem) -> int:
+    """As many as let a few threads share the work evenly; fewer where they would be short."""
+    return max(_THREADS, min(TASKS, int(problem.nanoseconds / _SHORT)))
+
+
 def fitting(
-    problem: Problem, tilings: list[tuple[Rows, Tile]], column: Var, ways: Mapping[Factor, str], lanes: int
+    problem: Problem,
+    tilings: list[tuple[Rows, Tile]],
+    column: Var,
+    ways: Mapping[Factor, str],
+    lanes: int,
+    least: int = TASKS,
 ) -> tuple[Rows, Tile, dict[Var, int]] | None:
     """The best register tile whose tasks compute whole sums, and what these cover: one whose regions stay in the nearer
-    caches, if there is one."""
+    caches, if there is one. ``least``: tasks, where there are so many."""
     first: tuple[Rows, Tile, dict[Var, int]] | None = None
     for rows, tile in tilings:
-        inner = _whole_sums(problem, rows, tile, column, ways, lanes)
+        inner = _whole_sums(problem, rows, tile, column, ways, lanes, least)
         if inner is not None and region_bytes(ways, inner) <= _near_region(problem, ways):
             return rows, tile, inner
         if inner is not None and first is None:
@@ -66,7 +77,7 @@ def _near_region(problem: Problem, ways: Mapping[Factor, str]) -> int:
 
 
 def _whole_sums(
-    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int, least: int
 ) -> dict[Var, int] | None:
     """Tasks that compute whole sums; None where the regions would not fit."""
     inner = _least(problem, rows, tile, column, ways, lanes) | {k: problem.extents[k] for k in problem.reduced}
@@ -76,7 +87,7 @@ def _whole_sums(
     if region_bytes(ways, inner) > _MOST_REGION_BYTES:
         return None
     for v in _growth(problem, regions):
-        grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns)
+        grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns, least)
     return inner
 
 
@@ -93,9 +104,13 @@ def _least(
 
 
 def _growth(problem: Problem, regions: list[Factor]) -> list[Var]:
-    """The axes that cost no region first, then the others, innermost first."""
+    """The axes that cost no region first, then the others, innermost first: not those of a batch, whose products share
+    nothing, if regions copy matrices."""
     free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
-    return [*free, *(v for v in reversed(problem.outputs) if v not in free)]
+    others = [v for v in reversed(problem.outputs) if v not in free]
+    if not any(f.is_window for f in regions):
+        others = [v for v in others if not all(v in f.axes for f in problem.factors)]
+    return [*free, *others]
 
 
 def grow(
@@ -165,16 +180,21 @@ def _saved(problem: Problem, whole: Blocking, partial: Blocking) -> int:
 
 
 def parted(problem: Problem, whole: Blocking, partial: Blocking) -> Blocking | None:
-    """Partial sums, if they take less because each thread then reads what it copied itself."""
-    shared = _shared(problem, whole)
-    if not shared or not worth_threads(problem.nanoseconds):
+    """Partial sums, if they take less because each thread then reads what it copied itself, or has something to do."""
+    gain = _SHARE * _shared(problem, whole) + _idle(problem, whole)
+    if not gain or not worth_threads(problem.nanoseconds):
         return None
     partial = _in_so_many_parts(problem, partial)
     found = chunked(problem, partial)
     results = math.prod(problem.extents[v] for v in problem.outputs)
-    saved = _SHARE * shared - _PASS * results * (found.chunks or 1) - _AGAIN * _read_again(problem, partial)
-    is_better = _saved(problem, whole, partial) + saved > problem.work / 10
+    gain -= _PASS * results * (found.chunks or 1) + _AGAIN * _read_again(problem, partial)
+    is_better = _saved(problem, whole, partial) + gain > problem.work / 10
     return found if is_better and (found.chunks or 1) > 1 else None
+
+
+def _idle(problem: Problem, blocking: Blocking) -> int:
+    """Multiply-adds in the time that the second of two threads has nothing to do."""
+    return problem.work // 2 if task_count(problem, blocking.inner) == 1 else 0
 
 
 def _in_so_many_parts(problem: Problem, partial: Blocking) -> Blocking:

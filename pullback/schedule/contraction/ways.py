@@ -12,7 +12,7 @@ from pullback.schedule.contraction.blocking import LARGE, STREAM, matrix_count, 
 from pullback.schedule.contraction.columns import elements, moves
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.register_tiles import Rows
-from pullback.schedule.contraction.tasks import TASKS
+from pullback.schedule.contraction.tasks import enough_tasks
 from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.tir import Var
 from pullback.tir.caches import LINE, PAGE
@@ -116,7 +116,7 @@ def is_copied_by_tasks(problem: Problem, a: Factor, b: Factor, inner: Mapping[Va
     if rows <= _FEW_ROWS and math.prod(b.source.shape) * nbytes(b.source.dtype) > STREAM:
         return True
     own = elements(problem, a) // matrix_count(problem) * nbytes(a.source.dtype)
-    return task_count(problem, inner) >= TASKS and own <= problem.group.machine.second_bytes // 2
+    return task_count(problem, inner) >= enough_tasks(problem) and own <= problem.group.machine.second_bytes // 2
 
 
 def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
