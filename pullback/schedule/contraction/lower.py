@@ -111,8 +111,8 @@ class Lowering:
         """All loops, inside the allocations of the buffers that the tasks share."""
         if not self.problem.terms:
             return self._finish_everywhere(const(0, self.anchor.dtype), 1)
-        first = next((v for v in self._task_order() if self.blocking.inner[v] < self.extents[v]), None)
-        copies = [panels.copy(self.threads, panels.axis is first) for panels in self.panels.values()]
+        outermost = next((v for v in self._task_order() if self.blocking.inner[v] < self.extents[v]), None)
+        copies = [panels.copy(self.threads, outermost) for panels in self.panels.values()]
         copies += [self._turn(f, buffer) for f, buffer in self.turned.items()]
         copies += [wide.copy(self.threads) for wide in self.wide.values()]
         body = seq(*copies, self._tasks(), self._finish_partial() if self.partial is not None else None)

@@ -12,6 +12,7 @@ from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
 THREADS = 4  # among which tasks are divided, as a rule: so many products of a batch keep them apart
+_MANY_ROWS = 1000  # that read a copy: then it does not count how long its lines take
 _NEAREST = 16 * 1024  # bytes of lines that stay in the nearest cache beside the other factor's
 
 
@@ -42,7 +43,7 @@ def divides_copies(problem: Problem, blocking: Blocking) -> bool:
     line = LINE // nbytes(problem.anchor.dtype)
     is_even = problem.extents[column] % line == 0 == blocking.tile.columns % line
     rows = math.prod(problem.extents[v] for v in problem.outputs if v is not column)
-    return is_even or rows < elements(problem, b) // (2 * line)
+    return rows < (_MANY_ROWS if is_even else min(_MANY_ROWS, elements(problem, b) // (2 * line)))
 
 
 def _has_rows_together(problem: Problem, blocking: Blocking) -> bool:

@@ -55,9 +55,10 @@ class Panels:
         outer, summed = ([value[v] for v in axes] for axes in (self.outer, self.summed))
         return self.buffer[(*outer, tile[self.axis], *summed, lane[self.axis])]
 
-    def copy(self, threads: bool, by_panels: bool) -> Stmt:
-        """Some lines for all panels, then the next ones: pages are read as they come. ``by_panels``: all lines of a
-        panel, then the next one, as the tasks go that read them."""
+    def copy(self, threads: bool, outermost: Var | None) -> Stmt:
+        """Some lines for all panels, then the next ones: pages are read as they come. All lines of a panel of columns,
+        then the next one, where the tasks that read them go along this axis, ``outermost``: so threads copy what they
+        read. Panels of rows are so narrow that all of them are in the same lines."""
         panel = Var("panel")
         body, axes, sizes = self._panel(panel), [*self.outer], [self.extents[v] for v in self.outer]
         if self.summed[self.crossed :]:
@@ -67,7 +68,7 @@ class Panels:
             k = Var(terms.name)
             body = For(k, count, substitute(body, {terms: block * lines + k}))
             axes, sizes = [*axes, block], [*sizes, -(-extent // lines)]
-        place = len(self.outer) if by_panels else len(axes)
+        place = len(self.outer) if self.is_of_columns and self.axis is outermost else len(axes)
         return tasks([*axes[:place], panel, *axes[place:]], [*sizes[:place], self.count, *sizes[place:]], body, threads)
 
     def _panel(self, panel: PrimExpr) -> Stmt:
