@@ -21,7 +21,7 @@ from pullback.codegen.compile import compile_object
 from pullback.runtime.library import get_num_threads
 from pullback.target import Target
 
-WORTH_IT = 600_000  # characters of text: about half a second of LLVM, and a worker takes a tenth to start
+WORTH_IT = 200_000  # characters of text: about a sixth of a second of LLVM, and a worker takes a tenth to start
 MOST_WORKERS = 3  # one process makes no more text than a few compile
 
 
