@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pullback import te, tir
+from pullback.schedule import winograd
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.group import Machine
@@ -99,6 +100,30 @@ def test_wide_vectors(kind):
     group = group_of(product(kind, (1, 33, 4, 6, 40, 3, 1, 1), True), machine=Machine(64, 32))
     assert isinstance(recognize(group), Winograd)
     run(group)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+def test_columns_that_would_fill_few_lanes_are_a_plain_contraction(kind, channels_last, monkeypatch):
+    """33 channels are 32 and one, where that is faster; with a bias and relu on all of them."""
+    sizes = (2, 33, 6, 5, 33, 3, 1, 1)
+    filtered = product(kind, sizes, channels_last)
+    bias = te.placeholder(filtered.shape[-1:], name="bias")
+    result = te.compute(filtered.shape, lambda *at: tir.maximum(filtered[at] + bias[at[-1]], 0.0), "relu")
+    for better, is_cut in ((0.0, False), (100.0, True)):
+        monkeypatch.setattr(winograd, "_BETTER", better)
+        group = group_of(result, machine=Machine(64, 32))
+        found = recognize(group)
+        assert isinstance(found, Winograd) and bool(found.rest) == is_cut
+        assert found.filter.problem.extents[found.filter.column] == (32 if is_cut else 33)
+        run(group)
+
+
+def test_a_cut_filter_is_chosen_by_its_time():
+    for channels, is_cut in ((33, True), (48, False), (60, False)):
+        group = group_of(product("forward", (64, 32, 16, 16, channels, 3, 1, 1), False), machine=Machine(64, 32))
+        assert bool(recognize(group).rest) == is_cut
 
 
 @pytest.mark.usefixtures("always")

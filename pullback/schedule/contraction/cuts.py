@@ -19,7 +19,7 @@ from pullback.tir.visitor import substitute
 
 _WASTES = 1.2  # of a perfect contraction's time: below, there is little to gain
 _BETTER = 0.85  # of the time as a whole: what the parts must take, as it is roughly known
-_LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
+LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
 
 Parts = list[tuple[Problem, Blocking]]
 
@@ -30,21 +30,27 @@ def cut(problem: Problem) -> Parts | None:
     if blocking is None:
         return None
     whole = problem.work * cost(problem, blocking)
-    if whole < _WASTES * problem.work or whole / 2 < _LOOP:
+    if whole < _WASTES * problem.work or whole / 2 < LOOP:
         return [(problem, blocking)]
     lanes = lanes_of(problem)
     axes = [v for v in problem.outputs if 0 < problem.extents[v] % lanes <= lanes // 2 < lanes < problem.extents[v]]
     ways = [parts for v in axes if (parts := _parts(problem, v, problem.extents[v] // lanes * lanes)) is not None]
-    best = min(ways, key=_cost, default=None)
-    return best if best is not None and _cost(best) + _LOOP < _BETTER * whole else [(problem, blocking)]
+    best = min(ways, key=time, default=None)
+    return best if best is not None and time(best) < _BETTER * whole else [(problem, blocking)]
 
 
-def _cost(parts: Parts) -> float:
-    return sum(part.work * cost(part, blocking) for part, blocking in parts)
+def time(parts: Parts) -> float:
+    """Multiply-adds in the time that contractions take one after the other."""
+    return sum(part.work * cost(part, blocking) for part, blocking in parts) + LOOP * (len(parts) - 1)
+
+
+def parts_along(problem: Problem, axis: Var, at: int) -> tuple[Problem, Problem]:
+    """The results with the values of an axis before this one, and the others."""
+    return _part(problem, axis, 0, at), _part(problem, axis, at, problem.extents[axis])
 
 
 def _parts(problem: Problem, axis: Var, at: int) -> Parts | None:
-    parts = [_part(problem, axis, 0, at), _part(problem, axis, at, problem.extents[axis])]
+    parts = parts_along(problem, axis, at)
     found = [(part, b) for part in parts if (b := blocking_of(part)) is not None]
     return found if len(found) == len(parts) else None
 

@@ -1,27 +1,33 @@
 """Winograd: convolutions of three taps and stride 1, and their gradients, with fewer multiplications.
 
 ``algebra.py`` has the transforms, ``plan.py`` says which contractions are such filters and how they are cut up,
-``lower.py`` writes the loops.
+``lower.py`` writes the loops. Columns that would fill few lanes of their last vector are left to a plain contraction.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pullback.schedule.contraction.columns import lanes_of
+from pullback.schedule.contraction.cuts import LOOP, Parts, cut, parts_along, time
+from pullback.schedule.contraction.lower import Lowering as Plain
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.group import Group
 from pullback.schedule.winograd.lower import Lowering
-from pullback.schedule.winograd.plan import Filter
-from pullback.tir import PrimFunc
+from pullback.schedule.winograd.plan import Filter, vectors
+from pullback.tir import PrimFunc, seq
+
+_BETTER = 0.95  # of the time as a whole: what the parts must take
 
 
 @dataclass(frozen=True, eq=False)
 class Winograd:
-    """A contraction that is a filter, then elementwise stages of its shape."""
+    """A contraction that is a filter, then elementwise stages of its shape. ``rest``: what is no part of the filter."""
 
     group: Group
     filter: Filter
+    rest: Parts
 
     @staticmethod
     def recognize(group: Group) -> Winograd | None:
@@ -29,7 +35,28 @@ class Winograd:
         if problem is None or paired(problem) is not problem:
             return None  # pairs of bfloat16 save as many multiplications, and need no transforms
         filter = Filter.of(problem.merged)
-        return Winograd(group, filter) if filter is not None else None
+        if filter is None:
+            return None
+        return _cut(group, filter) or Winograd(group, filter, [])
 
     def lower(self, name: str) -> PrimFunc:
-        return self.group.function(name, Lowering(self.filter).body())
+        rest = [Plain(problem, blocking, {}).body() for problem, blocking in self.rest]
+        return self.group.function(name, seq(Lowering(self.filter).body(), *rest))
+
+
+def _cut(group: Group, filter: Filter) -> Winograd | None:
+    """A filter of whole vectors of columns, and the columns after them."""
+    problem, lanes = filter.problem, lanes_of(filter.problem)
+    columns = problem.extents[filter.column]
+    if not 0 < columns % lanes <= lanes // 2 < lanes < columns:
+        return None
+    if any(f.source.dtype != problem.anchor.dtype for f in problem.factors):
+        return None  # half types are made wide in other ways there
+    first, last = parts_along(problem, filter.column, columns // lanes * lanes)
+    even = Filter.of(first)
+    rest = cut(last)
+    if even is None or rest is None:
+        return None
+    if vectors(even) + (time(rest) + LOOP) / lanes > _BETTER * vectors(filter):
+        return None
+    return Winograd(group, even, rest)

@@ -151,19 +151,25 @@ def _count(problem: Problem, pairs: tuple[Pair, ...], v: Var) -> int:
 
 def _is_faster(found: Filter) -> bool:
     problem, lanes = found.problem, lanes_of(found.problem)
-    registers = problem.group.machine.registers
-    channels, columns = problem.extents[found.channel], problem.extents[found.column]
-    vectors = [-(-n // lanes) for n in (channels, columns)]
     blocking = blocking_of(problem)
     if blocking is None:
         return False
-    plain = problem.work / lanes * cost_along(problem, blocking.column, lanes) * _waits(blocking.tile, lanes, registers)
+    waits = _waits(blocking.tile, lanes, problem.group.machine.registers)
+    return vectors(found) < _GAIN * problem.work / lanes * cost_along(problem, blocking.column, lanes) * waits
+
+
+def vectors(found: Filter) -> float:
+    """Vectors of multiply-adds in the time that a filter takes."""
+    problem, lanes = found.problem, lanes_of(found.problem)
+    registers = problem.group.machine.registers
+    channels, columns = problem.extents[found.channel], problem.extents[found.column]
+    sizes = [-(-n // lanes) for n in (channels, columns)]
     tiles = math.prod(found.count(v) for v in found.tiled)
     once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
     rows = (distance(problem, found.data, found.channel) == 1, _is_row(found))
-    moved = sum(n * (_TRANSFORM if row else _TURNED) for n, row in zip(vectors, rows, strict=True))
-    products = channels * vectors[1] * _waits(choose_tile(_GOOD_TILES, columns, lanes, registers), lanes, registers)
-    return tiles * found.points * (products + moved) + once < _GAIN * plain
+    moved = sum(n * (_TRANSFORM if row else _TURNED) for n, row in zip(sizes, rows, strict=True))
+    products = channels * sizes[1] * _waits(choose_tile(_GOOD_TILES, columns, lanes, registers), lanes, registers)
+    return tiles * found.points * (products + moved) + once
 
 
 def _waits(tile: Tile, lanes: int, registers: int) -> float:
