@@ -372,7 +372,7 @@ def turned_product(batch, m, n, depth):
     ("batch", "m", "n", "depth", "is_own"),
     [
         ((16,), 5, 37, 11, True),
-        ((12,), 40, 132, 9, True),  # in each product of the batch, several tasks have all rows
+        ((4, 3), 40, 132, 9, True),  # in each product of the batch, several tasks have all rows
         ((), 9, 310, 12, True),
         ((2,), 50, 36, 9, True),  # few tasks, as they are short
         ((), 70, 40, 900, False),  # too few tasks, if each had all rows

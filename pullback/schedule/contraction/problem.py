@@ -128,12 +128,13 @@ class Problem:
     @cached_property
     def merged(self) -> Problem:
         """Neighbouring axes of the result as one, where in every factor the outer one goes on where the inner one
-        ends."""
+        ends; but not those of a batch, which only number tasks, where vectors lie along others."""
         outputs, extents, place = list(self.outputs), dict(self.extents), dict(self.place)
         factors = self.factors
         for k in range(len(outputs) - 2, -1, -1):
             outer, inner = outputs[k], outputs[k + 1]
-            if not all(f.continues(outer, inner, extents[inner]) for f in factors):
+            is_of_batch = k + 2 < len(outputs) and all(outer in f.axes and inner in f.axes for f in factors)
+            if is_of_batch or not all(f.continues(outer, inner, extents[inner]) for f in factors):
                 continue
             merged = Var(f"{outer.name}_{inner.name}")
             both = {outer: merged // extents[inner], inner: merged % extents[inner]}
