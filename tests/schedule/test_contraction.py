@@ -18,7 +18,6 @@ from pullback.schedule.contraction import ahead as contraction_ahead
 from pullback.schedule.contraction.blocking import REGION_BYTES, region_bytes, round_count, task_count, tasks_of_rows
 from pullback.schedule.contraction.choice import blocking_of
 from pullback.schedule.contraction.columns import Moves, columns_of
-from pullback.schedule.contraction.order import is_by_rows
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
@@ -359,54 +358,6 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     assert [x.tobytes() for x in found] == [x.tobytes() for x in expected]
 
 
-def turned_product(batch, m, n, depth):
-    """``a`` times the transpose of ``b``, whose columns are turned before they are read."""
-    a, b = te.placeholder((*batch, m, depth), name="a"), te.placeholder((*batch, n, depth), name="b")
-    k = te.reduce_axis(depth)
-    return te.compute(
-        (*batch, m, n), lambda *at: te.sum(a[(*at[:-1], k.var)] * b[(*at[:-2], at[-1], k.var)], k), "product"
-    )
-
-
-@pytest.mark.parametrize(
-    ("batch", "m", "n", "depth", "is_own"),
-    [
-        ((16,), 5, 37, 11, True),
-        ((4, 3), 40, 132, 9, True),  # in each product of the batch, several tasks have all rows
-        ((), 9, 310, 12, True),
-        ((2,), 50, 36, 9, True),  # few tasks, as they are short
-        ((), 70, 40, 900, False),  # too few tasks, if each had all rows
-        ((16,), 50, 37, 11, False),  # rows leave the second cache
-    ],
-    ids=str,
-)
-def test_tasks_copy_columns_that_no_other_one_reads(batch, m, n, depth, is_own):
-    group = group_of(turned_product(batch, m, n, depth), machine=dataclasses.replace(SMALL, second_bytes=4000))
-    ((problem, blocking),) = recognize(group).parts
-    assert blocking.ways[blocking.b] == ("region" if is_own else "panels")
-    if is_own:
-        assert tasks_of_rows(problem, blocking.b, blocking.inner) == 1
-    run(group)
-
-
-@pytest.mark.parametrize(
-    ("m", "n", "depth", "by_rows"),
-    [
-        (128, 128, 64, False),  # a thread reads the columns that it copied
-        (128, 128, 200, False),  # in rounds, too
-        (90, 130, 250, False),  # fewer lines are shared, one in each row, than are copied
-        (413, 102, 25, True),  # more are
-    ],
-)
-def test_threads_divide_columns_that_they_copied(m, n, depth, by_rows):
-    group = group_of(turned_product((), m, n, depth), machine=Machine())
-    ((problem, blocking),) = recognize(group).parts
-    assert blocking.ways[blocking.b] == "panels"
-    assert is_by_rows(problem, blocking) == by_rows
-    assert by_rows or blocking.inner[blocking.column] < n
-    run(group)
-
-
 @pytest.mark.parametrize("a_first", [True, False])
 @pytest.mark.parametrize("b_first", [True, False])
 @pytest.mark.parametrize("sizes", [(13, 19, 97), (8, 25, 120), (40, 5, 111), (5, 70, 90)], ids=str)
@@ -515,25 +466,6 @@ def test_tasks_do_not_write_between_one_anothers_results(shape, apart, monkeypat
     assert task_count(problem, blocking.inner) > 1
     assert (blocking.chunks == 1) == apart
     run(group)
-
-
-@pytest.mark.parametrize(
-    ("kind", "shape", "chunks"),
-    [
-        ("weight", (2, 6, 49, 22, 16, 3, 1, 0), 8),  # each task reads the part of dy that its thread turned
-        ("weight", (2, 16, 19, 22, 160, 3, 1, 0), None),  # threads divide the columns
-        ("forward", (1, 46, 31, 10, 6, 7, 1, 3), 8),
-        ("forward", (17, 92, 11, 11, 14, 7, 1, 0), None),  # x would pass again and again, for some taps each time
-        ("weight", (1, 2, 9, 9, 16, 3, 1, 0), None),  # one thread does it all
-    ],
-    ids=str,
-)
-def test_sums_are_divided_where_threads_would_read_what_others_copied(kind, shape, chunks):
-    machine = Machine(vector_bytes=64, registers=32, without=("Winograd",))
-    group = group_of(product(kind, shape, False), machine=machine)
-    ((_, blocking),) = recognize(group).parts
-    assert {"panels", "turned"} & {*blocking.ways.values()}
-    assert blocking.chunks == chunks
 
 
 @pytest.mark.parametrize(

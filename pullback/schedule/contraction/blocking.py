@@ -13,6 +13,7 @@ from pullback.schedule.tiles import Tile
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
 
+THREADS = 4  # among which tasks are divided, as a rule
 REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: it is to stay in the nearer caches
 SECOND = 384 * 1024  # bytes that stay in the second cache
 LARGE = 1024 * 1024  # of a matrix that does not

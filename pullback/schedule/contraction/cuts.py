@@ -33,10 +33,15 @@ def cut(problem: Problem) -> Parts | None:
     if whole < _WASTES * problem.work or whole / 2 < LOOP:
         return [(problem, blocking)]
     lanes = lanes_of(problem)
-    axes = [v for v in problem.outputs if 0 < problem.extents[v] % lanes <= lanes // 2 < lanes < problem.extents[v]]
+    axes = [v for v in problem.outputs if has_poor_end(problem.extents[v], lanes)]
     ways = [parts for v in axes if (parts := _parts(problem, v, problem.extents[v] // lanes * lanes)) is not None]
     best = min(ways, key=time, default=None)
     return best if best is not None and time(best) < _BETTER * whole else [(problem, blocking)]
+
+
+def has_poor_end(extent: int, lanes: int) -> bool:
+    """Whether the last of several vectors would have few lanes."""
+    return 0 < extent % lanes <= lanes // 2 < lanes < extent
 
 
 def time(parts: Parts) -> float:

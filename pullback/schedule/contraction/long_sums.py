@@ -13,6 +13,7 @@ from pullback.schedule.contraction.blocking import (
     REGION_BYTES,
     SECOND,
     STREAM,
+    THREADS,
     Blocking,
     matrix_count,
     region_bytes,
@@ -21,7 +22,7 @@ from pullback.schedule.contraction.blocking import (
     tasks_of_rows,
 )
 from pullback.schedule.contraction.columns import elements, lanes_of
-from pullback.schedule.contraction.order import THREADS, divides_copies
+from pullback.schedule.contraction.order import divides_copies
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.tasks import PARTS, TASKS, chunked, grow, partial_sums

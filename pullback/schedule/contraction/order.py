@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pullback.schedule.contraction.blocking import SECOND, Blocking, matrix_count, round_count
+from pullback.schedule.contraction.blocking import SECOND, THREADS, Blocking, matrix_count, round_count
 from pullback.schedule.contraction.columns import elements
 from pullback.schedule.contraction.problem import Problem
 from pullback.tir import Var
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
-THREADS = 4  # among which tasks are divided, as a rule: so many products of a batch keep them apart
 _MANY_ROWS = 1000  # that read a copy: then it does not count how long its lines take
 _NEAREST = 16 * 1024  # bytes of lines that stay in the nearest cache beside the other factor's
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from pullback.schedule.contraction.blocking import (
     REGION_BYTES,
+    THREADS,
     Blocking,
     copies,
     matrix_count,
@@ -36,7 +37,6 @@ TASKS = 16  # as many as let a few threads share the work evenly
 _SHORT = 12000.0  # nanoseconds of one, for which there is no use in dividing it
 PARTS = 8  # tasks, where each of them costs partial sums
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
-_THREADS = 4  # among which tasks are divided, as a rule
 _KEEP = 4  # and in which one partial sum is kept and taken up again
 _PASS = 50  # and in which one is passed on to the thread that adds it to others
 _AGAIN = 16  # and in which an element is read again after its line left the nearest cache
@@ -45,7 +45,7 @@ _SHARE = 88  # and in which an element gets from the thread that copied it to an
 
 def enough_tasks(problem: Problem) -> int:
     """As many as let a few threads share the work evenly; fewer where they would be short."""
-    return max(_THREADS, min(TASKS, int(problem.nanoseconds / _SHORT)))
+    return max(THREADS, min(TASKS, int(problem.nanoseconds / _SHORT)))
 
 
 def fitting(
@@ -239,7 +239,7 @@ def in_own_lines(problem: Problem, blocking: Blocking) -> Blocking:
         return blocking
     shared = next((n for n, v in enumerate(outputs) if inner[v] < problem.extents[v]), 0)
     run = math.prod(problem.extents[v] for v in outputs[shared:]) * nbytes(problem.anchor.dtype)
-    is_shared = math.prod(problem.extents[v] for v in outputs[:shared]) > 1 and run < _THREADS * LINE
+    is_shared = math.prod(problem.extents[v] for v in outputs[:shared]) > 1 and run < THREADS * LINE
     return replace(blocking, chunks=1) if is_shared else blocking
 
 

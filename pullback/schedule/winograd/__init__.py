@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.cuts import LOOP, Parts, cut, parts_along, time
+from pullback.schedule.contraction.cuts import LOOP, Parts, cut, has_poor_end, parts_along, time
 from pullback.schedule.contraction.lower import Lowering as Plain
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.problem import Problem
@@ -48,7 +48,7 @@ def _cut(group: Group, filter: Filter) -> Winograd | None:
     """A filter of whole vectors of columns, and the columns after them."""
     problem, lanes = filter.problem, lanes_of(filter.problem)
     columns = problem.extents[filter.column]
-    if not 0 < columns % lanes <= lanes // 2 < lanes < columns:
+    if not has_poor_end(columns, lanes):
         return None
     if any(f.source.dtype != problem.anchor.dtype for f in problem.factors):
         return None  # half types are made wide in other ways there
