@@ -45,7 +45,7 @@ def stored_across(
     """
     rows, run = math.prod(count for _, count in counts), run_length(problem, column, counts)
     size = max(LEAST_RUN, 1 << (rows - 1).bit_length())
-    if run < LEAST_RUN or size > min(lanes, columns):
+    if run < LEAST_RUN or size > lanes or not _is_worth_turning(rows, min(size, columns), size):
         return None
     in_memory = sorted(counts, key=lambda c: problem.outputs.index(c[0]))
 
@@ -65,7 +65,13 @@ def stored_across(
         return result
 
     def block(first: int) -> Stmt:
-        steps, tiles = turned_tile(size, acc.dtype, lambda r, lane: acc[number(minimum(r, rows - 1)), lane + first])
+        count = min(size, columns - first)
+
+        def element(r: PrimExpr, lane: PrimExpr) -> PrimExpr:
+            lane = lane if count == size else minimum(lane, count - 1)
+            return acc[number(minimum(r, rows - 1)), lane + first]
+
+        steps, tiles = turned_tile(size, acc.dtype, element)
 
         def of_column(c: PrimExpr) -> Stmt:
             return loop("run", rows // run, lambda k: of_run(c, k), "unrolled")
@@ -76,7 +82,7 @@ def stored_across(
             body = finish({**moves(place), column: c + first}, tiles[-1][c * size + place])
             return For(i, as_expr(run), body, "vectorized")
 
-        body = seq(steps, loop("column", size, of_column, "unrolled"))
+        body = seq(steps, loop("column", count, of_column, "unrolled"))
         for buffer in reversed(tiles):
             body = Allocate(buffer, body)
         return body
@@ -90,5 +96,11 @@ def stored_across(
 
         return For(j, as_expr(columns - first), loop("r", rows, of_row, "unrolled"), "vectorized")
 
-    whole = columns // size * size
-    return seq(*(block(first) for first in range(0, whole, size)), rest(whole) if whole < columns else None)
+    turned = columns if _is_worth_turning(rows, columns % size, size) else columns // size * size
+    return seq(*(block(first) for first in range(0, turned, size)), rest(turned) if turned < columns else None)
+
+
+def _is_worth_turning(rows: int, columns: int, size: int) -> bool:
+    """Whether so many results are put away sooner from a square that is turned as a whole, which takes log2(size)
+    moves for each of its rows, than one by one."""
+    return rows * columns >= size * (size.bit_length() - 1)
