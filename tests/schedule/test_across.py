@@ -19,6 +19,8 @@ CASES = [  # bytes of a vector; kind; N, C, H, W, O, kernel, stride, padding
     (32, "weight", (3, 5, 10, 11, 16, 4, 1, 0)), (32, "forward", (1, 8, 7, 8, 16, 4, 2, 0)),
     (64, "weight", (3, 9, 8, 14, 26, 3, 2, 1)), (64, "weight", (3, 5, 10, 7, 32, 5, 2, 1)),
     (64, "forward", (3, 3, 8, 7, 31, 7, 1, 3)),
+    (64, "forward", (2, 4, 20, 7, 15, 7, 2, 3)), (64, "weight", (2, 9, 8, 14, 10, 4, 2, 1)),  # less than a vector
+    (64, "weight", (3, 9, 8, 14, 27, 3, 2, 1)), (64, "weight", (3, 9, 8, 14, 19, 3, 2, 1)),  # and part of a second one
 ]  # fmt: skip
 
 
@@ -60,6 +62,15 @@ def test_what_is_read_with_them_too(case: tuple) -> None:
     assert is_turned(group)
     run(group)
     check_natively(group)
+
+
+@pytest.mark.parametrize(("channels", "turned"), [(16, 16), (32, 32), (27, 24), (30, 30), (18, 16), (9, 9)])
+def test_few_columns_are_stored_one_by_one(channels: int, turned: int) -> None:
+    """As the square in which they would be turned takes longer."""
+    result, machine = result_of(64, "weight", (3, 9, 8, 14, channels, 3, 2, 1))
+    body = lower(group_of(result, machine=machine), "kernel").body
+    columns = [n.extent for n in walk(body) if isinstance(n, tir.For) and n.var.name == "column"]
+    assert sum(c.value for c in columns) == turned
 
 
 def test_results_with_gaps_are_not_turned() -> None:

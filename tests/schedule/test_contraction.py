@@ -162,6 +162,29 @@ def test_what_is_touched_after_the_sums_is_asked_for_before(m, n, terms, rounds,
     assert bool(parts) == (terms == 70)
 
 
+@pytest.mark.parametrize(("first", "registers", "asks"), [(0, 32, True), (1 << 20, 32, False), (0, 16, False)])
+@pytest.mark.parametrize("left", [False, True])
+def test_columns_from_a_farther_cache_are_asked_for_some_terms_before(first, registers, asks, left, monkeypatch):
+    """Each line of them, but those of the first terms; in places that exist."""
+    m, k, n = 13, 20, 127
+    monkeypatch.setattr(contraction_ahead, "FIRST", first)
+    a, b = te.placeholder((k, m) if left else (m, k), name="a"), te.placeholder((k, n), name="b")
+    axis, asked = te.reduce_axis(k), set()
+
+    def record(frame, node: tir.Prefetch) -> None:
+        frame.expr(node.buffer[node.indices])  # an index out of bounds would be an error of a load
+        if node.buffer.name == "b":
+            asked.add(tuple(int(np.max(frame.expr(index))) for index in node.indices))
+
+    monkeypatch.setattr(tir_interpreter._Frame, "stmt_prefetch", record)
+    product = te.compute(
+        (m, n), lambda i, j: te.sum((a[axis.var, i] if left else a[i, axis.var]) * b[axis.var, j], axis)
+    )
+    run(group_of(product, machine=Machine(64, registers)))
+    wanted = {(i, j) for i in range(contraction_ahead.TERMS_AHEAD, k) for j in range(0, n, 16)}
+    assert asked == (wanted if asks else set())
+
+
 @pytest.mark.parametrize("batch", [(), (3,)])
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize(("m", "k", "n"), [(26, 9, 34), (24, 5, 32), (25, 7, 31), (8, 3, 8)])

@@ -15,6 +15,7 @@ from pullback.tir.expr import nbytes
 
 THREADS = 4  # among which tasks are divided, as a rule
 REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: it is to stay in the nearer caches
+FIRST = 32 * 1024  # bytes of columns that stay in the first cache
 SECOND = 384 * 1024  # bytes that stay in the second cache
 LARGE = 1024 * 1024  # of a matrix that does not
 STREAM = 256 * 1024  # of one that does not stay there beside what else is read

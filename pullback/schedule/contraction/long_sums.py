@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 
 from pullback.schedule.contraction.blocking import (
+    FIRST,
     LARGE,
     REGION_BYTES,
     SECOND,
@@ -32,7 +33,6 @@ from pullback.tir.caches import PAGE
 from pullback.tir.expr import nbytes
 
 _CHUNK_DEPTH = 512  # terms of a partial sum, at the least
-_FIRST = 32 * 1024  # bytes of columns that stay in the first cache
 _FEW_TERMS = 256  # whose lines, each in another page, stay in it
 _LEAVES = 1280 * 1024  # bytes of a matrix that leaves the second cache before its rows come again
 _FEW_COPIES = 8  # tasks that copy the same elements, at the most
@@ -190,7 +190,7 @@ def _is_deep(problem: Problem, blocking: Blocking) -> bool:
     tiles of rows read them, if they lie apart or a few rounds do."""
     b = blocking.b
     columns = problem.depth * blocking.tile.columns * nbytes(b.source.dtype)
-    if columns <= _FIRST or columns > SECOND:
+    if columns <= FIRST or columns > SECOND:
         return columns > SECOND
     is_worth_rounds = blocking.ways[b] == "direct" or problem.depth <= _FEW_ROUNDS * _ROUND_DEPTH
     return is_worth_rounds and tasks_of_rows(problem, b, blocking.inner) > _FEW_TILES

@@ -17,11 +17,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pullback.schedule.contraction.across import stored_across
-from pullback.schedule.contraction.ahead import HINT_TERMS, Hints, hinted, prefetched
+from pullback.schedule.contraction.ahead import (
+    HINT_TERMS,
+    TERMS_AHEAD,
+    Hints,
+    columns_ahead,
+    hinted,
+    prefetched,
+    streams_columns,
+)
 from pullback.schedule.contraction.blocking import Blocking, round_count
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.functions import functions_apart
@@ -352,6 +360,8 @@ class Lowering:
             return store(acc, (r, j), self.group.machine.multiply_add(a, b, acc[r, j]))
 
         body = self._over_tile(moved, rows, columns, multiply)
+        if streams_columns(self.problem, self.blocking):
+            body = seq(self._columns_ahead(moved, axes[-1], columns), body)
         lanes = max(1, self.group.machine.vector_bytes // 4)
         size = self._count(rows) * -(-columns // lanes)
         for k in reversed(axes):
@@ -368,6 +378,13 @@ class Lowering:
             body = For(whole[k], extent, body, "unrolled" if short else "serial")
             size = size * inner[k] if short else _UNROLLED + 1
         return body if ahead is None else seq(*(ahead(as_expr(r)) for r in range(self._count(rows))), body)
+
+    def _columns_ahead(self, at: Spot, term: Var, columns: int) -> Stmt:
+        """Prefetches of the columns that are read some terms later."""
+        j = Var("j")
+        later = minimum(at.value[term] + TERMS_AHEAD, self.extents[term] - 1)
+        soon = at.at({self.blocking.column: j})
+        return columns_ahead(self.read(self.blocking.b, replace(soon, value={**soon.value, term: later})), j, columns)
 
     def _whole_tile(self, spot: Spot, rows: int, columns: int) -> Stmt:
         """Clear, accumulate, finish and store."""
