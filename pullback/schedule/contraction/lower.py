@@ -383,8 +383,9 @@ class Lowering:
         """Prefetches of the columns that are read some terms later."""
         j = Var("j")
         later = minimum(at.value[term] + TERMS_AHEAD, self.extents[term] - 1)
-        soon = at.at({self.blocking.column: j})
-        return columns_ahead(self.read(self.blocking.b, replace(soon, value={**soon.value, term: later})), j, columns)
+        b, soon = self.blocking.b, at.at({self.blocking.column: j})
+        load = self.read(b, replace(soon, value={**soon.value, term: later}))
+        return columns_ahead(load, j, columns, b.strides[term])
 
     def _whole_tile(self, spot: Spot, rows: int, columns: int) -> Stmt:
         """Clear, accumulate, finish and store."""
