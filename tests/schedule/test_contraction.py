@@ -101,7 +101,7 @@ def test_convolution(shape, kind, channels_last):
 def test_taps_in_blocks(sizes, kernel, strides, dilation, channels_last, monkeypatch):
     """Where regions are small, a round takes some of the taps, through which the window of a convolution's gradient
     runs backwards. With as much padding as there can be, nothing lies before the first element of ``dy``."""
-    limit(monkeypatch, REGION_BYTES=128, _MOST_REGION_BYTES=128)
+    limit(monkeypatch, REGION_BYTES=128, MOST_REGION_BYTES=128)
     padding = tuple(d * (kernel - 1) for d in dilation)
     y = data_gradient((1, 3, *sizes), 2, kernel, strides, padding, dilation, channels_last)
     group = group_of(turned(y, channels_last))
@@ -263,7 +263,7 @@ def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, 
 def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch):
     """Channels innermost, where memory has the image's rows innermost: also in blocks of channels, the last shorter."""
     channels = lambda problem, _: [v for v in problem.outputs if v.name == "i1"]  # noqa: E731
-    limit(monkeypatch, REGION_BYTES=4096, columns_of=channels)
+    limit(monkeypatch, REGION_BYTES=4096, columns_of=channels, _IDLE=math.inf)
     machine = Machine(vector_bytes=4 * lanes, registers=16)
     group = group_of(product("weight", shape, False), machine=machine)
     assert any(blocking.has_region for _, blocking in Contraction.recognize(group).parts)

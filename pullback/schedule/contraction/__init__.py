@@ -2,7 +2,8 @@
 
 ``problem.py`` says what a contraction is, ``blocking.py`` how it is cut up (``alternatives.py``: how else it could be),
 ``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself. ``pairs.py`` makes
-sums of bfloat16 sums of pairs, ``wide.py`` makes numbers of other half types float32 once.
+sums of bfloat16 sums of pairs, ``wide.py`` makes numbers of other half types float32 once. ``lane_sums.py`` has vectors
+along an axis of the sum.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.cuts import cut
-from pullback.schedule.contraction.lower import Lowering
+from pullback.schedule.contraction.lane_tiles import loops
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Problem
@@ -50,13 +51,15 @@ class Contraction:
 
     def lower(self, name: str) -> PrimFunc:
         flat: dict[Buffer, Buffer] = {}
-        body = seq(*(Lowering(*part, flat).body() for part in self.parts))
+        body = seq(*(loops(*part, flat) for part in self.parts))
         return self.group.function(name, on_one_axis(body, flat) if flat else body, flat, self._writes_lines())
 
     def _writes_lines(self) -> bool:
         """Whether vectors of results are whole lines of memory."""
         sizes = {nbytes(output.dtype) for output in self.group.outputs}
-        return all(
-            b.column is p.outputs[-1] and p.extents[b.column] * size % LINE == 0 and lanes_of(p) * size == LINE
-            for p, b in self.parts for size in sizes
-        )  # fmt: skip
+        whole = (
+            p.extents[b.column] * size % LINE == 0 and lanes_of(p) * size == LINE
+            for p, b in self.parts
+            for size in sizes
+        )
+        return all(b.column is p.outputs[-1] and b.summed is None for p, b in self.parts) and all(whole)

@@ -26,6 +26,7 @@ from pullback.tir import (
     Buffer,
     BufferLoad,
     BufferStore,
+    Cast,
     For,
     Let,
     Prefetch,
@@ -76,9 +77,9 @@ def prefetched(finish: Stmt, column: Var, columns: int) -> list[Stmt]:
 def streams_columns(problem: Problem, blocking: Blocking) -> bool:
     """Whether a register tile reads its columns where they lie, from the second cache or from farther away. Tiles of 16
     registers are left alone: nobody measured them."""
-    b, last = blocking.b, problem.reduced[-1]
+    b, last = blocking.b, problem.reduced[-1] if problem.reduced else None
     is_plain = blocking.ways[b] == "direct" and b.is_input and not b.is_window and not is_worth_a_copy(problem, b)
-    if not is_plain or last not in b.axes or problem.group.machine.has_small_tiles:
+    if last not in b.axes or not is_plain or problem.group.machine.has_small_tiles:
         return False
     size, depth = nbytes(b.source.dtype), math.prod(blocking.inner[k] for k in problem.reduced)
     return depth * LINE * _lines(blocking.tile.columns * size, b.strides[last] * size) > FIRST
@@ -86,6 +87,7 @@ def streams_columns(problem: Problem, blocking: Blocking) -> bool:
 
 def columns_ahead(load: PrimExpr, column: Var, columns: int, apart: int) -> Stmt:
     """Hints for all lines of a load in the loop of ``columns`` over ``column``, whose rows lie ``apart`` elements."""
+    load = load.value if isinstance(load, Cast) else load
     assert isinstance(load, BufferLoad)
     size, indices = nbytes(load.dtype), load.indices
 

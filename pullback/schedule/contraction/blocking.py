@@ -23,7 +23,7 @@ STREAM = 256 * 1024  # of one that does not stay there beside what else is read
 
 @dataclass(frozen=True, eq=False)
 class Blocking:
-    """``a`` is read along rows, ``b`` along ``column``, the axis of vectors.
+    """``a`` is read along rows, ``b`` along ``column``, the axis of vectors (but for those with ``summed``).
 
     ``inner`` says how many values of an axis one task (or, for an axis of the sum, one round of a task) covers. A task
     keeps its sums from round to round. With ``chunks``, the rounds are divided among that many partial sums, which a
@@ -39,6 +39,7 @@ class Blocking:
     #   else copied as a whole before: panels: in blocks of the tile's columns or rows; turned: its rows innermost
     inner: Mapping[Var, int]
     chunks: int | None
+    summed: Var | None = None  # the axis of vectors, if it is one of the sum: the tile's sums have a vector each
 
     @property
     def has_region(self) -> bool:

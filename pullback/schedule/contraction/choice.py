@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pullback.schedule.contraction.blocking import Blocking, copies, round_count
 from pullback.schedule.contraction.columns import columns_of, cost_along, distance, elements, lanes_of, moves
+from pullback.schedule.contraction.lane_sums import lane_cost
 from pullback.schedule.contraction.long_sums import divided, in_parts, in_rounds, rows_together, streamed
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
@@ -117,6 +118,8 @@ def _copies_again(problem: Problem, blocking: Blocking) -> bool:
 
 def cost(problem: Problem, blocking: Blocking) -> float:
     """Time with these vectors, relative to a perfect one: here it is known how often tasks copy the same elements."""
+    if blocking.summed is not None:
+        return lane_cost(problem, blocking)
     column, tile, lanes, machine = blocking.column, blocking.tile, lanes_of(problem), problem.group.machine
     store = store_cost(problem, column, blocking.rows)
     time = cost_along(problem, column, lanes, store, copies(problem, blocking))

@@ -13,10 +13,12 @@ from pullback.schedule.affine import affine
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.choice import blocking_of, cost
 from pullback.schedule.contraction.columns import lanes_of
+from pullback.schedule.contraction.lane_sums import in_lanes
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.tir import Var
 from pullback.tir.visitor import substitute
 
+_IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are not looked at
 _WASTES = 1.2  # of a perfect contraction's time: below, there is little to gain
 _BETTER = 0.85  # of the time as a whole: what the parts must take, as it is roughly known
 LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
@@ -26,17 +28,29 @@ Parts = list[tuple[Problem, Blocking]]
 
 def cut(problem: Problem) -> Parts | None:
     """The contractions that a problem consists of, mostly itself, and their blockings. None when it has no good one."""
-    blocking = blocking_of(problem)
-    if blocking is None:
+    found = _whole(problem)
+    if found is None:
         return None
-    whole = problem.work * cost(problem, blocking)
+    whole, lanes = time(found), lanes_of(problem)
     if whole < _WASTES * problem.work or whole / 2 < LOOP:
-        return [(problem, blocking)]
-    lanes = lanes_of(problem)
+        return found
     axes = [v for v in problem.outputs if has_poor_end(problem.extents[v], lanes)]
     ways = [parts for v in axes if (parts := _parts(problem, v, problem.extents[v] // lanes * lanes)) is not None]
     best = min(ways, key=time, default=None)
-    return best if best is not None and time(best) < _BETTER * whole else [(problem, blocking)]
+    return best if best is not None and time(best) < _BETTER * whole else found
+
+
+def _whole(problem: Problem) -> Parts | None:
+    """A problem as one contraction, its vectors along an axis of the result or of the sum."""
+    blocking = blocking_of(problem)
+    if blocking is None:
+        return None
+    found = [(problem, blocking)]
+    if time(found) < _IDLE * problem.work:
+        return found
+    long = problem.with_long_sum
+    lanes = in_lanes(long)
+    return [(long, lanes)] if lanes is not None and time([(long, lanes)]) < time(found) else found
 
 
 def has_poor_end(extent: int, lanes: int) -> bool:
@@ -56,8 +70,8 @@ def parts_along(problem: Problem, axis: Var, at: int) -> tuple[Problem, Problem]
 
 def _parts(problem: Problem, axis: Var, at: int) -> Parts | None:
     parts = parts_along(problem, axis, at)
-    found = [(part, b) for part in parts if (b := blocking_of(part)) is not None]
-    return found if len(found) == len(parts) else None
+    first, last = map(_whole, parts)
+    return None if first is None or last is None else first + last
 
 
 def _part(problem: Problem, axis: Var, first: int, end: int) -> Problem:

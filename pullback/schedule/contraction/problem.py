@@ -129,20 +129,36 @@ class Problem:
     def merged(self) -> Problem:
         """Neighbouring axes of the result as one, where in every factor the outer one goes on where the inner one
         ends; but not those of a batch, which only number tasks, where vectors lie along others."""
-        outputs, extents, place = list(self.outputs), dict(self.extents), dict(self.place)
-        factors = self.factors
-        for k in range(len(outputs) - 2, -1, -1):
-            outer, inner = outputs[k], outputs[k + 1]
-            is_of_batch = k + 2 < len(outputs) and all(outer in f.axes and inner in f.axes for f in factors)
-            if is_of_batch or not all(f.continues(outer, inner, extents[inner]) for f in factors):
-                continue
-            merged = Var(f"{outer.name}_{inner.name}")
-            both = {outer: merged // extents[inner], inner: merged % extents[inner]}
-            place = {axis: substitute(e, both) for axis, e in place.items()}
-            factors = (factors[0].merged(outer, inner, merged, both), factors[1].merged(outer, inner, merged, both))
-            extents[merged] = extents.pop(outer) * extents.pop(inner)
-            outputs[k : k + 2] = [merged]
-        return replace(self, factors=factors, outputs=tuple(outputs), extents=extents, place=place)
+        problem = self
+        for k in range(len(self.outputs) - 2, -1, -1):
+            outer, inner = problem.outputs[k : k + 2]
+            is_last = k + 2 == len(problem.outputs)
+            if is_last or not all(outer in f.axes and inner in f.axes for f in problem.factors):
+                problem = problem._joined(outer, inner)
+        return problem
+
+    @cached_property
+    def with_long_sum(self) -> Problem:
+        """Likewise neighbouring axes of the sum."""
+        problem = self
+        for k in range(len(self.reduced) - 2, -1, -1):
+            problem = problem._joined(*problem.reduced[k : k + 2])
+        return problem
+
+    def _joined(self, outer: Var, inner: Var) -> Problem:
+        """Two neighbouring axes as one, if in every factor one goes on where the other one ends."""
+        extents, (a, b) = dict(self.extents), self.factors
+        if not all(f.continues(outer, inner, extents[inner]) for f in (a, b)):
+            return self
+        one = Var(f"{outer.name}_{inner.name}")
+        both = {outer: one // extents[inner], inner: one % extents[inner]}
+        extents[one] = extents.pop(outer) * extents.pop(inner)
+        outputs, reduced = (
+            tuple(one if v is outer else v for v in axes if v is not inner) for axes in (self.outputs, self.reduced)
+        )
+        factors = a.merged(outer, inner, one, both), b.merged(outer, inner, one, both)
+        place = {axis: substitute(e, both) for axis, e in self.place.items()}
+        return replace(self, factors=factors, outputs=outputs, reduced=reduced, extents=extents, place=place)
 
     @staticmethod
     def of(group: Group) -> Problem | None:

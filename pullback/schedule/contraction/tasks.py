@@ -32,7 +32,7 @@ from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
 _REGION_PART = 16  # of the second cache: a region beside columns that pass through it
-_MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
+MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 TASKS = 16  # as many as let a few threads share the work evenly
 _SHORT = 12000.0  # nanoseconds of one, for which there is no use in dividing it
 PARTS = 8  # tasks, where each of them costs partial sums
@@ -84,7 +84,7 @@ def _whole_sums(
     regions = [f for f, way in ways.items() if way == "region"]
     if not regions:
         return inner
-    if region_bytes(ways, inner) > _MOST_REGION_BYTES:
+    if region_bytes(ways, inner) > MOST_REGION_BYTES:
         return None
     for v in _growth(problem, regions):
         grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns, least)
@@ -145,11 +145,11 @@ def partial_sums(
     regions = [f for f, way in ways.items() if way == "region"]
     free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
     # An axis that moves in the same index as another one hardly enlarges a region.
-    shared = [v for v in problem.outputs if v not in free and any(_moves_with_others(f, v) for f in regions)]
+    shared = [v for v in problem.outputs if v not in free and any(moves_with_others(f, v) for f in regions)]
     others = [v for v in problem.outputs if v not in free and v not in shared]
     for v in [*shared, *free]:
         grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns, 1)
-    taps = [k for k in problem.reduced if any(_moves_with_others(f, k) for f in regions)]  # likewise
+    taps = [k for k in problem.reduced if any(moves_with_others(f, k) for f in regions)]  # likewise
     for k in reversed(taps):
         grow(problem, k, inner, ways, 1, 1)
     for k in reversed([k for k in problem.reduced if k not in taps]):
@@ -218,12 +218,12 @@ def _shared(problem: Problem, blocking: Blocking) -> float:
 def _read_again(problem: Problem, blocking: Blocking) -> int:
     """Elements of windows where they lie that rounds read again, each for some of the taps."""
     windows = [f for f, way in blocking.ways.items() if way == "direct" and f.is_window]
-    taps = {k for f in windows for k in problem.reduced if _moves_with_others(f, k)}
+    taps = {k for f in windows for k in problem.reduced if moves_with_others(f, k)}
     passes = math.prod(-(-problem.extents[k] // blocking.inner[k]) for k in taps)
     return sum(elements(problem, f) for f in windows) * (passes - 1)
 
 
-def _moves_with_others(factor: Factor, v: Var) -> bool:
+def moves_with_others(factor: Factor, v: Var) -> bool:
     """Whether the axis moves in the same index of the source as another one."""
     return any(v in w.terms and len(w.terms) > 1 for w in factor.windows or ())
 

@@ -1,0 +1,138 @@
+"""Sums in lanes: vectors along an axis of the sum, where those of the result are short.
+
+    acc[r, c][lane] = Σ_k a[r, lanes·k + lane] · b[c, lanes·k + lane],     out[r, c] = Σ_lane acc[r, c][lane]
+
+The gradient of a few channels' weights, as that of groups, has axes of 3, 4 or 7 values, and sums over an image whose
+rows lie in memory as vectors do, in both factors: lanes are idle at the end of a row only, and nothing is turned round.
+``lane_tiles.py`` writes the loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pullback.schedule.contraction.blocking import Blocking, copies, part_count, region_bytes, task_count
+from pullback.schedule.contraction.columns import distance, elements, lanes_of
+from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.contraction.register_tiles import Rows
+from pullback.schedule.contraction.tasks import (
+    MOST_REGION_BYTES,
+    PARTS,
+    TASKS,
+    chunked,
+    fitting,
+    is_better_in_parts,
+    moves_with_others,
+    partial_sums,
+)
+from pullback.schedule.tiles import Tile, waits
+from pullback.tir import Var
+from pullback.tir.expr import is_half, nbytes
+
+# Calibrated on 107 gradients of weights (emeraldrapids): 0.8 to 1.3 of the time estimated, mostly.
+_MOST = 8  # values of an axis in a register tile
+_TOTAL = 10  # vectors of multiply-adds in the time that the lanes of one sum take to be added and put away
+_COPY = 4  # multiply-adds in the time that one element takes to be copied, along a row
+_LINE = 1.0, 2.0  # cycles in which a line comes from the second cache: of long rows, of short ones
+_LONG = 128  # elements of a row that prefetchers follow
+_SPLIT = 1.5  # loads in the time of one of a row that begins anywhere: most lie across two lines
+_ROW = 4.0  # cycles from the end of a row to the next one
+_ALL = 1.2  # times as long, all in all
+
+
+def in_lanes(problem: Problem) -> Blocking | None:
+    """The best blocking whose vectors lie along an axis of the sum, if there is one."""
+    summed = _lane_axis(problem)
+    if summed is None:
+        return None
+    a, b = problem.factors
+    found = min(_tiles(problem, a, b, problem.extents[summed]), key=lambda option: option[0], default=None)
+    if found is None:
+        return None
+    _, rows, column, tile = found
+    if column in a.axes:
+        a, b = b, a
+    ways = {f: "direct" if f.is_input else "region" for f in (a, b)}
+    inner = partial_sums(problem, rows, tile, column, ways, 1) | {summed: problem.extents[summed]}
+    if region_bytes(ways, inner) > MOST_REGION_BYTES:
+        return None
+    partial = Blocking(column, a, b, rows, tile, ways, inner, None, summed)
+    whole = fitting(problem, [(rows, tile)], column, ways, 1)
+    if whole is None:
+        return chunked(problem, partial)
+    best = replace(partial, inner=whole[-1])
+    data = sum(elements(problem, f) * nbytes(f.source.dtype) for f in (a, b))
+    leaves = data > problem.group.machine.second_bytes // 2
+    is_few = leaves or task_count(problem, best.inner) < TASKS
+    if (is_few and part_count(problem, inner) >= PARTS) or is_better_in_parts(problem, best, partial):
+        return chunked(problem, partial)
+    return None if leaves else best  # every tile would read it all from farther away
+
+
+def _lane_axis(problem: Problem) -> Var | None:
+    """An axis of the sum along which both factors lie element by element in memory, of more than half a vector."""
+    lanes = lanes_of(problem)
+    long = [k for k in reversed(problem.reduced) if 2 * problem.extents[k] > lanes > 1]
+    return next((k for k in long if all(_lies_along(problem, f, k) for f in problem.factors)), None)
+
+
+def _lies_along(problem: Problem, factor: Factor, k: Var) -> bool:
+    if is_half(factor.source.dtype) or factor.dtype != factor.source.dtype:
+        return False
+    if factor.windows is None:
+        return factor.strides.get(k) == 1
+    return [w.terms[k] for w in factor.windows if k in w.terms] == [1] and distance(problem, factor, k) == 1
+
+
+def _tiles(problem: Problem, a: Factor, b: Factor, row: int) -> Iterator[tuple[float, Rows, Var, Tile]]:
+    """(cycles of a multiply-add, rows, column, tile) of the register tiles of up to three axes, each of one factor."""
+    own = [v for v in problem.outputs if (v in a.axes) != (v in b.axes)]
+    counts = {v: _even_counts(problem.extents[v]) for v in own}
+    for column in own:
+        others = [v for v in own if v is not column]
+        for axes in (rows for size in range(3) for rows in itertools.combinations(others, size)):
+            # Only the last axis of rows may have a remainder.
+            whole = [[n for n in counts[v] if v is axes[-1] or problem.extents[v] % n == 0] for v in axes]
+            for numbers in itertools.product(*whole, counts[column]):
+                *_, columns = numbers
+                rows = tuple(zip(axes, numbers[:-1], strict=True))
+                cycles = _cycles(problem, (*rows, (column, columns)), row)
+                if cycles is not None:
+                    yield cycles, rows, column, Tile(math.prod(numbers[:-1]), columns)
+
+
+def _even_counts(extent: int) -> list[int]:
+    """The sizes of even blocks of an axis."""
+    most = min(extent, _MOST)
+    return sorted({-(-extent // -(-extent // n)) for n in range(1, most + 1)})
+
+
+def _cycles(problem: Problem, counts: Rows, row: int) -> float | None:
+    """Of the multiply-add of a vector, in a tile of so many values of these axes, of ``row`` terms side by side;
+    None where it does not fit."""
+    registers, (a, b) = problem.group.machine.registers, problem.factors
+    of_a, of_b = (math.prod(n for v, n in counts if v in f.axes) for f in (a, b))
+    chains = of_a * of_b
+    if chains + min(of_a, of_b) + 1 > registers:
+        return None
+    # Windows of neighbouring taps are in the same lines, or in those that another row has left in the nearest cache.
+    lines = sum(math.prod(n for v, n in counts if v in f.axes and not moves_with_others(f, v)) for f in (a, b))
+    time = max(chains / 2, _SPLIT * (of_a + of_b) / 2, _LINE[row < _LONG] * lines, 4.0) * waits(chains, registers)
+    idle = math.prod(-(-problem.extents[v] // n) * n / problem.extents[v] for v, n in counts)
+    return time / chains * idle
+
+
+def lane_cost(problem: Problem, blocking: Blocking) -> float:
+    """Time relative to a perfect contraction."""
+    assert blocking.summed is not None
+    extent, tile = problem.extents[blocking.summed], blocking.tile
+    vectors = -(-extent // lanes_of(problem))
+    cycles = _cycles(problem, (*blocking.rows, (blocking.column, tile.columns)), extent)
+    assert cycles is not None
+    cost = 2 * (cycles + _ROW / (vectors * tile.rows * tile.columns)) * vectors * lanes_of(problem) / extent
+    rows = math.prod(blocking.inner[k] for k in problem.reduced) / extent
+    cost *= 1 + _TOTAL / (rows * vectors)
+    return _ALL * (cost + _COPY * sum(copies(problem, blocking).values()) / problem.work)
