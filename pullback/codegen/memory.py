@@ -21,6 +21,7 @@ from pullback.tir.expr import Buffer, BufferLoad, Call, PrimExpr, is_float, nbyt
 from pullback.tir.pairs import PAIR
 from pullback.tir.stmt import BufferStore, Prefetch
 
+_PER_VECTOR = 3  # elements that are sooner written with a mask than one by one
 STACK_LIMIT = 256 * 1024  # bytes of one local buffer
 MOST_VECTORS = 4  # that are loaded and shuffled for elements at known distances
 
@@ -376,11 +377,7 @@ class MemoryAccess(Expressions):
             self.builder.effect(f"call void @llvm.masked.store.{kind}.p0({operands})")
             return
         if access.kind == "known":
-            element = memory_type(dtype)
-            for k, offset in enumerate(access.offsets):
-                place = self._shifted(access.pointer, element, offset)
-                scalar = self.builder.pure(f"extractelement {value.typed}, i64 {k}")
-                self.builder.effect(f"store {element} {scalar}, ptr {place}, align {access.align}")
+            self._store_known(access, value, memory_type(dtype), kind)
             return
         pointer = access.pointer
         if access.kind == "uniform":  # all lanes write one element: the last one that counts wins
@@ -389,6 +386,25 @@ class MemoryAccess(Expressions):
             pointer = self.builder.pure(f"shufflevector <{lanes} x ptr> {first}, <{lanes} x ptr> poison, {zeros}")
         operands = f"{value.typed}, <{lanes} x ptr> align {access.align} {pointer}, {self._mask_operand(lanes)}"
         self.builder.effect(f"call void @llvm.masked.scatter.{kind}.v{lanes}p0({operands})")
+
+    def _store_known(self, access: Access, value: Value, element: str, kind: str) -> None:
+        """Elements at known distances: in a few vectors of which only these are written, where masks cost nothing, else
+        one by one."""
+        low, lanes, numbers = min(access.offsets), value.lanes, {k: n for n, k in enumerate(access.offsets)}
+        count = -(-(max(access.offsets) - low + 1) // lanes)
+        if not self.target.abilities.small_masks or _PER_VECTOR * count > len(numbers):
+            for number, offset in enumerate(access.offsets):
+                place = self._shifted(access.pointer, element, offset)
+                scalar = self.builder.pure(f"extractelement {value.typed}, i64 {number}")
+                self.builder.effect(f"store {element} {scalar}, ptr {place}, align {access.align}")
+            return
+        for start in range(low, low + count * lanes, lanes):
+            own = [numbers.get(k) for k in range(start, start + lanes)]
+            spread = self._shuffled(value.type, value.ref, "poison", [0 if n is None else n for n in own])
+            flags = ", ".join(f"i1 {'false' if n is None else 'true'}" for n in own)
+            place = self._shifted(access.pointer, element, start)
+            operands = f"{value.type} {spread}, ptr align {access.align} {place}, <{lanes} x i1> <{flags}>"
+            self.builder.effect(f"call void @llvm.masked.store.{kind}.p0({operands})")
 
     def prefetch(self, node: Prefetch) -> None:
         access = self.access(node.buffer, node.indices)

@@ -1,8 +1,12 @@
 """Vectorized accesses whose places are known numbers apart in each lane: strides, quotients, bounds."""
 
+import re
+
 import numpy as np
 import pytest
 
+from pullback.codegen import compile_assembly, emit_module
+from pullback.target import Target
 from pullback.tir import Buffer, PrimFunc, loop, maximum, minimum, select, store
 
 ACCESSES = {
@@ -33,12 +37,25 @@ def test_loads(native, name, dtype):
         native.check(PrimFunc("kernel", (A, B), body), values, np.zeros((rows, n), dtype))
 
 
-@pytest.mark.parametrize("stride", [2, 3, 7])
-def test_stores_write_nothing_between(native, stride):
-    for n in (1, 7, 16, 21, 40):
-        A, B = Buffer("A", (n,)), Buffer("B", (n * stride,))
-        body = loop("i", n, lambda i, A=A, B=B: store(B, i * stride, A[i] * 2.0), "vectorized")
-        native.check(PrimFunc("kernel", (A, B), body), np.arange(n, dtype="float32"), np.full(n * stride, 9, "float32"))
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+@pytest.mark.parametrize("stride", [2, 3, 4, 7, -2])
+def test_stores_write_nothing_between(native, stride, dtype):
+    for n in (1, 6, 7, 16, 21, 40):
+        size = (n - 1) * abs(stride) + 1  # nor behind the last one, where the buffer ends
+        A, B = Buffer("A", (n,), dtype), Buffer("B", (size,), dtype)
+        first = size - 1 if stride < 0 else 0
+        body = loop("i", n, lambda i, A=A, B=B, first=first: store(B, i * stride + first, A[i] + A[i]), "vectorized")
+        native.check(PrimFunc("kernel", (A, B), body), np.arange(n).astype(dtype), np.full(size, 9, dtype))
+
+
+def test_near_ones_are_stored_as_vectors():
+    """Where masks cost nothing: one by one is a move and a store for each lane."""
+    A, B = Buffer("A", (16,)), Buffer("B", (32,))
+    func = PrimFunc("kernel", (A, B), loop("i", 16, lambda i: store(B, i * 2, A[i]), "vectorized"))
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4")
+    text = compile_assembly(emit_module([func], target), target)
+    assert len(re.findall(r"vmov[au]ps\s+%zmm\d+, .*{%k\d}", text)) == 2
+    assert "vextract" not in text
 
 
 def test_last_lane_of_equal_places_wins(native):

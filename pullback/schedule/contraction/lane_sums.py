@@ -14,15 +14,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pullback.schedule.contraction.blocking import Blocking, copies, part_count, region_bytes, task_count
+from pullback.schedule.contraction.blocking import Blocking, copies, matrix_count, part_count, region_bytes, task_count
 from pullback.schedule.contraction.columns import distance, elements, lanes_of
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.tasks import (
     MOST_REGION_BYTES,
     PARTS,
-    TASKS,
     chunked,
+    enough_tasks,
     fitting,
     is_better_in_parts,
     moves_with_others,
@@ -40,6 +40,7 @@ _LINE = 1.0, 2.0  # cycles in which a line comes from the second cache: of long 
 _LONG = 128  # elements of a row that prefetchers follow
 _SPLIT = 1.5  # loads in the time of one of a row that begins anywhere: most lie across two lines
 _ROW = 4.0  # cycles from the end of a row to the next one
+_BETTER = 0.9  # of the time of whole sums: parts, which are added up later
 _ALL = 1.2  # times as long, all in all
 
 
@@ -60,16 +61,19 @@ def in_lanes(problem: Problem) -> Blocking | None:
     if region_bytes(ways, inner) > MOST_REGION_BYTES:
         return None
     partial = Blocking(column, a, b, rows, tile, ways, inner, None, summed)
-    whole = fitting(problem, [(rows, tile)], column, ways, 1)
-    if whole is None:
-        return chunked(problem, partial)
-    best = replace(partial, inner=whole[-1])
-    data = sum(elements(problem, f) * nbytes(f.source.dtype) for f in (a, b))
-    leaves = data > problem.group.machine.second_bytes // 2
-    is_few = leaves or task_count(problem, best.inner) < TASKS
-    if (is_few and part_count(problem, inner) >= PARTS) or is_better_in_parts(problem, best, partial):
-        return chunked(problem, partial)
-    return None if leaves else best  # every tile would read it all from farther away
+    parted, enough = chunked(problem, partial), enough_tasks(problem)
+    found = fitting(problem, [(rows, tile)], column, ways, 1, enough)
+    if found is None:
+        return parted
+    whole, parts = replace(partial, inner=found[-1]), part_count(problem, inner)
+    data = sum(elements(problem, f) * nbytes(f.source.dtype) for f in (a, b)) // matrix_count(problem)
+    if data > problem.group.machine.second_bytes // 2:  # every tile would read it all from farther away
+        return parted if parts >= PARTS else None
+    tasks = task_count(problem, whole.inner)
+    if is_better_in_parts(problem, whole, partial) or tasks < min(parts, enough):
+        return parted
+    is_cheaper = lane_cost(problem, parted) < _BETTER * lane_cost(problem, whole)
+    return parted if is_cheaper and 2 * parts >= min(tasks, enough) else whole
 
 
 def _lane_axis(problem: Problem) -> Var | None:
