@@ -73,9 +73,10 @@ def test_few_columns_are_stored_one_by_one(channels: int, turned: int) -> None:
     assert sum(c.value for c in columns) == turned
 
 
-def test_results_with_gaps_are_not_turned() -> None:
+@pytest.mark.parametrize(("size", "turned"), [(64, True), (32, False)])
+def test_results_with_gaps_are_turned_where_a_part_of_a_vector_is_stored_at_once(size: int, turned: bool) -> None:
     """Every other column of a strided gradient is a sum of its own."""
     gradient = product("data", (2, 48, 12, 10, 48, 5, 2, 1), False, groups=3)
-    group = group_of(gradient, machine=Machine(64, 32))
-    assert not is_turned(group)
+    group = group_of(gradient, machine=Machine(size, 32))
+    assert is_turned(group) == turned
     check_natively(group)
