@@ -1,7 +1,9 @@
-"""Register tiles of sums in lanes; see ``lane_sums.py``.
+"""Register tiles of sums in lanes (``lane_sums.py``).
 
-for vector of the axis: for c: for r: acc[r, c, lanes] = fma(a[r, lanes], b[c, lanes], acc[r, c, lanes])
-total = acc, of which neighbours are added log2(lanes) times, all sums at once
+    for vector of the axis: for c: for r: acc[r, c, lanes] = fma(a[r, lanes], b[c, lanes], acc[r, c, lanes])
+    log2(lanes) times, all sums at once: acc[i] = acc[2i] + acc[2i + 1]
+
+The last vector of a row is filled with zeros: what follows in memory belongs to other terms.
 """
 
 from __future__ import annotations
