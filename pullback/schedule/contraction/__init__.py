@@ -11,17 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.schedule.coalesce import on_one_axis
+from pullback.schedule.contraction.abreast import side_by_side
 from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.cuts import cut
-from pullback.schedule.contraction.lane_tiles import loops
+from pullback.schedule.contraction.lane_tiles import lowering
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.wide import widened
 from pullback.schedule.group import Group
-from pullback.tir import Buffer, PrimFunc, seq
+from pullback.tir import Buffer, PrimFunc
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
@@ -51,7 +52,7 @@ class Contraction:
 
     def lower(self, name: str) -> PrimFunc:
         flat: dict[Buffer, Buffer] = {}
-        body = seq(*(loops(*part, flat) for part in self.parts))
+        body = side_by_side([lowering(*part, flat) for part in self.parts])
         return self.group.function(name, on_one_axis(body, flat) if flat else body, flat, self._writes_lines())
 
     def _writes_lines(self) -> bool:

@@ -39,10 +39,9 @@ Values = Mapping[Var, PrimExpr]
 _WRITTEN_OUT = 6  # vectors of a row
 
 
-def loops(problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer]) -> Stmt:
-    """The loops of a contraction, whichever way its vectors lie."""
-    kind = Lowering if blocking.summed is None else LaneLowering
-    return kind(problem, blocking, flat).body()
+def lowering(problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer]) -> Lowering:
+    """Whichever way its vectors lie."""
+    return (Lowering if blocking.summed is None else LaneLowering)(problem, blocking, flat)
 
 
 class LaneLowering(Lowering):

@@ -117,13 +117,29 @@ class Lowering:
 
     def body(self) -> Stmt:
         """All loops, inside the allocations of the buffers that the tasks share."""
+        return self.allocated(seq(*self.copies(), *self.sums()))
+
+    def copies(self) -> list[Stmt]:
+        """The loops that copy factors as a whole; each may run beside the others."""
         if not self.problem.terms:
-            return self._finish_everywhere(const(0, self.anchor.dtype), 1)
+            return []
         outermost = next((v for v in self._task_order() if self.blocking.inner[v] < self.extents[v]), None)
-        copies = [panels.copy(self.threads, outermost) for panels in self.panels.values()]
-        copies += [self._turn(f, buffer) for f, buffer in self.turned.items()]
-        copies += [wide.copy(self.threads) for wide in self.wide.values()]
-        body = seq(*copies, self._tasks(), self._finish_partial() if self.partial is not None else None)
+        return [
+            *(panels.copy(self.threads, outermost) for panels in self.panels.values()),
+            *(self._turn(f, buffer) for f, buffer in self.turned.items()),
+            *(wide.copy(self.threads) for wide in self.wide.values()),
+        ]
+
+    def sums(self) -> list[Stmt]:
+        """The loop over the tasks, and that which adds up partial sums."""
+        if not self.problem.terms:
+            return [self._finish_everywhere(const(0, self.anchor.dtype), 1)]
+        return [self._tasks(), *([self._finish_partial()] if self.partial is not None else [])]
+
+    def allocated(self, body: Stmt) -> Stmt:
+        """The body inside the allocations of the buffers that the tasks share."""
+        if not self.problem.terms:
+            return body
         for buffer in (
             *(panels.buffer for panels in self.panels.values()),
             *self.turned.values(),

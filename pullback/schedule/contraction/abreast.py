@@ -1,0 +1,55 @@
+"""The parts of a contraction side by side: what threads begin and end once need not be begun for each part.
+
+    for task in parallel(m): f(task);  for task in parallel(n): g(task)
+    →   for task in parallel(2 · max(m, n)): f(task // 2) or g(task // 2), by turns
+
+So the four phases of a strided gradient are one loop, and a thread writes the same images in all of them: their results
+lie in the same lines of memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from pullback.schedule.contraction.lower import Lowering
+from pullback.schedule.cost import worth_threads
+from pullback.tir import For, If, IntImm, Stmt, Var, as_expr, seq
+from pullback.tir.visitor import substitute
+
+_UNEVEN = 2  # times as many tasks as another loop has, at the most
+
+
+def side_by_side(parts: Sequence[Lowering]) -> Stmt:
+    """The loops of all parts, none of which reads what another one writes."""
+    threads = worth_threads(sum(p.problem.nanoseconds for p in parts))
+    for part in parts:
+        part.threads = threads
+    stages = [*itertools.zip_longest(*(p.copies() for p in parts)), *itertools.zip_longest(*(p.sums() for p in parts))]
+    body = seq(*(_by_turns([s for s in stage if s is not None]) for stage in stages))
+    for part in parts:
+        body = part.allocated(body)
+    return body
+
+
+def _by_turns(statements: Sequence[Stmt]) -> Stmt:
+    """Parallel loops of about as many tasks as one; else one after the other."""
+    counts = [
+        s.extent.value
+        for s in statements
+        if isinstance(s, For) and s.kind == "parallel" and isinstance(s.extent, IntImm)
+    ]
+    if len(counts) < max(2, len(statements)) or max(counts) > _UNEVEN * min(counts):
+        return seq(*statements)
+    task, most, number = Var("task"), max(counts), len(counts)
+
+    def of(k: int) -> Stmt:
+        loop = statements[k]
+        assert isinstance(loop, For)
+        body = substitute(loop.body, {loop.var: task // number})
+        return body if counts[k] == most else If(task // number < counts[k], body)
+
+    body, turn = of(number - 1), task % number
+    for k in range(number - 2, -1, -1):
+        body = If(turn.equal(k), of(k), body)
+    return For(task, as_expr(most * number), body, "parallel")
