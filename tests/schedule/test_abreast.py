@@ -7,12 +7,13 @@ import dataclasses
 import pytest
 
 from pullback import tir
-from pullback.schedule.choose import lower, recognize
+from pullback.schedule.choose import lower
 from pullback.schedule.contraction import abreast
 from pullback.schedule.group import Group, Machine
 from pullback.tir.visitor import walk
 from tests.schedule.test_across import check_natively
 from tests.schedule.test_contraction import product
+from tests.schedule.test_lane_sums import parts_of
 from tests.schedule.test_schedules import SMALL, group_of, run
 
 SHAPES = [  # N, C, H, W, O, kernel, stride, padding
@@ -42,7 +43,7 @@ def parallel_loops(group: Group) -> list[tir.For]:
 def test_phases_of_a_strided_gradient(shape: tuple[int, ...], machine: Machine) -> None:
     """Also with fewer tasks in some of them, or no terms."""
     group = gradient(shape, machine)
-    assert len(recognize(group).parts) > 1  # type: ignore[union-attr]
+    assert len(parts_of(group)) > 1
     run(group)
     check_natively(group)
 
@@ -50,10 +51,8 @@ def test_phases_of_a_strided_gradient(shape: tuple[int, ...], machine: Machine) 
 @pytest.mark.usefixtures("threads")
 def test_they_are_begun_together() -> None:
     group = gradient((4, 5, 9, 12, 6, 3, 2, 1), Machine())
-    parts = len(recognize(group).parts)  # type: ignore[union-attr]
-    loops = parallel_loops(group)
-    assert parts == 4 and len(loops) < parts
-    assert any(n.extent.value % parts == 0 for n in loops)  # type: ignore[attr-defined]
+    (loop,) = parallel_loops(group)
+    assert len(parts_of(group)) == 4 and loop.extent.value == 4 * 8
 
 
 @pytest.mark.usefixtures("threads")
@@ -61,7 +60,8 @@ def test_loops_of_uneven_numbers_stay_apart(monkeypatch: pytest.MonkeyPatch) -> 
     """A thread would skip most of its turns."""
     together = len(parallel_loops(gradient((4, 5, 9, 12, 6, 3, 2, 1), Machine())))
     monkeypatch.setattr(abreast, "_UNEVEN", 0)
-    assert len(parallel_loops(gradient((4, 5, 9, 12, 6, 3, 2, 1), Machine()))) > together
+    apart = len(parallel_loops(gradient((4, 5, 9, 12, 6, 3, 2, 1), Machine())))
+    assert (together, apart) == (1, 4)
 
 
 def test_threads_are_worth_their_while_for_all_parts_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,5 +69,4 @@ def test_threads_are_worth_their_while_for_all_parts_together(monkeypatch: pytes
     monkeypatch.setattr(abreast, "worth_threads", lambda nanoseconds: bool(asked.append(nanoseconds)))
     group = gradient((4, 5, 9, 12, 6, 3, 2, 1), Machine())
     assert parallel_loops(group) == []
-    parts = recognize(group).parts  # type: ignore[union-attr]
-    assert asked == [pytest.approx(sum(problem.nanoseconds for problem, _ in parts))]
+    assert asked == [pytest.approx(sum(problem.nanoseconds for problem, _ in parts_of(group)))]

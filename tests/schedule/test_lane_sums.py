@@ -9,6 +9,7 @@ import pytest
 
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
+from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.alternatives import other_tasks, other_tiles
 from pullback.schedule.contraction.blocking import Blocking, round_count
 from pullback.schedule.contraction.problem import Problem
@@ -42,8 +43,10 @@ def gradient(size: int, shape: tuple[int, ...], groups: int) -> Group:
     return group_of(product("weight", shape, False, groups), machine=machine_of(size))
 
 
-def parts_of(group: Group) -> list[tuple[Problem, Blocking]]:
-    return list(recognize(group).parts)  # type: ignore[union-attr]
+def parts_of(group: Group) -> tuple[tuple[Problem, Blocking], ...]:
+    schedule = recognize(group)
+    assert isinstance(schedule, Contraction)
+    return schedule.parts
 
 
 def is_in_lanes(group: Group) -> bool:
@@ -103,14 +106,22 @@ def test_what_lies_behind_a_row_does_not_matter(padding: int) -> None:
 
 
 @pytest.mark.usefixtures("preferred")
-@pytest.mark.parametrize("shape", [(9, 3, 7, 40, 4, 3, 1, 1), (9, 3, 7, 40, 4, 3, 1, 0), (8, 2, 6, 33, 3, 5, 1, 2)])
-def test_in_rounds_and_parts_whose_last_one_is_shorter(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("shape", "rounds", "parts"),
+    [
+        ((9, 3, 7, 40, 4, 3, 1, 1), 5, 5), ((9, 3, 7, 40, 4, 3, 1, 0), 9, 9), ((8, 2, 6, 33, 3, 5, 1, 2), 4, 4),
+        ((37, 3, 7, 40, 4, 3, 1, 1), 19, 5), ((37, 3, 7, 40, 4, 3, 1, 0), 8, 8),
+    ],
+)  # fmt: skip
+def test_in_rounds_and_parts_whose_last_one_is_shorter(
+    shape: tuple[int, ...], rounds: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limit(monkeypatch, REGION_BYTES=4000)
     machine = dataclasses.replace(machine_of(64), second_bytes=0)
     group = group_of(product("weight", shape, False), machine=machine)
     ((problem, blocking),) = parts_of(group)
-    assert blocking.summed is not None and blocking.chunks is not None
-    assert round_count(problem, blocking.inner) > blocking.chunks or blocking.chunks > 1
+    assert blocking.summed is not None
+    assert (round_count(problem, blocking.inner), blocking.chunks) == (rounds, parts)
     run(group)
     check_natively(group)
 
@@ -152,6 +163,8 @@ def test_scalars_have_no_lanes() -> None:
 @pytest.mark.parametrize("padding", [0, 1])
 def test_half_types_are_made_wide_before(dtype: str, padding: int) -> None:
     group = group_of(product("weight", (2, 3, 7, 40, 4, 3, 1, padding), False, 1, dtype), machine=machine_of(64))
+    ((problem, blocking),) = parts_of(group)
+    assert blocking.summed is not None and {f.dtype for f in problem.factors} == {"float32"}
     run(group)
     check_natively(group)
 
@@ -159,7 +172,8 @@ def test_half_types_are_made_wide_before(dtype: str, padding: int) -> None:
 @pytest.mark.usefixtures("preferred")
 def test_float64() -> None:
     group = group_of(product("weight", (2, 3, 7, 21, 4, 3, 1, 1), False, 1, "float64"), machine=machine_of(64))
-    assert is_in_lanes(group)
+    ((problem, blocking),) = parts_of(group)
+    assert blocking.summed is not None and problem.anchor.dtype == "float64"
     run(group)
     check_natively(group)
 

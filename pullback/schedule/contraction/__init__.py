@@ -16,7 +16,6 @@ from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.cuts import cut
-from pullback.schedule.contraction.lane_tiles import lowering
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Problem
@@ -52,7 +51,7 @@ class Contraction:
 
     def lower(self, name: str) -> PrimFunc:
         flat: dict[Buffer, Buffer] = {}
-        body = side_by_side([lowering(*part, flat) for part in self.parts])
+        body = side_by_side(self.parts, flat)
         return self.group.function(name, on_one_axis(body, flat) if flat else body, flat, self._writes_lines())
 
     def _writes_lines(self) -> bool:

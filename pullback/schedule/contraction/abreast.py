@@ -12,19 +12,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from pullback.schedule.contraction.blocking import Blocking
+from pullback.schedule.contraction.lane_tiles import LaneLowering
 from pullback.schedule.contraction.lower import Lowering
+from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.cost import worth_threads
-from pullback.tir import For, If, IntImm, Stmt, Var, as_expr, seq
+from pullback.tir import Buffer, For, If, IntImm, Stmt, Var, as_expr, seq
 from pullback.tir.visitor import substitute
 
 _UNEVEN = 2  # times as many tasks as another loop has, at the most
 
 
-def side_by_side(parts: Sequence[Lowering]) -> Stmt:
-    """The loops of all parts, none of which reads what another one writes."""
-    threads = worth_threads(sum(p.problem.nanoseconds for p in parts))
-    for part in parts:
-        part.threads = threads
+def side_by_side(problems: Sequence[tuple[Problem, Blocking]], flat: dict[Buffer, Buffer]) -> Stmt:
+    """The loops of all parts, none of which reads what another one writes. ``flat``: inputs of the kernel that have one
+    axis in it; filled here."""
+    threads = worth_threads(sum(problem.nanoseconds for problem, _ in problems))
+    parts = [
+        (Lowering if blocking.summed is None else LaneLowering)(problem, blocking, flat, threads)
+        for problem, blocking in problems
+    ]
     stages = [*itertools.zip_longest(*(p.copies() for p in parts)), *itertools.zip_longest(*(p.sums() for p in parts))]
     body = seq(*(_by_turns([s for s in stage if s is not None]) for stage in stages))
     for part in parts:

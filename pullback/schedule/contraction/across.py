@@ -17,7 +17,7 @@ from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.transpose import turned_tile
 from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, loop, minimum, seq
 
-MASKED = 64  # bytes of vectors that may be stored in part, with gaps, as soon as a whole
+_MASKED = 64  # bytes of vectors that may be stored in part, with gaps, as soon as a whole
 LEAST_RUN = 4  # elements side by side, and of a square's side
 Counts = Sequence[tuple[Var, int]]
 Finish = Callable[[Mapping[Var, PrimExpr], PrimExpr], Stmt]
@@ -27,7 +27,7 @@ def run_length(problem: Problem, column: Var, counts: Counts) -> int:
     """How many rows of a register tile lie side by side in the result (or evenly apart, as those of one phase of a
     strided gradient), if its columns do not; else 1."""
     run = 1
-    if column is problem.outputs[-1] or (problem.has_gaps and problem.group.machine.vector_bytes < MASKED):
+    if column is problem.outputs[-1] or (problem.has_gaps and problem.group.machine.vector_bytes < _MASKED):
         return run
     for v in reversed(problem.outputs):
         count = dict(counts).get(v, 1)

@@ -2,7 +2,8 @@
 
     for j in 17:   →   for j in 16;  for j in 16 … 17        with lanes of 16
 
-Both are contractions of their own. The vectors of the first are full, those of the other may lie along another axis.
+Both are contractions of their own. The vectors of the first are full, those of the other may lie along another axis,
+and each is asked whether an axis of the sum would be a better one than any of the result.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pullback.tir import Var
 from pullback.tir.visitor import substitute
 
 _IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are not looked at
-_WASTES = 1.2  # of a perfect contraction's time: below, there is little to gain
+_WASTES = 1.2  # likewise: below, there is little to gain
 _BETTER = 0.85  # of the time as a whole: what the parts must take, as it is roughly known
 LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
 
@@ -41,7 +42,7 @@ def cut(problem: Problem) -> Parts | None:
 
 
 def _whole(problem: Problem) -> Parts | None:
-    """A problem as one contraction, its vectors along an axis of the result or of the sum."""
+    """A problem as one contraction, its vectors along an axis of the result, or of the sum if that takes less."""
     blocking = blocking_of(problem)
     if blocking is None:
         return None

@@ -50,10 +50,10 @@ def in_lanes(problem: Problem) -> Blocking | None:
     if summed is None:
         return None
     a, b = problem.factors
-    found = min(_tiles(problem, a, b, problem.extents[summed]), key=lambda option: option[0], default=None)
-    if found is None:
+    best = min(_tiles(problem, a, b, problem.extents[summed]), key=lambda option: option[0], default=None)
+    if best is None:
         return None
-    _, rows, column, tile = found
+    _, rows, column, tile = best
     if column in a.axes:
         a, b = b, a
     ways = {f: "direct" if f.is_input else "region" for f in (a, b)}

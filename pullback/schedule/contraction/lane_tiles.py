@@ -8,7 +8,6 @@ The last vector of a row is filled with zeros: what follows in memory belongs to
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping
 
@@ -39,16 +38,11 @@ Values = Mapping[Var, PrimExpr]
 _WRITTEN_OUT = 6  # vectors of a row
 
 
-def lowering(problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer]) -> Lowering:
-    """Whichever way its vectors lie."""
-    return (Lowering if blocking.summed is None else LaneLowering)(problem, blocking, flat)
-
-
 class LaneLowering(Lowering):
     """Writes the kernel of a contraction whose vectors lie along an axis of the sum."""
 
-    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer]) -> None:
-        super().__init__(problem, blocking, flat)
+    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer], threads: bool) -> None:
+        super().__init__(problem, blocking, flat, threads)
         assert blocking.summed is not None
         self.summed, self.lanes, self.skips = blocking.summed, lanes_of(problem), {}
         self.regions = {f: Region(problem, f, blocking.inner, blocking.summed) for f in self.regions}
@@ -71,7 +65,7 @@ class LaneLowering(Lowering):
         """Accumulate, add the lanes, and ``put(place, total)`` for each sum."""
         count = self._count(rows) * columns
         acc = Buffer("acc", (count * self.lanes,), self.anchor.dtype, "local")
-        clear = self._each_vector(count, self.lanes, lambda i: store(acc, (i,), const(0, acc.dtype)))
+        clear = self._elements(count * self.lanes, lambda i: store(acc, (i,), const(0, acc.dtype)))
         steps, buffers = self._added(acc, count)
         ends = self._over_tile(spot, rows, columns, lambda r, j, at: put(at, buffers[-1][r * columns + j]))
         body = seq(clear, self._multiply(acc, spot, rows, columns), *steps, ends)
@@ -79,31 +73,31 @@ class LaneLowering(Lowering):
             body = Allocate(buffer, body)
         return body
 
-    def _each_vector(self, count: int, lanes: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
-        def vector(q: PrimExpr) -> Stmt:
-            lane = Var("lane")
-            return For(lane, as_expr(lanes), body(q * lanes + lane), "vectorized")
+    def _elements(self, size: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+        """The body for each of so many elements, vector by vector."""
+        whole, rest = divmod(size, self.lanes)
 
-        return loop("q", count, vector, "unrolled")
+        def vector(first: PrimExpr, lanes: int) -> Stmt:
+            return loop("lane", lanes, lambda lane: body(first + lane), "vectorized")
+
+        return seq(
+            loop("q", whole, lambda q: vector(q * self.lanes, self.lanes), "unrolled") if whole else None,
+            vector(as_expr(whole * self.lanes), rest) if rest else None,
+        )
 
     def _added(self, acc: Buffer, count: int) -> tuple[list[Stmt], list[Buffer]]:
         """Sums of neighbours, until there is one number for each sum; all buffers, ``acc`` the first."""
+        steps: list[Stmt] = []
         buffers, size = [acc], count * self.lanes
         while size > count:
             size //= 2
-            buffers.append(Buffer("added", (size,), acc.dtype, "local"))
-        steps = []
-        for old, new in itertools.pairwise(buffers):
-            size = int(new.shape[0])  # type: ignore[call-overload]
+            old, new = buffers[-1], Buffer("added", (size,), acc.dtype, "local")
 
             def add(i: PrimExpr, old=old, new=new) -> Stmt:
                 return store(new, (i,), old[i * 2] + old[i * 2 + 1])
 
-            whole, rest = divmod(size, self.lanes)
-            steps.append(self._each_vector(whole, self.lanes, add) if whole else seq())
-            if rest:
-                lane = Var("lane")
-                steps.append(For(lane, as_expr(rest), add(lane + whole * self.lanes), "vectorized"))
+            steps.append(self._elements(size, add))
+            buffers.append(new)
         return steps, buffers
 
     def _multiply(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
@@ -166,25 +160,23 @@ class _Vectors:
     def read(self, values: Values, lane: PrimExpr) -> PrimExpr:
         if self.rest is not None:
             return self.buffer[_number(self.tile, values) * self.lowering.lanes + lane]
-        at = self.spot.at({v: values[v] for v, _ in self.tile})
-        return self.lowering.read(self.factor, at.at({self.lowering.summed: lane}))
+        return self._element(values, lane)
 
     def load(self, values: Values) -> Stmt | None:
         """Fill a vector that is not whole, with zeros behind its lanes."""
         if self.rest is None:
             return None
-        at = self.spot.at({v: values[v] for v, _ in self.tile})
-        first, zero, lane = _number(self.tile, values) * self.lowering.lanes, Var("lane"), Var("lane")
-        element = self.lowering.read(self.factor, at.at({self.lowering.summed: lane}))
-        return seq(
-            For(
-                zero,
-                as_expr(self.lowering.lanes),
-                store(self.buffer, (first + zero,), const(0, self.buffer.dtype)),
-                "vectorized",
-            ),
-            For(lane, as_expr(self.rest), store(self.buffer, (first + lane,), element), "vectorized"),
-        )
+        first, zero = _number(self.tile, values) * self.lowering.lanes, const(0, self.buffer.dtype)
+
+        def fill(lanes: int, value: Callable[[PrimExpr], PrimExpr]) -> Stmt:
+            return loop("lane", lanes, lambda lane: store(self.buffer, (first + lane,), value(lane)), "vectorized")
+
+        return seq(fill(self.lowering.lanes, lambda _: zero), fill(self.rest, lambda lane: self._element(values, lane)))
+
+    def _element(self, values: Values, lane: PrimExpr) -> PrimExpr:
+        """Where it lies, or from the task's own copy."""
+        at = self.spot.at({**{v: values[v] for v, _ in self.tile}, self.lowering.summed: lane})
+        return self.lowering.read(self.factor, at)
 
 
 def _number(tile: Rows, values: Values) -> PrimExpr:

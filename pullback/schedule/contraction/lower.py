@@ -89,11 +89,10 @@ Reader = Callable[[Spot], PrimExpr]
 class Lowering:
     """Writes the kernel of a blocked contraction."""
 
-    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer]) -> None:
-        """``flat``: inputs of the kernel that have one axis in it; filled here."""
-        self.problem, self.blocking = problem, blocking
+    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer], threads: bool) -> None:
+        """``flat``: inputs of the kernel that have one axis in it; filled here. ``threads``: are worth it."""
+        self.problem, self.blocking, self.threads = problem, blocking, threads
         self.group, self.anchor, self.extents = problem.group, problem.anchor, problem.extents
-        self.threads = worth_threads(problem.nanoseconds)
         self.lower = Lower(buffer_readers(self.group))
         self.regions = {
             f: Region(problem, f, blocking.inner, blocking.column) for f, w in blocking.ways.items() if w == "region"
@@ -114,10 +113,6 @@ class Lowering:
         self.turned = {f: self._turned_buffer(f) for f, way in blocking.ways.items() if way == "turned"}
         self.skips = Skip.of(problem, blocking)
         self.partial = self._partial_buffer() if blocking.chunks is not None else None
-
-    def body(self) -> Stmt:
-        """All loops, inside the allocations of the buffers that the tasks share."""
-        return self.allocated(seq(*self.copies(), *self.sums()))
 
     def copies(self) -> list[Stmt]:
         """The loops that copy factors as a whole; each may run beside the others."""

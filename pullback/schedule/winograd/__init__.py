@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pullback.schedule.contraction.abreast import side_by_side
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.cuts import LOOP, Parts, cut, has_poor_end, parts_along, time
-from pullback.schedule.contraction.lane_tiles import lowering
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.group import Group
@@ -40,8 +40,7 @@ class Winograd:
         return _cut(group, filter) or Winograd(group, filter, [])
 
     def lower(self, name: str) -> PrimFunc:
-        rest = [lowering(problem, blocking, {}).body() for problem, blocking in self.rest]
-        return self.group.function(name, seq(Lowering(self.filter).body(), *rest))
+        return self.group.function(name, seq(Lowering(self.filter).body(), side_by_side(self.rest, {})))
 
 
 def _cut(group: Group, filter: Filter) -> Winograd | None:
