@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pullback.codegen.expressions import Lanes
 from pullback.codegen.memory import MemoryAccess, padded
@@ -150,7 +150,7 @@ class Statements(MemoryAccess):
         if node.kind == "unrolled":
             if extent.const is None:
                 raise InternalError(f"the unrolled loop over {node.var.name} has a symbolic extent")
-            apart = self._fills_registers(node.body)
+            apart = self._fills_registers(node)
             for i in range(extent.const):
                 if apart and i:
                     self._forget_loads()
@@ -319,13 +319,15 @@ class Statements(MemoryAccess):
         """Lanes of a vectorized loop: a vector register of the widest element that its body computes with."""
         return self.target.vector_bytes // max(_element_sizes(node.body), default=4)
 
-    def _fills_registers(self, body: Stmt) -> bool:
-        """Whether the body adds to a tile of sums beside which there is only room for what one term needs."""
+    def _fills_registers(self, node: For) -> bool:
+        """Whether each iteration adds to one tile of sums beside which there is only room for what one term needs."""
+        body = node.body
         while isinstance(body, For) and body.kind == "unrolled":
             body = body.body
         if not (isinstance(body, For) and body.kind == "vectorized" and self._is_tile(body)):
             return False
-        sums = [n for n in stored_buffers(body) if n in self.memory and self.memory[n].local]
+        stores = [n for n in walk(body) if isinstance(n, BufferStore) and not _is_in(n.indices, node.var)]
+        sums = [n.buffer for n in stores if n.buffer in self.memory and self.memory[n.buffer].local]
         most = self.target.registers * 3 // 4
         return any(most <= self.memory[n].count // self.target.lanes(n.dtype) <= self.target.registers for n in sums)
 
@@ -341,7 +343,7 @@ class Statements(MemoryAccess):
         for n in walk(node.body):
             if isinstance(n, (BufferLoad, BufferStore)) and n.buffer not in own:
                 memory = self.memory.get(n.buffer)
-                if memory is not None and memory.local and any(m is node.var for i in n.indices for m in walk(i)):
+                if memory is not None and memory.local and _is_in(n.indices, node.var):
                     return True
         return False
 
@@ -355,6 +357,10 @@ def stored_buffers(node: Stmt) -> list[Buffer]:
         elif isinstance(n, KernelCall):
             found.update(dict.fromkeys(n.buffers))
     return list(found)
+
+
+def _is_in(indices: Iterable[PrimExpr], var: Var) -> bool:
+    return any(n is var for index in indices for n in walk(index))
 
 
 def _bends(node: For) -> bool:

@@ -21,7 +21,7 @@ from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction import order as contraction_order
 from pullback.schedule.group import Group
 from pullback.target import Target
-from pullback.tir import BufferLoad, For
+from pullback.tir import Allocate, Buffer, BufferLoad, For, PrimFunc, fma, loop, seq, store
 from pullback.tir.visitor import walk
 from pullback.tir.workspace import lift_workspaces
 from tests.schedule.limits import limit
@@ -141,3 +141,22 @@ def test_panels_end_in_zeros() -> None:
     loops = [n for n in walk(kernel.body) if isinstance(n, For) and n.kind == "vectorized"]
     zeros = [n for n in loops if getattr(n.body, "buffer", None) is panels and not list(walk(n.body.value))[1:]]
     assert [n.extent.value for n in zeros] == [1]
+
+
+def test_sums_side_by_side_share_what_they_load() -> None:
+    """Iterations that each add to another sum are no terms of one tile: what all of them read is loaded once."""
+    sums, x = Buffer("sums", (12, 8), "float32", "local"), Buffer("x", (2,))
+    out, n = Buffer("out", (12, 8)), tir.Var("n")
+
+    def each(value: Callable[[tir.Var, tir.Var], tir.Stmt]) -> tir.Stmt:
+        return loop("r", 12, lambda r: loop("v", 8, lambda v: value(r, v), "vectorized"), "unrolled")
+
+    body = seq(
+        each(lambda r, v: store(sums, (r, v), 0.0)),
+        loop("k", n, lambda _: each(lambda r, v: store(sums, (r, v), fma(sums[r, v], x[0], x[1])))),
+        each(lambda r, v: store(out, (r, v), sums[r, v])),
+    )
+    kernel = PrimFunc("kernel", (x, out, n), Allocate(sums, body))
+    (terms,) = (n for n in innermost_loops(compile_assembly(emit_module([kernel], HASWELL), HASWELL)))
+    assert sum("vfmadd" in line for line in terms) >= 12
+    assert not any("vbroadcastss" in line for line in terms), "\n".join(terms)
