@@ -9,11 +9,13 @@ along an axis of the sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from pullback.schedule.coalesce import on_one_axis
 from pullback.schedule.contraction.abreast import side_by_side
 from pullback.schedule.contraction.alternatives import chosen
 from pullback.schedule.contraction.blocking import Blocking
+from pullback.schedule.contraction.choice import blocking_of
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.cuts import cut
 from pullback.schedule.contraction.pairs import paired
@@ -31,23 +33,24 @@ class Contraction:
     """``anchor[o…] = Σ_{k…} a·b``, then elementwise stages of the anchor's shape."""
 
     group: Group
-    parts: tuple[tuple[Problem, Blocking], ...]
+    phases: tuple[Problem, ...]
 
     @staticmethod
     def recognize(group: Group) -> Contraction | None:
         problem = Problem.of(group)
         if problem is None:
             return None
-        parts: list[tuple[Problem, Blocking]] = []
-        for phase in phases(widened(paired(problem)).merged):
-            found = cut(phase)
-            if found is None:
-                return None
-            parts += found
-        if group.machine.choices:
-            find = group.machine.choices.find
-            parts = [(p, chosen(p, b, find(group.digest, k))) for k, (p, b) in enumerate(parts)]
-        return Contraction(group, tuple(parts))
+        found = phases(widened(paired(problem)).merged)
+        return Contraction(group, tuple(found)) if all(blocking_of(phase) is not None for phase in found) else None
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Problem, Blocking], ...]:
+        """What is lowered: found when it is asked for, as fusion only wants to know whether there is something."""
+        parts = [part for phase in self.phases for part in cut(phase)]
+        if self.group.machine.choices:
+            find = self.group.machine.choices.find
+            parts = [(p, chosen(p, b, find(self.group.digest, k))) for k, (p, b) in enumerate(parts)]
+        return tuple(parts)
 
     def lower(self, name: str) -> PrimFunc:
         flat: dict[Buffer, Buffer] = {}

@@ -27,11 +27,10 @@ LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loo
 Parts = list[tuple[Problem, Blocking]]
 
 
-def cut(problem: Problem) -> Parts | None:
-    """The contractions that a problem consists of, mostly itself, and their blockings. None when it has no good one."""
+def cut(problem: Problem) -> Parts:
+    """The contractions that a problem with a blocking consists of, mostly itself, and their blockings."""
     found = _whole(problem)
-    if found is None:
-        return None
+    assert found is not None
     whole, lanes = time(found), lanes_of(problem)
     if whole < _WASTES * problem.work or whole / 2 < LOOP:
         return found

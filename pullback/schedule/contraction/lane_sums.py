@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from pullback.schedule.contraction.blocking import Blocking, copies, matrix_count, part_count, region_bytes, task_count
 from pullback.schedule.contraction.columns import distance, elements, lanes_of
@@ -91,21 +92,41 @@ def _lies_along(problem: Problem, factor: Factor, k: Var) -> bool:
     return [w.terms[k] for w in factor.windows if k in w.terms] == [1] and distance(problem, factor, k) == 1
 
 
+class _Block(NamedTuple):
+    """So many values of an axis in a register tile: how many reads of each factor they take, how many of the reads are
+    of lines of their own, and how much longer the axis takes as its last block is not full."""
+
+    axis: Var
+    count: int
+    reads: tuple[int, int]
+    lines: tuple[int, int]
+    idle: float
+
+    @staticmethod
+    def of(problem: Problem, axis: Var, count: int) -> _Block:
+        a, b = problem.factors
+        extent = problem.extents[axis]
+        reads = count if axis in a.axes else 1, count if axis in b.axes else 1
+        # Windows of neighbouring taps are in the same lines, or in those that another row left in the nearest cache.
+        lines = 1 if moves_with_others(a, axis) else reads[0], 1 if moves_with_others(b, axis) else reads[1]
+        return _Block(axis, count, reads, lines, -(-extent // count) * count / extent)
+
+
 def _tiles(problem: Problem, a: Factor, b: Factor, row: int) -> Iterator[tuple[float, Rows, Var, Tile]]:
     """(cycles of a multiply-add, rows, column, tile) of the register tiles of up to three axes, each of one factor."""
+    registers = problem.group.machine.registers
     own = [v for v in problem.outputs if (v in a.axes) != (v in b.axes)]
-    counts = {v: _even_counts(problem.extents[v]) for v in own}
+    blocks = {v: [_Block.of(problem, v, n) for n in _even_counts(problem.extents[v])] for v in own}
     for column in own:
         others = [v for v in own if v is not column]
         for axes in (rows for size in range(3) for rows in itertools.combinations(others, size)):
             # Only the last axis of rows may have a remainder.
-            whole = [[n for n in counts[v] if v is axes[-1] or problem.extents[v] % n == 0] for v in axes]
-            for numbers in itertools.product(*whole, counts[column]):
-                *_, columns = numbers
-                rows = tuple(zip(axes, numbers[:-1], strict=True))
-                cycles = _cycles(problem, (*rows, (column, columns)), row)
+            whole = [[n for n in blocks[v] if v is axes[-1] or n.idle == 1] for v in axes]
+            for numbers in itertools.product(*whole, blocks[column]):
+                cycles = _cycles(numbers, registers, row)
                 if cycles is not None:
-                    yield cycles, rows, column, Tile(math.prod(numbers[:-1]), columns)
+                    *rows, columns = ((block.axis, block.count) for block in numbers)
+                    yield cycles, tuple(rows), column, Tile(math.prod(n for _, n in rows), columns[1])
 
 
 def _even_counts(extent: int) -> list[int]:
@@ -114,18 +135,20 @@ def _even_counts(extent: int) -> list[int]:
     return sorted({-(-extent // -(-extent // n)) for n in range(1, most + 1)})
 
 
-def _cycles(problem: Problem, counts: Rows, row: int) -> float | None:
-    """Of the multiply-add of a vector, in a tile of so many values of these axes, of ``row`` terms side by side;
-    None where it does not fit."""
-    registers, (a, b) = problem.group.machine.registers, problem.factors
-    of_a, of_b = (math.prod(n for v, n in counts if v in f.axes) for f in (a, b))
+def _cycles(blocks: Iterable[_Block], registers: int, row: int) -> float | None:
+    """Of the multiply-add of a vector, in a tile of these blocks, of ``row`` terms side by side; None where it does not
+    fit."""
+    of_a = of_b = lines_of_a = lines_of_b = 1
+    idle = 1.0
+    for block in blocks:
+        of_a, of_b = of_a * block.reads[0], of_b * block.reads[1]
+        lines_of_a, lines_of_b = lines_of_a * block.lines[0], lines_of_b * block.lines[1]
+        idle *= block.idle
     chains = of_a * of_b
     if chains + min(of_a, of_b) + 1 > registers:
         return None
-    # Windows of neighbouring taps are in the same lines, or in those that another row has left in the nearest cache.
-    lines = sum(math.prod(n for v, n in counts if v in f.axes and not moves_with_others(f, v)) for f in (a, b))
-    time = max(chains / 2, _SPLIT * (of_a + of_b) / 2, _LINE[row < _LONG] * lines, 4.0) * waits(chains, registers)
-    idle = math.prod(-(-problem.extents[v] // n) * n / problem.extents[v] for v, n in counts)
+    lines = _LINE[row < _LONG] * (lines_of_a + lines_of_b)
+    time = max(chains / 2, _SPLIT * (of_a + of_b) / 2, lines, 4.0) * waits(chains, registers)
     return time / chains * idle
 
 
@@ -134,7 +157,8 @@ def lane_cost(problem: Problem, blocking: Blocking) -> float:
     assert blocking.summed is not None
     extent, tile = problem.extents[blocking.summed], blocking.tile
     vectors = -(-extent // lanes_of(problem))
-    cycles = _cycles(problem, (*blocking.rows, (blocking.column, tile.columns)), extent)
+    blocks = [_Block.of(problem, v, n) for v, n in (*blocking.rows, (blocking.column, tile.columns))]
+    cycles = _cycles(blocks, problem.group.machine.registers, extent)
     assert cycles is not None
     cost = 2 * (cycles + _ROW / (vectors * tile.rows * tile.columns)) * vectors * lanes_of(problem) / extent
     rows = math.prod(blocking.inner[k] for k in problem.reduced) / extent

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.schedule.contraction.abreast import side_by_side
+from pullback.schedule.contraction.choice import blocking_of
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.cuts import LOOP, Parts, cut, has_poor_end, parts_along, time
 from pullback.schedule.contraction.pairs import paired
@@ -53,9 +54,9 @@ def _cut(group: Group, filter: Filter) -> Winograd | None:
         return None  # half types are made wide in other ways there
     first, last = parts_along(problem, filter.column, columns // lanes * lanes)
     even = Filter.of(first)
-    rest = cut(last)
-    if even is None or rest is None:
+    if even is None or blocking_of(last) is None:
         return None
+    rest = cut(last)
     if vectors(even) + (time(rest) + LOOP) / lanes > _BETTER * vectors(filter):
         return None
     return Winograd(group, even, rest)
