@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from pullback.ir.errors import TargetError
@@ -81,7 +82,7 @@ class Target:
         """The number of vector registers: 32 or 16; fewer where several scalar registers stand for one."""
         return self.abilities.registers
 
-    @property
+    @cached_property
     def abilities(self) -> Any:
         """What the CPU can do, as :class:`pullback.codegen.host.Abilities`; asked from LLVM once per target."""
         from pullback.codegen import host

@@ -8,6 +8,7 @@ text stays small, and LLVM has little left to do.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,7 +56,8 @@ class FunctionBuilder:
         self.block = "start"
         self.clock = 0  # counts events that make loads out of date
         self._count = 0
-        self._scopes: list[dict[object, str]] = [{}]
+        self._known: dict[object, str] = {}  # the results that are in scope, by text and version
+        self._scopes: list[list[object]] = [[]]  # what was numbered in each open scope
         self._loops: list[_Loop] = []
         self._depth: dict[str, int] = {}  # the loop depth at which a name is defined
 
@@ -95,25 +97,25 @@ class FunctionBuilder:
         ``speculate``: it may run although the program would not get there.
         """
         key = text if version is None else (text, version)
-        for scope in reversed(self._scopes):
-            known = scope.get(key)
-            if known is not None:
-                return known
+        known = self._known.get(key)
+        if known is not None:
+            return known
         depth = self._invariant_depth(text, version, speculate and version is None)
         if depth == len(self._loops):
-            name = self.fresh(text)
-            self._scopes[-1][key] = name
+            name = self._known[key] = self.fresh(text)
+            self._scopes[-1].append(key)
             return name
         name, loop = self.name(), self._loops[depth]
         self._depth[name] = depth
         loop.preheader.append(f"  {name} = {text}")
-        self._scopes[loop.scope][key] = name
+        self._known[key] = name
+        self._scopes[loop.scope].append(key)
         return name
 
     def _invariant_depth(self, text: str, version: int | None, speculate: bool) -> int:
         """The number of loops around the outermost place where the instruction may stand."""
         current = len(self._loops)
-        depth = max((self._depth.get(name, 0) for name in _NAMES.findall(text)), default=0) if current else 0
+        depth = max(map(self._depth.get, _NAMES.findall(text), itertools.repeat(0)), default=0) if current else 0
         for inner in range(current - 1, depth - 1, -1):
             loop = self._loops[inner]
             if (not speculate and loop.conditional) or (version is not None and version > loop.entered):
@@ -123,16 +125,23 @@ class FunctionBuilder:
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """What is numbered inside is forgotten after: its block does not dominate what follows."""
-        self._scopes.append({})
+        self._open()
         if self._loops:
             self._loops[-1].conditional += 1
         inside = self._loops[-1] if self._loops else None
         try:
             yield
         finally:
-            self._scopes.pop()
+            self._close()
             if inside is not None:
                 inside.conditional -= 1
+
+    def _open(self) -> None:
+        self._scopes.append([])
+
+    def _close(self) -> None:
+        for key in self._scopes.pop():
+            del self._known[key]
 
     def alloca(self, count: int, type_name: str, align: int = 64) -> str:
         """Memory in the function's frame."""
@@ -187,9 +196,9 @@ class FunctionBuilder:
             self.effect(f"{index} = phi i64 [ {begin}, %{previous} ], [ {following}, %{latch} ]")
             self._loops.append(loop)
             self._depth[index] = len(self._loops)
-            self._scopes.append({})
+            self._open()
             yield index
-            self._scopes.pop()
+            self._close()
             self._loops.pop()
             self.branch(latch)
             self.start(latch)

@@ -59,7 +59,9 @@ class Expressions(Arithmetic):
         self.lanes: Lanes | None = None
         self.is_alone = False  # these are all lanes of their loop: what is the same in all is used once
         self._memo: dict[int, Value] = {}
-        self._polys: dict[int, Poly] = {}
+        self._polys: dict[int, tuple[PrimExpr, Poly]] = {}  # of variables alone: known while these are bound
+        self._late_polys: dict[int, Poly] = {}  # of values too
+        self._asked = 0  # how often a value has become part of a polynomial
         self._orders = itertools.count()
         self._atoms: dict[str, Atom] = {}
 
@@ -77,26 +79,27 @@ class Expressions(Arithmetic):
     # ---- environment
 
     def atom(self, ref: str, bounds: tuple[int, int] | None = None, width: int = 0) -> Atom:
+        self._asked += 1
         known = self._atoms.get(ref)
         if known is None:  # a value is one atom, so that it cancels itself
             known = self._atoms[ref] = Atom(ref, next(self._orders), bounds, width)
         return known
 
     def forget(self) -> None:
-        """Values may have changed: variables are bound anew, or memory was written."""
-        self._memo, self._polys = {}, {}
+        """Values may have changed: memory was written, or blocks end in which they were computed."""
+        self._memo, self._late_polys = {}, {}
 
     @contextlib.contextmanager
     def bound(self, var: Var, meaning: Poly | Value) -> Iterator[None]:
         """``var`` means that inside."""
-        saved = self._memo, self._polys
-        self.forget()
+        saved = self._memo, self._late_polys, self._polys
+        self._memo, self._late_polys, self._polys = {}, {}, {}
         self.env[var] = meaning
         try:
             yield
         finally:
             del self.env[var]
-            self._memo, self._polys = saved
+            self._memo, self._late_polys, self._polys = saved
 
     # ---- index arithmetic
 
@@ -106,10 +109,17 @@ class Expressions(Arithmetic):
             return Poly.of(node)
         if isinstance(node, IntImm):
             return Poly.of(node.value)
-        known = self._polys.get(id(node))
-        if known is None:
-            known = self._polys[id(node)] = self._poly(node)
-        return known
+        key = id(node)
+        if key in self._polys:
+            return self._polys[key][1]
+        if key in self._late_polys:
+            return self._late_polys[key]
+        before, poly = self._asked, self._poly(node)
+        if self._asked == before:
+            self._polys[key] = node, poly
+        else:
+            self._late_polys[key] = poly
+        return poly
 
     def _poly(self, node: PrimExpr) -> Poly:
         if node.dtype != "int64":
@@ -214,8 +224,7 @@ class Expressions(Arithmetic):
         terms, const = poly.split_const()
         total: str | None = None
         for monomial, coefficient in terms.ordered():
-            term = Poly({monomial: coefficient})
-            flag = " nsw" if term.range is not None else ""
+            flag = "" if any(atom.range is None for atom in monomial) else " nsw"
             ref = monomial[0].ref
             for atom in monomial[1:]:
                 ref = self.builder.pure(f"mul i64 {ref}, {atom.ref}")
@@ -455,8 +464,8 @@ class Expressions(Arithmetic):
 
     def inline(self, template: expansions.Template, *args: Value) -> Value:
         """The value of an expansion at these arguments."""
-        saved = self._memo, self._polys
-        self.forget()
+        saved = self._memo, self._late_polys, self._polys
+        self._memo, self._late_polys, self._polys = {}, {}, {}
         for var, value in zip(template.params, args, strict=True):
             self.env[var] = value
         try:
@@ -464,21 +473,17 @@ class Expressions(Arithmetic):
         finally:
             for var in template.params:
                 self.env.pop(var, None)
-            self._memo, self._polys = saved
+            self._memo, self._late_polys, self._polys = saved
 
 
 class _Raw(Value):
-    """An operand of an LLVM type that no dtype has in registers (``half``)."""
+    """An operand of an LLVM type, in the place of a dtype, that no dtype has in registers (``half``)."""
 
-    __slots__ = ("_type",)
-
-    def __init__(self, ref: str, type_name: str, lanes: int) -> None:
-        super().__init__(ref, "", lanes)
-        object.__setattr__(self, "_type", type_name)
+    __slots__ = ()
 
     @property
     def type(self) -> str:
-        return self._type
+        return self.dtype
 
 
 def _llvm_half(element: str, lanes: int) -> str:

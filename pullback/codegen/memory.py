@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pullback.codegen.expressions import Expressions
 from pullback.codegen.poly import Poly
@@ -43,8 +44,7 @@ class Memory:
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """An access for the current lanes: ``kind`` is uniform, contiguous, known (elements at ``offsets``, one for each
     lane that counts) or scattered (a vector of pointers)."""
 

@@ -93,15 +93,21 @@ class Poly:
     @property
     def varies(self) -> bool:
         """Whether lanes differ."""
-        return any(a.width or a.is_lane for m in self.terms for a in m)
+        for monomial in self.terms:
+            for atom in monomial:
+                if atom.width or atom.ref is None:
+                    return True
+        return False
 
     @property
     def irregular(self) -> bool:
         """Whether lanes differ by more than a constant stride."""
         for monomial in self.terms:
-            lanes = sum(a.is_lane for a in monomial)
-            if lanes > 1 or any(a.width for a in monomial):
-                return True
+            lanes = 0
+            for atom in monomial:
+                lanes += atom.ref is None
+                if lanes > 1 or atom.width:
+                    return True
         return False
 
     def split_lane(self) -> tuple[Poly, Poly]:
@@ -109,8 +115,9 @@ class Poly:
         stride: dict[Monomial, int] = {}
         rest: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms.items():
-            if any(a.is_lane for a in monomial):
-                stride[tuple(a for a in monomial if not a.is_lane)] = coefficient
+            others = tuple([a for a in monomial if a.ref is not None])
+            if len(others) < len(monomial):
+                stride[others] = coefficient
             else:
                 rest[monomial] = coefficient
         return Poly(stride), Poly(rest)
@@ -136,7 +143,8 @@ class Poly:
 
     def ordered(self) -> Iterator[tuple[Monomial, int]]:
         """The terms, those of outer loops first, so that their sums are invariant in the inner ones."""
-        return iter(sorted(self.terms.items(), key=lambda item: [a.order for a in reversed(item[0])]))
+        terms = self.terms.items()
+        return iter(terms if len(terms) < 2 else sorted(terms, key=lambda item: [a.order for a in reversed(item[0])]))
 
     @property
     def range(self) -> Interval:
@@ -147,9 +155,13 @@ class Poly:
             for atom in monomial:
                 if atom.range is None:
                     return None
-                corners = [x * y for x in (a, b) for y in atom.range]
-                a, b = min(corners), max(corners)
-            low, high = low + min(a, b), high + max(a, b)
+                low_end, high_end = atom.range
+                if a == b:
+                    a, b = (a * low_end, a * high_end) if a > 0 else (a * high_end, a * low_end)
+                else:
+                    corners = a * low_end, a * high_end, b * low_end, b * high_end
+                    a, b = min(corners), max(corners)
+            low, high = low + a, high + b
         return low, high
 
     def within(self, low: int, high: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from pullback.tir.expr import bits, is_float, is_half, is_signed
 _REGISTER = {"float32": "float", "float64": "double", "float16": "i16", "bfloat16": "i16", "bool": "i1"}
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """An LLVM operand. One lane is a scalar, the same for all lanes of a vectorized loop; ``const`` if it is known."""
 
     ref: str
@@ -81,14 +80,21 @@ def is_bfloat16(value: float) -> bool:
         return int(np.float32(value).view(np.uint32)) & 0xFFFF == 0
 
 
+def _rounded(value: float) -> float:
+    """To float32."""
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
 def constant(value: int | float, dtype: str) -> Value:
     """A constant scalar of the dtype."""
     if is_half(dtype):
         return Value(str(half_bits(value, dtype)), dtype, 1, value)
     if is_float(dtype):
         if dtype == "float32":
-            with np.errstate(over="ignore"):
-                value = float(np.float32(value))
+            value = _rounded(value)
         pattern = struct.pack(">d", value).hex().upper() if not math.isnan(value) else "7FF8000000000000"
         return Value(f"0x{pattern}", dtype, 1, value)
     value = wrap(int(value), dtype)

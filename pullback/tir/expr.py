@@ -13,6 +13,7 @@ other side's). Integer arithmetic wraps; float arithmetic is IEEE with NaN kept 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ ARITHMETIC = ("add", "sub", "mul", "div", "floordiv", "floormod", "truncmod", "m
 LOGIC = ("and", "or")  # on bool
 BITWISE = ("bitand", "bitor", "bitxor", "shl", "shr")  # on integers; shr is arithmetic for signed types
 KINDS = ARITHMETIC + COMPARISONS + LOGIC + BITWISE
+_KINDS, _TO_BOOL = frozenset(KINDS), frozenset(COMPARISONS + LOGIC)
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -62,6 +64,7 @@ def is_signed(dtype: str) -> bool:
     return dtype in ("int8", "int16", "int32", "int64")
 
 
+@functools.cache
 def bits(dtype: str) -> int:
     """Width of an element in memory, in bits (bool takes a byte)."""
     if dtype == "bool":
@@ -229,18 +232,21 @@ class Binary(PrimExpr):
     b: PrimExpr
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InternalError(f"unknown binary kind {self.kind!r}")
-        if self.a.dtype != self.b.dtype:
-            raise DTypeError(f"{self.kind} of {self.a.dtype} and {self.b.dtype}: cast one side")
-        if self.kind in LOGIC and self.a.dtype != "bool":
-            raise DTypeError(f"logical {self.kind} needs bool, not {self.a.dtype}")
-        if self.kind in BITWISE and not (is_integer(self.a.dtype) or self.a.dtype == "bool"):
-            raise DTypeError(f"{self.kind} needs integers, not {self.a.dtype}")
+        kind, dtype, other = self.kind, self.a.dtype, self.b.dtype
+        if kind not in _KINDS:
+            raise InternalError(f"unknown binary kind {kind!r}")
+        if dtype != other:
+            raise DTypeError(f"{kind} of {dtype} and {other}: cast one side")
+        if kind in LOGIC and dtype != "bool":
+            raise DTypeError(f"logical {kind} needs bool, not {dtype}")
+        if kind in BITWISE and not (is_integer(dtype) or dtype == "bool"):
+            raise DTypeError(f"{kind} needs integers, not {dtype}")
+        # Kept: asked of a deep expression at each of its nodes, it would be looked for down to the leaves each time.
+        self.__dict__["_dtype"] = "bool" if kind in _TO_BOOL else dtype
 
     @property
     def dtype(self) -> str:
-        return "bool" if self.kind in COMPARISONS or self.kind in LOGIC else self.a.dtype
+        return self.__dict__["_dtype"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,12 +258,14 @@ class Select(PrimExpr):
     b: PrimExpr
 
     def __post_init__(self) -> None:
-        if self.condition.dtype != "bool" or self.a.dtype != self.b.dtype:
-            raise DTypeError(f"select({self.condition.dtype}, {self.a.dtype}, {self.b.dtype})")
+        dtype = self.a.dtype
+        if self.condition.dtype != "bool" or dtype != self.b.dtype:
+            raise DTypeError(f"select({self.condition.dtype}, {dtype}, {self.b.dtype})")
+        self.__dict__["_dtype"] = dtype
 
     @property
     def dtype(self) -> str:
-        return self.a.dtype
+        return self.__dict__["_dtype"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,10 +95,10 @@ GROUPS: dict[str, Callable[[], Group]] = {
 def test_sums_stay_in_registers(name: str) -> None:
     group = GROUPS[name]()
     assert isinstance(recognize(group), Contraction)
-    loops = loops_of_terms(group)
-    assert loops
-    for loop in loops:
-        assert not sums_in_memory(loop), "\n".join(loop)
+    found = loops_of_terms(group)
+    assert found
+    for terms in found:
+        assert not sums_in_memory(terms), "\n".join(terms)
 
 
 def test_a_sum_in_memory_would_be_seen() -> None:
