@@ -269,14 +269,63 @@ def _grouped(x: Any, groups: int, channel_axis: int, axes: Any) -> tuple[tuple[D
     return shape, parameter, sorted([at + 1, *(a if a < at else a + 1 for a in spatial)])
 
 
+@dataclass(frozen=True)
+class _OfChannels(_Moments):
+    """Moments of groups by way of those of their channels; mean and r for each channel. Values of the size of x keep
+    its axes, and so the order in which they lie in memory. With mean m_c and variance v_c of channel c, all of one
+    size, and E over the channels of a group:  mean = E m_c,  variance = E (v_c + (m_c - mean)²).
+    """
+
+    groups: int
+    at: int  # the axis of channels
+
+    @cached_property
+    def channels(self) -> _Moments:
+        return _Moments(self.x, self.axes, self.epsilon)
+
+    def over_group(self, value: Any) -> Any:
+        """The mean of a value for each channel over the channels of a group."""
+        at, size = self.at, self.x.shape[self.at] // self.groups
+        split = ops.reshape(value, (*_open(value.shape[:at]), self.groups, size, *value.shape[at + 1 :]))
+        return ops.mean(split, [at + 1])
+
+    def each(self, value: Any) -> Any:
+        """A value for each group as one for each channel."""
+        return ops.repeat(value, self.x.shape[self.at] // self.groups, axis=self.at)
+
+    @cached_property
+    def mean(self) -> Any:
+        return self.each(self.over_group(self.channels.mean))
+
+    @cached_property
+    def variance(self) -> Any:
+        return self.over_group(self.channels.variance + ops.square(self.channels.mean - self.mean))
+
+    @cached_property
+    def inverse(self) -> Any:
+        return self.each(super().inverse)
+
+
+def _of_channels(x: Any, groups: int, channel_axis: int, axes: Any, epsilon: float) -> _OfChannels | None:
+    """If each channel has enough values."""
+    own = normalize_axes("normalisation", axes, len(x.shape))
+    part, at = count(x.shape, own), normalize_axis("normalisation", channel_axis, len(x.shape))
+    is_large = isinstance(part, int) and part >= _LARGE_PART
+    return _OfChannels(_widened(x), own, epsilon, groups, at) if is_large else None
+
+
 def _group_norm_decomposed(
     x: Any, gamma: Any, beta: Any, *, training: bool, num_groups: int, channel_axis: int, axes: Any, epsilon: float,
     center: bool, scale: bool,
 ) -> Any:  # fmt: skip
+    moments = _of_channels(x, num_groups, channel_axis, axes, epsilon)
+    if moments is not None:
+        g, b = (_spread(p, x, channel_axis) if used else None for p, used in ((gamma, scale), (beta, center)))
+        return _as(_scaled(moments.normal, g, b), x.dtype)
     shape, parameter, own = _grouped(x, num_groups, channel_axis, axes)
-    moments = _Moments(ops.reshape(_widened(x), shape), own, epsilon)
+    split = _Moments(ops.reshape(_widened(x), shape), own, epsilon)
     g, b = (ops.reshape(_widened(p), parameter) if used else None for p, used in ((gamma, scale), (beta, center)))
-    return _as(ops.reshape(_scaled(moments.normal, g, b), _open(x.shape)), x.dtype)
+    return _as(ops.reshape(_scaled(split.normal, g, b), _open(x.shape)), x.dtype)
 
 
 def _group_norm(
@@ -293,6 +342,9 @@ def _group_norm_gradient(
     dy: Any, y: Any, x: Any, gamma: Any, beta: Any, *, num_groups: int, channel_axis: int, axes: Any, epsilon: float,
     center: bool, scale: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
+    whole = _of_channels(x, num_groups, channel_axis, axes, epsilon)
+    if whole is not None:
+        return _narrowed_adjoints(_gradient_of_channels(_widened(dy), whole, gamma, scale, center), x, gamma)
     shape, parameter, own = _grouped(x, num_groups, channel_axis, axes)
     moments = _Moments(ops.reshape(_widened(x), shape), own, epsilon)
     at = normalize_axis("normalisation", channel_axis, len(x.shape))
@@ -301,6 +353,16 @@ def _group_norm_gradient(
     dx, *channels = _gradient(ops.reshape(_widened(dy), shape), moments, scales, rest, scale, center)
     flat = [None if v is None else ops.reshape(v, gamma.shape) for v in channels]
     return _narrowed_adjoints((ops.reshape(dx, x.shape), *flat), x, gamma)
+
+
+def _gradient_of_channels(dy: Any, m: _OfChannels, gamma: Any, scale: bool, center: bool) -> tuple[Any, Any, Any]:
+    """dx, dgamma and dbeta: what is summed is summed for each channel first, and once for all three."""
+    weight, size = _spread(gamma, m.x, m.at), scalar_count(m.x, m.axes)
+    sums = ops.sum(dy, m.axes, True), ops.sum(dy * m.normal, m.axes, True)
+    means = [m.each(m.over_group(s * weight if scale else s) / size) for s in sums]
+    dx = m.inverse * ((dy * weight if scale else dy) - means[0] - m.normal * means[1])
+    dbeta, dgamma = (ops.sum(s, _others(m.x, m.at)[1]) for s in sums)
+    return dx, dgamma if scale else None, dbeta if center else None
 
 
 def _check_channels(
@@ -349,6 +411,8 @@ composite(
         sample((2, 4, 3, 2), (4,), (4,), num_groups=2, channel_axis=1, axes=(2, 3), epsilon=1e-3),
         sample((2, 3, 4), (4,), (4,), num_groups=1, channel_axis=-1, axes=[1], center=False, scale=False),
         sample((2, 6), (6,), (6,), num_groups=2, channel_axis=1, axes=()),
+        sample((2, 6, 16, 17), (6,), (6,), num_groups=2, channel_axis=1, axes=(2, 3)),
+        sample((3, 300, 4), (4,), (4,), num_groups=4, channel_axis=-1, axes=1, center=False, scale=False),
     ],
 )
 

@@ -5,8 +5,9 @@
 
 A convolution sums over neighbouring places of its data for all channels at once: with the channels innermost it reads
 whole vectors wherever it stands. So a value that a convolution reads or writes, and what is computed from it element by
-element, gets its channels innermost, if they fill vectors. The kernels mean what they meant: they permute what they
-read and write, and their loops follow. Parameters, results and values that are viewed in other shapes stay as they are.
+element, gets its channels innermost, if they fill vectors. Then what only gradients of weights read does, too. The
+kernels mean what they meant: they permute what they read and write, and their loops follow. Parameters, results and
+values that are viewed in other shapes stay as they are.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _Layouts:
         self.least = max(2, machine.vector_bytes // 8)  # channels that fill half a vector of float32
         self.nodes: dict[Var, _Node] = {}  # by the variable that the call is bound to
         self.orders: dict[Var, Order] = {}
-        self.wishes: dict[Hashable, list[tuple[int, int]]] = {}
+        self.wishes: dict[Hashable, dict[bool, list[tuple[int, int]]]] = {}
         self.items: dict[Expr, dict[int, Var]] = {}  # of the tuples that calls return: the variables of their items
         for binding in function.bindings:
             value = binding.value
@@ -110,22 +111,23 @@ class _Layouts:
     # -- choosing
 
     def choose(self) -> None:
-        for node in self.nodes.values():
-            self.vote(node)
-        decided = len(self.orders) + 1
-        while decided != len(self.orders):
-            decided = len(self.orders)
+        for slides in (True, False):
             for node in self.nodes.values():
-                self.spread(node)
+                self.vote(node, slides)
+            decided = len(self.orders) + 1
+            while decided != len(self.orders):
+                decided = len(self.orders)
+                for node in self.nodes.values():
+                    self.spread(node)
         self.orders = {v: order for v, order in self.orders.items() if order != tuple(range(len(order)))}
 
-    def vote(self, node: _Node) -> None:
-        """What a convolution wishes for its data and its result; asked once of functions that do the same."""
+    def vote(self, node: _Node, slides: bool) -> None:
+        """What a convolution, or the gradient of its weight, wishes; asked once of functions that do the same."""
         key = function_structure(node.function)
         if key not in self.wishes:
             self.wishes[key] = _wishes(node.function)
         values = [*node.arguments, *node.results]
-        for place, channel in self.wishes[key]:
+        for place, channel in self.wishes[key].get(slides, []):
             if isinstance(values[place], Var):
                 self.decide(values[place], channel)  # type: ignore[arg-type]
 
@@ -200,32 +202,36 @@ class _Layouts:
         return Function(tuple(params), body, None, node.function.attrs)
 
 
-def _wishes(function: Function) -> list[tuple[int, int]]:
-    """If the function is a convolution, the values whose channels it would have innermost: the number of the value
-    (parameters, then results) and of its axis of channels."""
+def _wishes(function: Function) -> dict[bool, list[tuple[int, int]]]:
+    """If the function is a convolution (True), or the gradient of a weight (False), the values whose channels it would
+    have innermost: the number of the value (parameters, then results) and of its axis of channels."""
     composer, outputs = compose(function.bindings, results_of(function))
     group = Group(tuple(composer.inputs.values()), tuple(outputs))
     problem = Problem.of(group.oriented)
     if problem is None:
-        return []
+        return {}
     problem = problem.merged
     window, other = sorted(problem.factors, key=lambda f: not f.is_window)
-    if not window.is_window or other.is_window or not _slides(problem, window):
-        return []
+    if not window.is_window or other.is_window:
+        return {}
+    slides = _slides(problem, window)
+    # A convolution's channels are those of the weight; of its gradient, those that one of data and adjoint has.
+    channels = set(other.axes) if slides else {v for v in problem.outputs if (v in window.axes) != (v in other.axes)}
     wishes = []
-    tensor, moved = origin(problem.group, window.source)
-    for place, param in enumerate(function.params):
-        if composer.inputs.get(param) is tensor:
-            for index, axes in zip(window.windows or (), moved, strict=True):
-                if index.terms and index.terms.keys() <= other.axes and len(axes) == 1:
-                    wishes.append((place, axes[0]))
+    for factor in (window,) if slides else (window, other):
+        tensor, moved = origin(problem.group, factor.source)
+        for place, param in enumerate(function.params):
+            if composer.inputs.get(param) is tensor:
+                for index, axes in zip(factor.windows or (), moved, strict=True):
+                    if index.terms and index.terms.keys() <= channels and len(axes) == 1:
+                        wishes.append((place, axes[0]))
     for place, output in enumerate(outputs, len(function.params)):
-        if output.ndim == problem.anchor.ndim:
+        if slides and output.ndim == problem.anchor.ndim:
             for k, axis in enumerate(problem.anchor.axes):
                 index_of = affine(problem.place[axis], problem.extents)
-                if index_of is not None and index_of.terms and index_of.terms.keys() <= other.axes:
+                if index_of is not None and index_of.terms and index_of.terms.keys() <= channels:
                     wishes.append((place, k))
-    return wishes
+    return {slides: wishes}
 
 
 def _slides(problem: Problem, window: Factor) -> bool:
