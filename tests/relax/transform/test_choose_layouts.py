@@ -42,3 +42,21 @@ def test_images_between_kernels_have_their_channels_innermost(channels, innermos
     wanted = (4, 6, 7, channels) if innermost else (4, channels, 6, 7)
     assert len(images) > 6
     assert set(images) == {wanted}
+
+
+def test_what_only_the_gradient_of_a_weight_reads_has_its_channels_innermost():
+    """It is joined once more in the backward part, where no convolution reads it."""
+    x, y = (Var(name, TensorStructInfo((4, 8, 6, 7), "float32")) for name in "xy")
+    first, second = (Var(name, TensorStructInfo((8, n, 3, 3), "float32")) for name, n in (("first", 8), ("second", 16)))
+    builder = BlockBuilder()
+    with builder.function("main", [x, y, first, second]):
+        with builder.dataflow():
+            made = ops.nn.relu(ops.nn.conv2d(x, first, padding=1))
+            out = ops.nn.conv2d(ops.concat([made, y], axis=1), second, padding=1)
+            out = builder.emit_output(ops.sum(ops.square(out)))
+        builder.emit_func_output(out)
+    module = Gradient("main", require_grads=[first, second])(builder.get())
+    work, _ = lower_function(prepare(module), "main_adjoint", {}, Target("llvm"))
+    shapes = [tuple(b.var.struct_info.shape) for b in work["main_adjoint"].bindings if "concat" in b.var.name]
+    assert shapes
+    assert set(shapes) <= {(4, 6, 7, 16)}

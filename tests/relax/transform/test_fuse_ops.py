@@ -293,3 +293,29 @@ def test_a_take_that_makes_its_indices_valid_is_joined(mode, kernels):
         taken = builder.emit(op.multiply(builder.emit(op.take(x, i, 1, mode)), w))
         builder.emit_func_output(builder.emit(op.sum(taken, 1)))
     assert groups(builder.get()) == kernels
+
+
+@pytest.mark.parametrize(
+    ("prologue", "kernels"),
+    [
+        (lambda whole, half, low: op.nn.relu(whole), 1),
+        (lambda whole, half, low: op.nn.pad(op.nn.relu(whole), [0, 0, 0, 0, 1, 1, 0, 0]), 1),
+        (lambda whole, half, low: op.concat([half, half], axis=1), 2),
+        (lambda whole, half, low: op.nn.relu(op.concat([half, op.nn.relu(half)], axis=1)), 2),
+        (lambda whole, half, low: op.repeat(low, 2, axis=2), 2),
+        (lambda whole, half, low: op.nn.relu(op.tile(half, [1, 2, 1, 1])), 2),
+    ],
+    ids=["relu", "padding", "joined", "joined, then relu", "repeated", "tiled, then relu"],
+)
+def test_a_contraction_reads_what_is_joined_or_repeated_from_memory(prologue, kernels):
+    """Its tasks would look for each element's place several times. Padding and elementwise ops are computed there."""
+    shapes = {"whole": (2, 8, 8, 8), "half": (2, 4, 8, 8), "low": (2, 8, 4, 8)}
+    images = [Var(name, TensorStructInfo(shape, "float32")) for name, shape in shapes.items()]
+    w = Var("w", TensorStructInfo((5, 8, 3, 3), "float32"))
+    builder = BlockBuilder()
+    with builder.function("main", [*images, w]):
+        with builder.dataflow():
+            out = builder.emit_output(op.nn.conv2d(prologue(*images), w, padding=1))
+        builder.emit_func_output(out)
+    made = groups(builder.get())
+    assert len(made) == kernels, made
