@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pullback.schedule.affine import Affine, affine
-from pullback.schedule.group import Group, same_axes
+from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers
 from pullback.te.graph import Lower, body_expr, loads_of
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
@@ -212,9 +212,15 @@ def _is_epilogue(group: Group, anchor: Tensor) -> bool:
         dependent = [load for load in loads_of(stage) if load.tensor in after]
         if dependent:
             after.add(stage)
-            if stage.shape != anchor.shape or any(not same_axes(load.indices, stage.axes) for load in dependent):
+            if stage.shape != anchor.shape or any(not _is_own(load, stage) for load in dependent):
                 return False
     return all(o.shape == anchor.shape for o in group.outputs)
+
+
+def _is_own(load: TensorLoad, stage: Tensor) -> bool:
+    """Whether a stage reads the element at its own place; along an axis of size 1 that is at 0."""
+    axes = zip(load.indices, stage.axes, stage.shape, strict=True)
+    return all(index is axis or (size == 1 and getattr(index, "value", None) == 0) for index, axis, size in axes)
 
 
 def zero_unless(source: Tensor) -> tuple[PrimExpr, PrimExpr]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pullback.driver.pipeline import lower_function, prepare
 from pullback.ir import IRModule, assert_structural_equal
-from pullback.relax import BlockBuilder, Function, TensorStructInfo, Var, op
+from pullback.relax import BlockBuilder, Call, Function, TensorStructInfo, Var, op
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.transform import (
     CanonicalizeBindings,
     FuseOps,
+    Gradient,
     InlineFunctions,
     JoinStep,
     LowerToTir,
@@ -21,6 +23,8 @@ from pullback.relax.transform import (
 from pullback.schedule.group import Machine
 from pullback.script import ir as I
 from pullback.script import relax as R
+from pullback.target import Target
+from pullback.tir import PrimFunc
 from tests.driver.models import mlp_trainer_module
 from tests.helpers import round_trip
 
@@ -319,3 +323,37 @@ def test_a_contraction_reads_what_is_joined_or_repeated_from_memory(prologue, ke
         builder.emit_func_output(out)
     made = groups(builder.get())
     assert len(made) == kernels, made
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_size_of_one_is_no_hindrance(batch):
+    """Along it elementwise ops read the element at 0, which is the one at their own place."""
+    x, w = Var("x", TensorStructInfo((batch, 8, 6, 6), "float32")), Var("w", TensorStructInfo((4, 8, 1, 1), "float32"))
+    b = Var("b", TensorStructInfo((4, 1, 1), "float32"))
+    builder = BlockBuilder()
+    with builder.function("main", [x, w, b]):
+        with builder.dataflow():
+            out = builder.emit_output(op.nn.relu(op.add(op.nn.conv2d(x, w), b)))
+        builder.emit_func_output(out)
+    assert groups(builder.get()) == ["fused_conv2d_add_relu"]
+
+
+def test_the_update_joins_the_gradient_of_a_depthwise_weight():
+    x, d = (Var(name, TensorStructInfo((2, 8, 6, 6), "float32")) for name in "xd")
+    w = Var("w", TensorStructInfo((8, 1, 3, 3), "float32"))
+    builder = BlockBuilder()
+    with builder.function("main", [x, w, d]):
+        with builder.dataflow():
+            y = op.nn.conv2d(x, w, padding=1, groups=8)
+            out = builder.emit_output(op.sum(op.multiply(y, d)))
+        builder.emit_func_output(out)
+    module = Gradient("main", require_grads=[w])(builder.get())
+    builder = BlockBuilder(module)
+    with builder.function("step", [x, w, d]):
+        with builder.dataflow():
+            both = builder.emit(Call(module.get_global_var("main_adjoint"), (x, w, d)))
+            out = builder.emit_output(op.subtract(w, op.multiply(both[1][0], 0.1)))
+        builder.emit_func_output(out)
+    work, _ = lower_function(prepare(builder.get()), "step", {}, Target("llvm"))
+    kernels = [name for name, function in work.items() if isinstance(function, PrimFunc) and "weight" in name]
+    assert kernels == ["fused_conv2d_weight_multiply_subtract"]
