@@ -10,6 +10,7 @@ from pullback.relax.op import (  # noqa: F401
     activation,
     attention,
     average_pool,
+    batch_norm,
     binary,
     call_tir,
     convolution,

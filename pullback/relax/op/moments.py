@@ -1,0 +1,135 @@
+"""What the norms share: mean and variance over some axes, what follows from them, and the checks of parameters.
+
+With x̂ = (x - mean)·r and r = 1/√(variance + epsilon):
+
+    y  = x̂·gamma + beta                                           dgamma = Σ dy·x̂        dbeta = Σ dy
+    dx = r·(d - mean d - x̂·mean(d·x̂))   with d = dy·gamma    (Ioffe & Szegedy, Batch Normalization, 2015, section 3)
+
+The adjoint writes mean and r as the decomposition does, so EliminateCommonSubexpr makes them one: the backward pass
+reads what the forward pass computed. Half-precision types are computed in float32 and rounded once at the end; scale,
+bias and statistics may be float32 then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import ShapeError
+from pullback.relax.op.family import expect_dtype, expect_same_dtype, known_shape, normalize_axes, wide
+from pullback.relax.op.namespace import ops
+from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
+
+LARGE_PART = 256  # elements of an image that make its own mean and variance worth their while
+
+
+def widened(x: Any) -> Any:
+    """A value in the type in which it is computed."""
+    return as_dtype(x, wide(x.dtype))
+
+
+def as_dtype(x: Any, dtype: str) -> Any:
+    return x if x.dtype == dtype else ops.astype(x, dtype)
+
+
+def split_axes(x: Any, axes: Any) -> tuple[list[int], list[int]]:
+    """The axes counted from the front, and the other axes."""
+    own = list(normalize_axes("normalisation", axes, len(x.shape)))
+    return own, [a for a in range(len(x.shape)) if a not in own]
+
+
+def spread(parameter: Any, x: Any, axes: Any) -> Any:
+    """A parameter whose axes are those axes of x, in x's computing type, made to broadcast against x."""
+    own, others = split_axes(x, axes)
+    leads = own == list(range(len(others), len(x.shape)))
+    return widened(parameter if leads else ops.expand_dims(parameter, others))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and r = 1/√(variance + epsilon) of x over the axes, which are kept with size 1.
+
+    What has the size of x is built anew for each use: computing it again is free where x is read, and each use is fused
+    with its own reader.
+    """
+
+    x: Any
+    axes: Sequence[int]
+    epsilon: float
+
+    @cached_property
+    def mean(self) -> Any:
+        return ops.mean(self.x, self.axes, True)
+
+    @property
+    def centered(self) -> Any:
+        return self.x - self.mean
+
+    @cached_property
+    def variance(self) -> Any:
+        return ops.mean(ops.square(self.centered), self.axes, True)
+
+    @cached_property
+    def inverse(self) -> Any:
+        return ops.rsqrt(self.variance + self.epsilon)
+
+    @property
+    def normal(self) -> Any:
+        return self.centered * self.inverse
+
+
+def scaled(normal: Any, gamma: Any, beta: Any) -> Any:
+    """x̂·gamma + beta; either may be None."""
+    y = normal if gamma is None else normal * gamma
+    return y if beta is None else y + beta
+
+
+def adjoints(
+    dy: Any, moments: Moments, gamma: Any, rest: Sequence[int], scale: bool, center: bool
+) -> tuple[Any, Any, Any]:
+    """dx, dgamma and dbeta in the computing type; the parameters broadcast, ``rest`` are the axes that they lack."""
+    axes, m = moments.axes, moments
+
+    def d() -> Any:
+        return dy * gamma if scale else dy
+
+    dx = m.inverse * (d() - ops.mean(d(), axes, True) - m.normal * ops.mean(d() * m.normal, axes, True))
+    return dx, ops.sum(dy * m.normal, rest) if scale else None, ops.sum(dy, rest) if center else None
+
+
+def narrowed(values: Sequence[Any], dtype: str) -> tuple[Any, ...]:
+    return tuple(None if v is None else as_dtype(v, dtype) for v in values)
+
+
+def narrowed_adjoints(values: Sequence[Any], x: Any, parameter: Any) -> tuple[Any, ...]:
+    """The adjoint of x, and those of its parameters, in their types."""
+    return narrowed(values[:1], x.dtype) + narrowed(values[1:], parameter.dtype)
+
+
+def check_parameters(
+    name: str, x: TensorStructInfo, axes: Any, *parameters: tuple[str, TensorStructInfo]
+) -> TensorStructInfo:
+    """The type of x, when the parameters have the sizes of its axes, and its dtype or that in which it is computed."""
+    shape = known_shape(name, x)
+    expect_dtype(name, x, "float")
+    expected = [shape[a] for a in normalize_axes(name, axes, len(shape))]
+    for label, info in parameters:
+        if not same_shape(known_shape(name, info, label), expected):
+            got = format_shape(info.shape)
+            raise ShapeError(f"{name}: {label} must have the shape {format_shape(expected)} of the axes, got {got}")
+    if any(info.dtype != wide(x.dtype) for _, info in parameters):
+        expect_same_dtype(name, x, *(i for _, i in parameters))
+    return x
+
+
+def spread_array(parameter: np.ndarray, x: np.ndarray, axes: Any) -> np.ndarray:
+    return np.expand_dims(parameter, tuple(split_axes(x, axes)[1])).astype(x.dtype)
+
+
+def standardized_array(x: np.ndarray, axes: Sequence[int], epsilon: float) -> np.ndarray:
+    own = tuple(axes)
+    return (x - np.mean(x, own, keepdims=True)) / np.sqrt(np.var(x, own, keepdims=True) + x.dtype.type(epsilon))
