@@ -4,7 +4,8 @@
     out[n, y, x, c] = s[n, c, y, x]            →      total[c] = Σ out[n, y, x, c]
     total[c] = Σ s[n, c, y, x]
 
-What an output holds, in whatever order of axes, is read there by all others: ``f`` is computed once.
+What an output holds, in whatever order of axes, is read there by all others: ``f`` is computed once. Neighbours that a
+schedule takes together stay together.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pullback.schedule.choose import recognize
 from pullback.schedule.cost import is_costly
 from pullback.schedule.group import Group, Machine
 from pullback.te.graph import body_expr, is_index_map, placeholders, read_counts, stages
@@ -20,7 +22,7 @@ from pullback.tir import PrimExpr
 from pullback.tir.visitor import Mutator
 
 
-def split(outputs: Sequence[Tensor], machine: Machine) -> list[tuple[Group, dict[Tensor, Tensor]]]:
+def split(outputs: Sequence[Tensor], machine: Machine) -> list[_Piece]:
     """Groups in order that together compute ``outputs``.
 
     Each comes with a map from its inputs and outputs to the tensors of the original DAG that they stand for.
@@ -32,16 +34,56 @@ def split(outputs: Sequence[Tensor], machine: Machine) -> list[tuple[Group, dict
     source = {holder.tensor: stage for stage, holder in held.items()}
     places = {stage: k for k, stage in enumerate(order)}
     kept = [s for s in order if s not in held and _in_memory(s, outputs, counts)]
-    result = []
-    for stage in sorted(kept, key=lambda s: places[source.get(s, s)]):
-        elsewhere = {s: holder for s, holder in held.items() if holder.tensor is not stage}
-        cut = _Cut({k for k in kept if k is not stage}, elsewhere)
-        copy = cut.tensor(stage)
-        inputs = placeholders([copy])
-        group = Group(tuple(inputs), (copy,), machine, fallback=True)
-        original = {new: old for old, new in cut.stand_ins.items()}
-        result.append((group, {t: original.get(t, t) for t in inputs} | {copy: stage}))
+    kept.sort(key=lambda s: places[source.get(s, s)])
+    cutter = _Cutter(outputs, kept, held, machine)
+    result: list[_Piece] = []
+    members: list[Tensor] = []
+    for stage in kept:
+        more = cutter.together([*members, stage]) if members else None
+        if more is not None:
+            members, result[-1] = [*members, stage], more
+        else:
+            members = [stage]
+            result.append(cutter.piece(members, fallback=True))
     return result
+
+
+_Piece = tuple[Group, dict[Tensor, Tensor]]
+
+
+class _Cutter:
+    """Makes groups of the stages that are kept in memory."""
+
+    def __init__(
+        self, outputs: Sequence[Tensor], kept: Sequence[Tensor], held: Mapping[Tensor, _Holder], machine: Machine
+    ) -> None:
+        self.outputs, self.kept, self.held, self.machine = outputs, kept, held, machine
+        self.reads = {stage: set(self._cut([stage])[0].stand_ins) for stage in kept}
+
+    def _cut(self, members: Sequence[Tensor]) -> tuple[_Cut, list[Tensor]]:
+        """The members with all others in memory, and how they are cut off."""
+        elsewhere = {s: holder for s, holder in self.held.items() if holder.tensor not in members}
+        cut = _Cut({k for k in self.kept if k not in members}, elsewhere)
+        return cut, [cut.tensor(stage) for stage in members]
+
+    def piece(self, members: Sequence[Tensor], fallback: bool) -> _Piece:
+        """A group of these stages. Those that nobody else reads are no outputs of it."""
+        cut, copies = self._cut(members)
+        others = [k for k in self.kept if k not in members]
+        wanted = {
+            copy: stage
+            for copy, stage in zip(copies, members, strict=True)
+            if stage in self.outputs or any(stage in self.reads[k] for k in others)
+        }
+        inputs = placeholders(list(wanted))
+        original = {new: old for old, new in cut.stand_ins.items()}
+        group = Group(tuple(inputs), tuple(wanted), self.machine, fallback=fallback)
+        return group, {t: original.get(t, t) for t in inputs} | wanted
+
+    def together(self, members: Sequence[Tensor]) -> _Piece | None:
+        """A group of these stages, if a schedule takes it."""
+        found = self.piece(members, fallback=False)
+        return found if recognize(found[0]) is not None else None
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ class Problem:
         factors = [_factor(*r, place, extents) for r in raw]  # type: ignore[misc]
         if None in factors or not any(sizes[v] > 1 for v in anchor.axes):
             return None
-        if not group.fallback and not all(_is_even(f.source) for f in factors):  # type: ignore[union-attr]
+        if not group.fallback and not all(_is_uniform(f.source) for f in factors):  # type: ignore[union-attr]
             return None
         outputs = tuple(v for axis in anchor.axes for v in _variables(place[axis]))
         reduced = tuple(v for a in reduce_axes for v in _variables(place[a.var]))
@@ -231,7 +231,7 @@ def zero_unless(source: Tensor) -> tuple[PrimExpr, PrimExpr]:
     return const(True, "bool"), body
 
 
-def _is_even(source: Tensor) -> bool:
+def _is_uniform(source: Tensor) -> bool:
     """Whether a source is computed in the same way wherever it is not zero. One that is put together of several
     tensors, or that repeats elements, had better be in memory: tasks would look for the place of each element anew, and
     where windows overlap several times (a convolution of 96 channels of 64 x 64, 32 of which lie elsewhere, 64 are
@@ -243,7 +243,7 @@ def _is_even(source: Tensor) -> bool:
     is_whole = isinstance(condition, IntImm)  # else a stride may have left zeros between the elements
     if _joins(value) or (is_whole and any(_divides(i) for load in reads for i in load.indices)):
         return False
-    return all(_is_even(load.tensor) for load in reads)
+    return all(_is_uniform(load.tensor) for load in reads)
 
 
 def _joins(value: PrimExpr) -> bool:
