@@ -17,7 +17,7 @@ from functools import cached_property
 from pullback.schedule.affine import Affine, affine
 from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers
-from pullback.te.graph import Lower, body_expr, loads_of
+from pullback.te.graph import Lower, body_expr, loads_of, stages
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import Binary, Cast, IntImm, PrimExpr, Select, Var, as_expr, const
 from pullback.tir.visitor import loads, substitute, walk
@@ -176,7 +176,7 @@ class Problem:
         if not _is_sum_of_products(anchor) or not _is_epilogue(group, anchor):
             return None
         source = body_expr(anchor)
-        raw = [_source(f) for f in (source.a, source.b)]  # type: ignore[attr-defined]
+        raw = [_source(f, group.fallback) for f in (source.a, source.b)]  # type: ignore[attr-defined]
         if None in raw:
             return None
         reduce_axes = anchor.body.axes  # type: ignore[union-attr]
@@ -184,8 +184,6 @@ class Problem:
         place, extents = _loop_axes(sizes, [i for _, _, indices in raw for i in indices])  # type: ignore[misc]
         factors = [_factor(*r, place, extents) for r in raw]  # type: ignore[misc]
         if None in factors or not any(sizes[v] > 1 for v in anchor.axes):
-            return None
-        if not group.fallback and not all(_is_uniform(f.source) for f in factors):  # type: ignore[union-attr]
             return None
         outputs = tuple(v for axis in anchor.axes for v in _variables(place[axis]))
         reduced = tuple(v for a in reduce_axes for v in _variables(place[a.var]))
@@ -231,29 +229,22 @@ def zero_unless(source: Tensor) -> tuple[PrimExpr, PrimExpr]:
     return const(True, "bool"), body
 
 
-def _is_uniform(source: Tensor) -> bool:
-    """Whether a source is computed in the same way wherever it is not zero. One that is put together of several
-    tensors, or that repeats elements, had better be in memory: tasks would look for the place of each element anew, and
-    where windows overlap several times (a convolution of 96 channels of 64 x 64, 32 of which lie elsewhere, 64 are
-    twice as large as they lie: 16 ms, so 7)."""
-    if source.is_placeholder:
-        return True
-    condition, value = zero_unless(source)
-    reads = [n for n in walk(value) if isinstance(n, TensorLoad)]
+def _is_uniform(stage: Tensor) -> bool:
+    """Whether a stage is computed in the same way wherever it is not zero. One that is put together of several tensors,
+    or that repeats elements, had better be in memory: tasks would look for the place of each element anew, and where
+    windows overlap several times (a convolution of 96 channels of 64 x 64, 32 of which lie elsewhere, 64 are twice as
+    large as they lie: 16 ms, so 7)."""
+    condition, value = zero_unless(stage)
+    selects = [n for n in walk(value) if isinstance(n, Select) and not reads_tensors(n.condition)]
+    if any(reads_tensors(n.a) and reads_tensors(n.b) for n in selects):
+        return False  # the place decides which element is taken
+    taken = [n for n in walk(value) if isinstance(n, TensorLoad)]
     is_whole = isinstance(condition, IntImm)  # else a stride may have left zeros between the elements
-    if _joins(value) or (is_whole and any(_divides(i) for load in reads for i in load.indices)):
-        return False
-    return all(_is_uniform(load.tensor) for load in reads)
+    return not (is_whole and any(_divides(index) for load in taken for index in load.indices))
 
 
-def _joins(value: PrimExpr) -> bool:
-    """Whether the place decides which of several elements is taken."""
-
-    def reads(expr: PrimExpr) -> bool:
-        return any(isinstance(n, TensorLoad) for n in walk(expr))
-
-    selects = (n for n in walk(value) if isinstance(n, Select) and not reads(n.condition))
-    return any(reads(n.a) and reads(n.b) for n in selects)
+def reads_tensors(expr: PrimExpr) -> bool:
+    return any(isinstance(n, TensorLoad) for n in walk(expr))
 
 
 def _divides(index: PrimExpr) -> bool:
@@ -268,8 +259,9 @@ def _ancestors(tensor: Tensor) -> list[Tensor]:
     return found
 
 
-def _source(factor: PrimExpr) -> tuple[str, Tensor, tuple[PrimExpr, ...]] | None:
-    """(dtype, tensor, indices) of a factor; stages that only move elements are looked through."""
+def _source(factor: PrimExpr, fallback: bool) -> tuple[str, Tensor, tuple[PrimExpr, ...]] | None:
+    """(dtype, tensor, indices) of a factor; stages that only move elements are looked through. What had better be in
+    memory first is a source for the last resort only."""
     inner = factor.value if isinstance(factor, Cast) else factor
     while isinstance(inner, TensorLoad) and not inner.tensor.is_placeholder:
         body = body_expr(inner.tensor)
@@ -277,6 +269,8 @@ def _source(factor: PrimExpr) -> tuple[str, Tensor, tuple[PrimExpr, ...]] | None
             break
         inner = substitute(body, dict(zip(inner.tensor.axes, inner.indices, strict=True)))
     if not isinstance(inner, TensorLoad) or any(isinstance(n, TensorLoad) for i in inner.indices for n in walk(i)):
+        return None
+    if not fallback and not all(map(_is_uniform, stages([inner.tensor]))):
         return None
     return factor.dtype, inner.tensor, inner.indices
 

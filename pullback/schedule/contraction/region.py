@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 
 from pullback.schedule.affine import affine
 from pullback.schedule.contraction.columns import region_shape
-from pullback.schedule.contraction.problem import Factor, Problem, conjuncts, memory_strides
+from pullback.schedule.contraction.problem import Factor, Problem, conjuncts, memory_strides, reads_tensors
 from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers
 from pullback.schedule.transpose import copied_across
 from pullback.te.graph import Lower, body_expr
-from pullback.te.tensor import Tensor, TensorLoad
+from pullback.te.tensor import Tensor
 from pullback.tir import (
     Binary,
     Buffer,
@@ -36,7 +36,7 @@ from pullback.tir import (
     seq,
     store,
 )
-from pullback.tir.visitor import substitute, walk
+from pullback.tir.visitor import substitute
 
 Place = Mapping[Var, PrimExpr]
 
@@ -131,7 +131,9 @@ class _Fill:
 
     def _split_condition(self, body: PrimExpr) -> None:
         """``select(condition, value, constant)``: bounds of single axes, and what else must hold."""
-        if not (isinstance(body, Select) and isinstance(body.b, (FloatImm, IntImm)) and not _reads(body.condition)):
+        if not (
+            isinstance(body, Select) and isinstance(body.b, (FloatImm, IntImm)) and not reads_tensors(body.condition)
+        ):
             self.value = self.lower.expr(body)
             return
         self.value, self.otherwise = self.lower.expr(body.a), body.b
@@ -259,10 +261,6 @@ class _Fill:
         for condition in self.conditions:
             value = select(substitute(condition, place), value, self.otherwise)
         return value
-
-
-def _reads(expr: PrimExpr) -> bool:
-    return any(isinstance(n, TensorLoad) for n in walk(expr))
 
 
 def at_or_after(index: int, step: tuple[int, int]) -> int:
