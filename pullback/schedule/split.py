@@ -11,12 +11,12 @@ schedule takes together stay together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pullback.schedule.choose import recognize
 from pullback.schedule.cost import is_costly
 from pullback.schedule.group import Group, Machine
 from pullback.te.graph import body_expr, is_index_map, placeholders, read_counts, stages
+from pullback.te.orient import orient
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import PrimExpr
 from pullback.tir.visitor import Mutator
@@ -27,15 +27,11 @@ def split(outputs: Sequence[Tensor], machine: Machine) -> list[_Piece]:
 
     Each comes with a map from its inputs and outputs to the tensors of the original DAG that they stand for.
     """
-    order = stages(outputs)
+    turned = orient(outputs)
+    order = stages(turned)
     counts = read_counts(order)
-    held = _held(outputs)
-    # An output that holds a stage is computed where the stage would be: before all that reads it.
-    source = {holder.tensor: stage for stage, holder in held.items()}
-    places = {stage: k for k, stage in enumerate(order)}
-    kept = [s for s in order if s not in held and _in_memory(s, outputs, counts)]
-    kept.sort(key=lambda s: places[source.get(s, s)])
-    cutter = _Cutter(outputs, kept, held, machine)
+    kept = [s for s in order if _in_memory(s, turned, counts)]
+    cutter = _Cutter(dict(zip(turned, outputs, strict=True)), kept, machine)
     result: list[_Piece] = []
     members: list[Tensor] = []
     for stage in kept:
@@ -54,16 +50,14 @@ _Piece = tuple[Group, dict[Tensor, Tensor]]
 class _Cutter:
     """Makes groups of the stages that are kept in memory."""
 
-    def __init__(
-        self, outputs: Sequence[Tensor], kept: Sequence[Tensor], held: Mapping[Tensor, _Holder], machine: Machine
-    ) -> None:
-        self.outputs, self.kept, self.held, self.machine = outputs, kept, held, machine
+    def __init__(self, outputs: Mapping[Tensor, Tensor], kept: Sequence[Tensor], machine: Machine) -> None:
+        """``outputs``: what is returned -> the original one."""
+        self.outputs, self.kept, self.machine = outputs, kept, machine
         self.reads = {stage: set(self._cut([stage])[0].stand_ins) for stage in kept}
 
     def _cut(self, members: Sequence[Tensor]) -> tuple[_Cut, list[Tensor]]:
         """The members with all others in memory, and how they are cut off."""
-        elsewhere = {s: holder for s, holder in self.held.items() if holder.tensor not in members}
-        cut = _Cut({k for k in self.kept if k not in members}, elsewhere)
+        cut = _Cut({k for k in self.kept if k not in members})
         return cut, [cut.tensor(stage) for stage in members]
 
     def piece(self, members: Sequence[Tensor], fallback: bool) -> _Piece:
@@ -71,12 +65,12 @@ class _Cutter:
         cut, copies = self._cut(members)
         others = [k for k in self.kept if k not in members]
         wanted = {
-            copy: stage
+            copy: self.outputs.get(stage, stage)
             for copy, stage in zip(copies, members, strict=True)
             if stage in self.outputs or any(stage in self.reads[k] for k in others)
         }
         inputs = placeholders(list(wanted))
-        original = {new: old for old, new in cut.stand_ins.items()}
+        original = {new: self.outputs.get(old, old) for old, new in cut.stand_ins.items()}
         group = Group(tuple(inputs), tuple(wanted), self.machine, fallback=fallback)
         return group, {t: original.get(t, t) for t in inputs} | wanted
 
@@ -86,30 +80,6 @@ class _Cutter:
         return found if recognize(found[0]) is not None else None
 
 
-@dataclass(frozen=True)
-class _Holder:
-    """An output that holds all elements of a stage: at each of its places the stage's axis, by number."""
-
-    tensor: Tensor
-    axes: tuple[int, ...]
-
-
-def _held(outputs: Sequence[Tensor]) -> dict[Tensor, _Holder]:
-    """The stages of which an output is a copy with the axes in some order; not those that cost nothing to compute."""
-    result: dict[Tensor, _Holder] = {}
-    for output in outputs:
-        body = output.body
-        if not isinstance(body, TensorLoad) or body.tensor.is_placeholder or body.tensor in outputs:
-            continue
-        stage, indices = body.tensor, list(body.indices)
-        if len(indices) != output.ndim or not all(axis in indices for axis in output.axes) or is_index_map(stage):
-            continue
-        axes = tuple(indices.index(axis) for axis in output.axes)
-        if output.shape == tuple(stage.shape[k] for k in axes):
-            result.setdefault(stage, _Holder(output, axes))
-    return result
-
-
 def _in_memory(stage: Tensor, outputs: Sequence[Tensor], counts: dict[Tensor, int]) -> bool:
     if stage in outputs or stage.is_reduction:
         return True
@@ -117,11 +87,11 @@ def _in_memory(stage: Tensor, outputs: Sequence[Tensor], counts: dict[Tensor, in
 
 
 class _Cut(Mutator):
-    """Rebuilds a stage with the stages in memory replaced by placeholders, those in outputs that hold them too."""
+    """Rebuilds a stage with the stages in memory replaced by placeholders."""
 
-    def __init__(self, cut: set[Tensor], held: Mapping[Tensor, _Holder]) -> None:
+    def __init__(self, cut: set[Tensor]) -> None:
         super().__init__()
-        self.cut, self.held = cut, held
+        self.cut = cut
         self.stand_ins: dict[Tensor, Tensor] = {}
         self._copies: dict[Tensor, Tensor] = {}
 
@@ -140,8 +110,5 @@ class _Cut(Mutator):
 
     def _expr(self, node: PrimExpr) -> PrimExpr:
         if isinstance(node, TensorLoad):
-            indices, holder = tuple(self.expr(i) for i in node.indices), self.held.get(node.tensor)
-            if holder is not None:
-                return TensorLoad(self.tensor(holder.tensor), tuple(indices[k] for k in holder.axes))
-            return TensorLoad(self.tensor(node.tensor), indices)
+            return TensorLoad(self.tensor(node.tensor), tuple(self.expr(i) for i in node.indices))
         return super()._expr(node)

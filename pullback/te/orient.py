@@ -26,13 +26,18 @@ def orient(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(outputs)
     turn = _Turn(orders)
     result = [turn.tensor(t) for t in outputs]
-    return tuple(_without_copy(t, result) for t in result)
+    found: dict[Tensor, Tensor] = {}  # two outputs are never one tensor
+    for tensor in result:
+        found.setdefault(_without_copy(tensor, result), tensor)
+    stages_of = {tensor: stage for stage, tensor in found.items()}
+    return tuple(stages_of.get(t, t) for t in result)
 
 
 def _orders(outputs: Sequence[Tensor]) -> dict[Tensor, Order]:
     """The order of axes of each stage; outputs keep theirs."""
     orders: dict[Tensor, Order] = {t: tuple(range(t.ndim)) for t in outputs}
-    for stage in reversed(stages(outputs)):
+    copies = [t for t in outputs if isinstance(t.body, TensorLoad)]  # what they copy has their order, whoever reads it
+    for stage in [*copies, *reversed(stages(outputs))]:
         order = orders.setdefault(stage, tuple(range(stage.ndim)))
         axes = [stage.axes[k] for k in order]
         for load in loads_of(stage):

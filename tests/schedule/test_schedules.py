@@ -253,7 +253,7 @@ def total_of(stage: te.Tensor, kept: int) -> te.Tensor:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 @pytest.mark.parametrize("reduced", [False, True], ids=["elementwise", "reduction"])
 def test_what_an_output_holds_in_another_order_is_read_there(order: tuple[int, ...], reduced: bool) -> None:
-    """Each element of the stage is computed once: only the kernel of the output that holds it reads ``x``."""
+    """Each element of the stage is computed once: only the kernel whose output it is, in its order, reads ``x``."""
     x, k = te.placeholder((3, 4, 5, 2), name="x"), te.reduce_axis(2)
     value = (lambda *i: te.max(x[(*i, k.var)], k)) if reduced else (lambda *i: x[(*i, 0)] * x[(*i, 1)])
     stage = te.compute((3, 4, 5), value, "stage")
@@ -261,9 +261,20 @@ def test_what_an_output_holds_in_another_order_is_read_there(order: tuple[int, .
     held = permuted(stage, order, "held")
     outputs = [total_of(stage, 1), shifted, held, permuted(stage, (2, 1, 0), "again"), total_of(shifted, 0)]
     groups = run_pieces(outputs)
-    assert sorted(o.name for g in groups for o in g.outputs) == ["again", "held", "shifted", "total", "total"]
+    assert sorted(o.name for g in groups for o in g.outputs) == ["again", "shifted", "stage", "total", "total"]
     (first,) = (g for g in groups if any(t is x for t in g.inputs))
-    assert "held" in [o.name for o in first.outputs]
+    assert [o.shape for o in first.outputs if o.name == "stage"] == [held.shape]
+
+
+def test_what_pieces_hand_on_lies_in_the_order_of_the_results():
+    """Vectors of both pieces lie along ``c``, though the tensor expression has it in the middle."""
+    x = te.placeholder((2, 7, 5, 16), name="x")
+    slow = te.compute((2, 16, 7, 5), lambda n, c, h, w: tir.call("exp", x[n, h, w, c]), "slow")
+    total = total_of(slow, 1)
+    scaled = te.compute((2, 16, 7, 5), lambda n, c, h, w: slow[n, c, h, w] * total[15 - c], "scaled")
+    groups = run_pieces([permuted(scaled, (0, 2, 3, 1), "out")])
+    shapes = {t.name: t.shape for g in groups for t in (*g.inputs, *g.outputs)}
+    assert shapes == {"x": x.shape, "slow": x.shape, "total": (16,), "scaled": x.shape}
 
 
 def test_what_an_output_holds_in_part_or_costs_nothing_is_computed_by_all() -> None:
