@@ -26,7 +26,7 @@ from pullback.schedule.contraction.columns import elements, lanes_of
 from pullback.schedule.contraction.order import divides_copies
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import Rows
-from pullback.schedule.contraction.tasks import PARTS, TASKS, chunked, grow, partial_sums
+from pullback.schedule.contraction.tasks import PARTS, TASKS, chunked, even, grow, partial_sums
 from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.tir import Var
 from pullback.tir.caches import PAGE
@@ -194,9 +194,3 @@ def _is_deep(problem: Problem, blocking: Blocking) -> bool:
         return columns > SECOND
     is_worth_rounds = blocking.ways[b] == "direct" or problem.depth <= _FEW_ROUNDS * _ROUND_DEPTH
     return is_worth_rounds and tasks_of_rows(problem, b, blocking.inner) > _FEW_TILES
-
-
-def even(extent: int, most: int, step: int) -> int:
-    """The size of even blocks of about ``most`` at the most, each a number of steps."""
-    blocks = -(-extent // max(step, most))
-    return min(extent, -(-extent // (blocks * step)) * step)

@@ -191,10 +191,12 @@ class Lowering:
         return dict(self.blocking.rows).get(v, 1)
 
     def _order(self, by_rows: bool = False) -> list[Var]:
-        """Axes of the result, those of the register tile innermost; what needs no region of its own is outermost."""
+        """Axes of the result, those of the register tile innermost; what needs no region of its own is outermost. Rows
+        of a depthwise convolution share nothing, as each column has its own factors: there tiles go on with what is
+        beside them in memory (the gradient of 96 channels of 64 x 64, stride 2: 0.7 of the time)."""
         rows = [v for v, _ in self.blocking.rows]
         columns = [self.blocking.column]
-        last = [*rows, *columns] if by_rows else [*columns, *rows]
+        last = [*rows, *columns] if by_rows or columns[0] in self.blocking.a.axes else [*columns, *rows]
         others = [v for v in self.problem.outputs if v not in last]
         return [*others, *last]
 

@@ -22,10 +22,10 @@ from pullback.schedule.contraction.blocking import (
     round_count,
     task_count,
 )
-from pullback.schedule.contraction.columns import elements
+from pullback.schedule.contraction.columns import distance, elements, region_shape
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
 from pullback.schedule.contraction.register_tiles import Rows
-from pullback.schedule.cost import worth_threads
+from pullback.schedule.cost import element_cost, worth_threads
 from pullback.schedule.tiles import Tile
 from pullback.tir import Var
 from pullback.tir.caches import LINE
@@ -40,6 +40,8 @@ _COPY = 8  # multiply-adds in the time that one element takes to be copied into 
 _KEEP = 4  # and in which one partial sum is kept and taken up again
 _PASS = 50  # and in which one is passed on to the thread that adds it to others
 _AGAIN = 16  # and in which an element is read again after its line left the nearest cache
+_WIDER = (2, 4, 6, 8, 12)  # tiles side by side of which a task may copy what they read, row by row
+_RUN, _RUN_BYTES = 0.3, 128  # nanoseconds an element of a row of many such bytes waits for memory
 _SHARE = 88  # and in which an element gets from the thread that copied it to another one: 16 ns for a line of them
 
 
@@ -141,7 +143,42 @@ def partial_sums(
     problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
 ) -> dict[Var, int]:
     """Tasks that compute parts of sums, in rounds of as many terms as their regions hold."""
-    inner = _least(problem, rows, tile, column, ways, lanes) | dict.fromkeys(problem.reduced, 1)
+    least = _least(problem, rows, tile, column, ways, lanes)
+    widths = [least[column], *(even(problem.extents[column], n * tile.columns, tile.columns) for n in _WIDER)]
+    found = [
+        _partial_sums(problem, rows, tile, column, ways, least | {column: width})
+        for width in dict.fromkeys(widths if _has_own_copies(problem, column, ways) else widths[:1])
+    ]
+    return min(found, key=lambda inner: _copying(problem, ways, column, inner))
+
+
+def _has_own_copies(problem: Problem, column: Var, ways: Mapping[Factor, str]) -> bool:
+    """Whether each value of the column has its own part of all that is read, with few results of many terms, and lies
+    beside the next one's in windows that leave the second cache: those of a depthwise convolution's weights, with
+    channels innermost."""
+    second = problem.group.machine.second_bytes
+    windows = [f for f, way in ways.items() if way == "region" and f.is_window]
+    far = [f for f in windows if elements(problem, f) * nbytes(f.source.dtype) > second]
+    is_own = all(column in f.axes for f in problem.factors) and all(distance(problem, f, column) == 1 for f in far)
+    return bool(far) and is_own and math.prod(problem.extents[v] for v in problem.outputs) < problem.depth
+
+
+def _copying(problem: Problem, ways: Mapping[Factor, str], column: Var, inner: Mapping[Var, int]) -> float:
+    """Nanoseconds that regions take: more elements where those of a task overlap more, and what a run of neighbours in
+    memory waits, which is the longer for each of them the shorter the run is."""
+    time = 0.0
+    for f in (f for f, way in ways.items() if way == "region"):
+        count = math.prod(region_shape(f, inner)) * part_count(problem, inner)
+        run = inner[column] * nbytes(f.source.dtype)
+        time += count * element_cost(problem.before) + elements(problem, f) * _RUN * (1 + _RUN_BYTES / run)
+    return time
+
+
+def _partial_sums(
+    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], least: Mapping[Var, int]
+) -> dict[Var, int]:
+    """Such tasks, of which none covers less than ``least``."""
+    inner = dict(least) | dict.fromkeys(problem.reduced, 1)
     regions = [f for f, way in ways.items() if way == "region"]
     free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
     # An axis that moves in the same index as another one hardly enlarges a region.
@@ -250,3 +287,9 @@ def chunked(problem: Problem, blocking: Blocking, most: int = TASKS) -> Blocking
     chunks = max(1, min(total, wanted, most))
     chunks = -(-total // -(-total // chunks))  # the same number of rounds in each, the last one apart
     return replace(blocking, chunks=chunks)
+
+
+def even(extent: int, most: int, step: int) -> int:
+    """The size of even blocks of about ``most`` at the most, each a number of steps."""
+    blocks = -(-extent // max(step, most))
+    return min(extent, -(-extent // (blocks * step)) * step)
