@@ -4,8 +4,9 @@
     out[n, y, x, c] = s[n, c, y, x]            →      total[c] = Σ out[n, y, x, c]
     total[c] = Σ s[n, c, y, x]
 
-What an output holds, in whatever order of axes, is read there by all others: ``f`` is computed once. Neighbours that a
-schedule takes together stay together.
+What an output holds, in whatever order of axes, is read there by all others: ``f`` is computed once. What pieces hand
+on to one another lies in the order of the results, too (``te/orient.py``). Neighbours that a schedule takes together
+stay together.
 """
 
 from __future__ import annotations

@@ -79,5 +79,10 @@ def matrix_count(problem: Problem) -> int:
 
 def copies(problem: Problem, blocking: Blocking) -> dict[Factor, int]:
     """Elements of each region that all tasks copy, in all rounds."""
-    regions = [f for f, way in blocking.ways.items() if way == "region"]
-    return {f: math.prod(region_shape(f, blocking.inner)) * part_count(problem, blocking.inner) for f in regions}
+    return copies_of(problem, blocking.ways, blocking.inner)
+
+
+def copies_of(problem: Problem, ways: Mapping[Factor, str], inner: Mapping[Var, int]) -> dict[Factor, int]:
+    """Likewise, of tasks that are not chosen yet."""
+    regions = [f for f, way in ways.items() if way == "region"]
+    return {f: math.prod(region_shape(f, inner)) * part_count(problem, inner) for f in regions}

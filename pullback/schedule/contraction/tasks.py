@@ -16,13 +16,14 @@ from pullback.schedule.contraction.blocking import (
     THREADS,
     Blocking,
     copies,
+    copies_of,
     matrix_count,
     part_count,
     region_bytes,
     round_count,
     task_count,
 )
-from pullback.schedule.contraction.columns import distance, elements, region_shape
+from pullback.schedule.contraction.columns import distance, elements
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.cost import element_cost, worth_threads
@@ -40,9 +41,9 @@ _COPY = 8  # multiply-adds in the time that one element takes to be copied into 
 _KEEP = 4  # and in which one partial sum is kept and taken up again
 _PASS = 50  # and in which one is passed on to the thread that adds it to others
 _AGAIN = 16  # and in which an element is read again after its line left the nearest cache
+_SHARE = 88  # and in which an element gets from the thread that copied it to another one: 16 ns for a line of them
 _WIDER = (2, 4, 6, 8, 12)  # tiles side by side of which a task may copy what they read, row by row
 _RUN, _RUN_BYTES = 0.3, 128  # nanoseconds an element of a row of many such bytes waits for memory
-_SHARE = 88  # and in which an element gets from the thread that copied it to another one: 16 ns for a line of them
 
 
 def enough_tasks(problem: Problem) -> int:
@@ -144,10 +145,11 @@ def partial_sums(
 ) -> dict[Var, int]:
     """Tasks that compute parts of sums, in rounds of as many terms as their regions hold."""
     least = _least(problem, rows, tile, column, ways, lanes)
+    if not _has_own_copies(problem, column, ways):
+        return _partial_sums(problem, rows, tile, column, ways, least)
     widths = [least[column], *(even(problem.extents[column], n * tile.columns, tile.columns) for n in _WIDER)]
     found = [
-        _partial_sums(problem, rows, tile, column, ways, least | {column: width})
-        for width in dict.fromkeys(widths if _has_own_copies(problem, column, ways) else widths[:1])
+        _partial_sums(problem, rows, tile, column, ways, least | {column: width}) for width in dict.fromkeys(widths)
     ]
     return min(found, key=lambda inner: _copying(problem, ways, column, inner))
 
@@ -166,11 +168,10 @@ def _has_own_copies(problem: Problem, column: Var, ways: Mapping[Factor, str]) -
 def _copying(problem: Problem, ways: Mapping[Factor, str], column: Var, inner: Mapping[Var, int]) -> float:
     """Nanoseconds that regions take: more elements where those of a task overlap more, and what a run of neighbours in
     memory waits, which is the longer for each of them the shorter the run is."""
-    time = 0.0
-    for f in (f for f, way in ways.items() if way == "region"):
-        count = math.prod(region_shape(f, inner)) * part_count(problem, inner)
+    time, each = 0.0, element_cost(problem.before)
+    for f, count in copies_of(problem, ways, inner).items():
         run = inner[column] * nbytes(f.source.dtype)
-        time += count * element_cost(problem.before) + elements(problem, f) * _RUN * (1 + _RUN_BYTES / run)
+        time += count * each + elements(problem, f) * _RUN * (1 + _RUN_BYTES / run)
     return time
 
 
