@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from pullback.codegen.expressions import Lanes
 from pullback.codegen.memory import MemoryAccess, padded
@@ -32,6 +33,7 @@ from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, P
 from pullback.tir.visitor import children, statements, walk
 
 FEW_CHUNKS = 4  # vectors of a loop that are written out: of a straight body, or one whose indices become numbers
+BRIEF = 256  # nodes of a body, above which a loop is a small part of it
 SIDE_BY_SIDE = 4  # vectors of a loop whose instructions wait for one another
 Outliner = Callable[["Statements", For], None]
 Chunk = tuple[int, int, int]  # first iteration, lanes, lanes that count
@@ -208,7 +210,7 @@ class Statements(MemoryAccess):
             if _unrolled_size(node.body) > len(chunks):
                 self._interleaved(node, node.body, chunks)
                 return
-        elif full > 1 and not (len(chunks) <= FEW_CHUNKS and (_bends(node) or _is_straight(node.body))):
+        elif full > 1 and not (len(chunks) <= FEW_CHUNKS and (_bends(node) or _is_brief(node.body))):
             self._lanes_loop(node, Poly.of(full), width)
             chunks = chunks[full:]
         self.is_alone = len(chunks) == 1 and full <= 1
@@ -373,6 +375,11 @@ def _bends(node: For) -> bool:
 def _is_straight(body: Stmt) -> bool:
     """Whether there are no branches and loops in it."""
     return all(isinstance(n, (Seq, Let, BufferStore)) for n in statements(body))
+
+
+def _is_brief(body: Stmt) -> bool:
+    """Whether it is straight and so short that a loop would be much of it."""
+    return _is_straight(body) and sum(1 for _ in islice(walk(body), BRIEF + 1)) <= BRIEF
 
 
 def _is_chain(body: Stmt) -> bool:

@@ -23,20 +23,24 @@ SCHEDULES: tuple[type[Any], ...] = (
 
 
 def recognize(group: Group) -> Schedule | None:
-    """The schedule for the group, the most particular first, or None when it is no single kernel.
-
-    Those that the machine is told to do without decline, unless nothing else can compute the group; and so do all but
-    one for a group that draws random numbers.
-    """
+    """The schedule for the group, the most particular first, or None when it is no single kernel."""
     group = group.oriented
+    return next((s for s in (kind.recognize(group) for kind in _asked(group)) if s is not None), None)
+
+
+def is_one_kernel(group: Group) -> bool:
+    """Whether there is a schedule for the group. Filters are contractions, too: which is faster is not asked."""
+    group = group.oriented
+    asked = _asked(group)
+    return any(kind.recognize(group) is not None for kind in asked if kind is not Winograd or Contraction not in asked)
+
+
+def _asked(group: Group) -> list[type[Any]]:
+    """The schedules for the group, the most particular first. Those that the machine is told to do without decline,
+    unless nothing else can compute the group; and so do all but one for a group that draws random numbers."""
     fitting = (Random,) if any(map(draws, group.stages)) and not group.fallback else SCHEDULES
     asked = [kind for kind in fitting if kind.__name__ not in group.machine.without]
-    last_resort = [kind for kind in SCHEDULES if kind not in asked and group.fallback]
-    for kind in (*asked, *last_resort):
-        schedule: Schedule | None = kind.recognize(group)
-        if schedule is not None:
-            return schedule
-    return None
+    return asked + [kind for kind in SCHEDULES if kind not in asked and group.fallback]
 
 
 def scheduled(group: Group) -> Schedule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -59,20 +59,22 @@ class Machine:
 class Group:
     """``outputs`` computed from placeholders ``inputs`` (in the order of the kernel's parameters).
 
-    ``fallback``: take any schedule that is correct; otherwise one that would be a bad choice declines.
+    ``fallback``: take any schedule that is correct; otherwise one that would be a bad choice declines. ``of_stages``:
+    what schedules found out about stages alone, for other groups that have the same ones.
     """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     machine: Machine = field(default_factory=Machine)
     fallback: bool = False
+    of_stages: dict[object, Any] = field(default_factory=dict)
 
     @cached_property
     def oriented(self) -> Group:
         """The group with its stages in the order of axes in which the outputs lie in memory."""
         outputs = orient(self.outputs)
         same = all(a is b for a, b in zip(outputs, self.outputs, strict=True))
-        return self if same else Group(self.inputs, outputs, self.machine, self.fallback)
+        return self if same else replace(self, outputs=outputs)
 
     @cached_property
     def known(self) -> dict[object, Any]:

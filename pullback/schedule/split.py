@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pullback.schedule.choose import recognize
+from pullback.schedule.choose import is_one_kernel
 from pullback.schedule.cost import is_costly
 from pullback.schedule.group import Group, Machine
 from pullback.te.graph import body_expr, is_index_map, placeholders, read_counts, stages
@@ -78,7 +78,7 @@ class _Cutter:
     def together(self, members: Sequence[Tensor]) -> _Piece | None:
         """A group of these stages, if a schedule takes it."""
         found = self.piece(members, fallback=False)
-        return found if recognize(found[0]) is not None else None
+        return found if is_one_kernel(found[0]) else None
 
 
 def _in_memory(stage: Tensor, outputs: Sequence[Tensor], counts: dict[Tensor, int]) -> bool:

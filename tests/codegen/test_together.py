@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pullback.codegen import emit_module
-from pullback.codegen.statements import SIDE_BY_SIDE
+from pullback.codegen.statements import BRIEF, SIDE_BY_SIDE
 from pullback.target import Target
 from pullback.tir import Buffer, If, PrimFunc, Var, call, cast, loop, store
 from tests.codegen.test_streamed import kernel as streamed_kernel
@@ -83,6 +83,22 @@ def test_few_vectors_are_written_out():
 
     assert text(2 * LANES).count("phi i64") == 1 and text(2 * LANES).count("fadd") == 2
     assert text(64).count("phi i64") == 2 and text(64).count("fadd") == 1
+
+
+def test_few_vectors_of_a_long_body_are_a_loop():
+    """Written out, what a body does many times would be as many lines again for each vector, and gain nothing."""
+    x, y = Buffer("x", (40, BRIEF, 2 * LANES)), Buffer("y", (40, 2 * LANES))
+
+    def text(terms):
+        def body(i):
+            return loop(
+                "j", 2 * LANES, lambda j: store(y, (i, j), sum((x[i, k, j] for k in range(terms)), 0.0)), "vectorized"
+            )
+
+        return emit_module([PrimFunc("f", (x, y), loop("i", 40, body))], HASWELL)
+
+    assert text(8).count("phi i64") == 1 and text(8).count("load <") == 16
+    assert text(BRIEF).count("phi i64") == 2 and text(BRIEF).count("load <") == BRIEF
 
 
 def test_numbers_that_are_converted_are_side_by_side(native):

@@ -10,7 +10,7 @@ import pytest
 
 from pullback import te, tir
 from pullback.schedule import winograd
-from pullback.schedule.choose import recognize
+from pullback.schedule.choose import is_one_kernel, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.group import Machine
 from pullback.schedule.winograd import Winograd, plan
@@ -53,6 +53,22 @@ def test_convolution(shape, kind, channels_last):
     group = group_of(product(kind, shape, channels_last))
     assert isinstance(recognize(group), Winograd)
     run(group)
+
+
+@pytest.mark.parametrize("without", [(), ("Contraction",), ("Winograd",)], ids=str)
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+@pytest.mark.parametrize("shape", [*SHAPES, (8, 64, 14, 14, 64, 3, 1, 1), (8, 64, 14, 14, 64, 3, 2, 1)], ids=str)
+def test_fusion_gets_the_same_answer_without_asking_which_is_faster(shape, kind, without):
+    """And for whatever follows the sum, of which blockings are asked for once."""
+    machine, known = replace(SMALL, without=without), {}
+    plain = product(kind, shape, False)
+    scaled = te.compute(plain.shape, lambda *at: plain[at] * 2.0, "scaled")
+    k = te.reduce_axis(plain.shape[-1])
+    summed = te.compute(plain.shape[:-1], lambda *at: te.sum(plain[(*at, k.var)], k), "summed")
+    for result in (plain, scaled, summed):
+        group = group_of(result, machine=machine)
+        assert is_one_kernel(replace(group, of_stages=known)) == (recognize(group) is not None)
+    assert len(known) <= 1
 
 
 @pytest.mark.usefixtures("always")

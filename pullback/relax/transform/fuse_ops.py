@@ -38,7 +38,7 @@ from pullback.relax.transform.compose import (
 )
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.structure import once, structure
-from pullback.schedule.choose import recognize
+from pullback.schedule.choose import is_one_kernel
 from pullback.schedule.group import Group, Machine
 
 _MOST_OPS = 40  # of one group: beyond that compiling slows down and nothing is gained
@@ -93,6 +93,7 @@ class _Fusion:
         self.last = list(range(len(self.bindings)))  # of each binding, the last one of its group
         self.known: dict[Hashable, bool] = {}
         self.composed: dict[Any, Any] = {}  # tensor expressions, most of them in many candidates
+        self.of_stages: dict[object, Any] = {}  # and what schedules know of them
 
     def _reads(self, binding: Binding) -> list[int]:
         used = dict.fromkeys(used_vars(binding.value))
@@ -182,7 +183,8 @@ class _Fusion:
         bindings, results = [self.bindings[m] for m in order], [self.bindings[m].var for m in outputs]
         composer, tensors = compose(bindings, results, self.composed)
         distinct = len(set(tensors)) == len(tensors) and not any(t.is_placeholder for t in tensors)
-        return distinct and recognize(Group(tuple(composer.inputs.values()), tuple(tensors), self.machine)) is not None
+        inputs = tuple(composer.inputs.values())
+        return distinct and is_one_kernel(Group(inputs, tuple(tensors), self.machine, of_stages=self.of_stages))
 
     def outputs(self, group: _Set) -> list[int]:
         """Members that somebody outside the group reads."""

@@ -33,15 +33,21 @@ class Contraction:
     """``anchor[o…] = Σ_{k…} a·b``, then elementwise stages of the anchor's shape."""
 
     group: Group
-    phases: tuple[Problem, ...]
+    problem: Problem
 
     @staticmethod
     def recognize(group: Group) -> Contraction | None:
         problem = Problem.of(group)
         if problem is None:
             return None
-        found = phases(widened(paired(problem)).merged)
-        return Contraction(group, tuple(found)) if all(blocking_of(phase) is not None for phase in found) else None
+        found, key = Contraction(group, problem), ("has blockings", problem.anchor, group.machine, group.fallback)
+        if key not in group.of_stages:
+            group.of_stages[key] = all(blocking_of(phase) is not None for phase in found.phases)
+        return found if group.of_stages[key] else None
+
+    @cached_property
+    def phases(self) -> tuple[Problem, ...]:
+        return tuple(phases(widened(paired(self.problem)).merged))
 
     @cached_property
     def parts(self) -> tuple[tuple[Problem, Blocking], ...]:
