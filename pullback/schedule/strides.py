@@ -7,7 +7,7 @@ the order in which a tensor expression names its axes: what is NCHW there may be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pullback.tir import BufferLoad, BufferStore, IntImm, PrimExpr, Var
 from pullback.tir.visitor import walk
@@ -15,31 +15,41 @@ from pullback.tir.visitor import walk
 Access = BufferLoad | BufferStore
 
 
-def stride(access: Access, var: Var) -> int | None:
-    """Elements per step of ``var``: 0 where it has no part; None where it is not known, or not the same everywhere."""
-    total, step = 0, 1
+def strides(access: Access) -> Mapping[Var, int | None] | None:
+    """Elements per step of each variable that has a part in the place: None where they are not the same everywhere.
+    None for all where a size is not known."""
+    total: dict[Var, int | None] = {}
+    step = 1
     for index, size in zip(reversed(access.indices), reversed(access.buffer.shape), strict=True):
-        factor = coefficient(index, var)
-        if factor is None or not isinstance(size, int):
+        if not isinstance(size, int):
             return None
-        total, step = total + factor * step, step * size
+        total = _sum(total, coefficients(index), step)
+        step *= size
     return total
 
 
-def coefficient(expr: PrimExpr, var: Var) -> int | None:
-    """c where ``expr`` is c · var + (something without var); None where it is not of this form."""
-    if expr is var:
-        return 1
+def coefficients(expr: PrimExpr) -> dict[Var, int | None]:
+    """For each variable v of the expression the c where it is c · v + (something without v); None where it is not of
+    this form."""
+    if isinstance(expr, Var):
+        return {expr: 1}
     kind = getattr(expr, "kind", None)
     if kind in ("add", "sub"):
-        a, b = coefficient(expr.a, var), coefficient(expr.b, var)  # type: ignore[attr-defined]
-        return None if a is None or b is None else a + b if kind == "add" else a - b
+        return _sum(coefficients(expr.a), coefficients(expr.b), 1 if kind == "add" else -1)  # type: ignore[attr-defined]
     if kind == "mul":
         for factor, other in ((expr.a, expr.b), (expr.b, expr.a)):  # type: ignore[attr-defined]
             if isinstance(factor, IntImm):
-                inner = coefficient(other, var)
-                return None if inner is None else inner * factor.value
-    return None if any(n is var for n in walk(expr)) else 0
+                return _sum({}, coefficients(other), factor.value)
+    return {n: None for n in walk(expr) if isinstance(n, Var)}
+
+
+def _sum(a: dict[Var, int | None], b: Mapping[Var, int | None], factor: int) -> dict[Var, int | None]:
+    """``a + factor · b``."""
+    result = dict(a)
+    for v, n in b.items():
+        before = a.get(v, 0)
+        result[v] = None if n is None or before is None else before + factor * n
+    return result
 
 
 def contiguity(accesses: Iterable[Access], axes: Sequence[Var], extents: Sequence[int]) -> dict[Var, int]:
@@ -47,15 +57,17 @@ def contiguity(accesses: Iterable[Access], axes: Sequence[Var], extents: Sequenc
     most."""
     score = dict.fromkeys(axes, 0)
     for access in accesses:
-        strides = {v: stride(access, v) for v in axes}
-        touched = math.prod(e for v, e in zip(axes, extents, strict=True) if strides[v] != 0)
+        if (steps := strides(access)) is None:
+            continue
+        touched = math.prod(e for v, e in zip(axes, extents, strict=True) if steps.get(v, 0) != 0)
         for v in axes:
-            if strides[v] == 1:
+            if steps.get(v) == 1:
                 score[v] += touched
     return score
 
 
 def outermost_first(accesses: Sequence[Access], axes: Sequence[Var]) -> list[Var]:
     """The axes by falling stride of any access; where that says nothing, in the order given."""
-    reach = {v: max((abs(stride(a, v) or 0) for a in accesses), default=0) for v in axes}
+    steps = [s for s in map(strides, accesses) if s is not None]
+    reach = {v: max((abs(s.get(v) or 0) for s in steps), default=0) for v in axes}
     return sorted(axes, key=lambda v: -reach[v])

@@ -90,7 +90,7 @@ class _Fusion:
             if k not in self.waiting and self.is_late(k):
                 self.late.add(k)
         self.waiting |= self.late
-        self.last = list(range(len(self.bindings)))  # of each binding, the last one of its group
+        self.reach = list(range(len(self.bindings)))  # the last one of all groups that begin here or earlier
         self.known: dict[Hashable, bool] = {}
         self.composed: dict[Any, Any] = {}  # tensor expressions, most of them in many candidates
         self.of_stages: dict[object, Any] = {}  # and what schedules know of them
@@ -161,9 +161,12 @@ class _Fusion:
                         pending = sorted({*pending, *self.external_reads(merged)}, reverse=True)
 
     def adopt(self, merged: _Set) -> None:
-        last = max(merged.members)
         for m in merged.members:
-            self.group_of[m], self.last[m] = merged, last
+            self.group_of[m] = merged
+        k, last = min(merged.members), max(merged.members)
+        while self.reach[k] < last:  # it never falls, so that later ones are as far already
+            self.reach[k] = last
+            k += 1
 
     def accepted(self, candidate: _Set) -> bool:
         """Whether the set is one kernel and leaves the graph acyclic."""
@@ -209,7 +212,7 @@ class _Fusion:
         wanted = self.external_reads(candidate)
         end, further = -1, max(wanted, default=-1)
         while further > end:
-            end, further = further, max(self.last[: further + 1])
+            end, further = further, self.reach[further]
         stack = [r for m in candidate.members for r in self.readers[m] if r not in candidate.members]
         seen: set[int] = set()
         while stack:
