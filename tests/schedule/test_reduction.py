@@ -9,9 +9,9 @@ from pullback import te, tir
 from pullback.schedule import order
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
-from pullback.schedule.reduction import Reduction, ahead, rows
+from pullback.schedule.reduction import Reduction, ahead, columns, rows
 from pullback.schedule.reduction.build import LOCAL_ROW
-from pullback.schedule.strides import coefficient, contiguity, outermost_first, stride
+from pullback.schedule.strides import coefficients, contiguity, outermost_first, strides
 from pullback.target import Target
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import Allocate, Buffer, BufferStore, Call, For, Let, Prefetch, Seq, Var
@@ -23,6 +23,12 @@ from tests.schedule.native import natively
 from tests.schedule.test_schedules import group_of, run
 
 REDUCTIONS = ("sum", "max", "min", "prod")
+
+
+@pytest.fixture(autouse=True)
+def narrow_blocks(monkeypatch):
+    """Blocks of 16 columns: sizes a little above reach every edge."""
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 64)
 
 
 @pytest.fixture
@@ -155,6 +161,18 @@ def test_elements_are_written_as_the_data_are_read(shape):
         group = group_of(masked, *parts)
         assert isinstance(recognize(group), Reduction)
         assert phased(group) == (np.prod(shape) > 100)
+        run(group)
+
+
+@pytest.mark.parametrize(
+    ("vector_bytes", "dtype", "width"), [(32, "float32", 64), (16, "float64", 32), (64, "float32", 64)]
+)
+def test_a_block_is_several_lines_of_memory(vector_bytes, dtype, width, monkeypatch):
+    """Whatever the vectors are: one line of each row would leave memory waiting."""
+    monkeypatch.undo()
+    for size in (width - 1, 2 * width, 2 * width + 3):
+        group = group_of(over("sum", te.placeholder((70, size), dtype, "x"), 0), machine=Machine(vector_bytes))
+        assert columns.block_width(recognize(group).program) == min(size, width)
         run(group)
 
 
@@ -319,12 +337,16 @@ def test_native_sums_are_accurate(shape, axis):
 
 
 def test_strides():
-    i, j = Var("i"), Var("j")
+    i, j, n = Var("i"), Var("j"), Var("n")
     a = Buffer("A", (4, 6, 5))
     load = a[j + 1, i * 2, 3]
-    assert (stride(load, i), stride(load, j), stride(load, Var("k"))) == (10, 30, 0)
-    assert stride(a[i // 2, j, 0], i) is None
-    assert coefficient(3 * (i - j) + 2 * i, i) == 5
+    assert strides(load) == {i: 10, j: 30}
+    assert strides(a[i // 2, j, 0]) == {i: None, j: 5}
+    assert strides(a[i, j, i // 2]) == {i: None, j: 5}
+    assert strides(Buffer("B", (n, 5))[i, 0]) is None
+    assert coefficients(3 * (i - j) + 2 * i) == {i: 5, j: -3}
+    assert coefficients(i * j - i) == {i: None, j: None}
+    assert coefficients(i - i) == {i: 0}
     assert contiguity([a[0, i, j], load], [i, j], [6, 5]) == {i: 0, j: 30}
     assert outermost_first([a[0, j, i]], [i, j]) == [j, i]
 

@@ -22,7 +22,7 @@ from pullback.tir import Buffer, For, If, PrimExpr, Stmt, Var, as_expr, cast, co
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute
 
-BLOCK = 4  # vectors of columns in a block
+BLOCK, BLOCK_BYTES = 4, 256  # vectors of columns in a block; and bytes, of which memory gives several lines at once
 
 
 def block_width(program: Program) -> int:
@@ -30,7 +30,8 @@ def block_width(program: Program) -> int:
     if program.column is None:
         return 1
     widest = max([4, *(nbytes(s.store.value.dtype) for s in program.reduces)])
-    return max(1, min(program.extents[program.column], BLOCK * program.machine.vector_bytes // widest))
+    wanted = max(BLOCK * program.machine.vector_bytes, BLOCK_BYTES)
+    return max(1, min(program.extents[program.column], wanted // widest))
 
 
 def lower_columns(program: Program, threads: bool) -> Stmt:
