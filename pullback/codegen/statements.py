@@ -32,8 +32,8 @@ from pullback.tir.math import expand, is_chain
 from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Prefetch, Seq, Stmt, store
 from pullback.tir.visitor import children, statements, walk
 
-FEW_CHUNKS = 4  # vectors of a loop that are written out: of a straight body, or one whose indices become numbers
-BRIEF = 256  # nodes of a body, above which a loop is a small part of it
+FEW_CHUNKS = 4  # vectors of a loop that are written out: of a brief body, or one whose indices become numbers
+BRIEF = 256  # nodes of a body without branches, above which the loop around it is a small part
 SIDE_BY_SIDE = 4  # vectors of a loop whose instructions wait for one another
 Outliner = Callable[["Statements", For], None]
 Chunk = tuple[int, int, int]  # first iteration, lanes, lanes that count
@@ -378,7 +378,7 @@ def _is_straight(body: Stmt) -> bool:
 
 
 def _is_brief(body: Stmt) -> bool:
-    """Whether it is straight and so short that a loop would be much of it."""
+    """Whether it is straight, and so short that a loop around it would be a large part."""
     return _is_straight(body) and sum(1 for _ in islice(walk(body), BRIEF + 1)) <= BRIEF
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from pullback.tir import BufferLoad, BufferStore, IntImm, PrimExpr, Var
+from pullback.tir import Binary, BufferLoad, BufferStore, IntImm, PrimExpr, Var
 from pullback.tir.visitor import walk
 
 Access = BufferLoad | BufferStore
@@ -33,11 +33,10 @@ def coefficients(expr: PrimExpr) -> dict[Var, int | None]:
     this form."""
     if isinstance(expr, Var):
         return {expr: 1}
-    kind = getattr(expr, "kind", None)
-    if kind in ("add", "sub"):
-        return _sum(coefficients(expr.a), coefficients(expr.b), 1 if kind == "add" else -1)  # type: ignore[attr-defined]
-    if kind == "mul":
-        for factor, other in ((expr.a, expr.b), (expr.b, expr.a)):  # type: ignore[attr-defined]
+    if isinstance(expr, Binary) and expr.kind in ("add", "sub"):
+        return _sum(coefficients(expr.a), coefficients(expr.b), 1 if expr.kind == "add" else -1)
+    if isinstance(expr, Binary) and expr.kind == "mul":
+        for factor, other in ((expr.a, expr.b), (expr.b, expr.a)):
             if isinstance(factor, IntImm):
                 return _sum({}, coefficients(other), factor.value)
     return {n: None for n in walk(expr) if isinstance(n, Var)}

@@ -169,7 +169,7 @@ def test_elements_are_written_as_the_data_are_read(shape):
 )
 def test_a_block_is_several_lines_of_memory(vector_bytes, dtype, width, monkeypatch):
     """Whatever the vectors are: one line of each row would leave memory waiting."""
-    monkeypatch.undo()
+    monkeypatch.undo()  # of narrow_blocks
     for size in (width - 1, 2 * width, 2 * width + 3):
         group = group_of(over("sum", te.placeholder((70, size), dtype, "x"), 0), machine=Machine(vector_bytes))
         assert columns.block_width(recognize(group).program) == min(size, width)
