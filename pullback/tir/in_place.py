@@ -14,14 +14,15 @@ A loop of which both need one certain iteration counts as that one: results that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from weakref import WeakKeyDictionary
 
 from pullback.tir.expr import Binary, Buffer, BufferLoad, IntImm, PrimExpr, Var
 from pullback.tir.polynomial import Polynomial
 from pullback.tir.stmt import BufferStore, For, If, Let, PrimFunc, Seq, Stmt
-from pullback.tir.visitor import Substitute, children, substitute, walk
+from pullback.tir.visitor import Substitute, children, distinct, substitute
+
+_Path = tuple[tuple[Stmt, int], ...]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class _Access:
     """A read or a store with the statements around it: loops, and which part of every sequence or branch it is in."""
 
     indices: tuple[PrimExpr, ...]
-    path: tuple[tuple[Stmt, int], ...]
+    path: _Path
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,70 @@ class _Digit:
         return count if self.modulus is None else min(count, self.modulus)
 
 
+class _Accesses:
+    """The reads of a kernel's parameters, and the stores to them."""
+
+    def __init__(self, function: PrimFunc) -> None:
+        self.reads: dict[Buffer, list[_Access]] = {buffer: [] for buffer in function.buffers}
+        self.stores: dict[Buffer, list[_Access]] = {buffer: [] for buffer in function.buffers}
+        self._visit(function.body, {}, ())
+
+    def _visit(self, node: Stmt, lets: dict[Var, PrimExpr], path: _Path) -> None:
+        """Note what a statement does, bound variables in indices replaced by their values."""
+        if isinstance(node, BufferStore):
+            for part in (*node.indices, node.value):
+                self._note_reads(part, lets, path)
+            self._note(self.stores, node, lets, path)
+        elif isinstance(node, Let):
+            self._note_reads(node.value, lets, path)
+            inner = {**lets, node.var: substitute(node.value, lets)} if node.var.dtype == "int64" else lets
+            self._visit(node.body, inner, path)
+        elif isinstance(node, If):
+            self._note_reads(node.condition, lets, path)
+            for k, branch in enumerate((node.then, node.otherwise)):
+                if branch is not None:
+                    self._visit(branch, lets, (*path, (node, k)))
+        elif isinstance(node, (Seq, For)):
+            for k, part in enumerate(node.stmts if isinstance(node, Seq) else (node.body,)):
+                self._visit(part, lets, (*path, (node, k)))
+        else:
+            for child in children(node):
+                if isinstance(child, Stmt):
+                    self._visit(child, lets, path)
+                else:
+                    self._note_reads(child, lets, path)
+
+    def _note_reads(self, expr: PrimExpr, lets: dict[Var, PrimExpr], path: _Path) -> None:
+        for node in distinct(expr):
+            if isinstance(node, BufferLoad):
+                self._note(self.reads, node, lets, path)
+
+    @staticmethod
+    def _note(
+        found: dict[Buffer, list[_Access]], node: BufferLoad | BufferStore, lets: dict[Var, PrimExpr], path: _Path
+    ) -> None:
+        if node.buffer in found:
+            found[node.buffer].append(_Access(tuple(substitute(i, lets) for i in node.indices), path))
+
+
+_known: WeakKeyDictionary[PrimFunc, _Accesses] = WeakKeyDictionary()
+
+
+def _accesses(function: PrimFunc) -> _Accesses:
+    """Found once for each kernel: it is asked about many pairs."""
+    if function not in _known:
+        _known[function] = _Accesses(function)
+    return _known[function]
+
+
 def may_share(function: PrimFunc, source: Buffer, target: Buffer) -> bool:
     """Whether ``target`` may be written over ``source``: no element is read after it, or one of another iteration that
     may run at the same time, has been written. Not one that is never written, being empty: nothing would be saved."""
     if source.shape != target.shape or source.dtype != target.dtype:
         return False
-    if any(isinstance(n, BufferLoad) and n.buffer is target for n in walk(function.body)):
-        return False
-    reads = list(_accesses(function.body, BufferLoad, source, {}, ()))
-    stores = list(_accesses(function.body, BufferStore, target, {}, ()))
-    return bool(stores) and all(_safe(r, s) for r in reads for s in stores)
+    found = _accesses(function)
+    stores = found.stores[target]
+    return bool(stores) and not found.reads[target] and all(_safe(r, s) for r in found.reads[source] for s in stores)
 
 
 def _safe(read: _Access, store: _Access) -> bool:
@@ -73,27 +128,6 @@ def share(function: PrimFunc, name: str, pairs: dict[Buffer, Buffer]) -> PrimFun
     streamed = [function.params[k] for k in attrs.pop("streamed", ())]
     numbers = tuple(params.index(p) for p in streamed if p in params)
     return PrimFunc(name, params, body, attrs | ({"streamed": numbers} if numbers else {}))
-
-
-def _accesses(node: Any, kind: type, buffer: Buffer, lets: dict[Var, PrimExpr], path: tuple) -> Iterator[_Access]:
-    """The loads from (or stores to) the buffer, bound variables in their indices replaced by their values."""
-    if isinstance(node, kind) and node.buffer is buffer:
-        yield _Access(tuple(substitute(i, lets) for i in node.indices), path)
-    if isinstance(node, Let):
-        yield from _accesses(node.value, kind, buffer, lets, path)
-        inner = {**lets, node.var: substitute(node.value, lets)} if node.var.dtype == "int64" else lets
-        yield from _accesses(node.body, kind, buffer, inner, path)
-    elif isinstance(node, If):
-        yield from _accesses(node.condition, kind, buffer, lets, path)
-        for k, branch in enumerate((node.then, node.otherwise)):
-            if branch is not None:
-                yield from _accesses(branch, kind, buffer, lets, (*path, (node, k)))
-    elif isinstance(node, (Seq, For)):
-        for k, part in enumerate(node.stmts if isinstance(node, Seq) else (node.body,)):
-            yield from _accesses(part, kind, buffer, lets, (*path, (node, k)))
-    else:
-        for child in children(node):
-            yield from _accesses(child, kind, buffer, lets, path)
 
 
 def _common(a: _Access, b: _Access) -> tuple[list[For], int]:

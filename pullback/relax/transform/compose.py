@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pullback import te
 from pullback.ir.errors import InternalError
@@ -113,10 +114,15 @@ def compose(
     return composer, tensors
 
 
+_composed: WeakKeyDictionary[Call, list[te.Tensor]] = WeakKeyDictionary()
+
+
 def compose_call(call: Call) -> list[te.Tensor]:
-    """The tensors of a single call's results."""
-    var = Var("value", call.struct_info)
-    return compose([VarBinding(var, call)], [var])[1]
+    """The tensors of a single call's results, made once: the questions below are many."""
+    if call not in _composed:
+        var = Var("value", call.struct_info)
+        _composed[call] = compose([VarBinding(var, call)], [var])[1]
+    return _composed[call]
 
 
 def looks_at_values(call: Call) -> bool:

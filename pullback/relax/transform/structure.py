@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
@@ -68,13 +69,24 @@ def once(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
     def answer(value: Any) -> Answer:
         if not isinstance(value, Call) or not has_te(value):
             return ask(value)
-        var = Var("value", value.struct_info)
-        key = structure([VarBinding(var, value)], [var])
+        key = _call_structure(value)
         if key not in answers:
             answers[key] = ask(value)
         return answers[key]
 
     return answer
+
+
+_known_calls: WeakKeyDictionary[Call, Hashable] = WeakKeyDictionary()
+
+
+def _call_structure(call: Call) -> Hashable:
+    """The structure of a call by itself, which several questions are remembered by."""
+    key = _known_calls.get(call)
+    if key is None:
+        var = Var("value", call.struct_info)
+        key = _known_calls[call] = structure([VarBinding(var, call)], [var])
+    return key
 
 
 def _type(info: StructInfo) -> Hashable:
