@@ -24,7 +24,7 @@ from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
 from pullback.relax.transform.plan_memory import Plan
 from pullback.tir.access_order import reads_come_first
-from pullback.tir.expr import Binary, Buffer, BufferLoad, IntImm, PrimExpr, nbytes
+from pullback.tir.expr import Binary, Buffer, BufferLoad, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.polynomial import same
 from pullback.tir.stmt import Allocate, BufferStore, Check, For, KernelCall, Let, PrimFunc, Seq
 from pullback.tir.visitor import substitute, walk
@@ -293,18 +293,18 @@ def _same_kernel(original: PrimFunc, kernel: PrimFunc, inputs: int) -> dict[Buff
 
 def _same(a: Any, b: Any, pairs: dict[Any, Any]) -> bool:
     """Whether two trees are equal when buffers and variables of the first are replaced as ``pairs`` says."""
-    if isinstance(a, Allocate) and a.buffer.scope == "workspace":
-        return _same(a.body, b, pairs)
-    if isinstance(a, Buffer) or (isinstance(a, Node) and type(a).__name__ == "Var"):
-        if a not in pairs and isinstance(a, Buffer):
-            pairs[a] = b
-            return a.dtype == b.dtype and a.shape == b.shape
-        return pairs.setdefault(a, b) is b
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(_same(x, y, pairs) for x, y in zip(a, b, strict=True))
-    if isinstance(a, Node):
-        return type(a) is type(b) and all(_same(value, getattr(b, name), pairs) for name, value in structure(a))
-    return bool(a == b) or (a != a and b != b)
+    if not isinstance(a, Node):
+        return bool(a == b) or (a != a and b != b)
+    if isinstance(a, Buffer) and a not in pairs:
+        pairs[a] = b
+        return a.dtype == b.dtype and a.shape == b.shape
+    if isinstance(a, (Buffer, Var)):
+        return pairs.setdefault(a, b) is b
+    if isinstance(a, Allocate) and a.buffer.scope == "workspace":
+        return _same(a.body, b, pairs)
+    return type(a) is type(b) and all(_same(value, getattr(b, name), pairs) for name, value in structure(a))
 
 
 def _is_copy(kernel: PrimFunc) -> bool:
