@@ -14,8 +14,9 @@ from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.blocking import REGION_BYTES, region_bytes, round_count, task_count, tasks_of_rows
-from pullback.schedule.contraction.choice import blocking_of
+from pullback.schedule.contraction.choice import _along, blocking_of, cost
 from pullback.schedule.contraction.columns import Moves, columns_of
+from pullback.schedule.contraction.long_sums import jumps
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.skip import Skip
@@ -536,6 +537,21 @@ def test_columns_that_leave_the_first_cache_take_rounds(sizes, many):
     product = te.compute((m, n), lambda i, j: te.sum(a[i, k.var] * b[k.var, j], k), "product")
     ((problem, blocking),) = recognize(group_of(product, machine=Machine(vector_bytes=64, registers=32))).parts
     assert (round_count(problem, blocking.inner) > 1) == many
+
+
+@pytest.mark.parametrize("machine", [Machine(32, 16), Machine(64, 32)], ids=["small", "large"])
+@pytest.mark.parametrize("rows", [8, 16])
+def test_few_rows_do_not_read_a_large_matrix_from_page_to_page(rows, machine):
+    """Vectors along the rows would do so, a part of each line: a layer of a small batch. A matrix whose pages the TLB
+    knows may be read either way."""
+    a, b = te.placeholder((rows, 2048), name="a"), te.placeholder((2048, 2048), name="b")
+    k = te.reduce_axis(2048)
+    product = te.compute((rows, 2048), lambda i, j: te.sum(a[i, k.var] * b[k.var, j], k), "product")
+    ((problem, blocking),) = recognize(group_of(product, machine=machine)).parts
+    assert blocking.column is problem.outputs[-1]
+    assert blocking.b.source is b and blocking.ways[blocking.b] == "direct" and not jumps(problem, blocking)
+    across = _along(problem, problem.outputs[0])
+    assert jumps(problem, across) and cost(problem, across) > 2 * cost(problem, blocking)
 
 
 def test_register_tiles_fit_the_registers():

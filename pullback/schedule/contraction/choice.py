@@ -9,7 +9,15 @@ from dataclasses import replace
 from pullback.schedule.contraction.blocking import Blocking, copies, round_count
 from pullback.schedule.contraction.columns import columns_of, cost_along, distance, elements, lanes_of, moves
 from pullback.schedule.contraction.lane_sums import lane_cost
-from pullback.schedule.contraction.long_sums import divided, in_parts, in_rounds, rows_together, streamed
+from pullback.schedule.contraction.long_sums import (
+    divided,
+    in_parts,
+    in_rounds,
+    is_streamed,
+    jumps,
+    rows_together,
+    streamed,
+)
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
 from pullback.schedule.contraction.tasks import (
@@ -35,6 +43,9 @@ from pullback.tir import Var
 
 _FEW = 16  # terms that take no longer than to put sums away and take them up again
 _TO_PANELS = 8  # multiply-adds in the time that one element takes to be copied into panels of rows
+_JUMP = 64  # and that one waits for memory where the next one of its column is in another page (measured, 16 columns
+#   of 2048 x 2048: 20 GFLOP/s, streamed 40)
+_TAKE_UP = 12  # terms in the time that sums are put away and taken up again
 _BETTER = 0.9  # of the time along an axis: what another one must take to be preferred, as it is roughly known
 
 
@@ -106,6 +117,8 @@ def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
 
 def _is_steady(problem: Problem, blocking: Blocking) -> bool:
     """Whether the sums are not put away and taken up again after a few terms already, time and again."""
+    if is_streamed(problem, blocking):
+        return True  # they are, and :func:`cost` knows it
     terms = math.prod(blocking.inner[k] for k in problem.reduced)
     return terms >= min(_FEW, problem.depth) or round_count(problem, blocking.inner) <= (blocking.chunks or 1)
 
@@ -123,6 +136,10 @@ def cost(problem: Problem, blocking: Blocking) -> float:
     column, tile, lanes, machine = blocking.column, blocking.tile, lanes_of(problem), problem.group.machine
     store = store_cost(problem, column, blocking.rows)
     time = cost_along(problem, column, lanes, store, copies(problem, blocking))
+    if jumps(problem, blocking):
+        time *= 1 + _JUMP * elements(problem, blocking.a) / problem.work
+    if is_streamed(problem, blocking):
+        time *= 1 + _TAKE_UP / math.prod(blocking.inner[k] for k in problem.reduced)
     if machine.has_small_tiles:
         if blocking.ways[blocking.a] == "panels":
             time *= 1 + _TO_PANELS * elements(problem, blocking.a) / problem.work

@@ -22,7 +22,7 @@ from pullback.schedule.contraction.blocking import (
     task_count,
     tasks_of_rows,
 )
-from pullback.schedule.contraction.columns import elements, lanes_of
+from pullback.schedule.contraction.columns import distance, elements, lanes_of
 from pullback.schedule.contraction.order import divides_copies
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import Rows
@@ -45,6 +45,7 @@ _OWN_ROWS = 3 / 8  # of the second cache: rows that stay there while columns pas
 #   graniterapids, 1024 x 384 x 1536, GFLOP/s: 192 KiB 358, 384 380, 576 385, 768 396, 1024 391)
 _MANY_TASKS = 32  # so many that threads have even shares of such blocks
 _FAR = 2048  # bytes from line to line of a matrix, so that most are in another page
+_REACH = 4096 * 1024  # bytes of a matrix of which nearly all pages are known to the TLB
 _FEW_TILES = 3  # of rows, that read the same column or line
 _ROUND = 8  # lines that prefetchers follow at a time
 
@@ -79,6 +80,11 @@ def streamed(problem: Problem, blocking: Blocking) -> Blocking:
     grow(problem, blocking.column, inner, blocking.ways, blocking.tile.columns, PARTS)
     is_longer = inner[blocking.column] >= 4 * blocking.tile.columns
     return replace(blocking, inner=inner, chunks=1) if is_longer else blocking
+
+
+def is_streamed(problem: Problem, blocking: Blocking) -> bool:
+    """Whether tasks take a matrix some lines at a time, as :func:`streamed` has it."""
+    return blocking.chunks == 1 and not blocking.has_region and round_count(problem, blocking.inner) > 1
 
 
 def in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
@@ -176,6 +182,15 @@ def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
     size = nbytes(a.source.dtype)
     apart = min((abs(a.strides[k]) for k in problem.reduced if k in a.axes), default=0)
     return apart * size >= PAGE and math.prod(a.source.shape) * size > LARGE
+
+
+def jumps(problem: Problem, blocking: Blocking) -> bool:
+    """Whether tiles read the rows' factor, a matrix beyond the reach of the TLB, from page to page, a part of each
+    line."""
+    a, size = blocking.a, nbytes(blocking.a.source.dtype)
+    if blocking.ways[a] != "direct" or not a.is_input or elements(problem, a) * size <= _REACH:
+        return False
+    return all(distance(problem, a, k) * size >= _FAR for k in problem.reduced if k in a.axes)
 
 
 def _leaves_wide(problem: Problem, blocking: Blocking) -> bool:
