@@ -14,11 +14,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from pullback.ir.errors import PullbackError
+
+AnyNode = TypeVar("AnyNode")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -221,6 +225,19 @@ def _as_array(value: Any) -> np.ndarray | None:
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     return np.asarray(value.numpy()) if hasattr(value, "numpy") and not isinstance(value, Node) else None
+
+
+def remembered(ask: Callable[[AnyNode], Answer]) -> Callable[[AnyNode], Answer]:
+    """``ask``, a question about a node, asked once while the node lives: nodes do not change."""
+    answers: WeakKeyDictionary[AnyNode, Answer] = WeakKeyDictionary()
+
+    @functools.wraps(ask)
+    def answer(node: AnyNode) -> Answer:
+        if node not in answers:
+            answers[node] = ask(node)
+        return answers[node]
+
+    return answer
 
 
 def node_items(node: Any) -> list[tuple[str, Any]]:

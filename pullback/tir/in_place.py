@@ -15,8 +15,8 @@ A loop of which both need one certain iteration counts as that one: results that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
+from pullback.ir.node import remembered
 from pullback.tir.expr import Binary, Buffer, BufferLoad, IntImm, PrimExpr, Var
 from pullback.tir.polynomial import Polynomial
 from pullback.tir.stmt import BufferStore, For, If, Let, PrimFunc, Seq, Stmt
@@ -93,14 +93,10 @@ class _Accesses:
             found[node.buffer].append(_Access(tuple(substitute(i, lets) for i in node.indices), path))
 
 
-_known: WeakKeyDictionary[PrimFunc, _Accesses] = WeakKeyDictionary()
-
-
+@remembered
 def _accesses(function: PrimFunc) -> _Accesses:
-    """Found once for each kernel: it is asked about many pairs."""
-    if function not in _known:
-        _known[function] = _Accesses(function)
-    return _known[function]
+    """Those of a kernel, which is asked about many pairs of its parameters."""
+    return _Accesses(function)
 
 
 def may_share(function: PrimFunc, source: Buffer, target: Buffer) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from pullback.ir import (
     structural_equal,
     structural_hash,
 )
+from pullback.ir.node import remembered
 from pullback.ir.op import Signature, define
 from pullback.ir.passes import Sequential, module_pass
 from pullback.script import ir as I
@@ -119,3 +122,20 @@ def test_an_optional_tensor_before_one_that_is_given() -> None:
     assert signature.bind("f", (1, 2, 3), {}) == ([1, 2, 3], {})
     with pytest.raises(UserError, match="f: argument 'y' cannot be left out when one after it is given"):
         signature.bind("f", (1,), {"z": 3})
+
+
+def test_what_is_remembered_of_a_node_is_asked_once_and_goes_with_it():
+    asked: list[str] = []
+
+    @remembered
+    def name_of(var: tir.Var) -> str:
+        asked.append(var.name)
+        return var.name
+
+    var, same = tir.Var("n"), tir.Var("n")
+    assert [name_of(var), name_of(var), name_of(same)] == ["n"] * 3
+    assert asked == ["n", "n"], "nodes are told apart by identity"
+    watched = weakref.ref(var)
+    del var
+    gc.collect()
+    assert watched() is None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from pullback import te
 from pullback.ir.errors import InternalError
+from pullback.ir.node import remembered
 from pullback.ir.op import Op
 from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.op_calls import is_op
@@ -114,15 +114,11 @@ def compose(
     return composer, tensors
 
 
-_composed: WeakKeyDictionary[Call, list[te.Tensor]] = WeakKeyDictionary()
-
-
+@remembered
 def compose_call(call: Call) -> list[te.Tensor]:
-    """The tensors of a single call's results, made once: the questions below are many."""
-    if call not in _composed:
-        var = Var("value", call.struct_info)
-        _composed[call] = compose([VarBinding(var, call)], [var])[1]
-    return _composed[call]
+    """The tensors of a single call's results, which the questions below are about."""
+    var = Var("value", call.struct_info)
+    return compose([VarBinding(var, call)], [var])[1]
 
 
 def looks_at_values(call: Call) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
+from pullback.ir.node import remembered
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.transform.compose import has_te
@@ -77,16 +77,11 @@ def once(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
     return answer
 
 
-_known_calls: WeakKeyDictionary[Call, Hashable] = WeakKeyDictionary()
-
-
+@remembered
 def _call_structure(call: Call) -> Hashable:
-    """The structure of a call by itself, which several questions are remembered by."""
-    key = _known_calls.get(call)
-    if key is None:
-        var = Var("value", call.struct_info)
-        key = _known_calls[call] = structure([VarBinding(var, call)], [var])
-    return key
+    """The structure of a call by itself: several questions are remembered by it."""
+    var = Var("value", call.struct_info)
+    return structure([VarBinding(var, call)], [var])
 
 
 def _type(info: StructInfo) -> Hashable:

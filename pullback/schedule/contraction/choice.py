@@ -43,9 +43,8 @@ from pullback.tir import Var
 
 _FEW = 16  # terms that take no longer than to put sums away and take them up again
 _TO_PANELS = 8  # multiply-adds in the time that one element takes to be copied into panels of rows
-_JUMP = 64  # and that one waits for memory where the next one of its column is in another page (measured, 16 columns
+_JUMP = 80  # and that one waits for memory where the next one of its column is in another page (measured, 16 columns
 #   of 2048 x 2048: 20 GFLOP/s, streamed 40)
-_TAKE_UP = 12  # terms in the time that sums are put away and taken up again
 _BETTER = 0.9  # of the time along an axis: what another one must take to be preferred, as it is roughly known
 
 
@@ -139,7 +138,7 @@ def cost(problem: Problem, blocking: Blocking) -> float:
     if jumps(problem, blocking):
         time *= 1 + _JUMP * elements(problem, blocking.a) / problem.work
     if is_streamed(problem, blocking):
-        time *= 1 + _TAKE_UP / math.prod(blocking.inner[k] for k in problem.reduced)
+        time *= 1 + _FEW / math.prod(blocking.inner[k] for k in problem.reduced)
     if machine.has_small_tiles:
         if blocking.ways[blocking.a] == "panels":
             time *= 1 + _TO_PANELS * elements(problem, blocking.a) / problem.work
