@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback import relax
-from pullback.driver import collector
+from pullback import driver
+from pullback.driver import native
 from pullback.driver.collector import rare_collections
+from pullback.relax.training import Trainer, setup_trainer
+from tests.driver.models import mlp_trainer_module
 
 
 @pytest.fixture(autouse=True)
@@ -91,23 +93,33 @@ def test_a_fork_while_another_thread_compiles(another_inside):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_compiling_leaves_it_as_it_was(monkeypatch):
-    # How many objects a compilation makes depends on what earlier ones left in memos: this module makes 10,000 or not.
-    monkeypatch.setattr(collector, "_OBJECTS", 1_000)
-    seen = []
-    gc.callbacks.append(lambda phase, info: seen.append(gc.get_threshold()[0]))
-    try:
-        builder = relax.BlockBuilder()
-        x = relax.Var("x", relax.TensorStructInfo((4, 4), "float32"))
-        with builder.function("main", [x]), builder.dataflow():
-            y = x
-            for _ in range(300):
-                y = builder.emit(relax.op.exp(y))
-            builder.emit_func_output(builder.emit_output(y))
-        seen.clear()
-        executable = pullback.compile(builder.get(), "llvm")
-        executable["main"](np.ones((4, 4), np.float32))
-    finally:
-        gc.callbacks.pop()
-    assert 1_000 in seen
+@pytest.fixture
+def seen(monkeypatch):
+    """The threshold in each place where a trainer is set up, a module compiled, and a function made native.
+
+    When a collection comes depends on what memos hold, so what is asked is the threshold itself.
+    """
+    thresholds = {}
+
+    def watch(module, name):
+        original = getattr(module, name)
+
+        def watched(*args):
+            thresholds[name] = gc.get_threshold()[0]
+            return original(*args)
+
+        monkeypatch.setattr(module, name, watched)
+
+    watch(setup_trainer, "check_backbone")
+    watch(driver, "prepare")
+    watch(native, "function_key")
+    return thresholds
+
+
+def test_compiling_leaves_it_as_it_was(seen):
+    module = mlp_trainer_module((3, 2), batch=4)
+    trainer = Trainer(module, pullback.VirtualMachine(pullback.compile(module), pullback.cpu()))
+    trainer.zero_init_params()
+    trainer.update(np.ones((4, 3), np.float32), np.zeros(4, np.int64))
+    assert seen == dict.fromkeys(["check_backbone", "prepare", "function_key"], 10_000)
     assert gc.get_threshold() == (700, 10, 10)
