@@ -550,8 +550,9 @@ def test_few_rows_do_not_read_a_large_matrix_from_page_to_page(rows, machine):
     ((problem, blocking),) = recognize(group_of(product, machine=machine)).parts
     assert blocking.column is problem.outputs[-1]
     assert blocking.b.source is b and blocking.ways[blocking.b] == "direct" and not jumps(problem, blocking)
-    across = _along(problem, problem.outputs[0])
-    assert jumps(problem, across) and cost(problem, across) > 2 * cost(problem, blocking)
+    across = _along(problem, problem.outputs[0])  # of 16 rows, rounds copy what would be read so
+    assert jumps(problem, across) or across.ways[across.a] == "round"
+    assert cost(problem, across) > cost(problem, blocking)
     small = te.placeholder((2048, 512), name="b")
     product = te.compute((rows, 512), lambda i, j: te.sum(a[i, k.var] * small[k.var, j], k), "product")
     problem = Problem.of(group_of(product, machine=machine))

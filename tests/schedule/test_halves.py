@@ -102,11 +102,11 @@ def test_numbers_are_converted_once(left, right, dtype):
 @pytest.mark.parametrize("right", [False, True])
 def test_a_wide_copy_that_would_leave_the_caches_is_a_tasks_own(right):
     """Of what a round reads; the last blocks of rows and of terms are shorter."""
-    for k, where in ((300, "workspace"), (333, "local")):
+    for k, name, where in ((300, "wide", "workspace"), (333, "round", "local")):
         result = matmul(1027, 100, k, right=right)
         kernel = lower(group_of(result, machine=Machine()), "kernel")
         buffers = {n.buffer.name: n.buffer for n in walk(kernel.body) if isinstance(n, tir.BufferStore)}
-        assert buffers["wide"].scope == where
+        assert buffers[name].scope == where
         assert "acc" not in converted_where(kernel)
         check_natively(group_of(result, machine=replace(wide(), pair_dot=False)))
 

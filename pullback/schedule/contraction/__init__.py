@@ -1,9 +1,9 @@
 """Contraction: matmuls and convolutions of every kind, with elementwise work on the result while it is in registers.
 
 ``problem.py`` says what a contraction is, ``blocking.py`` how it is cut up (``alternatives.py``: how else it could be),
-``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself. ``pairs.py`` makes
-sums of bfloat16 sums of pairs, ``wide.py`` makes numbers of other half types float32 once. ``lane_sums.py`` has vectors
-along an axis of the sum.
+``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself, ``round_copy.py``
+that of a round of terms. ``pairs.py`` makes sums of bfloat16 sums of pairs, ``wide.py`` makes numbers of other half
+types float32 once. ``lane_sums.py`` has vectors along an axis of the sum.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _covering(problem: Problem, blocking: Blocking, counts: list[int], columns: 
     covers = []
     for v in problem.outputs:
         step, extent = steps.get(v, 1), problem.extents[v]
-        old = blocking.inner[v] if blocking.has_region else step
+        old = blocking.inner[v] if blocking.has_region or blocking.has_round else step
         covers.append(min(extent, -(-old // step) * step))
     return Choice(tuple(rows), columns, tuple(covers))
 

@@ -45,6 +45,11 @@ class Blocking:
     def has_region(self) -> bool:
         return "region" in self.ways.values()
 
+    @property
+    def has_round(self) -> bool:
+        """Whether each round of a task copies what it reads of a factor."""
+        return "round" in self.ways.values()
+
 
 def region_bytes(ways: Mapping[Factor, str], inner: Mapping[Var, int]) -> int:
     """Bytes of all regions of a task."""

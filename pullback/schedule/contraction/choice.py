@@ -13,6 +13,7 @@ from pullback.schedule.contraction.long_sums import (
     divided,
     in_parts,
     in_rounds,
+    is_afar,
     is_streamed,
     jumps,
     rows_together,
@@ -43,6 +44,7 @@ from pullback.tir import Var
 
 _FEW = 16  # terms that take no longer than to put sums away and take them up again
 _TO_PANELS = 8  # multiply-adds in the time that one element takes to be copied into panels of rows
+_FROM_AFAR = 32  # and that one waits which comes from beyond the second cache, if its lines are not streamed
 _JUMP = 80  # and that one waits for memory where the next one of its column is in another page (measured, 16 columns
 #   of 2048 x 2048: 20 GFLOP/s, streamed 40)
 _BETTER = 0.9  # of the time along an axis: what another one must take to be preferred, as it is roughly known
@@ -139,6 +141,8 @@ def cost(problem: Problem, blocking: Blocking) -> float:
         time *= 1 + _JUMP * elements(problem, blocking.a) / problem.work
     if is_streamed(problem, blocking):
         time *= 1 + _FEW / math.prod(blocking.inner[k] for k in problem.reduced)
+        if is_afar(problem, blocking.b):
+            time /= 1 + _FROM_AFAR * elements(problem, blocking.b) / problem.work
     if machine.has_small_tiles:
         if blocking.ways[blocking.a] == "panels":
             time *= 1 + _TO_PANELS * elements(problem, blocking.a) / problem.work

@@ -24,9 +24,9 @@ from pullback.schedule.contraction.blocking import (
 )
 from pullback.schedule.contraction.columns import distance, elements, lanes_of
 from pullback.schedule.contraction.order import divides_copies
-from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.register_tiles import Rows
-from pullback.schedule.contraction.tasks import PARTS, TASKS, chunked, even, grow, partial_sums
+from pullback.schedule.contraction.tasks import PARTS, TASKS, chunked, enough_tasks, even, grow, partial_sums
 from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.tir import Var
 from pullback.tir.caches import PAGE
@@ -46,6 +46,10 @@ _OWN_ROWS = 3 / 8  # of the second cache: rows that stay there while columns pas
 _MANY_TASKS = 32  # so many that threads have even shares of such blocks
 _FAR = 2048  # bytes from line to line of a matrix, so that most are in another page
 _REACH = 4096 * 1024  # bytes of a matrix of which nearly all pages are known to the TLB
+_APART = 256  # bytes from line to line, so that few of those that a tile reads are in one page
+_COPIED_DEPTH = 256  # terms of a round that copies them
+_RUN = 48  # and neighbours in memory that it copies, at the least
+_READERS = 12  # rows or columns that an element is multiplied with: more make up for its copy
 _FEW_TILES = 3  # of rows, that read the same column or line
 _ROUND = 8  # lines that prefetchers follow at a time
 
@@ -92,13 +96,13 @@ def in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
     caches. The task keeps its sums from round to round, so that their order is the same."""
     if blocking.chunks is not None or blocking.a.is_window or blocking.b.is_window or blocking.has_region:
         return blocking
-    a, is_wide = blocking.a, _leaves_wide(problem, blocking)
-    if not is_wide and not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
+    if (copying := _copying(problem, blocking)) is not None:
+        return copying
+    if not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
         return blocking
-    inner = _round(problem, blocking, TASKS)
+    inner = _round(problem, blocking, TASKS, _ROUND_DEPTH)
     shares = any(inner[v] > step for v, step in _steps(blocking))  # else a round is of one tile: nothing to share
-    ways = {**blocking.ways, a: "round"} if is_wide else blocking.ways
-    return replace(blocking, inner=inner, ways=ways) if shares else blocking
+    return replace(blocking, inner=inner) if shares else blocking
 
 
 def rows_together(problem: Problem, blocking: Blocking) -> Blocking:
@@ -136,7 +140,7 @@ def in_parts(problem: Problem, blocking: Blocking) -> Blocking | None:
     elif a.is_window or blocking.has_region or problem.depth * blocking.tile.columns * size <= SECOND:
         return None
     else:
-        inner = _round(problem, blocking, 1)
+        inner = _round(problem, blocking, 1, _ROUND_DEPTH)
     tasks, results = task_count(problem, inner), math.prod(problem.extents[v] for v in problem.outputs)
     few = is_copied and results * nbytes(problem.anchor.dtype) <= STREAM
     chunks = min(-(-TASKS // tasks), problem.depth // (_CHUNK_DEPTH if few else 2 * _CHUNK_DEPTH))
@@ -150,12 +154,12 @@ def _steps(blocking: Blocking) -> Rows:
     return ((blocking.column, blocking.tile.columns), *blocking.rows[-1:])
 
 
-def _round(problem: Problem, blocking: Blocking, least: int) -> dict[Var, int]:
-    """What a round covers of each axis, if there are to be so many tasks."""
+def _round(problem: Problem, blocking: Blocking, least: int, most_depth: int) -> dict[Var, int]:
+    """What a round of so many terms covers of each axis, if there are to be so many tasks."""
     steps = _steps(blocking)
     inner, depth = dict(blocking.inner), 1
     for k in reversed(problem.reduced):
-        inner[k] = even(problem.extents[k], max(1, _ROUND_DEPTH // depth), 1)
+        inner[k] = even(problem.extents[k], max(1, most_depth // depth), 1)
         depth *= inner[k]
     factors = ((blocking.b, _ROUND_COLUMNS), (blocking.a, _ROUND_ROWS))
     for (v, step), (factor, most) in zip(steps, factors, strict=False):
@@ -191,6 +195,39 @@ def jumps(problem: Problem, blocking: Blocking) -> bool:
     if blocking.ways[a] != "direct" or not a.is_input or elements(problem, a) * size <= _REACH:
         return False
     return all(distance(problem, a, k) * size >= _FAR for k in problem.reduced if k in a.axes)
+
+
+def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
+    """Rounds that copy what they read of a factor from beyond the second cache, of which tiles would take a part of
+    each line, from page to page; None where no copy pays."""
+    a, b, ways = blocking.a, blocking.b, blocking.ways
+    own = [b] if ways[b] == "direct" and _is_copied(problem, b, blocking.column) else []
+    is_of_batch = ways[b] != "panels" and matrix_count(problem) > 1  # all panels at once would be as far away
+    if ways[a] == "direct" or (ways[a] == "panels" and is_of_batch):
+        rows = blocking.rows if len(blocking.rows) == 1 else ()
+        own += [a] if _leaves_wide(problem, blocking) or any(_is_copied(problem, a, v) for v, _ in rows) else []
+    if not own:
+        return None
+    inner = _round(problem, blocking, enough_tasks(problem), _COPIED_DEPTH)
+    runs = [next(v for v in f.axes if distance(problem, f, v) == 1) for f in own]
+    is_long = all(inner[v] >= min(_RUN, problem.extents[v]) for v in runs)
+    return replace(blocking, inner=inner, ways={**ways, **dict.fromkeys(own, "round")}) if is_long else None
+
+
+def _is_copied(problem: Problem, factor: Factor, along: Var) -> bool:
+    """Whether a matrix, with such lines, is large and read often enough that copies pay."""
+    if not factor.is_input or factor.strides[along] != 1:
+        return False
+    size = nbytes(factor.source.dtype)
+    apart = min((distance(problem, factor, k) for k in problem.reduced), default=0) * size
+    readers = problem.work // elements(problem, factor)
+    return is_afar(problem, factor) and apart >= _APART and readers >= _READERS
+
+
+def is_afar(problem: Problem, factor: Factor) -> bool:
+    """Whether a matrix does not stay in the second cache."""
+    size = elements(problem, factor) * nbytes(factor.source.dtype)
+    return not factor.is_window and size > problem.group.machine.second_bytes
 
 
 def _leaves_wide(problem: Problem, blocking: Blocking) -> bool:

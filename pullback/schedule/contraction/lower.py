@@ -38,8 +38,9 @@ from pullback.schedule.contraction.panels import Panels
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.register_tiles import Rows
+from pullback.schedule.contraction.round_copy import RoundCopy
 from pullback.schedule.contraction.skip import Skip
-from pullback.schedule.contraction.wide import Wide, WideRound, is_worth_a_copy
+from pullback.schedule.contraction.wide import Wide, is_worth_a_copy
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.pointwise import buffer_readers, point, tasks
 from pullback.te.graph import Lower
@@ -108,7 +109,7 @@ class Lowering:
             if way == "direct" and is_worth_a_copy(problem, f)
         }
         self.rounds = {
-            f: WideRound.of(problem, f, blocking.inner) for f, way in blocking.ways.items() if way == "round"
+            f: RoundCopy.of(problem, f, blocking.inner) for f, way in blocking.ways.items() if way == "round"
         }
         self.turned = {f: self._turned_buffer(f) for f, way in blocking.ways.items() if way == "turned"}
         self.skips = Skip.of(problem, blocking)
@@ -275,8 +276,8 @@ class Lowering:
         """Fill the task's own copies, then run over all register tiles of the task."""
         fills = [region.fill(bases) for region in self.regions.values()]
         fills += [
-            wide.copy(bases, self.extents, lambda place, f=f: cast(f.dtype, self._element(f, place)))  # type: ignore[misc]
-            for f, wide in self.rounds.items()
+            own.copy(bases, self.extents, lambda place, f=f: cast(f.dtype, self._element(f, place)))  # type: ignore[misc]
+            for f, own in self.rounds.items()
         ]
         place: dict[Var, PrimExpr] = {k: as_expr(0) for k in self.problem.reduced}
         body: Callable[[dict[Var, PrimExpr]], Stmt] = lambda found: self._edges(bases, found, tile)  # noqa: E731

@@ -10,17 +10,16 @@ round of its terms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.schedule.coalesce import ravel
-from pullback.schedule.contraction.columns import distance
 from pullback.schedule.contraction.problem import Factor, Problem, zero_unless
 from pullback.schedule.elementwise import nest
 from pullback.schedule.group import Group, same_axes
 from pullback.te.graph import Lower, body_expr
 from pullback.te.tensor import Tensor, TensorLoad
-from pullback.tir import Buffer, Cast, For, PrimExpr, Stmt, Var, as_expr, cast, const, minimum, select, store
+from pullback.tir import Buffer, Cast, PrimExpr, Stmt, Var, cast, const, select, store
 from pullback.tir.expr import is_half
 from pullback.tir.visitor import substitute
 
@@ -63,36 +62,6 @@ class Wide:
         i = Var("i")
         value = Lower({self.given: lambda _: self.narrow[i]}).element(self.source, self.source.axes)
         return nest([i], [*self.buffer.shape], store(self.buffer, i, value), threads)
-
-
-@dataclass(frozen=True, eq=False)
-class WideRound:
-    """A task's own copy of what one round of it reads of a factor."""
-
-    buffer: Buffer
-    axes: tuple[Var, ...]  # of the factor, in the order of memory
-
-    @staticmethod
-    def of(problem: Problem, factor: Factor, inner: Mapping[Var, int]) -> WideRound:
-        """``inner``: how far each axis runs in a round."""
-        axes = tuple(sorted(factor.axes, key=lambda v: -distance(problem, factor, v)))
-        return WideRound(Buffer("wide", tuple(inner[v] for v in axes), factor.dtype, "local"), axes)
-
-    def read(self, offsets: Mapping[Var, PrimExpr]) -> PrimExpr:
-        return self.buffer[tuple(offsets[v] for v in self.axes)]
-
-    def copy(
-        self, bases: Mapping[Var, PrimExpr], extents: Mapping[Var, int], element: Callable[[Place], PrimExpr]
-    ) -> Stmt:
-        """``element``: the factor's at these values of its axes."""
-        offsets = {v: Var(v.name) for v in self.axes}
-        value = element({v: bases[v] + offset for v, offset in offsets.items()})
-        body = store(self.buffer, tuple(offsets.values()), value)
-        for v, size in reversed(list(zip(self.axes, self.buffer.shape, strict=True))):
-            whole = extents[v] % size == 0  # type: ignore[operator]
-            count = as_expr(size) if whole else minimum(as_expr(extents[v]) - bases[v], size)
-            body = For(offsets[v], count, body, "vectorized" if v is self.axes[-1] else "serial")
-        return body
 
 
 def is_worth_a_copy(problem: Problem, factor: Factor) -> bool:

@@ -1,0 +1,80 @@
+"""A round copies what it reads of a matrix that comes from beyond the second cache."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pullback import te
+from pullback.schedule.choose import recognize
+from pullback.schedule.contraction.blocking import round_count
+from pullback.schedule.contraction.choice import _along, cost
+from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.group import Group, Machine
+from tests.schedule.limits import limit
+from tests.schedule.test_schedules import SMALL, group_of, run
+
+
+def product(batch: tuple[int, ...], m: int, n: int, depths: tuple[int, ...], a_first: bool) -> te.Tensor:
+    """Σ a · b, whose lines of ``b`` lie along the columns, and those of ``a`` along the rows or the terms."""
+    sums = [te.reduce_axis(depth) for depth in depths]
+    a = te.placeholder((*batch, *depths, m) if a_first else (*batch, m, *depths), name="a")
+    b = te.placeholder((*batch, *depths, n), name="b")
+    terms = tuple(k.var for k in sums)
+
+    def term(*at):
+        *outer, i, j = at
+        return a[(*outer, *terms, i) if a_first else (*outer, i, *terms)] * b[(*outer, *terms, j)]
+
+    return te.compute((*batch, m, n), lambda *at: te.sum(term(*at), sums), "product")
+
+
+def ways_of(group: Group) -> tuple[str, str, int]:
+    ((problem, blocking),) = recognize(group).parts
+    ways = {f.source.name: way for f, way in blocking.ways.items()}
+    return ways["a"], ways["b"], round_count(problem, blocking.inner)
+
+
+@pytest.mark.parametrize("a_first", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "m", "n", "depths"),
+    [((), 27, 45, (37,)), ((3,), 27, 45, (37,)), ((2, 2), 19, 33, (3, 13)), ((), 16, 32, (32,))],
+    ids=str,
+)
+def test_sums_are_those_of_the_matrices_where_they_lie(batch, m, n, depths, a_first, monkeypatch):
+    """With shorter last blocks of rows, of columns and of terms; bit for bit, as rounds keep the order of a sum."""
+    limit(monkeypatch, TASKS=4, _APART=64, _RUN=4, _COPIED_DEPTH=10, _ROUND_ROWS=800, _ROUND_COLUMNS=1200)
+    result = product(batch, m, n, depths, a_first)
+    plain = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20))
+    assert "round" not in ways_of(plain)
+    copying = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
+    a, b, rounds = ways_of(copying)
+    assert b == "round" and (a == "round") == a_first and rounds > 1
+    assert [x.tobytes() for x in run(copying)] == [x.tobytes() for x in run(plain)]
+
+
+@pytest.mark.parametrize("machine", [Machine(32, 16), Machine(64, 32)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("batch", "sizes", "is_copied"),
+    [
+        ((16,), (24, 400, 800), True),
+        ((16,), (4, 400, 800), False),  # few rows: a copy would take as long as the products
+        ((), (24, 100, 300), False),  # it stays in the second cache
+        ((64,), (24, 48, 400), False),  # lines side by side
+    ],
+    ids=str,
+)
+def test_large_matrices_that_are_read_often_are_copied(machine, batch, sizes, is_copied):
+    m, n, depth = sizes
+    machine = dataclasses.replace(machine, second_bytes=512 << 10)
+    _, b, _ = ways_of(group_of(product(batch, m, n, (depth,), False), machine=machine))
+    assert (b == "round") == is_copied
+
+
+def test_lines_of_a_matrix_from_afar_are_streamed_to_few_rows():
+    """A copy, made for other vectors, waits for each element, as much as the sums that streamed lines put away."""
+    machine = Machine(32, 16)
+    problem = Problem.of(group_of(product((), 8, 2048, (2048,), False), machine=machine))
+    rows, columns = (_along(problem, v) for v in problem.outputs)
+    assert cost(problem, columns) < cost(problem, rows)
