@@ -8,6 +8,7 @@ import pytest
 from pullback import te, tir
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import ahead
+from pullback.schedule.contraction.rounds import ROUND
 from pullback.schedule.group import Machine
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.visitor import walk
@@ -23,7 +24,7 @@ def test_what_is_touched_after_the_sums_is_asked_for_before(m, n, terms, rounds,
     terms the lines of one row after those of another, before them all that is left."""
     monkeypatch.setattr(ahead, "STREAM", 4 * n)
     if rounds:
-        limit(monkeypatch, SECOND=1, _ROUND_DEPTH=terms // 2)
+        limit(monkeypatch, SECOND=1, ROUND=ROUND._replace(depth=terms // 2))
     a, b, axis = te.placeholder((m, terms), name="a"), te.placeholder((terms, n), name="b"), te.reduce_axis(terms)
     c, across = te.placeholder((m, n), name="c"), te.placeholder((n, m), name="across")
     row = te.placeholder((n,), name="row")

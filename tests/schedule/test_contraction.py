@@ -19,6 +19,7 @@ from pullback.schedule.contraction.columns import Moves, columns_of
 from pullback.schedule.contraction.long_sums import jumps
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.region import Region
+from pullback.schedule.contraction.rounds import ROUND, Round
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.group import Machine
 from pullback.target import Target
@@ -310,11 +311,8 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     expected = run(group)
     limits = {
         "SECOND": 0,
-        "_ROUND_DEPTH": 8,
+        "ROUND": Round(depth=8, columns=512, rows=512, sums=4096),
         "TASKS": 4,
-        "_ROUND_ROWS": 512,
-        "_ROUND_COLUMNS": 512,
-        "_ROUND_SUMS": 4096,
     }
     limit(monkeypatch, **limits)
     group = dataclasses.replace(group)  # of which nothing is known yet
@@ -344,7 +342,7 @@ def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, 
     machine = dataclasses.replace(SMALL, second_bytes=0)  # else tasks would copy their own columns
     group = group_of(te.compute(y.shape, lambda i, j: tir.maximum(y[i, j], 0.0), "relu"), machine=machine)
     limits = {
-        "SECOND": 0, "_LEAVES": 0, "_CHUNK_DEPTH": 12, "_ROUND_DEPTH": 8, "TASKS": 24, "PARTS": 2,
+        "SECOND": 0, "LEAVES": 0, "_CHUNK_DEPTH": 12, "ROUND": ROUND._replace(depth=8), "TASKS": 24, "PARTS": 2,
         "REGION_BYTES": 256,
     }  # fmt: skip
     limit(monkeypatch, **limits)
@@ -440,7 +438,7 @@ def test_regions_of_a_large_second_cache(kind, monkeypatch):
 )
 def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy(shape, monkeypatch):
     """A task copies its part of dy once for all taps, beside its part of the padded data."""
-    limits = {"_LEAVES": 0, "_CHUNK_DEPTH": 12, "TASKS": 24, "PARTS": 2, "REGION_BYTES": 8192}
+    limits = {"LEAVES": 0, "_CHUNK_DEPTH": 12, "TASKS": 24, "PARTS": 2, "REGION_BYTES": 8192}
     limit(monkeypatch, **limits)
     limit(monkeypatch, columns_of=lambda *args: columns_of(*args)[:1])
     group = group_of(product("weight", shape, False))

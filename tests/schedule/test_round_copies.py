@@ -11,6 +11,7 @@ from pullback.schedule.choose import recognize
 from pullback.schedule.contraction.blocking import round_count
 from pullback.schedule.contraction.choice import _along, cost
 from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.rounds import Round
 from pullback.schedule.group import Group, Machine
 from tests.schedule.limits import limit
 from tests.schedule.test_schedules import SMALL, group_of, run
@@ -44,7 +45,7 @@ def ways_of(group: Group) -> tuple[str, str, int]:
 )
 def test_sums_are_those_of_the_matrices_where_they_lie(batch, m, n, depths, a_first, monkeypatch):
     """With shorter last blocks of rows, of columns and of terms; bit for bit, as rounds keep the order of a sum."""
-    limit(monkeypatch, TASKS=4, _APART=64, _RUN=4, _COPIED_DEPTH=10, _ROUND_ROWS=800, _ROUND_COLUMNS=1200)
+    limit(monkeypatch, TASKS=4, _APART=64, _RUN=4, COPYING=Round(depth=10, columns=1200, rows=800, sums=4096))
     result = product(batch, m, n, depths, a_first)
     plain = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20))
     assert "round" not in ways_of(plain)

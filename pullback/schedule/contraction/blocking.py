@@ -18,7 +18,9 @@ REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: i
 FIRST = 32 * 1024  # bytes of columns that stay in the first cache
 SECOND = 384 * 1024  # bytes that stay in the second cache
 LARGE = 1024 * 1024  # of a matrix that does not
+LEAVES = 1280 * 1024  # of one that leaves the second cache before its rows come again
 STREAM = 256 * 1024  # of one that does not stay there beside what else is read
+FEW_TILES = 3  # of rows, that read the same column or line
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,6 @@ from pullback.schedule.contraction.lane_sums import lane_cost
 from pullback.schedule.contraction.long_sums import (
     divided,
     in_parts,
-    in_rounds,
-    is_afar,
     is_streamed,
     jumps,
     rows_together,
@@ -21,6 +19,7 @@ from pullback.schedule.contraction.long_sums import (
 )
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
+from pullback.schedule.contraction.rounds import in_rounds, is_afar
 from pullback.schedule.contraction.tasks import (
     TASKS,
     chunked,

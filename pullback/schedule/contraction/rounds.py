@@ -1,0 +1,155 @@
+"""Rounds: a task takes some terms of a long sum at a time, for as many rows and columns as let what these share stay in
+the caches, and keeps its sums from round to round (Goto & van de Geijn 2008). So their order stays the same.
+
+What a round reads of a matrix from beyond the second cache it copies, if tiles would take a part of each line.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from pullback.schedule.contraction.blocking import (
+    FEW_TILES,
+    FIRST,
+    LARGE,
+    LEAVES,
+    SECOND,
+    THREADS,
+    Blocking,
+    matrix_count,
+    task_count,
+    tasks_of_rows,
+)
+from pullback.schedule.contraction.columns import distance, elements
+from pullback.schedule.contraction.order import divides_copies
+from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.contraction.register_tiles import Rows
+from pullback.schedule.contraction.tasks import TASKS, enough_tasks, even
+from pullback.schedule.contraction.wide import is_worth_a_copy
+from pullback.tir import Var
+from pullback.tir.caches import PAGE
+from pullback.tir.expr import nbytes
+
+
+class Round(NamedTuple):
+    """Limits of what a round covers."""
+
+    depth: int  # terms
+    columns: int  # bytes of the factor of columns
+    rows: int  # and of the other one
+    sums: int  # bytes that it takes up and puts away
+
+
+ROUND = Round(128, 192 * 1024, 96 * 1024, 64 * 1024)
+COPYING = Round(256, 128 * 1024, 128 * 1024, 96 * 1024)  # in all less than the smallest stack of a thread
+_FEW_TERMS = 256  # whose lines, each in another page, stay in the TLB
+_FEW_ROUNDS = 4  # that cost less than columns which come from the second cache for every tile
+_APART = 256  # bytes from line to line, so that few of those that a tile reads are in one page
+_RUN = 48  # neighbours in memory that a copy takes at a time, at the least
+_READERS = 12  # rows or columns that an element is multiplied with: more make up for its copy
+
+
+def in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
+    """A long sum takes its terms in rounds, each for as many rows and columns as let what they share stay in the
+    caches. The task keeps its sums from round to round, so that their order is the same."""
+    if blocking.chunks is not None or blocking.a.is_window or blocking.b.is_window or blocking.has_region:
+        return blocking
+    if (copying := _copying(problem, blocking)) is not None:
+        return copying
+    if not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
+        return blocking
+    inner = round_of(problem, blocking, TASKS, ROUND)
+    shares = any(inner[v] > step for v, step in _steps(blocking))  # else a round is of one tile: nothing to share
+    return replace(blocking, inner=inner) if shares else blocking
+
+
+def round_of(problem: Problem, blocking: Blocking, least: int, most: Round) -> dict[Var, int]:
+    """What a round covers of each axis: not ``most``, nor so much that there are less than ``least`` tasks."""
+    steps = _steps(blocking)
+    inner, depth = dict(blocking.inner), 1
+    for k in reversed(problem.reduced):
+        inner[k] = even(problem.extents[k], max(1, most.depth // depth), 1)
+        depth *= inner[k]
+    factors = ((blocking.b, most.columns), (blocking.a, most.rows))
+    for (v, step), (factor, limit) in zip(steps, factors, strict=False):
+        inner[v] = even(problem.extents[v], limit // (depth * nbytes(factor.dtype)), step)
+    size, column = nbytes(problem.anchor.dtype), blocking.column
+    narrow = max(blocking.tile.columns, problem.extents[column] // THREADS)  # enough to divide columns among threads
+    if not divides_copies(problem, blocking):
+        narrow = problem.extents[column]
+    while task_count(problem, inner) < least or size * math.prod(inner[v] for v, _ in steps) > most.sums:
+        v, step = max(steps, key=lambda s: inner[s[0]] // s[1])
+        if inner[column] > narrow:
+            v, step = steps[0]
+        if inner[v] <= step:
+            break
+        inner[v] = even(problem.extents[v], inner[v] // 2, step)
+    return inner
+
+
+def _steps(blocking: Blocking) -> Rows:
+    """The axes of which a round covers several register tiles, with their steps."""
+    return ((blocking.column, blocking.tile.columns), *blocking.rows[-1:])
+
+
+def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
+    """Rounds that copy what they read of a factor from beyond the second cache, of which tiles would take a part of
+    each line, from page to page; None where no copy pays."""
+    a, b, ways = blocking.a, blocking.b, blocking.ways
+    own = [b] if ways[b] == "direct" and _is_copied(problem, b, blocking.column) else []
+    is_of_batch = ways[b] != "panels" and matrix_count(problem) > 1  # all panels at once would be as far away
+    if ways[a] == "direct" or (ways[a] == "panels" and is_of_batch):
+        rows = blocking.rows if len(blocking.rows) == 1 else ()
+        own += [a] if _leaves_wide(problem, blocking) or any(_is_copied(problem, a, v) for v, _ in rows) else []
+    if not own:
+        return None
+    inner = round_of(problem, blocking, enough_tasks(problem), COPYING)
+    runs = [next(v for v in f.axes if distance(problem, f, v) == 1) for f in own]
+    is_long = all(inner[v] >= min(_RUN, problem.extents[v]) for v in runs)
+    return replace(blocking, inner=inner, ways={**ways, **dict.fromkeys(own, "round")}) if is_long else None
+
+
+def _is_copied(problem: Problem, factor: Factor, along: Var) -> bool:
+    """Whether a matrix, with such lines, is large and read often enough that copies pay."""
+    if not factor.is_input or factor.strides[along] != 1:
+        return False
+    size = nbytes(factor.source.dtype)
+    apart = min((distance(problem, factor, k) for k in problem.reduced), default=0) * size
+    readers = problem.work // elements(problem, factor)
+    return is_afar(problem, factor) and apart >= _APART and readers >= _READERS
+
+
+def is_afar(problem: Problem, factor: Factor) -> bool:
+    """Whether a matrix does not stay in the second cache."""
+    size = elements(problem, factor) * nbytes(factor.source.dtype)
+    return not factor.is_window and size > problem.group.machine.second_bytes
+
+
+def _leaves_wide(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the rows' factor is of a half type, and a wide copy of it would leave the second cache."""
+    a = blocking.a
+    is_copied = blocking.ways[a] == "direct" and is_worth_a_copy(problem, a)
+    return is_copied and elements(problem, a) * nbytes(a.dtype) > LEAVES
+
+
+def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the rows' factor is large, and each term of a row lies in another page of it."""
+    a = blocking.a
+    if blocking.ways[a] != "direct" or not a.is_input or problem.depth <= _FEW_TERMS:
+        return False
+    size = nbytes(a.source.dtype)
+    apart = min((abs(a.strides[k]) for k in problem.reduced if k in a.axes), default=0)
+    return apart * size >= PAGE and math.prod(a.source.shape) * size > LARGE
+
+
+def _is_deep(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the columns of one register tile are too much for the second cache; or for the first one, from which many
+    tiles of rows read them, if they lie apart or a few rounds do."""
+    b = blocking.b
+    columns = problem.depth * blocking.tile.columns * nbytes(b.source.dtype)
+    if columns <= FIRST or columns > SECOND:
+        return columns > SECOND
+    is_worth_rounds = blocking.ways[b] == "direct" or problem.depth <= _FEW_ROUNDS * ROUND.depth
+    return is_worth_rounds and tasks_of_rows(problem, b, blocking.inner) > FEW_TILES
