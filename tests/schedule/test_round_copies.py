@@ -73,6 +73,15 @@ def test_large_matrices_that_are_read_often_are_copied(machine, batch, sizes, is
     assert (b == "round") == is_copied
 
 
+@pytest.mark.parametrize(("columns", "is_copied"), [(1536, True), (768, False)], ids=str)
+def test_panels_are_made_of_what_stays_near(columns, is_copied):
+    """Lines whole powers of two apart compete for a few sets of the caches: else the matrix would be read in place. Nor
+    does a task copy all terms of a few columns."""
+    for m in (24, 48):
+        _, b, _ = ways_of(group_of(product((), m, columns, (1024,), False), machine=Machine(32, 16)))
+        assert (b == "round") == is_copied
+
+
 def test_lines_of_a_matrix_from_afar_are_streamed_to_few_rows():
     """A copy, made for other vectors, waits for each element, as much as the sums that streamed lines put away."""
     machine = Machine(32, 16)

@@ -19,7 +19,7 @@ from pullback.schedule.contraction.long_sums import (
 )
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
-from pullback.schedule.contraction.rounds import in_rounds, is_afar
+from pullback.schedule.contraction.rounds import in_rounds, is_afar, is_copied_in_rounds
 from pullback.schedule.contraction.tasks import (
     TASKS,
     chunked,
@@ -83,7 +83,8 @@ def _along(problem: Problem, column: Var) -> Blocking | None:
     tilings = register_tiles(problem, a, row_axes, column, lanes, problem.group.machine)
     own = ways | {b: "region"}
     found = None
-    if may_be_copied_by_tasks(b, ways[b]):  # many tasks, or at least as many as are worth their while
+    if may_be_copied_by_tasks(b, ways[b]) and not is_copied_in_rounds(problem, b, column, ways[b]):
+        # many tasks, or at least as many as are worth their while
         tried = (fitting(problem, tilings, column, own, lanes, n) for n in (TASKS, enough_tasks(problem)))
         found = next((f for f in tried if f is not None and is_copied_by_tasks(problem, a, b, f[-1])), None)
     if found is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from pullback.schedule.contraction.blocking import (
@@ -15,6 +16,7 @@ from pullback.schedule.contraction.blocking import (
     FIRST,
     LARGE,
     LEAVES,
+    REACH,
     SECOND,
     THREADS,
     Blocking,
@@ -95,30 +97,34 @@ def _steps(blocking: Blocking) -> Rows:
 
 
 def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
-    """Rounds that copy what they read of a factor from beyond the second cache, of which tiles would take a part of
-    each line, from page to page; None where no copy pays."""
+    """Rounds that copy what they read of factors that tiles would read a part of each line of, from page to page; None
+    where no copy pays."""
     a, b, ways = blocking.a, blocking.b, blocking.ways
-    own = [b] if ways[b] == "direct" and _is_copied(problem, b, blocking.column) else []
-    is_of_batch = ways[b] != "panels" and matrix_count(problem) > 1  # all panels at once would be as far away
-    if ways[a] == "direct" or (ways[a] == "panels" and is_of_batch):
-        rows = blocking.rows if len(blocking.rows) == 1 else ()
-        own += [a] if _leaves_wide(problem, blocking) or any(_is_copied(problem, a, v) for v, _ in rows) else []
+    own = [b] if is_copied_in_rounds(problem, b, blocking.column, ways[b]) else []
+    is_of_batch = ways[b] != "panels" and matrix_count(problem) > 1
+    plain = ("direct", "panels") if is_of_batch else ("direct",)  # all panels of a batch would be as far away
+    rows = blocking.rows if len(blocking.rows) == 1 and ways[a] in plain else ()
+    if _leaves_wide(problem, blocking) or any(is_copied_in_rounds(problem, a, v, "direct") for v, _ in rows):
+        own.append(a)
     if not own:
         return None
-    inner = round_of(problem, blocking, enough_tasks(problem), COPYING)
-    runs = [next(v for v in f.axes if distance(problem, f, v) == 1) for f in own]
+    inner = round_of(problem, blocking, max(THREADS, enough_tasks(problem) // 2), COPYING)  # larger ones copy less
+    runs = [min(f.axes, key=partial(distance, problem, f)) for f in own]
     is_long = all(inner[v] >= min(_RUN, problem.extents[v]) for v in runs)
     return replace(blocking, inner=inner, ways={**ways, **dict.fromkeys(own, "round")}) if is_long else None
 
 
-def _is_copied(problem: Problem, factor: Factor, along: Var) -> bool:
-    """Whether a matrix, with such lines, is large and read often enough that copies pay."""
-    if not factor.is_input or factor.strides[along] != 1:
+def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, way: str) -> bool:
+    """Whether a factor, whose tiles lie along this axis, had better be copied round by round than read in this way: it
+    is large, its lines lie apart, and it is read often enough. Panels of it are made as it comes from memory, so they
+    must be larger than what stays near."""
+    if way not in ("direct", "panels") or not factor.is_input or factor.is_window or factor.strides[along] != 1:
         return False
     size = nbytes(factor.source.dtype)
     apart = min((distance(problem, factor, k) for k in problem.reduced), default=0) * size
-    readers = problem.work // elements(problem, factor)
-    return is_afar(problem, factor) and apart >= _APART and readers >= _READERS
+    if apart < _APART or problem.work < _READERS * elements(problem, factor):
+        return False
+    return is_afar(problem, factor) if way == "direct" else elements(problem, factor) * size > REACH
 
 
 def is_afar(problem: Problem, factor: Factor) -> bool:
