@@ -73,7 +73,7 @@ def test_large_matrices_that_are_read_often_are_copied(machine, batch, sizes, is
     assert (b == "round") == is_copied
 
 
-@pytest.mark.parametrize(("columns", "is_copied"), [(1536, True), (768, False)], ids=str)
+@pytest.mark.parametrize(("columns", "is_copied"), [(2560, True), (1536, False)], ids=str)
 def test_panels_are_made_of_what_stays_near(columns, is_copied):
     """Lines whole powers of two apart compete for a few sets of the caches: else the matrix would be read in place. Nor
     does a task copy all terms of a few columns."""

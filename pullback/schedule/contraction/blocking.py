@@ -19,7 +19,6 @@ FIRST = 32 * 1024  # bytes of columns that stay in the first cache
 SECOND = 384 * 1024  # bytes that stay in the second cache
 LARGE = 1024 * 1024  # of a matrix that does not
 LEAVES = 1280 * 1024  # of one that leaves the second cache before its rows come again
-REACH = 4096 * 1024  # of one of which nearly all pages are known to the TLB
 STREAM = 256 * 1024  # of one that does not stay there beside what else is read
 FEW_TILES = 3  # of rows, that read the same column or line
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pullback.schedule.contraction.blocking import (
     FEW_TILES,
     LEAVES,
-    REACH,
     REGION_BYTES,
     SECOND,
     STREAM,
@@ -34,6 +33,7 @@ _OWN_ROWS = 3 / 8  # of the second cache: rows that stay there while columns pas
 #   graniterapids, 1024 x 384 x 1536, GFLOP/s: 192 KiB 358, 384 380, 576 385, 768 396, 1024 391)
 _MANY_TASKS = 32  # so many that threads have even shares of such blocks
 _FAR = 2048  # bytes from line to line of a matrix, so that most are in another page
+_REACH = 4096 * 1024  # bytes of a matrix of which nearly all pages are known to the TLB
 _LINES = 8  # lines that prefetchers follow at a time
 
 
@@ -122,6 +122,6 @@ def jumps(problem: Problem, blocking: Blocking) -> bool:
     """Whether tiles read the rows' factor, a matrix beyond the reach of the TLB, from page to page, a part of each
     line."""
     a, size = blocking.a, nbytes(blocking.a.source.dtype)
-    if blocking.ways[a] != "direct" or not a.is_input or elements(problem, a) * size <= REACH:
+    if blocking.ways[a] != "direct" or not a.is_input or elements(problem, a) * size <= _REACH:
         return False
     return all(distance(problem, a, k) * size >= _FAR for k in problem.reduced if k in a.axes)

@@ -16,7 +16,6 @@ from pullback.schedule.contraction.blocking import (
     FIRST,
     LARGE,
     LEAVES,
-    REACH,
     SECOND,
     THREADS,
     Blocking,
@@ -46,6 +45,7 @@ class Round(NamedTuple):
 
 ROUND = Round(128, 192 * 1024, 96 * 1024, 64 * 1024)
 COPYING = Round(256, 128 * 1024, 128 * 1024, 96 * 1024)  # in all less than the smallest stack of a thread
+_PANELS = 8 * 1024 * 1024  # bytes of a matrix that leaves the third cache beside panels of it
 _FEW_TERMS = 256  # whose lines, each in another page, stay in the TLB
 _FEW_ROUNDS = 4  # that cost less than columns which come from the second cache for every tile
 _APART = 256  # bytes from line to line, so that few of those that a tile reads are in one page
@@ -116,15 +116,14 @@ def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
 
 def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, way: str) -> bool:
     """Whether a factor, whose tiles lie along this axis, had better be copied round by round than read in this way: it
-    is large, its lines lie apart, and it is read often enough. Panels of it are made as it comes from memory, so they
-    must be larger than what stays near."""
+    is large, its lines lie apart, and it is read often enough. What panels would be made of must be larger still."""
     if way not in ("direct", "panels") or not factor.is_input or factor.is_window or factor.strides[along] != 1:
         return False
     size = nbytes(factor.source.dtype)
     apart = min((distance(problem, factor, k) for k in problem.reduced), default=0) * size
     if apart < _APART or problem.work < _READERS * elements(problem, factor):
         return False
-    return is_afar(problem, factor) if way == "direct" else elements(problem, factor) * size > REACH
+    return is_afar(problem, factor) if way == "direct" else elements(problem, factor) * size > _PANELS
 
 
 def is_afar(problem: Problem, factor: Factor) -> bool:
