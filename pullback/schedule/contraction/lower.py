@@ -486,7 +486,7 @@ class Lowering:
 
     def _finish_everywhere(self, total: PrimExpr, terms: int) -> Stmt:
         """The elementwise stages for all results, without the register tiles."""
-        column = self.blocking.column
+        column = self.blocking.column if self.problem.terms else self.problem.outputs[-1]
         value: dict[Var, PrimExpr] = {v: v for v in self.problem.outputs}
         body = For(column, as_expr(self.extents[column]), finished(self.problem, value, total), "vectorized")
         others = [v for v in self.problem.outputs if v is not column]

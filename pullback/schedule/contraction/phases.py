@@ -5,7 +5,8 @@ The gradient of a strided convolution reads its data dilated, with s - 1 zeros b
     dx[y] = Σ_k d[y + K - 1 - k] · w[k],    d[u] = dy[(u + a) / s] where s divides u + a, else 0
 
 For the results y = s·y' + r of one residue, s divides u + a for one residue of k alone. So each residue is a
-contraction of its own, over that residue's k and over the places where d is not zero; where no k is left the sum is 0.
+contraction of its own, over that residue's k and over the places where d is not zero; where no k is left the sum is 0,
+and so are those of all rows where no row of k is left.
 In a dilated convolution k is multiplied by c. With g the greatest common divisor of c and s, the residues of k are then
 those of s / g, and there is none where g does not divide the rest of u + a.
 """
@@ -16,6 +17,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pullback.schedule.affine import Affine, affine
 from pullback.schedule.contraction.problem import Factor, Problem, conjuncts
@@ -45,9 +47,19 @@ def phases(problem: Problem) -> list[Problem]:
         sieves = list(_sieves(problem, factor))
         if sieves:
             choices = itertools.product(*(range(s.divisor) for s in sieves))
-            parts = [_phase(problem, number, sieves, residues) for residues in choices]
+            settled = dict.fromkeys(_settling(problem, number, sieves, residues) for residues in choices)
+            parts = [_phase(problem, number, sieves[: len(residues)], residues) for residues in settled]
             return [part for part in parts if all(part.extents[v] for v in part.outputs)]
     return [problem]
+
+
+def _settling(problem: Problem, number: int, sieves: list[Sieve], residues: tuple[int, ...]) -> tuple[int, ...]:
+    """The first residues that leave no terms, whatever the others are: all their results are one part, whose zeros lie
+    side by side; all residues where there are terms."""
+    for count, (sieve, residue) in enumerate(zip(sieves, residues, strict=True), 1):
+        if not _terms(problem, number, sieve, residue).count:
+            return residues[:count]
+    return residues
 
 
 def _sieves(problem: Problem, factor: Factor) -> Iterator[Sieve]:
@@ -83,29 +95,43 @@ def _multiple(condition: PrimExpr, sizes: Mapping[Var, int]) -> tuple[Var, int, 
     return next(iter(index.terms)), modulo.b.value, index.const
 
 
+class Terms(NamedTuple):
+    """Which values of a tap meet what is not zero: ``first`` and each one ``every`` values later."""
+
+    every: int
+    first: int
+    count: int
+
+
+def _terms(problem: Problem, number: int, sieve: Sieve, residue: int) -> Terms:
+    """Those of the results with this residue."""
+    window = problem.factors[number].windows[sieve.axis]  # type: ignore[index]
+    rest = window.terms[sieve.moving] * residue + window.const + sieve.shift
+    step = window.terms[sieve.tap] if sieve.tap is not None else 0
+    common = math.gcd(step, sieve.divisor)
+    if sieve.tap is None:
+        return Terms(1, 0, int(rest % common == 0))
+    every = sieve.divisor // common
+    inverse = pow(step // common, -1, every) if every > 1 else 0
+    first = -(rest // common) * inverse % every
+    count = max(0, -(-(problem.extents[sieve.tap] - first) // every)) if rest % common == 0 else 0
+    return Terms(every, first, count)
+
+
 def _phase(problem: Problem, number: int, sieves: list[Sieve], residues: tuple[int, ...]) -> Problem:
     """The part of a problem whose results have these residues."""
     splits: dict[Var, tuple[Var, int, int]] = {}  # axis: (new axis, divisor, residue)
     extents, terms = dict(problem.extents), problem.terms
     for sieve, residue in zip(sieves, residues, strict=True):
-        window = problem.factors[number].windows[sieve.axis]  # type: ignore[index]
-        wanted = [(sieve.moving, sieve.divisor, residue)]
-        rest = window.terms[sieve.moving] * residue + window.const + sieve.shift
-        step = window.terms[sieve.tap] if sieve.tap is not None else 0
-        common = math.gcd(step, sieve.divisor)
-        if rest % common:
-            terms = 0
+        found = _terms(problem, number, sieve, residue)
+        splits[sieve.moving] = new = Var(sieve.moving.name), sieve.divisor, residue
+        extents[new[0]] = max(0, -(-(extents.pop(sieve.moving) - residue) // sieve.divisor))
         if sieve.tap is not None:
-            every = sieve.divisor // common
-            inverse = pow(step // common, -1, every) if every > 1 else 0
-            wanted.append((sieve.tap, every, -(rest // common) * inverse % every))
-        for axis, divisor, first in wanted:
-            new = Var(axis.name)
-            splits[axis] = new, divisor, first
-            extents[new] = max(0, -(-(extents.pop(axis) - first) // divisor))
-    for k in (splits[k][0] for k in problem.reduced if k in splits):
-        if extents[k] == 0:
-            extents[k], terms = 1, 0
+            splits[sieve.tap] = new = Var(sieve.tap.name), found.every, found.first
+            del extents[sieve.tap]
+            extents[new[0]] = max(1, found.count)
+        if not found.count:
+            terms = 0
     factors = [_split_factor(f, splits, extents, sieves if n == number else []) for n, f in enumerate(problem.factors)]
     return replace(
         problem,
