@@ -8,6 +8,7 @@ import pytest
 
 from pullback import te
 from pullback.schedule.choose import recognize
+from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.blocking import round_count
 from pullback.schedule.contraction.choice import _along, cost
 from pullback.schedule.contraction.problem import Problem
@@ -53,6 +54,17 @@ def test_sums_are_those_of_the_matrices_where_they_lie(batch, m, n, depths, a_fi
     a, b, rounds = ways_of(copying)
     assert b == "round" and (a == "round") == a_first and rounds > 1
     assert [x.tobytes() for x in run(copying)] == [x.tobytes() for x in run(plain)]
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 3), (40, 37, 45)], ids=str)
+def test_a_vector_that_all_matrices_of_a_batch_share(shape):
+    """Rows of a tile may be of an axis that the factor of rows does not have."""
+    count, depth, n = shape
+    a, b, k = te.placeholder((depth,), name="a"), te.placeholder(shape, name="b"), te.reduce_axis(depth)
+    result = te.compute((count, n), lambda i, j: te.sum(a[k.var] * b[i, k.var, j], k), "product")
+    group = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
+    assert isinstance(recognize(group), Contraction)
+    run(group)
 
 
 @pytest.mark.parametrize("machine", [Machine(32, 16), Machine(64, 32)], ids=["small", "large"])

@@ -117,7 +117,7 @@ def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
 def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, way: str) -> bool:
     """Whether a factor, whose tiles lie along this axis, had better be copied round by round than read in this way: it
     is large, its lines lie apart, and it is read often enough. What panels would be made of must be larger still."""
-    if way not in ("direct", "panels") or not factor.is_input or factor.is_window or factor.strides[along] != 1:
+    if way not in ("direct", "panels") or not factor.is_input or factor.is_window or factor.strides.get(along) != 1:
         return False
     size = nbytes(factor.source.dtype)
     apart = min((distance(problem, factor, k) for k in problem.reduced), default=0) * size
