@@ -164,24 +164,6 @@ def test_the_gradient_of_a_strided_convolution_skips_the_zeros():
     assert sum(works) == 4 * 4 * 4 * 8 * 9  # places of dy times channels times taps
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("padding", [0, 1, 2])
-@pytest.mark.parametrize(
-    ("kernel", "strides", "dilation"),
-    [(3, (2, 2), (2, 2)), (3, (2, 3), (3, 2)), (4, (4, 2), (2, 4)), (5, (6, 4), (4, 6)), (2, (3, 1), (2, 2))],
-)
-def test_the_gradient_of_a_dilated_strided_convolution(kernel, strides, dilation, padding, channels_last):
-    """Dilation and stride may have a common divisor: then some results are zero, and others take every tap."""
-    y = data_gradient((2, 3, 4, 3), 5, kernel, strides, padding, dilation, channels_last)
-    group = group_of(turned(y, channels_last))
-    parts = recognize(group).parts
-    common = [math.gcd(s, d) for s, d in zip(strides, dilation, strict=True)]
-    assert sum(problem.terms for problem, _ in parts) <= math.prod(strides) // math.prod(common)
-    results = [math.prod(problem.extents[v] for v in problem.outputs) for problem, _ in parts]
-    assert sum(results) == math.prod(y.shape)
-    run(group)
-
-
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [
@@ -213,34 +195,6 @@ def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch
     machine = Machine(vector_bytes=4 * lanes, registers=16)
     group = group_of(product("weight", shape, False), machine=machine)
     assert any(blocking.has_region for _, blocking in Contraction.recognize(group).parts)
-    run(group)
-
-
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_zeros_are_left_out_of_strided_phases(channels_last):
-    """Two rows of ``dy`` take part in a result, of four taps."""
-    group = group_of(turned(data_gradient((1, 4, 2, 3), 16, 8, 2, 0, 1, channels_last), channels_last))
-    assert all(Skip.of(*part) for part in recognize(group).parts)
-    run(group)
-
-
-@pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize(
-    ("shape", "taps", "stride", "parts"),
-    [
-        ((2, 7, 9, 11), 1, 2, 3),  # rows that nothing is added to; in the others, each second column
-        ((2, 7, 9, 11), 1, 3, 5),
-        ((2, 5, 8, 8), 2, 3, 7),  # one of three rows
-        ((2, 5, 9, 9), 3, 2, 4),
-    ],
-    ids=str,
-)
-def test_rows_of_zeros_are_one_part(shape, taps, stride, parts, channels_last):
-    group = group_of(turned(data_gradient(shape, 6, taps, stride, 0, 1, channels_last), channels_last))
-    problems = [problem for problem, _ in recognize(group).parts]
-    assert len(problems) == parts
-    width = (shape[3] - 1) * stride + taps
-    assert any(width in p.extents.values() for p in problems if not p.terms) == (taps < stride)
     run(group)
 
 

@@ -275,10 +275,7 @@ class Lowering:
     def _round(self, bases: Mapping[Var, PrimExpr], tile: Callable[[Spot, int, int], Stmt]) -> Stmt:
         """Fill the task's own copies, then run over all register tiles of the task."""
         fills = [region.fill(bases) for region in self.regions.values()]
-        fills += [
-            own.copy(bases, self.extents, lambda place, f=f: cast(f.dtype, self._element(f, place)))  # type: ignore[misc]
-            for f, own in self.rounds.items()
-        ]
+        fills += [own.copy(bases, self.extents, partial(self._element, f)) for f, own in self.rounds.items()]
         place: dict[Var, PrimExpr] = {k: as_expr(0) for k in self.problem.reduced}
         body: Callable[[dict[Var, PrimExpr]], Stmt] = lambda found: self._edges(bases, found, tile)  # noqa: E731
         free = [v for v in self._order() if not any(v in f.axes for f in self.regions)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.columns import distance
 from pullback.schedule.contraction.problem import Factor, Problem
-from pullback.tir import Buffer, For, PrimExpr, Stmt, Var, as_expr, minimum, store
+from pullback.tir import Buffer, For, PrimExpr, Stmt, Var, as_expr, cast, minimum, store
 
 Place = Mapping[Var, PrimExpr]
 
@@ -23,26 +23,26 @@ class RoundCopy:
     """A task's own copy of what one round of it reads of a factor."""
 
     buffer: Buffer
-    axes: tuple[Var, ...]  # of the factor, in the order of memory
+    inner: Mapping[Var, int]  # how far each axis of the factor runs in a round, in the order of memory
 
     @staticmethod
     def of(problem: Problem, factor: Factor, inner: Mapping[Var, int]) -> RoundCopy:
         """``inner``: how far each axis runs in a round."""
-        axes = tuple(sorted(factor.axes, key=lambda v: -distance(problem, factor, v)))
-        return RoundCopy(Buffer("round", tuple(inner[v] for v in axes), factor.dtype, "local"), axes)
+        axes = sorted(factor.axes, key=lambda v: -distance(problem, factor, v))
+        own = {v: inner[v] for v in axes}
+        return RoundCopy(Buffer("round", tuple(own.values()), factor.dtype, "local"), own)
 
     def read(self, offsets: Mapping[Var, PrimExpr]) -> PrimExpr:
-        return self.buffer[tuple(offsets[v] for v in self.axes)]
+        return self.buffer[tuple(offsets[v] for v in self.inner)]
 
     def copy(
         self, bases: Mapping[Var, PrimExpr], extents: Mapping[Var, int], element: Callable[[Place], PrimExpr]
     ) -> Stmt:
-        """``element``: the factor's at these values of its axes."""
-        offsets = {v: Var(v.name) for v in self.axes}
-        value = element({v: bases[v] + offset for v, offset in offsets.items()})
-        body = store(self.buffer, tuple(offsets.values()), value)
-        for v, size in reversed(list(zip(self.axes, self.buffer.shape, strict=True))):
-            whole = extents[v] % size == 0  # type: ignore[operator]
-            count = as_expr(size) if whole else minimum(as_expr(extents[v]) - bases[v], size)
-            body = For(offsets[v], count, body, "vectorized" if v is self.axes[-1] else "serial")
+        """``element``: the factor's source at these values of its axes."""
+        offsets = {v: Var(v.name) for v in self.inner}
+        value = cast(self.buffer.dtype, element({v: bases[v] + offset for v, offset in offsets.items()}))
+        body, kind = store(self.buffer, tuple(offsets.values()), value), "vectorized"
+        for v, size in reversed(self.inner.items()):
+            count = as_expr(size) if extents[v] % size == 0 else minimum(as_expr(extents[v]) - bases[v], size)
+            body, kind = For(offsets[v], count, body, kind), "serial"
         return body
