@@ -116,15 +116,15 @@ def ops(
     raise typer.Exit(0 if good else 1)
 
 
-def _micro_command(name: str) -> Callable[..., None]:
-    def command(rounds: Rounds = 3, seconds: Seconds = 0.05, threads: Threads = 2, json: JsonFile = None) -> None:
+def _micro_command(name: str, usual: int) -> Callable[..., None]:
+    def command(rounds: Rounds = usual, seconds: Seconds = 0.05, threads: Threads = 2, json: JsonFile = None) -> None:
         raise typer.Exit(0 if micro.run(name, rounds, seconds, threads, json) else 1)
 
     return command
 
 
 for name, text in MICRO.items():
-    app.command(name, help=text)(_micro_command(name))
+    app.command(name, help=text)(_micro_command(name, micro.ROUNDS.get(name, 3)))
 
 
 @app.command()

@@ -85,17 +85,23 @@ class Suite:
 
 
 def measure_suite(
-    name: str, libraries: list[str], rounds: int, seconds: float, threads: tuple[int, ...] = (2,)
-) -> Suite:  # fmt: skip
+    name: str,
+    libraries: list[str],
+    rounds: int,
+    seconds: float,
+    threads: tuple[int, ...] = (2,),
+    together: bool = False,
+) -> Suite:
     """Run the suite's cases for each library that is installed (ours, and the "limit" in C, always), and measure the
-    machine's limits."""
+    machine's limits. ``together``: cases are compared with each other, so each round has all of them."""
     cases = SUITES[name]()
+    chunk = len(cases) if together else CHUNK
     found = [lib for lib in libraries if lib in OURS or importlib.util.find_spec(lib) is not None]
     peaks = peak.measure(*threads)
     merged: dict[str, Measurement] = {}
     with report.console.status("starting") as status:
-        for first in range(0, len(cases), CHUNK):
-            last = min(first + CHUNK, len(cases))
+        for first in range(0, len(cases), chunk):
+            last = min(first + chunk, len(cases))
             place = f"kernels {first + 1} to {last} of {len(cases)}: "
             sides = [_side(lib, name, first, last, n, len(threads) > 1 and n > 1) for n in threads for lib in found]
             for m in measure(sides, rounds, seconds, say=lambda line, place=place: status.update(place + line)):

@@ -56,6 +56,7 @@ class Access(NamedTuple):
     readable: bool = False  # contiguous, and the lanes that don't count are elements of the buffer
     moves: bool = True  # to another place in another iteration: no register
     offsets: tuple[int, ...] = ()
+    start: Poly | None = None  # known: how many elements into the buffer's memory the pointer is
     room: tuple[int, int] = (0, 0)  # elements before and after the pointer that are the function's own, as far as known
     step: int = 1  # bytes that divide the distance from the buffer's beginning
 
@@ -185,7 +186,8 @@ class MemoryAccess(Expressions):
         if known is not None and (self.lanes.mask is None or self.lanes.active is not None):
             pointer, _ = self._pointer(memory, element, size, known[0])
             room = _room(memory, known[0].const)
-            return Access("known", pointer, size, offsets=tuple(known[1][: self.lanes.active]), room=room)
+            offsets = tuple(known[1][: self.lanes.active])
+            return Access("known", pointer, size, offsets=offsets, start=known[0], room=room)
         offsets = self.vector(flat)
         text = f"getelementptr {element}, ptr {memory.pointer}, {offsets.typed}"
         return Access("scattered", self.builder.pure(text), size)
@@ -377,7 +379,7 @@ class MemoryAccess(Expressions):
             self.builder.effect(f"call void @llvm.masked.store.{kind}.p0({operands})")
             return
         if access.kind == "known":
-            self._store_known(access, value, memory_type(dtype), kind)
+            self._store_known(buffer, access, value, kind)
             return
         pointer = access.pointer
         if access.kind == "uniform":  # all lanes write one element: the last one that counts wins
@@ -387,9 +389,10 @@ class MemoryAccess(Expressions):
         operands = f"{value.typed}, <{lanes} x ptr> align {access.align} {pointer}, {self._mask_operand(lanes)}"
         self.builder.effect(f"call void @llvm.masked.scatter.{kind}.v{lanes}p0({operands})")
 
-    def _store_known(self, access: Access, value: Value, element: str, kind: str) -> None:
+    def _store_known(self, buffer: Buffer, access: Access, value: Value, kind: str) -> None:
         """Elements at known distances: in a few vectors of which only these are written, where masks cost nothing, else
         one by one."""
+        element = memory_type(buffer.dtype)
         low, lanes, numbers = min(access.offsets), value.lanes, {k: n for n, k in enumerate(access.offsets)}
         count = -(-(max(access.offsets) - low + 1) // lanes)
         if not self.target.abilities.small_masks or _PER_VECTOR * count > len(numbers):

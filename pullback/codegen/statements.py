@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from pullback.codegen.expressions import Lanes
-from pullback.codegen.memory import MemoryAccess, padded
+from pullback.codegen.memory import padded
+from pullback.codegen.neighbours import NeighbourStores
 from pullback.codegen.poly import Atom, Poly
 from pullback.codegen.values import Value
 from pullback.ir.errors import InternalError
@@ -39,7 +40,7 @@ Outliner = Callable[["Statements", For], None]
 Chunk = tuple[int, int, int]  # first iteration, lanes, lanes that count
 
 
-class Statements(MemoryAccess):
+class Statements(NeighbourStores):
     """Emits statements into one function. ``outline`` is called for parallel loops."""
 
     def __init__(self, *args, outline: Outliner | None = None, **options) -> None:
@@ -195,7 +196,7 @@ class Statements(MemoryAccess):
             value = Poly({(index,): scale})
             self.written(*changed)
             with self.bound(var, value + Poly.of(lane) if lane is not None else value):
-                self.stmt(body)
+                self._of_lanes(body) if lane is not None else self.stmt(body)
         self.written(*changed)
 
     # ---- vectorized loops
@@ -302,8 +303,16 @@ class Statements(MemoryAccess):
         lane = Atom(None, 1 << 60, (0, lanes - 1))
         self.lanes = Lanes(lanes, lane, mask, active if mask is not None else None)
         with self.bound(node.var, start + Poly.of(lane)):
-            self.stmt(body)
+            self._of_lanes(body)
         self.lanes = None
+
+    def _of_lanes(self, body: Stmt) -> None:
+        """The body of a vectorized loop, for the current lanes."""
+        if _is_written_out(body):
+            with self.holding():
+                self.stmt(body)
+        else:
+            self.stmt(body)
 
     def chunks(self, extent: int, width: int) -> list[Chunk]:
         """``(start, lanes, lanes that count)`` of whole vectors and then of the rest: one masked vector, or, where the
@@ -375,6 +384,11 @@ def _bends(node: For) -> bool:
 def _is_straight(body: Stmt) -> bool:
     """Whether there are no branches and loops in it."""
     return all(isinstance(n, (Seq, Let, BufferStore)) for n in statements(body))
+
+
+def _is_written_out(body: Stmt) -> bool:
+    """Whether it becomes a straight line of instructions."""
+    return not any(isinstance(n, If) or (isinstance(n, For) and n.kind != "unrolled") for n in statements(body))
 
 
 def _is_brief(body: Stmt) -> bool:

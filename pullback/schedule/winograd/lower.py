@@ -151,18 +151,31 @@ class Lowering:
 
     # -- loops
 
-    def _over_tiles(self, bases: Place, body: Callable[[Place, PrimExpr], Stmt]) -> Stmt:
-        """``body(offsets from the task's first tile, number of the tile)`` for all tiles of a task."""
-        axes = self.filter.tiled
+    def _over_tiles(
+        self, bases: Place, body: Callable[[Place, PrimExpr, tuple[int, ...]], Stmt], apart: bool = False
+    ) -> Stmt:
+        """``body(offsets from the task's first tile, number of the tile, results along each long axis)`` for all tiles
+        of a task; ``apart``: those that the end of an axis cuts come after the others, and have one result there."""
+        axes, longs = self.filter.tiled, {p.long for p in self.filter.pairs}
 
-        def nest(k: int, offsets: dict[Var, PrimExpr], number: PrimExpr) -> Stmt:
+        def nest(k: int, offsets: dict[Var, PrimExpr], number: PrimExpr, sizes: tuple[int, ...]) -> Stmt:
             if k == len(axes):
-                return body(offsets, number)
+                return body(offsets, number, sizes)
             v, block, count = axes[k], self.filter.blocks[axes[k]], self.filter.count(axes[k])
-            size = as_expr(block) if count % block == 0 else minimum(as_expr(count) - bases[v], block)
-            return loop(v.name, size, lambda i: nest(k + 1, {**offsets, v: i}, number * block + i))
 
-        return nest(0, {}, as_expr(0))
+            def at(i: PrimExpr, size: int = 2) -> Stmt:
+                return nest(k + 1, {**offsets, v: i}, number * block + i, (*sizes, size) if v in longs else sizes)
+
+            cut = apart and v in longs and self.extents[v] % 2
+            if not cut:
+                even = count % block == 0
+                return loop(v.name, as_expr(block) if even else minimum(as_expr(count) - bases[v], block), at)
+            if count == block:
+                return seq(loop(v.name, count - 1, at), at(as_expr(count - 1), 1))
+            last = as_expr(count - 1) - bases[v]  # its place in the block, or behind it
+            return seq(loop(v.name, minimum(last, block), at), If(last < block, at(last, 1)))
+
+        return nest(0, {}, as_expr(0), ())
 
     def _zero(self, buffer: Buffer) -> Stmt:
         zero = const(0, buffer.dtype)
@@ -188,7 +201,7 @@ class Lowering:
     def _data(self, bases: Place) -> Stmt:
         filter = self.filter
 
-        def tile(offsets: Place, number: PrimExpr) -> Stmt:
+        def tile(offsets: Place, number: PrimExpr, _: tuple[int, ...]) -> Stmt:
             c, values = Var("c"), Values()
             grid: Grid = {}
             for at in self.points:
@@ -218,7 +231,7 @@ class Lowering:
     def _weights_of_tiles(self, bases: Place, u: Buffer) -> Stmt:
         filter = self.filter
 
-        def tile(offsets: Place, number: PrimExpr) -> Stmt:
+        def tile(offsets: Place, number: PrimExpr, _: tuple[int, ...]) -> Stmt:
             j, values = Var("j"), Values()
             grid: Grid = {}
             for at in grid_points(len(filter.pairs), 2):
@@ -272,31 +285,20 @@ class Lowering:
     def _results(self, bases: Place, m: Buffer) -> Stmt:
         filter = self.filter
 
-        def tile(offsets: Place, number: PrimExpr) -> Stmt:
+        def tile(offsets: Place, number: PrimExpr, sizes: tuple[int, ...]) -> Stmt:
             first = {p.long: (bases[p.long] + offsets[p.long]) * 2 for p in filter.pairs}
-            batch = {v: bases[v] + offsets[v] for v in filter.batch}
+            batch, j = {v: bases[v] + offsets[v] for v in filter.batch}, Var("j")
 
-            def results(sizes: tuple[int, ...]) -> Stmt:
-                if len(sizes) < len(filter.pairs):
-                    pair = filter.pairs[len(sizes)]
-                    if self.extents[pair.long] % 2 == 0:
-                        return results((*sizes, 2))
-                    whole = first[pair.long] + 1 < self.extents[pair.long]
-                    return If(whole, results((*sizes, 2)), results((*sizes, 1)))
-                j = Var("j")
+            def place(at: tuple[int, ...]) -> Place | None:
+                if any(i >= size for i, size in zip(at, sizes, strict=True)):
+                    return None
+                long = {p.long: first[p.long] + i for p, i in zip(filter.pairs, at, strict=True)}
+                return {**batch, **long, filter.column: j}
 
-                def place(at: tuple[int, ...]) -> Place | None:
-                    if any(i >= size for i, size in zip(at, sizes, strict=True)):
-                        return None
-                    long = {p.long: first[p.long] + i for p, i in zip(filter.pairs, at, strict=True)}
-                    return {**batch, **long, filter.column: j}
+            grid = {at: m[as_expr(p), number, j] for p, at in enumerate(self.points)}
+            return For(j, as_expr(self.columns), self._finish(grid, 2, place), "vectorized")
 
-                grid = {at: m[as_expr(p), number, j] for p, at in enumerate(self.points)}
-                return For(j, as_expr(self.columns), self._finish(grid, 2, place), "vectorized")
-
-            return results(())
-
-        return self._over_tiles(bases, tile)
+        return self._over_tiles(bases, tile, apart=True)
 
     def _results_of_sums(self, m: Buffer) -> Stmt:
         filter, j = self.filter, Var("j")

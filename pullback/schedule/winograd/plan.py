@@ -196,21 +196,21 @@ def _blocked(found: Filter) -> Filter | None:
     shared = _SHARED_BY_SMALL_TILES if is_long else _SHARED_BYTES
     if channels * columns * size > shared or most < _LEAST_TILES:
         return None
-    blocks, left = {}, most
+    blocks, left = {}, float(most)
     for v in reversed(found.tiled):
         blocks[v] = _even(found.count(v), left)
-        left = max(1, left // blocks[v]) if blocks[v] == found.count(v) else 1
+        left = max(1.0, left / blocks[v]) if blocks[v] == found.count(v) else 1.0
     if region_bytes({found.data: "region"}, region_extents(found, blocks)) > _BUFFER_BYTES:
         return None
     blocked = replace(found, blocks=blocks)
     return _divided(blocked, total) if found.summed else blocked
 
 
-def _even(count: int, most: int) -> int:
+def _even(count: int, most: float) -> int:
     """The size of blocks of at most ``most`` tiles: rather a divisor, even a little larger, as a shorter last block
     takes as long as a whole one."""
-    divisor = max(d for d in range(1, min(most * 5 // 4, count) + 1) if count % d == 0)
-    return divisor if 2 * divisor > min(most, count) else -(-count // -(-count // most))
+    divisor = max(d for d in range(1, min(int(most * 5 / 4), count) + 1) if count % d == 0)
+    return divisor if 2 * divisor > min(most, count) else -(-count // -(-count // int(most)))
 
 
 def _divided(found: Filter, total: int) -> Filter:
