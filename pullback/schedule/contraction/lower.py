@@ -33,6 +33,7 @@ from pullback.schedule.contraction.ahead import (
 from pullback.schedule.contraction.blocking import Blocking, round_count
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.functions import functions_apart
+from pullback.schedule.contraction.next_round import NextRound, following
 from pullback.schedule.contraction.order import is_by_rows, terms
 from pullback.schedule.contraction.panels import Panels
 from pullback.schedule.contraction.problem import Factor, Problem
@@ -57,6 +58,7 @@ from pullback.tir import (
     const,
     loop,
     minimum,
+    select,
     seq,
     store,
 )
@@ -69,11 +71,13 @@ _UNROLLED = 192  # multiply-adds of a short innermost loop that is written out
 class Spot:
     """Where a register tile is: the first value of each axis, and its offset from the task's first values.
 
-    ``tile`` and ``lane``: for the axes of the tile, the number of the tile along the axis, and the place in it.
+    ``number``: of the tile, counted from the task's first one. ``tile`` and ``lane``: for the axes of the tile, its
+    number along the whole axis, and the place in it.
     """
 
     value: Mapping[Var, PrimExpr]
     offset: Mapping[Var, PrimExpr]
+    number: Mapping[Var, PrimExpr]
     tile: Mapping[Var, PrimExpr]
     lane: Mapping[Var, PrimExpr]
 
@@ -81,7 +85,7 @@ class Spot:
         """Some axes moved on from the tile's corner."""
         value = {**self.value, **{v: self.value[v] + d for v, d in changes.items()}}
         offset = {**self.offset, **{v: self.offset[v] + d for v, d in changes.items()}}
-        return Spot(value, offset, self.tile, {**self.lane, **changes})
+        return Spot(value, offset, self.number, self.tile, {**self.lane, **changes})
 
 
 Reader = Callable[[Spot], PrimExpr]
@@ -111,6 +115,7 @@ class Lowering:
         self.rounds = {
             f: RoundCopy.of(problem, f, blocking.inner) for f, way in blocking.ways.items() if way == "round"
         }
+        self.next_round = NextRound(problem, blocking, self.rounds, self._element)
         self.turned = {f: self._turned_buffer(f) for f, way in blocking.ways.items() if way == "turned"}
         self.skips = Skip.of(problem, blocking)
         self.partial = self._partial_buffer() if blocking.chunks is not None else None
@@ -214,11 +219,15 @@ class Lowering:
             v: numbers[v] * self.blocking.inner[v] if v in numbers else as_expr(0) for v, _ in blocks
         }
         axes, sizes = list(numbers.values()), [count for _, count in blocks if count > 1]
+        next_task = following(axes, sizes)
+        later = {v: next_task[numbers[v]] * self.blocking.inner[v] if v in numbers else bases[v] for v in bases}
         if self.blocking.chunks is None and round_count(self.problem, self.blocking.inner) > 1:
-            body = self._resumed(bases)
+            body = self._resumed(bases, later)
         elif self.blocking.chunks is None:
-            whole = bases | {k: as_expr(0) for k in self.problem.reduced}
-            body = self._round(whole, lambda spot, rows, columns: self._whole_tile(spot, rows, columns))
+            first = {k: as_expr(0) for k in self.problem.reduced}
+            body = self._round(
+                bases | first, lambda spot, rows, columns: self._whole_tile(spot, rows, columns, later | first)
+            )
         else:
             chunk = Var("chunk")
             body = self._rounds(bases, chunk)
@@ -229,20 +238,24 @@ class Lowering:
             body = Allocate(own.buffer, body)
         return tasks(axes, sizes, body, self.threads) if axes else body
 
-    def _resumed(self, bases: Mapping[Var, PrimExpr]) -> Stmt:
-        """Whole sums, in rounds of as many terms as stay in the caches: the task keeps its sums from round to round."""
+    def _resumed(self, bases: Mapping[Var, PrimExpr], later: Mapping[Var, PrimExpr]) -> Stmt:
+        """Whole sums, in rounds of as many terms as stay in the caches: the task keeps its sums from round to round.
+        ``later``: the first values of the task that follows."""
         inner, turn = self.blocking.inner, Var("turn")
         count = round_count(self.problem, inner)
         shape = tuple(-(-inner[v] // self._step(v)) * self._step(v) for v in self.problem.outputs)
         sums = Buffer("sums", shape, self.anchor.dtype, "local")
+        is_last = turn.equal(count - 1)
+        coming = {v: select(is_last, later[v], base) for v, base in bases.items()}
+        coming |= self._starts(select(is_last, 0, turn + 1))
 
         def tile(spot: Spot, rows: int, columns: int) -> Stmt:
             acc = self._acc(rows, columns)
             finish = self._finish(acc, spot, rows, columns)
-            ahead = self._ahead(spot, rows, columns, turn.equal(count - 1))
+            ahead = self._ahead(spot, rows, columns, coming, is_last)
             return self._resumed_tile(
                 acc, spot, rows, columns, turn, sums, lambda at: tuple(at.offset[v] for v in self.problem.outputs),
-                lambda keep: If(turn.equal(count - 1), finish, keep), ahead,
+                lambda keep: If(is_last, finish, keep), ahead,
             )  # fmt: skip
 
         return Allocate(sums, For(turn, as_expr(count), self._round({**bases, **self._starts(turn)}, tile)))
@@ -306,7 +319,7 @@ class Lowering:
         offset = {v: number * self._step(v) if v in self.problem.outputs else number for v, number in place.items()}
         value = {v: bases[v] + offset[v] for v in offset}
         number = {v: bases[v] // self._step(v) + place[v] for v in (column, *(v for v, _ in self.blocking.rows))}
-        spot = Spot(value, offset, number, dict.fromkeys(number, as_expr(0)))
+        spot = Spot(value, offset, place, number, dict.fromkeys(number, as_expr(0)))
 
         def variants(v: Var, then: Callable[[int], Stmt]) -> Stmt:
             step, extent = self._step(v), self.extents[v]
@@ -398,13 +411,13 @@ class Lowering:
         load = self.read(b, replace(soon, value={**soon.value, term: later}))
         return columns_ahead(load, j, columns, b.strides[term])
 
-    def _whole_tile(self, spot: Spot, rows: int, columns: int) -> Stmt:
+    def _whole_tile(self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr]) -> Stmt:
         """Clear, accumulate, finish and store."""
         acc = self._acc(rows, columns)
         zero = const(0, self.anchor.dtype)
         clear = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
         finish = self._finish(acc, spot, rows, columns)
-        ahead = self._ahead(spot, rows, columns)
+        ahead = self._ahead(spot, rows, columns, coming)
         return Allocate(acc, seq(clear, self._accumulate(acc, spot, rows, columns, ahead), finish))
 
     def _finish(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
@@ -426,8 +439,11 @@ class Lowering:
         whole_vectors = columns % lanes_of(self.problem) == 0
         return functions_apart(nest, number, self._count(rows) * columns, total) if whole_vectors else nest
 
-    def _ahead(self, spot: Spot, rows: int, columns: int, when: PrimExpr | None = None) -> Hints | None:
-        """Prefetches of what the tile's finish touches in a row, by its number; only ``when`` it comes to that."""
+    def _ahead(
+        self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr], when: PrimExpr | None = None
+    ) -> Hints | None:
+        """Prefetches of what the tile's finish touches in a row, by its number, where it comes to that (``when``); and
+        of what the next round copies, which begins at ``coming``."""
         column, j, zero = self.blocking.column, Var("j"), const(0, self.anchor.dtype)
 
         def of_row(number: PrimExpr) -> Stmt:
@@ -435,7 +451,9 @@ class Lowering:
             hints = seq(*prefetched(finished(self.problem, place, zero), j, columns))
             return hints if when is None else If(when, hints)
 
-        return of_row if prefetched(finished(self.problem, spot.value | {column: j}, zero), j, columns) else None
+        is_far = prefetched(finished(self.problem, spot.value | {column: j}, zero), j, columns)
+        hints = [h for h in (of_row if is_far else None, self.next_round.hints(spot.number, coming)) if h is not None]
+        return (lambda number: seq(*(h(number) for h in hints))) if hints else None
 
     # -- partial sums
 

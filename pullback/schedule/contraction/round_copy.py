@@ -2,7 +2,8 @@
 are multiplied as. A matrix from beyond the second cache is then read once, a long piece of each line at a time.
 
     for round of terms:
-        copy[k, j] = b[round + k, block + j]                                  for the terms and the columns of the round
+        for k in terms: for line in columns: prefetch(b[round + k + 8, block + line])
+                        for j in vectorized(columns): copy[k, j] = b[round + k, block + j]
         for register tile: acc[r, j] += Σ_k a[r, round + k] · copy[k, j]
 """
 
@@ -13,9 +14,27 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.columns import distance
 from pullback.schedule.contraction.problem import Factor, Problem
-from pullback.tir import Buffer, For, PrimExpr, Stmt, Var, as_expr, cast, minimum, store
+from pullback.tir import (
+    Buffer,
+    BufferLoad,
+    For,
+    Prefetch,
+    PrimExpr,
+    Stmt,
+    Var,
+    as_expr,
+    cast,
+    loop,
+    minimum,
+    seq,
+    store,
+)
+from pullback.tir.caches import LINE
+from pullback.tir.expr import nbytes
 
 Place = Mapping[Var, PrimExpr]
+_AHEAD = 8  # lines that are asked for before they are copied (4: as fast; of 10 x 24x603x301 0.84 of the time without)
+_FEW = 16  # prefetches that are written out
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +59,30 @@ class RoundCopy:
     ) -> Stmt:
         """``element``: the factor's source at these values of its axes."""
         offsets = {v: Var(v.name) for v in self.inner}
-        value = cast(self.buffer.dtype, element({v: bases[v] + offset for v, offset in offsets.items()}))
-        body, kind = store(self.buffer, tuple(offsets.values()), value), "vectorized"
-        for v, size in reversed(self.inner.items()):
+
+        def read(changes: Place) -> PrimExpr:
+            return element({v: bases[v] + offset for v, offset in (offsets | changes).items()})
+
+        *outer, last = self.inner
+        value = cast(self.buffer.dtype, read({}))
+        copy = store(self.buffer, tuple(offsets.values()), value)
+        for v in reversed(self.inner):
+            size = self.inner[v]
             count = as_expr(size) if extents[v] % size == 0 else minimum(as_expr(extents[v]) - bases[v], size)
-            body, kind = For(offsets[v], count, body, kind), "serial"
-        return body
+            copy = For(offsets[v], count, copy, "vectorized" if v is last else "serial")
+            if v is last and outer and self.inner[outer[-1]] > _AHEAD:
+                copy = seq(self._ahead(read, {outer[-1]: offsets[outer[-1]] + _AHEAD}), copy)
+        return copy
+
+    def _ahead(self, read: Callable[[Place], PrimExpr], place: Place) -> Stmt:
+        """Hints for a whole piece of a line, along its last axis."""
+        last, size = list(self.inner.items())[-1]
+
+        def hint(line: PrimExpr) -> Stmt:
+            load = read({**place, last: line * (LINE // nbytes(dtype))})
+            assert isinstance(load, BufferLoad)
+            return Prefetch(load.buffer, load.indices)
+
+        dtype = read(place).dtype
+        lines = -(-size * nbytes(dtype) // LINE) + 1  # as pieces do not begin with a line
+        return loop("line", lines, hint, "unrolled" if lines <= _FEW else "serial")
