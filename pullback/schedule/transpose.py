@@ -3,14 +3,15 @@
     for i in rows: for j in vectorized(columns): out[i, j] = f(x[j, i])
 
 is done in square tiles of whole vectors. A tile of x is read along x's own rows, and turned in registers: log2(size)
-times, the elements at even places move to the first half and those at odd places to the second. That rotates the bits
-of an element's number by one, so that in the end row and column have changed places. The copies that contractions make
-of what they read are turned in the same way.
+times, two rows become two others, until row and column have changed places. The copies that contractions make of what
+they read are turned in the same way.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 
 from pullback.schedule.group import Machine
@@ -21,6 +22,7 @@ from pullback.tir.visitor import loads, rewrite, substitute, walk
 
 _TILE = 16  # elements along each side of a tile that is not turned in registers
 _LEAST = 4  # and of one that is
+_BLOCK = 16  # bytes inside of which elements change places most easily
 
 Extents = Sequence[int | PrimExpr]
 
@@ -102,15 +104,33 @@ class _Tile:
 
 def turned_tile(size: int, dtype: str, element: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> tuple[Stmt, list[Buffer]]:
     """Compute ``element(r, lane)`` for a square of a power of two, along the lanes, and turn it in registers: the last
-    of the buffers then has ``element(lane, r)`` at ``r · size + lane``."""
+    of the buffers then has ``element(lane, r)`` at ``r · size + lane``.
+
+    Each step takes rows 2i and 2i + 1 for rows i and i + size / 2. First elements change places inside of blocks of 128
+    bits, then whole blocks do: so each row of a step is one instruction, wherever vectors consist of such blocks."""
+    block = min(size, _BLOCK // nbytes(dtype))
+    inside = block.bit_length() - 1  # steps
     tiles = [Buffer("tile", (size * size,), dtype, "local") for _ in range(size.bit_length())]
     r, lane = Var("r"), Var("lane")
     steps: list[Stmt] = [_lines(r, lane, size, store(tiles[0], r * size + lane, element(r, lane)))]
-    for old, new in itertools.pairwise(tiles):
+    for step, (old, new) in enumerate(itertools.pairwise(tiles)):
         r, lane = Var("r"), Var("lane")
-        place = r % (size // 2) * (2 * size) + r // (size // 2) + lane * 2
-        steps.append(_lines(r, lane, size, store(new, r * size + lane, old[place])))
+        pair, second, at = r % (size // 2) * (2 * size), r // (size // 2), lane % block
+        if step < inside:
+            unit = 1 << step  # elements of one row that have come side by side
+            row, place = at // unit % 2, at // (2 * unit) * unit + at % unit
+            place = row * size + lane // block * block + place + second * (block // 2)
+        else:
+            place = (lane // block * 2 + second) * block + at
+        row = _turned_row(r, inside) if new is tiles[-1] else r
+        steps.append(_lines(r, lane, size, store(new, row * size + lane, old[pair + place])))
     return seq(*steps), tiles
+
+
+def _turned_row(row: PrimExpr, inside: int) -> PrimExpr:
+    """Where a row of the last step belongs: steps inside of blocks came upon the bits of its number from above."""
+    bits = [row // (1 << k) % 2 * (1 << (inside - 1 - k)) for k in range(inside)]
+    return functools.reduce(operator.add, bits, row // (1 << inside) * (1 << inside))
 
 
 def copied_across(

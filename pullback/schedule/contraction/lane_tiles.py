@@ -47,7 +47,7 @@ class LaneLowering(Lowering):
         self.summed, self.lanes, self.skips = blocking.summed, lanes_of(problem), {}
         self.regions = {f: Region(problem, f, blocking.inner, blocking.summed) for f in self.regions}
 
-    def _whole_tile(self, spot: Spot, rows: int, columns: int) -> Stmt:
+    def _whole_tile(self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr]) -> Stmt:
         return self._totals(spot, rows, columns, lambda at, total: finished(self.problem, at.value, total))
 
     def _partial_tile(self, spot: Spot, rows: int, columns: int, chunk: Var, turn: Var | None) -> Stmt:
