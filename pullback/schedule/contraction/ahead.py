@@ -50,9 +50,19 @@ TERMS_AHEAD = 8  # whose columns are asked for (4: 1.01 of the time, 16: 1.00 to
 HINT_TERMS = 16  # between the hints of one row and those of the next, at the least
 
 
-def hinted(hints: Hints, rows: int, terms: For, most: int) -> Stmt:
+def are_many(terms: int, others: int) -> bool:
+    """Whether the terms of an axis, the outermost, can be divided for hints between. ``others``: that each of them is,
+    of the axes inside."""
+    return terms >= 2 and terms * others >= 2 * HINT_TERMS
+
+
+def hinted(hints: Hints, rows: int, terms: For, most: int, others: int) -> Stmt:
     """The loop over the terms, ``most`` of them, in equal parts, and before each the hints of its share of the rows."""
-    parts = max(n for n in range(1, rows + 1) if rows % n == 0 and n * HINT_TERMS <= most)
+    if most < 2 * HINT_TERMS:  # but each of them is many
+        each = -(-rows // most)
+        own = [hints(minimum(terms.var * each + r, rows - 1)) for r in range(each)]
+        return For(terms.var, terms.extent, seq(*own, terms.body))
+    parts = max(n for n in range(1, rows + 1) if rows % n == 0 and n * HINT_TERMS <= most * others)
     each, share, part = rows // parts, -(-most // parts), Var("part")
     rest = minimum(terms.extent - part * share, share)
     count = as_expr(share) if parts * share == getattr(terms.extent, "value", None) else maximum(rest, 0)

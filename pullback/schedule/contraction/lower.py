@@ -22,9 +22,9 @@ from functools import partial
 
 from pullback.schedule.contraction.across import stored_across
 from pullback.schedule.contraction.ahead import (
-    HINT_TERMS,
     TERMS_AHEAD,
     Hints,
+    are_many,
     columns_ahead,
     hinted,
     prefetched,
@@ -115,7 +115,7 @@ class Lowering:
         self.rounds = {
             f: RoundCopy.of(problem, f, blocking.inner) for f, way in blocking.ways.items() if way == "round"
         }
-        self.next_round = NextRound(problem, blocking, self.rounds, self._element)
+        self.next_round = NextRound(problem, blocking, self._element)
         self.turned = {f: self._turned_buffer(f) for f, way in blocking.ways.items() if way == "turned"}
         self.skips = Skip.of(problem, blocking)
         self.partial = self._partial_buffer() if blocking.chunks is not None else None
@@ -397,8 +397,9 @@ class Lowering:
             even = self.extents[k] % inner[k] == 0
             extent = as_expr(inner[k]) if even else minimum(as_expr(self.extents[k]) - spot.value[k], inner[k])
             short = even and size * inner[k] <= _UNROLLED and inner[k] <= 8
-            if ahead is not None and k is axes[0] and inner[k] >= 2 * HINT_TERMS:
-                return hinted(ahead, self._count(rows), For(whole[k], extent, body), inner[k])
+            others = math.prod(inner[other] for other in axes[1:])
+            if ahead is not None and k is axes[0] and are_many(inner[k], others):
+                return hinted(ahead, self._count(rows), For(whole[k], extent, body), inner[k], others)
             body = For(whole[k], extent, body, "unrolled" if short else "serial")
             size = size * inner[k] if short else _UNROLLED + 1
         return body if ahead is None else seq(*(ahead(as_expr(r)) for r in range(self._count(rows))), body)
