@@ -20,9 +20,10 @@ from pullback.schedule.contraction.ahead import Hints
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.columns import distance, elements
 from pullback.schedule.contraction.problem import Factor, Problem
-from pullback.tir import BufferLoad, If, Prefetch, PrimExpr, Stmt, Var, as_expr, seq
+from pullback.tir import If, Prefetch, PrimExpr, Stmt, Var, as_expr, seq
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
+from pullback.tir.visitor import loads
 
 Place = Mapping[Var, PrimExpr]
 
@@ -85,8 +86,7 @@ class NextRound:
 
         def hint(along: PrimExpr | int, number: PrimExpr) -> Stmt:
             place = {own: bases[own] + along, term: bases[term] + number * of_terms}
-            load = self.element(factor, {**bases, **place})
-            assert isinstance(load, BufferLoad)
+            (load,) = loads(self.element(factor, {**bases, **place}))
             return Prefetch(load.buffer, load.indices)
 
         for k in range(each):

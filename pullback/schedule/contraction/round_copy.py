@@ -16,7 +16,6 @@ from pullback.schedule.contraction.columns import distance
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.tir import (
     Buffer,
-    BufferLoad,
     For,
     Prefetch,
     PrimExpr,
@@ -31,6 +30,7 @@ from pullback.tir import (
 )
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
+from pullback.tir.visitor import loads
 
 Place = Mapping[Var, PrimExpr]
 _AHEAD = 8  # lines that are asked for before they are copied (4: as fast; of 10 x 24x603x301 0.84 of the time without)
@@ -77,12 +77,11 @@ class RoundCopy:
     def _ahead(self, read: Callable[[Place], PrimExpr], place: Place) -> Stmt:
         """Hints for a whole piece of a line, along its last axis."""
         last, size = list(self.inner.items())[-1]
+        (load,) = loads(read(place))
+        lines = -(-size * nbytes(load.dtype) // LINE) + 1  # as pieces do not begin with a line
 
         def hint(line: PrimExpr) -> Stmt:
-            load = read({**place, last: line * (LINE // nbytes(dtype))})
-            assert isinstance(load, BufferLoad)
-            return Prefetch(load.buffer, load.indices)
+            (element,) = loads(read({**place, last: line * (LINE // nbytes(load.dtype))}))
+            return Prefetch(element.buffer, element.indices)
 
-        dtype = read(place).dtype
-        lines = -(-size * nbytes(dtype) // LINE) + 1  # as pieces do not begin with a line
         return loop("line", lines, hint, "unrolled" if lines <= _FEW else "serial")
