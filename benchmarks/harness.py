@@ -51,6 +51,7 @@ class Measurement:
     results: dict[str, list[float]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)  # of single cases
     rounds: dict[str, list[float]] = field(default_factory=dict)
+    quick: dict[str, list[float]] = field(default_factory=dict)  # of each round, the step at the tenth percentile
     failure: str | None = None
 
     def seconds(self, case: str) -> float | None:
@@ -61,6 +62,7 @@ class Measurement:
         """Add what another process saw of other cases."""
         self.results |= other.results
         self.rounds |= other.rounds
+        self.quick |= other.quick
         self.failures |= other.failures
         self.failure = self.failure or other.failure
 
@@ -69,7 +71,7 @@ class Measurement:
             "name": self.side.name, "worker": self.side.worker, "arguments": self.side.arguments,
             "threads": self.side.threads,
             "versions": self.versions, "step_seconds": {case: self.seconds(case) for case in self.rounds},
-            "rounds": self.rounds, "first_seconds": self.first_seconds,
+            "rounds": self.rounds, "quick": self.quick, "first_seconds": self.first_seconds,
             "cached_first_seconds": self.cached_first_seconds, "memory_bytes": self.memory_bytes,
             "idle_processor_seconds": self.idle_processor_seconds, "results": self.results, "failures": self.failures,
             "failure": self.failure,
@@ -217,6 +219,7 @@ def _build_again(m: Measurement, worker: Worker) -> None:
 def _round(m: Measurement, worker: Worker, case: str, seconds: float) -> None:
     answer = worker.ask(do="round", case=case, seconds=seconds)
     m.rounds.setdefault(case, []).append(answer["median_seconds"])
+    m.quick.setdefault(case, []).append(answer["quick_seconds"])
     m.memory_bytes = answer["memory_bytes"]
     m.idle_processor_seconds = answer["idle_processor_seconds"]
 

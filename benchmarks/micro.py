@@ -60,18 +60,22 @@ def elementwise_table(suite: Suite) -> list[TableText]:
 
 
 def random_tables(suite: Suite) -> list[TableText]:
-    """The spread of the shares of the roofline, and the worst: of the best rates of the run, and of those in the same
-    rounds, as others may use the machine meanwhile."""
+    """The spread of the shares of the roofline, and the worst: of the best rates of the run; and, as others may use the
+    machine meanwhile, of those in the same rounds, and of the best in the quickest steps."""
     (ours,) = suite.sides
     shares = [(share, case) for case in suite.cases if (share := suite.share(case, ours)) is not None]
     shares.sort(key=lambda pair: pair[0])
     if not shares:
         return []
-    beside = [share for case in suite.cases if (share := suite.share_beside(case, ours)) is not None]
+    spreads: dict[str, list[float | None]] = {
+        "best of the run": [share for share, _ in shares],
+        "in the same rounds": [suite.share_beside(case, ours) for case in suite.cases],
+        "best of the run, quickest steps": [suite.share_undisturbed(case, ours) for case in suite.cases],
+    }
     rows = [
         [limit, f"{len(values)} of {len(suite.cases)}", f"{statistics.median(values):.0%}", f"{decile(values):.0%}"]
-        for limit, values in (("best of the run", [share for share, _ in shares]), ("in the same rounds", beside))
-        if values
+        for limit, known in spreads.items()
+        if (values := [share for share in known if share is not None])
     ]
     worst = [[case.label, f"{share:.0%}", _rate(case, ours)] for share, case in shares[:WORST]]
     return [

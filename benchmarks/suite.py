@@ -55,6 +55,11 @@ class Suite:
         memory = self.memory_floor(case, side.side.threads)
         return statistics.median(max(c, memory) / seconds for c, seconds in zip(limit, ours, strict=True))
 
+    def share_undisturbed(self, case: Case, side: Measurement) -> float | None:
+        """Of the roofline, in the quickest steps, which are those that nobody else's use of the machine slowed."""
+        quick = side.quick.get(case.label)
+        return self.floor(case, side.side.threads) / min(quick) if quick else None
+
     def agrees(self) -> bool:
         """Whether all sides computed the same; tells which did not, and which cases could not be run."""
         good = True

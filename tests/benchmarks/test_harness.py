@@ -85,10 +85,13 @@ def test_random_table():
     times = {label: 10 * seconds for label, seconds in floors.items()}
     times[cases[3].label] *= 10
     limit = measurement("limit", {label: 2 * seconds for label, seconds in floors.items()})  # a slow phase
-    suite = Suite("random", cases, [measurement("pullback", times)], {2: PEAK}, limit)
+    ours = measurement("pullback", times)
+    ours.quick = {label: [9 * seconds, 4 * seconds] for label, seconds in floors.items()}
+    suite = Suite("random", cases, [ours], {2: PEAK}, limit)
     spread, worst = micro.random_tables(suite)
     assert spread.rows[0] == ["best of the run", "20 of 20", "10%", "10%"]
     assert spread.rows[1] == ["in the same rounds", "20 of 20", "20%", "20%"]
+    assert spread.rows[2] == ["best of the run, quickest steps", "20 of 20", "25%", "25%"]
     assert worst.rows[0][0] == cases[3].label and len(worst.rows) == 10
 
 
