@@ -206,9 +206,11 @@ def test_work_before_and_after_the_sum():
 def test_blocks_are_even():
     """Five tiles in one block, where four are wanted: two blocks of three would compute a sixth."""
     assert plan._even(5, 4) == 5
+    assert plan._even(4, 16 / 5) == 4  # rows of five tiles: 20 of 16 in one block, rather than twice ten
     for count in range(1, 40):
         for most in range(1, 40):
             size = plan._even(count, most)
+            assert plan._even(count, float(most)) == size
             assert 1 <= size <= max(1, most * 5 // 4) and (count % size == 0 or size <= most)
 
 
@@ -218,3 +220,18 @@ def test_weights_that_leave_the_second_cache_pay_where_tiles_are_small(registers
     machine = Machine(vector_bytes=vector_bytes, registers=registers)
     group = replace(group_of(product("forward", (4, 256, 14, 14, 256, 3, 1, 1), False)), machine=machine)
     assert isinstance(recognize(group), Winograd) == is_taken
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "is_taken"),
+    [
+        ((4, 16, 32, 32, 16, 3, 1, 1), "forward", True),
+        ((4, 16, 32, 32, 16, 3, 1, 1), "weight", True),
+        ((4, 8, 64, 64, 32, 3, 1, 1), "forward", False),  # many results for few channels: they cost more than they save
+    ],
+    ids=str,
+)
+def test_few_channels_are_worth_transforms_where_tiles_are_small(shape, kind, is_taken):
+    for machine, taken in ((Machine(32, 16), is_taken), (Machine(64, 32), False)):
+        group = replace(group_of(product(kind, shape, False)), machine=machine)
+        assert isinstance(recognize(group), Winograd) == taken
