@@ -226,7 +226,7 @@ def test_weights_that_leave_the_second_cache_pay_where_tiles_are_small(registers
     ("shape", "kind", "is_taken"),
     [
         ((4, 16, 32, 32, 16, 3, 1, 1), "forward", True),
-        ((4, 16, 32, 32, 16, 3, 1, 1), "weight", True),
+        ((4, 16, 32, 32, 16, 3, 1, 1), "data", True),
         ((4, 8, 64, 64, 32, 3, 1, 1), "forward", False),  # many results for few channels: they cost more than they save
     ],
     ids=str,
