@@ -227,6 +227,7 @@ def test_weights_that_leave_the_second_cache_pay_where_tiles_are_small(registers
     [
         ((4, 16, 32, 32, 16, 3, 1, 1), "forward", True),
         ((4, 16, 32, 32, 16, 3, 1, 1), "data", True),
+        ((8, 6, 10, 10, 8, 3, 1, 1), "forward", False),  # no whole squares to turn
         ((4, 8, 64, 64, 32, 3, 1, 1), "forward", False),  # many results for few channels: they cost more than they save
     ],
     ids=str,

@@ -23,11 +23,11 @@ from pullback.tir.expr import nbytes
 
 _TAPS = 3
 _MOST_AXES = 2  # 64 points, those of three axes, are more values than registers ever hold
-# Multiply-adds in the time that a vector of one point costs beside its own: of what is read, if it lies in a row and if
-# it has to be turned round, and of a result, likewise. With 16 registers, where squares are turned in half of the time
-# and results stored in pairs (64 x 16x32x32 by 16x3x3: 0.83 of the time of the plain sum, forward and both gradients).
-_MOVES = (8, 12), (8, 12)
-_MOVES_BY_SMALL_TILES = (4, 5), (6, 8)
+# Multiply-adds in the time that a vector of one point costs beside its own, if it lies in a row and if it has to be
+# turned round: of anything; and of data and of a result where squares are turned in half of the time and results stored
+# in pairs, with 16 registers (64 x 16x32x32 by 16x3x3: 0.83 of the plain sum's time, forward and both gradients).
+_MOVES = 8, 12
+_DATA_BY_SMALL_TILES, _RESULT_BY_SMALL_TILES = (4, 5), (6, 8)
 _GATHER = 1  # cycles to read a weight, which lie apart in memory
 _GAIN = 0.95  # of the plain contraction's time: what a filter must be better than
 _LOCAL_BYTES = 128 * 1024  # of a task's transformed data and products
@@ -169,9 +169,11 @@ def vectors(found: Filter) -> float:
     sizes = [-(-n // lanes) for n in (channels, columns)]
     tiles = math.prod(found.count(v) for v in found.tiled)
     once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
-    read, written = _MOVES_BY_SMALL_TILES if problem.group.machine.has_small_tiles else _MOVES
-    data, other = sizes[0] * read[distance(problem, found.data, found.channel) != 1], sizes[1]
-    moved = data + other * (read if found.summed else written)[not _is_row(found)]
+    is_cheap = problem.group.machine.has_small_tiles and min(channels, columns) >= lanes  # whole squares are turned
+    read = _DATA_BY_SMALL_TILES if is_cheap else _MOVES
+    other = _RESULT_BY_SMALL_TILES if is_cheap and not found.summed else _MOVES
+    is_apart = distance(problem, found.data, found.channel) != 1
+    moved = sizes[0] * read[is_apart] + sizes[1] * other[not _is_row(found)]
     products = channels * sizes[1] * _waits(choose_tile(_GOOD_TILES, columns, lanes, registers), lanes, registers)
     return tiles * found.points * (products + moved) + once
 
