@@ -392,22 +392,26 @@ class MemoryAccess(Expressions):
     def _store_known(self, buffer: Buffer, access: Access, value: Value, kind: str) -> None:
         """Elements at known distances: in a few vectors of which only these are written, where masks cost nothing, else
         one by one."""
-        element = memory_type(buffer.dtype)
-        low, lanes, numbers = min(access.offsets), value.lanes, {k: n for n, k in enumerate(access.offsets)}
-        count = -(-(max(access.offsets) - low + 1) // lanes)
-        if not self.target.abilities.small_masks or _PER_VECTOR * count > len(numbers):
+        element, low, lanes = memory_type(buffer.dtype), min(access.offsets), value.lanes
+        if self._is_one_by_one(access, lanes):
             for number, offset in enumerate(access.offsets):
                 place = self._shifted(access.pointer, element, offset)
                 scalar = self.builder.pure(f"extractelement {value.typed}, i64 {number}")
                 self.builder.effect(f"store {element} {scalar}, ptr {place}, align {access.align}")
             return
-        for start in range(low, low + count * lanes, lanes):
+        numbers = {k: n for n, k in enumerate(access.offsets)}
+        for start in range(low, max(access.offsets) + 1, lanes):
             own = [numbers.get(k) for k in range(start, start + lanes)]
             spread = self._shuffled(value.type, value.ref, "poison", [0 if n is None else n for n in own])
             flags = ", ".join(f"i1 {'false' if n is None else 'true'}" for n in own)
             place = self._shifted(access.pointer, element, start)
             operands = f"{value.type} {spread}, ptr align {access.align} {place}, <{lanes} x i1> <{flags}>"
             self.builder.effect(f"call void @llvm.masked.store.{kind}.p0({operands})")
+
+    def _is_one_by_one(self, access: Access, lanes: int) -> bool:
+        """Whether elements at known distances had better be stored each by itself."""
+        vectors = -(-(max(access.offsets) - min(access.offsets) + 1) // lanes)
+        return not self.target.abilities.small_masks or _PER_VECTOR * vectors > len(set(access.offsets))
 
     def prefetch(self, node: Prefetch) -> None:
         access = self.access(node.buffer, node.indices)

@@ -74,7 +74,8 @@ class NeighbourStores(MemoryAccess):
                 return
         self._release(buffer)
         is_wide = nbytes(buffer.dtype) == 4 and value.lanes % _HALF == 0
-        if self._holds and is_wide and not self.memory[buffer].local:
+        may_gain = _are_every_second(access) or self._is_one_by_one(access, value.lanes)
+        if self._holds and is_wide and may_gain and not self.memory[buffer].local:
             self._held[buffer] = Held(access, value, kind)
         else:
             super()._store_known(buffer, access, value, kind)
@@ -83,7 +84,7 @@ class NeighbourStores(MemoryAccess):
         """Each element of the second lies behind that of the first."""
         access, a, b, lanes = first.access, first.value, second.value, first.value.lanes
         count, start = len(access.offsets), access.offsets[0]
-        if all(offset == start + 2 * k for k, offset in enumerate(access.offsets)):
+        if _are_every_second(access):
             both = self._shuffled(a.type, a.ref, b.ref, [k // 2 + k % 2 * lanes for k in range(2 * count)])
             place = self._shifted(access.pointer, element, start)
             self.builder.effect(f"store <{2 * count} x {element}> {both}, ptr {place}, align {access.align}")
@@ -96,6 +97,10 @@ class NeighbourStores(MemoryAccess):
                 pair = self.builder.pure(f"extractelement <2 x double> {pairs}, i64 {k - number}")
                 place = self._shifted(access.pointer, element, access.offsets[k])
                 self.builder.effect(f"store double {pair}, ptr {place}, align {access.align}")
+
+
+def _are_every_second(access: Access) -> bool:
+    return all(offset == access.offsets[0] + 2 * k for k, offset in enumerate(access.offsets))
 
 
 def _are_neighbours(first: Access, second: Access) -> bool:

@@ -75,3 +75,10 @@ def test_are_one_store(cpu):
     assert "vextractps" not in apart + near
     width = "ymm" if cpu == "haswell" else "zmm"
     assert len(re.findall(rf"vmovups\s+%{width}\d+, ", near)) == (4 if cpu == "haswell" else 2)
+
+
+def test_masked_vectors_stay():
+    """Where masks cost nothing, elements three apart are stored in vectors, not in pairs."""
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4")
+    text = compile_assembly(emit_module([interleaved(16, 3, 0, 1)[0]], target), target)
+    assert len(re.findall(r"vmov[au]ps\s+%zmm\d+, .*{%k\d}", text)) == 6
