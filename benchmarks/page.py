@@ -32,7 +32,7 @@ of threads; times are medians. The limits of the machine are measured in the sam
 *floor* of a training step is the time of its matrix products and convolutions alone at the peak of multiply-adds. The
 *roofline* of a kernel is max(FLOPs / peak, bytes / bandwidth of the nearest memory that holds them). Where others use
 the machine too, the best rates of a run are not there all the time: kernels drawn at random are also compared with C
-loops of the same rounds, and what the best rates give in the quickest steps: those that nobody slowed.
+loops of the same rounds, and in their quickest steps, which nobody slowed, with the best rates.
 """
 
 

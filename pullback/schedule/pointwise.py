@@ -69,13 +69,18 @@ def tasks(axes: Sequence[Var], sizes: Sequence[int], body: Stmt, threads: bool) 
     """One loop over all points of the axes, in row-major order; a single point needs no loop."""
 
     def at(number: PrimExpr) -> Stmt:
-        place: dict[Var, PrimExpr] = {}
-        for axis, size in reversed(list(zip(axes, sizes, strict=True))):
-            place[axis] = number % size if axis is not axes[0] else number
-            number = number // size
-        return substitute(body, place)
+        return substitute(body, point_of(number, axes, sizes))
 
     return loop("task", math.prod(sizes), at, "parallel" if threads else "serial")
+
+
+def point_of(number: PrimExpr, axes: Sequence[Var], sizes: Sequence[int]) -> dict[Var, PrimExpr]:
+    """The point with this number, in row-major order; behind the last one, one outside along the first axis."""
+    place: dict[Var, PrimExpr] = {}
+    for axis, size in reversed(list(zip(axes, sizes, strict=True))):
+        place[axis] = number % size if axis is not axes[0] else number
+        number = number // size
+    return place
 
 
 TASKS = 64  # that a nest should have: so many of its outer loops become one

@@ -43,7 +43,7 @@ from pullback.schedule.contraction.round_copy import RoundCopy
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.contraction.wide import Wide, is_worth_a_copy
 from pullback.schedule.cost import worth_threads
-from pullback.schedule.pointwise import buffer_readers, point, tasks
+from pullback.schedule.pointwise import buffer_readers, point, point_of, tasks
 from pullback.te.graph import Lower
 from pullback.tir import (
     Allocate,
@@ -262,12 +262,9 @@ class Lowering:
 
     def _starts(self, number: PrimExpr) -> dict[Var, PrimExpr]:
         """Where the round of this number begins along each axis of the sum."""
-        inner, found = self.blocking.inner, {}
-        for k in reversed(self.problem.reduced):
-            count = -(-self.extents[k] // inner[k])
-            found[k] = (number % count if k is not self.problem.reduced[0] else number) * inner[k]
-            number = number // count
-        return found
+        inner, axes = self.blocking.inner, self.problem.reduced
+        place = point_of(number, axes, [-(-self.extents[k] // inner[k]) for k in axes])
+        return {k: block * inner[k] for k, block in place.items()}
 
     def _rounds(self, bases: Mapping[Var, PrimExpr], chunk: Var) -> Stmt:
         """The rounds of one chunk of the sum."""

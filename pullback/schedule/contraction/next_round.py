@@ -20,6 +20,7 @@ from pullback.schedule.contraction.ahead import Hints
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.columns import distance, elements
 from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.pointwise import point_of
 from pullback.tir import If, Prefetch, PrimExpr, Stmt, Var, as_expr, seq
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
@@ -29,15 +30,11 @@ Place = Mapping[Var, PrimExpr]
 
 
 def following(axes: Sequence[Var], sizes: Sequence[int]) -> dict[Var, PrimExpr]:
-    """The point after one, in row-major order; behind the last one there is none, and nothing is asked for in vain."""
+    """The point after one, in row-major order; after the last one a place outside, which it does no harm to ask for."""
     number = as_expr(0)
     for axis, size in zip(axes, sizes, strict=True):
         number = number * size + axis
-    number, place = number + 1, {}
-    for axis, size in reversed(list(zip(axes, sizes, strict=True))):
-        place[axis] = number % size if axis is not axes[0] else number
-        number = number // size
-    return place
+    return point_of(number + 1, axes, sizes)
 
 
 @dataclass(frozen=True, eq=False)

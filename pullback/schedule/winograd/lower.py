@@ -27,7 +27,7 @@ from pullback.schedule.contraction.lower import finished
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.microkernel import Product
-from pullback.schedule.pointwise import buffer_readers, tasks
+from pullback.schedule.pointwise import buffer_readers, point_of, tasks
 from pullback.schedule.tiles import choose_tile
 from pullback.schedule.winograd.algebra import DATA, RESULTS, WEIGHTS, Grid, Values, grid_points
 from pullback.schedule.winograd.plan import Filter, region_extents
@@ -100,10 +100,7 @@ class Lowering:
         chunk, turn = Var("chunk"), Var("turn")
         bases, axes, counts = self._blocks()
         number = chunk * filter.rounds + turn
-        place: dict[Var, PrimExpr] = {}
-        for axis, count in reversed(list(zip(axes, counts, strict=True))):
-            place[axis] = number % count if axis is not axes[0] else number
-            number = number // count
+        place = point_of(number, axes, counts)
         ragged = any(filter.count(v) % filter.blocks[v] for v in filter.tiled)
         work = seq(
             *([self._zero(self.t), self._zero(u)] if ragged else []),
