@@ -35,6 +35,7 @@ from pullback.tir.visitor import children, statements, walk
 
 FEW_CHUNKS = 4  # vectors of a loop that are written out: of a brief body, or one whose indices become numbers
 BRIEF = 256  # nodes of a body without branches, above which the loop around it is a small part
+TERMS = ((64, 4), (16, 2))  # a loop of so many terms: so many of them in each step
 SIDE_BY_SIDE = 4  # vectors of a loop whose instructions wait for one another
 Outliner = Callable[["Statements", For], None]
 Chunk = tuple[int, int, int]  # first iteration, lanes, lanes that count
@@ -153,12 +154,7 @@ class Statements(NeighbourStores):
         if node.kind == "unrolled":
             if extent.const is None:
                 raise InternalError(f"the unrolled loop over {node.var.name} has a symbolic extent")
-            apart = self._fills_registers(node)
-            for i in range(extent.const):
-                if apart and i:
-                    self._forget_loads()
-                with self.bound(node.var, Poly.of(i)):
-                    self.stmt(node.body)
+            self._iterations(node, Poly.of(0), extent.const, self._fills_registers(node))
         elif node.kind == "vectorized":
             if self.lanes is not None:
                 raise InternalError(f"the vectorized loop over {node.var.name} is inside another one")
@@ -184,19 +180,51 @@ class Statements(NeighbourStores):
     def _serial(self, node: For, extent: Poly) -> None:
         if extent.varies:
             raise InternalError(f"the extent of the loop over {node.var.name} differs between lanes")
-        self.counted(node.var, "0", extent, node.body)
+        together = self._terms_of_a_step(node, extent)
+        whole = self.quotient(extent, together) if together > 1 else extent
+        done = whole.scaled(together)
+        self.counted("0", whole, node.body, lambda i: self._iterations(node, i.scaled(together), together, apart=True))
+        rest = (extent - done).const
+        if rest is not None:
+            self._iterations(node, done, rest, apart=True)
+        else:
+            self.counted(self.scalar(done), extent, node.body, lambda i: self._iterations(node, i, 1))
 
-    def counted(self, var: Var, begin: str, extent: Poly, body: Stmt, scale: int = 1, lane: Atom | None = None) -> None:
-        """A run-time loop: ``var`` is ``scale * i + lane`` for i from ``begin`` to ``extent``."""
+    def _iterations(self, node: For, first: Poly, count: int, apart: bool = False) -> None:
+        """So many iterations of a loop, one after the other; ``apart``, each loads for itself what it needs."""
+        for i in range(count):
+            if apart and i:
+                self._forget_loads()
+            with self.bound(node.var, first + Poly.of(i)):
+                self.stmt(node.body)
+
+    def _terms_of_a_step(self, node: For, extent: Poly) -> int:
+        """How many iterations are one step of a loop that adds terms to a tile of sums by fused multiply-adds:
+        counting, comparing and branching are a sixth of the instructions of a term of a dozen sums, and where two
+        threads share a core, instructions are what they share.
+
+        Rows of several whole vectors only. In rows of one vector, what is common to a row's sums is used once, and LLVM
+        puts the sum where it was: from the second term on, sums go from register to register, and into memory."""
+        body = node.body
+        if not (isinstance(body, For) and body.kind == "vectorized" and isinstance(body.extent, IntImm)):
+            return 1
+        width = self.width(body)
+        whole, rest = divmod(body.extent.value, width)
+        if width == 1 or whole < 2 or rest or _unrolled_size(body) < 2 or not self._is_tile(body):
+            return 1
+        if not any(isinstance(n, Call) and n.name == "fma" for n in walk(body)):
+            return 1
+        return next((count for length, count in TERMS if extent.range is None or extent.range[1] >= length), 1)
+
+    def counted(self, begin: str, extent: Poly, body: Stmt, emit: Callable[[Poly], None]) -> None:
+        """A run-time loop: ``emit`` writes the ``body`` for i from ``begin`` to ``extent``."""
         bounds = extent.range
         changed = stored_buffers(body)
         end = self.scalar(extent)
         with self.builder.counting(begin, end, guard=begin != "0" or bounds is None or bounds[0] < 1) as index:
             index = self.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else None)
-            value = Poly({(index,): scale})
             self.written(*changed)
-            with self.bound(var, value + Poly.of(lane) if lane is not None else value):
-                self._of_lanes(body) if lane is not None else self.stmt(body)
+            emit(Poly.of(index))
         self.written(*changed)
 
     # ---- vectorized loops
@@ -258,7 +286,7 @@ class Statements(NeighbourStores):
     def _lanes_loop(self, node: For, full: Poly, width: int) -> None:
         """A run-time loop over whole vectors."""
         if width == 1:
-            self.counted(node.var, "0", full, node.body)
+            self.counted("0", full, node.body, lambda i: self._iterations(node, i, 1))
             return
         done = Poly.of(0)
         together = self._together(node.body)
@@ -284,7 +312,12 @@ class Statements(NeighbourStores):
         """The vectors of so many lanes from one number to another."""
         lane = Atom(None, 1 << 60, (0, width - 1))
         self.lanes = Lanes(width, lane)
-        self.counted(node.var, self.scalar(begin), end, node.body, width, lane)
+
+        def vector(number: Poly) -> None:
+            with self.bound(node.var, number.scaled(width) + Poly.of(lane)):
+                self._of_lanes(node.body)
+
+        self.counted(self.scalar(begin), end, node.body, vector)
         self.lanes = None
 
     def quotient(self, poly: Poly, divisor: int) -> Poly:

@@ -1,4 +1,4 @@
-"""Several vectors as one step of a loop: elementary functions side by side, whole lines past the caches."""
+"""Several vectors or terms as one step of a loop: functions side by side, whole lines past the caches, sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pullback.codegen import emit_module
 from pullback.codegen.statements import BRIEF, SIDE_BY_SIDE
 from pullback.target import Target
-from pullback.tir import Buffer, If, PrimFunc, Var, call, cast, loop, store
+from pullback.tir import Allocate, Buffer, If, PrimFunc, Var, call, cast, loop, minimum, seq, store
 from tests.codegen.test_streamed import kernel as streamed_kernel
 
 HASWELL = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
@@ -111,3 +111,56 @@ def test_numbers_that_are_converted_are_side_by_side(native):
     native(PrimFunc("f", (x, y), body), given, one)
     native(PrimFunc("f", (x, y), vectors), given, many)
     np.testing.assert_array_equal(one, many)
+
+
+ROWS = 3
+
+
+def sums_of_terms(terms, columns=2 * LANES, most=None):
+    """A tile of sums: ``c[r, j] = sum over k < terms of a[r, k] b[k, j]``. Of ``terms[0]`` of them, where ``most`` says
+    how many there are at most."""
+    size = terms if most is None else most
+    counts = Buffer("terms", (1,), "int64")
+    a, b, c = Buffer("a", (ROWS, size)), Buffer("b", (size, columns)), Buffer("c", (ROWS, columns))
+    acc = Buffer("acc", (ROWS, columns), "float32", "local")
+
+    def over(value):
+        def rows(j):
+            return loop("r", ROWS, lambda r: value(r, j), "unrolled")
+
+        return loop("j", columns, rows, "vectorized")
+
+    def add(k):
+        return over(lambda r, j: store(acc, (r, j), call("fma", a[r, k], b[k, j], acc[r, j])))
+
+    clear, put = over(lambda r, j: store(acc, (r, j), 0.0)), over(lambda r, j: store(c, (r, j), acc[r, j]))
+    extent = terms if most is None else minimum(counts[0], most)
+    body = Allocate(acc, seq(clear, loop("k", extent, add), put))
+    return PrimFunc("f", (a, b, c) if most is None else (counts, a, b, c), body)
+
+
+@pytest.mark.parametrize("terms, step", [(15, 1), (16, 2), (17, 2), (63, 2), (64, 4), (65, 4), (67, 4)])
+def test_some_terms_of_a_tile_are_one_step(native, terms, step):
+    """Fewer instructions of counting; the terms that are left are written out, and each has its own loads."""
+    function = sums_of_terms(terms)
+    text = emit_module([function], HASWELL)
+    copies = step + terms % step
+    assert text.count("call <8 x float> @llvm.fma.v8f32(") == 2 * ROWS * copies
+    assert text.count("phi i64") == 1 and text.count("fence") == (step - 1) + max(0, terms % step - 1)
+    generator = np.random.default_rng(terms)
+    a, b = (generator.standard_normal(shape).astype("float32") for shape in ((ROWS, terms), (terms, 2 * LANES)))
+    native.check(function, a, b, np.zeros((ROWS, 2 * LANES), "float32"))
+
+
+@pytest.mark.parametrize("terms", [0, 1, 3, 4, 5, 66, 67, 80])
+def test_terms_that_are_counted_at_run_time(native, terms):
+    """The rest of a step is a loop too."""
+    generator = np.random.default_rng(terms)
+    a, b = (generator.standard_normal(shape).astype("float32") for shape in ((ROWS, 67), (67, 2 * LANES)))
+    native.check(sums_of_terms(None, most=67), np.array([terms]), a, b, np.zeros((ROWS, 2 * LANES), "float32"))
+
+
+@pytest.mark.parametrize("columns", [LANES, LANES + 4])
+def test_terms_of_rows_without_several_whole_vectors_are_a_step_each(columns):
+    """LLVM would move their sums from register to register."""
+    assert emit_module([sums_of_terms(64, columns)], HASWELL).count("fence") == 0
