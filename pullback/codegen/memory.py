@@ -179,7 +179,7 @@ class MemoryAccess(Expressions):
             stride, rest = flat.split_lane()
             if stride.const == 1:
                 pointer, align = self._pointer(memory, element, size, rest)
-                padding, readable = self._padding(memory, buffer, polys), self._is_within(buffer, rest)
+                padding, readable = self._padding(memory, buffer, polys), self._is_within(buffer, rest, polys)
                 step = _step(rest, size)
                 return Access("contiguous", pointer, align, *padding, readable, moves=rest.const is None, step=step)
         known = flat.split_values(self.lanes.count)
@@ -216,11 +216,16 @@ class MemoryAccess(Expressions):
         active = self.lanes.active
         return True, active is not None and base[0] + active >= buffer.shape[-1]
 
-    def _is_within(self, buffer: Buffer, first: Poly) -> bool:
-        """Whether all lanes from an element on surely are elements of the buffer, where that is of use."""
-        memory = self.memory[buffer]
-        is_within = memory.lanes == 1 and first.within(0, memory.count - self.lanes.count)
-        return is_within and self._wants_whole_vectors(buffer)
+    def _is_within(self, buffer: Buffer, first: Poly, polys: list[Poly]) -> bool:
+        """Whether all lanes from an element on surely are elements of the buffer, where that is of use: whatever the
+        place of the element, or since the row in which the lanes that count lie is so long."""
+        memory, lanes = self.memory[buffer], self.lanes.count
+        if memory.lanes > 1 or not self._wants_whole_vectors(buffer):
+            return False
+        if first.within(0, memory.count - lanes):
+            return True
+        row, is_along = buffer.shape[-1], self.lanes.active is not None and not any(p.varies for p in polys[:-1])
+        return is_along and isinstance(row, int) and polys[-1].split_lane()[1].within(0, row - lanes)
 
     # ---- loads
 

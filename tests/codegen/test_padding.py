@@ -84,3 +84,28 @@ def test_what_lies_behind_the_last_row_takes_nothing_from_the_limit(cpu: str) ->
 
     func = PrimFunc("f", (x, y), Allocate(copy, seq(move(x, copy), move(copy, y))))
     assert emit_module([func], Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}"))
+
+
+def part_of_rows(row: int, first: int, columns: int) -> PrimFunc:
+    """y[j] = Σ x[place[r], first + j], of rows at places that nobody knows."""
+    place, x, y = Buffer("place", (ROWS,), "int64"), Buffer("x", (ROWS, row)), Buffer("y", (columns,))
+    acc = Buffer("acc", (columns,), "float32", "local")
+    zero = loop("j", columns, lambda j: store(acc, j, 0.0), "vectorized")
+    add = loop("r", ROWS, lambda r: loop("j", columns, lambda j: store(acc, j, acc[j] + x[place[r], first + j]),
+                                         "vectorized"))  # fmt: skip
+    keep = loop("j", columns, lambda j: store(y, j, acc[j]), "vectorized")
+    return PrimFunc("part", (place, x, y), Allocate(acc, seq(zero, add, keep)))
+
+
+@pytest.mark.parametrize("row, first, columns, is_whole", [
+    (16, 0, 3, True), (16, 12, 3, True), (16, 13, 3, False), (3, 0, 3, False), (16, 4, 11, True), (16, 5, 11, False),
+])  # fmt: skip
+def test_lanes_that_a_row_has_room_for_are_loaded_too(native, row, first, columns, is_whole) -> None:
+    """One load instead of two, or of a mask, wherever in memory the row is: a part of a row is inside of it."""
+    func = part_of_rows(row, first, columns)
+    text = emit_module([func], Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"))
+    parts = text.count("load <3 x float>") + text.count("call <4 x float> @llvm.masked.load")
+    assert (parts == 0) == is_whole
+    generator = np.random.default_rng(row)
+    place, x = generator.permutation(ROWS).astype("int64"), generator.standard_normal((ROWS, row)).astype("float32")
+    native.check(func, place, x, np.zeros(columns, "float32"))
