@@ -52,7 +52,8 @@ def reads(problem: Problem, a: Factor, rows: int, machine: Machine) -> Reads:
     """How tiles of a block of rows read the other factor. Large tiles do not feel that other blocks read it too."""
     (b,) = (f for f in problem.factors if f is not a)
     every = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
-    return Reads(b.is_window, again=every > rows and machine.has_small_tiles)
+    again = every > rows and machine.has_small_tiles
+    return Reads(b.is_window, again, plain=not (a.is_window or b.is_window))
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
