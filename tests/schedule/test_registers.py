@@ -107,7 +107,7 @@ def test_a_sum_in_memory_would_be_seen() -> None:
     assert list(innermost_loops(".LBB0_4:\n" + "\n".join(loop) + "\n\tjl\t.LBB0_4")) == [loop]
 
 
-@pytest.mark.parametrize("sizes", [(96, 32, 40), (97, 16, 16), (50, 80, 33)], ids=str)
+@pytest.mark.parametrize("sizes", [(96, 32, 40), (97, 24, 16), (110, 45, 33)], ids=str)
 def test_rows_together(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where neither factor stays in the second cache, tasks have several tiles of rows, and go along them first."""
     limit(monkeypatch, SECOND=256, _OWN_ROWS=1.0, _MANY_TASKS=4)
