@@ -23,6 +23,7 @@ from pullback.schedule.contraction.rounds import ROUND, Round
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.group import Machine
 from pullback.target import Target
+from pullback.tir.visitor import walk
 from tests.schedule.limits import limit
 from tests.schedule.test_schedules import SMALL, group_of, run
 
@@ -480,6 +481,28 @@ def test_a_register_tile_stays_in_registers(columns):
             blocks = [b for b in re.split(r"^\.L\w+:|^\s+j\w+\s.*$", text, flags=re.M) if "vfmadd" in b]
             assert blocks
             assert not any(re.search(r"vmov[au]ps\s+%[xy]mm\d+, -?\d*\(%rsp\)", block) for block in blocks)
+
+
+@pytest.mark.parametrize("columns_last", [False, True])
+def test_sums_between_rounds_lie_as_vectors(columns_last):
+    """Wherever the columns lie in the result: else each lane would be a load and a store by itself, in every round."""
+    m, n, depth = (773, 24, 408) if columns_last else (24, 773, 408)
+    a, b = te.placeholder((depth, m), name="a"), te.placeholder((n, depth), name="b")
+    if columns_last:
+        a, b = te.placeholder((m, depth), name="a"), te.placeholder((depth, n), name="b")
+    k = te.reduce_axis(depth)
+
+    def term(i, j):
+        return te.sum(a[i, k.var] * b[k.var, j] if columns_last else a[k.var, i] * b[j, k.var], k)
+
+    group = group_of(te.compute((m, n), term, "product"), machine=Machine(32, 16))
+    ((problem, blocking),) = recognize(group).parts
+    assert round_count(problem, blocking.inner) > 1
+    assert (blocking.column is problem.outputs[-1]) == columns_last
+    (sums,) = {
+        n.buffer for n in walk(lower(group, "kernel").body) if isinstance(n, tir.Allocate) and n.buffer.name == "sums"
+    }
+    assert sums.shape[-1] == 24 and math.prod(sums.shape) == 24 * blocking.inner[blocking.rows[-1][0]]
 
 
 def test_columns_of_pages_that_lie_apart_take_rounds():

@@ -243,7 +243,8 @@ class Lowering:
         ``later``: the first values of the task that follows."""
         inner, turn = self.blocking.inner, Var("turn")
         count = round_count(self.problem, inner)
-        shape = tuple(-(-inner[v] // self._step(v)) * self._step(v) for v in self.problem.outputs)
+        axes = [*(v for v in self.problem.outputs if v is not self.blocking.column), self.blocking.column]  # as vectors
+        shape = tuple(-(-inner[v] // self._step(v)) * self._step(v) for v in axes)
         sums = Buffer("sums", shape, self.anchor.dtype, "local")
         is_last = turn.equal(count - 1)
         coming = {v: select(is_last, later[v], base) for v, base in bases.items()}
@@ -254,7 +255,7 @@ class Lowering:
             finish = self._finish(acc, spot, rows, columns)
             ahead = self._ahead(spot, rows, columns, coming, is_last)
             return self._resumed_tile(
-                acc, spot, rows, columns, turn, sums, lambda at: tuple(at.offset[v] for v in self.problem.outputs),
+                acc, spot, rows, columns, turn, sums, lambda at: tuple(at.offset[v] for v in axes),
                 lambda keep: If(is_last, finish, keep), ahead,
             )  # fmt: skip
 
