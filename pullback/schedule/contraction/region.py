@@ -31,12 +31,13 @@ from pullback.tir import (
     Var,
     as_expr,
     loop,
+    maximum,
     minimum,
     select,
     seq,
     store,
 )
-from pullback.tir.visitor import substitute
+from pullback.tir.visitor import rewrite, substitute
 
 Place = Mapping[Var, PrimExpr]
 
@@ -148,6 +149,20 @@ class _Fill:
             d = self.axes.index(bound[0])
             low, high = self.bounds.get(d, (0, extents[bound[0]]))
             self.bounds[d] = max(low, bound[1]), min(high, bound[2])
+        self.value = self._within(extents)
+
+    def _within(self, extents: Mapping[Var, int]) -> PrimExpr:
+        """The value inside of the bounds: there indices need no limits of their own."""
+        least = {self.axes[d]: low for d, (low, _) in self.bounds.items()}
+        sizes = {**extents, **{self.axes[d]: max(1, high - low) for d, (low, high) in self.bounds.items()}}
+
+        def plain(node: PrimExpr) -> PrimExpr | None:
+            is_limit = isinstance(node, Binary) and node.kind in ("min", "max") and node.dtype == "int64"
+            found = affine(node, sizes) if is_limit else None
+            return None if found is None else found.expr()
+
+        moved = rewrite(substitute(self.value, {v: v + low for v, low in least.items()}), plain)
+        return substitute(moved, {v: v - low for v, low in least.items()})
 
     def nest(
         self, buffer: Buffer, starts: Sequence[PrimExpr], counts: Sequence[PrimExpr], done: list[PrimExpr]
@@ -180,11 +195,9 @@ class _Fill:
             low = min(max(bounds[0] - start.value, 0), count.value)
             high = max(low, min(bounds[1] - start.value, count.value))
             return seq(outside(0, low), inside(low, high - low), outside(high, count.value - high))
-        if kind == "vectorized":  # compared lane by lane
-            axis = self.axes[self.order[k]]
-            self.conditions.append((axis >= limits[0]) & (axis < limits[1]))  # type: ignore[index]
-            del self.bounds[self.order[k]]
-            return self.nest(buffer, starts, counts, done)
+        if kind == "vectorized":
+            first, end = (minimum(maximum(as_expr(bound) - start, 0), count) for bound in bounds)
+            return seq(outside(0, int(buffer.shape[k])), inside(first, maximum(end - first, 0)))
         i = Var("i")
         within = (start + i >= bounds[0]) & (start + i < bounds[1])
         body = If(within, self.nest(buffer, starts, counts, [*done, i]), self._constant(buffer, counts, [*done, i]))
