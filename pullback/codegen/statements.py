@@ -35,7 +35,7 @@ from pullback.tir.visitor import children, statements, walk
 
 FEW_CHUNKS = 4  # vectors of a loop that are written out: of a brief body, or one whose indices become numbers
 BRIEF = 256  # nodes of a body without branches, above which the loop around it is a small part
-TERMS = ((64, 4), (16, 2))  # a loop of so many terms: so many of them in each step
+TERMS = ((64, 4, 2), (16, 2, 1))  # a loop of so many terms: so many in each step, of large tiles and of others
 SIDE_BY_SIDE = 4  # vectors of a loop whose instructions wait for one another
 Outliner = Callable[["Statements", For], None]
 Chunk = tuple[int, int, int]  # first iteration, lanes, lanes that count
@@ -210,11 +210,14 @@ class Statements(NeighbourStores):
             return 1
         width = self.width(body)
         whole, rest = divmod(body.extent.value, width)
-        if width == 1 or whole < 2 or rest or _unrolled_size(body) < 2 or not self._is_tile(body):
+        sums = _unrolled_size(body) * whole
+        if width == 1 or whole < 2 or rest or 2 * sums < self.target.registers or not self._is_tile(body):
             return 1
         if not any(isinstance(n, Call) and n.name == "fma" for n in walk(body)):
             return 1
-        return next((count for length, count in TERMS if extent.range is None or extent.range[1] >= length), 1)
+        is_large = 8 * sums >= 5 * self.target.registers  # others are mostly ends of rows, and only more code
+        most = extent.range[1] if extent.range is not None else TERMS[0][0]
+        return next((large if is_large else small for length, large, small in TERMS if most >= length), 1)
 
     def counted(self, begin: str, extent: Poly, body: Stmt, emit: Callable[[Poly], None]) -> None:
         """A run-time loop: ``emit`` writes the ``body`` for i from ``begin`` to ``extent``."""

@@ -113,20 +113,20 @@ def test_numbers_that_are_converted_are_side_by_side(native):
     np.testing.assert_array_equal(one, many)
 
 
-ROWS = 3
+ROWS = 5
 
 
-def sums_of_terms(terms, columns=2 * LANES, most=None):
+def sums_of_terms(terms, columns=2 * LANES, most=None, rows_of_tile=ROWS):
     """A tile of sums: ``c[r, j] = sum over k < terms of a[r, k] b[k, j]``. Of ``terms[0]`` of them, where ``most`` says
     how many there are at most."""
     size = terms if most is None else most
     counts = Buffer("terms", (1,), "int64")
-    a, b, c = Buffer("a", (ROWS, size)), Buffer("b", (size, columns)), Buffer("c", (ROWS, columns))
-    acc = Buffer("acc", (ROWS, columns), "float32", "local")
+    a, b, c = Buffer("a", (rows_of_tile, size)), Buffer("b", (size, columns)), Buffer("c", (rows_of_tile, columns))
+    acc = Buffer("acc", (rows_of_tile, columns), "float32", "local")
 
     def over(value):
         def rows(j):
-            return loop("r", ROWS, lambda r: value(r, j), "unrolled")
+            return loop("r", rows_of_tile, lambda r: value(r, j), "unrolled")
 
         return loop("j", columns, rows, "vectorized")
 
@@ -164,3 +164,11 @@ def test_terms_that_are_counted_at_run_time(native, terms):
 def test_terms_of_rows_without_several_whole_vectors_are_a_step_each(columns):
     """LLVM would move their sums from register to register."""
     assert emit_module([sums_of_terms(64, columns)], HASWELL).count("fence") == 0
+
+
+def test_fewer_terms_of_small_tiles_are_a_step():
+    """They are mostly the ends of large ones, seldom run."""
+    half, large = sums_of_terms(64, rows_of_tile=4), Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
+    assert emit_module([half], HASWELL).count("fence") == 1
+    assert emit_module([sums_of_terms(63, rows_of_tile=4)], HASWELL).count("fence") == 0
+    assert emit_module([sums_of_terms(64, 2 * large.lanes("float32"))], large).count("fence") == 0
