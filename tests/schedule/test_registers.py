@@ -107,7 +107,7 @@ def test_a_sum_in_memory_would_be_seen() -> None:
     assert list(innermost_loops(".LBB0_4:\n" + "\n".join(loop) + "\n\tjl\t.LBB0_4")) == [loop]
 
 
-@pytest.mark.parametrize("sizes", [(96, 32, 40), (97, 24, 16), (110, 45, 33)], ids=str)
+@pytest.mark.parametrize("sizes", [(96, 32, 40), (97, 45, 16), (110, 45, 33)], ids=str)
 def test_rows_together(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where neither factor stays in the second cache, tasks have several tiles of rows, and go along them first."""
     limit(monkeypatch, SECOND=256, _OWN_ROWS=1.0, _MANY_TASKS=4)
@@ -115,7 +115,7 @@ def test_rows_together(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPa
     group = group_of(matmul(*sizes), machine=machine)
     ((problem, blocking),) = recognize(group).parts
     (row, step), column = blocking.rows[-1], blocking.column
-    assert step < blocking.inner[row] <= 5 * step and blocking.inner[column] == blocking.tile.columns
+    assert step < blocking.inner[row] <= 4 * step and blocking.inner[column] == blocking.tile.columns
     assert contraction_order.is_by_rows(problem, blocking)
     feeds = {t: np.random.default_rng(0).standard_normal(t.shape).astype(t.dtype) for t in group.inputs}
     (result,) = natively(group, feeds)

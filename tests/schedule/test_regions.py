@@ -1,0 +1,38 @@
+"""Regions: the copies that tasks make of the windows that they read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pullback import tir
+from pullback.schedule.choose import lower
+from pullback.schedule.group import Machine
+from pullback.te import interpreter as te_interpreter
+from pullback.tir.visitor import walk
+from tests.schedule.native import natively
+from tests.schedule.test_contraction import product
+from tests.schedule.test_schedules import group_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "channels_last"),
+    [("weight", (2, 6, 30, 42, 6, 3, 1, 2), False), ("forward", (1, 2, 5, 47, 9, 7, 1, 3), True)],
+)
+def test_rows_of_a_region_that_tasks_share_run_from_bound_to_bound(kind, shape, channels_last):
+    """Where a row of padded data begins is known to the task only. Compared lane by lane, with an index held inside of
+    the data, its elements were loaded one by one: half of the time of a gradient."""
+    group = group_of(product(kind, shape, channels_last), machine=Machine(32, 16))
+    kernel, bounded = lower(group, "kernel"), 0
+    for row in walk(kernel.body):
+        if isinstance(row, tir.For) and row.kind == "vectorized":
+            bounded += not isinstance(row.extent, tir.IntImm)
+            read = [n for n in walk(row.body) if isinstance(n, tir.BufferLoad) and n.buffer in kernel.params]
+            limits = [
+                n for load in read for i in load.indices for n in walk(i) if getattr(n, "kind", "") in ("min", "max")
+            ]
+            assert not any(v is row.var for n in limits for v in walk(n))
+    assert bounded
+    feeds = {t: np.random.default_rng(0).standard_normal(t.shape).astype(t.dtype) for t in group.inputs}
+    (result,), (expected,) = natively(group, feeds), te_interpreter.evaluate(group.outputs, feeds)
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
