@@ -109,6 +109,25 @@ class MemoryAccess(Expressions):
     @contextlib.contextmanager
     def allocated(self, buffer: Buffer) -> Iterator[None]:
         """A local buffer exists inside: memory in the frame; registers, where all its indices are constant."""
+        memory = self.local_memory(buffer)
+        pointer = self.builder.alloca(memory.count, memory_type(buffer.dtype))
+        with self.placed(buffer, dataclasses.replace(memory, pointer=pointer)):
+            self.written(buffer)
+            yield
+
+    @contextlib.contextmanager
+    def placed(self, buffer: Buffer, memory: Memory) -> Iterator[None]:
+        """Inside, the buffer is there."""
+        outer = self.memory.get(buffer)
+        self.memory[buffer] = memory
+        yield
+        if outer is None:
+            del self.memory[buffer]
+        else:
+            self.memory[buffer] = outer
+
+    def local_memory(self, buffer: Buffer) -> Memory:
+        """How a local buffer lies in memory, wherever that is."""
         if buffer.scope != "local":
             message = f"buffer {buffer.name} of scope {buffer.scope} is allocated inside a kernel"
             raise InternalError(f"{message}: workspace buffers must have become parameters")
@@ -126,15 +145,7 @@ class MemoryAccess(Expressions):
             raise InternalError(f"the local buffer {buffer.name} needs {count * nbytes(buffer.dtype)} bytes of stack: "
                                 f"{STACK_LIMIT} are allowed")  # fmt: skip
         count += self._behind(buffer, count)
-        pointer = self.builder.alloca(count, memory_type(buffer.dtype))
-        outer = self.memory.get(buffer)
-        self.memory[buffer] = Memory(pointer, tuple(reversed(strides)), True, row, lanes, count)
-        self.written(buffer)
-        yield
-        if outer is None:
-            del self.memory[buffer]
-        else:
-            self.memory[buffer] = outer
+        return Memory("", tuple(reversed(strides)), True, row, lanes, count)
 
     def _behind(self, buffer: Buffer, count: int) -> int:
         """Elements behind the last row of a local buffer in memory, so that a vector which begins in it can be loaded

@@ -6,6 +6,7 @@ host function the exported ``i32 name(ptr rt, ptr buffers, ptr arena, ptr trace)
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,18 +14,20 @@ from dataclasses import dataclass
 from pullback.codegen.builder import FunctionBuilder, Globals
 from pullback.codegen.float_mode import flushes, flushing
 from pullback.codegen.host import whole_triple
+from pullback.codegen.own_copies import OwnCopies
 from pullback.codegen.poly import Poly
 from pullback.codegen.statements import Statements, stored_buffers
 from pullback.codegen.values import Value, memory_type, register_type
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, Var
-from pullback.tir.stmt import FLUSH_SUBNORMALS, BufferStore, Check, For, KernelCall, Prefetch, PrimFunc
+from pullback.tir.stmt import FLUSH_SUBNORMALS, BufferStore, Check, For, KernelCall, Prefetch, PrimFunc, Stmt, seq
 from pullback.tir.visitor import walk
 
 _LIBM = {*INTRINSICS, "fmod", "rint", "fabs"}
+_SLOTS = {"parallel_for": 1, "now_ns": 2, "parallel_share": 3}
 _STREAMS = ("x86_64", "amd64")  # has stores past the caches, and must be told to
-RUNTIME = "{ i64, ptr, ptr }"  # struct pb_runtime: abi, parallel_for, now_ns
+RUNTIME = "{ i64, ptr, ptr, ptr }"  # struct pb_runtime: abi, parallel_for, now_ns, parallel_share
 
 
 def emit_module(functions: Sequence[PrimFunc], target: Target) -> str:
@@ -82,11 +85,11 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Capture:
-    """What a parallel loop's body uses of its surroundings: an operand of the kernel and a parameter of the body."""
+    """What a parallel loop's body uses of its surroundings: an operand of the kernel, or a buffer of each thread, and
+    its type."""
 
-    operand: str
+    operand: str | Buffer
     type: str
-    parameter: str
 
 
 class _Kernel:
@@ -96,6 +99,7 @@ class _Kernel:
         self.func, self.target, self.shared = func, target, shared
         self.name, self.linkage = symbol, linkage
         self.tasks: list[str] = []
+        self.loops = 0  # parallel ones
 
     def emit(self) -> list[str]:
         written = set(stored_buffers(self.func.body))
@@ -120,22 +124,43 @@ class _Kernel:
 
     def outline(self, emitter: Statements, node: For) -> None:
         """The body of a parallel loop as a function of its own, and the call that has the runtime run it."""
-        task = f"{self.name}.task{len(self.tasks) // 2}"
-        captures = self._task_body(emitter, node, f"{task}.body")
-        self.tasks.append(_task_entry(task, captures))
-        builder = emitter.builder
-        struct = "{ " + ", ".join(c.type for c in captures) + " }"
-        closure = builder.name("closure")
-        builder.entry.append(f"  {closure} = alloca {struct}, align 8")
-        for i, capture in enumerate(captures):
-            field = builder.pure(f"getelementptr {struct}, ptr {closure}, i32 0, i32 {i}")
-            builder.effect(f"store {capture.type} {capture.operand}, ptr {field}")
-        slot = builder.pure(f"getelementptr {RUNTIME}, ptr %rt, i32 0, i32 1")
-        run = builder.pure(f"load ptr, ptr {slot}", 0)
-        extent = emitter.scalar(emitter.poly(node.extent))
-        builder.effect(f"call void {run}(ptr @{_quoted(task)}, ptr {closure}, i64 {extent})")
+        task = f"{self.name}.task{self.loops}"
+        self.loops += 1
+        extent = emitter.poly(node.extent)
+        own = OwnCopies.of(node)
+        if own is None:
+            captures = self._body(emitter, node.body, f"{task}.body", node)
+            self.tasks.append(_task_entry(task, captures))
+            self._call(emitter, task, captures, extent, "parallel_for")
+            return
+        memory = {b: emitter.local_memory(b) for b in own.buffers}
+        with contextlib.ExitStack() as stack:
+            for buffer in own.buffers:
+                stack.enter_context(emitter.placed(buffer, memory[buffer]))
+            filled = self._body(emitter, seq(*own.fills), f"{task}.fill", new=own.buffers)
+            captures = self._body(emitter, own.loop.body, f"{task}.body", node)
+        fields = list(dict.fromkeys(c for c in (*filled, *captures) if isinstance(c.operand, str)))
+        sizes = {b: (m.count, memory_type(b.dtype)) for b, m in memory.items()}
+        self.tasks.append(_thread_entry(task, fields, sizes, filled, captures))
+        self._call(emitter, task, fields, extent, "parallel_share")
 
-    def _task_body(self, outer: Statements, node: For, name: str) -> list[_Capture]:
+    def _call(self, emitter: Statements, task: str, fields: list[_Capture], extent: Poly, function: str) -> None:
+        """The runtime's function runs the task on a closure with these fields."""
+        builder = emitter.builder
+        closure = builder.name("closure")
+        builder.entry.append(f"  {closure} = alloca {_struct(fields)}, align 8")
+        for i, capture in enumerate(fields):
+            field = builder.pure(f"getelementptr {_struct(fields)}, ptr {closure}, i32 0, i32 {i}")
+            builder.effect(f"store {capture.type} {capture.operand}, ptr {field}")
+        slot = builder.pure(f"getelementptr {RUNTIME}, ptr %rt, i32 0, i32 {_SLOTS[function]}")
+        run = builder.pure(f"load ptr, ptr {slot}", 0)
+        builder.effect(f"call void {run}(ptr @{_quoted(task)}, ptr {closure}, i64 {emitter.scalar(extent)})")
+
+    def _body(
+        self, outer: Statements, node: Stmt, name: str, loop: For | None = None, new: Sequence[Buffer] = ()
+    ) -> list[_Capture]:
+        """A function that does a statement, for ``begin`` to ``end`` of a loop if there is one; ``new``: buffers
+        that are filled in it. Returns what its first parameters are."""
         builder = FunctionBuilder("", self.shared)
         inner = Statements(builder, self.target, streamed=self.streamed)
         captures: list[_Capture] = []
@@ -150,24 +175,28 @@ class _Kernel:
             value = outer.poly_value(meaning) if isinstance(meaning, Poly) else meaning
             bounds = meaning.range if isinstance(meaning, Poly) else None
             inner.env[var] = _scalar_meaning(inner, var, parameter, bounds)
-            captures.append(_Capture(value.ref, value.type, parameter))
+            captures.append(_Capture(value.ref, value.type))
             params.append(f"{value.type} {parameter}")
-        written = set(stored_buffers(node.body))
+        written = set(stored_buffers(node))
         for buffer in buffers:
             parameter = f"%b{len(captures)}"
-            captures.append(_Capture(outer.memory[buffer].pointer, "ptr", parameter))
+            pointer = outer.memory[buffer].pointer
+            captures.append(_Capture(pointer or buffer, "ptr"))
             params.append(_pointer_parameter(parameter, buffer, written))
             inner.adopt(buffer, outer.memory[buffer], parameter)
-        extent = outer.poly(node.extent)
-        bounds = extent.range
-        with builder.counting("%begin", "%end") as index:
-            atom = inner.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else None)
-            with inner.bound(node.var, Poly.of(atom)):
-                inner.stmt(node.body)
+        if loop is None:
+            for buffer in new:
+                inner.clear_padding(buffer)
+            inner.stmt(node)
+        else:
+            params += ["i64 %begin", "i64 %end"]
+            bounds = outer.poly(loop.extent).range
+            with builder.counting("%begin", "%end") as index:
+                atom = inner.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else None)
+                with inner.bound(loop.var, Poly.of(atom)):
+                    inner.stmt(node)
         inner.finish()
-        builder.header = (
-            f"define internal void @{_quoted(name)}({', '.join([*params, 'i64 %begin', 'i64 %end'])}) noinline"
-        )
+        builder.header = f"define internal void @{_quoted(name)}({', '.join(params)}) noinline"
         self.tasks.append(builder.text())
         return captures
 
@@ -183,9 +212,9 @@ def _scalar_meaning(emitter: Statements, var: Var, ref: str, bounds: tuple[int, 
     return Value(ref, var.dtype)
 
 
-def _free_variables(node: For, outer: Statements, buffers: list[Buffer]) -> list[Var]:
-    """The variables of the surroundings that a loop uses, those in the shapes of its buffers too."""
-    used = {n: None for n in walk(node.body) if isinstance(n, Var)}
+def _free_variables(node: Stmt, outer: Statements, buffers: list[Buffer]) -> list[Var]:
+    """The variables of the surroundings that a statement uses, those in the shapes of its buffers too."""
+    used = {n: None for n in walk(node) if isinstance(n, Var)}
     for buffer in buffers:
         for size in buffer.shape:
             if not isinstance(size, int):
@@ -193,21 +222,61 @@ def _free_variables(node: For, outer: Statements, buffers: list[Buffer]) -> list
     return [v for v in used if v in outer.env]
 
 
-def _used_buffers(node: For, outer: Statements) -> list[Buffer]:
-    used = {n.buffer: None for n in walk(node.body) if isinstance(n, (BufferLoad, BufferStore, Prefetch))}
+def _used_buffers(node: Stmt, outer: Statements) -> list[Buffer]:
+    used = {n.buffer: None for n in walk(node) if isinstance(n, (BufferLoad, BufferStore, Prefetch))}
     return [b for b in used if b in outer.memory]
+
+
+def _struct(fields: Sequence[_Capture]) -> str:
+    return "{ " + ", ".join(c.type for c in fields) + " }"
+
+
+def _loaded(builder: FunctionBuilder, fields: Sequence[_Capture]) -> dict[_Capture, str]:
+    """The fields of a closure, each with its type."""
+    found = {}
+    for i, capture in enumerate(fields):
+        field = builder.fresh(f"getelementptr {_struct(fields)}, ptr %closure, i32 0, i32 {i}")
+        found[capture] = f"{capture.type} {builder.fresh(f'load {capture.type}, ptr {field}')}"
+    return found
 
 
 def _task_entry(name: str, captures: list[_Capture]) -> str:
     """``void task(ptr closure, i64 begin, i64 end)``: unpacks the closure, so that the body's pointers don't alias."""
-    struct = "{ " + ", ".join(c.type for c in captures) + " }"
     builder = FunctionBuilder(f"define internal void @{_quoted(name)}(ptr %closure, i64 %begin, i64 %end)", None)
-    operands = []
-    for i, capture in enumerate(captures):
-        field = builder.fresh(f"getelementptr {struct}, ptr %closure, i32 0, i32 {i}")
-        operands.append(f"{capture.type} {builder.fresh(f'load {capture.type}, ptr {field}')}")
-    operands += ["i64 %begin", "i64 %end"]
+    given = _loaded(builder, captures)
+    operands = [*(given[c] for c in captures), "i64 %begin", "i64 %end"]
     builder.effect(f"call void @{_quoted(name + '.body')}({', '.join(operands)})")
+    builder.effect("ret void")
+    return builder.text()
+
+
+def _thread_entry(
+    name: str,
+    fields: list[_Capture],
+    own: Mapping[Buffer, tuple[int, str]],
+    filled: list[_Capture],
+    captures: list[_Capture],
+) -> str:
+    """``void work(ptr closure, ptr share)``: fills the thread's ``own`` buffers, then does what its share gives it."""
+    builder = FunctionBuilder(f"define internal void @{_quoted(name)}(ptr %closure, ptr %share)", None)
+    given = _loaded(builder, fields)
+    for buffer, (count, kind) in own.items():
+        given[_Capture(buffer, "ptr")] = f"ptr {builder.alloca(count, kind)}"
+    spot = builder.alloca(2, "i64")
+    following = builder.fresh("load ptr, ptr %share")
+    builder.effect(f"call void @{_quoted(name + '.fill')}({', '.join(given[c] for c in filled)})")
+    head, some, none = (builder.label(stem) for stem in ("head", "some", "none"))
+    builder.branch(head)
+    builder.start(head)
+    answer = builder.fresh(f"call i32 {following}(ptr %share, ptr {spot})")
+    builder.branch_if(builder.fresh(f"icmp ne i32 {answer}, 0"), some, none)
+    builder.start(some)
+    begin = builder.fresh(f"load i64, ptr {spot}")
+    end = builder.fresh(f"load i64, ptr {builder.fresh(f'getelementptr i64, ptr {spot}, i32 1')}")
+    operands = [*(given[c] for c in captures), f"i64 {begin}", f"i64 {end}"]
+    builder.effect(f"call void @{_quoted(name + '.body')}({', '.join(operands)})")
+    builder.branch(head)
+    builder.start(none)
     builder.effect("ret void")
     return builder.text()
 
@@ -309,7 +378,7 @@ _TRACE = f"""define internal void @pb.trace(ptr %rt, ptr %trace, i64 %index) nou
   %off = icmp eq ptr %trace, null
   br i1 %off, label %done, label %on
 on:
-  %slot = getelementptr {RUNTIME}, ptr %rt, i32 0, i32 2
+  %slot = getelementptr {RUNTIME}, ptr %rt, i32 0, i32 {_SLOTS["now_ns"]}
   %clock = load ptr, ptr %slot
   %now = call i64 %clock()
   %place = getelementptr i64, ptr %trace, i64 %index

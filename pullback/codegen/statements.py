@@ -66,10 +66,10 @@ class Statements(NeighbourStores):
 
     def stmt_allocate(self, node: Allocate) -> None:
         with self.allocated(node.buffer):
-            self._clear_padding(node.buffer)
+            self.clear_padding(node.buffer)
             self.stmt(node.body)
 
-    def _clear_padding(self, buffer: Buffer) -> None:
+    def clear_padding(self, buffer: Buffer) -> None:
         """Zeros behind the rows of a local buffer. The last vector of a row is computed with as a whole, and what lies
         behind the row thrown away; but that may be subnormal, and Intel's cores multiply such numbers a hundred times
         slower. Where rows are registers, the stores are dead."""

@@ -13,7 +13,7 @@ from pullback.ir.errors import ArgumentError, InternalError, UserError
 
 LIBRARY_NAME = "libpullback_rt.so"
 NATIVE_DIRECTORY = Path(__file__).parent / "native"  # the C sources too: exported code takes them from here
-ABI = 1
+ABI = 2
 
 _STATUS_OK, _STATUS_ARGUMENT, _, _STATUS_ENVIRONMENT, _STATUS_STATE, STATUS_STEP = range(6)  # enum pb_status of rt.h
 _HOW_TO_BUILD = (

@@ -14,25 +14,49 @@ OF_INTEGERS = ("not", "reinterpret", "philox4x32", "pair", "pair_dot")  # intrin
 
 _TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _PARALLEL_FOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+_NEXT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64))
+_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _NOW = ctypes.CFUNCTYPE(ctypes.c_int64)
 
 
 class Runtime(ctypes.Structure):
     """A stand-in for the C runtime that runs tasks last first, in pieces of uneven size, and counts the time."""
 
-    _fields_ = [("abi", ctypes.c_int64), ("parallel_for", ctypes.c_void_p), ("now_ns", ctypes.c_void_p)]
+    _fields_ = [(name, ctypes.c_void_p) for name in ("abi", "parallel_for", "now_ns", "parallel_share")]
 
     def __init__(self):
-        self.pieces, self.clock = [], 0
-        self._callbacks = _PARALLEL_FOR(self.run), _NOW(self.now)
-        super().__init__(1, *(ctypes.cast(c, ctypes.c_void_p) for c in self._callbacks))
+        self.pieces, self.clock, self.shares = [], 0, 0
+        self._callbacks = _PARALLEL_FOR(self.run), _NOW(self.now), _PARALLEL_FOR(self.share)
+        super().__init__(2, *(ctypes.cast(c, ctypes.c_void_p) for c in self._callbacks))
 
     def run(self, task, closure, count):
+        for begin, end in self._pieces(count):
+            _TASK(task)(closure, begin, end)
+
+    def share(self, work, closure, count):
+        """As two threads would, one after the other: the pieces of one after those of the other."""
+        pieces = list(self._pieces(count))
+        for part in (pieces[: len(pieces) // 2], pieces[len(pieces) // 2 :]):
+            if not part:
+                continue
+            self.shares += 1
+
+            def following(_, spot, part=part):
+                if not part:
+                    return 0
+                spot[0], spot[1] = part.pop(0)
+                return 1
+
+            callback = _NEXT(following)
+            pointer = ctypes.c_void_p(ctypes.cast(callback, ctypes.c_void_p).value)
+            _WORK(work)(closure, ctypes.addressof(pointer))
+
+    def _pieces(self, count):
         end = count
         while end > 0:
             begin = max(0, end - 1 - end % 3)
             self.pieces.append((begin, end))
-            _TASK(task)(closure, begin, end)
+            yield begin, end
             end = begin
 
     def now(self):

@@ -13,10 +13,16 @@
 #include <string.h>
 
 typedef void (*task_function)(void *closure, int64_t begin, int64_t end);
+typedef struct share {
+    int32_t (*next)(struct share *share, int64_t range[2]);
+    int64_t first, end; /* what is left */
+} share;
+typedef void (*work_function)(void *closure, share *share);
 typedef struct runtime {
     int64_t abi;
     void (*parallel_for)(task_function task, void *closure, int64_t count);
     int64_t (*now_ns)(void);
+    void (*parallel_share)(work_function work, void *closure, int64_t count);
 } runtime;
 typedef int32_t (*host_function)(const runtime *runtime, void *const *buffers, void *arena, int64_t *trace);
 
@@ -24,12 +30,24 @@ extern const host_function programs[];
 
 enum { ALIGNMENT = 64, GUARD = 64, MARK = 0xAB };
 
+static int32_t last_piece(share *share, int64_t range[2]) {
+    int64_t left = share->end - share->first, size = 1 + share->end % 3 < left ? 1 + share->end % 3 : left;
+    range[0] = share->end - size;
+    range[1] = share->end;
+    share->end -= size;
+    return size > 0;
+}
+
 static void backwards(task_function task, void *closure, int64_t count) {
-    for (int64_t end = count; end > 0;) {
-        int64_t size = 1 + end % 3 < end ? 1 + end % 3 : end;
-        task(closure, end - size, end);
-        end -= size;
-    }
+    share whole = {last_piece, 0, count};
+    for (int64_t range[2]; last_piece(&whole, range);) task(closure, range[0], range[1]);
+}
+
+/* As two threads would, one after the other. */
+static void in_two(work_function work, void *closure, int64_t count) {
+    share last = {last_piece, count / 2, count}, first = {last_piece, 0, count / 2};
+    work(closure, &last);
+    work(closure, &first);
 }
 
 static int64_t no_clock(void) { return 0; }
@@ -67,7 +85,7 @@ static int is_whole(const unsigned char *block, int64_t bytes) {
 }
 
 int main(void) {
-    const runtime table = {1, backwards, no_clock};
+    const runtime table = {2, backwards, no_clock, in_two};
     for (int64_t calls = number(); calls > 0; calls--) {
         host_function function = programs[number()];
         int64_t arena_bytes = number(), count = number();

@@ -90,7 +90,7 @@ start:
   store ptr %b3, ptr %t4
   %t5 = getelementptr { ptr, ptr, ptr, ptr }, ptr %closure1, i32 0, i32 3
   store ptr %b2, ptr %t5
-  %t6 = getelementptr { i64, ptr, ptr }, ptr %rt, i32 0, i32 1
+  %t6 = getelementptr { i64, ptr, ptr, ptr }, ptr %rt, i32 0, i32 1
   %t7 = load ptr, ptr %t6
   call void %t7(ptr @scaled_row_sums.task0, ptr %closure1, i64 10)
   ret void

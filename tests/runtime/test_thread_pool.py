@@ -13,6 +13,8 @@ from pullback.ir.errors import ArgumentError, UserError
 from pullback.runtime import get_num_threads, runtime_table, set_num_threads
 
 Task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+Next = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64))
+Work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(Next))
 
 
 class Table(ctypes.Structure):
@@ -22,6 +24,7 @@ class Table(ctypes.Structure):
         ("abi", ctypes.c_int64),
         ("parallel_for", ctypes.CFUNCTYPE(None, Task, ctypes.c_void_p, ctypes.c_int64)),
         ("now_ns", ctypes.CFUNCTYPE(ctypes.c_int64)),
+        ("parallel_share", ctypes.CFUNCTYPE(None, Work, ctypes.c_void_p, ctypes.c_int64)),
     )
 
 
@@ -55,16 +58,56 @@ def test_each_item_is_visited_once(threads, count):
         assert (visits(count) == 1).all()
 
 
+def ranges_of(share):
+    """What a thread gets of a job, as long as it asks."""
+    spot = (ctypes.c_int64 * 2)()
+    while share[0](ctypes.cast(share, ctypes.c_void_p), spot):
+        yield spot[0], spot[1]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("count", [-1, 0, 1, 2, 3, 7, 8, 13, 1000])
+def test_each_thread_begins_once_and_gets_its_share(threads, count):
+    set_num_threads(threads)
+    for _ in range(5):
+        seen, began = np.zeros(max(count, 0), np.int64), []
+
+        def work(_, share, seen=seen, began=began):
+            began.append(threading.get_ident())
+            for begin, end in ranges_of(share):
+                assert begin < end
+                seen[begin:end] += 1
+
+        TABLE.parallel_share(Work(work), None, count)
+        assert (seen == 1).all()
+        assert len(began) == len(set(began)) <= min(threads, max(count, 0))
+
+
+@pytest.mark.parametrize("count", [33, 39, 47, 63])
+def test_a_thread_begins_with_half_of_an_even_share(count):
+    set_num_threads(2)
+    first = {}
+
+    def work(_, share):
+        first[threading.get_ident()] = next(iter(ranges_of(share)), None)
+        list(ranges_of(share))
+
+    TABLE.parallel_share(Work(work), None, count)
+    own = first[threading.get_ident()]
+    assert own[0] == 0
+    assert count // 4 <= own[1] <= count // 4 + 2
+
+
 @pytest.mark.parametrize("threads", [2, 3])
-def test_ranges_are_contiguous_and_even(threads):
+def test_ranges_are_contiguous_and_of_half_of_what_is_left_at_the_most(threads):
     set_num_threads(threads)
     ranges = []
     TABLE.parallel_for(Task(lambda _, begin, end: ranges.append((begin, end))), None, 1001)
     ranges.sort()
     assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
     assert ranges[-1][1] == 1001
-    sizes = {end - begin for begin, end in ranges}
-    assert max(sizes) - min(sizes) <= 1
+    share, piece = 1001 // threads, 1001 // (16 * threads)
+    assert all(piece <= end - begin <= share // 2 + piece for begin, end in ranges)
 
 
 def test_closure_and_clock():

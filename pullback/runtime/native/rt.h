@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define PB_ABI 1 /* changes whenever pb_runtime does */
+#define PB_ABI 2 /* changes whenever pb_runtime does */
 #define PB_MAX_THREADS 256
 #define PB_ALIGNMENT 64 /* of every block from pb_alloc, in bytes */
 #define PB_MAPPED_BYTES (32 << 20) /* a block of at least so many is a mapping of its own */
@@ -72,6 +72,17 @@ typedef void (*pb_task)(void *closure, int64_t begin, int64_t end);
  */
 void pb_parallel_for(pb_task task, void *closure, int64_t count);
 
+/* What a thread gets of a job: as long as `next` returns 1, `range` is what it is to do next. */
+typedef struct pb_share {
+    int32_t (*next)(struct pb_share *share, int64_t range[2]);
+} pb_share;
+
+/* Does all that its share gives it; before, whatever each thread that takes part does for itself. */
+typedef void (*pb_work)(void *closure, pb_share *share);
+
+/* The same as pb_parallel_for, with one call of `work` on each thread that takes part. */
+void pb_parallel_share(pb_work work, void *closure, int64_t count);
+
 /* The threads of a job, 1 to PB_MAX_THREADS; at first PULLBACK_NUM_THREADS, or else the CPUs this process may use:
  * those of its affinity, or fewer when its control groups (a container's, say) have a quota. */
 int pb_get_num_threads(void);
@@ -92,6 +103,7 @@ typedef struct pb_runtime {
     int64_t abi; /* PB_ABI */
     void (*parallel_for)(pb_task task, void *closure, int64_t count);
     int64_t (*now_ns)(void);
+    void (*parallel_share)(pb_work work, void *closure, int64_t count);
 } pb_runtime;
 
 const pb_runtime *pb_runtime_get(void);

@@ -3,6 +3,6 @@
 
 const pb_runtime *pb_runtime_get(void)
 {
-    static const pb_runtime runtime = {PB_ABI, pb_parallel_for, pb_now_ns};
+    static const pb_runtime runtime = {PB_ABI, pb_parallel_for, pb_now_ns, pb_parallel_share};
     return &runtime;
 }

@@ -1,7 +1,8 @@
 /* Thread pool: a small persistent team that runs one job at a time.
  *
  * A job [0, count) is cut into contiguous pieces, at most PIECES_PER_THREAD a thread, and each thread owns a lane: a
- * run of consecutive pieces. A thread takes pieces from the front of its own lane, then from the back of the others'.
+ * run of consecutive pieces. A thread takes half of what is left of its own lane, from the front, and at the end half of
+ * what is left of the others', from the back.
  * So in a quiet machine a thread always gets the same part of the data, and in a busy one nobody waits for a thread
  * that isn't running: the caller can finish a job alone.
  *
@@ -42,7 +43,7 @@ static struct pool {
     _Atomic int busy;    /* held by whoever runs a job or changes the pool; guards the fields up to `lanes_used` */
     int workers;         /* threads running, in lanes 1 to `workers` */
     uint64_t job;        /* its number */
-    pb_task task;
+    pb_work work;
     void *closure;
     int64_t count;
     int64_t pieces;
@@ -57,11 +58,11 @@ static _Thread_local int inside_task;
 
 /* ---- ranges and words ---------------------------------------------------------------------------------------- */
 
-/* Where part `index` begins when [0, total) is cut into `parts` ranges whose lengths differ by at most one. */
+/* Where part `index` begins when [0, total) is cut into `parts` ranges whose lengths differ by at most one, the longer
+ * ones evenly among the others, so that ranges of parts are of even lengths too: total * index / parts. */
 static int64_t cut(int64_t total, int64_t parts, int64_t index)
 {
-    int64_t longer = total % parts;
-    return index * (total / parts) + (index < longer ? index : longer);
+    return total / parts * index + total % parts * index / parts;
 }
 
 static uint64_t make_word(uint64_t job, int64_t pieces)
@@ -91,38 +92,60 @@ static int has_piece(uint64_t word)
 
 /* ---- doing a job --------------------------------------------------------------------------------------------- */
 
-/* Takes a piece of `job` from the lane's front (its owner) or back (others); -1 when none is left. */
-static int take(struct lane *lane, uint64_t job, int from_back)
+/* Takes half of what is left of `job` in the lane, from its front (the owner) or back (others): returns how many pieces,
+ * and the first of them. To take one costs the wait for all stores before it, which counts where pieces are short. */
+static int take(struct lane *lane, uint64_t job, int from_back, int *first)
 {
     uint64_t word = atomic_load_explicit(&lane->word, memory_order_acquire);
     while (job_of(word) == job && has_piece(word)) {
-        uint64_t rest = from_back ? word - 1 : word + (1 << 8);
+        int count = (end_of(word) - next_of(word) + 1) / 2;
+        uint64_t rest = from_back ? word - (uint64_t)count : word + ((uint64_t)count << 8);
+        *first = from_back ? end_of(word) - count : next_of(word);
         if (atomic_compare_exchange_weak_explicit(&lane->word, &word, rest, memory_order_acq_rel, memory_order_acquire))
-            return from_back ? end_of(word) - 1 : next_of(word);
+            return count;
     }
-    return -1;
+    return 0;
 }
 
-static int64_t drain(int index, uint64_t job, int from_back)
+/* What a thread of a job holds while it works. */
+struct hold {
+    pb_share share; /* first: the work knows no more of it */
+    uint64_t job;
+    int self, step;      /* its lane, and which one it takes from: the step-th after its own */
+    int first, count;    /* pieces of that lane which it took last */
+    int64_t done;        /* all pieces that it has taken */
+};
+
+static int take_more(struct hold *hold)
 {
-    int64_t done = 0;
-    for (int piece; (piece = take(&pool.lanes[index], job, from_back)) >= 0; done++) {
-        int64_t global = cut(pool.pieces, pool.lanes_used, index) + piece;
-        pb_set_float_mode(pool.float_mode);
-        pool.task(pool.closure, cut(pool.count, pool.pieces, global), cut(pool.count, pool.pieces, global + 1));
-    }
-    return done;
+    struct lane *lane = &pool.lanes[hold->step == 0 ? hold->self : (hold->self + hold->step) % pool.lanes_used];
+    hold->count = take(lane, hold->job, hold->step > 0, &hold->first);
+    hold->done += hold->count;
+    return hold->count > 0;
+}
+
+static int32_t next_of_job(pb_share *share, int64_t range[2])
+{
+    struct hold *hold = (struct hold *)share;
+    while (hold->count == 0 && !take_more(hold))
+        if (++hold->step >= pool.lanes_used)
+            return 0;
+    int64_t first = cut(pool.pieces, pool.lanes_used, (hold->self + hold->step) % pool.lanes_used) + hold->first;
+    range[0] = cut(pool.count, pool.pieces, first);
+    range[1] = cut(pool.count, pool.pieces, first + hold->count);
+    hold->count = 0;
+    return 1;
 }
 
 /* Enters a job through its own lane, then helps with the others. A piece not yet reported keeps the job in place. */
-static void work(int self, uint64_t job)
+static void take_part(int self, uint64_t job)
 {
-    int64_t done = drain(self, job, 0);
-    if (done == 0)
+    struct hold hold = {.share = {next_of_job}, .job = job, .self = self};
+    if (!take_more(&hold))
         return;
-    for (int step = 1, lanes = pool.lanes_used; step < lanes; step++)
-        done += drain((self + step) % lanes, job, 1);
-    atomic_fetch_sub_explicit(&pool.remaining, done, memory_order_acq_rel);
+    pb_set_float_mode(pool.float_mode);
+    pool.work(pool.closure, &hold.share);
+    atomic_fetch_sub_explicit(&pool.remaining, hold.done, memory_order_acq_rel);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------------- */
@@ -208,7 +231,7 @@ static void *worker_main(void *argument)
             park_until_woken(self);
             spin_ns = adapted_spin(spin_ns, pb_now_ns() - start);
         }
-        work((int)(self - pool.lanes), job_of(atomic_load_explicit(&self->word, memory_order_acquire)));
+        take_part((int)(self - pool.lanes), job_of(atomic_load_explicit(&self->word, memory_order_acquire)));
     }
     return NULL;
 }
@@ -354,12 +377,12 @@ pb_status pb_shutdown(void)
 
 /* ---- a job --------------------------------------------------------------------------------------------------- */
 
-static void publish(pb_task task, void *closure, int64_t count)
+static void publish(pb_work work, void *closure, int64_t count)
 {
     int64_t threads = pool.workers + 1;
     int64_t pieces = count < threads * PIECES_PER_THREAD ? count : threads * PIECES_PER_THREAD;
     pool.job = (pool.job + 1) & (UINT64_MAX >> 16);
-    pool.task = task;
+    pool.work = work;
     pool.closure = closure;
     pool.count = count;
     pool.pieces = pieces;
@@ -374,19 +397,52 @@ static void publish(pb_task task, void *closure, int64_t count)
         wake_if_parked(&pool.lanes[i]);
 }
 
-void pb_parallel_for(pb_task task, void *closure, int64_t count)
+struct whole {
+    pb_share share; /* first, as in a hold */
+    int64_t count;  /* 0 once it is given */
+};
+
+static int32_t next_of_whole(pb_share *share, int64_t range[2])
+{
+    struct whole *whole = (struct whole *)share;
+    range[0] = 0;
+    range[1] = whole->count;
+    whole->count = 0;
+    return range[1] > 0;
+}
+
+void pb_parallel_share(pb_work work, void *closure, int64_t count)
 {
     if (count <= 0)
         return;
     if (count == 1 || pb_get_num_threads() == 1 || inside_task || !try_hold_pool()) {
-        task(closure, 0, count);
+        struct whole whole = {{next_of_whole}, count};
+        work(closure, &whole.share);
         return;
     }
     start_workers(pb_get_num_threads() - 1);
     inside_task = 1;
-    publish(task, closure, count);
-    work(0, pool.job);
+    publish(work, closure, count);
+    take_part(0, pool.job);
     wait_until_done();
     inside_task = 0;
     release_pool();
+}
+
+struct ranges {
+    pb_task task;
+    void *closure;
+};
+
+static void do_ranges(void *closure, pb_share *share)
+{
+    const struct ranges *ranges = closure;
+    for (int64_t range[2]; share->next(share, range);)
+        ranges->task(ranges->closure, range[0], range[1]);
+}
+
+void pb_parallel_for(pb_task task, void *closure, int64_t count)
+{
+    struct ranges ranges = {task, closure};
+    pb_parallel_share(do_ranges, &ranges, count);
 }

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.lane_tiles import LaneLowering
 from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.cost import worth_threads
-from pullback.tir import Buffer, For, If, IntImm, Stmt, Var, as_expr, seq
+from pullback.tir import Allocate, Buffer, For, If, IntImm, Stmt, Var, as_expr, seq
 from pullback.tir.visitor import substitute
 
 _UNEVEN = 2  # times as many tasks as another loop has, at the most
@@ -31,22 +32,33 @@ def side_by_side(problems: Sequence[tuple[Problem, Blocking]], flat: dict[Buffer
         (Lowering if blocking.summed is None else LaneLowering)(problem, blocking, flat, threads)
         for problem, blocking in problems
     ]
-    stages = [*itertools.zip_longest(*(p.copies() for p in parts)), *itertools.zip_longest(*(p.sums() for p in parts))]
-    body = seq(*(_by_turns([s for s in stage if s is not None]) for stage in stages))
+    own = [part.own_copies() for part in parts]
+    stages = [_by_turns(_some(stage)) for stage in itertools.zip_longest(*(part.copies() for part in parts))]
+    for number, stage in enumerate(itertools.zip_longest(*(part.sums() for part in parts))):
+        stages.append(_by_turns(_some(stage), own if number == 0 else ()))
+    body = seq(*stages)
     for part in parts:
         body = part.allocated(body)
     return body
 
 
-def _by_turns(statements: Sequence[Stmt]) -> Stmt:
-    """Parallel loops of about as many tasks as one; else one after the other."""
+def _some(stage: Sequence[Stmt | None]) -> list[Stmt]:
+    return [s for s in stage if s is not None]
+
+
+OwnCopies = Sequence[tuple[Buffer, Stmt]]
+
+
+def _by_turns(statements: Sequence[Stmt], own: Sequence[OwnCopies] = ()) -> Stmt:
+    """Parallel loops of about as many tasks as one; else one after the other. ``own``: what each thread copies for
+    itself, for each of the statements."""
     counts = [
         s.extent.value
         for s in statements
         if isinstance(s, For) and s.kind == "parallel" and isinstance(s.extent, IntImm)
     ]
     if len(counts) < max(2, len(statements)) or max(counts) > _UNEVEN * min(counts):
-        return seq(*statements)
+        return seq(*(_with(s, copies) for s, copies in itertools.zip_longest(statements, own, fillvalue=())))
     task, most, number = Var("task"), max(counts), len(counts)
 
     def of(k: int) -> Stmt:
@@ -58,4 +70,15 @@ def _by_turns(statements: Sequence[Stmt]) -> Stmt:
     body, turn = of(number - 1), task % number
     for k in range(number - 2, -1, -1):
         body = If(turn.equal(k), of(k), body)
-    return For(task, as_expr(most * number), body, "parallel")
+    return _with(For(task, as_expr(most * number), body, "parallel"), [copy for copies in own for copy in copies])
+
+
+def _with(statement: Stmt, copies: OwnCopies) -> Stmt:
+    """A loop over tasks of which each begins with these copies."""
+    if not copies:
+        return statement
+    assert isinstance(statement, For)
+    body = seq(*(copy for _, copy in copies), statement.body)
+    for buffer, _ in copies:
+        body = Allocate(buffer, body)
+    return replace(statement, body=body)

@@ -30,11 +30,12 @@ from pullback.schedule.contraction.ahead import (
     prefetched,
     streams_columns,
 )
-from pullback.schedule.contraction.blocking import Blocking, round_count
+from pullback.schedule.contraction.blocking import Blocking, part_count, round_count, task_count
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.functions import functions_apart
 from pullback.schedule.contraction.next_round import NextRound, following
 from pullback.schedule.contraction.order import is_by_rows, terms
+from pullback.schedule.contraction.own import is_own
 from pullback.schedule.contraction.panels import Panels
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
@@ -102,8 +103,9 @@ class Lowering:
         self.regions = {
             f: Region(problem, f, blocking.inner, blocking.column) for f, w in blocking.ways.items() if w == "region"
         }
+        self.own = self._copied_by_threads()
         self.panels = {
-            f: Panels(problem, blocking, f, partial(self._element, f))
+            f: Panels(problem, blocking, f, self._scope(f), partial(self._element, f))
             for f, way in blocking.ways.items()
             if way == "panels"
         }
@@ -120,15 +122,41 @@ class Lowering:
         self.skips = Skip.of(problem, blocking)
         self.partial = self._partial_buffer() if blocking.chunks is not None else None
 
+    def _copied_by_threads(self) -> frozenset[Factor]:
+        """The factors that are copied as a whole, by each thread for itself."""
+        parts = part_count(self.problem, self.blocking.inner) if self.blocking.chunks else self._task_count()
+        if not self.threads or not self.problem.terms or parts == 1:
+            return frozenset()
+        is_parted, outermost = (self.blocking.chunks or 1) > 1, self._outermost()
+        copied = [f for f, way in self.blocking.ways.items() if way in ("panels", "turned")]
+        return frozenset(f for f in copied if is_own(self.problem, f, is_parted or outermost in f.axes))
+
+    def _task_count(self) -> int:
+        return task_count(self.problem, self.blocking.inner)
+
+    def _outermost(self) -> Var | None:
+        """The axis of the result along which tasks go last, if there are several of them."""
+        return next((v for v in self._task_order() if self.blocking.inner[v] < self.extents[v]), None)
+
+    def _scope(self, factor: Factor) -> str:
+        return "local" if factor in self.own else "workspace"
+
     def copies(self) -> list[Stmt]:
-        """The loops that copy factors as a whole; each may run beside the others."""
+        """The loops that copy factors as a whole for all threads; each may run beside the others."""
         if not self.problem.terms:
             return []
-        outermost = next((v for v in self._task_order() if self.blocking.inner[v] < self.extents[v]), None)
+        outermost = self._outermost()
         return [
-            *(panels.copy(self.threads, outermost) for panels in self.panels.values()),
-            *(self._turn(f, buffer) for f, buffer in self.turned.items()),
+            *(panels.copy(self.threads, outermost) for f, panels in self.panels.items() if f not in self.own),
+            *(self._turn(f, buffer, self.threads) for f, buffer in self.turned.items() if f not in self.own),
             *(wide.copy(self.threads) for wide in self.wide.values()),
+        ]
+
+    def own_copies(self) -> list[tuple[Buffer, Stmt]]:
+        """What each task would copy into a buffer of its own, and each thread does once."""
+        return [
+            *((panels.buffer, panels.copy(False, None)) for f, panels in self.panels.items() if f in self.own),
+            *((buffer, self._turn(f, buffer, False)) for f, buffer in self.turned.items() if f in self.own),
         ]
 
     def sums(self) -> list[Stmt]:
@@ -142,8 +170,8 @@ class Lowering:
         if not self.problem.terms:
             return body
         for buffer in (
-            *(panels.buffer for panels in self.panels.values()),
-            *self.turned.values(),
+            *(panels.buffer for f, panels in self.panels.items() if f not in self.own),
+            *(turned for f, turned in self.turned.items() if f not in self.own),
             *(wide.buffer for wide in self.wide.values()),
             *([self.partial] if self.partial is not None else []),
         ):
@@ -180,13 +208,13 @@ class Lowering:
 
     def _turned_buffer(self, factor: Factor) -> Buffer:
         shape = tuple(self.extents[v] for v in self._turned_axes(factor))
-        return Buffer("turned", shape, factor.dtype, "workspace")
+        return Buffer("turned", shape, factor.dtype, self._scope(factor))
 
-    def _turn(self, factor: Factor, buffer: Buffer) -> Stmt:
+    def _turn(self, factor: Factor, buffer: Buffer, threads: bool) -> Stmt:
         *outer, last = self._turned_axes(factor)
         value = store(buffer, (*outer, last), cast(factor.dtype, self._element(factor, {})))
         body = For(last, as_expr(self.extents[last]), value, "vectorized")
-        return tasks(outer, [self.extents[v] for v in outer], body, self.threads)
+        return tasks(outer, [self.extents[v] for v in outer], body, threads)
 
     # -- tasks
 

@@ -3,7 +3,7 @@
     for panel: for k in the axes of the sum: for j in vectorized(width):
         panels[panel, k, j] = b[k, panel · width + j]
 
-The whole factor is copied, before the tasks begin.
+The whole factor is copied, before the tasks begin or by each thread for itself (`own.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Panels:
     ``axis``: the one along which it is cut up, that of the tile's columns or rows."""
 
     def __init__(
-        self, problem: Problem, blocking: Blocking, factor: Factor, element: Callable[[Place], PrimExpr]
+        self, problem: Problem, blocking: Blocking, factor: Factor, scope: str, element: Callable[[Place], PrimExpr]
     ) -> None:
         self.problem, self.extents, self.element = problem, problem.extents, element
         self.axis = blocking.column if blocking.column in factor.axes else blocking.rows[-1][0]
@@ -43,7 +43,7 @@ class Panels:
         self.width = self._width()
         self.count = -(-self.extents[self.axis] // self.step)
         outer, summed = ([self.extents[v] for v in axes] for axes in (self.outer, self.summed))
-        self.buffer = Buffer("panels", (*outer, self.count, *summed, self.width), factor.source.dtype, "workspace")
+        self.buffer = Buffer("panels", (*outer, self.count, *summed, self.width), factor.source.dtype, scope)
 
     def _width(self) -> int:
         """As wide as the tile; columns that are less than a vector, as that of so many lanes: it is read as a whole."""

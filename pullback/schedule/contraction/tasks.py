@@ -24,6 +24,7 @@ from pullback.schedule.contraction.blocking import (
     task_count,
 )
 from pullback.schedule.contraction.columns import distance, elements
+from pullback.schedule.contraction.own import is_own
 from pullback.schedule.contraction.problem import Factor, Problem, memory_strides
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.cost import element_cost, worth_threads
@@ -245,11 +246,12 @@ def _in_so_many_parts(problem: Problem, partial: Blocking) -> Blocking:
 
 
 def _shared(problem: Problem, blocking: Blocking) -> float:
-    """Elements that one thread copies and another one reads, about: of factors that are copied as a whole, unless tasks
-    divide their products or their panels among threads, too."""
+    """Elements that one thread copies and another one reads, about: of factors that are copied as a whole, unless each
+    thread copies them for itself, or tasks divide their products or their panels among threads, too."""
     copied = [f for f, way in blocking.ways.items() if way in ("panels", "turned")]
     if blocking.inner[blocking.column] < problem.extents[blocking.column]:
         copied = [f for f in copied if f is not blocking.b]
+    copied = [f for f in copied if not is_own(problem, f, divided=False)]
     return sum(elements(problem, f) for f in copied) / matrix_count(problem)
 
 

@@ -38,6 +38,31 @@ static void check_job(int64_t count)
         CHECK(visits[i] == (i < count));
 }
 
+/* A job's items, and how many threads took part. */
+struct shared {
+    int visits[MANY];
+    _Atomic int threads;
+};
+
+static void visit_share(void *closure, pb_share *share)
+{
+    struct shared *shared = closure;
+    shared->threads++;
+    for (int64_t range[2]; share->next(share, range);)
+        visit(shared->visits, range[0], range[1]);
+    int64_t range[2];
+    CHECK(!share->next(share, range)); /* and nothing more */
+}
+
+static void check_shares(int64_t count, int threads)
+{
+    struct shared shared = {{0}, 0};
+    pb_parallel_share(visit_share, &shared, count);
+    for (int64_t i = 0; i < MANY; i++)
+        CHECK(shared.visits[i] == (i < count));
+    CHECK(shared.threads <= threads && (shared.threads >= 1 || count <= 0));
+}
+
 static void visit_nested(void *closure, int64_t begin, int64_t end)
 {
     int(*visits)[10] = closure;
@@ -300,6 +325,7 @@ static void test_table(void)
     CHECK(runtime->now_ns() > 0);
     runtime->parallel_for(visit, visits, 3);
     CHECK(visits[0] == 1 && visits[1] == 1 && visits[2] == 1);
+    CHECK(runtime->parallel_share == pb_parallel_share);
 }
 
 static void test_jobs(void)
@@ -307,8 +333,10 @@ static void test_jobs(void)
     for (int threads = 1; threads <= 5; threads++) {
         CHECK(pb_set_num_threads(threads) == PB_OK);
         CHECK(pb_get_num_threads() == threads);
-        for (int64_t count = -1; count <= MANY; count += count < 40 ? 1 : 137)
+        for (int64_t count = -1; count <= MANY; count += count < 40 ? 1 : 137) {
             check_job(count);
+            check_shares(count, threads);
+        }
         for (int i = 0; i < 300; i++) {
             check_job(i % 20);
             if (i % 50 == 0)
