@@ -23,6 +23,7 @@ from pullback.tir.pairs import PAIR
 from pullback.tir.stmt import BufferStore, Prefetch
 
 _PER_VECTOR = 3  # elements that are sooner written with a mask than one by one
+_ZEROS = [f"splat ({kind} 0x0000000000000000)" for kind in ("float", "double")]
 STACK_LIMIT = 256 * 1024  # bytes of one local buffer
 MOST_VECTORS = 4  # that are loaded and shuffled for elements at known distances
 
@@ -86,6 +87,8 @@ class MemoryAccess(Expressions):
         self.streamed = streamed  # buffers whose whole vectors are stored past the caches
         self.memory: dict[Buffer, Memory] = {}
         self._versions: dict[Buffer, int] = {}
+        self._masks: dict[str, str] = {}  # of loads that are zero in the lanes that don't count
+        self._cleared: tuple[str, Buffer, int] | None = None  # where zeros were stored last, and when
 
     # ---- buffers
 
@@ -269,6 +272,10 @@ class MemoryAccess(Expressions):
                 operand = f"<{lanes} x ptr> align {access.align} {access.pointer}"
                 kind = f"{kind}.v{lanes}p0"
                 text = f"call {vector} @llvm.masked.gather.{kind}({operand}, {flags}, {vector} zeroinitializer)"
+            loaded = self.builder.pure(text, version)
+            if mask is not None:
+                self._masks[loaded] = mask.ref
+            return self.from_memory(loaded, dtype, lanes)
         return self.from_memory(self.builder.pure(text, version), dtype, lanes)
 
     def load_both(self, low: PrimExpr, high: PrimExpr) -> Value | None:
@@ -364,8 +371,11 @@ class MemoryAccess(Expressions):
             value = self.to_memory(value)
             self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")
         else:
-            self._store_lanes(buffer, access, self.splat(value, self.lanes.count))
+            value = self.splat(value, self.lanes.count)
+            self._store_lanes(buffer, access, value)
         self.written(buffer)
+        if value.ref in _ZEROS and self.lanes.mask is None and access.kind == "contiguous":
+            self._cleared = access.pointer, buffer, self._versions[buffer]
 
     def _store_lanes(self, buffer: Buffer, access: Access, value: Value) -> None:
         dtype = buffer.dtype
@@ -374,7 +384,9 @@ class MemoryAccess(Expressions):
         value = self.to_memory(value)
         if access.kind == "contiguous":
             may_blend = access.unmasked and not (access.moves and self._is_cut())
-            if mask is not None and may_blend and not access.padding:  # so that it stays a register
+            is_blended = mask is not None and not (access.padding or self._is_over_zeros(buffer, access, value))
+            if is_blended and may_blend:  # so that it stays a register
+                assert mask is not None
                 old = self.builder.fresh(f"load {vector}, ptr {access.pointer}, align {access.align}")
                 value = self.select(mask, value, Value(old, value.dtype, lanes))
             size = self.target.vector_bytes
@@ -437,6 +449,11 @@ class MemoryAccess(Expressions):
         near, data = 3, 1
         flags = f"i32 {int(node.kind == 'write')}, i32 {near}, i32 {data}"
         self.builder.effect(f"call void @llvm.prefetch.p0(ptr {access.pointer}, {flags})")
+
+    def _is_over_zeros(self, buffer: Buffer, access: Access, value: Value) -> bool:
+        """Whether lanes that don't count are zeros in a vector and in memory."""
+        is_cleared = self._cleared == (access.pointer, buffer, self._versions.get(buffer, 0))
+        return is_cleared and self.lanes.mask is not None and self._masks.get(value.ref) == self.lanes.mask.ref
 
     def _stream(self, value: Value, base: str, access: Access, size: int) -> None:
         """Store a vector past the caches: where the buffer is aligned, which is known at run time only."""

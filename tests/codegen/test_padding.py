@@ -109,3 +109,33 @@ def test_lanes_that_a_row_has_room_for_are_loaded_too(native, row, first, column
     generator = np.random.default_rng(row)
     place, x = generator.permutation(ROWS).astype("int64"), generator.standard_normal((ROWS, row)).astype("float32")
     native.check(func, place, x, np.zeros(columns, "float32"))
+
+
+def lanes_over(filled: float, columns: int, through: bool = False) -> PrimFunc:
+    """y[k] += Σ_r part[k] with part = x[r, …] in some lanes, and a number in the others; ``through``: as x[r, …] + 1."""
+    x, y = Buffer("x", (ROWS, columns)), Buffer("y", (16,))
+    part = Buffer("part", (16,), "float32", "local")
+
+    def row(r) -> Stmt:
+        element = lambda j: x[r, j] + 1.0 if through else x[r, j]  # noqa: E731
+        return seq(
+            loop("k", 16, lambda k: store(part, k, filled), "vectorized"),
+            loop("j", columns, lambda j: store(part, j, element(j)), "vectorized"),
+            loop("k", 16, lambda k: store(y, k, y[k] + part[k]), "vectorized"),
+        )
+
+    return PrimFunc("over", (x, y), Allocate(part, loop("r", ROWS, row)))
+
+
+@pytest.mark.parametrize(
+    ("filled", "columns", "through", "is_blended"),
+    [(0.0, 13, False, False), (0.0, 13, True, True), (-0.0, 13, False, True), (1.0, 13, False, True)],
+)
+def test_a_part_that_is_loaded_over_zeros_is_no_blend(native, filled, columns, through, is_blended) -> None:
+    """Its other lanes are zeros already; but not those of what is computed, and not negative ones."""
+    func = lanes_over(filled, columns, through)
+    text = emit_module([func], Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512"))
+    assert (" select " in text) == is_blended
+    x = np.random.default_rng(1).standard_normal((ROWS, columns)).astype("float32")
+    (_, y) = native.check(func, x, np.zeros(16, "float32"))
+    assert (y[columns:] == filled * ROWS).all()
