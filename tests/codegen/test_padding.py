@@ -112,7 +112,7 @@ def test_lanes_that_a_row_has_room_for_are_loaded_too(native, row, first, column
 
 
 def lanes_over(filled: float, columns: int, through: bool = False) -> PrimFunc:
-    """y[k] += Σ_r part[k], where part is x[r, …] in some lanes and a number in others; ``through``: it is x[r, …] + 1."""
+    """y[k] += Σ_r part[k]: x[r, …] in some lanes and a number in others; ``through``: x[r, …] + 1."""
     x, y = Buffer("x", (ROWS, columns)), Buffer("y", (16,))
     part = Buffer("part", (16,), "float32", "local")
 

@@ -17,6 +17,7 @@ from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.lane_tiles import LaneLowering
 from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.run_tiles import RunLowering
 from pullback.schedule.cost import worth_threads
 from pullback.tir import Allocate, Buffer, For, If, IntImm, Stmt, Var, as_expr, seq
 from pullback.tir.visitor import substitute
@@ -28,10 +29,7 @@ def side_by_side(problems: Sequence[tuple[Problem, Blocking]], flat: dict[Buffer
     """The loops of all parts, none of which reads what another one writes. ``flat``: inputs of the kernel that have one
     axis in it; filled here."""
     threads = worth_threads(sum(problem.nanoseconds for problem, _ in problems))
-    parts = [
-        (Lowering if blocking.summed is None else LaneLowering)(problem, blocking, flat, threads)
-        for problem, blocking in problems
-    ]
+    parts = [_lowering(blocking)(problem, blocking, flat, threads) for problem, blocking in problems]
     own = [part.own_copies() for part in parts]
     stages = [_by_turns(_some(stage)) for stage in itertools.zip_longest(*(part.copies() for part in parts))]
     for number, stage in enumerate(itertools.zip_longest(*(part.sums() for part in parts))):
@@ -40,6 +38,12 @@ def side_by_side(problems: Sequence[tuple[Problem, Blocking]], flat: dict[Buffer
     for part in parts:
         body = part.allocated(body)
     return body
+
+
+def _lowering(blocking: Blocking) -> type[Lowering]:
+    if blocking.summed is not None:
+        return LaneLowering
+    return Lowering if blocking.run is None else RunLowering
 
 
 def _some(stage: Sequence[Stmt | None]) -> list[Stmt]:

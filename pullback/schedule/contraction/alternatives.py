@@ -57,7 +57,7 @@ def _with(problem: Problem, blocking: Blocking, choice: Choice) -> Blocking | No
 
 def other_tiles(problem: Problem, blocking: Blocking, most: int = 8) -> list[Choice]:
     """Other register tiles, the best first by the estimate that the default is the best of; none of sums in lanes."""
-    if not blocking.rows or blocking.summed is not None:
+    if not blocking.rows or blocking.summed is not None or blocking.run is not None:
         return []
     machine, lanes = problem.group.machine, lanes_of(problem)
     v, own = blocking.rows[0]  # the counts of the axes after it stay
@@ -91,7 +91,7 @@ def _covering(problem: Problem, blocking: Blocking, counts: list[int], columns: 
 
 def other_tasks(problem: Problem, blocking: Blocking) -> Iterator[Choice]:
     """The same tile in tasks of half and twice the size along each axis, where tasks copy data for themselves."""
-    if not blocking.has_region or blocking.summed is not None:
+    if not blocking.has_region or blocking.summed is not None or blocking.run is not None:
         return
     choice = choice_of(problem, blocking)
     steps = dict(blocking.rows) | {blocking.column: blocking.tile.columns}

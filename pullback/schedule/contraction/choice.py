@@ -20,6 +20,7 @@ from pullback.schedule.contraction.long_sums import (
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
 from pullback.schedule.contraction.rounds import in_rounds, is_afar, is_copied_in_rounds
+from pullback.schedule.contraction.runs import run_cost
 from pullback.schedule.contraction.tasks import (
     TASKS,
     chunked,
@@ -134,6 +135,8 @@ def cost(problem: Problem, blocking: Blocking) -> float:
     """Time with these vectors, relative to a perfect one: here it is known how often tasks copy the same elements."""
     if blocking.summed is not None:
         return lane_cost(problem, blocking)
+    if blocking.run is not None:
+        return run_cost(problem, blocking)
     column, tile, lanes, machine = blocking.column, blocking.tile, lanes_of(problem), problem.group.machine
     store = store_cost(problem, column, blocking.rows)
     time = cost_along(problem, column, lanes, store, copies(problem, blocking))

@@ -16,12 +16,14 @@ from pullback.schedule.contraction.choice import blocking_of, cost
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.lane_sums import in_lanes
 from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.contraction.runs import haste, in_runs, may_run
 from pullback.tir import Var
 from pullback.tir.visitor import substitute
 
 _IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are not looked at
 _WASTES = 1.2  # likewise: below, there is little to gain
 _BETTER = 0.85  # of the time as a whole: what the parts must take, as it is roughly known
+_RUNS = 0.92  # of the time: what vectors that run on from row to row must take
 LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
 
 Parts = list[tuple[Problem, Blocking]]
@@ -46,6 +48,9 @@ def _whole(problem: Problem) -> Parts | None:
     if blocking is None:
         return None
     found = [(problem, blocking)]
+    run = in_runs(problem) if may_run(problem, blocking) else None
+    if run is not None and time([(problem, run)]) * haste(problem, run, blocking) < _RUNS * time(found):
+        found = [(problem, run)]
     if time(found) < _IDLE * problem.work:
         return found
     long = problem.with_long_sum

@@ -52,7 +52,17 @@ class Region:
         shape = region_shape(factor, inner)
         self.order = _order(group, factor, column)  # the source's axes, outermost first
         self.shape = [shape[d] for d in self.order]
-        self.buffer = Buffer(f"{factor.source.name}_region", tuple(self.shape), factor.source.dtype, "local")
+        self.buffer = Buffer(f"{factor.source.name}_region", self._buffer_shape(), factor.source.dtype, "local")
+
+    def _buffer_shape(self) -> tuple[int, ...]:
+        return tuple(self.shape)
+
+    def _at(self, indices: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+        """Where the buffer has the element at these places along the region's axes."""
+        return tuple(indices)
+
+    def store(self, indices: Sequence[PrimExpr], value: PrimExpr | None) -> Stmt:
+        return store(self.buffer, self._at(indices), value)
 
     def _start(self, d: int, bases: Place) -> PrimExpr:
         """The source's index at the region's first element along axis ``d``."""
@@ -69,28 +79,33 @@ class Region:
             for v, c in window.terms.items():
                 index = index + offsets[v] * c + (-c * (self.inner[v] - 1) if c < 0 else 0)
             indices.append(index)
-        return self.buffer[tuple(indices)]
+        return self.buffer[self._at(indices)]
 
     def fill(self, bases: Place) -> Stmt:
         """Copy or compute the region of a task (or of a round of it)."""
         source = self.factor.source
         fill = _Fill(self.group, source, self.order, self.factor.steps)
+        starts, counts = [self._start(d, bases) for d in self.order], self._counts(bases)
+        last = self.factor.windows[self.order[-1]].terms  # type: ignore[index]
+        if isinstance(counts[-1], IntImm) or list(last.values()) != [1]:
+            return fill.nest(self, starts, counts, [])
+        (v,) = last  # of a known size too where it is the last, shorter block
+        full, rest = (
+            fill.nest(self, starts, [*counts[:-1], as_expr(size)], [])
+            for size in (self.inner[v], self.extents[v] % self.inner[v])
+        )
+        return If(bases[v] + self.inner[v] <= self.extents[v], full, rest)
+
+    def _counts(self, bases: Place) -> list[PrimExpr]:
+        """How far the region of a task reaches along each axis: shorter ones end where the source does."""
+        source, counts = self.factor.source, list[PrimExpr]()
         starts = [self._start(d, bases) for d in self.order]
-        counts: list[PrimExpr] = []
         for d, start, size in zip(self.order, starts, self.shape, strict=True):
             places = at_or_after(source.shape[d], self.factor.steps[d])
             whole = isinstance(start, IntImm) and start.value + size <= places
             even = whole or self._is_even(d)
             counts.append(as_expr(size) if even else minimum(as_expr(places) - start, size))
-        last = self.factor.windows[self.order[-1]].terms  # type: ignore[index]
-        if isinstance(counts[-1], IntImm) or list(last.values()) != [1]:
-            return fill.nest(self.buffer, starts, counts, [])
-        (v,) = last  # of a known size too where it is the last, shorter block
-        full, rest = (
-            fill.nest(self.buffer, starts, [*counts[:-1], as_expr(size)], [])
-            for size in (self.inner[v], self.extents[v] % self.inner[v])
-        )
-        return If(bases[v] + self.inner[v] <= self.extents[v], full, rest)
+        return counts
 
     def _is_even(self, d: int) -> bool:
         """Whether the blocks of all axes in an index end where the axes do."""
@@ -165,16 +180,16 @@ class _Fill:
         return substitute(moved, {v: v - low for v, low in least.items()})
 
     def nest(
-        self, buffer: Buffer, starts: Sequence[PrimExpr], counts: Sequence[PrimExpr], done: list[PrimExpr]
+        self, region: Region, starts: Sequence[PrimExpr], counts: Sequence[PrimExpr], done: list[PrimExpr]
     ) -> Stmt:
         """The loops over the axes from number ``len(done)`` on; ``done`` holds the offsets of those before."""
         k = len(done)
         if k == len(self.order):
-            return store(buffer, done, self._value(starts, done))
+            return region.store(done, self._value(starts, done))
         if self.is_crossed and k == len(self.order) - 2:
             ranges = [self._range(d, starts, counts) for d in (k, k + 1)]
             if None not in ranges:
-                return self._across(buffer, starts, counts, done, *ranges)  # type: ignore[arg-type]
+                return self._across(region, starts, counts, done, *ranges)  # type: ignore[arg-type]
         start, count, limits = starts[k], counts[k], self.bounds.get(self.order[k])
         step = self.steps[self.order[k]]
         bounds = (at_or_after(limits[0], step), at_or_after(limits[1], step)) if limits is not None else None
@@ -182,12 +197,12 @@ class _Fill:
 
         def inside(first: PrimExpr | int, size: PrimExpr | int) -> Stmt | None:
             def body(i: PrimExpr) -> Stmt:
-                return self.nest(buffer, starts, counts, [*done, i + first])
+                return self.nest(region, starts, counts, [*done, i + first])
 
             return self._loop(size, body, kind)
 
         def outside(first: PrimExpr | int, size: PrimExpr | int) -> Stmt | None:
-            return self._loop(size, lambda i: self._constant(buffer, counts, [*done, i + first]), kind)
+            return self._loop(size, lambda i: self._constant(region, counts, [*done, i + first]), kind)
 
         if bounds is None:
             return inside(0, count) or seq()
@@ -197,10 +212,10 @@ class _Fill:
             return seq(outside(0, low), inside(low, high - low), outside(high, count.value - high))
         if kind == "vectorized":
             first, end = (minimum(maximum(as_expr(bound) - start, 0), count) for bound in bounds)
-            return seq(outside(0, int(buffer.shape[k])), inside(first, maximum(end - first, 0)))
+            return seq(outside(0, region.shape[k]), inside(first, maximum(end - first, 0)))
         i = Var("i")
         within = (start + i >= bounds[0]) & (start + i < bounds[1])
-        body = If(within, self.nest(buffer, starts, counts, [*done, i]), self._constant(buffer, counts, [*done, i]))
+        body = If(within, self.nest(region, starts, counts, [*done, i]), self._constant(region, counts, [*done, i]))
         return For(i, count, body)
 
     def _loop(self, size: PrimExpr | int, body: object, kind: str) -> Stmt | None:
@@ -209,13 +224,13 @@ class _Fill:
             return None
         return loop("i", size, body, kind)
 
-    def _constant(self, buffer: Buffer, counts: Sequence[PrimExpr], done: list[PrimExpr]) -> Stmt:
+    def _constant(self, region: Region, counts: Sequence[PrimExpr], done: list[PrimExpr]) -> Stmt:
         """Fill the rest of the axes."""
         k = len(done)
         if k == len(self.order):
-            return store(buffer, done, self.otherwise)
+            return region.store(done, self.otherwise)
         kind = "vectorized" if k == len(self.order) - 1 else "serial"
-        return loop("i", counts[k], lambda i: self._constant(buffer, counts, [*done, i]), kind)
+        return loop("i", counts[k], lambda i: self._constant(region, counts, [*done, i]), kind)
 
     def _range(self, k: int, starts: Sequence[PrimExpr], counts: Sequence[PrimExpr]) -> tuple[int, int, int] | None:
         """(first inside the bounds, first after them, count) along axis number ``k`` of a region, where known."""
@@ -232,7 +247,7 @@ class _Fill:
 
     def _across(
         self,
-        buffer: Buffer,
+        region: Region,
         starts: Sequence[PrimExpr],
         counts: Sequence[PrimExpr],
         done: list[PrimExpr],
@@ -244,7 +259,7 @@ class _Fill:
 
         def constant(i0: int, j0: int, height: int, width: int) -> Stmt | None:
             def row(i: PrimExpr) -> Stmt:
-                return loop("j", width, lambda j: store(buffer, [*done, i + i0, j + j0], self.otherwise), "vectorized")
+                return loop("j", width, lambda j: region.store([*done, i + i0, j + j0], self.otherwise), "vectorized")
 
             return loop("i", height, row) if height and width else None
 
@@ -255,7 +270,7 @@ class _Fill:
                 right - left,
                 self.group.machine,
                 lambda i, j: self._value(starts, [*done, i + top, j + left]),
-                lambda i, j, value: store(buffer, [*done, i + top, j + left], value),
+                lambda i, j, value: region.store([*done, i + top, j + left], value),
             )
         return seq(
             constant(0, 0, top, width),
