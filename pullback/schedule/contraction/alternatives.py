@@ -14,6 +14,8 @@ from pullback.ir.errors import InternalError
 from pullback.schedule.contraction.blocking import REGION_BYTES, Blocking, region_bytes
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.register_tiles import Rows
+from pullback.schedule.contraction.runs import run_length
 from pullback.schedule.tiles import Tile, tiles
 from pullback.schedule.tuning import Choice
 from pullback.tir import Var
@@ -43,7 +45,7 @@ def _with(problem: Problem, blocking: Blocking, choice: Choice) -> Blocking | No
     rows = tuple((problem.outputs[k], count) for k, count in choice.rows)
     if [v for v, _ in rows] != [v for v, _ in blocking.rows]:
         return None
-    steps: dict[Var, int] = dict.fromkeys(problem.outputs, 1) | dict(rows) | {blocking.column: choice.columns}
+    steps = dict.fromkeys(problem.outputs, 1) | _steps(problem, blocking, rows, choice.columns)
     covers = dict(zip(problem.outputs, choice.covers, strict=True))
     for v, cover in covers.items():
         extent = problem.extents[v]
@@ -57,12 +59,14 @@ def _with(problem: Problem, blocking: Blocking, choice: Choice) -> Blocking | No
 
 def other_tiles(problem: Problem, blocking: Blocking, most: int = 8) -> list[Choice]:
     """Other register tiles, the best first by the estimate that the default is the best of; none of sums in lanes."""
-    if not blocking.rows or blocking.summed is not None or blocking.run is not None:
+    if not blocking.rows or blocking.summed is not None:
         return []
     machine, lanes = problem.group.machine, lanes_of(problem)
     v, own = blocking.rows[0]  # the counts of the axes after it stay
     others = math.prod(count for _, count in blocking.rows) // own
     rows, columns = problem.extents[v] * others, problem.extents[blocking.column]
+    if blocking.run is not None:
+        columns = run_length(problem, blocking.b, blocking.inner)
     found: list[Choice] = []
     for _, tile in sorted(tiles(rows, columns, lanes, machine.registers), key=lambda t: t[0]):
         count, rest = divmod(tile.rows, others)
@@ -79,22 +83,26 @@ def other_tiles(problem: Problem, blocking: Blocking, most: int = 8) -> list[Cho
 
 def _covering(problem: Problem, blocking: Blocking, counts: list[int], columns: int) -> Choice:
     """A choice with this tile whose tasks are as large as before, in whole tiles."""
-    rows = [(problem.outputs.index(v), count) for (v, _), count in zip(blocking.rows, counts, strict=True)]
-    steps = {problem.outputs[k]: count for k, count in rows} | {blocking.column: columns}
-    covers = []
+    rows = tuple((v, count) for (v, _), count in zip(blocking.rows, counts, strict=True))
+    steps, covers = _steps(problem, blocking, rows, columns), []
     for v in problem.outputs:
         step, extent = steps.get(v, 1), problem.extents[v]
         old = blocking.inner[v] if blocking.has_region or blocking.has_round else step
         covers.append(min(extent, -(-old // step) * step))
-    return Choice(tuple(rows), columns, tuple(covers))
+    return Choice(tuple((problem.outputs.index(v), count) for v, count in rows), columns, tuple(covers))
+
+
+def _steps(problem: Problem, blocking: Blocking, rows: Rows, columns: int) -> dict[Var, int]:
+    """How far a register tile of these rows and columns reaches along its axes; running rows are taken as wholes."""
+    return dict(rows) | {blocking.column: problem.extents[blocking.column] if blocking.run is not None else columns}
 
 
 def other_tasks(problem: Problem, blocking: Blocking) -> Iterator[Choice]:
     """The same tile in tasks of half and twice the size along each axis, where tasks copy data for themselves."""
-    if not blocking.has_region or blocking.summed is not None or blocking.run is not None:
+    if not blocking.has_region or blocking.summed is not None:
         return
     choice = choice_of(problem, blocking)
-    steps = dict(blocking.rows) | {blocking.column: blocking.tile.columns}
+    steps = _steps(problem, blocking, blocking.rows, blocking.tile.columns)
     for k, v in enumerate(problem.outputs):
         step, extent, cover = steps.get(v, 1), problem.extents[v], blocking.inner[v]
         for size in (cover * 2, -(-cover // 2)):
