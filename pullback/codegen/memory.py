@@ -88,7 +88,7 @@ class MemoryAccess(Expressions):
         self.memory: dict[Buffer, Memory] = {}
         self._versions: dict[Buffer, int] = {}
         self._masks: dict[str, str] = {}  # of loads that are zero in the lanes that don't count
-        self._cleared: tuple[str, Buffer, int] | None = None  # where zeros were stored last, and when
+        self._cleared: tuple[str, Buffer, int, int] | None = None  # where zeros were stored last, when, how many
 
     # ---- buffers
 
@@ -375,7 +375,7 @@ class MemoryAccess(Expressions):
             self._store_lanes(buffer, access, value)
         self.written(buffer)
         if value.ref in _ZEROS and self.lanes.mask is None and access.kind == "contiguous":
-            self._cleared = access.pointer, buffer, self._versions[buffer]
+            self._cleared = access.pointer, buffer, self._versions[buffer], value.lanes
 
     def _store_lanes(self, buffer: Buffer, access: Access, value: Value) -> None:
         dtype = buffer.dtype
@@ -452,7 +452,7 @@ class MemoryAccess(Expressions):
 
     def _is_over_zeros(self, buffer: Buffer, access: Access, value: Value) -> bool:
         """Whether lanes that don't count are zeros in a vector and in memory."""
-        is_cleared = self._cleared == (access.pointer, buffer, self._versions.get(buffer, 0))
+        is_cleared = self._cleared == (access.pointer, buffer, self._versions.get(buffer, 0), value.lanes)
         return is_cleared and self.lanes.mask is not None and self._masks.get(value.ref) == self.lanes.mask.ref
 
     def _stream(self, value: Value, base: str, access: Access, size: int) -> None:

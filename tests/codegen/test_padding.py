@@ -139,3 +139,21 @@ def test_a_part_that_is_loaded_over_zeros_is_no_blend(native, filled, columns, t
     x = np.random.default_rng(1).standard_normal((ROWS, columns)).astype("float32")
     (_, y) = native.check(func, x, np.zeros(16, "float32"))
     assert (y[columns:] == filled * ROWS).all()
+
+
+def test_zeros_of_fewer_lanes_are_not_all_that_a_part_lies_over(native) -> None:
+    """The lanes behind them are what they were."""
+    x, y = Buffer("x", (ROWS, 13)), Buffer("y", (16,))
+    part = Buffer("part", (16,), "float32", "local")
+
+    def row(r) -> Stmt:
+        return seq(
+            loop("k", 16, lambda k: store(part, k, 1.0), "vectorized"),
+            loop("k", 8, lambda k: store(part, k, 0.0), "vectorized"),
+            loop("j", 13, lambda j: store(part, j, x[r, j]), "vectorized"),
+            loop("k", 16, lambda k: store(y, k, y[k] + part[k]), "vectorized"),
+        )
+
+    func = PrimFunc("behind", (x, y), Allocate(part, loop("r", ROWS, row)))
+    (_, total) = native.check(func, np.zeros((ROWS, 13), "float32"), np.zeros(16, "float32"))
+    assert (total[13:] == ROWS).all()

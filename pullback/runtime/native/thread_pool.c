@@ -1,10 +1,10 @@
 /* Thread pool: a small persistent team that runs one job at a time.
  *
  * A job [0, count) is cut into contiguous pieces, at most PIECES_PER_THREAD a thread, and each thread owns a lane: a
- * run of consecutive pieces. A thread takes half of what is left of its own lane, from the front, and at the end half of
- * what is left of the others', from the back.
- * So in a quiet machine a thread always gets the same part of the data, and in a busy one nobody waits for a thread
- * that isn't running: the caller can finish a job alone.
+ * run of consecutive pieces. A thread takes half of what is left of its own lane, from the front, and at the end half
+ * of what is left of the others', from the back. So in a quiet machine a thread always gets the same part of the data,
+ * and in a busy one nobody waits for pieces that a thread which isn't running has not taken yet: the caller can finish a
+ * job alone.
  *
  * A lane is one atomic word, (job number, next piece, end), so a thread that comes late finds another job number, or no
  * piece, and touches nothing else. Only a thread that holds a piece may read the job, which can't end before that piece
@@ -92,8 +92,8 @@ static int has_piece(uint64_t word)
 
 /* ---- doing a job --------------------------------------------------------------------------------------------- */
 
-/* Takes half of what is left of `job` in the lane, from its front (the owner) or back (others): returns how many pieces,
- * and the first of them. To take one costs the wait for all stores before it, which counts where pieces are short. */
+/* Takes half of what is left of `job` in the lane, from its front (the owner) or back (others): returns how many
+ * pieces, and the first of them. Each taking waits for all stores before it, which counts where pieces are short. */
 static int take(struct lane *lane, uint64_t job, int from_back, int *first)
 {
     uint64_t word = atomic_load_explicit(&lane->word, memory_order_acquire);

@@ -42,9 +42,7 @@ class Blocking:
     inner: Mapping[Var, int]
     chunks: int | None
     summed: Var | None = None  # the axis of vectors, if it is one of the sum: the tile's sums have a vector each
-    run: Var | None = (
-        None  # the axis of an image's rows, if vectors go on from one to the next, as the tile's columns do
-    )
+    run: Var | None = None  # the axis of an image's rows, if vectors and columns of a tile go on from one to the next
 
     @property
     def has_region(self) -> bool:

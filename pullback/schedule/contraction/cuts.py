@@ -16,7 +16,7 @@ from pullback.schedule.contraction.choice import blocking_of, cost
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.lane_sums import in_lanes
 from pullback.schedule.contraction.problem import Factor, Problem
-from pullback.schedule.contraction.runs import haste, in_runs, may_run
+from pullback.schedule.contraction.runs import in_runs, may_run, relative_slowness
 from pullback.tir import Var
 from pullback.tir.visitor import substitute
 
@@ -49,7 +49,7 @@ def _whole(problem: Problem) -> Parts | None:
         return None
     found = [(problem, blocking)]
     run = in_runs(problem) if may_run(problem, blocking) else None
-    if run is not None and time([(problem, run)]) * haste(problem, run, blocking) < _RUNS * time(found):
+    if run is not None and time([(problem, run)]) * relative_slowness(problem, run, blocking) < _RUNS * time(found):
         found = [(problem, run)]
     if time(found) < _IDLE * problem.work:
         return found

@@ -30,7 +30,7 @@ from pullback.schedule.contraction.ahead import (
     prefetched,
     streams_columns,
 )
-from pullback.schedule.contraction.blocking import Blocking, part_count, round_count, task_count
+from pullback.schedule.contraction.blocking import Blocking, round_count, task_count
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.functions import functions_apart
 from pullback.schedule.contraction.next_round import NextRound, following
@@ -124,15 +124,12 @@ class Lowering:
 
     def _copied_by_threads(self) -> frozenset[Factor]:
         """The factors that are copied as a whole, by each thread for itself."""
-        parts = part_count(self.problem, self.blocking.inner) if self.blocking.chunks else self._task_count()
-        if not self.threads or not self.problem.terms or parts == 1:
+        parts, outermost = self.blocking.chunks or 1, self._outermost()
+        has_tasks = task_count(self.problem, self.blocking.inner) * parts > 1
+        if not self.threads or not self.problem.terms or not has_tasks:
             return frozenset()
-        is_parted, outermost = (self.blocking.chunks or 1) > 1, self._outermost()
         copied = [f for f, way in self.blocking.ways.items() if way in ("panels", "turned")]
-        return frozenset(f for f in copied if is_own(self.problem, f, is_parted or outermost in f.axes))
-
-    def _task_count(self) -> int:
-        return task_count(self.problem, self.blocking.inner)
+        return frozenset(f for f in copied if is_own(self.problem, f, divided=parts > 1 or outermost in f.axes))
 
     def _outermost(self) -> Var | None:
         """The axis of the result along which tasks go last, if there are several of them."""
@@ -348,11 +345,7 @@ class Lowering:
         spot = Spot(value, offset, place, number, dict.fromkeys(number, as_expr(0)))
 
         def variants(v: Var, then: Callable[[int], Stmt]) -> Stmt:
-            step, extent = self._step(v), self.extents[v]
-            full, rest = divmod(extent, step)
-            if not rest or not full:
-                return then(step if full else rest)
-            return If(value[v] < full * step, then(step), then(rest))
+            return whole_or_rest(value[v], self.extents[v], self._step(v), then)
 
         row = self.blocking.rows[-1][0] if self.blocking.rows else None
         if row is None:
@@ -534,6 +527,14 @@ class Lowering:
         others = [v for v in self.problem.outputs if v is not column]
         count = math.prod(self.extents[v] for v in self.problem.outputs) * terms
         return tasks(others, [self.extents[v] for v in others], body, worth_threads(count / 4)) if others else body
+
+
+def whole_or_rest(first: PrimExpr, extent: int, step: int, then: Callable[[int], Stmt]) -> Stmt:
+    """What is done for so many values of an axis from ``first`` on: a whole step, or those that are left at its end."""
+    full, rest = divmod(extent, step)
+    if not rest or not full:
+        return then(step if full else rest)
+    return If(first < full * step, then(step), then(rest))
 
 
 def finished(problem: Problem, value: Mapping[Var, PrimExpr], total: PrimExpr) -> Stmt:

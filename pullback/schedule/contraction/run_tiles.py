@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.lower import Lowering, Spot, finished
+from pullback.schedule.contraction.lower import Lowering, Spot, finished, whole_or_rest
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Place, Region
 from pullback.schedule.contraction.runs import row_length, run_length
@@ -19,7 +19,6 @@ from pullback.tir import (
     Allocate,
     Buffer,
     For,
-    If,
     PrimExpr,
     Stmt,
     Var,
@@ -55,26 +54,22 @@ class RunLowering(Lowering):
 
     def _rows(self, bases: Mapping[Var, PrimExpr], place: Mapping[Var, PrimExpr]) -> Stmt:
         """The rows of a tile, or those that are left at the end of their axis."""
-        (row, step), extent = self.blocking.rows[0], self.extents[self.blocking.rows[0][0]]
+        ((row, step),) = self.blocking.rows
         offset = {v: number * self._step(v) if v is row else number for v, number in place.items()}
         value = {v: bases[v] + offset[v] for v in offset}
         number = {row: bases[row] // step + place[row]}
         spot = Spot(value, offset, place, number, {row: as_expr(0)})
-        full, rest = divmod(extent, step)
-        if not rest or not full:
-            return self._run(bases, spot, step if full else rest)
-        return If(value[row] < full * step, self._run(bases, spot, step), self._run(bases, spot, rest))
+        return whole_or_rest(value[row], self.extents[row], step, lambda rows: self._run(bases, spot, rows))
 
     def _run(self, bases: Mapping[Var, PrimExpr], spot: Spot, rows: int) -> Stmt:
         column, columns = self.blocking.column, self.blocking.tile.columns
         kept = Buffer("run", (rows, self.length), self.anchor.dtype, "local")
-        full, rest = divmod(self.length, columns)
         lines = self._lines(bases)
 
         def tile(number: PrimExpr) -> Stmt:
-            at = spot.at({column: number * columns})
-            whole, last = (self._tile(at, rows, count, kept, number * columns) for count in (columns, rest or columns))
-            return whole if not rest else last if not full else If(number < full, whole, last)
+            first = number * columns
+            at = spot.at({column: first})
+            return whole_or_rest(first, self.length, columns, lambda count: self._tile(at, rows, count, kept, first))
 
         count = minimum((lines * self.row + (columns - 1)) // columns, -(-self.length // columns))
         return Allocate(kept, seq(loop("q", count, tile), self._written(spot, rows, kept, lines)))

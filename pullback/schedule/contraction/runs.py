@@ -129,7 +129,7 @@ def _inside(problem: Problem, b: Factor) -> float:
     return part
 
 
-def haste(problem: Problem, run: Blocking, blocking: Blocking) -> float:
+def relative_slowness(problem: Problem, run: Blocking, blocking: Blocking) -> float:
     """How much more time tiles of running rows take than those of a blocking, where costs do not count it: a run is
     long enough for any tile, rows of an image often leave none that keeps the units busy."""
     if problem.group.machine.has_small_tiles:
