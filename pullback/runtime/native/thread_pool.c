@@ -3,8 +3,8 @@
  * A job [0, count) is cut into contiguous pieces, at most PIECES_PER_THREAD a thread, and each thread owns a lane: a
  * run of consecutive pieces. A thread takes half of what is left of its own lane, from the front, and at the end half
  * of what is left of the others', from the back. So in a quiet machine a thread always gets the same part of the data,
- * and in a busy one nobody waits for pieces that a thread which isn't running has not taken yet: the caller can finish a
- * job alone.
+ * and in a busy one nobody waits for what a thread which isn't running has not taken yet: the caller can finish a job
+ * alone.
  *
  * A lane is one atomic word, (job number, next piece, end), so a thread that comes late finds another job number, or no
  * piece, and touches nothing else. Only a thread that holds a piece may read the job, which can't end before that piece
