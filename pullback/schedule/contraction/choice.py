@@ -113,7 +113,9 @@ def _divided(problem: Problem, partial: Blocking, whole: Blocking) -> Blocking |
 
 def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
     """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small."""
-    is_good = _is_steady(problem, blocking) and not _copies_again(problem, blocking)
+    lanes = lanes_of(problem)
+    is_full = problem.extents[blocking.column] > lanes // 2
+    is_good = is_full and _is_steady(problem, blocking) and not _copies_again(problem, blocking)
     return not is_good or problem.group.machine.has_small_tiles
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from pullback.schedule.contraction.blocking import Blocking, copies, matrix_count, part_count, region_bytes, task_count
-from pullback.schedule.contraction.columns import distance, elements, lanes_of
+from pullback.schedule.contraction.columns import distance, elements, lanes_of, moves
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.tasks import (
@@ -57,7 +57,7 @@ def in_lanes(problem: Problem) -> Blocking | None:
     _, rows, column, tile = best
     if column in a.axes:
         a, b = b, a
-    ways = {f: "direct" if f.is_input else "region" for f in (a, b)}
+    ways = {f: "direct" if f.is_input and _lies_along(problem, f, summed) else "region" for f in (a, b)}
     inner = partial_sums(problem, rows, tile, column, ways, 1) | {summed: problem.extents[summed]}
     if region_bytes(ways, inner) > MOST_REGION_BYTES:
         return None
@@ -67,7 +67,8 @@ def in_lanes(problem: Problem) -> Blocking | None:
     if found is None:
         return parted
     whole, parts = replace(partial, inner=found[-1]), part_count(problem, inner)
-    data = sum(elements(problem, f) * nbytes(f.source.dtype) for f in (a, b)) // matrix_count(problem)
+    again = [f for f in (a, b) if _is_read_again(problem, f, {**dict(rows), column: tile.columns})]
+    data = sum(elements(problem, f) * nbytes(f.source.dtype) for f in again) // matrix_count(problem)
     if data > problem.group.machine.second_bytes // 2:  # every tile would read it all from farther away
         return parted if parts >= PARTS else None
     tasks = task_count(problem, whole.inner)
@@ -78,18 +79,36 @@ def in_lanes(problem: Problem) -> Blocking | None:
 
 
 def _lane_axis(problem: Problem) -> Var | None:
-    """An axis of the sum along which both factors lie element by element in memory, of more than half a vector."""
+    """An axis of the sum, of more than half a vector, along which both factors lie element by element in memory, or one
+    does and the other is a matrix that can be turned."""
     lanes = lanes_of(problem)
     long = [k for k in reversed(problem.reduced) if 2 * problem.extents[k] > lanes > 1]
-    return next((k for k in long if all(_lies_along(problem, f, k) for f in problem.factors)), None)
+    lying = {k: [_lies_along(problem, f, k) for f in problem.factors] for k in long}
+    turned = (k for k in long if any(lying[k]) and all(o or _can_be_turned(f, k) for o, f in zip(lying[k], problem.factors)))
+    return next((k for k in long if all(lying[k])), next(turned, None))
 
 
 def _lies_along(problem: Problem, factor: Factor, k: Var) -> bool:
-    if is_half(factor.source.dtype) or factor.dtype != factor.source.dtype:
+    if not _is_plain(factor):
         return False
     if factor.windows is None:
         return factor.strides.get(k) == 1
     return [w.terms[k] for w in factor.windows if k in w.terms] == [1] and distance(problem, factor, k) == 1
+
+
+def _can_be_turned(factor: Factor, k: Var) -> bool:
+    """Whether a task's copy of it can lie along the axis."""
+    return _is_plain(factor) and factor.is_input and not factor.is_window and factor.windows is not None and k in factor.axes
+
+
+def _is_plain(factor: Factor) -> bool:
+    return not is_half(factor.source.dtype) and factor.dtype == factor.source.dtype
+
+
+def _is_read_again(problem: Problem, factor: Factor, tile: Mapping[Var, int]) -> bool:
+    """Whether several tiles read the same of it; neighbouring taps do of windows."""
+    others = (v for v in problem.outputs if v not in factor.axes)
+    return factor.is_window or any(tile.get(v, 1) < problem.extents[v] for v in others)
 
 
 class _Block(NamedTuple):
@@ -163,4 +182,9 @@ def lane_cost(problem: Problem, blocking: Blocking) -> float:
     cost = 2 * (cycles + _ROW / (vectors * tile.rows * tile.columns)) * vectors * lanes_of(problem) / extent
     rows = math.prod(blocking.inner[k] for k in problem.reduced) / extent
     cost *= 1 + _TOTAL / (rows * vectors)
-    return _ALL * (cost + _COPY * sum(copies(problem, blocking).values()) / problem.work)
+    turn = moves(problem).turn
+    copying = sum(
+        count * (_COPY if _lies_along(problem, f, blocking.summed) else turn)
+        for f, count in copies(problem, blocking).items()
+    )
+    return _ALL * (cost + copying / problem.work)
