@@ -78,6 +78,59 @@ def test_products_of_few_rows_along_the_terms(m: int, n: int, k: int, batch: tup
     check_natively(group)
 
 
+def matrix_product(
+    m: int, n: int, k: int, batch: tuple[int, ...] = (), a_first: str = "m", b_first: str = "k"
+) -> Group:
+    """``a_first``, ``b_first``: the axis that comes first in memory."""
+    a = te.placeholder((*batch, *((m, k) if a_first == "m" else (k, m))), name="a")
+    b = te.placeholder((*batch, *((k, n) if b_first == "k" else (n, k))), name="b")
+    axis = te.reduce_axis(k)
+
+    def term(*at: te.PrimExpr) -> te.PrimExpr:
+        *outer, i, j = at
+        left = (i, axis.var) if a_first == "m" else (axis.var, i)
+        right = (axis.var, j) if b_first == "k" else (j, axis.var)
+        return te.sum(a[(*outer, *left)] * b[(*outer, *right)], axis)
+
+    return group_of(te.compute((*batch, m, n), term, "y"), machine=machine_of(64))
+
+
+@pytest.mark.usefixtures("preferred")
+@pytest.mark.parametrize(("m", "n", "k"), [(37, 4, 100), (9, 3, 33), (41, 7, 16), (5, 5, 200)])
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("is_second", [True, False])
+def test_a_matrix_of_few_columns_is_turned(m: int, n: int, k: int, batch: tuple[int, ...], is_second: bool) -> None:
+    """Of the two factors one lies along the terms, and tasks turn their part of the other."""
+    group = matrix_product(m, n, k, batch) if is_second else matrix_product(n, m, k, batch, "k", "n")
+    ways = [blocking.ways for _, blocking in parts_of(group) if blocking.summed is not None]
+    assert ways and all(sorted(way.values()) == ["direct", "region"] for way in ways)
+    run(group)
+    check_natively(group)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch", "orders", "summed"),
+    [
+        ((883, 4, 400), (), ("m", "k"), True),  # four of sixteen lanes
+        ((25, 5, 1021), (26,), ("m", "k"), True),
+        ((959, 7, 286), (), ("m", "n"), True),  # a large matrix, of which each tile reads its own rows
+        ((128, 128, 128), (), ("m", "k"), False),  # columns fill vectors
+        ((128, 4, 12), (), ("m", "k"), False),  # terms do not
+    ],
+)
+def test_where_columns_fill_few_lanes(sizes, batch, orders, summed) -> None:
+    group = matrix_product(*sizes, batch, *orders)
+    assert is_in_lanes(group) == summed
+
+
+def test_vectors_lie_along_the_longer_axis_where_columns_are_few() -> None:
+    """Though its results are turned in registers before they are stored."""
+    group = matrix_product(1021, 5, 25, (26,), "k", "k")
+    ((problem, blocking),) = parts_of(group)
+    assert problem.extents[blocking.column] == 1021
+    run(matrix_product(83, 5, 25, (2,), "k", "k"))
+
+
 @pytest.mark.usefixtures("preferred")
 def test_rows_that_go_on_in_memory_are_one() -> None:
     """The gradient of 1 x 1 weights sums over the whole image."""

@@ -83,9 +83,10 @@ def _lane_axis(problem: Problem) -> Var | None:
     does and the other is a matrix that can be turned."""
     lanes = lanes_of(problem)
     long = [k for k in reversed(problem.reduced) if 2 * problem.extents[k] > lanes > 1]
-    lying = {k: [_lies_along(problem, f, k) for f in problem.factors] for k in long}
-    turned = (k for k in long if any(lying[k]) and all(o or _can_be_turned(f, k) for o, f in zip(lying[k], problem.factors)))
-    return next((k for k in long if all(lying[k])), next(turned, None))
+    lying = {k: [f for f in problem.factors if _lies_along(problem, f, k)] for k in long}
+    both = next((k for k in long if len(lying[k]) == 2), None)
+    one = (k for k in long if lying[k] and all(f in lying[k] or _can_be_turned(f, k) for f in problem.factors))
+    return both if both is not None else next(one, None)
 
 
 def _lies_along(problem: Problem, factor: Factor, k: Var) -> bool:
@@ -98,7 +99,8 @@ def _lies_along(problem: Problem, factor: Factor, k: Var) -> bool:
 
 def _can_be_turned(factor: Factor, k: Var) -> bool:
     """Whether a task's copy of it can lie along the axis."""
-    return _is_plain(factor) and factor.is_input and not factor.is_window and factor.windows is not None and k in factor.axes
+    is_matrix = factor.is_input and factor.windows is not None and not factor.is_window
+    return is_matrix and _is_plain(factor) and k in factor.axes
 
 
 def _is_plain(factor: Factor) -> bool:
