@@ -383,7 +383,8 @@ class MemoryAccess(Expressions):
         vector, kind = memory_type(dtype, lanes), suffix("uint8" if dtype == "bool" else dtype, lanes)
         value = self.to_memory(value)
         if access.kind == "contiguous":
-            may_blend = access.unmasked and not (access.moves and self.lanes.active is not None)
+            is_cheap = self.lanes.active is not None or self.target.abilities.small_masks
+            may_blend = access.unmasked and not (access.moves and is_cheap)
             is_blended = mask is not None and not (access.padding or self._is_over_zeros(buffer, access, value))
             if is_blended and may_blend:  # so that it stays a register
                 assert mask is not None
