@@ -36,25 +36,30 @@ SHAPES = [  # N, C, H, W, O, kernel, stride, padding
 ]  # fmt: skip
 
 
-def stored(shape: tuple[int, ...], name: str, channels_last: bool, dtype: str = "float32") -> te.Tensor:
-    """A tensor of (N, C, H, W), in memory as it is or with its channels innermost."""
-    if not channels_last:
+def stored(shape: tuple[int, ...], name: str, order: bool | tuple[int, ...], dtype: str = "float32") -> te.Tensor:
+    """A tensor of (N, C, H, W), in memory as it is, with channels innermost (true), or with its axes in an order."""
+    if not order:
         return te.placeholder(shape, dtype, name)
-    memory = te.placeholder(tuple(shape[k] for k in NHWC), dtype, name)
-    return te.compute(shape, lambda n, c, h, w: memory[n, h, w, c], f"{name}_logical")
+    axes = NHWC if order is True else order
+    memory = te.placeholder(tuple(shape[k] for k in axes), dtype, name)
+    return te.compute(shape, lambda *i: memory[tuple(i[k] for k in axes)], f"{name}_logical")
 
 
-def turned(x: te.Tensor, channels_last: bool) -> te.Tensor:
+def turned(x: te.Tensor, order: bool | tuple[int, ...]) -> te.Tensor:
     """The result in memory."""
-    if not channels_last:
+    if not order:
         return x
-    return te.compute(tuple(x.shape[k] for k in NHWC), lambda n, h, w, c: x[n, c, h, w], "turned")
+    axes = NHWC if order is True else order
+    return te.compute(
+        tuple(x.shape[k] for k in axes), lambda *i: x[tuple(i[axes.index(k)] for k in range(4))], "turned"
+    )
 
 
 def product(
-    kind: str, shape: tuple[int, ...], channels_last: bool, groups: int = 1, dtype: str = "float32"
+    kind: str, shape: tuple[int, ...], channels_last: bool | tuple[int, ...], groups: int = 1, dtype: str = "float32"
 ) -> te.Tensor:
-    """A convolution of the shape, or its gradient by the data or by the weight; the result is in float32."""
+    """A convolution of the shape, or its gradient by the data or by the weight; the result is in float32. All but the
+    weight lie as :func:`stored` has it."""
     n, c, h, w, o, kernel, stride, padding = shape
     sizes = [(s + 2 * padding - kernel) // stride + 1 for s in (h, w)]
     rest = [(s + 2 * padding - kernel) % stride for s in (h, w)]
@@ -81,6 +86,20 @@ def data_gradient(shape, channels, kernel, strides, padding, dilation, channels_
         dy, weight, strides=strides, padding=padding, output_padding=0, dilation=dilation, groups=1,
         data_layout="NCHW", kernel_layout="IOHW", out_layout=None, out_dtype=None,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1, 3), (1, 2, 3, 0), (3, 1, 0, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("forward", (17, 5, 7, 9, 6, 3, 1, 1)),
+        ("data", (17, 5, 7, 9, 6, 3, 1, 1)),
+        ("weight", (3, 4, 8, 21, 3, 3, 2, 1)),
+    ],
+)
+@pytest.mark.parametrize("machine", [UNFILTERED, Machine(64, 32, ("Winograd",))], ids=["small", "wide"])
+def test_axes_in_any_order_of_memory(kind, shape, order, machine):
+    run(group_of(product(kind, shape, order), machine=machine))
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

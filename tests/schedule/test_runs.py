@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pullback import te
+from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import cuts, runs
 from pullback.schedule.contraction.blocking import Blocking
@@ -122,6 +123,24 @@ def test_lanes_between_rows_are_the_only_idle_ones() -> None:
     ((problem, blocking),) = recognize(group).parts
     length = run_length(problem, blocking.b, blocking.inner)
     assert 0 <= length - (blocking.inner[blocking.run] * 11 - 2) < 16 and length % 16 == 0
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("order", [(0, 2, 1, 3), (1, 0, 2, 3), (2, 0, 1, 3), (1, 2, 0, 3), (0, 1, 3, 2)], ids=str)
+def test_images_whose_rows_are_not_neighbours_in_memory(order: tuple[int, ...]) -> None:
+    """A region's axes lie as those of memory do: rows run on only where they follow one another there."""
+    shape = (20, 5, 11, 9)
+    memory = te.placeholder(tuple(shape[k] for k in order), name="x")
+    data = te.compute(shape, lambda *i: memory[tuple(i[k] for k in order)], "logical")
+    weight = te.placeholder((6, 5, 3, 3), name="w")
+    result = Op.get("nn.conv2d").te(
+        data, weight, strides=1, padding=1, dilation=1, groups=1, data_layout="NCHW", kernel_layout="OIHW",
+        out_layout=None, out_dtype="float32",
+    )  # fmt: skip
+    group = group_of(result, machine=WIDE)
+    assert any(b.run is not None for b in blockings(group)) == (order[-2:] == (2, 3))
+    run(group)
+    right_natively(group)
 
 
 def test_channels_innermost_and_functions_do_not(monkeypatch) -> None:

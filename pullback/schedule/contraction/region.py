@@ -50,7 +50,7 @@ class Region:
         group = problem.group
         self.group, self.factor, self.inner, self.extents = group, factor, inner, problem.extents
         shape = region_shape(factor, inner)
-        self.order = _order(group, factor, column)  # the source's axes, outermost first
+        self.order = order_of(group, factor, column)  # the source's axes, outermost first
         self.shape = [shape[d] for d in self.order]
         self.buffer = Buffer(f"{factor.source.name}_region", self._buffer_shape(), factor.source.dtype, "local")
 
@@ -120,7 +120,7 @@ def zero_outside(group: Group, source: Tensor, d: int) -> tuple[int, int] | None
     return fill.bounds.get(d) if getattr(fill.otherwise, "value", None) == 0 else None
 
 
-def _order(group: Group, factor: Factor, column: Var) -> list[int]:
+def order_of(group: Group, factor: Factor, column: Var) -> list[int]:
     """The source's axes in the order of memory of what it is computed from; one that moves with the vectors last. Those
     of one element come first, so that the innermost is a vector."""
     axes = range(factor.source.ndim)

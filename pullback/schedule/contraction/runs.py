@@ -16,7 +16,7 @@ from dataclasses import replace
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.columns import distance, lanes_of, region_shape
 from pullback.schedule.contraction.problem import Factor, Problem
-from pullback.schedule.contraction.region import at_or_after, zero_outside
+from pullback.schedule.contraction.region import at_or_after, order_of, zero_outside
 from pullback.schedule.contraction.register_tiles import Rows, reads
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.contraction.tasks import TASKS, enough_tasks, fitting
@@ -81,6 +81,8 @@ def _is_image(problem: Problem, b: Factor, y: Var, x: Var) -> bool:
         return False
     if distance(problem, b, x) != 1 or any(y in w.terms or x in w.terms for w in b.windows[:-2]):
         return False
+    if order_of(problem.group, b, x)[-2:] != [b.source.ndim - 2, b.source.ndim - 1]:
+        return False  # in memory, and so in the region, another axis is between them
     others = [v for w, own in zip(b.windows[-2:], (y, x), strict=True) for v in w.terms if v is not own]
     return all(v in problem.reduced for v in others) and y not in b.windows[-1].terms and x not in b.windows[-2].terms
 
