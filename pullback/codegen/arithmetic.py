@@ -35,6 +35,10 @@ PAIR_DOTS = {
 }
 
 
+# x · 2ⁿ on x86: by dtype, letters in LLVM's names and the lanes that they have.
+_SCALES = {"float32": ("ps", (4, 8, 16)), "float64": ("pd", (2, 4, 8))}
+
+
 class Arithmetic:
     """Emits operations on :class:`Value` through a builder. A scalar meeting a vector is splat."""
 
@@ -333,6 +337,22 @@ class Arithmetic:
         operands = f"{wide_c.typed}, {wide_b.typed}, ptr elementtype(i32) {place}"
         text = f"call {wide_c.type} {code}({operands}) nounwind memory(argmem: read)"
         return self._lanes_of(Value(self.builder.fresh(text), "float32", lanes), 0, c.lanes)
+
+    def scaled(self, x: Value, n: Value) -> Value:
+        """x · 2ⁿ, rounded once, by the instruction of AVX-512; ``n``: whole numbers of the same float."""
+        x, n = self.unify(x, n)
+        kind, counts = _SCALES[x.dtype]
+        if x.lanes > max(counts):
+            half = x.lanes // 2
+            low, high = (self.scaled(self._lanes_of(x, k, half), self._lanes_of(n, k, half)) for k in (0, half))
+            return self._shuffle(low, high, range(x.lanes))
+        lanes = next(count for count in counts if count >= x.lanes)
+        wide_x, wide_n = (self._lanes_of(v, 0, lanes) for v in (x, n))
+        width = lanes * bits(x.dtype)
+        every = f"i{max(8, lanes)} -1" + (", i32 4" if width == 512 else "")  # the rounding of the control register
+        operands = f"{wide_x.typed}, {wide_n.typed}, {wide_x.type} zeroinitializer, {every}"
+        result = self.builder.pure(f"call {wide_x.type} @llvm.x86.avx512.mask.scalef.{kind}.{width}({operands})")
+        return self._lanes_of(Value(result, x.dtype, lanes), 0, x.lanes)
 
     def _lanes_of(self, value: Value, start: int, count: int) -> Value:
         """``count`` lanes from one on; those that do not exist hold anything."""

@@ -437,6 +437,8 @@ class Expressions(Arithmetic):
         expansion = expansions.expand(name, args[0].dtype, self.target.abilities.fma)
         if expansion is None:
             return self.libm(name, args)
+        if expansion.parts is not None and self.target.abilities.scale:
+            return self.scaled(*(self.inline(part, *args) for part in expansion.parts))
         common = self.inline(expansion.value, *args)
         if expansion.rare is None:
             return common

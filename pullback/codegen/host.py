@@ -50,6 +50,7 @@ class Abilities:
     cached_bytes: int = 8 << 20  # what the caches hold that are faster than memory, and share with few cores
     second_bytes: int = 512 << 10  # what the second cache of a core holds, at the least
     small_masks: bool = False  # masked loads and stores of elements of fewer than 4 bytes are instructions too
+    scale: bool = False  # x · 2ⁿ is an instruction
     assembler: bool = False  # LLVM can read it: that of this machine's family only
 
 
@@ -224,4 +225,5 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     second = _SERVERS_SECOND_BYTES if is_server else Abilities.second_bytes
     cached = _CACHED_BYTES.get(cpu_name, Abilities.cached_bytes)
     dots = pair_dot, pair_dot and not is_server
-    return Abilities(vector_bytes, registers, masks, fma, half, *dots, cached, second, small_masks, assembler)
+    scale = arch == "x86_64" and small_masks  # both are of AVX-512, for vectors of any width
+    return Abilities(vector_bytes, registers, masks, fma, half, *dots, cached, second, small_masks, scale, assembler)

@@ -29,10 +29,14 @@ class Template:
 
 @dataclass(frozen=True)
 class Expansion:
-    """How to compute an intrinsic: ``value``, but the C library's answer where ``rare`` (a bool) holds."""
+    """How to compute an intrinsic: ``value``, but the C library's answer where ``rare`` (a bool) holds.
+
+    ``parts``: m and the whole n of a value that is m · 2ⁿ, rounded once, for CPUs where that is an instruction.
+    """
 
     value: Template
     rare: Template | None = None
+    parts: tuple[Template, Template] | None = None
 
 
 _EXP = {
@@ -192,29 +196,40 @@ def float_format(dtype: str, fma: bool) -> Format:
 # ---- exponentials
 
 
-def _reduced(f: Format, x: PrimExpr, plus: int) -> tuple[PrimExpr, PrimExpr]:
-    """r with x = n * ln 2 + r and |r| a little over ln 2 / 2 at most, and a word whose low bits are n + plus."""
+def _reduced(f: Format, x: PrimExpr, plus: int) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """r with x = n * ln 2 + r and |r| a little over ln 2 / 2 at most, n, and a word whose low bits are n + plus."""
     n, word = f.nearest(x, 1 / math.log(2), plus)
-    return f.mad(n, -f.ln2_low, f.mad(n, -f.ln2_high, x)), word
+    return f.mad(n, -f.ln2_low, f.mad(n, -f.ln2_high, x)), n, word
 
 
-def exp(f: Format, x: PrimExpr) -> PrimExpr:
+def _exp_parts(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """m and n of exp(x) = m * 2**n, and a word whose low bits are n + 2 * bias."""
     x = f.clamped(x, *((-104.0, 89.0) if f.dtype == "float32" else (-746.0, 710.0)))
-    r, word = _reduced(f, x, 2 * f.bias)
-    return f.scaled(f.poly(r, _EXP[f.dtype]), word)
+    r, n, word = _reduced(f, x, 2 * f.bias)
+    return f.poly(r, _EXP[f.dtype]), n, word
 
 
-def exp2(f: Format, x: PrimExpr) -> PrimExpr:
+def _exp2_parts(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     x = f.clamped(x, *((-151.0, 129.0) if f.dtype == "float32" else (-1076.0, 1025.0)))
     n, word = f.nearest(x, plus=2 * f.bias)
     r = x - n
-    return f.scaled(f.mad(f.poly(r, _EXP2[f.dtype]), r, 1.0), word)
+    return f.mad(f.poly(r, _EXP2[f.dtype]), r, 1.0), n, word
+
+
+def exp(f: Format, x: PrimExpr) -> PrimExpr:
+    m, _, word = _exp_parts(f, x)
+    return f.scaled(m, word)
+
+
+def exp2(f: Format, x: PrimExpr) -> PrimExpr:
+    m, _, word = _exp2_parts(f, x)
+    return f.scaled(m, word)
 
 
 def expm1(f: Format, x: PrimExpr) -> PrimExpr:
     """2**n * (exp(r) - 1) + (2**n - 1), doubled at the end so that 2**n can't overflow before the sum does."""
     y = f.clamped(x, *((-18.0, 89.0) if f.dtype == "float32" else (-38.0, 710.0)))
-    r, word = _reduced(f, y, f.bias - 1)
+    r, _, word = _reduced(f, y, f.bias - 1)
     q = f.mad(f.poly(r, _EXPM1[f.dtype]), r * r, r)
     half = f.power(word)
     result = f.mad(half, q, half - 0.5) * 2.0
@@ -226,7 +241,7 @@ def tanh(f: Format, x: PrimExpr) -> PrimExpr:
     size = call("abs", x)
     square = x * x
     near = f.mad(f.poly(square, _TANH[f.dtype]) * square, size, size)
-    r, word = _reduced(f, select(size > 20.0, f.const(20.0), size) * 2.0, f.bias)
+    r, _, word = _reduced(f, select(size > 20.0, f.const(20.0), size) * 2.0, f.bias)
     far = 1.0 - 2.0 / (f.poly(r, _EXP[f.dtype]) * f.power(word) + 1.0)
     return f.with_sign(select(size < 0.625, near, far), x)
 
@@ -436,6 +451,7 @@ _FUNCTIONS: dict[tuple[str, str], Callable[[Format, PrimExpr], PrimExpr]] = {
         ("log10", log10), ("erf", erf), ("erfc", erfc))},
 }  # fmt: skip
 _RARE = {"sin": _huge, "cos": _huge, "tan": _huge}
+_PARTS = {"exp": _exp_parts, "exp2": _exp2_parts}
 
 
 @functools.cache
@@ -447,8 +463,11 @@ def expand(name: str, dtype: str, fma: bool = True) -> Expansion | None:
 
         return math_single.expand(name, fma) if dtype == "float32" else None
     form, x = float_format(dtype, fma), Var("x", dtype)
-    rare = _RARE.get(name)
-    return Expansion(Template((x,), function(form, x)), Template((x,), rare(form, x)) if rare else None)
+    value, rare = Template((x,), function(form, x)), _RARE.get(name)
+    if name in _PARTS:
+        m, n, _ = _PARTS[name](form, x)
+        return Expansion(value, parts=(Template((x,), m), Template((x,), n)))
+    return Expansion(value, Template((x,), rare(form, x)) if rare else None)
 
 
 @functools.cache

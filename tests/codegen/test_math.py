@@ -5,6 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from pullback.codegen.compile import compile_assembly
+from pullback.codegen.module import emit_module
+from pullback.target import Target
 from pullback.tir import Buffer, PrimFunc, call, loop, store
 from pullback.tir.expr import binary
 from pullback.tir.interpreter import evaluate
@@ -142,6 +145,30 @@ def test_expansion(name, dtype, fma):
         x = x[~evaluate(expansion.rare.body, {var: x})]
     (var,) = expansion.value.params
     assert_ulp(name, x, evaluate(expansion.value.body, {var: x}), 2)
+
+
+@pytest.mark.parametrize("fma", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_parts_are_scaled_to_the_same_bits(name, dtype, fma):
+    """Whether a CPU has an instruction for m · 2ⁿ, the results are equal, subnormal ones and those at the ends too."""
+    expansion = expand(name, dtype, fma)
+    x = arguments(dtype)
+    m, n = (evaluate(part.body, {part.params[0]: x}) for part in expansion.parts)
+    (var,) = expansion.value.params
+    finite = np.isfinite(n)
+    with np.errstate(all="ignore"):
+        scaled = np.ldexp(m[finite], n[finite].astype(np.int32))
+    np.testing.assert_array_equal(scaled, evaluate(expansion.value.body, {var: x})[finite])
+    assert np.isnan(x[~finite]).all()
+
+
+@pytest.mark.parametrize(("cpu", "count"), [("emeraldrapids", 2), ("haswell", 0)])
+def test_scaling_is_an_instruction_where_there_is_one(cpu, count):
+    a, b = Buffer("a", (32,)), Buffer("b", (32,))
+    func = PrimFunc("f", (a, b), loop("i", 32, lambda i: store(b, i, call("exp", a[i])), "vectorized"))
+    target = Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}")
+    assert compile_assembly(emit_module([func], target), target).count("vscalefps") == count
 
 
 def test_rare_arguments_in_some_lanes(native):
