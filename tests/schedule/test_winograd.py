@@ -236,3 +236,11 @@ def test_few_channels_are_worth_transforms_where_tiles_are_small(shape, kind, is
     for machine, taken in ((Machine(32, 16), is_taken), (Machine(64, 32), False)):
         group = replace(group_of(product(kind, shape, False)), machine=machine)
         assert isinstance(recognize(group), Winograd) == taken
+
+
+@pytest.mark.parametrize(("images", "is_taken"), [(6, False), (64, True)])
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+def test_few_tiles_are_left_to_the_plain_contraction(images, kind, is_taken):
+    """What comes once, for all tiles or for those of a task, is too much beside them."""
+    group = group_of(product(kind, (images, 34, 8, 18, 41, 3, 1, 1), False), machine=Machine(64, 32))
+    assert isinstance(recognize(group), Winograd) == is_taken
