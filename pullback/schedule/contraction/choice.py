@@ -112,11 +112,13 @@ def _divided(problem: Problem, partial: Blocking, whole: Blocking) -> Blocking |
 
 
 def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
-    """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small."""
+    """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small; and
+    what matrices cost is known well enough."""
     lanes = lanes_of(problem)
     is_full = problem.extents[blocking.column] > lanes // 2
     is_good = is_full and _is_steady(problem, blocking) and not _copies_again(problem, blocking)
-    return not is_good or problem.group.machine.has_small_tiles
+    is_of_matrices = not (blocking.a.is_window or blocking.b.is_window)
+    return not is_good or is_of_matrices or problem.group.machine.has_small_tiles
 
 
 def _is_steady(problem: Problem, blocking: Blocking) -> bool:
