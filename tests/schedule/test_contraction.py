@@ -350,12 +350,12 @@ def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, 
 
 @pytest.mark.parametrize(
     ("shape", "column"),
-    [((31, 60, 14, 50, 65, 7, 2, 3), "i1_inner"), ((8, 14, 47, 26, 55, 1, 2, 0), "i3")],
+    [((31, 60, 14, 50, 65, 7, 2, 3), "i1_inner"), ((8, 14, 47, 26, 55, 1, 2, 0), "i1")],
     ids=str,
 )
 def test_vectors_lie_where_sums_are_not_put_away_after_a_few_terms(shape, column):
-    """Not along a batch of which a region holds no more than a few taps; nor is a strided matrix gathered by loads: it
-    is copied."""
+    """Not along a batch of which a region holds no more than a few taps; nor along a strided matrix, which loads would
+    gather, or which would be copied."""
     groups = 5 if shape[4] == 65 else 1
     machine = Machine(vector_bytes=64, registers=32)
     ((problem, blocking),) = recognize(group_of(product("forward", shape, False, groups), machine=machine)).parts
