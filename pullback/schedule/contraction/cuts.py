@@ -21,8 +21,8 @@ from pullback.tir import Var
 from pullback.tir.visitor import substitute
 
 _IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are not looked at
-_WASTES = 1.2  # likewise: below, there is little to gain
-_BETTER = 0.85  # of the time as a whole: what the parts must take, as it is roughly known
+_WASTES = 1.2, 1.1  # likewise, and of matrices with vectors along the result: below, there is little to gain
+_BETTER = 0.85, 0.95  # of the time as a whole, and of theirs: what the parts must take, as it is roughly known
 _RUNS = 0.92  # of the time: what vectors that run on from row to row must take
 LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
 
@@ -34,12 +34,13 @@ def cut(problem: Problem) -> Parts:
     found = _whole(problem)
     assert found is not None
     whole, lanes = time(found), lanes_of(problem)
-    if whole < _WASTES * problem.work or whole / 2 < LOOP:
+    is_plain = found[0][1].summed is None and not any(f.is_window for f in problem.factors)
+    if whole < _WASTES[is_plain] * problem.work or whole / 2 < LOOP:
         return found
     axes = [v for v in problem.outputs if has_poor_end(problem.extents[v], lanes)]
     ways = [parts for v in axes if (parts := _parts(problem, v, problem.extents[v] // lanes * lanes)) is not None]
     best = min(ways, key=time, default=None)
-    return best if best is not None and time(best) < _BETTER * whole else found
+    return best if best is not None and time(best) < _BETTER[is_plain] * whole else found
 
 
 def _whole(problem: Problem) -> Parts | None:
