@@ -47,7 +47,8 @@ _TO_PANELS = 8  # multiply-adds in the time that one element takes to be copied 
 _FROM_AFAR = 32  # and that one waits which comes from beyond the second cache, if its lines are not streamed
 _JUMP = 80  # and that one waits for memory where the next one of its column is in another page (measured, 16 columns
 #   of 2048 x 2048: 20 GFLOP/s, streamed 40)
-_BETTER = 0.9  # of the time along an axis: what another one must take to be preferred, as it is roughly known
+_BETTER = 0.9, 0.98  # of the time along an axis, of windows and of matrices: what another one must take to be
+#   preferred, as it is roughly known
 
 
 def blocking_of(problem: Problem) -> Blocking | None:
@@ -67,7 +68,7 @@ def _best(problem: Problem) -> Blocking | None:
         return best
     others = [b for b in (_along(problem, v) for v in columns[1:]) if b is not None]
     other = min((b for b in others if _is_steady(problem, b)), key=lambda b: cost(problem, b), default=best)
-    better = 1.0 if problem.group.machine.has_small_tiles else _BETTER
+    better = 1.0 if problem.group.machine.has_small_tiles else _BETTER[_is_of_matrices(best)]
     is_better = not _is_steady(problem, best) or cost(problem, other) < better * cost(problem, best)
     return other if is_better else best
 
@@ -117,8 +118,11 @@ def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
     lanes = lanes_of(problem)
     is_full = problem.extents[blocking.column] > lanes // 2
     is_good = is_full and _is_steady(problem, blocking) and not _copies_again(problem, blocking)
-    is_of_matrices = not (blocking.a.is_window or blocking.b.is_window)
-    return not is_good or is_of_matrices or problem.group.machine.has_small_tiles
+    return not is_good or _is_of_matrices(blocking) or problem.group.machine.has_small_tiles
+
+
+def _is_of_matrices(blocking: Blocking) -> bool:
+    return not (blocking.a.is_window or blocking.b.is_window)
 
 
 def _is_steady(problem: Problem, blocking: Blocking) -> bool:
