@@ -50,7 +50,7 @@ def test_tasks_copy_columns_that_no_other_one_reads(batch, m, n, depth, is_own):
     [
         (128, 128, 64, False),  # a thread reads the columns that it copied
         (128, 128, 200, False),  # in rounds, too
-        (90, 130, 250, False),  # fewer lines are shared, one in each row, than are copied
+        (90, 128, 250, False),  # fewer lines are shared, one in each row, than are copied
         (413, 102, 25, True),  # more are
     ],
 )

@@ -39,6 +39,7 @@ from pullback.schedule.contraction.ways import (
     way_of_columns,
     way_of_rows,
 )
+from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.schedule.tiles import slowness
 from pullback.tir import Var
 
@@ -68,7 +69,7 @@ def _best(problem: Problem) -> Blocking | None:
         return best
     others = [b for b in (_along(problem, v) for v in columns[1:]) if b is not None]
     other = min((b for b in others if _is_steady(problem, b)), key=lambda b: cost(problem, b), default=best)
-    better = 1.0 if problem.group.machine.has_small_tiles else _BETTER[_is_of_matrices(best)]
+    better = 1.0 if problem.group.machine.has_small_tiles else _BETTER[is_of_matrices(problem)]
     is_better = not _is_steady(problem, best) or cost(problem, other) < better * cost(problem, best)
     return other if is_better else best
 
@@ -113,16 +114,16 @@ def _divided(problem: Problem, partial: Blocking, whole: Blocking) -> Blocking |
 
 
 def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
-    """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small; and
-    what matrices cost is known well enough."""
+    """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small."""
     lanes = lanes_of(problem)
     is_full = problem.extents[blocking.column] > lanes // 2
     is_good = is_full and _is_steady(problem, blocking) and not _copies_again(problem, blocking)
-    return not is_good or _is_of_matrices(blocking) or problem.group.machine.has_small_tiles
+    return not is_good or is_of_matrices(problem) or problem.group.machine.has_small_tiles
 
 
-def _is_of_matrices(blocking: Blocking) -> bool:
-    return not (blocking.a.is_window or blocking.b.is_window)
+def is_of_matrices(problem: Problem) -> bool:
+    """Whether both factors are matrices of the type of the sums, in memory: what these cost is known well."""
+    return not any(f.is_window or f.dtype != f.source.dtype or is_worth_a_copy(problem, f) for f in problem.factors)
 
 
 def _is_steady(problem: Problem, blocking: Blocking) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pullback.schedule.affine import affine
 from pullback.schedule.contraction.blocking import Blocking
-from pullback.schedule.contraction.choice import blocking_of, cost
+from pullback.schedule.contraction.choice import blocking_of, cost, is_of_matrices
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.lane_sums import in_lanes
 from pullback.schedule.contraction.problem import Factor, Problem
@@ -34,7 +34,8 @@ def cut(problem: Problem) -> Parts:
     found = _whole(problem)
     assert found is not None
     whole, lanes = time(found), lanes_of(problem)
-    is_plain = found[0][1].summed is None and not any(f.is_window for f in problem.factors)
+    blocking = found[0][1]
+    is_plain = is_of_matrices(problem) and blocking.summed is None and blocking.chunks is None
     if whole < _WASTES[is_plain] * problem.work or whole / 2 < LOOP:
         return found
     axes = [v for v in problem.outputs if has_poor_end(problem.extents[v], lanes)]
