@@ -312,20 +312,15 @@ class Arithmetic:
 
     def pair_dot(self, arch: str, a: Value, b: Value, c: Value) -> Value:
         """The products of pairs of bfloat16, added to ``c``, by the instruction of the CPU's family."""
-        a, b, c = self.unify(a, b, c)
         names = PAIR_DOTS[arch]
-        if c.lanes > max(names):
-            half = c.lanes // 2
-            parts = ([self._lanes_of(v, start, half) for v in (a, b, c)] for start in (0, half))
-            low, high = (self.pair_dot(arch, *part) for part in parts)
-            return self._shuffle(low, high, range(c.lanes))
-        lanes = next(n for n in names if n >= c.lanes)
-        wide_a, wide_b, wide_c = (self._lanes_of(v, 0, lanes) for v in (a, b, c))
-        pairs = f"<{2 * lanes} x bfloat>"
-        bits = [self.builder.pure(f"bitcast {v.typed} to {pairs}") for v in (wide_a, wide_b)]
-        operands = f"{wide_c.typed}, {pairs} {bits[0]}, {pairs} {bits[1]}"
-        result = self.builder.pure(f"call {wide_c.type} @{names[lanes]}({operands})")
-        return self._lanes_of(Value(result, "float32", lanes), 0, c.lanes)
+
+        def dot(a: Value, b: Value, c: Value) -> Value:
+            pairs = f"<{2 * c.lanes} x bfloat>"
+            bits = [self.builder.pure(f"bitcast {v.typed} to {pairs}") for v in (a, b)]
+            operands = f"{c.typed}, {pairs} {bits[0]}, {pairs} {bits[1]}"
+            return Value(self.builder.pure(f"call {c.type} @{names[c.lanes]}({operands})"), "float32", c.lanes)
+
+        return self._by_instructions(dot, tuple(names), *self.unify(a, b, c))
 
     def pair_dot_in_memory(self, place: str, b: Value, c: Value) -> Value:
         """The same with one pair for all lanes, at an address: the instruction reads and repeats it itself. LLVM would
@@ -340,19 +335,28 @@ class Arithmetic:
 
     def scaled(self, x: Value, n: Value) -> Value:
         """x · 2ⁿ, rounded once, by the instruction of AVX-512; ``n``: whole numbers of the same float."""
-        x, n = self.unify(x, n)
         kind, counts = _SCALES[x.dtype]
-        if x.lanes > max(counts):
-            half = x.lanes // 2
-            low, high = (self.scaled(self._lanes_of(x, k, half), self._lanes_of(n, k, half)) for k in (0, half))
-            return self._shuffle(low, high, range(x.lanes))
-        lanes = next(count for count in counts if count >= x.lanes)
-        wide_x, wide_n = (self._lanes_of(v, 0, lanes) for v in (x, n))
-        width = lanes * bits(x.dtype)
-        every = f"i{max(8, lanes)} -1" + (", i32 4" if width == 512 else "")  # the rounding of the control register
-        operands = f"{wide_x.typed}, {wide_n.typed}, {wide_x.type} zeroinitializer, {every}"
-        result = self.builder.pure(f"call {wide_x.type} @llvm.x86.avx512.mask.scalef.{kind}.{width}({operands})")
-        return self._lanes_of(Value(result, x.dtype, lanes), 0, x.lanes)
+
+        def scale(x: Value, n: Value) -> Value:
+            width = x.lanes * bits(x.dtype)
+            every = f"i{max(8, x.lanes)} -1" + (", i32 4" if width == 512 else "")  # rounded as the CPU is told to
+            operands = f"{x.typed}, {n.typed}, {x.type} zeroinitializer, {every}"
+            text = f"call {x.type} @llvm.x86.avx512.mask.scalef.{kind}.{width}({operands})"
+            return Value(self.builder.pure(text), x.dtype, x.lanes)
+
+        return self._by_instructions(scale, counts, *self.unify(x, n))
+
+    def _by_instructions(self, instruction: Callable[..., Value], counts: Sequence[int], *values: Value) -> Value:
+        """The result of an instruction that exists for these numbers of lanes, in ascending order: of halves of more,
+        and of wider values of fewer, whose other lanes hold anything."""
+        lanes = values[0].lanes
+        if lanes > counts[-1]:
+            half = lanes // 2
+            parts = ([self._lanes_of(v, start, half) for v in values] for start in (0, half))
+            low, high = (self._by_instructions(instruction, counts, *part) for part in parts)
+            return self._shuffle(low, high, range(lanes))
+        wide = next(count for count in counts if count >= lanes)
+        return self._lanes_of(instruction(*(self._lanes_of(v, 0, wide) for v in values)), 0, lanes)
 
     def _lanes_of(self, value: Value, start: int, count: int) -> Value:
         """``count`` lanes from one on; those that do not exist hold anything."""

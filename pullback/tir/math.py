@@ -210,6 +210,7 @@ def _exp_parts(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
 
 
 def _exp2_parts(f: Format, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """Likewise, of 2**x."""
     x = f.clamped(x, *((-151.0, 129.0) if f.dtype == "float32" else (-1076.0, 1025.0)))
     n, word = f.nearest(x, plus=2 * f.bias)
     r = x - n

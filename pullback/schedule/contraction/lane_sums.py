@@ -4,7 +4,8 @@
 
 The gradient of a few channels' weights, as that of groups, has axes of 3, 4 or 7 values, and sums over an image whose
 rows lie in memory as vectors do, in both factors: lanes are idle at the end of a row only, and nothing is turned round.
-``lane_tiles.py`` writes the loops.
+Of a matrix times one of a few columns, the first lies so, and each task turns what it reads of the other. The loops are
+written by ``lane_tiles.py``.
 """
 
 from __future__ import annotations
