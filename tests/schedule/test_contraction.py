@@ -88,20 +88,6 @@ def data_gradient(shape, channels, kernel, strides, padding, dilation, channels_
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("order", [(0, 2, 1, 3), (1, 2, 3, 0), (3, 1, 0, 2)], ids=str)
-@pytest.mark.parametrize(
-    ("kind", "shape"),
-    [
-        ("forward", (17, 5, 7, 9, 6, 3, 1, 1)),
-        ("data", (17, 5, 7, 9, 6, 3, 1, 1)),
-        ("weight", (3, 4, 8, 21, 3, 3, 2, 1)),
-    ],
-)
-@pytest.mark.parametrize("machine", [UNFILTERED, Machine(64, 32, ("Winograd",))], ids=["small", "wide"])
-def test_axes_in_any_order_of_memory(kind, shape, order, machine):
-    run(group_of(product(kind, shape, order), machine=machine))
-
-
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("kind", ["forward", "data", "weight"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

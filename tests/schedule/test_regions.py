@@ -11,8 +11,8 @@ from pullback.schedule.group import Machine
 from pullback.te import interpreter as te_interpreter
 from pullback.tir.visitor import walk
 from tests.schedule.native import natively
-from tests.schedule.test_contraction import product
-from tests.schedule.test_schedules import group_of
+from tests.schedule.test_contraction import UNFILTERED, product
+from tests.schedule.test_schedules import group_of, run
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,17 @@ def test_rows_of_a_region_that_tasks_share_run_from_bound_to_bound(kind, shape, 
     feeds = {t: np.random.default_rng(0).standard_normal(t.shape).astype(t.dtype) for t in group.inputs}
     (result,), (expected,) = natively(group, feeds), te_interpreter.evaluate(group.outputs, feeds)
     np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1, 3), (1, 2, 3, 0), (3, 1, 0, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("forward", (17, 5, 7, 9, 6, 3, 1, 1)),
+        ("data", (17, 5, 7, 9, 6, 3, 1, 1)),
+        ("weight", (3, 4, 8, 21, 3, 3, 2, 1)),
+    ],
+)
+@pytest.mark.parametrize("machine", [UNFILTERED, Machine(64, 32, ("Winograd",))], ids=["small", "wide"])
+def test_axes_in_any_order_of_memory(kind, shape, order, machine):
+    run(group_of(product(kind, shape, order), machine=machine))
