@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,12 +18,15 @@ from pullback.schedule.contraction import Contraction
 from pullback.schedule.group import Machine
 from pullback.schedule.winograd import Winograd, plan
 from pullback.schedule.winograd.algebra import DATA, RESULTS, WEIGHTS
+from pullback.schedule.winograd.order import Order
+from pullback.tir import as_expr
+from pullback.tir.polynomial import simplify
 from tests.schedule.test_contraction import product, stored, turned
 from tests.schedule.test_schedules import SMALL, group_of, run
 
 SHAPES = [  # N, C, H, W, O, kernel, stride, padding
     (2, 4, 4, 6, 4, 3, 1, 1), (1, 5, 5, 4, 3, 3, 1, 1), (3, 2, 4, 6, 5, 3, 1, 0), (1, 3, 5, 2, 6, 3, 1, 2),
-    (17, 2, 4, 2, 3, 3, 1, 1), (1, 2, 34, 2, 3, 3, 1, 1),
+    (17, 2, 4, 2, 3, 3, 1, 1), (1, 2, 34, 2, 3, 3, 1, 1), (3, 4, 7, 5, 4, 3, 1, 1), (2, 3, 3, 9, 4, 3, 1, 1),
 ]  # fmt: skip
 
 
@@ -150,6 +156,30 @@ def test_blocks_that_do_not_come_out_even(kind, monkeypatch):
     group = group_of(product(kind, (1, 4, 3, 94, 4, 3, 1, 1), True))
     assert {16, 24}.intersection(recognize(group).filter.blocks.values())
     run(group)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("kind", ["forward", "weight"])
+@pytest.mark.parametrize("sizes", [(8, 8), (7, 8), (8, 7), (7, 9), (3, 3)], ids=str)
+def test_tiles_are_multiplied_at_the_points_that_they_need(sizes, kind):
+    """At each once. A tile of one value along an axis needs three of the four points there."""
+    filter = recognize(group_of(product(kind, (2, 4, *sizes, 4, 3, 1, 1), True))).filter
+    order, needed = Order(filter), Counter()
+    ranges = [range(filter.blocks[v]) for v in filter.tiled]
+    for place in itertools.product(*ranges):
+        offsets = {v: as_expr(i) for v, i in zip(filter.tiled, place, strict=True)}
+        values = tuple(1 if 2 * i + 1 == n else 2 for i, n in zip(place[-2:], sizes, strict=True))
+        number = simplify(order.number(offsets, values)).value
+        needed.update((number, p) for p, at in enumerate(order.points) if order.needs(values, at))
+    tiles, points = filter.blocks[filter.batch[0]], math.prod(4 * (n // 2) + 3 * (n % 2) for n in sizes)
+    assert sum(needed.values()) == tiles * points and set(needed.values()) == {1}
+    computed = Counter(
+        (part.first_tile + tile, part.first_point + point)
+        for part in order.parts()
+        for tile in range(part.tiles)
+        for point in range(part.points)
+    )
+    assert computed == needed
 
 
 def windows(rank: int) -> te.Tensor:

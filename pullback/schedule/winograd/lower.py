@@ -30,6 +30,7 @@ from pullback.schedule.microkernel import Product
 from pullback.schedule.pointwise import buffer_readers, point_of, tasks
 from pullback.schedule.tiles import choose_tile
 from pullback.schedule.winograd.algebra import DATA, RESULTS, WEIGHTS, Grid, Values, grid_points
+from pullback.schedule.winograd.order import Order, Part
 from pullback.schedule.winograd.plan import Filter, region_extents
 from pullback.te.graph import Lower
 from pullback.tir import (
@@ -64,7 +65,8 @@ class Lowering:
         self.threads = worth_threads(problem.nanoseconds / 2)
         self.lower = Lower(buffer_readers(problem.group))
         self.channels, self.columns = self.extents[filter.channel], self.extents[filter.column]
-        self.points = grid_points(len(filter.pairs), 4)
+        self.order = Order(filter)
+        self.points = self.order.points
         self.region = Region(problem, filter.data, region_extents(filter, filter.blocks), filter.channel)
         self.t = self._local("t", self.channels)
 
@@ -85,7 +87,7 @@ class Lowering:
         work = seq(
             self.region.fill(self._corner(bases)),
             self._data(bases),
-            self._products(m, u, rows=filter.tiles, depth=self.channels, a=lambda p, i, k: self.t[p, i, k]),
+            *(self._products(part, m, u) for part in self.order.parts()),
             self._results(bases, m),
         )
         for buffer in (m, self.t, self.region.buffer):
@@ -104,13 +106,11 @@ class Lowering:
         ragged = any(filter.count(v) % filter.blocks[v] for v in filter.tiled)
         work = seq(
             *([self._zero(self.t), self._zero(u)] if ragged else []),
-            self._zero(self.region.buffer) if self._odd() else None,
+            self._zero(self.region.buffer) if self._reads_beyond() else None,
             self.region.fill(self._corner(bases)),
             self._data(bases),
             self._weights_of_tiles(bases, u),
-            self._products(
-                m, u, rows=self.channels, depth=filter.tiles, a=lambda p, i, k: self.t[p, k, i], lead=(chunk,)
-            ),
+            *(self._products(part, m, u, lead=(chunk,)) for part in self.order.parts()),
         )
         work = substitute(work, place)
         total = math.prod(counts)
@@ -143,28 +143,38 @@ class Lowering:
         long = {p.long: bases[p.long] * 2 for p in self.filter.pairs}
         return {**zero, **bases, **long}
 
-    def _odd(self) -> bool:
-        return any(self.extents[p.long] % 2 for p in self.filter.pairs)
+    def _is_odd(self, v: Var) -> bool:
+        return bool(self.extents[v] % 2)
+
+    def _reads_beyond(self) -> bool:
+        """Whether tiles read values behind the end of an axis."""
+        return any(
+            self._is_odd(p.long) and not apart for p, apart in zip(self.filter.pairs, self.order.apart, strict=True)
+        )
 
     # -- loops
 
     def _over_tiles(
         self, bases: Place, body: Callable[[Place, PrimExpr, tuple[int, ...]], Stmt], apart: bool = False
     ) -> Stmt:
-        """``body(offsets from the task's first tile, number of the tile, results along each long axis)`` for all tiles
-        of a task; ``apart``: those that the end of an axis cuts come after the others, and have one result there."""
-        axes, longs = self.filter.tiled, {p.long for p in self.filter.pairs}
+        """``body(offsets from the task's first tile, number of the tile, values along each long axis)`` for all tiles
+        of a task; ``apart``: all those that the end of an axis cuts have one value there, not only those which have
+        numbers of their own."""
+        axes = self.filter.tiled
+        is_cut = {
+            p.long: self._is_odd(p.long) and (apart or own)
+            for p, own in zip(self.filter.pairs, self.order.apart, strict=True)
+        }
 
-        def nest(k: int, offsets: dict[Var, PrimExpr], number: PrimExpr, sizes: tuple[int, ...]) -> Stmt:
+        def nest(k: int, offsets: dict[Var, PrimExpr], sizes: tuple[int, ...]) -> Stmt:
             if k == len(axes):
-                return body(offsets, number, sizes)
+                return body(offsets, self.order.number(offsets, sizes), sizes)
             v, block, count = axes[k], self.filter.blocks[axes[k]], self.filter.count(axes[k])
 
             def at(i: PrimExpr, size: int = 2) -> Stmt:
-                return nest(k + 1, {**offsets, v: i}, number * block + i, (*sizes, size) if v in longs else sizes)
+                return nest(k + 1, {**offsets, v: i}, (*sizes, size) if v in is_cut else sizes)
 
-            cut = apart and v in longs and self.extents[v] % 2
-            if not cut:
+            if not is_cut.get(v):
                 even = count % block == 0
                 return loop(v.name, as_expr(block) if even else minimum(as_expr(count) - bases[v], block), at)
             if count == block:
@@ -172,7 +182,7 @@ class Lowering:
             last = as_expr(count - 1) - bases[v]  # its place in the block, or behind it
             return seq(loop(v.name, minimum(last, block), at), If(last < block, at(last, 1)))
 
-        return nest(0, {}, as_expr(0), ())
+        return nest(0, {}, ())
 
     def _zero(self, buffer: Buffer) -> Stmt:
         zero = const(0, buffer.dtype)
@@ -189,16 +199,19 @@ class Lowering:
             result = For(axes[k], as_expr(shape[k]), result, "vectorized" if k == len(shape) - 1 else "serial")  # type: ignore[arg-type]
         return result
 
-    def _kept(self, values: Values, grid: Grid, buffer: Buffer, row: PrimExpr, lane: Var) -> Stmt:
-        """Store the values of all points, for a row and a lane of it."""
-        return values.around(seq(*(store(buffer, (p, row, lane), grid[at]) for p, at in enumerate(self.points))))
+    def _kept(
+        self, values: Values, grid: Grid, buffer: Buffer, row: PrimExpr, lane: Var, sizes: tuple[int, ...] | None = None
+    ) -> Stmt:
+        """Store the values of all points, or of those that a tile of such sizes needs, for a row and a lane of it."""
+        needed = [(p, at) for p, at in enumerate(self.points) if sizes is None or self.order.needs(sizes, at)]
+        return values.around(seq(*(store(buffer, (p, row, lane), grid[at]) for p, at in needed)))
 
     # -- transforms
 
     def _data(self, bases: Place) -> Stmt:
         filter = self.filter
 
-        def tile(offsets: Place, number: PrimExpr, _: tuple[int, ...]) -> Stmt:
+        def tile(offsets: Place, number: PrimExpr, sizes: tuple[int, ...]) -> Stmt:
             c, values = Var("c"), Values()
             grid: Grid = {}
             for at in self.points:
@@ -207,7 +220,7 @@ class Lowering:
                     step, tap = pair.data_at(u)
                     place |= {pair.long: offsets[pair.long] * 2 + step, pair.tap: as_expr(tap)}
                 grid[at] = cast(self.dtype, self.region.read(place))
-            t = self._kept(values, values.transformed(grid, DATA), self.t, number, c)
+            t = self._kept(values, values.transformed(grid, DATA), self.t, number, c, sizes)
             return For(c, as_expr(self.channels), t, "vectorized")
 
         return self._over_tiles(bases, tile)
@@ -228,15 +241,18 @@ class Lowering:
     def _weights_of_tiles(self, bases: Place, u: Buffer) -> Stmt:
         filter = self.filter
 
-        def tile(offsets: Place, number: PrimExpr, _: tuple[int, ...]) -> Stmt:
+        def tile(offsets: Place, number: PrimExpr, sizes: tuple[int, ...]) -> Stmt:
             j, values = Var("j"), Values()
             grid: Grid = {}
             for at in grid_points(len(filter.pairs), 2):
+                if any(s >= size for s, size in zip(at, sizes, strict=True)):
+                    grid[at] = const(0, self.dtype)
+                    continue
                 place = {v: bases[v] + offsets[v] for v in filter.batch} | {filter.column: j}
                 inside: list[PrimExpr] = []
-                for pair, s in zip(filter.pairs, at, strict=True):
+                for pair, s, apart in zip(filter.pairs, at, self.order.apart, strict=True):
                     index, extent = (bases[pair.long] + offsets[pair.long]) * 2 + s, self.extents[pair.long]
-                    if s and extent % 2:
+                    if s and extent % 2 and not apart:
                         inside.append(index < extent)
                         index = minimum(index, extent - 1)
                     place[pair.long] = index
@@ -244,38 +260,35 @@ class Lowering:
                 for condition in inside:
                     value = select(condition, value, const(0, self.dtype))
                 grid[at] = value
-            body = self._kept(values, values.transformed(grid, WEIGHTS[2]), u, number, j)
+            body = self._kept(values, values.transformed(grid, WEIGHTS[2]), u, number, j, sizes)
             return For(j, as_expr(self.columns), body, "vectorized")
 
         return self._over_tiles(bases, tile)
 
     # -- products
 
-    def _products(
-        self,
-        m: Buffer,
-        u: Buffer,
-        rows: int,
-        depth: int,
-        a: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr],
-        lead: tuple[PrimExpr, ...] = (),
-    ) -> Stmt:
-        """``m[lead, p, i, j] = Σ_k a(p, i, k)·u[p, k, j]`` for all points p; with a lead, added to what is there."""
+    def _products(self, part: Part, m: Buffer, u: Buffer, lead: tuple[PrimExpr, ...] = ()) -> Stmt:
+        """``m[p, tile, j] = Σ_c t[p, tile, c]·u[p, c, j]`` for the points of a part and the tiles that need them; where
+        tiles are summed, ``m[lead, p, c, j] += Σ_tile t[p, tile, c]·u[p, tile, j]``."""
+        t, first = self.t, part.first_tile
+        rows, depth = (self.channels, part.tiles) if lead else (part.tiles, self.channels)
         tile = choose_tile(rows, self.columns, lanes_of(self.problem), self.machine.registers)
 
-        def at_point(p: PrimExpr) -> Stmt:
+        def at_point(number: PrimExpr) -> Stmt:
+            p = number + part.first_point
+            place = (lambda i, j: (*lead, p, i, j)) if lead else (lambda i, j: (p, i + first, j))
             product = Product(
                 self.machine,
                 self.dtype,
                 depth,
-                lambda i, k: a(p, i, k),
-                lambda k, j: u[p, k, j],
-                lambda i, j, total: store(m, (*lead, p, i, j), total),
-                (lambda i, j: m[(*lead, p, i, j)]) if lead else None,
+                (lambda i, k: t[p, k + first, i]) if lead else (lambda i, k: t[p, i + first, k]),
+                (lambda k, j: u[p, k + first, j]) if lead else (lambda k, j: u[p, k, j]),
+                lambda i, j, total: store(m, place(i, j), total),
+                (lambda i, j: m[place(i, j)]) if lead else None,
             )
             return product.tiles(rows, self.columns, tile)
 
-        return loop("point", self.filter.points, at_point)
+        return loop("point", part.points, at_point)
 
     # -- results
 

@@ -177,7 +177,11 @@ def vectors(found: Filter) -> float:
     registers = problem.group.machine.registers
     channels, columns = problem.extents[found.channel], problem.extents[found.column]
     sizes = [-(-n // lanes) for n in (channels, columns)]
-    tiles = tile_count(found)
+    # a tile that the end of an axis cuts needs three points there
+    points = math.prod(found.problem.extents[v] for v in found.batch)
+    points *= math.prod(
+        POINTS * (n // 2) + (POINTS - 1) * (n % 2) for n in (problem.extents[p.long] for p in found.pairs)
+    )
     once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
     is_cheap = problem.group.machine.has_small_tiles and min(channels, columns) >= lanes  # whole squares are turned
     read = _DATA_BY_SMALL_TILES if is_cheap else _MOVES
@@ -185,7 +189,7 @@ def vectors(found: Filter) -> float:
     is_apart = distance(problem, found.data, found.channel) != 1
     moved = sizes[0] * read[is_apart] + sizes[1] * other[not _is_row(found)]
     products = channels * sizes[1] * _waits(choose_tile(_GOOD_TILES, columns, lanes, registers), lanes, registers)
-    return tiles * found.points * (products + moved) + once
+    return points * (products + moved) + once
 
 
 def _waits(tile: Tile, lanes: int, registers: int) -> float:
