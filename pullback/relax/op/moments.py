@@ -97,7 +97,9 @@ def adjoints(
     def d() -> Any:
         return dy * gamma if scale else dy
 
-    dx = m.inverse * (d() - ops.mean(d(), axes, True) - m.normal * ops.mean(d() * m.normal, axes, True))
+    # x̂·mean(d·x̂), without a pass over x that waits for its variance
+    along = m.normal * (m.inverse * ops.mean(d() * m.centered, axes, True))
+    dx = m.inverse * (d() - ops.mean(d(), axes, True) - along)
     return dx, ops.sum(dy * m.normal, rest) if scale else None, ops.sum(dy, rest) if center else None
 
 

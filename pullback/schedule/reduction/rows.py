@@ -21,34 +21,38 @@ from pullback.schedule.reduction.build import LOCAL_ROW
 from pullback.schedule.reduction.nests import Point, at_points, lane_loop, put, serial
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.schedule.reduction.walk import Walk
-from pullback.tir import Buffer, For, PrimExpr, Stmt, Var, as_expr, seq
+from pullback.tir import Buffer, For, If, PrimExpr, Stmt, Var, as_expr, seq
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute
 
 _NEAR = 16 * 1024  # bytes
+_MANY = 8  # blocks of rows, beside which the last may have fewer
 _PIECE = 128  # elements, beside which memory is asked for
 
 
 def lower_rows(program: Program, threads: bool) -> Stmt:
-    """All steps of some rows in one task."""
+    """All steps of some rows in one task; those that are left over of the last axis, too few, are another."""
     count = _side_by_side(program)
-    body = (_Rows(program, count) if count > 1 else _Row(program)).body()
     if count == 1:
-        return tasks(program.axes, program.extents, body, threads)
+        return tasks(program.axes, program.extents, _Row(program).body(), threads)
     *outer, axis = program.axes
-    block = Var("block")
-    body = substitute(body, {axis: block * count})
-    return tasks([*outer, block], [*program.extents[:-1], program.extents[-1] // count], body, threads)
+    block, (blocks, rest) = Var("block"), divmod(program.extents[-1], count)
+    body = substitute(_Rows(program, count).body(), {axis: block * count})
+    if rest:
+        last = (_Rows(program, rest) if rest > 1 else _Row(program)).body()
+        body = If(block < blocks, body, substitute(last, {axis: as_expr(blocks * count)}))
+    return tasks([*outer, block], [*program.extents[:-1], blocks + (rest > 0)], body, threads)
 
 
 def _side_by_side(program: Program) -> int:
-    """How many rows are taken together: as many as divide them, where tasks enough are left, and rows are so short that
-    these stay in the nearest cache from pass to pass."""
+    """How many rows are taken together: as many as divide them, or leave few over, where tasks enough are left, and
+    rows are so short that these stay in the nearest cache from pass to pass."""
     if not program.axes or any(s.kind.startswith("arg") for s in program.steps):
         return 1
     sizes = (s.domain.size * nbytes(s.store.value.dtype) for s in program.steps if s.domain is not None)
-    rows, most = program.rows, _NEAR // max(1, *sizes)
-    return next((c for c in (4, 2) if program.extents[-1] % c == 0 and c <= most and rows >= TASKS * c), 1)
+    rows, last, most = program.rows, program.extents[-1], _NEAR // max(1, *sizes)
+    possible = [c for c in (4, 2) if c <= most and rows >= TASKS * c]
+    return next((c for c in possible if last % c == 0 or last >= _MANY * c), 1)
 
 
 class _Row(Walk):
