@@ -14,7 +14,8 @@ and where the tiles are summed, as in the gradient by the weights:
         for p:                                      m[chunk, p, c, j] += Σ_tile t[p, tile, c]·u[p, tile, j]
     for c in parallel: for j in vectorized(columns): out[results, c, j] = f(Aᵀ·Σ_chunk m, …)
 
-Each element of m is one sum; blocks, rounds and chunks follow from the shapes, so the order of all sums is fixed.
+A point is multiplied for the tiles that need it (``order.py``). Each element of m is one sum; blocks, rounds and chunks
+follow from the shapes, so the order of all sums is fixed.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Lowering:
         return bool(self.extents[v] % 2)
 
     def _reads_beyond(self) -> bool:
-        """Whether tiles read values behind the end of an axis."""
+        """Whether values behind the end of an axis take part, as ones that are multiplied by zeros."""
         return any(
             self._is_odd(p.long) and not apart for p, apart in zip(self.filter.pairs, self.order.apart, strict=True)
         )
@@ -270,21 +271,21 @@ class Lowering:
     def _products(self, part: Part, m: Buffer, u: Buffer, lead: tuple[PrimExpr, ...] = ()) -> Stmt:
         """``m[p, tile, j] = Σ_c t[p, tile, c]·u[p, c, j]`` for the points of a part and the tiles that need them; where
         tiles are summed, ``m[lead, p, c, j] += Σ_tile t[p, tile, c]·u[p, tile, j]``."""
-        t, first = self.t, part.first_tile
-        rows, depth = (self.channels, part.tiles) if lead else (part.tiles, self.channels)
+        t, rows, depth, row, term = self.t, part.tiles, self.channels, part.first_tile, 0
+        if lead:
+            rows, depth, row, term = self.channels, part.tiles, 0, part.first_tile
         tile = choose_tile(rows, self.columns, lanes_of(self.problem), self.machine.registers)
 
         def at_point(number: PrimExpr) -> Stmt:
             p = number + part.first_point
-            place = (lambda i, j: (*lead, p, i, j)) if lead else (lambda i, j: (p, i + first, j))
             product = Product(
                 self.machine,
                 self.dtype,
                 depth,
-                (lambda i, k: t[p, k + first, i]) if lead else (lambda i, k: t[p, i + first, k]),
-                (lambda k, j: u[p, k + first, j]) if lead else (lambda k, j: u[p, k, j]),
-                lambda i, j, total: store(m, place(i, j), total),
-                (lambda i, j: m[place(i, j)]) if lead else None,
+                (lambda i, k: t[p, k + term, i]) if lead else (lambda i, k: t[p, i + row, k]),
+                lambda k, j: u[p, k + term, j],
+                lambda i, j, total: store(m, (*lead, p, i + row, j), total),
+                (lambda i, j: m[(*lead, p, i + row, j)]) if lead else None,
             )
             return product.tiles(rows, self.columns, tile)
 

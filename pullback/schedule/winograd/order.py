@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,10 @@ from pullback.tir import PrimExpr, Var, as_expr
 
 Flags = tuple[bool, ...]  # one for each pair of the filter
 _LAST = POINTS - 1  # of the points along an axis
+_GROUPS: dict[int, tuple[Flags, ...]] = {  # of tiles, for so many axes, along which they are the last or not
+    1: ((False,), (True,)),
+    2: ((True, False), (False, False), (False, True), (True, True)),
+}
 
 
 @dataclass(frozen=True)
@@ -55,46 +60,51 @@ class Order:
         """Along which axes the last tile does not need a point."""
         return tuple(apart and at == _LAST for apart, at in zip(self.apart, point, strict=True))
 
+    def _lasts(self, sizes: tuple[int, ...]) -> Flags:
+        """Along which axes a tile of so many values is the last, with a number of its own."""
+        return tuple(apart and size == 1 for apart, size in zip(self.apart, sizes, strict=True))
+
     def needs(self, sizes: tuple[int, ...], point: tuple[int, ...]) -> bool:
         """Whether a tile of so many values along each axis needs a point."""
-        return not any(spared and size == 1 for spared, size in zip(self._spared(point), sizes, strict=True))
+        return not _meet(self._lasts(sizes), self._spared(point))
 
     @cached_property
     def _groups(self) -> dict[Flags, tuple[int, int]]:
         """Tiles that are the last along the same axes: the number of the first of them, and how many they are."""
-        found = list(itertools.product(*((False, True) if apart else (False,) for apart in self.apart)))
-        if all(self.apart) and len(self.apart) == 2:
-            found = [(True, False), (False, False), (False, True), (True, True)]
         groups, first = {}, 0
-        for flags in found:
-            groups[flags] = first, math.prod(self._sizes(flags))
-            first += groups[flags][1]
+        for lasts in _GROUPS[len(self.apart)]:
+            if all(map(operator.le, lasts, self.apart)):
+                groups[lasts] = first, math.prod(self._sizes(lasts))
+                first += groups[lasts][1]
         return groups
 
-    def _sizes(self, flags: Flags) -> list[int]:
+    def _sizes(self, lasts: Flags) -> list[int]:
         """How many tiles of a group there are along each axis."""
         blocks = [self.filter.blocks[v] for v in self.filter.batch]
-        for pair, apart, last in zip(self.filter.pairs, self.apart, flags, strict=True):
+        for pair, apart, last in zip(self.filter.pairs, self.apart, lasts, strict=True):
             blocks.append(1 if last else self.filter.blocks[pair.long] - apart)
         return blocks
 
     def number(self, offsets: Mapping[Var, PrimExpr], sizes: tuple[int, ...]) -> PrimExpr:
         """The number of a tile of so many values along each axis. ``offsets``: its place among those of the task."""
-        flags = tuple(apart and size == 1 for apart, size in zip(self.apart, sizes, strict=True))
+        lasts = self._lasts(sizes)
         number: PrimExpr = as_expr(0)
-        is_last = (*(False for _ in self.filter.batch), *flags)
-        for v, extent, last in zip(self.filter.tiled, self._sizes(flags), is_last, strict=True):
+        is_last = (*(False for _ in self.filter.batch), *lasts)
+        for v, extent, last in zip(self.filter.tiled, self._sizes(lasts), is_last, strict=True):
             number = number if last else number * extent + offsets[v]
-        return number + self._groups[flags][0]
+        return number + self._groups[lasts][0]
 
     def parts(self) -> list[Part]:
         """What is to be multiplied."""
         parts, first = [], 0
         for spared, points in itertools.groupby(self.points, self._spared):
-            groups = [
-                g for flags, g in self._groups.items() if not any(a and b for a, b in zip(spared, flags, strict=True))
-            ]
+            groups = [group for lasts, group in self._groups.items() if not _meet(lasts, spared)]
             begin, tiles = min(g[0] for g in groups), sum(g[1] for g in groups)
             parts.append(Part(first, len(list(points)), begin, tiles))
             first += parts[-1].points
         return [part for part in parts if part.tiles]
+
+
+def _meet(a: Flags, b: Flags) -> bool:
+    """Whether both name an axis."""
+    return any(map(operator.and_, a, b))

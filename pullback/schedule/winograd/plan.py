@@ -177,11 +177,9 @@ def vectors(found: Filter) -> float:
     registers = problem.group.machine.registers
     channels, columns = problem.extents[found.channel], problem.extents[found.column]
     sizes = [-(-n // lanes) for n in (channels, columns)]
-    # a tile that the end of an axis cuts needs three points there
-    points = math.prod(found.problem.extents[v] for v in found.batch)
-    points *= math.prod(
-        POINTS * (n // 2) + (POINTS - 1) * (n % 2) for n in (problem.extents[p.long] for p in found.pairs)
-    )
+    long = [problem.extents[p.long] for p in found.pairs]
+    points = math.prod(problem.extents[v] for v in found.batch)
+    points *= math.prod(POINTS * (n // 2) + (POINTS - 1) * (n % 2) for n in long)  # of a tile that is cut, three
     once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
     is_cheap = problem.group.machine.has_small_tiles and min(channels, columns) >= lanes  # whole squares are turned
     read = _DATA_BY_SMALL_TILES if is_cheap else _MOVES
