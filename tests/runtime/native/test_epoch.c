@@ -1,0 +1,165 @@
+/* Native epochs, a part of test_rt.c: a step that adds up what it gets. */
+
+enum { ROWS = 23, WIDTH = 5000, BATCH = 4 }; /* a batch of 80 kB is gathered by several threads */
+
+struct sums {
+    int64_t calls, labels, refused_label;
+    double pixels;
+};
+
+static void add_pixels(void *closure, int64_t begin, int64_t end)
+{
+    double *rows = ((void **)closure)[0];
+    const float *batch = ((void **)closure)[1];
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t j = 0; j < WIDTH; j++)
+            rows[i] += batch[i * WIDTH + j];
+}
+
+/* Buffers: the batch's pixels, its labels, the loss, the sums. Refuses a label before it changes anything. */
+static int32_t add_up(const pb_runtime *runtime, void *const *buffers, void *arena, int64_t *trace)
+{
+    const int64_t *labels = buffers[1];
+    struct sums *sums = buffers[3];
+    double rows[BATCH] = {0};
+    void *closure[] = {rows, buffers[0]};
+    (void)trace;
+    CHECK(runtime->abi == PB_ABI);
+    memset(arena, 0, 64);
+    for (int i = 0; i < BATCH; i++)
+        if (labels[i] == sums->refused_label)
+            return 7;
+    runtime->parallel_for(add_pixels, closure, BATCH);
+    for (int i = 0; i < BATCH; i++) {
+        sums->labels += labels[i];
+        sums->pixels += rows[i];
+    }
+    sums->calls++;
+    *(float *)buffers[2] = 0.5f * (float)sums->calls;
+    return 0;
+}
+
+struct data {
+    uint8_t pixels[ROWS][WIDTH];
+    int32_t labels[ROWS];
+    int64_t order[ROWS];
+    float batch[BATCH][WIDTH];
+    int64_t batch_labels[BATCH];
+    float loss;
+    struct sums sums;
+    char arena[64];
+    void *buffers[4];
+    pb_column columns[2];
+    pb_epoch epoch;
+    pb_call call;
+};
+
+/* Five whole batches of a data set whose labels are its row numbers, in an order that begins with the last row. */
+static struct data *new_data(void)
+{
+    struct data *d = calloc(1, sizeof *d);
+    for (int i = 0; i < ROWS; i++) {
+        for (int j = 0; j < WIDTH; j++)
+            d->pixels[i][j] = (uint8_t)(i * 31 + j);
+        d->labels[i] = i;
+        d->order[i] = (ROWS - 1 - i) * 8 % ROWS;
+    }
+    d->sums.refused_label = -1;
+    d->columns[0] = (pb_column){d->pixels, d->batch, WIDTH, PB_UINT8, PB_FLOAT32};
+    d->columns[1] = (pb_column){d->labels, d->batch_labels, 1, PB_INT32, PB_INT64};
+    d->buffers[0] = d->batch, d->buffers[1] = d->batch_labels, d->buffers[2] = &d->loss, d->buffers[3] = &d->sums;
+    d->epoch = (pb_epoch){.columns = d->columns, .column_count = 2, .rows = ROWS, .order = d->order,
+                          .batch_rows = BATCH, .batches = ROWS / BATCH, .loss_weight = 4};
+    d->call = (pb_call){add_up, d->buffers, d->arena, &d->loss, PB_FLOAT32};
+    return d;
+}
+
+static void check_sums(const struct data *d, int64_t batches)
+{
+    int64_t labels = 0, pixels = 0;
+    for (int64_t i = 0; i < batches * BATCH; i++) {
+        labels += d->order[i];
+        for (int j = 0; j < WIDTH; j++)
+            pixels += d->pixels[d->order[i]][j];
+    }
+    CHECK(d->epoch.done == batches && d->sums.calls == batches);
+    CHECK(d->sums.labels == labels && d->sums.pixels == (double)pixels);
+    CHECK(d->epoch.loss == 0.5 * (double)batches);
+    CHECK(d->epoch.loss_sum == 4 * 0.5 * (double)(batches * (batches + 1) / 2));
+}
+
+static void test_epoch(void)
+{
+    for (int threads = 1; threads <= 3; threads++) {
+        struct data *whole = new_data(), *sliced = new_data(), *refused = new_data();
+        CHECK(pb_set_num_threads(threads) == PB_OK);
+        CHECK(pb_epoch_run(&whole->epoch, &whole->call, INT64_MAX) == PB_OK);
+        check_sums(whole, 5);
+        CHECK(pb_epoch_run(&whole->epoch, &whole->call, INT64_MAX) == PB_OK); /* nothing is left */
+        check_sums(whole, 5);
+        for (int batches = 1; batches <= 5; batches++) {
+            CHECK(pb_epoch_run(&sliced->epoch, &sliced->call, 0) == PB_OK);
+            check_sums(sliced, batches);
+        }
+        refused->sums.refused_label = refused->order[2 * BATCH + 1];
+        for (int again = 0; again < 2; again++) {
+            CHECK(pb_epoch_run(&refused->epoch, &refused->call, INT64_MAX) == PB_ERROR_STEP);
+            CHECK(refused->epoch.failure == 7 && strcmp(pb_last_error(), "the step on batch 2 failed") == 0);
+            check_sums(refused, 2);
+        }
+        refused->sums.refused_label = -1;
+        CHECK(pb_epoch_run(&refused->epoch, &refused->call, INT64_MAX) == PB_OK);
+        check_sums(refused, 5);
+        free(whole), free(sliced), free(refused);
+    }
+}
+
+static void test_epochs_that_make_no_sense(void)
+{
+    struct data *d = new_data();
+    CHECK(pb_epoch_gather(&d->epoch) == PB_OK);
+    d->order[1] = ROWS;
+    CHECK(pb_epoch_run(&d->epoch, &d->call, 0) == PB_ERROR_ARGUMENT);
+    CHECK(strcmp(pb_last_error(), "row 23 is out of range: the data set has 23 rows") == 0);
+    d->order[1] = -1;
+    CHECK(pb_epoch_gather(&d->epoch) == PB_ERROR_ARGUMENT);
+    d->epoch.order = NULL;
+    d->epoch.done = 5;
+    CHECK(pb_epoch_gather(&d->epoch) == PB_ERROR_ARGUMENT);
+    d->epoch.done = 0;
+    d->columns[0].source_dtype = PB_FLOAT64;
+    CHECK(pb_epoch_gather(&d->epoch) == PB_ERROR_ARGUMENT);
+    d->call.loss_dtype = PB_INT32;
+    CHECK(pb_epoch_run(&d->epoch, &d->call, 0) == PB_ERROR_ARGUMENT);
+    CHECK(d->sums.calls == 0);
+    free(d);
+    for (int32_t from = -1; from <= PB_DTYPES; from++)
+        for (int32_t to = -1; to <= PB_DTYPES; to++)
+            if (from == to)
+                CHECK(pb_converts(from, to) == (from >= 0 && from < PB_DTYPES));
+    CHECK(pb_converts(PB_UINT16, PB_FLOAT32) && !pb_converts(PB_INT32, PB_FLOAT32));
+    CHECK(pb_converts(PB_INT32, PB_FLOAT64) && !pb_converts(PB_INT64, PB_FLOAT64));
+}
+
+/* Two threads, each with an epoch of its own, while a third changes the number of threads. */
+static void *run_epochs(void *argument)
+{
+    for (int i = 0; i < 20; i++) {
+        struct data *d = new_data();
+        while (d->epoch.done < d->epoch.batches)
+            CHECK(pb_epoch_run(&d->epoch, &d->call, 1000) == PB_OK);
+        check_sums(d, 5);
+        free(d);
+    }
+    return argument;
+}
+
+static void test_concurrent_epochs(void)
+{
+    pthread_t other, changing;
+    pthread_create(&other, NULL, run_epochs, NULL);
+    pthread_create(&changing, NULL, change_threads, NULL);
+    run_epochs(NULL);
+    pthread_join(other, NULL);
+    pthread_join(changing, NULL);
+}
