@@ -5,7 +5,7 @@
     joined       JoinStep: a trainer module gets ``__step``
     inlined      InlineFunctions: one function, no calls of others; ResolveMatchCast; DeadCodeElimination
     decomposed   DecomposeOpsForTraining: composite ops become primitive ones
-    simplified   CanonicalizeBindings, Simplify, FoldConstant, EliminateCommonSubexpr
+    simplified   CanonicalizeBindings, Simplify, FoldConstant, MoveViews, EliminateCommonSubexpr
     recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
     fused        FuseOps: groups that are one kernel each
     laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
@@ -36,6 +36,7 @@ from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.lower_to_tir import LowerToTir
+from pullback.relax.transform.move_views import MoveViews
 from pullback.relax.transform.plan_memory import MemoryOptions, Plan, plan_memory
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.rematerialize import Rematerialize
@@ -83,6 +84,7 @@ def lower_function(
         Simplify(),
         CanonicalizeBindings(),
         FoldConstant(),
+        MoveViews(),
         EliminateCommonSubexpr(),
         Rematerialize(),
         RepeatBroadcasts(),

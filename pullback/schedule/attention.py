@@ -13,6 +13,7 @@ from pullback.ir.node import structural_equal
 from pullback.schedule.attention_loops import BackwardLoops, ForwardLoops
 from pullback.schedule.group import Group
 from pullback.te.attention import Attention
+from pullback.te.concatenation import concatenation
 from pullback.te.graph import is_index_map
 from pullback.te.naive import naive_kernel
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
@@ -43,24 +44,39 @@ class AttentionForward:
 
 @dataclass(frozen=True, eq=False)
 class AttentionBackward:
-    """The group is ``Attention.backward``."""
+    """The group is ``Attention.backward``; its results may be the parts of one."""
 
     loops: BackwardLoops
 
     @staticmethod
     def recognize(group: Group) -> AttentionBackward | None:
         products = _products(group)
-        if len(group.outputs) != 3 or len(group.reductions) != 8 or len(products) != 6:
+        if len(group.outputs) not in (1, 3) or len(group.reductions) != 8 or len(products) != 6:
             return None
         (value, _), (dy, out) = products[1], products[2]
         attention = _attention(group, products[0], value)
-        if attention is None or not _are_operands(dy, out) or not _computes(group, attention.backward(dy, out)):
+        if attention is None or not _are_operands(dy, out):
             return None
-        loops = BackwardLoops(group, attention, dy, out)
+        results: Sequence[Tensor] = attention.backward(dy, out)
+        axis = _joined_axis(group.outputs[0], results) if len(group.outputs) == 1 else None
+        if axis is not None:
+            results = [concatenation(results, axis, group.outputs[0].shape[axis])]
+        if len(group.outputs) != len(results) or not _computes(group, results):
+            return None
+        loops = BackwardLoops(group, attention, dy, out, axis)
         return AttentionBackward(loops) if loops.fits() else None
 
     def lower(self, name: str) -> PrimFunc:
         return self.loops.group.function(name, self.loops.body())
+
+
+def _joined_axis(whole: Tensor, parts: Sequence[Tensor]) -> int | None:
+    """The axis along which ``whole`` may be the parts one after the other."""
+    for axis, size in enumerate(whole.shape):
+        alike = {(*t.shape[:axis], *t.shape[axis + 1 :]) for t in (whole, *parts) if t.ndim == whole.ndim}
+        if len(alike) == 1 and sum(t.shape[axis] for t in parts) == size:  # type: ignore[misc]
+            return axis
+    return None
 
 
 def _products(group: Group) -> list[tuple[Tensor, Tensor]]:

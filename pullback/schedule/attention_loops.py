@@ -18,8 +18,10 @@ divide the tasks, so the order of each sum is fixed. Keys that a causal mask hid
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.group import Group
@@ -250,6 +252,20 @@ class _Loops:
         return self.over_rows(lambda i: store(self.factor, i, one / nonzero(self.total[i])))
 
 
+@dataclass(frozen=True)
+class _Result:
+    """Where an adjoint is written: from ``first`` on along an axis of an output, or all of it."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    axis: int = 0
+    first: int = 0
+
+    def place(self, *indices: PrimExpr) -> tuple[PrimExpr, ...]:
+        """Where the element with these indices is, in the buffer."""
+        return tuple(i + self.first if k == self.axis and self.first else i for k, i in enumerate(indices))
+
+
 def allocate(buffers: list[Buffer], body: Stmt) -> Stmt:
     for buffer in reversed(buffers):
         body = Allocate(buffer, body)
@@ -332,7 +348,8 @@ class BackwardLoops(_Loops):
     outputs; else in sums of its own, in the workspace.
     """
 
-    def __init__(self, group: Group, attention: Attention, dy: Tensor, out: Tensor) -> None:
+    def __init__(self, group: Group, attention: Attention, dy: Tensor, out: Tensor, axis: int | None) -> None:
+        """``axis``: of the only output, along which the adjoints lie one after the other."""
         super().__init__(group, attention)
         self.dy, self.out = dy, out
         parts = min(-(-_LEAST_TASKS // (self.batch * self.heads)), -(-self.length // max(_LEAST_ROWS, self.rows)))
@@ -345,10 +362,21 @@ class BackwardLoops(_Loops):
         self.p, self.dx = (self.of_keys(v, self.keys, () if is_local else sizes) for v in ("p", "dx"))
         self.dys = Buffer("dys", (self.value_size, self.rows), self.dtype, "local")
         self.dot = self.row_values("dot")
-        self.dq, self.dk, self.dv = (group.buffers[t] for t in group.outputs)
-        self.direct = self.parts == 1 and self.sharing == 1 and self.dk.dtype == self.dtype
+        self.dq, self.dk, self.dv = self._results(axis)
+        self.direct = self.parts == 1 and self.sharing == 1 and self.dk.buffer.dtype == self.dtype
         self.dk_parts = Buffer("dk_parts", (*sizes, self.keys, self.size), self.dtype, "workspace")
         self.dv_parts = Buffer("dv_parts", (*sizes, self.keys, self.value_size), self.dtype, "workspace")
+
+    def _results(self, axis: int | None) -> list[_Result]:
+        buffers = [self.group.buffers[t] for t in self.group.outputs]
+        shapes: list[tuple[int, ...]] = [
+            t.shape
+            for t in (self.attention.query, self.attention.key, self.attention.value)  # type: ignore[misc]
+        ]
+        if axis is None:
+            return [_Result(buffer, shape) for buffer, shape in zip(buffers, shapes, strict=True)]
+        firsts = itertools.accumulate((shape[axis] for shape in shapes), initial=0)
+        return [_Result(buffers[0], shape, axis, first) for shape, first in zip(shapes, firsts, strict=False)]
 
     def body(self) -> Stmt:
         t = Var("block")
@@ -363,16 +391,18 @@ class BackwardLoops(_Loops):
 
     # -- the sums of a task
 
-    def sums(self, out: Buffer, parts: Buffer, j: PrimExpr, h: PrimExpr) -> tuple[Buffer, tuple[PrimExpr, ...]]:
+    def sums(self, out: _Result, parts: Buffer, j: PrimExpr, h: PrimExpr) -> tuple[Buffer, tuple[PrimExpr, ...]]:
         """Where a task adds to dkey or dvalue: buffer and indices."""
-        return (out, (self.b, j, self.n, h)) if self.direct else (parts, (self.b, self.n, self.part, j, h))
+        if self.direct:
+            return out.buffer, out.place(self.b, j, self.n, h)
+        return parts, (self.b, self.n, self.part, j, h)
 
     def clear(self) -> Stmt:
         """All of a task's sums are 0, also those of keys that its rows do not see."""
         pairs = ((self.dk, self.dk_parts), (self.dv, self.dv_parts))
         return loop("j", self.keys, lambda j: seq(*(self._clear(out, parts, j) for out, parts in pairs)))
 
-    def _clear(self, out: Buffer, parts: Buffer, j: PrimExpr) -> Stmt:
+    def _clear(self, out: _Result, parts: Buffer, j: PrimExpr) -> Stmt:
         h = Var("h")
         target, indices = self.sums(out, parts, j, h)
         return For(h, as_expr(out.shape[3]), store(target, indices, const(0, self.dtype)), "vectorized")
@@ -381,21 +411,21 @@ class BackwardLoops(_Loops):
         """dkey and dvalue from the sums of the tasks: over the heads of a group, then the parts of their rows."""
         b, j, m = Var("b"), Var("j"), Var("m")
 
-        def added(out: Buffer, parts: Buffer) -> Stmt:
+        def added(out: _Result, parts: Buffer) -> Stmt:
             h = Var("h")
             terms = [
                 parts[b, m * self.sharing + g, part, j, h] for g in range(self.sharing) for part in range(self.parts)
             ]
             total = functools.reduce(operator.add, terms)
-            body = store(out, (b, j, m, h), cast(out.dtype, total))
+            body = store(out.buffer, out.place(b, j, m, h), cast(out.buffer.dtype, total))
             return For(h, as_expr(out.shape[3]), body, "vectorized")
 
         body = seq(added(self.dk, self.dk_parts), added(self.dv, self.dv_parts))
         return tasks([b, j, m], [self.batch, self.keys, self.key_heads], body, self.threads)
 
-    def accumulate(self, out: Buffer, parts: Buffer, weights: Buffer, rows: Tensor) -> Stmt:
+    def accumulate(self, out: _Result, parts: Buffer, weights: Buffer, rows: Tensor) -> Stmt:
         """Add Σ_i weights[j, i]·rows[i, h] to a task's sums, for the keys below the limit."""
-        columns: int = out.shape[3]  # type: ignore[assignment]
+        columns = out.shape[3]
 
         def finish(j: PrimExpr, h: PrimExpr, value: PrimExpr) -> Stmt:
             target, indices = self.sums(out, parts, j, h)
@@ -483,7 +513,8 @@ class BackwardLoops(_Loops):
         """Σ_j dx[j, i]·key[j, h], to the output."""
 
         def finish(i: PrimExpr, h: PrimExpr, value: PrimExpr) -> Stmt:
-            target = store(self.dq, (self.b, self.i0 + i, self.n, h), cast(self.dq.dtype, value))
+            out = self.dq.buffer
+            target = store(out, self.dq.place(self.b, self.i0 + i, self.n, h), cast(out.dtype, value))
             return self.row_exists(i, target)
 
         product = Product(

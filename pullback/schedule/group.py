@@ -60,7 +60,8 @@ class Group:
     """``outputs`` computed from placeholders ``inputs`` (in the order of the kernel's parameters).
 
     ``fallback``: take any schedule that is correct; otherwise one that would be a bad choice declines. ``of_stages``:
-    what schedules found out about stages alone, for other groups that have the same ones.
+    what schedules found out about stages alone, for other groups that have the same ones. ``late``: the numbers of
+    outputs that are read so late that no cache holds them until then, however small they are.
     """
 
     inputs: tuple[Tensor, ...]
@@ -68,6 +69,7 @@ class Group:
     machine: Machine = field(default_factory=Machine)
     fallback: bool = False
     of_stages: dict[object, Any] = field(default_factory=dict)
+    late: frozenset[int] = frozenset()
 
     @cached_property
     def oriented(self) -> Group:
@@ -119,17 +121,25 @@ class Group:
         return result
 
     def function(
-        self, name: str, body: Stmt, renamed: Mapping[Buffer, Buffer] | None = None, in_order: bool = False
+        self,
+        name: str,
+        body: Stmt,
+        renamed: Mapping[Buffer, Buffer] | None = None,
+        in_order: bool = False,
+        late_alone: bool = False,
     ) -> PrimFunc:
         """The kernel with parameters (inputs…, outputs…), some of them in another shape of the same memory.
 
         ``in_order``: elements of an output are written as they follow one another in memory, or in whole lines. Then
         outputs that no cache could hold until they are read are written past the caches (attribute ``streamed``,
-        numbers of parameters): their lines are not read before they are written.
+        numbers of parameters): their lines are not read before they are written. ``late_alone``: only those that are
+        read late, as the kernel does not wait for memory, but those that read the others would.
         """
         params = [(renamed or {}).get(b, b) for b in (self.buffers[t] for t in (*self.inputs, *self.outputs))]
         loaded = {n.buffer for n in walk(body) if isinstance(n, BufferLoad)} if in_order else set()
         outputs = list(enumerate(params))[len(self.inputs) :] if in_order else []
+        if late_alone:
+            outputs = [outputs[k] for k in sorted(self.late)] if in_order else []
         streamed = tuple(k for k, b in outputs if b not in loaded and self.machine.passes_caches(b))
         return PrimFunc(name, tuple(params), body, {"streamed": streamed} if streamed else {})
 

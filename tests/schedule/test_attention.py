@@ -9,6 +9,7 @@ from pullback.schedule.attention import AttentionBackward, AttentionForward
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
 from pullback.te.attention import Attention
+from pullback.te.concatenation import concatenation
 from pullback.tir.visitor import walk
 from tests.schedule.test_schedules import SMALL, group_of, run
 
@@ -65,6 +66,25 @@ def test_keys_of_half_types_are_copied_where_many_rows_read_them(sizes: tuple[in
         stores = [n for n in walk(lower(group, "kernel").body) if isinstance(n, tir.BufferStore)]
         assert any(n.buffer.name == "wide" for n in stores) == (rows * heads // key_heads >= 16)
         run(group)
+
+
+@pytest.mark.parametrize(
+    "sizes, axis",
+    [((9, 9, 2, 2, 3, 3), 2), ((5, 5, 4, 2, 3, 3), 2), ((7, 7, 2, 2, 3, 5), 3), ((70, 5, 1, 1, 2, 2), 1)],
+)
+def test_adjoints_may_lie_one_after_the_other(sizes: tuple[int, ...], axis: int) -> None:
+    """Along heads, also where fewer are keys' than queries', along the elements of a head, and along rows."""
+    a = attention(sizes, 0)
+    parts = backward(a)
+    joined = concatenation(parts, axis, sum(t.shape[axis] for t in parts))
+    group = group_of(joined)
+    assert isinstance(recognize(group), AttentionBackward)
+    run(group)
+
+
+def test_adjoints_in_another_order_are_another_computation() -> None:
+    dq, dk, dv = backward(attention((9, 9, 2, 2, 3, 3), 0))
+    assert not isinstance(recognize(group_of(concatenation([dk, dq, dv], 2, 6))), AttentionBackward)
 
 
 def test_keys_may_be_the_values() -> None:

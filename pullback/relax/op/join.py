@@ -17,6 +17,7 @@ from pullback.relax.op.manipulate import te_reshape
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Bools, Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, dim, format_shape, same_shape
+from pullback.te.concatenation import concatenation
 from pullback.tir.polynomial import Polynomial
 
 # -- concat, stack
@@ -42,28 +43,7 @@ def _concat_infer(*tensors: TensorStructInfo, axis: int) -> TensorStructInfo:
 def _concat_te(*tensors: te.Tensor, axis: int) -> te.Tensor:
     axis = normalize_axis("concat", axis, tensors[0].ndim)
     total = dim(sum((t.shape[axis] for t in tensors[1:]), start=tensors[0].shape[axis]))
-    parts = [t for t in tensors if t.shape[axis] != 0] or [tensors[0]]
-
-    def element(*i: tir.PrimExpr) -> tir.PrimExpr:
-        offset: tir.PrimExpr = tir.as_expr(0)
-        pieces = []  # of every part, its element, at an index that is valid even where another part is meant
-        for t in parts:
-            size = tir.as_expr(t.shape[axis])
-            local = clamp(i[axis] - offset, size) if len(parts) > 1 else i[axis]
-            offset = offset + size
-            pieces.append((t[(*i[:axis], local, *i[axis + 1 :])], offset))
-        result = pieces[-1][0]
-        for value, end in reversed(pieces[:-1]):
-            result = tir.select(i[axis] < end, value, result)
-        return result
-
-    shape = (*tensors[0].shape[:axis], total, *tensors[0].shape[axis + 1 :])
-    return te.compute(shape, element, "concat")
-
-
-def clamp(index: tir.PrimExpr, size: tir.PrimExpr) -> tir.PrimExpr:
-    """The nearest valid index: a select reads both of its sides."""
-    return tir.maximum(tir.minimum(index, size - 1), 0)
+    return concatenation(tensors, axis, total)
 
 
 def _concat_gradient(dy: Any, y: Any, *xs: Any, axis: int) -> tuple[Any, ...]:

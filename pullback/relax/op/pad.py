@@ -11,10 +11,10 @@ from pullback import te, tir
 from pullback.ir.errors import ShapeError
 from pullback.ir.op import define
 from pullback.relax.op.family import expect_member, known_shape
-from pullback.relax.op.join import clamp
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, dim
+from pullback.te.concatenation import clamp
 
 # -- pad
 

@@ -17,6 +17,7 @@ from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.legalize_ops import LegalizeOps
 from pullback.relax.transform.lower_to_tir import LowerToTir
 from pullback.relax.transform.mixed_precision import MixedPrecision, to_mixed_precision
+from pullback.relax.transform.move_views import MoveViews
 from pullback.relax.transform.normalize import Normalize
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.rebatch_inputs import RebatchInputs
@@ -53,7 +54,7 @@ __all__ = [
     "JoinStep",
     "LegalizeOps",
     "LowerToTir",
-    "MixedPrecision",
+    "MixedPrecision", "MoveViews",
     "Normalize",
     "Pass",
     "RaiseOps",

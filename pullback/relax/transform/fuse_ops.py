@@ -9,6 +9,7 @@ recognizes its tensor expressions. Ops that only move elements are copied into e
 elementwise op waits for its reader, where joined with what it reads its elements would be written for nothing: if only
 a reduction reads it, or if it is a tensor that is in memory in any case, with a smaller one that is broadcast.
 Nothing is joined across a view, though it moves no memory. One in the same shape stands there for that alone, and goes.
+A call that gives a tuple and the items that are taken from it are together from the beginning.
 """
 
 from __future__ import annotations
@@ -79,7 +80,11 @@ class _Fusion:
         self.returned = {self.definition[v] for v in used_vars(function.body.body) if v in self.definition}
         free, self.reduces, self.looks_at_values = once(is_free), once(reduces), once(looks_at_values)
         self.free = {k for k, b in enumerate(self.bindings) if free(b.value)}
+        self.reach = list(range(len(self.bindings)))  # the last one of all groups that begin here or earlier
         self.group_of = {k: _Set({k}) for k, b in enumerate(self.bindings)}
+        for k in range(len(self.bindings)):
+            if (call := self.taken_from(k)) is not None:
+                self.adopt(_Set(self.group_of[call].members | {k}))
         self.waiting: set[int] = set()
         for k in reversed(range(len(self.bindings))):
             if self.waits(k):
@@ -90,7 +95,6 @@ class _Fusion:
             if k not in self.waiting and self.is_late(k):
                 self.late.add(k)
         self.waiting |= self.late
-        self.reach = list(range(len(self.bindings)))  # the last one of all groups that begin here or earlier
         self.known: dict[Hashable, bool] = {}
         self.composed: dict[Any, Any] = {}  # tensor expressions, most of them in many candidates
         self.of_stages: dict[object, Any] = {}  # and what schedules know of them
@@ -99,11 +103,19 @@ class _Fusion:
         used = dict.fromkeys(used_vars(binding.value))
         return [self.definition[v] for v in used if v in self.definition]
 
+    def taken_from(self, k: int) -> int | None:
+        """The call of an op whose result the binding is an item of."""
+        value = self.bindings[k].value
+        call = self.definition.get(value.tuple_value) if isinstance(value, TupleGetItem) else None  # type: ignore[call-overload]
+        return call if call is not None and self.fusible(call) else None
+
     def fusible(self, k: int) -> bool:
         value = self.bindings[k].value
-        if not has_te(value) or is_view(value) or isinstance(value.struct_info, TupleStructInfo):
-            return False
-        return not self.looks_at_values(value)
+        return has_te(value) and not is_view(value) and not self.looks_at_values(value)
+
+    def joins(self, k: int) -> bool:
+        """Whether the binding may be in a group with others."""
+        return self.fusible(k) or self.taken_from(k) is not None
 
     def waits(self, k: int) -> bool:
         """Whether only a reduction to fewer elements reads the value, or one that waits itself. A reduction does not
@@ -136,6 +148,26 @@ class _Fusion:
             if self.group_of[k].members <= self.late:  # the reader did not take it
                 self.waiting -= self.group_of[k].members
                 self.absorb(k)
+        for k in sorted(self.moved()):
+            self.put_together(k)
+
+    def moved(self) -> set[int]:
+        """The ops that only move elements, of those values that somebody reads in memory."""
+        result = self.free & self.returned
+        for group in sorted(set(self.group_of.values()), key=lambda g: max(g.members), reverse=True):
+            if not group.members <= self.free or group.members & result:
+                result |= self.external_reads(group) & self.free
+        return result
+
+    def put_together(self, k: int) -> None:
+        """Join such an op with the call that gives all of its arguments, as items of its result."""
+        calls = {self.taken_from(s) for s in self.reads[k]}
+        call = calls.pop() if len(calls) == 1 else None
+        if call is not None:
+            group = self.group_of[call]
+            merged = _Set(group.members | {k}, group.copies)
+            if self.accepted(merged):
+                self.adopt(merged)
 
     def absorb(self, k: int) -> None:
         """Join binding ``k`` with the groups of what it reads, the latest first."""
@@ -143,7 +175,7 @@ class _Fusion:
         while pending:
             source = pending.pop(0)
             group = self.group_of[k]
-            if source in group.members or not self.fusible(source):
+            if source in group.members or not self.joins(source):
                 continue
             if k in self.waiting and source not in self.waiting | self.free:
                 continue
@@ -170,10 +202,12 @@ class _Fusion:
 
     def accepted(self, candidate: _Set) -> bool:
         """Whether the set is one kernel and leaves the graph acyclic."""
-        everything = candidate.members | candidate.copies
+        everything, outputs = candidate.members | candidate.copies, self.outputs(candidate)
+        if any(isinstance(self.bindings[m].var.struct_info, TupleStructInfo) for m in outputs):
+            return False
         if len(everything) > _MOST_OPS or self.makes_cycle(candidate):
             return False
-        return self.recognized(sorted(everything), self.outputs(candidate))
+        return self.recognized(sorted(everything), outputs)
 
     def recognized(self, order: list[int], outputs: list[int]) -> bool:
         """Whether some schedule takes these bindings; asked once for those that do the same, as layers do."""
@@ -237,13 +271,14 @@ class _Fusion:
             env: dict[Var, Expr] = {p: p for p in self.function.params}
             emitter = Emitter(builder, env)
             for group in self.in_order(groups):
-                only = self.bindings[next(iter(group.members))]
-                if len(group.members) + len(group.copies) > 1:
+                first, *items = (self.bindings[m] for m in sorted(group.members))
+                if group.copies or not all(isinstance(b.value, TupleGetItem) for b in items):
                     self.emit(group, emitter)
-                elif is_alias(only.value):  # it has kept its readers apart from its argument
-                    emitter.env[only.var] = emitter.expr(only.value.args[0])  # type: ignore[attr-defined]
+                elif is_alias(first.value):  # it has kept its readers apart from its argument
+                    emitter.env[first.var] = emitter.expr(first.value.args[0])  # type: ignore[attr-defined]
                 else:
-                    emitter.rewrite_binding(only)
+                    for binding in (first, *items):
+                        emitter.rewrite_binding(binding)
             result = emitter.expr(self.function.body.body)
         body = builder.finish(result)
         fused = Function(self.function.params, body, None, self.function.attrs, span=self.function.span)
@@ -276,7 +311,8 @@ class _Fusion:
         order = sorted(group.members | group.copies)
         outputs = self.outputs(group)
         function, arguments = primitive([self.bindings[m] for m in order], [self.bindings[m].var for m in outputs])
-        ops = [self.bindings[m].value.op.short.rsplit(".", 1)[-1] for m in order if m in group.members]  # type: ignore[attr-defined]
+        calls = [v for m in order if m in group.members and isinstance(v := self.bindings[m].value, Call)]
+        ops = [call.op.short.rsplit(".", 1)[-1] for call in calls]  # type: ignore[union-attr]
         callee = self.module.add_func(function, "_".join(["fused", *ops[:6]]))
         value = Call(callee, tuple(emitter.expr(a) for a in arguments))
         if len(outputs) == 1:
@@ -302,7 +338,7 @@ def primitive(bindings: list[Binding], outputs: list[Var]) -> tuple[Function, li
             argument(expr.tuple_value)
 
     for binding in bindings:
-        for arg in binding.value.args:  # type: ignore[attr-defined]
+        for arg in getattr(binding.value, "args", ()):  # an item of a tuple that is inside has none
             argument(arg)
     builder.begin([v.name for v in arguments.values()])
     with builder.dataflow():

@@ -9,7 +9,7 @@ becomes a kernel that computes one bool, marked by the attribute ``check`` with 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pullback import te
@@ -25,6 +25,7 @@ from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform.compose import Composer, compose, has_te, is_view
 from pullback.relax.transform.fuse_ops import primitive
+from pullback.relax.transform.late_reads import late_reads
 from pullback.relax.transform.structure import function_structure, results_of
 from pullback.schedule.choose import Schedule, recognize, scheduled
 from pullback.schedule.group import Group, Machine
@@ -32,6 +33,8 @@ from pullback.schedule.split import split
 from pullback.tir import PrimFunc
 from pullback.tir.lanes import independent_lanes
 from pullback.tir.specialize import specialize
+
+_LATE = 16  # times what the caches hold: after so many bytes nothing is left of a value
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ class _Lowering(ExprMutator):
         self.kernels: dict[bytes, str] = {}
         self.lowered: dict[Hashable, tuple[list[te.Tensor | None], _Lowered]] = {}
         self.messages: list[str] = []
+        self.late: dict[Var, set[int]] = {}
+
+    def function(self, function: Function) -> Function:
+        self.late = late_reads(function, _LATE * self.machine.cached_bytes)
+        return super().function(function)
 
     def rewrite_binding(self, binding: Binding) -> None:
         value = binding.value
@@ -72,13 +80,13 @@ class _Lowering(ExprMutator):
             callee = self.module[value.op]
             if not (isinstance(callee, Function) and callee.attrs.get("primitive")):
                 raise InternalError(f"the call of {value.op.name} should have been inlined")
-            self.bind(binding.var, self.group(value.op.name, callee, [self.expr(a) for a in value.args]))
+            self.bind(binding.var, self.group(value.op.name, callee, value.args, binding.var))
         elif has_te(value) and not is_view(value):
             if value.op.check is not None:
                 self.check(value)
             function, arguments = primitive([VarBinding(binding.var, value)], [binding.var])
             name = value.op.short.replace(".", "_")
-            self.bind(binding.var, self.group(name, function, [self.expr(a) for a in arguments]))
+            self.bind(binding.var, self.group(name, function, arguments, binding.var))
         elif has_kernel(value):
             self.bind(binding.var, self.ops_kernel(self.expr(value)))
         elif is_call_tir(value):
@@ -103,29 +111,36 @@ class _Lowering(ExprMutator):
         kernel = replace(kernel, body=independent_lanes(kernel.body))
         return call_tir(GlobalVar(self.share(name, kernel)), call.args[1], call.sinfo_args)  # type: ignore[arg-type]
 
-    def group(self, name: str, function: Function, arguments: list[Expr]) -> Expr:
+    def group(self, name: str, function: Function, arguments: Sequence[Expr], var: Var) -> Expr:
         """The calls that compute what the primitive function returns; functions that do the same are lowered once."""
-        key = function_structure(function)
+        late = frozenset(self.late.get(var, ()))
+        key = function_structure(function), late
         if key not in self.lowered:
             composer, outputs = compose(function.bindings, results_of(function))
             params = [composer.inputs.get(p) for p in function.params]
-            self.lowered[key] = params, self.lower(name, composer, outputs)
+            self.lowered[key] = params, self.lower(name, composer, outputs, {outputs[k] for k in late})
         params, lowered = self.lowered[key]
-        known = {p: a for p, a in zip(params, arguments, strict=True) if p is not None}
+        known = {p: self.expr(a) for p, a in zip(params, arguments, strict=True) if p is not None}
         values = self.emit(name, lowered, known)
         is_tuple = isinstance(function.ret_struct_info, TupleStructInfo)
         return Tuple(tuple(values)) if is_tuple else values[0]
 
-    def lower(self, name: str, composer: Composer, outputs: list[te.Tensor]) -> _Lowered:
-        """The kernels for ``outputs``."""
-        whole = Group(tuple(composer.inputs.values()), tuple(dict.fromkeys(outputs)), self.machine)
+    def lower(self, name: str, composer: Composer, outputs: list[te.Tensor], late: Collection[te.Tensor]) -> _Lowered:
+        """The kernels for ``outputs``, of which some are read ``late``."""
+        distinct = tuple(dict.fromkeys(outputs))
+        numbers = frozenset(k for k, t in enumerate(distinct) if t in late)
+        whole = Group(tuple(composer.inputs.values()), distinct, self.machine, late=numbers)
         if any(t.is_placeholder for t in whole.outputs):
             raise InternalError(f"{name} returns one of its inputs")
         schedule = recognize(whole)
         if schedule is not None:
             pieces = [(whole, schedule, {t: t for t in (*whole.inputs, *whole.outputs)})]
         else:
-            pieces = [(group, scheduled(group), original) for group, original in split(whole.outputs, self.machine)]
+            pieces = []
+            for group, original in split(whole.outputs, self.machine):
+                numbers = frozenset(k for k, t in enumerate(group.outputs) if original[t] in late)
+                group = replace(group, late=numbers)
+                pieces.append((group, scheduled(group), original))
         steps = []
         for group, schedule, original in pieces:
             kernel = self.kernel(name, group, schedule)
@@ -168,7 +183,7 @@ class _Lowering(ExprMutator):
             return
         known = {t: self.expr(e) for e, t in composer.inputs.items()}
         name = f"check_{call.op.short.replace('.', '_')}"  # type: ignore[union-attr]
-        (value,) = self.emit(name, self.lower(name, composer, [result]), known)
+        (value,) = self.emit(name, self.lower(name, composer, [result], ()), known)
         message = call.op.check_message  # type: ignore[union-attr]
         if call.span is not None:
             message += f"\n{call.span.caret()}"

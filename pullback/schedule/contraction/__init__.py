@@ -61,7 +61,8 @@ class Contraction:
     def lower(self, name: str) -> PrimFunc:
         flat: dict[Buffer, Buffer] = {}
         body = side_by_side(self.parts, flat)
-        return self.group.function(name, on_one_axis(body, flat) if flat else body, flat, self._writes_lines())
+        body = on_one_axis(body, flat) if flat else body
+        return self.group.function(name, body, flat, in_order=self._writes_lines(), late_alone=True)
 
     def _writes_lines(self) -> bool:
         """Whether vectors of results are whole lines of memory."""
