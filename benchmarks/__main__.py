@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from benchmarks import contractions as contractions_benchmark
 from benchmarks import gemm as gemm_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import micro, page, training, worth
@@ -125,6 +126,16 @@ def _micro_command(name: str, usual: int) -> Callable[..., None]:
 
 for name, text in MICRO.items():
     app.command(name, help=text)(_micro_command(name, micro.ROUNDS.get(name, 3)))
+
+
+@app.command()
+def contractions(
+    models: Annotated[str, typer.Option(help="The models to train.")] = "resnet20,chargpt",
+    rounds: Rounds = 9,
+    json: JsonFile = None,
+) -> None:
+    """The contractions of training steps against the roofline of each, weighted by FLOPs."""
+    raise typer.Exit(0 if contractions_benchmark.run(_names(models), rounds, json) else 1)
 
 
 @app.command()

@@ -15,6 +15,7 @@ FOLDER = ROOT / "docs" / "performance"
 PAGE = ROOT / "docs" / "performance.md"
 SECTIONS = {
     **{name: f"Training step: {model.title}" for name, model in MODELS.items()},
+    "contractions": "Contractions of training steps, by FLOPs",
     "schedules": "What each schedule is worth",
     "gemm": "Matrix products",
     "conv": "Convolutions",

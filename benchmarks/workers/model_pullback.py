@@ -41,14 +41,14 @@ def trainer_step(model: Model, legalize: bool, precision: str | None = None) -> 
     return lambda: float(trainer.update(x, y).numpy())
 
 
-def trainer_of(model: Model, legalize: bool, precision: str | None = None) -> Trainer:
+def trainer_of(model: Model, legalize: bool, precision: str | None = None, profile: bool = False) -> Trainer:
     """The first method: SetupTrainer, compile, VirtualMachine, Trainer."""
     import pullback
     from pullback import relax
 
     module = setup(model, relax, legalize=legalize, precision=precision)(module_of(model, relax))
     device = pullback.cpu(0)
-    machine = relax.VirtualMachine(pullback.compile(module, "llvm"), device)
+    machine = relax.VirtualMachine(pullback.compile(module, "llvm"), device, profile=profile)
     trainer = relax.training.Trainer(module, machine, device)
     trainer.load_params(model.parameters())
     trainer.load_states(model.states())
