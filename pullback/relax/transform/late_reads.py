@@ -21,10 +21,13 @@ _SMALL = 4096  # bytes: what waits for no other kernel's data to speak of can be
 Result = tuple[Var, int]  # of a call: the variable it is bound to, and the result's number
 
 
-def late_reads(function: Function, least: int) -> dict[Var, set[int]]:
-    """For the variable of each call, the numbers of its results between which and their first reader calls touch
-    ``least`` bytes or more, and of those that no call reads. A reader is taken to run as soon as all is there that it
-    reads, but for small values: updates, which stand at the end, do (``memory/order.py``)."""
+def late_reads(function: Function, smallest: int, least: int) -> dict[Var, set[int]]:
+    """For the variable of each call, the numbers of its results, of ``smallest`` bytes or more, between which and their
+    first reader calls touch ``least`` bytes or more, and of those that no call reads.
+
+    A reader is taken to run as soon as all is there that it reads, but for small values: updates, which stand at the
+    end, do (``memory/order.py``).
+    """
     origin: dict[Var, Result] = {}  # of an item of a tuple and of a view: the result that it is
     written: dict[Result, int] = {}  # what had been touched when it was
     late: set[Result] = set()
@@ -44,7 +47,7 @@ def late_reads(function: Function, least: int) -> dict[Var, set[int]]:
         if isinstance(value, Call):
             own = _results_of(var, origin)
             written.update(dict.fromkeys(own, touched))
-            unread.update(own)
+            unread.update((v, k) for v, k in own if _bytes(v, k) >= smallest)
     found: dict[Var, set[int]] = {}
     for var, k in late | unread:
         found.setdefault(var, set()).add(k)

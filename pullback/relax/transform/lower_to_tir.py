@@ -71,7 +71,7 @@ class _Lowering(ExprMutator):
         self.late: dict[Var, set[int]] = {}
 
     def function(self, function: Function) -> Function:
-        self.late = late_reads(function, _LATE * self.machine.cached_bytes)
+        self.late = late_reads(function, self.machine.cached_bytes, _LATE * self.machine.cached_bytes)
         return super().function(function)
 
     def rewrite_binding(self, binding: Binding) -> None:

@@ -14,6 +14,7 @@ is copied. It is done where what goes into the view is in memory in any case.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,18 +60,14 @@ class _Part:
 class _Move(ExprMutator):
     def __init__(self, function: Function) -> None:
         super().__init__()
-        self.readers: dict[Var, int] = {}  # of the old function's variables
-        for binding in function.bindings:
-            for var in used_vars(binding.value):
-                self.readers[var] = self.readers.get(var, 0) + 1
-        for var in used_vars(function.body.body):
-            self.readers[var] = self.readers.get(var, 0) + 1
+        values = [*(binding.value for binding in function.bindings), function.body.body]
+        self.reads = Counter(var for value in values for var in used_vars(value))  # of the old function's variables
         self.once: set[Expr] = set()  # new variables that one value reads
 
     def bind(self, var: Var, value: Expr) -> None:
         super().bind(var, value)
         new = self.env[var]
-        if isinstance(new, Var) and self.readers.get(var) == 1:
+        if isinstance(new, Var) and self.reads[var] == 1:
             self.once.add(new)
 
     def rewrite_binding(self, binding: Binding) -> None:
@@ -78,7 +75,7 @@ class _Move(ExprMutator):
         if part is None:
             super().rewrite_binding(binding)
             return
-        if self.readers.get(binding.value.tuple_value, 0) > 1:  # type: ignore[attr-defined]
+        if self.reads[binding.value.tuple_value] > 1:  # type: ignore[attr-defined]
             self.once.discard(part.source)  # several parts read it
         self.bind(binding.var, part.call)
 
