@@ -369,10 +369,8 @@ class BackwardLoops(_Loops):
 
     def _results(self, axis: int | None) -> list[_Result]:
         buffers = [self.group.buffers[t] for t in self.group.outputs]
-        shapes: list[tuple[int, ...]] = [
-            t.shape
-            for t in (self.attention.query, self.attention.key, self.attention.value)  # type: ignore[misc]
-        ]
+        operands = (self.attention.query, self.attention.key, self.attention.value)
+        shapes: list[tuple[int, ...]] = [t.shape for t in operands]  # type: ignore[misc]
         if axis is None:
             return [_Result(buffer, shape) for buffer, shape in zip(buffers, shapes, strict=True)]
         firsts = itertools.accumulate((shape[axis] for shape in shapes), initial=0)
