@@ -76,12 +76,10 @@ def losses(
     precision: Annotated[str | None, typer.Option(help="bfloat16 or float16: 100 losses beside float32.")] = None,
 ) -> None:
     """How exact: ten losses of each model in float64 and float32, beside PyTorch's; or 100 in mixed precision."""
-    unknown = [name for name in _names(models) if name not in MODELS]
-    if unknown:
-        raise typer.BadParameter(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
+    wanted = _models(models)
     if precision not in (None, *training.MIXED):
         raise typer.BadParameter(f"no precision {precision!r}; there are {', '.join(training.MIXED)}")
-    good = losses_benchmark.run_mixed(_names(models), precision) if precision else losses_benchmark.run(_names(models))
+    good = losses_benchmark.run_mixed(wanted, precision) if precision else losses_benchmark.run(wanted)
     raise typer.Exit(0 if good else 1)
 
 
@@ -135,7 +133,7 @@ def contractions(
     json: JsonFile = None,
 ) -> None:
     """The contractions of training steps against the roofline of each, weighted by FLOPs."""
-    raise typer.Exit(0 if contractions_benchmark.run(_names(models), rounds, json) else 1)
+    raise typer.Exit(0 if contractions_benchmark.run(_models(models), rounds, json) else 1)
 
 
 @app.command()
@@ -148,7 +146,7 @@ def schedules(
     json: JsonFile = None,
 ) -> None:
     """What each schedule is worth: training steps with it switched off."""
-    raise typer.Exit(0 if worth.run(_names(models), _names(without), rounds, seconds, threads, json) else 1)
+    raise typer.Exit(0 if worth.run(_models(models), _names(without), rounds, seconds, threads, json) else 1)
 
 
 @app.command("page")
@@ -174,6 +172,14 @@ def run_all(
     if failed:
         typer.echo(f"failed, or missed a bar: {', '.join(failed)}", err=True)
         raise typer.Exit(1)
+
+
+def _models(text: str) -> list[str]:
+    """Names of models, with commas between."""
+    unknown = [name for name in _names(text) if name not in MODELS]
+    if unknown:
+        raise typer.BadParameter(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
+    return _names(text)
 
 
 def _names(text: str) -> list[str]:

@@ -72,8 +72,10 @@ class AttentionBackward:
 
 def _joined_axis(whole: Tensor, parts: Sequence[Tensor]) -> int | None:
     """The axis along which ``whole`` may be the parts one after the other."""
+    if any(t.ndim != whole.ndim for t in parts):
+        return None
     for axis, size in enumerate(whole.shape):
-        alike = {(*t.shape[:axis], *t.shape[axis + 1 :]) for t in (whole, *parts) if t.ndim == whole.ndim}
+        alike = {(*t.shape[:axis], *t.shape[axis + 1 :]) for t in (whole, *parts)}
         if len(alike) == 1 and sum(t.shape[axis] for t in parts) == size:  # type: ignore[misc]
             return axis
     return None

@@ -137,9 +137,8 @@ class Group:
         """
         params = [(renamed or {}).get(b, b) for b in (self.buffers[t] for t in (*self.inputs, *self.outputs))]
         loaded = {n.buffer for n in walk(body) if isinstance(n, BufferLoad)} if in_order else set()
-        outputs = list(enumerate(params))[len(self.inputs) :] if in_order else []
-        if late_alone:
-            outputs = [outputs[k] for k in sorted(self.late)] if in_order else []
+        asked = sorted(self.late) if late_alone else range(len(self.outputs))
+        outputs = [(k, params[k]) for k in (len(self.inputs) + n for n in asked)] if in_order else []
         streamed = tuple(k for k, b in outputs if b not in loaded and self.machine.passes_caches(b))
         return PrimFunc(name, tuple(params), body, {"streamed": streamed} if streamed else {})
 

@@ -87,6 +87,16 @@ def test_adjoints_in_another_order_are_another_computation() -> None:
     assert not isinstance(recognize(group_of(concatenation([dk, dq, dv], 2, 6))), AttentionBackward)
 
 
+def test_adjoints_along_an_axis_of_their_own_are_another_computation() -> None:
+    dq, dk, dv = backward(attention((9, 9, 2, 2, 3, 3), 0))
+
+    def element(b: tir.PrimExpr, k: tir.PrimExpr, *i: tir.PrimExpr) -> tir.PrimExpr:
+        return tir.select(k < 1, dq[(b, *i)], tir.select(k < 2, dk[(b, *i)], dv[(b, *i)]))
+
+    stacked = te.compute((1, 3, *dq.shape[1:]), element, "stack")
+    assert not isinstance(recognize(group_of(stacked)), AttentionBackward)
+
+
 def test_keys_may_be_the_values() -> None:
     a = attention((17, 5, 1, 1, 3, 3), dtype="bfloat16")
     same = Attention(a.query, a.key, a.key, None, a.scale, None, "float32")

@@ -85,11 +85,13 @@ class _Move(ExprMutator):
         if not is_view(call) or not isinstance(call.args[0], Var):
             return call
         part = self.part(self.builder.lookup(call.args[0]))
-        moved = None if part is None or not self.in_memory(part) else view_of_part(part, _shape(call))
+        if part is None or not self.in_memory(part):
+            return call
+        moved = view_of_part(part, _shape(call))
         if moved is None:
             return call
-        view = self.builder.emit(Op.get("reshape")(part.source, moved[0]))  # type: ignore[union-attr]
-        return _Part(view, *moved[1:]).call
+        shape, axis, begin, end = moved
+        return _Part(self.builder.emit(Op.get("reshape")(part.source, shape)), axis, begin, end).call
 
     # -- parts
 
@@ -97,12 +99,12 @@ class _Move(ExprMutator):
         """The part that an item of a split is."""
         if not isinstance(expr, TupleGetItem):
             return None
-        split = self.builder.lookup(self.expr(expr.tuple_value))
-        if not is_op(split, "split") or not _is_static(split.args[0]):  # type: ignore[union-attr]
+        split: Any = self.builder.lookup(self.expr(expr.tuple_value))
+        if not is_op(split, "split") or not _is_static(split.args[0]):
             return None
-        source = split.args[0]  # type: ignore[union-attr]
-        axis = split.attrs["axis"] % source.struct_info.ndim  # type: ignore[union-attr]
-        sizes = [field.shape[axis] for field in split.struct_info.fields]  # type: ignore[union-attr]
+        source = split.args[0]
+        axis = split.attrs["axis"] % source.struct_info.ndim
+        sizes = [field.shape[axis] for field in split.struct_info.fields]
         begin = sum(sizes[: expr.index])
         return _Part(source, axis, begin, begin + sizes[expr.index])
 
@@ -132,10 +134,12 @@ class _Move(ExprMutator):
 
     def concatenation(self, call: Call) -> Expr:
         """A view of the concatenation of what the pieces are views of."""
-        views = [self.builder.lookup(p) if isinstance(p, Var) and p in self.once else None for p in call.args]
-        if not all(is_view(v) and _is_static(v.args[0]) and _is_static(v) for v in views):  # type: ignore[union-attr]
+        views: list[Any] = [
+            self.builder.lookup(p) if isinstance(p, Var) and p in self.once else None for p in call.args
+        ]
+        if not all(is_view(v) and _is_static(v.args[0]) and _is_static(v) for v in views):
             return call
-        sources = [v.args[0] for v in views]  # type: ignore[union-attr]
+        sources = [v.args[0] for v in views]
         axis = joined_axis([_shape(s) for s in sources], [_shape(v) for v in views], call.attrs["axis"])
         if axis is None or not all(map(self.is_made_whole, sources)):
             return call
@@ -173,7 +177,6 @@ def joined_axis(sources: Sequence[Shape], views: Sequence[Shape], axis: int) -> 
     before = math.prod(views[0][:axis] if axis >= 0 else views[0][: len(views[0]) + axis])
     first = sources[0]
     for p in range(len(first)):
-        alike = all((*s[:p], *s[p + 1 :]) == (*first[:p], *first[p + 1 :]) for s in sources if len(s) == len(first))
-        if alike and math.prod(first[:p]) == before and len({len(s) for s in sources}) == 1:
+        if math.prod(first[:p]) == before and len({(s[:p], s[p + 1 :]) for s in sources}) == 1:
             return p
     return None
