@@ -18,6 +18,7 @@ from pullback.schedule.contraction.lane_tiles import LaneLowering
 from pullback.schedule.contraction.lower import Lowering
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.run_tiles import RunLowering
+from pullback.schedule.contraction.tap_tiles import TapLowering
 from pullback.schedule.cost import worth_threads
 from pullback.tir import Allocate, Buffer, For, If, IntImm, Stmt, Var, as_expr, seq
 from pullback.tir.visitor import substitute
@@ -43,6 +44,8 @@ def side_by_side(problems: Sequence[tuple[Problem, Blocking]], flat: dict[Buffer
 def _lowering(blocking: Blocking) -> type[Lowering]:
     if blocking.summed is not None:
         return LaneLowering
+    if blocking.taps is not None:
+        return TapLowering
     return Lowering if blocking.run is None else RunLowering
 
 

@@ -16,6 +16,7 @@ from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.runs import run_length
+from pullback.schedule.contraction.tap_columns import tap_length
 from pullback.schedule.tiles import Tile, tiles
 from pullback.schedule.tuning import Choice
 from pullback.tir import Var
@@ -67,6 +68,8 @@ def other_tiles(problem: Problem, blocking: Blocking, most: int = 8) -> list[Cho
     rows, columns = problem.extents[v] * others, problem.extents[blocking.column]
     if blocking.run is not None:
         columns = run_length(problem, blocking.b, blocking.inner)
+    if blocking.taps is not None:
+        columns = tap_length(problem, blocking)
     found: list[Choice] = []
     for _, tile in sorted(tiles(rows, columns, lanes, machine.registers), key=lambda t: t[0]):
         count, rest = divmod(tile.rows, others)
@@ -93,8 +96,10 @@ def _covering(problem: Problem, blocking: Blocking, counts: list[int], columns: 
 
 
 def _steps(problem: Problem, blocking: Blocking, rows: Rows, columns: int) -> dict[Var, int]:
-    """How far a register tile of these rows and columns reaches along its axes; running rows are taken as wholes."""
-    return dict(rows) | {blocking.column: problem.extents[blocking.column] if blocking.run is not None else columns}
+    """How far a register tile of these rows and columns reaches along its axes; running rows are taken as wholes, and
+    so are the channels of all taps."""
+    whole = {blocking.column, blocking.taps} if blocking.run is not None or blocking.taps is not None else set()
+    return dict(rows) | {blocking.column: columns} | {v: problem.extents[v] for v in whole if v is not None}
 
 
 def other_tasks(problem: Problem, blocking: Blocking) -> Iterator[Choice]:

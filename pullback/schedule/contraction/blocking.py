@@ -43,6 +43,7 @@ class Blocking:
     chunks: int | None
     summed: Var | None = None  # the axis of vectors, if it is one of the sum: the tile's sums have a vector each
     run: Var | None = None  # the axis of an image's rows, if vectors and columns of a tile go on from one to the next
+    taps: Var | None = None  # that of a filter's taps, likewise
 
     @property
     def has_region(self) -> bool:

@@ -21,6 +21,7 @@ from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
 from pullback.schedule.contraction.rounds import in_rounds, is_afar, is_copied_in_rounds
 from pullback.schedule.contraction.runs import run_cost
+from pullback.schedule.contraction.tap_columns import tap_cost
 from pullback.schedule.contraction.tasks import (
     TASKS,
     chunked,
@@ -146,6 +147,8 @@ def cost(problem: Problem, blocking: Blocking) -> float:
         return lane_cost(problem, blocking)
     if blocking.run is not None:
         return run_cost(problem, blocking)
+    if blocking.taps is not None:
+        return tap_cost(problem, blocking)
     column, tile, lanes, machine = blocking.column, blocking.tile, lanes_of(problem), problem.group.machine
     store = store_cost(problem, column, blocking.rows)
     time = cost_along(problem, column, lanes, store, copies(problem, blocking))

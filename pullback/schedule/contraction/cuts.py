@@ -3,7 +3,8 @@
     for j in 17:   →   for j in 16;  for j in 16 … 17        with lanes of 16
 
 Both are contractions of their own. The vectors of the first are full, those of the other may lie along another axis,
-and each is asked whether an axis of the sum would be a better one than any of the result.
+and each is asked whether an axis of the sum would be a better one than any of the result. Vectors that go on from one
+to the next, of rows or of taps, need no cut.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pullback.schedule.contraction.choice import blocking_of, cost, is_of_matric
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.lane_sums import in_lanes
 from pullback.schedule.contraction.problem import Factor, Problem
-from pullback.schedule.contraction.runs import in_runs, may_run, relative_slowness
+from pullback.schedule.contraction.runs import in_runs, may_run, tile_slowness
+from pullback.schedule.contraction.tap_columns import with_taps
 from pullback.tir import Var
 from pullback.tir.visitor import substitute
 
@@ -24,6 +26,7 @@ _IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are
 _WASTES = 1.2, 1.1  # likewise, and of matrices with vectors along the result: below, there is little to gain
 _BETTER = 0.85, 0.95  # of the time as a whole, and of theirs: what the parts must take, as it is roughly known
 _RUNS = 0.92  # of the time: what vectors that run on from row to row must take
+_TAPS = 0.96  # likewise, and vectors that go on from tap to tap
 LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
 
 Parts = list[tuple[Problem, Blocking]]
@@ -31,6 +34,14 @@ Parts = list[tuple[Problem, Blocking]]
 
 def cut(problem: Problem) -> Parts:
     """The contractions that a problem with a blocking consists of, mostly itself, and their blockings."""
+    found = _along_axes(problem)
+    taps = with_taps(problem) if tile_time(found) > _WASTES[0] * problem.work else None
+    is_better = taps is not None and tile_time([(problem, taps)]) < _TAPS * tile_time(found)
+    return [(problem, taps)] if taps is not None and is_better else found
+
+
+def _along_axes(problem: Problem) -> Parts:
+    """Those whose vectors lie along an axis each, or run on from row to row."""
     found = _whole(problem)
     assert found is not None
     whole, lanes = time(found), lanes_of(problem)
@@ -51,7 +62,7 @@ def _whole(problem: Problem) -> Parts | None:
         return None
     found = [(problem, blocking)]
     run = in_runs(problem) if may_run(problem, blocking) else None
-    if run is not None and time([(problem, run)]) * relative_slowness(problem, run, blocking) < _RUNS * time(found):
+    if run is not None and tile_time([(problem, run)]) < _RUNS * tile_time(found):
         found = [(problem, run)]
     if time(found) < _IDLE * problem.work:
         return found
@@ -68,6 +79,12 @@ def has_poor_end(extent: int, lanes: int) -> bool:
 def time(parts: Parts) -> float:
     """Multiply-adds in the time that contractions take one after the other."""
     return sum(part.work * cost(part, blocking) for part, blocking in parts) + LOOP * (len(parts) - 1)
+
+
+def tile_time(parts: Parts) -> float:
+    """Likewise, with what register tiles take that do not keep the units busy, where :func:`time` does not count it."""
+    tiles = sum(part.work * cost(part, blocking) * tile_slowness(part, blocking) for part, blocking in parts)
+    return tiles + LOOP * (len(parts) - 1)
 
 
 def parts_along(problem: Problem, axis: Var, at: int) -> tuple[Problem, Problem]:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.lower import Lowering, Spot, finished
+from pullback.schedule.contraction.finish import finished
+from pullback.schedule.contraction.lower import Lowering, Spot
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.contraction.register_tiles import Rows

@@ -32,6 +32,7 @@ from pullback.schedule.contraction.ahead import (
 )
 from pullback.schedule.contraction.blocking import Blocking, round_count, task_count
 from pullback.schedule.contraction.columns import lanes_of
+from pullback.schedule.contraction.finish import Total, finished, finished_everywhere, whole_or_rest
 from pullback.schedule.contraction.functions import functions_apart
 from pullback.schedule.contraction.next_round import NextRound, following
 from pullback.schedule.contraction.order import is_by_rows, terms
@@ -43,8 +44,7 @@ from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.round_copy import RoundCopy
 from pullback.schedule.contraction.skip import Skip
 from pullback.schedule.contraction.wide import Wide, is_worth_a_copy
-from pullback.schedule.cost import worth_threads
-from pullback.schedule.pointwise import buffer_readers, point, point_of, tasks
+from pullback.schedule.pointwise import buffer_readers, point_of, tasks
 from pullback.te.graph import Lower
 from pullback.tir import (
     Allocate,
@@ -159,7 +159,7 @@ class Lowering:
     def sums(self) -> list[Stmt]:
         """The loop over the tasks, and that which adds up partial sums."""
         if not self.problem.terms:
-            return [self._finish_everywhere(const(0, self.anchor.dtype), 1)]
+            return [self._finish_everywhere(lambda _: const(0, self.anchor.dtype), 1)]
         return [self._tasks(), *([self._finish_partial()] if self.partial is not None else [])]
 
     def allocated(self, body: Stmt) -> Stmt:
@@ -512,34 +512,18 @@ class Lowering:
         """Add the partial sums, pair by pair, and finish."""
         assert self.partial is not None
         partial = self.partial
-        value: dict[Var, PrimExpr] = {v: v for v in self.problem.outputs}
-        terms = [partial[self._partial_place(as_expr(c), value)] for c in range(self.blocking.chunks or 1)]
-        while len(terms) > 1:
-            pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
-            terms = [*pairs, *([terms[-1]] if len(terms) % 2 else [])]
-        return self._finish_everywhere(terms[0], self.blocking.chunks or 1)
+        chunks = self.blocking.chunks or 1
 
-    def _finish_everywhere(self, total: PrimExpr, terms: int) -> Stmt:
+        def total(value: Mapping[Var, PrimExpr]) -> PrimExpr:
+            terms = [partial[self._partial_place(as_expr(c), value)] for c in range(chunks)]
+            while len(terms) > 1:
+                pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
+                terms = [*pairs, *([terms[-1]] if len(terms) % 2 else [])]
+            return terms[0]
+
+        return self._finish_everywhere(total, chunks)
+
+    def _finish_everywhere(self, total: Total, terms: int) -> Stmt:
         """The elementwise stages for all results, without the register tiles."""
         column = self.blocking.column if self.problem.terms else self.problem.outputs[-1]
-        value: dict[Var, PrimExpr] = {v: v for v in self.problem.outputs}
-        body = For(column, as_expr(self.extents[column]), finished(self.problem, value, total), "vectorized")
-        others = [v for v in self.problem.outputs if v is not column]
-        count = math.prod(self.extents[v] for v in self.problem.outputs) * terms
-        return tasks(others, [self.extents[v] for v in others], body, worth_threads(count / 4)) if others else body
-
-
-def whole_or_rest(first: PrimExpr, extent: int, step: int, then: Callable[[int], Stmt]) -> Stmt:
-    """What is done for so many values of an axis from ``first`` on: a whole step, or those that are left at its end."""
-    full, rest = divmod(extent, step)
-    if not rest or not full:
-        return then(step if full else rest)
-    return If(first < full * step, then(step), then(rest))
-
-
-def finished(problem: Problem, value: Mapping[Var, PrimExpr], total: PrimExpr) -> Stmt:
-    """The elementwise stages at one element of the result, whose sum is ``total``."""
-    group, anchor = problem.group, problem.anchor
-    axes = [substitute(problem.place[axis], value) for axis in anchor.axes]
-    members = [s for s in group.stages if s.shape == anchor.shape and s not in problem.before]
-    return point(group, members, axes, buffer_readers(group) | {anchor: lambda _: total})
+        return finished_everywhere(self.problem, column, total, terms)

@@ -44,7 +44,7 @@ def register_tiles(
         least = min(cost for cost, _, _ in found)
         first = next(option for option in found if 0.98 * option[0] <= least)
         found.remove(first)
-        best.append(_with_more(problem, *first[1:], column, lanes, machine))
+        best.append(more_rows(problem, *first[1:], {column}, lanes, machine))
     return best
 
 
@@ -77,12 +77,12 @@ def store_cost(problem: Problem, column: Var, rows: Rows) -> int:
     return costs.turn if run_length(problem, column, rows) >= LEAST_RUN else costs.move
 
 
-def _with_more(
-    problem: Problem, rows: Rows, tile: Tile, column: Var, lanes: int, machine: Machine
+def more_rows(
+    problem: Problem, rows: Rows, tile: Tile, columns: set[Var], lanes: int, machine: Machine
 ) -> tuple[Rows, Tile]:
     """A tile of too few sums to hide the latency of multiply-adds gets several values of one more axis."""
     vectors = -(-tile.columns // lanes)
-    taken = {column, *(v for v, _ in rows)}
+    taken = {*columns, *(v for v, _ in rows)}
     more = next((v for v in reversed(problem.outputs) if v not in taken), None)
     if tile.rows * vectors >= _CHAINS or more is None:
         return rows, tile

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.lower import Lowering, Spot, finished, whole_or_rest
+from pullback.schedule.contraction.finish import finished, whole_or_rest
+from pullback.schedule.contraction.lower import Lowering, Spot
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import Place, Region
 from pullback.schedule.contraction.runs import row_length, run_length

@@ -113,7 +113,7 @@ def run_cost(problem: Problem, blocking: Blocking) -> float:
 def may_run(problem: Problem, blocking: Blocking) -> bool:
     """Whether vectors of a blocking are along the rows of an image, and it leaves out nothing that those which run on
     would compute."""
-    is_plain = blocking.column is problem.outputs[-1] and (blocking.chunks or 1) == 1 and blocking.summed is None
+    is_plain = blocking.column is problem.outputs[-1] and blocking.summed is None
     return is_plain and not Skip.of(problem, blocking) and _inside(problem, blocking.b) >= _INSIDE
 
 
@@ -131,12 +131,12 @@ def _inside(problem: Problem, b: Factor) -> float:
     return part
 
 
-def relative_slowness(problem: Problem, run: Blocking, blocking: Blocking) -> float:
-    """How much more time tiles of running rows take than those of a blocking, where costs do not count it: a run is
-    long enough for any tile, rows of an image often leave none that keeps the units busy."""
-    if problem.group.machine.has_small_tiles:
+def tile_slowness(problem: Problem, blocking: Blocking) -> float:
+    """The time of a blocking's register tiles, relative to those that keep the units busy, where costs do not count it:
+    a run is long enough for any tile, rows of an image often leave none."""
+    if problem.group.machine.has_small_tiles or blocking.summed is not None:
         return 1.0
-    return _slowness(problem, run) / _slowness(problem, blocking)
+    return _slowness(problem, blocking)
 
 
 def _slowness(problem: Problem, blocking: Blocking) -> float:

@@ -47,7 +47,8 @@ class Skip:
             for d, (window, step) in enumerate(zip(factor.windows or (), factor.steps, strict=False)):
                 bounds = zero_outside(problem.group, factor.source, d)
                 taps = [k for k in problem.reduced if k in window.terms]
-                if bounds is None or len(taps) != 1 or taps[0] not in whole or blocking.column in window.terms:
+                columns = {blocking.column, blocking.taps} & window.terms.keys()
+                if bounds is None or len(taps) != 1 or taps[0] not in whole or columns:
                     continue
                 rest = Affine({v: c for v, c in window.terms.items() if v is not taps[0]}, window.const)
                 if any(v not in problem.outputs for v in rest.terms):

@@ -223,7 +223,7 @@ def parted(problem: Problem, whole: Blocking, partial: Blocking) -> Blocking | N
     gain = _SHARE * _shared(problem, whole) + _idle(problem, whole)
     if not gain or not worth_threads(problem.nanoseconds):
         return None
-    partial = _in_so_many_parts(problem, partial)
+    partial = in_so_many_parts(problem, partial)
     found = chunked(problem, partial)
     results = math.prod(problem.extents[v] for v in problem.outputs)
     gain -= _PASS * results * (found.chunks or 1) + _AGAIN * _read_again(problem, partial)
@@ -236,7 +236,7 @@ def _idle(problem: Problem, blocking: Blocking) -> int:
     return problem.work // 2 if task_count(problem, blocking.inner) == 1 else 0
 
 
-def _in_so_many_parts(problem: Problem, partial: Blocking) -> Blocking:
+def in_so_many_parts(problem: Problem, partial: Blocking) -> Blocking:
     """Rounds that are short enough to be parts for all threads."""
     inner = dict(partial.inner)
     for k in problem.reduced:

@@ -1,0 +1,129 @@
+"""Vectors that go on from the last channel of a tap to the next tap's first one."""
+
+from __future__ import annotations
+
+import pytest
+
+from pullback import te
+from pullback.schedule.choose import recognize
+from pullback.schedule.contraction import cuts
+from pullback.schedule.contraction.alternatives import choice_of, chosen, other_tasks, other_tiles
+from pullback.schedule.contraction.tap_columns import tap_length
+from pullback.schedule.group import Machine
+from tests.schedule.limits import limit
+from tests.schedule.test_contraction import UNFILTERED, product
+from tests.schedule.test_runs import blockings, right_natively
+from tests.schedule.test_schedules import group_of, run
+
+WIDE = Machine(vector_bytes=64, registers=32, without=("Winograd",))
+SHAPES = [  # images, channels, height, width, filters, taps, stride, padding
+    (2, 5, 11, 9, 6, 3, 1, 1),  # 15 columns
+    (3, 19, 7, 8, 4, 5, 1, 2),  # 95
+    (1, 3, 21, 20, 11, 7, 1, 0),  # one image
+    (2, 6, 13, 9, 3, 3, 2, 1),  # of the places, every second
+    (2, 7, 5, 5, 3, 5, 1, 2),  # as many taps as places
+]
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever may go on from tap to tap does."""
+    monkeypatch.setattr(cuts, "_TAPS", 1000.0)
+    monkeypatch.setattr(cuts, "_WASTES", (0.0, 0.0))
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("is_last", [False, True], ids=["channels outside", "channels innermost"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("machine", [UNFILTERED, WIDE], ids=["small", "wide"])
+def test_gradients_of_weights(shape, machine, is_last) -> None:
+    group = group_of(product("weight", shape, is_last), machine=machine)
+    assert all(b.taps is not None for b in blockings(group))
+    run(group)
+    right_natively(group)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize(("groups", "shape"), [(3, (2, 6, 9, 7, 9, 3, 1, 1)), (2, (1, 8, 7, 10, 4, 3, 2, 1))], ids=str)
+def test_groups(groups, shape) -> None:
+    """A region holds the channels of one group: those of the next are no columns."""
+    group = group_of(product("weight", shape, False, groups), machine=WIDE)
+    ((problem, blocking),) = recognize(group).parts
+    outer = next(v for v in problem.outputs if all(v in f.axes for f in problem.factors))
+    assert blocking.taps is not None and blocking.inner[outer] == 1
+    run(group)
+    right_natively(group)
+
+
+@pytest.mark.usefixtures("forced")
+def test_padding_is_skipped_for_other_taps_only(monkeypatch) -> None:
+    """In a small image the taps that go on are all in one vector: none of their terms may be left out for another's."""
+    for kind in ("forward", "data", "weight"):
+        group = group_of(product(kind, (3, 4, 6, 5, 3, 5, 1, 2), False), machine=WIDE)
+        run(group)
+        right_natively(group)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("rounds", [1200, 4000])
+def test_rounds_and_parts(rounds, monkeypatch) -> None:
+    limit(monkeypatch, REGION_BYTES=rounds)
+    group = group_of(product("weight", (9, 5, 13, 11, 6, 3, 1, 1), False), machine=WIDE)
+    (blocking,) = blockings(group)
+    assert blocking.taps is not None and (blocking.chunks or 0) > 1
+    run(group)
+    right_natively(group)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("taps", [2, 3, 5, 7])
+def test_work_on_the_results(taps) -> None:
+    """Results are turned in registers, and with them what an optimizer reads at their places."""
+    y = product("weight", (4, 5, 12, 12, 6, taps, 1, 0), False)
+    other = te.placeholder(y.shape, name="other")
+    group = group_of(te.compute(y.shape, lambda *i: other[i] - y[i] * 0.5, "updated"), machine=WIDE)
+    assert all(b.taps is not None for b in blockings(group))
+    run(group)
+    right_natively(group)
+
+
+@pytest.mark.parametrize(
+    ("shape", "goes_on"),
+    [
+        ((8, 9, 20, 21, 27, 5, 1, 2), True),  # 27 of 32 lanes, so 45 of 48
+        ((8, 13, 20, 21, 8, 3, 1, 1), True),  # 13 of 16, so 39 of 48 in more chains
+        ((8, 32, 20, 21, 32, 3, 1, 1), False),  # whole vectors
+        ((8, 32, 20, 21, 48, 5, 1, 2), False),
+    ],
+    ids=str,
+)
+def test_where_channels_leave_lanes_idle(shape, goes_on) -> None:
+    group = group_of(product("weight", shape, False), machine=WIDE)
+    assert any(b.taps is not None for b in blockings(group)) == goes_on
+
+
+@pytest.mark.usefixtures("forced")
+def test_results_of_a_batch_are_far_apart() -> None:
+    """The images of a batch could be columns as well, but each result would be put into another page."""
+    group = group_of(product("forward", (24, 5, 30, 30, 8, 3, 1, 1), False), machine=WIDE)
+    assert all(b.taps is None for b in blockings(group))
+
+
+@pytest.mark.usefixtures("forced")
+def test_the_lanes_behind_the_last_tap_are_the_only_idle_ones() -> None:
+    group = group_of(product("weight", SHAPES[1], False), machine=WIDE)
+    ((problem, blocking),) = recognize(group).parts
+    assert tap_length(problem, blocking) == 96
+
+
+@pytest.mark.usefixtures("forced")
+def test_alternatives() -> None:
+    """Other tiles and tasks take all channels of all taps as well."""
+    group = group_of(product("weight", (4, 11, 12, 12, 40, 5, 1, 2), False), machine=WIDE)
+    ((problem, blocking),) = recognize(group).parts
+    others = [*other_tiles(problem, blocking), *other_tasks(problem, blocking)]
+    assert others and choice_of(problem, blocking) not in others
+    for choice in others:
+        other = chosen(problem, blocking, choice)
+        assert other.inner[other.column] == 11 and other.inner[other.taps] == 5
+        assert choice_of(problem, other) == choice
