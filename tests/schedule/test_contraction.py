@@ -420,7 +420,7 @@ def test_regions_of_a_large_second_cache(kind, monkeypatch):
 def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy(shape, monkeypatch):
     """A task copies its part of dy once for all taps, beside its part of the padded data."""
     limits = {"LEAVES": 0, "_CHUNK_DEPTH": 12, "TASKS": 24, "PARTS": 2, "REGION_BYTES": 8192}
-    limit(monkeypatch, **limits)
+    limit(monkeypatch, **limits, _TAPS=0.0)
     limit(monkeypatch, columns_of=lambda *args: columns_of(*args)[:1])
     group = group_of(product("weight", shape, False))
     ((problem, blocking),) = recognize(group).parts
@@ -437,7 +437,7 @@ def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy
 def test_tasks_do_not_write_between_one_anothers_results(shape, apart, monkeypatch):
     """Here a tap of all weights is a task's, and lies beside other tasks' in each line; there it is all of a channel's,
     of which a thread has several."""
-    limit(monkeypatch, _SHARE=0)  # else sums would be divided
+    limit(monkeypatch, _SHARE=0, _TAPS=0.0)  # else sums would be divided
     machine = Machine(vector_bytes=64, registers=32, without=("Winograd",))
     group = group_of(product("weight", shape, False), machine=machine)
     ((problem, blocking),) = recognize(group).parts

@@ -12,6 +12,7 @@ from pullback.schedule.contraction import cuts
 from pullback.schedule.contraction.choice import cost
 from pullback.schedule.group import Machine
 from pullback.tir.in_place import may_share
+from tests.schedule.limits import limit
 from tests.schedule.test_contraction import UNFILTERED, product, turned
 from tests.schedule.test_schedules import group_of, run
 
@@ -33,7 +34,8 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     "shape", [(2, 5, 7, 6, 9, 3, 1, 1), (3, 6, 9, 9, 5, 3, 2, 1), (2, 9, 5, 8, 6, 2, 1, 0), (9, 2, 6, 5, 5, 1, 1, 0)],
     ids=str,
 )  # fmt: skip
-def test_convolutions_in_parts(shape, kind, channels_last):
+def test_convolutions_in_parts(shape, kind, channels_last, monkeypatch):
+    limit(monkeypatch, _TAPS=0.0)
     group = group_of(product(kind, shape, channels_last), machine=UNFILTERED)
     parts = recognize(group).parts
     assert len(parts) > 1
@@ -74,7 +76,8 @@ def test_a_small_contraction_is_not_cut():
 
 
 @pytest.mark.usefixtures("eager")
-def test_weights_are_updated_in_place_all_the_same():
+def test_weights_are_updated_in_place_all_the_same(monkeypatch):
+    limit(monkeypatch, _TAPS=0.0)
     gradient = product("weight", (2, 3, 9, 8, 9, 3, 1, 1), False)
     w = te.placeholder(gradient.shape, name="old")
     group = group_of(te.compute(w.shape, lambda *i: w[i] - gradient[i] * 0.1, "new"), machine=UNFILTERED)

@@ -10,6 +10,7 @@ from pullback.schedule.choose import lower
 from pullback.schedule.group import Machine
 from pullback.te import interpreter as te_interpreter
 from pullback.tir.visitor import walk
+from tests.schedule.limits import limit
 from tests.schedule.native import natively
 from tests.schedule.test_contraction import UNFILTERED, product
 from tests.schedule.test_schedules import group_of, run
@@ -19,9 +20,10 @@ from tests.schedule.test_schedules import group_of, run
     ("kind", "shape", "channels_last"),
     [("weight", (2, 6, 30, 42, 6, 3, 1, 2), False), ("forward", (1, 2, 5, 47, 9, 7, 1, 3), True)],
 )
-def test_rows_of_a_region_that_tasks_share_run_from_bound_to_bound(kind, shape, channels_last):
+def test_rows_of_a_region_that_tasks_share_run_from_bound_to_bound(kind, shape, channels_last, monkeypatch):
     """Where a row of padded data begins is known to the task only. Compared lane by lane, with an index held inside of
     the data, its elements were loaded one by one: half of the time of a gradient."""
+    limit(monkeypatch, _TAPS=0.0)
     group = group_of(product(kind, shape, channels_last), machine=Machine(32, 16))
     kernel, bounded = lower(group, "kernel"), 0
     for row in walk(kernel.body):

@@ -31,7 +31,7 @@ SHAPES = [  # images, channels, height, width, filters, taps, stride, padding
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever may run on does."""
-    monkeypatch.setattr(cuts, "_RUNS", 1000.0)
+    limit(monkeypatch, _RUNS=1000.0, _TAPS=0.0)
     monkeypatch.setattr(cuts, "may_run", lambda problem, blocking: True)
     monkeypatch.setattr(runs, "_LEAST", 1)
 

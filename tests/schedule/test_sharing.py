@@ -11,6 +11,7 @@ from pullback.schedule.choose import recognize
 from pullback.schedule.contraction.blocking import tasks_of_rows
 from pullback.schedule.contraction.order import is_by_rows
 from pullback.schedule.group import Machine
+from tests.schedule.limits import limit
 from tests.schedule.test_contraction import product
 from tests.schedule.test_schedules import SMALL, group_of, run
 
@@ -74,7 +75,8 @@ def test_threads_divide_columns_that_they_copied(m, n, depth, by_rows):
     ],
     ids=str,
 )
-def test_sums_are_divided_where_threads_would_read_what_others_copied(kind, shape, chunks):
+def test_sums_are_divided_where_threads_would_read_what_others_copied(kind, shape, chunks, monkeypatch):
+    limit(monkeypatch, _TAPS=0.0)
     machine = Machine(vector_bytes=64, registers=32, without=("Winograd",))
     group = group_of(product(kind, shape, False), machine=machine)
     ((_, blocking),) = recognize(group).parts

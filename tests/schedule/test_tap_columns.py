@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pullback import te
-from pullback.schedule.choose import recognize
+from pullback.ir.op import Op
+from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import cuts
 from pullback.schedule.contraction.alternatives import choice_of, chosen, other_tasks, other_tiles
 from pullback.schedule.contraction.tap_columns import tap_length
 from pullback.schedule.group import Machine
+from pullback.tir.in_place import may_share
 from tests.schedule.limits import limit
 from tests.schedule.test_contraction import UNFILTERED, product
 from tests.schedule.test_runs import blockings, right_natively
@@ -56,6 +58,27 @@ def test_groups(groups, shape) -> None:
 
 
 @pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize(
+    ("dilation", "stride", "size"), [(2, 1, 11), (3, 1, 12), (2, 2, 13), (2, 3, 14), (3, 2, 15)], ids=str
+)
+@pytest.mark.parametrize("most", [600, 65536], ids=["rounds", "whole"])
+def test_taps_apart(dilation, stride, size, most, monkeypatch) -> None:
+    """Places that are as far apart as taps lie side by side in a region, in the last, shorter round as well."""
+    limit(monkeypatch, REGION_BYTES=most)
+    reach = (3 - 1) * dilation
+    places = (size + 2 - reach - 1) // stride + 1
+    data, dy = te.placeholder((2, 5, size, size), name="x"), te.placeholder((2, 6, places, places), name="dy")
+    result = Op.get("grad.conv2d_weight").te(
+        data, dy, strides=stride, padding=1, dilation=dilation, groups=1, data_layout="NCHW", kernel_layout="OIHW",
+        out_layout=None, out_dtype="float32", kernel_size=3,
+    )  # fmt: skip
+    group = group_of(result, machine=WIDE)
+    assert all(b.taps is not None for b in blockings(group))
+    run(group)
+    right_natively(group)
+
+
+@pytest.mark.usefixtures("forced")
 def test_padding_is_skipped_for_other_taps_only(monkeypatch) -> None:
     """In a small image the taps that go on are all in one vector: none of their terms may be left out for another's."""
     for kind in ("forward", "data", "weight"):
@@ -87,13 +110,22 @@ def test_work_on_the_results(taps) -> None:
     right_natively(group)
 
 
+@pytest.mark.usefixtures("forced")
+def test_weights_are_updated_in_place_all_the_same() -> None:
+    gradient = product("weight", (2, 3, 9, 8, 9, 3, 1, 1), False)
+    w = te.placeholder(gradient.shape, name="old")
+    group = group_of(te.compute(w.shape, lambda *i: w[i] - gradient[i] * 0.1, "new"), machine=WIDE)
+    assert all(b.taps is not None for b in blockings(group))
+    kernel = lower(group, "kernel")
+    assert may_share(kernel, kernel.params[[p.name for p in kernel.params].index("old")], kernel.params[-1])
+
+
 @pytest.mark.parametrize(
     ("shape", "goes_on"),
     [
         ((8, 9, 20, 21, 27, 5, 1, 2), True),  # 27 of 32 lanes, so 45 of 48
         ((8, 13, 20, 21, 8, 3, 1, 1), True),  # 13 of 16, so 39 of 48 in more chains
-        ((8, 32, 20, 21, 32, 3, 1, 1), False),  # whole vectors
-        ((8, 32, 20, 21, 48, 5, 1, 2), False),
+        ((8, 48, 20, 21, 64, 5, 1, 2), False),  # whole vectors
     ],
     ids=str,
 )

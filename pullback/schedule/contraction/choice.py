@@ -18,9 +18,10 @@ from pullback.schedule.contraction.long_sums import (
     streamed,
 )
 from pullback.schedule.contraction.problem import Problem
-from pullback.schedule.contraction.register_tiles import reads, register_tiles, store_cost
+from pullback.schedule.contraction.register_tiles import register_tiles, store_cost
 from pullback.schedule.contraction.rounds import in_rounds, is_afar, is_copied_in_rounds
 from pullback.schedule.contraction.runs import run_cost
+from pullback.schedule.contraction.slowness import slowness_of
 from pullback.schedule.contraction.tap_columns import tap_cost
 from pullback.schedule.contraction.tasks import (
     TASKS,
@@ -41,7 +42,6 @@ from pullback.schedule.contraction.ways import (
     way_of_rows,
 )
 from pullback.schedule.contraction.wide import is_worth_a_copy
-from pullback.schedule.tiles import slowness
 from pullback.tir import Var
 
 _FEW = 16  # terms that take no longer than to put sums away and take them up again
@@ -149,7 +149,7 @@ def cost(problem: Problem, blocking: Blocking) -> float:
         return run_cost(problem, blocking)
     if blocking.taps is not None:
         return tap_cost(problem, blocking)
-    column, tile, lanes, machine = blocking.column, blocking.tile, lanes_of(problem), problem.group.machine
+    column, lanes, machine = blocking.column, lanes_of(problem), problem.group.machine
     store = store_cost(problem, column, blocking.rows)
     time = cost_along(problem, column, lanes, store, copies(problem, blocking))
     if jumps(problem, blocking):
@@ -161,5 +161,5 @@ def cost(problem: Problem, blocking: Blocking) -> float:
     if machine.has_small_tiles:
         if blocking.ways[blocking.a] == "panels":
             time *= 1 + _TO_PANELS * elements(problem, blocking.a) / problem.work
-        time *= slowness(tile, lanes, machine.registers, reads(problem, blocking.a, tile.rows, machine))
+        time *= slowness_of(problem, blocking)
     return time

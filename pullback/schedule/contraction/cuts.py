@@ -17,7 +17,8 @@ from pullback.schedule.contraction.choice import blocking_of, cost, is_of_matric
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.lane_sums import in_lanes
 from pullback.schedule.contraction.problem import Factor, Problem
-from pullback.schedule.contraction.runs import in_runs, may_run, tile_slowness
+from pullback.schedule.contraction.runs import in_runs, may_run
+from pullback.schedule.contraction.slowness import uncounted
 from pullback.schedule.contraction.tap_columns import with_taps
 from pullback.tir import Var
 from pullback.tir.visitor import substitute
@@ -83,7 +84,7 @@ def time(parts: Parts) -> float:
 
 def tile_time(parts: Parts) -> float:
     """Likewise, with what register tiles take that do not keep the units busy, where :func:`time` does not count it."""
-    tiles = sum(part.work * cost(part, blocking) * tile_slowness(part, blocking) for part, blocking in parts)
+    tiles = sum(part.work * cost(part, blocking) * uncounted(part, blocking) for part, blocking in parts)
     return tiles + LOOP * (len(parts) - 1)
 
 

@@ -19,10 +19,11 @@ from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import at_or_after, order_of, zero_outside
 from pullback.schedule.contraction.register_tiles import Rows, reads
 from pullback.schedule.contraction.skip import Skip
+from pullback.schedule.contraction.slowness import slowness_of
 from pullback.schedule.contraction.tasks import TASKS, enough_tasks, fitting
 from pullback.schedule.contraction.ways import plain_way, roles, way_of_rows
 from pullback.schedule.cost import is_costly
-from pullback.schedule.tiles import Tile, best_tile, slowness
+from pullback.schedule.tiles import Tile, best_tile
 from pullback.tir import Var
 from pullback.tir.expr import is_half
 
@@ -107,7 +108,7 @@ def run_cost(problem: Problem, blocking: Blocking) -> float:
     lengths = blocks * run_length(problem, blocking.b, inner)
     lengths += run_length(problem, blocking.b, {**inner, y: rest}) if rest else 0
     cost = lengths / (extents[y] * extents[x]) * (1 + _PUT / problem.depth)
-    return cost * _slowness(problem, blocking) if machine.has_small_tiles else cost
+    return cost * slowness_of(problem, blocking) if machine.has_small_tiles else cost
 
 
 def may_run(problem: Problem, blocking: Blocking) -> bool:
@@ -129,17 +130,3 @@ def _inside(problem: Problem, b: Factor) -> float:
         places = [c * i + tap * j for i in range(problem.extents[v]) for j in range(problem.extents[k])]
         part *= sum(low <= place < high for place in places) / len(places)
     return part
-
-
-def tile_slowness(problem: Problem, blocking: Blocking) -> float:
-    """The time of a blocking's register tiles, relative to those that keep the units busy, where costs do not count it:
-    a run is long enough for any tile, rows of an image often leave none."""
-    if problem.group.machine.has_small_tiles or blocking.summed is not None:
-        return 1.0
-    return _slowness(problem, blocking)
-
-
-def _slowness(problem: Problem, blocking: Blocking) -> float:
-    machine = problem.group.machine
-    own = replace(reads(problem, blocking.a, blocking.tile.rows, machine), near=blocking.run is not None)
-    return slowness(blocking.tile, lanes_of(problem), machine.registers, own)

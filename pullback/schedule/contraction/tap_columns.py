@@ -6,6 +6,8 @@
 A region has its channels innermost, so that what the taps of a row read at a place lies side by side. Their 95 columns
 fill six vectors, where those of 19 channels fill one and leave 13 lanes of another one idle, five times. The sums are
 partial ones, in rows of whole vectors; the loop that adds them up puts results into their places.
+
+Where taps are d places apart, the region has every d-th place one after the other, so that taps are neighbours again.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pullback.schedule.contraction.columns import distance, elements, lanes_of, 
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import order_of
 from pullback.schedule.contraction.register_tiles import Rows, more_rows, reads
+from pullback.schedule.contraction.slowness import slowness_of
 from pullback.schedule.contraction.tasks import PARTS, chunked, grow, in_so_many_parts, moves_with_others
 from pullback.schedule.contraction.ways import plain_way, way_of_rows
 from pullback.schedule.cost import worth_threads
@@ -44,13 +47,13 @@ def with_taps(problem: Problem) -> Blocking | None:
 
 
 def _tap(problem: Problem, a: Factor, b: Factor, column: Var) -> Var | None:
-    """The axis of the result that moves by one along the image's rows, if ``column`` is an axis of it by itself."""
+    """The axis of the result that moves along the image's rows, if ``column`` is an axis of it by itself."""
     if b.windows is None or not b.is_window or is_half(b.source.dtype) or b.dtype != b.source.dtype:
         return None
     (*_, d, last) = order_of(problem.group, b, column)
     if b.windows[last].terms.get(column) != 1 or any(v in problem.reduced for v in b.windows[last].terms):
         return None
-    taps = [v for v, c in b.windows[d].terms.items() if v in problem.outputs and c == 1 and v not in a.axes]
+    taps = [v for v, c in b.windows[d].terms.items() if v in problem.outputs and c > 0 and v not in a.axes]
     places = [v for v in b.windows[d].terms if v not in taps]
     is_own = all(sum(v in w.terms for w in b.windows) == 1 for v in (column, *taps))
     is_one = len(taps) == 1 and is_own and all(v in problem.reduced for v in places)
@@ -117,4 +120,5 @@ def tap_cost(problem: Problem, blocking: Blocking) -> float:
     cost *= 1 + (costs.turn + parts) / problem.depth
     move = costs.turn if distance(problem, b, blocking.column) != 1 else 0
     copied = max(copies(problem, blocking)[b], elements(problem, b))
-    return cost * (1 + move * copied / problem.work)
+    cost *= 1 + move * copied / problem.work
+    return cost * slowness_of(problem, blocking) if problem.group.machine.has_small_tiles else cost
