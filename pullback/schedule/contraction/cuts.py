@@ -27,7 +27,7 @@ _IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are
 _WASTES = 1.2, 1.1  # likewise, and of matrices with vectors along the result: below, there is little to gain
 _BETTER = 0.85, 0.95  # of the time as a whole, and of theirs: what the parts must take, as it is roughly known
 _RUNS = 0.92  # of the time: what vectors that run on from row to row must take
-_TAPS = 0.96  # likewise, and vectors that go on from tap to tap
+_TAPS = 1.02  # likewise, and vectors that go on from tap to tap
 LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
 
 Parts = list[tuple[Problem, Blocking]]

@@ -50,9 +50,9 @@ _FEW_TERMS = 256  # whose lines, each in another page, stay in the TLB
 _FEW_ROUNDS = 4  # that cost less than columns which come from the second cache for every tile
 _APART = 256  # bytes from line to line, so that few of those that a tile reads are in one page
 _RUN = 48  # neighbours in memory that a copy takes at a time, at the least
-# Rows or columns that an element is multiplied with, with tiles of few registers and of many: more make up for its copy,
-# if there are many terms as well. Else lines that are asked for some terms ahead are there sooner (23 products of 16, 14,
-# 24, … rows whose other factor has 4 to 15 MB: 0.66 to 0.98 of the time without copies; of 213 and 787 rows 1.1).
+# Rows or columns that an element is multiplied with, with tiles of few registers and of many: more make up for its
+# copy, if there are many terms as well. Else lines that are asked for some terms ahead are there sooner (23 products of
+# 16, 14, 24, … rows whose other factor has 4 to 15 MB: 0.66 to 0.98 of the time without; of 213 and 787 rows 1.1).
 _READERS = 12, 128
 _TERMS = 0, 150
 

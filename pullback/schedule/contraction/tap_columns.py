@@ -31,7 +31,8 @@ from pullback.tir.caches import PAGE
 from pullback.tir.expr import is_half, nbytes
 
 _KEEP = 2  # multiply-adds in the time in which a partial sum is put away and taken up again
-_ADD = 8  # and in which one is added to others
+_ADD = 8  # and in which one is added to others,
+_ADD_FAR = 50  # from beyond the second cache
 
 
 def with_taps(problem: Problem) -> Blocking | None:
@@ -116,7 +117,10 @@ def tap_cost(problem: Problem, blocking: Blocking) -> float:
     assert blocking.taps is not None
     costs, b = moves(problem), blocking.b
     cost = tap_length(problem, blocking) / (problem.extents[blocking.column] * problem.extents[blocking.taps])
-    parts = _KEEP * round_count(problem, blocking.inner) + _ADD * (blocking.chunks or 1)
+    chunks = blocking.chunks or 1
+    size = chunks * problem.work // problem.depth * nbytes(problem.anchor.dtype)
+    is_near = 2 * size <= problem.group.machine.second_bytes
+    parts = _KEEP * round_count(problem, blocking.inner) + (_ADD if is_near else _ADD_FAR) * chunks
     cost *= 1 + (costs.turn + parts) / problem.depth
     move = costs.turn if distance(problem, b, blocking.column) != 1 else 0
     copied = max(copies(problem, blocking)[b], elements(problem, b))
