@@ -58,6 +58,23 @@ def test_groups(groups, shape) -> None:
 
 
 @pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("height", [1, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tiles_of_few_rows(groups, height, dtype) -> None:
+    """They get several values of one more axis, but not those of the groups."""
+    data, dy = te.placeholder((4, 9, 5, 12), dtype, "x"), te.placeholder((4, 10 - height, 3, 8), dtype, "dy")
+    result = Op.get("grad.conv2d_weight").te(
+        data, dy, strides=1, padding=0, dilation=1, groups=groups, data_layout="NHWC", kernel_layout="OHWI",
+        out_layout="NHWC", out_dtype=dtype, kernel_size=(height, 3),
+    )  # fmt: skip
+    group = group_of(result, machine=WIDE)
+    assert all(b.taps is not None for b in blockings(group))
+    run(group)
+    right_natively(group)
+
+
+@pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize(
     ("dilation", "stride", "size"), [(2, 1, 11), (3, 1, 12), (2, 2, 13), (2, 3, 14), (3, 2, 15)], ids=str
 )

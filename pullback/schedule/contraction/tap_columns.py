@@ -20,7 +20,7 @@ from pullback.schedule.contraction.blocking import Blocking, copies, part_count,
 from pullback.schedule.contraction.columns import distance, elements, lanes_of, moves
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import order_of
-from pullback.schedule.contraction.register_tiles import Rows, more_rows, reads
+from pullback.schedule.contraction.register_tiles import more_rows, reads
 from pullback.schedule.contraction.slowness import slowness_of
 from pullback.schedule.contraction.tasks import PARTS, chunked, grow, in_so_many_parts, moves_with_others
 from pullback.schedule.contraction.ways import plain_way, way_of_rows
@@ -74,31 +74,27 @@ def _with_tasks(problem: Problem, a: Factor, b: Factor, rows: list[Var], column:
     length = _length(problem, column, tap)
     own = replace(reads(problem, a, problem.extents[row], machine), near=True)
     _, tile = best_tile(problem.extents[row], length, lanes, machine.registers, reads=own)
-    counts, tile = more_rows(problem, ((row, tile.rows),), tile, {column, tap}, lanes, machine)
+    beside = {v for w in b.windows or () if column in w.terms for v in w.terms}  # whose channels lie between others
+    counts, tile = more_rows(problem, ((row, tile.rows),), tile, beside | {tap}, lanes, machine)
     ways = {a: way_of_rows(problem, a, counts, plain_way(a, column)), b: "region"}
-    inner = _parts(problem, b, counts, column, tap, ways)
+    inner = dict.fromkeys((*problem.outputs, *problem.reduced), 1) | dict(counts)
+    inner |= {v: problem.extents[v] for v in (column, tap)}
+    for v in (v for v in problem.outputs if v not in beside and v is not tap):
+        grow(problem, v, inner, ways, dict(counts).get(v, 1), 1)
+    _grow_sums(problem, b, inner, ways)
     blocking = Blocking(column, a, b, counts, tile, ways, inner, None, taps=tap)
     if part_count(problem, inner) < PARTS and worth_threads(problem.nanoseconds):
         blocking = in_so_many_parts(problem, blocking)
     return chunked(problem, blocking)
 
 
-def _parts(
-    problem: Problem, b: Factor, rows: Rows, column: Var, tap: Var, ways: Mapping[Factor, str]
-) -> dict[Var, int]:
-    """Tasks that compute parts of sums, in rounds of as many terms as the regions hold."""
-    inner = dict.fromkeys((*problem.outputs, *problem.reduced), 1) | dict(rows)
-    inner |= {v: problem.extents[v] for v in (column, tap)}
-    beside = {v for w in b.windows or () if column in w.terms for v in w.terms}  # their channels lie between others
-    steps = dict(rows)
-    for v in (v for v in problem.outputs if v not in beside and v is not tap):
-        grow(problem, v, inner, ways, steps.get(v, 1), 1)
-    taps = [k for k in problem.reduced if moves_with_others(b, k)]
-    for k in reversed(taps):
+def _grow_sums(problem: Problem, b: Factor, inner: dict[Var, int], ways: Mapping[Factor, str]) -> None:
+    """As many terms in a round as the region holds."""
+    places = [k for k in problem.reduced if moves_with_others(b, k)]
+    for k in reversed(places):
         grow(problem, k, inner, ways, 1, 1)
-    for k in reversed([k for k in problem.reduced if k not in taps]):
+    for k in reversed([k for k in problem.reduced if k not in places]):
         grow(problem, k, inner, ways, 1, PARTS)
-    return inner
 
 
 def _length(problem: Problem, column: Var, tap: Var) -> int:

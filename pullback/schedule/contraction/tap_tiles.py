@@ -58,6 +58,7 @@ class TapRegion(Region):
         self.apart = next(w.terms[blocking.taps] for w in blocking.b.windows if blocking.taps in w.terms)
         self.lanes = lanes_of(problem)
         super().__init__(problem, blocking.b, blocking.inner, blocking.column)
+        assert self.shape[-1] == problem.extents[blocking.column], "a region of the channels of several groups"
 
     @property
     def _each(self) -> int:
