@@ -86,6 +86,12 @@ class Network:
         return torch.optim.SGD(params, **taken)
 
 
+def in_rows(value: Any) -> Any:
+    """The tensor row by row in memory, strides of single elements included: PyTorch 2.13 crashes in gradients of
+    convolutions and pools of small images that lie otherwise."""
+    return value.reshape(-1).reshape(value.shape)
+
+
 class NetworkMaker:
     """Draws one network from a seed."""
 
@@ -145,7 +151,7 @@ class NetworkMaker:
 
     def of(self, value: Value) -> Callable[[list[Any]], Any]:
         """Finds PyTorch's counterpart of a value."""
-        return lambda values: values[2 + len(self.params) + len(self.states) + value.number]
+        return lambda values: in_rows(values[2 + len(self.params) + len(self.states) + value.number])
 
     @staticmethod
     def turned(shape: Sequence[Any], last: bool) -> tuple[Any, ...]:
@@ -207,7 +213,7 @@ class NetworkMaker:
         )  # fmt: skip
         return self.add(
             expr, last, (x.shape[0], outputs, *sizes),
-            lambda v: f(pad(source(v), flat), w(v).permute(back), None, strides, 0, dilation, groups),
+            lambda v: f(pad(source(v), flat), in_rows(w(v).permute(back)), None, strides, 0, dilation, groups),
         )  # fmt: skip
 
     def transpose(self, x: Value) -> Value:
@@ -384,7 +390,7 @@ class NetworkMaker:
     def head(self, x: Value) -> Any:
         """The image as it is, or scores of classes; PyTorch's value in the same layout is the last."""
         source = self.of(x)
-        if self.rng.random() < 0.3:
+        if self.rng.random() < 0.3 and self.params:  # else there would be nothing to train
             order = self.turned(range(self.rank + 2), x.last)
             self.steps.append(lambda v: source(v).permute(order))
             return x.expr
