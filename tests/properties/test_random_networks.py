@@ -7,7 +7,6 @@ import pytest
 
 from tests.properties.checks import check_network, installed_torch
 
-
 FOUND = (5036,)  # what was wrong once
 
 

@@ -176,3 +176,22 @@ def test_alternatives() -> None:
         other = chosen(problem, blocking, choice)
         assert other.inner[other.column] == 11 and other.inner[other.taps] == 5
         assert choice_of(problem, other) == choice
+
+
+@pytest.mark.usefixtures("forced")
+def test_a_signal_of_one_axis_has_no_channels() -> None:
+    a, b, k = te.placeholder((6, 5), name="a"), te.placeholder((24,), name="b"), te.reduce_axis(5)
+    result = te.compute((6, 20), lambda i, j: te.sum(a[i, k.var] * b[j + k.var], k), "filtered")
+    group = group_of(result, machine=WIDE)
+    assert all(b.taps is None for b in blockings(group))
+    run(group)
+    right_natively(group)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize(
+    "shape", [(2, 20000, 5, 5, 4, 3, 1, 1), (64, 512, 7, 7, 512, 3, 1, 1)], ids=["region", "partial sums"]
+)
+def test_large_regions_and_partial_sums_are_left_alone(shape) -> None:
+    group = group_of(product("weight", shape, False), machine=WIDE)
+    assert all(b.taps is None for b in blockings(group))

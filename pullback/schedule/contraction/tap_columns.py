@@ -16,13 +16,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pullback.schedule.contraction.blocking import Blocking, copies, part_count, round_count
+from pullback.schedule.contraction.blocking import Blocking, copies, part_count, region_bytes, round_count
 from pullback.schedule.contraction.columns import distance, elements, lanes_of, moves
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import order_of
 from pullback.schedule.contraction.register_tiles import more_rows, reads
 from pullback.schedule.contraction.slowness import slowness_of
-from pullback.schedule.contraction.tasks import PARTS, chunked, grow, in_so_many_parts, moves_with_others
+from pullback.schedule.contraction.tasks import (
+    MOST_REGION_BYTES,
+    PARTS,
+    chunked,
+    grow,
+    in_so_many_parts,
+    moves_with_others,
+)
 from pullback.schedule.contraction.ways import plain_way, way_of_rows
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.tiles import best_tile
@@ -33,6 +40,7 @@ from pullback.tir.expr import is_half, nbytes
 _KEEP = 2  # multiply-adds in the time in which a partial sum is put away and taken up again
 _ADD = 8  # and in which one is added to others,
 _ADD_FAR = 50  # from beyond the second cache
+_MOST_SUMS = 4  # times as many bytes as that has, of all partial sums
 
 
 def with_taps(problem: Problem) -> Blocking | None:
@@ -40,11 +48,26 @@ def with_taps(problem: Problem) -> Blocking | None:
     for b in problem.factors:
         (a,) = (f for f in problem.factors if f is not b)
         rows = [v for v in problem.outputs if v in a.axes and v not in b.axes]
+        if not rows or b.source.ndim < 2:
+            continue
         for column in (v for v in reversed(problem.outputs) if v not in a.axes):
             tap = _tap(problem, a, b, column)
-            if rows and tap is not None:
-                return _with_tasks(problem, a, b, rows, column, tap)
+            if tap is not None:
+                found = _with_tasks(problem, a, b, rows, column, tap)
+                return found if _fits(problem, found) else None
     return None
+
+
+def _fits(problem: Problem, blocking: Blocking) -> bool:
+    """Whether a task's region, and the partial sums of all, are no larger than what they are good for."""
+    most = _MOST_SUMS * problem.group.machine.second_bytes
+    return (
+        region_bytes(blocking.ways, blocking.inner) <= MOST_REGION_BYTES and _partial_bytes(problem, blocking) <= most
+    )
+
+
+def _partial_bytes(problem: Problem, blocking: Blocking) -> int:
+    return (blocking.chunks or 1) * problem.work // problem.depth * nbytes(problem.anchor.dtype)
 
 
 def _tap(problem: Problem, a: Factor, b: Factor, column: Var) -> Var | None:
@@ -113,10 +136,8 @@ def tap_cost(problem: Problem, blocking: Blocking) -> float:
     assert blocking.taps is not None
     costs, b = moves(problem), blocking.b
     cost = tap_length(problem, blocking) / (problem.extents[blocking.column] * problem.extents[blocking.taps])
-    chunks = blocking.chunks or 1
-    size = chunks * problem.work // problem.depth * nbytes(problem.anchor.dtype)
-    is_near = 2 * size <= problem.group.machine.second_bytes
-    parts = _KEEP * round_count(problem, blocking.inner) + (_ADD if is_near else _ADD_FAR) * chunks
+    is_near = 2 * _partial_bytes(problem, blocking) <= problem.group.machine.second_bytes
+    parts = _KEEP * round_count(problem, blocking.inner) + (_ADD if is_near else _ADD_FAR) * (blocking.chunks or 1)
     cost *= 1 + (costs.turn + parts) / problem.depth
     move = costs.turn if distance(problem, b, blocking.column) != 1 else 0
     copied = max(copies(problem, blocking)[b], elements(problem, b))
