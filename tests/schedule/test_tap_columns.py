@@ -10,7 +10,7 @@ from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import cuts
 from pullback.schedule.contraction.alternatives import choice_of, chosen, other_tasks, other_tiles
 from pullback.schedule.contraction.tap_columns import tap_length
-from pullback.schedule.group import Machine
+from pullback.schedule.group import Group, Machine
 from pullback.tir.in_place import may_share
 from tests.schedule.limits import limit
 from tests.schedule.test_contraction import UNFILTERED, product
@@ -32,6 +32,18 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever may go on from tap to tap does."""
     monkeypatch.setattr(cuts, "_TAPS", 1000.0)
     monkeypatch.setattr(cuts, "_WASTES", (0.0, 0.0))
+
+
+def weight_gradient(x, dy, taps, dtype="float32", strides=1, padding=0, dilation=1, groups=1, is_last=True) -> Group:
+    """The gradient by the weight; sizes have channels innermost, memory has them there if ``is_last``."""
+    layout = "NHWC" if is_last else "NCHW"
+    x, dy = ((n, h, w, c) if is_last else (n, c, h, w) for n, h, w, c in (x, dy))
+    data, grad = te.placeholder(x, dtype, "x"), te.placeholder(dy, dtype, "dy")
+    result = Op.get("grad.conv2d_weight").te(
+        data, grad, strides=strides, padding=padding, dilation=dilation, groups=groups, data_layout=layout,
+        kernel_layout="OIHW", out_layout=layout, out_dtype=dtype, kernel_size=taps,
+    )  # fmt: skip
+    return group_of(result, machine=WIDE)
 
 
 @pytest.mark.usefixtures("forced")
@@ -63,12 +75,7 @@ def test_groups(groups, shape) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_tiles_of_few_rows(groups, height, dtype) -> None:
     """They get several values of one more axis, but not those of the groups."""
-    data, dy = te.placeholder((4, 9, 5, 12), dtype, "x"), te.placeholder((4, 10 - height, 3, 8), dtype, "dy")
-    result = Op.get("grad.conv2d_weight").te(
-        data, dy, strides=1, padding=0, dilation=1, groups=groups, data_layout="NHWC", kernel_layout="OHWI",
-        out_layout="NHWC", out_dtype=dtype, kernel_size=(height, 3),
-    )  # fmt: skip
-    group = group_of(result, machine=WIDE)
+    group = weight_gradient((4, 9, 5, 12), (4, 10 - height, 3, 8), (height, 3), dtype, groups=groups)
     assert all(b.taps is not None for b in blockings(group))
     run(group)
     right_natively(group)
@@ -79,29 +86,27 @@ def test_tiles_of_few_rows(groups, height, dtype) -> None:
     ("dilation", "stride", "size"), [(2, 1, 11), (3, 1, 12), (2, 2, 13), (2, 3, 14), (3, 2, 15)], ids=str
 )
 @pytest.mark.parametrize("most", [600, 65536], ids=["rounds", "whole"])
-def test_taps_apart(dilation, stride, size, most, monkeypatch) -> None:
+@pytest.mark.parametrize("is_last", [False, True], ids=["channels outside", "channels innermost"])
+def test_taps_apart(dilation, stride, size, most, is_last, monkeypatch) -> None:
     """Places that are as far apart as taps lie side by side in a region, in the last, shorter round as well."""
     limit(monkeypatch, REGION_BYTES=most)
     reach = (3 - 1) * dilation
     places = (size + 2 - reach - 1) // stride + 1
-    data, dy = te.placeholder((2, 5, size, size), name="x"), te.placeholder((2, 6, places, places), name="dy")
-    result = Op.get("grad.conv2d_weight").te(
-        data, dy, strides=stride, padding=1, dilation=dilation, groups=1, data_layout="NCHW", kernel_layout="OIHW",
-        out_layout=None, out_dtype="float32", kernel_size=3,
-    )  # fmt: skip
-    group = group_of(result, machine=WIDE)
+    window = {"strides": stride, "padding": 1, "dilation": dilation}
+    group = weight_gradient((2, size, size, 5), (2, places, places, 6), (3, 3), **window, is_last=is_last)
     assert all(b.taps is not None for b in blockings(group))
     run(group)
     right_natively(group)
 
 
 @pytest.mark.usefixtures("forced")
-def test_padding_is_skipped_for_other_taps_only(monkeypatch) -> None:
+@pytest.mark.parametrize("kind", ["forward", "data", "weight"])
+def test_padding_is_skipped_for_other_taps_only(kind) -> None:
     """In a small image the taps that go on are all in one vector: none of their terms may be left out for another's."""
-    for kind in ("forward", "data", "weight"):
-        group = group_of(product(kind, (3, 4, 6, 5, 3, 5, 1, 2), False), machine=WIDE)
-        run(group)
-        right_natively(group)
+    group = group_of(product(kind, (3, 4, 6, 5, 3, 5, 1, 2), False), machine=WIDE)
+    assert all(b.taps is not None for b in blockings(group))
+    run(group)
+    right_natively(group)
 
 
 @pytest.mark.usefixtures("forced")

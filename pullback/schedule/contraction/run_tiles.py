@@ -7,14 +7,13 @@ for rows of the tile:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from pullback.schedule.contraction.blocking import Blocking
-from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.finish import finished, whole_or_rest
+from pullback.schedule.contraction.flat_region import FlatRegion
 from pullback.schedule.contraction.lower import Lowering, Spot
-from pullback.schedule.contraction.problem import Factor, Problem
-from pullback.schedule.contraction.region import Place, Region
+from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.runs import row_length, run_length
 from pullback.tir import (
     Allocate,
@@ -40,7 +39,7 @@ class RunLowering(Lowering):
         assert blocking.run is not None
         self.run, self.skips = blocking.run, {}
         self.row, self.length = row_length(blocking.b, blocking.inner), run_length(problem, blocking.b, blocking.inner)
-        self.regions = {f: RunRegion(problem, f, blocking.inner, blocking.column) for f in self.regions}
+        self.regions = {f: FlatRegion(problem, f, blocking.inner, blocking.column) for f in self.regions}
 
     def _round(self, bases: Mapping[Var, PrimExpr], tile: Callable[[Spot, int, int], Stmt]) -> Stmt:
         """Fill the region, then run along it for each tile's rows."""
@@ -94,29 +93,3 @@ class RunLowering(Lowering):
         value = finished(self.problem, spot.at(moves).value, kept[r, y * self.row + x])
         body = For(x, as_expr(self.extents[self.blocking.column]), value, "vectorized")
         return For(r, as_expr(rows), For(y, lines, body))
-
-
-class RunRegion(Region):
-    """A region whose last two axes are one in memory, and a vector more: tiles of a run end behind its last row."""
-
-    def __init__(self, problem: Problem, factor: Factor, inner: Mapping[Var, int], column: Var) -> None:
-        self.lanes = lanes_of(problem)
-        super().__init__(problem, factor, inner, column)
-
-    def _buffer_shape(self) -> tuple[int, ...]:
-        return (*self.shape[:-2], self.shape[-2] * self.shape[-1] + self.lanes)
-
-    def _at(self, indices: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
-        *outer, y, x = indices
-        return (*outer, y * self.shape[-1] + x)
-
-    def fill(self, bases: Place) -> Stmt:
-        """And zeros behind it: what is computed there is thrown away, but subnormal numbers would be slow."""
-        end = self._counts(bases)[-2] * self.shape[-1]
-        outer = [Var("i") for _ in self.shape[:-2]]
-        i = Var("j")
-        clear = store(self.buffer, (*outer, end + i), const(0, self.buffer.dtype))
-        body: Stmt = For(i, as_expr(self.buffer.shape[-1]) - end, clear, "vectorized")
-        for v, size in reversed(list(zip(outer, self.shape[:-2], strict=True))):
-            body = For(v, as_expr(size), body)
-        return seq(super().fill(bases), body)
