@@ -14,13 +14,21 @@ from pullback.tir import For, PrimExpr, Stmt, Var, as_expr, const, maximum, seq,
 class FlatRegion(Region):
     """Rows one behind the other, and a vector more: tiles end behind the last one.
 
+    ``shared``: places at the end of a row that are those at the beginning of the next one, all zero.
+
     ``apart``: rows from one that is read to the next, d. Row u lies at ``u % d · ⌈U / d⌉ + u // d``, so that the next
     one that is read follows.
     """
 
-    def __init__(self, problem: Problem, factor: Factor, inner: Mapping[Var, int], column: Var, apart: int = 1) -> None:
-        self.lanes, self.apart = lanes_of(problem), apart
+    def __init__(
+        self, problem: Problem, factor: Factor, inner: Mapping[Var, int], column: Var, apart: int = 1, shared: int = 0
+    ) -> None:
+        self.apart, self.behind, self.shared = apart, lanes_of(problem) + shared, shared
         super().__init__(problem, factor, inner, column)
+
+    def _shape(self) -> list[int]:
+        *outer, places = super()._shape()
+        return [*outer, places - self.shared]
 
     @property
     def _each(self) -> int:
@@ -28,7 +36,7 @@ class FlatRegion(Region):
         return -(-self.shape[-2] // self.apart)
 
     def _buffer_shape(self) -> tuple[int, ...]:
-        return (*self.shape[:-2], self.apart * self._each * self.shape[-1] + self.lanes)
+        return (*self.shape[:-2], self.apart * self._each * self.shape[-1] + self.behind)
 
     def _at(self, indices: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
         *outer, row, place = indices
@@ -44,7 +52,7 @@ class FlatRegion(Region):
         for k in range(self.apart):
             i, filled = Var("j"), maximum(count - k + (self.apart - 1), 0) // self.apart
             first = (filled + k * self._each) * length
-            end = (k + 1) * self._each * length + (self.lanes if k + 1 == self.apart else 0)
+            end = (k + 1) * self._each * length + (self.behind if k + 1 == self.apart else 0)
             zero = store(self.buffer, (*outer, first + i), const(0, self.buffer.dtype))
             clears.append(For(i, as_expr(end) - first, zero, "vectorized"))
         body = seq(*clears)

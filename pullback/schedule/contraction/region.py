@@ -8,7 +8,7 @@ inner loops run from bound to bound.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pullback.schedule.affine import affine
 from pullback.schedule.contraction.columns import region_shape
@@ -40,6 +40,8 @@ from pullback.tir import (
 from pullback.tir.visitor import rewrite, substitute
 
 Place = Mapping[Var, PrimExpr]
+Size = PrimExpr | int
+_LIMITS = "min", "max", "floordiv", "floormod"
 
 
 class Region:
@@ -49,10 +51,14 @@ class Region:
         assert factor.windows is not None
         group = problem.group
         self.group, self.factor, self.inner, self.extents = group, factor, inner, problem.extents
-        shape = region_shape(factor, inner)
         self.order = order_of(group, factor, column)  # the source's axes, outermost first
-        self.shape = [shape[d] for d in self.order]
+        self.shape = self._shape()
         self.buffer = Buffer(f"{factor.source.name}_region", self._buffer_shape(), factor.source.dtype, "local")
+
+    def _shape(self) -> list[int]:
+        """How far the region reaches along each axis."""
+        shape = region_shape(self.factor, self.inner)
+        return [shape[d] for d in self.order]
 
     def _buffer_shape(self) -> tuple[int, ...]:
         return tuple(self.shape)
@@ -135,48 +141,54 @@ class _Fill:
     def __init__(self, group: Group, source: Tensor, order: Sequence[int], steps: Sequence[tuple[int, int]]) -> None:
         self.group, self.lower = group, Lower(buffer_readers(group))
         self.is_crossed = len(order) > 1 and memory_strides(group, source)[order[-2]] == 1
-        self.source, self.order, self.steps = source, order, steps
+        self.order = order
         self.axes = [Var(f"s{d}") for d in range(source.ndim)] if source.is_placeholder else list(source.axes)
-        self.bounds: dict[int, tuple[int, int]] = {}
+        self.places = [at_or_after(size, step) for size, step in zip(source.shape, steps, strict=True)]
+        self.index = {axis: axis * step + first for axis, (step, first) in zip(self.axes, steps, strict=True)}
+        self.bounds: dict[int, tuple[int, int]] = {}  # places along an axis outside of which the source is constant
         self.conditions: list[PrimExpr] = []
         self.otherwise: PrimExpr | None = None
         if source.is_placeholder:
-            self.value: PrimExpr = group.buffers[source][tuple(self.axes)]
+            self.value: PrimExpr = substitute(group.buffers[source][tuple(self.axes)], self.index)
         else:
-            self._split_condition(body_expr(source))
+            self._split_condition(source, steps)
 
-    def _split_condition(self, body: PrimExpr) -> None:
+    def _split_condition(self, source: Tensor, steps: Sequence[tuple[int, int]]) -> None:
         """``select(condition, value, constant)``: bounds of single axes, and what else must hold."""
-        if not (
-            isinstance(body, Select) and isinstance(body.b, (FloatImm, IntImm)) and not reads_tensors(body.condition)
-        ):
-            self.value = self.lower.expr(body)
+        body = body_expr(source)
+        is_bounded = isinstance(body, Select) and isinstance(body.b, (FloatImm, IntImm))
+        if not is_bounded or reads_tensors(body.condition):  # type: ignore[attr-defined]
+            self.value = substitute(self.lower.expr(body), self.index)
             return
-        self.value, self.otherwise = self.lower.expr(body.a), body.b
-        extents = {axis: int(size) for axis, size in zip(self.axes, self.source.shape, strict=True)}
-        steps = {axis: axis * step + first for axis, (step, first) in zip(self.axes, self.steps, strict=True)}
+        assert isinstance(body, Select)
+        self.otherwise = body.b
+        extents = {axis: int(size) for axis, size in zip(self.axes, source.shape, strict=True)}
+        places = dict(zip(self.axes, self.places, strict=True))
         for condition in conjuncts(body.condition):
             bound = _bound(condition, extents)
             if bound is None:
-                if not _always(substitute(condition, steps), extents):
+                condition = substitute(condition, self.index)
+                if not _always(condition, places):
                     self.conditions.append(condition)
                 continue
             d = self.axes.index(bound[0])
-            low, high = self.bounds.get(d, (0, extents[bound[0]]))
-            self.bounds[d] = max(low, bound[1]), min(high, bound[2])
-        self.value = self._within(extents)
+            low, high = self.bounds.get(d, (0, self.places[d]))
+            self.bounds[d] = max(low, at_or_after(bound[1], steps[d])), min(high, at_or_after(bound[2], steps[d]))
+        self.value = self._within(substitute(self.lower.expr(body.a), self.index))
 
-    def _within(self, extents: Mapping[Var, int]) -> PrimExpr:
-        """The value inside of the bounds: there indices need no limits of their own."""
+    def _within(self, value: PrimExpr) -> PrimExpr:
+        """The value inside of the bounds: there indices need no limits of their own, and are multiples of what they
+        are divided by."""
         least = {self.axes[d]: low for d, (low, _) in self.bounds.items()}
-        sizes = {**extents, **{self.axes[d]: max(1, high - low) for d, (low, high) in self.bounds.items()}}
+        sizes = dict(zip(self.axes, self.places, strict=True))
+        sizes |= {self.axes[d]: max(1, high - low) for d, (low, high) in self.bounds.items()}
 
         def plain(node: PrimExpr) -> PrimExpr | None:
-            is_limit = isinstance(node, Binary) and node.kind in ("min", "max") and node.dtype == "int64"
+            is_limit = isinstance(node, Binary) and node.kind in _LIMITS and node.dtype == "int64"
             found = affine(node, sizes) if is_limit else None
             return None if found is None else found.expr()
 
-        moved = rewrite(substitute(self.value, {v: v + low for v, low in least.items()}), plain)
+        moved = rewrite(substitute(value, {v: v + low for v, low in least.items()}), plain)
         return substitute(moved, {v: v - low for v, low in least.items()})
 
     def nest(
@@ -187,22 +199,16 @@ class _Fill:
         if k == len(self.order):
             return region.store(done, self._value(starts, done))
         if self.is_crossed and k == len(self.order) - 2:
-            ranges = [self._range(d, starts, counts) for d in (k, k + 1)]
+            ranges = [self._range(region, d, starts, counts) for d in (k, k + 1)]
             if None not in ranges:
                 return self._across(region, starts, counts, done, *ranges)  # type: ignore[arg-type]
-        start, count, limits = starts[k], counts[k], self.bounds.get(self.order[k])
-        step = self.steps[self.order[k]]
-        bounds = (at_or_after(limits[0], step), at_or_after(limits[1], step)) if limits is not None else None
-        kind = "vectorized" if k == len(self.order) - 1 else "serial"
+        start, count, bounds = starts[k], counts[k], self._bounds(region, self.order[k])
 
-        def inside(first: PrimExpr | int, size: PrimExpr | int) -> Stmt | None:
-            def body(i: PrimExpr) -> Stmt:
-                return self.nest(region, starts, counts, [*done, i + first])
+        def inside(first: Size, size: Size) -> Stmt | None:
+            return self._loop(k, size, lambda i: self.nest(region, starts, counts, [*done, i + first]))
 
-            return self._loop(size, body, kind)
-
-        def outside(first: PrimExpr | int, size: PrimExpr | int) -> Stmt | None:
-            return self._loop(size, lambda i: self._constant(region, counts, [*done, i + first]), kind)
+        def outside(first: Size, size: Size) -> Stmt | None:
+            return self._loop(k, size, lambda i: self._constant(region, counts, [*done, i + first]))
 
         if bounds is None:
             return inside(0, count) or seq()
@@ -210,7 +216,7 @@ class _Fill:
             low = min(max(bounds[0] - start.value, 0), count.value)
             high = max(low, min(bounds[1] - start.value, count.value))
             return seq(outside(0, low), inside(low, high - low), outside(high, count.value - high))
-        if kind == "vectorized":
+        if k == len(self.order) - 1:
             first, end = (minimum(maximum(as_expr(bound) - start, 0), count) for bound in bounds)
             return seq(outside(0, region.shape[k]), inside(first, maximum(end - first, 0)))
         i = Var("i")
@@ -218,30 +224,38 @@ class _Fill:
         body = If(within, self.nest(region, starts, counts, [*done, i]), self._constant(region, counts, [*done, i]))
         return For(i, count, body)
 
-    def _loop(self, size: PrimExpr | int, body: object, kind: str) -> Stmt | None:
+    def _bounds(self, region: Region, d: int) -> tuple[int, int] | None:
+        """Those along an axis; None where no task reaches beyond them."""
+        bounds = self.bounds.get(d)
+        least, _ = region.factor.windows[d].range(region.extents)  # type: ignore[index]
+        return None if bounds is None or (bounds[0] <= least and self.places[d] <= bounds[1]) else bounds
+
+    def _loop(self, axis: int, size: Size, body: Callable[[PrimExpr], Stmt]) -> Stmt | None:
+        """Over so many places along an axis; None where they are none."""
         size = as_expr(size)
         if isinstance(size, IntImm) and size.value == 0:
             return None
-        return loop("i", size, body, kind)
+        return loop("i", size, body, "vectorized" if axis == len(self.order) - 1 else "serial")
 
     def _constant(self, region: Region, counts: Sequence[PrimExpr], done: list[PrimExpr]) -> Stmt:
         """Fill the rest of the axes."""
         k = len(done)
         if k == len(self.order):
             return region.store(done, self.otherwise)
-        kind = "vectorized" if k == len(self.order) - 1 else "serial"
-        return loop("i", counts[k], lambda i: self._constant(region, counts, [*done, i]), kind)
+        return self._loop(k, counts[k], lambda i: self._constant(region, counts, [*done, i])) or seq()
 
-    def _range(self, k: int, starts: Sequence[PrimExpr], counts: Sequence[PrimExpr]) -> tuple[int, int, int] | None:
+    def _range(
+        self, region: Region, k: int, starts: Sequence[PrimExpr], counts: Sequence[PrimExpr]
+    ) -> tuple[int, int, int] | None:
         """(first inside the bounds, first after them, count) along axis number ``k`` of a region, where known."""
-        start, count, limits = starts[k], counts[k], self.bounds.get(self.order[k])
+        start, count, bounds = starts[k], counts[k], self._bounds(region, self.order[k])
         if not isinstance(count, IntImm):
             return None
-        if limits is None:
+        if bounds is None:
             return 0, count.value, count.value
         if not isinstance(start, IntImm):
             return None
-        low, high = (at_or_after(limit, self.steps[self.order[k]]) - start.value for limit in limits)
+        low, high = (bound - start.value for bound in bounds)
         low = min(max(low, 0), count.value)
         return low, max(low, min(high, count.value)), count.value
 
@@ -281,10 +295,7 @@ class _Fill:
         )
 
     def _value(self, starts: Sequence[PrimExpr], done: Sequence[PrimExpr]) -> PrimExpr:
-        place = {}
-        for d, start, i in zip(self.order, starts, done, strict=True):
-            step, first = self.steps[d]
-            place[self.axes[d]] = (start + i) * step + first
+        place = {self.axes[d]: start + i for d, start, i in zip(self.order, starts, done, strict=True)}
         value = substitute(self.value, place)
         for condition in self.conditions:
             value = select(substitute(condition, place), value, self.otherwise)

@@ -14,7 +14,7 @@ from pullback.schedule.contraction.finish import finished, whole_or_rest
 from pullback.schedule.contraction.flat_region import FlatRegion
 from pullback.schedule.contraction.lower import Lowering, Spot
 from pullback.schedule.contraction.problem import Problem
-from pullback.schedule.contraction.runs import row_length, run_length
+from pullback.schedule.contraction.runs import row_length, run_length, shared
 from pullback.tir import (
     Allocate,
     Buffer,
@@ -38,8 +38,9 @@ class RunLowering(Lowering):
         super().__init__(problem, blocking, flat, threads)
         assert blocking.run is not None
         self.run, self.skips = blocking.run, {}
-        self.row, self.length = row_length(blocking.b, blocking.inner), run_length(problem, blocking.b, blocking.inner)
-        self.regions = {f: FlatRegion(problem, f, blocking.inner, blocking.column) for f in self.regions}
+        b, inner = blocking.b, blocking.inner
+        self.row, self.length = row_length(problem, b, inner), run_length(problem, b, inner)
+        self.regions = {b: FlatRegion(problem, b, inner, blocking.column, shared=shared(problem, b))}
 
     def _round(self, bases: Mapping[Var, PrimExpr], tile: Callable[[Spot, int, int], Stmt]) -> Stmt:
         """Fill the region, then run along it for each tile's rows."""

@@ -5,7 +5,8 @@
 
 A region's rows lie one behind the other, each as long as the taps make it. So the same taps of all rows are one row,
 and few lanes are idle: the S - W between two rows of results, which nobody reads, where vectors along x would leave 10
-of 32. The sums of a tile's rows are kept in memory until the results of a task are written, row by row.
+of 32. The zeros at the end of a padded row are those that the next one begins with: S = W + (taps - 1) / 2. The sums of
+a tile's rows are kept in memory until the results of a task are written, row by row.
 """
 
 from __future__ import annotations
@@ -88,16 +89,27 @@ def _is_image(problem: Problem, b: Factor, y: Var, x: Var) -> bool:
     return all(v in problem.reduced for v in others) and y not in b.windows[-1].terms and x not in b.windows[-2].terms
 
 
-def row_length(b: Factor, inner: Mapping[Var, int]) -> int:
+def row_length(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
     """Elements of a row of the region."""
-    return region_shape(b, inner)[-1]
+    return region_shape(b, inner)[-1] - shared(problem, b)
+
+
+def shared(problem: Problem, b: Factor) -> int:
+    """Zeros at the end of each row of the region that are those at the beginning of the next one."""
+    assert b.windows is not None
+    bounds = zero_outside(problem.group, b.source, len(b.windows) - 1)
+    if bounds is None:
+        return 0
+    first, last = b.windows[-1].range(problem.extents)
+    low, high = (at_or_after(bound, b.steps[-1]) for bound in bounds)
+    return max(0, min(low - first, last + 1 - high))
 
 
 def run_length(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
     """From the first result of a task to its last one, in whole vectors."""
     y, x = problem.outputs[-2:]
-    lanes, reach = lanes_of(problem), row_length(b, inner) - problem.extents[x]
-    return -(-(inner[y] * row_length(b, inner) - reach) // lanes) * lanes
+    lanes, row = lanes_of(problem), row_length(problem, b, inner)
+    return -(-(inner[y] * row - (row - problem.extents[x])) // lanes) * lanes
 
 
 def run_cost(problem: Problem, blocking: Blocking) -> float:
