@@ -26,7 +26,8 @@ from pullback.tir.visitor import substitute
 _IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are not looked at
 _WASTES = 1.2, 1.1  # likewise, and of matrices with vectors along the result: below, there is little to gain
 _BETTER = 0.85, 0.95  # of the time as a whole, and of theirs: what the parts must take, as it is roughly known
-_RUNS = 0.92  # of the time: what vectors that run on from row to row must take
+_RUNS = 0.92, 1.0  # of the time: what vectors that run on from row to row must take, and of all parts where results are
+#   side by side in memory
 _TAPS = 1.02  # likewise, and vectors that go on from tap to tap
 LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
 
@@ -36,6 +37,11 @@ Parts = list[tuple[Problem, Blocking]]
 def cut(problem: Problem) -> Parts:
     """The contractions that a problem with a blocking consists of, mostly itself, and their blockings."""
     found = _along_axes(problem)
+    whole = blocking_of(problem)
+    assert whole is not None
+    run = in_runs(problem) if may_run(problem, whole) and not problem.has_gaps else None
+    if run is not None and tile_time([(problem, run)]) < _RUNS[1] * tile_time(found):
+        found = [(problem, run)]
     taps = with_taps(problem) if tile_time(found) > _WASTES[0] * problem.work else None
     is_better = taps is not None and tile_time([(problem, taps)]) < _TAPS * tile_time(found)
     return [(problem, taps)] if taps is not None and is_better else found
@@ -63,7 +69,7 @@ def _whole(problem: Problem) -> Parts | None:
         return None
     found = [(problem, blocking)]
     run = in_runs(problem) if may_run(problem, blocking) else None
-    if run is not None and tile_time([(problem, run)]) < _RUNS * tile_time(found):
+    if run is not None and tile_time([(problem, run)]) < _RUNS[0] * tile_time(found):
         found = [(problem, run)]
     if time(found) < _IDLE * problem.work:
         return found
