@@ -10,7 +10,7 @@ from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import cuts, runs
 from pullback.schedule.contraction.blocking import Blocking
-from pullback.schedule.contraction.runs import run_length
+from pullback.schedule.contraction.runs import row_length, run_length
 from pullback.schedule.group import Group, Machine
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import call
@@ -31,7 +31,7 @@ SHAPES = [  # images, channels, height, width, filters, taps, stride, padding
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever may run on does."""
-    limit(monkeypatch, _RUNS=1000.0, _TAPS=0.0)
+    limit(monkeypatch, _RUNS=(1000.0, 1000.0), _TAPS=0.0)
     monkeypatch.setattr(cuts, "may_run", lambda problem, blocking: True)
     monkeypatch.setattr(runs, "_LEAST", 1)
 
@@ -105,8 +105,8 @@ def test_work_on_the_results() -> None:
 @pytest.mark.parametrize(
     ("shape", "is_run"),
     [
-        ((8, 14, 13, 9, 4, 3, 1, 1), True),  # 9 of 16 lanes, so 9 of 11
-        ((8, 24, 32, 22, 5, 3, 1, 1), True),  # 22 of 32, so 22 of 24
+        ((8, 14, 13, 9, 4, 3, 1, 1), True),  # 9 of 16 lanes, so 9 of 10
+        ((8, 24, 32, 22, 5, 3, 1, 1), True),  # 22 of 32, so 22 of 23
         ((8, 24, 32, 48, 5, 3, 1, 1), False),  # whole vectors
         ((64, 24, 3, 9, 5, 3, 1, 0), False),  # one row
         ((8, 24, 13, 9, 16, 3, 1, 1), False),  # vectors of filters are full
@@ -122,7 +122,34 @@ def test_lanes_between_rows_are_the_only_idle_ones() -> None:
     group = group_of(product("forward", (8, 14, 13, 9, 4, 3, 1, 1), False), machine=WIDE)
     ((problem, blocking),) = recognize(group).parts
     length = run_length(problem, blocking.b, blocking.inner)
-    assert 0 <= length - (blocking.inner[blocking.run] * 11 - 2) < 16 and length % 16 == 0
+    assert 0 <= length - (blocking.inner[blocking.run] * 10 - 1) < 16 and length % 16 == 0
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize(
+    ("padding", "taps", "row"),
+    [
+        ((1, 1), 3, 10),
+        ((2, 2), 5, 11),
+        ((0, 0), 3, 9),
+        ((0, 2), 3, 11),  # zeros at one end only
+        ((1, 2), 3, 11),
+        ((3, 1), 3, 12),
+        ((5, 5), 1, 14),  # results of zeros alone between two rows
+    ],
+    ids=str,
+)
+def test_zeros_between_two_rows_belong_to_both(padding: tuple[int, int], taps: int, row: int) -> None:
+    data, weight = te.placeholder((2, 3, 7, 9), name="x"), te.placeholder((4, 3, taps, taps), name="w")
+    result = Op.get("nn.conv2d").te(
+        data, weight, strides=1, padding=(1, padding[0], 1, padding[1]), dilation=1, groups=1, data_layout="NCHW",
+        kernel_layout="OIHW", out_layout=None, out_dtype="float32",
+    )  # fmt: skip
+    group = group_of(result, machine=WIDE)
+    ((problem, blocking),) = recognize(group).parts
+    assert row_length(problem, blocking.b, blocking.inner) == row
+    run(group)
+    right_natively(group)
 
 
 @pytest.mark.usefixtures("forced")
@@ -145,7 +172,7 @@ def test_images_whose_rows_are_not_neighbours_in_memory(order: tuple[int, ...]) 
 
 def test_channels_innermost_and_functions_do_not(monkeypatch) -> None:
     """There vectors are channels; and an elementary function is computed for a whole tile of results."""
-    monkeypatch.setattr(cuts, "_RUNS", 1000.0)
+    monkeypatch.setattr(cuts, "_RUNS", (1000.0, 1000.0))
     shape = (8, 14, 13, 9, 4, 3, 1, 1)
     assert all(b.run is None for b in blockings(group_of(product("forward", shape, True), machine=WIDE)))
     y = product("forward", shape, False)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from pullback.schedule.contraction.blocking import (
+    FIRST,
     REGION_BYTES,
     THREADS,
     Blocking,
@@ -90,8 +91,12 @@ def _whole_sums(
         return inner
     if region_bytes(ways, inner) > MOST_REGION_BYTES:
         return None
+    near = _near_region(problem, ways)
     for v in _growth(problem, regions):
-        grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns, least)
+        # Blocks that share no elements cost nothing where they are small, and stay where they were copied to.
+        is_apart = near == REGION_BYTES and not any(moves_with_others(f, v) for f in regions)
+        step = dict(rows).get(v, 1) if v is not column else tile.columns
+        grow(problem, v, inner, ways, step, least, min(near, FIRST) if is_apart else near)
     return inner
 
 
@@ -118,12 +123,18 @@ def _growth(problem: Problem, regions: list[Factor]) -> list[Var]:
 
 
 def grow(
-    problem: Problem, v: Var, inner: dict[Var, int], ways: Mapping[Factor, str], step: int, least: int = TASKS
+    problem: Problem,
+    v: Var,
+    inner: dict[Var, int],
+    ways: Mapping[Factor, str],
+    step: int,
+    least: int,
+    near: int | None = None,
 ) -> None:
     """Let a task, or a round of it, cover as much of the axis as regions and the number of those allow, in even
-    blocks."""
+    blocks. ``near``: bytes of regions, if not as many as stay near enough."""
     count = task_count if v in problem.outputs else part_count
-    extent, most = problem.extents[v], max(_near_region(problem, ways), region_bytes(ways, inner))
+    extent, most = problem.extents[v], max(near or _near_region(problem, ways), region_bytes(ways, inner))
     windows = [w for f, way in ways.items() if way == "region" for w in f.windows or ()]
     backwards = any(w.terms.get(v, 0) < 0 for w in windows)
 
