@@ -43,8 +43,10 @@ from pullback.schedule.contraction.ways import (
 )
 from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.tir import Var
+from pullback.tir.expr import nbytes
 
-_FEW = 16  # terms that take no longer than to put sums away and take them up again
+_FEW = 16, 24  # terms that take no longer than to put sums away and take them up again, and from beyond the second
+#   cache
 _TO_PANELS = 8  # multiply-adds in the time that one element takes to be copied into panels of rows
 _FROM_AFAR = 32  # and that one waits which comes from beyond the second cache, if its lines are not streamed
 _JUMP = 80  # and that one waits for memory where the next one of its column is in another page (measured, 16 columns
@@ -128,11 +130,15 @@ def is_of_matrices(problem: Problem) -> bool:
 
 
 def _is_steady(problem: Problem, blocking: Blocking) -> bool:
-    """Whether the sums are not put away and taken up again after a few terms already, time and again."""
+    """Whether the sums are not put away and taken up again after a few terms already, time and again, or once, if they
+    then come from beyond the second cache."""
     if is_streamed(problem, blocking):
         return True  # they are, and :func:`cost` knows it
     terms = math.prod(blocking.inner[k] for k in problem.reduced)
-    return terms >= min(_FEW, problem.depth) or round_count(problem, blocking.inner) <= (blocking.chunks or 1)
+    sums = (blocking.chunks or 0) * problem.work // problem.depth * nbytes(problem.anchor.dtype)
+    is_far = 2 * sums > problem.group.machine.second_bytes
+    is_once = round_count(problem, blocking.inner) <= (blocking.chunks or 1)
+    return terms >= min(_FEW[is_far], problem.depth) or (is_once and not is_far)
 
 
 def _copies_again(problem: Problem, blocking: Blocking) -> bool:
@@ -155,7 +161,7 @@ def cost(problem: Problem, blocking: Blocking) -> float:
     if jumps(problem, blocking):
         time *= 1 + _JUMP * elements(problem, blocking.a) / problem.work
     if is_streamed(problem, blocking):
-        time *= 1 + _FEW / math.prod(blocking.inner[k] for k in problem.reduced)
+        time *= 1 + _FEW[0] / math.prod(blocking.inner[k] for k in problem.reduced)
         if is_afar(problem, blocking.b):
             time /= 1 + _FROM_AFAR * elements(problem, blocking.b) / problem.work
     if machine.has_small_tiles:
