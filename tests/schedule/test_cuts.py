@@ -25,6 +25,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "_WASTES", (0.0, 0.0))
     monkeypatch.setattr(cuts, "LOOP", 0)
     monkeypatch.setattr(cuts, "_BETTER", (1000.0, 1000.0))
+    monkeypatch.setattr(cuts, "_RUNS", (0.0, 0.0))
 
 
 @pytest.mark.usefixtures("eager")
