@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+_EDGE = 0.03, 0.01  # of the time: what an edge costs at the least, and of plain products in large tiles
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -57,13 +59,15 @@ def _alone(vectors: int, registers: int, reads: Reads) -> float:
     return 1.15 if reads.plain and vectors == 1 and registers <= 16 else 1.0
 
 
-def waits(chains: int, registers: int) -> float:
+def waits(chains: int, registers: int, plain: bool = False) -> float:
     """The time of a tile of so many accumulators, relative to one whose units always find work.
 
     The fewer chains there are, the more often a unit waits for one although the other has work left: ``1 + 24/c²`` with
     32 registers (measured on emeraldrapids, 240 x 256 x 192, GFLOP/s: 8 chains 128, 12 158, 16 167, 18 172, 20 173,
-    24 176). With 16 registers of 256 bits it is not seen (on znver3: 8 chains 97, 9 97, 10 98, 12 98)."""
-    return 1 + 24 / chains**2 if registers > 16 else 1.0
+    24 176). In ``plain`` products tiles of fewer chains also load more for each of them from farther caches: ``36/c²``
+    (68 products, most of them of 128 rows, in tiles of 24 rather than 16: 0.98 of the time, to 0.82). With 16 registers
+    of 256 bits it is not seen (on znver3: 8 chains 97, 9 97, 10 98, 12 98)."""
+    return 1 + (36 if plain else 24) / chains**2 if registers > 16 else 1.0
 
 
 def _step(rows: int, vectors: int, registers: int, reads: Reads) -> float:
@@ -79,7 +83,8 @@ def _step(rows: int, vectors: int, registers: int, reads: Reads) -> float:
     """
     chains, loads = rows * vectors, rows + vectors
     if registers > 16:
-        cycles = max(chains / 2, loads / 2, 2.0 * vectors if reads.again else 0.0, 4.0) * waits(chains, registers)
+        cycles = max(chains / 2, loads / 2, 2.0 * vectors if reads.again else 0.0, 4.0)
+        cycles *= waits(chains, registers, reads.plain)
     else:
         cycles = max(chains / 2, 0.57 * (rows + (1.4 if reads.near else 1.0) * vectors), 4.0)
         farther = 0.65 * min(vectors, 2) + 0.15 * max(vectors - 2, 0)
@@ -101,11 +106,14 @@ def tiles(
             width = min(vectors * lanes, columns) if columns < lanes else vectors * lanes
             own = replace(reads or Reads(), again=rows > m or (reads is not None and reads.again))
             step = functools.partial(_step, registers=registers, reads=own)
-            cycles = _alone(vectors, registers, own) * _cycles(rows, columns, m, vectors, lanes, step)
+            least = _EDGE[own.plain and registers > 16]
+            cycles = _alone(vectors, registers, own) * _cycles(rows, columns, m, vectors, lanes, step, least)
             yield cycles, Tile(m, width)
 
 
-def _cycles(rows: int, columns: int, m: int, vectors: int, lanes: int, step: Callable[[int, int], float]) -> float:
+def _cycles(
+    rows: int, columns: int, m: int, vectors: int, lanes: int, step: Callable[[int, int], float], edge: float
+) -> float:
     """Cycles for one term of all sums, in tiles of m rows and so many vectors, each of which takes a ``step``."""
 
     def across(height: int) -> float:
@@ -115,10 +123,10 @@ def _cycles(rows: int, columns: int, m: int, vectors: int, lanes: int, step: Cal
     full, rest = divmod(rows, m)
     total = full * across(m) + (across(rest) if rest else 0.0)
     mask = 1.01 if columns > lanes and columns % lanes else 1.0
-    return total * _edge(rows, m) * _edge(-(-columns // lanes), vectors) * mask
+    return total * _edge(rows, m, edge) * _edge(-(-columns // lanes), vectors, edge) * mask
 
 
-def _edge(extent: int, size: int) -> float:
+def _edge(extent: int, size: int, least: float) -> float:
     """What an edge along an axis costs besides its terms."""
     full, rest = divmod(extent, size)
-    return 1.03 + 0.1 / (full + 1) if full and rest else 1.0
+    return 1 + least + 0.1 / (full + 1) if full and rest else 1.0
