@@ -13,10 +13,13 @@ from pullback.schedule.tiles import slowness
 
 def slowness_of(problem: Problem, blocking: Blocking) -> float:
     """The time of a tile relative to a perfect one; sums in lanes have a cost of their own. What goes on from row to
-    row or from tap to tap reads a window, of whatever kind."""
+    row or from tap to tap reads a window, of whatever kind; large tiles of other columns are as those of matrices."""
     machine, goes_on = problem.group.machine, blocking.run is not None or blocking.taps is not None
     found = reads(problem, blocking.a, blocking.tile.rows, machine)
-    found = replace(found, near=True) if goes_on else found
+    if goes_on:
+        found = replace(found, near=True)
+    elif not found.near and not machine.has_small_tiles:
+        found = replace(found, plain=True)
     return slowness(blocking.tile, lanes_of(problem), machine.registers, found)
 
 
