@@ -21,13 +21,17 @@ from pullback.schedule.contraction.runs import in_runs, may_run
 from pullback.schedule.contraction.slowness import uncounted
 from pullback.schedule.contraction.tap_columns import with_taps
 from pullback.tir import Var
+from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute
 
 _IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are not looked at
 _WASTES = 1.2, 1.1  # likewise, and of matrices with vectors along the result: below, there is little to gain
 _BETTER = 0.85, 0.95  # of the time as a whole, and of theirs: what the parts must take, as it is roughly known
-_RUNS = 0.92, 1.0  # of the time: what vectors that run on from row to row must take, and of all parts where results are
-#   side by side in memory
+_RUNS = (
+    0.92,
+    1.0,
+)  # of the time: what vectors that run on from row to row must take, and of that along rows where nothing
+#   is cut, and results lie side by side in the second cache: those farther away are put there as soon as they are known
 _TAPS = 1.02  # likewise, and vectors that go on from tap to tap
 LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
 
@@ -37,9 +41,9 @@ Parts = list[tuple[Problem, Blocking]]
 def cut(problem: Problem) -> Parts:
     """The contractions that a problem with a blocking consists of, mostly itself, and their blockings."""
     found = _along_axes(problem)
-    whole = blocking_of(problem)
-    assert whole is not None
-    run = in_runs(problem) if may_run(problem, whole) and not problem.has_gaps else None
+    results = problem.work // problem.depth * nbytes(problem.anchor.dtype)
+    is_near = not problem.has_gaps and results <= problem.group.machine.second_bytes
+    run = in_runs(problem) if len(found) == 1 and is_near and may_run(*found[0]) else None
     if run is not None and tile_time([(problem, run)]) < _RUNS[1] * tile_time(found):
         found = [(problem, run)]
     taps = with_taps(problem) if tile_time(found) > _WASTES[0] * problem.work else None
