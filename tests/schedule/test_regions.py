@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pullback import tir
-from pullback.schedule.choose import lower
+from pullback import te, tir
+from pullback.schedule.choose import lower, recognize
+from pullback.schedule.contraction.blocking import FIRST, region_bytes
 from pullback.schedule.group import Machine
 from pullback.te import interpreter as te_interpreter
 from pullback.tir.visitor import walk
@@ -52,3 +53,24 @@ def test_rows_of_a_region_that_tasks_share_run_from_bound_to_bound(kind, shape, 
 @pytest.mark.parametrize("machine", [UNFILTERED, Machine(64, 32, ("Winograd",))], ids=["small", "wide"])
 def test_axes_in_any_order_of_memory(kind, shape, order, machine):
     run(group_of(product(kind, shape, order), machine=machine))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 9, 8, 4, 3, 2, 1), (2, 3, 10, 9, 4, 5, 3, 2)], ids=str)
+def test_the_phases_of_a_gradient_read_the_data_where_it_lies(shape):
+    """Each is one place in s of data with zeros between them: an index that is divided by s again."""
+    kernel = lower(group_of(product("data", shape, False), machine=Machine(64, 32)), "kernel")
+    read = [n for n in walk(kernel.body) if isinstance(n, tir.BufferLoad) and n.buffer in kernel.params]
+    (dy,) = {n.buffer for n in read if n.buffer.shape[0] == shape[0]}
+    kinds = {getattr(n, "kind", "") for load in read if load.buffer is dy for i in load.indices[2:] for n in walk(i)}
+    assert not kinds & {"max", "floordiv", "floormod"}
+
+
+@pytest.mark.parametrize("columns", [128, 192, 1024])
+def test_tasks_copy_no_more_of_a_matrix_than_stays_in_the_first_cache(columns):
+    """More columns would be copied as often, and read from the second cache."""
+    a, b, axis = te.placeholder((31, 128, 128)), te.placeholder((31, columns, 128)), te.reduce_axis(128)
+    y = te.compute((31, 128, columns), lambda n, i, j: te.sum(a[n, axis.var, i] * b[n, j, axis.var], axis), "matmul")
+    group = group_of(y, machine=Machine(64, 32, second_bytes=2 << 20))
+    ((_, blocking),) = recognize(group).parts
+    assert 0 < region_bytes(blocking.ways, blocking.inner) <= FIRST
+    assert blocking.inner[blocking.column] < columns
