@@ -10,6 +10,7 @@ from pullback.schedule.choose import lower
 from pullback.schedule.group import Group, Machine
 from pullback.te import interpreter as te_interpreter
 from pullback.tir.visitor import walk
+from tests.schedule.limits import limit
 from tests.schedule.native import natively
 from tests.schedule.test_contraction import product
 from tests.schedule.test_schedules import group_of, run
@@ -65,8 +66,9 @@ def test_what_is_read_with_them_too(case: tuple) -> None:
 
 
 @pytest.mark.parametrize(("channels", "turned"), [(16, 16), (32, 32), (27, 24), (30, 30), (18, 16), (9, 9)])
-def test_few_columns_are_stored_one_by_one(channels: int, turned: int) -> None:
+def test_few_columns_are_stored_one_by_one(channels: int, turned: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the square in which they would be turned takes longer."""
+    limit(monkeypatch, _TAPS=0.0)
     result, machine = result_of(64, "weight", (3, 9, 8, 14, channels, 3, 2, 1))
     body = lower(group_of(result, machine=machine), "kernel").body
     columns = [n.extent for n in walk(body) if isinstance(n, tir.For) and n.var.name == "column"]

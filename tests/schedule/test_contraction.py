@@ -578,3 +578,12 @@ def test_large_results_that_are_read_late_are_written_past_the_caches(sizes, mac
     assert "streamed" not in recognize(group).lower("kernel").attrs
     late = dataclasses.replace(group, late=frozenset({0}))
     assert recognize(late).lower("kernel").attrs.get("streamed", ()) == expected
+
+
+@pytest.mark.parametrize(("filters", "rows"), [(256, 14), (64, 7)])
+def test_tiles_are_taller_where_filters_leave_the_second_cache(filters, rows):
+    """14 places of an image lie side by side, and 2.4 MB of filters come from afar for each tile."""
+    machine = Machine(vector_bytes=64, registers=32, second_bytes=2 << 20, without=("Winograd",))
+    group = group_of(product("forward", (8, 256, 14, 14, filters, 3, 1, 1), False), machine=machine)
+    ((_, blocking),) = recognize(group).parts
+    assert [count for _, count in blocking.rows] == [rows]

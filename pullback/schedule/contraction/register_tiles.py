@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from pullback.schedule.contraction.across import LEAST_RUN, run_length
-from pullback.schedule.contraction.columns import distance, lanes_of, moves
+from pullback.schedule.contraction.columns import distance, elements, lanes_of, moves
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.group import Machine
 from pullback.schedule.tiles import Reads, Tile, best_tile
@@ -32,7 +33,8 @@ def register_tiles(
     for k, v in enumerate(row_axes):
         extent = problem.extents[v]
         most = _most_rows(problem, a, v)
-        cycles, tile = best_tile(extent, columns, lanes, machine.registers, most, reads(problem, a, extent, machine))
+        own = replace(reads(problem, a, extent, machine), far=_is_far(problem, a, v))
+        cycles, tile = best_tile(extent, columns, lanes, machine.registers, most, own)
         rows = ((v, tile.rows),)
         found.append((cycles / extent + _storing(problem, column, rows), rows, tile))
         if tile.rows == extent and k + 1 < len(row_axes):
@@ -54,6 +56,13 @@ def reads(problem: Problem, a: Factor, rows: int, machine: Machine) -> Reads:
     every = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
     again = every > rows and machine.has_small_tiles
     return Reads(b.is_window, again, plain=not (a.is_window or b.is_window))
+
+
+def _is_far(problem: Problem, a: Factor, v: Var) -> bool:
+    """Whether the other factor leaves the second cache, while rows of a window lie side by side."""
+    (b,) = (f for f in problem.factors if f is not a)
+    size = elements(problem, b) * nbytes(b.source.dtype)
+    return a.is_window and distance(problem, a, v) == 1 and size > problem.group.machine.second_bytes
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
