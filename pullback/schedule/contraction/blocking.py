@@ -95,3 +95,8 @@ def copies_of(problem: Problem, ways: Mapping[Factor, str], inner: Mapping[Var, 
     """Likewise, of tasks that are not chosen yet."""
     regions = [f for f, way in ways.items() if way == "region"]
     return {f: math.prod(region_shape(f, inner)) * part_count(problem, inner) for f in regions}
+
+
+def partial_bytes(problem: Problem, blocking: Blocking) -> int:
+    """Of all partial sums, if there are such."""
+    return (blocking.chunks or 0) * problem.work // problem.depth * nbytes(problem.anchor.dtype)

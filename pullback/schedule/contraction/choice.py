@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pullback.schedule.contraction.blocking import Blocking, copies, round_count
+from pullback.schedule.contraction.blocking import Blocking, copies, partial_bytes, round_count
 from pullback.schedule.contraction.columns import columns_of, cost_along, distance, elements, lanes_of, moves
 from pullback.schedule.contraction.lane_sums import lane_cost
 from pullback.schedule.contraction.long_sums import (
@@ -43,7 +43,6 @@ from pullback.schedule.contraction.ways import (
 )
 from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.tir import Var
-from pullback.tir.expr import nbytes
 
 _FEW = 16, 24  # terms that take no longer than to put sums away and take them up again, and from beyond the second
 #   cache
@@ -135,8 +134,7 @@ def _is_steady(problem: Problem, blocking: Blocking) -> bool:
     if is_streamed(problem, blocking):
         return True  # they are, and :func:`cost` knows it
     terms = math.prod(blocking.inner[k] for k in problem.reduced)
-    sums = (blocking.chunks or 0) * problem.work // problem.depth * nbytes(problem.anchor.dtype)
-    is_far = 2 * sums > problem.group.machine.second_bytes
+    is_far = 2 * partial_bytes(problem, blocking) > problem.group.machine.second_bytes
     is_once = round_count(problem, blocking.inner) <= (blocking.chunks or 1)
     return terms >= min(_FEW[is_far], problem.depth) or (is_once and not is_far)
 

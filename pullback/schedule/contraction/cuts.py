@@ -27,12 +27,10 @@ from pullback.tir.visitor import substitute
 _IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are not looked at
 _WASTES = 1.2, 1.1  # likewise, and of matrices with vectors along the result: below, there is little to gain
 _BETTER = 0.85, 0.95  # of the time as a whole, and of theirs: what the parts must take, as it is roughly known
-_RUNS = (
-    0.92,
-    1.0,
-)  # of the time: what vectors that run on from row to row must take, and of that along rows where nothing
-#   is cut, and results lie side by side in the second cache: those farther away are put there as soon as they are known
-_TAPS = 1.02  # likewise, and vectors that go on from tap to tap
+# Of the time: what vectors that run on from row to row must take, and of that along rows where nothing is cut, and
+# results lie side by side in the second cache; those farther away are put there as soon as they are known.
+_RUNS = 0.92, 1.0
+_TAPS = 1.02  # likewise, those that go on from tap to tap
 LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
 
 Parts = list[tuple[Problem, Blocking]]

@@ -156,11 +156,9 @@ class _Fill:
     def _split_condition(self, source: Tensor, steps: Sequence[tuple[int, int]]) -> None:
         """``select(condition, value, constant)``: bounds of single axes, and what else must hold."""
         body = body_expr(source)
-        is_bounded = isinstance(body, Select) and isinstance(body.b, (FloatImm, IntImm))
-        if not is_bounded or reads_tensors(body.condition):  # type: ignore[attr-defined]
+        if not isinstance(body, Select) or not isinstance(body.b, (FloatImm, IntImm)) or reads_tensors(body.condition):
             self.value = substitute(self.lower.expr(body), self.index)
             return
-        assert isinstance(body, Select)
         self.otherwise = body.b
         extents = {axis: int(size) for axis, size in zip(self.axes, source.shape, strict=True)}
         places = dict(zip(self.axes, self.places, strict=True))
@@ -227,7 +225,8 @@ class _Fill:
     def _bounds(self, region: Region, d: int) -> tuple[int, int] | None:
         """Those along an axis; None where no task reaches beyond them."""
         bounds = self.bounds.get(d)
-        least, _ = region.factor.windows[d].range(region.extents)  # type: ignore[index]
+        assert region.factor.windows is not None
+        least, _ = region.factor.windows[d].range(region.extents)
         return None if bounds is None or (bounds[0] <= least and self.places[d] <= bounds[1]) else bounds
 
     def _loop(self, axis: int, size: Size, body: Callable[[PrimExpr], Stmt]) -> Stmt | None:

@@ -16,7 +16,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pullback.schedule.contraction.blocking import Blocking, copies, part_count, region_bytes, round_count
+from pullback.schedule.contraction.blocking import (
+    Blocking,
+    copies,
+    part_count,
+    partial_bytes,
+    region_bytes,
+    round_count,
+)
 from pullback.schedule.contraction.columns import distance, elements, lanes_of, moves
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.region import order_of
@@ -61,13 +68,7 @@ def with_taps(problem: Problem) -> Blocking | None:
 def _fits(problem: Problem, blocking: Blocking) -> bool:
     """Whether a task's region, and the partial sums of all, are no larger than what they are good for."""
     most = _MOST_SUMS * problem.group.machine.second_bytes
-    return (
-        region_bytes(blocking.ways, blocking.inner) <= MOST_REGION_BYTES and _partial_bytes(problem, blocking) <= most
-    )
-
-
-def _partial_bytes(problem: Problem, blocking: Blocking) -> int:
-    return (blocking.chunks or 1) * problem.work // problem.depth * nbytes(problem.anchor.dtype)
+    return region_bytes(blocking.ways, blocking.inner) <= MOST_REGION_BYTES and partial_bytes(problem, blocking) <= most
 
 
 def _tap(problem: Problem, a: Factor, b: Factor, column: Var) -> Var | None:
@@ -136,7 +137,7 @@ def tap_cost(problem: Problem, blocking: Blocking) -> float:
     assert blocking.taps is not None
     costs, b = moves(problem), blocking.b
     cost = tap_length(problem, blocking) / (problem.extents[blocking.column] * problem.extents[blocking.taps])
-    is_near = 2 * _partial_bytes(problem, blocking) <= problem.group.machine.second_bytes
+    is_near = 2 * partial_bytes(problem, blocking) <= problem.group.machine.second_bytes
     parts = _KEEP * round_count(problem, blocking.inner) + (_ADD if is_near else _ADD_FAR) * (blocking.chunks or 1)
     cost *= 1 + (costs.turn + parts) / problem.depth
     move = costs.turn if distance(problem, b, blocking.column) != 1 else 0
