@@ -16,7 +16,7 @@ from benchmarks.kernels.suites import SUITES, random_cases, sensitivity_cases
 from benchmarks.ops import summary_table, worst_table
 from benchmarks.page import markdown
 from benchmarks.peak import Peak
-from benchmarks.suite import Suite
+from benchmarks.suite import Suite, with_rates
 from benchmarks.training import step_rows
 from pullback.relax.op import catalogue
 
@@ -93,6 +93,14 @@ def test_random_table():
     assert spread.rows[1] == ["in the same rounds", "20 of 20", "20%", "20%"]
     assert spread.rows[2] == ["best of the run, quickest steps", "20 of 20", "25%", "25%"]
     assert worst.rows[0][0] == cases[3].label and len(worst.rows) == 10
+
+
+def test_the_peak_is_no_lower_than_what_c_loops_reached_in_a_round():
+    cases = list(random_cases())[:2]
+    slower = measurement("limit", {case.label: case.flops / 90e9 for case in cases})
+    assert with_rates({2: PEAK}, slower, cases) == {2: PEAK}
+    faster = measurement("limit", {case.label: case.flops / 120e9 for case in cases})
+    assert with_rates({2: PEAK}, faster, cases)[2].gflops == pytest.approx(120.0)
 
 
 def test_rows_of_a_training_step():
