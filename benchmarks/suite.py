@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import peak, report
@@ -113,16 +113,10 @@ def measure_suite(
                 merged.setdefault(m.side.name, m).merge(m)
     peaks = peak.better(peaks, peak.measure(*threads))
     limit = merged.pop("limit", None)
-    peaks = peaks if limit is None else with_rates(peaks, limit, cases)
+    if limit is not None:
+        rates = [1e-9 * case.flops / seconds for case in cases for seconds in limit.rounds.get(case.label, [])]
+        peaks = peak.raised(peaks, limit.side.threads, rates)
     return Suite(name, cases, list(merged.values()), peaks, limit)
-
-
-def with_rates(peaks: dict[int, Peak], limit: Measurement, cases: list[Case]) -> dict[int, Peak]:
-    """The limits, of which the rate of multiply-adds is not lower than what the C loops reached in any round: the
-    machine may have been busy before and after, and free meanwhile."""
-    rates = [1e-9 * case.flops / seconds for case in cases for seconds in limit.rounds.get(case.label, [])]
-    known = peaks[limit.side.threads]
-    return peaks | {limit.side.threads: replace(known, gflops=max(known.gflops, *rates))}
 
 
 def _side(library: str, suite: str, first: int, last: int, threads: int, told: bool) -> Side:
