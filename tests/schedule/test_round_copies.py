@@ -12,7 +12,7 @@ from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.blocking import round_count
 from pullback.schedule.contraction.choice import _along, cost
 from pullback.schedule.contraction.problem import Problem
-from pullback.schedule.contraction.rounds import Round
+from pullback.schedule.contraction.rounds import PANEL_ROWS, Round
 from pullback.schedule.group import Group, Machine
 from tests.schedule.limits import limit
 from tests.schedule.test_schedules import SMALL, group_of, run
@@ -95,6 +95,39 @@ def test_panels_are_made_of_what_stays_near(columns, is_copied):
     for m in (24, 48):
         _, b, _ = ways_of(group_of(product((), m, columns, (1024,), False), machine=Machine(32, 16)))
         assert (b == "round") == is_copied
+
+
+LARGE_TILES = Machine(64, 32, second_bytes=2 << 20)
+
+
+@pytest.mark.parametrize(("depth", "terms"), [(512, 128), (1024, 1024), (2048, 2048), (8192, 2048)], ids=str)
+def test_panels_of_a_large_matrix_stay_in_the_second_cache_for_many_rows(depth, terms):
+    """Whole sums where two panels of columns and some rows fit, else rounds that are as long as do; a few terms are
+    taken in rounds whose columns stay in the first cache."""
+    group = group_of(product((), 1024, 2048, (depth,), False), machine=LARGE_TILES)
+    ((problem, blocking),) = recognize(group).parts
+    (row, step), column = blocking.rows[-1], blocking.column
+    assert blocking.ways[blocking.b] == "panels"
+    assert [blocking.inner[k] for k in problem.reduced] == [terms]
+    assert step < blocking.inner[row] <= PANEL_ROWS + step
+    panels = blocking.inner[column] // blocking.tile.columns
+    assert panels > 1 and panels * blocking.tile.columns * terms * 4 <= LARGE_TILES.second_bytes
+
+
+@pytest.mark.parametrize("sizes", [(27, 45, 37), (32, 64, 32), (43, 50, 64)], ids=str)
+def test_blocks_of_panels_compute_the_same_sums(sizes, monkeypatch):
+    """With shorter last blocks, whole sums and rounds of them, bit for bit."""
+    m, n, depth = sizes
+    a, b, k = te.placeholder((m, depth), name="a"), te.placeholder((n, depth), name="b"), te.reduce_axis(depth)
+    result = te.compute((m, n), lambda i, j: te.sum(a[i, k.var] * b[j, k.var], k), "product")
+    large = Machine(16, 32, second_bytes=1 << 20)
+    expected = run(group_of(result, machine=large))
+    limit(monkeypatch, SECOND=256, FIRST=256, TASKS=2, _MANY_TASKS=2, PANEL_ROWS=8, _MOST_PANELS=2)
+    for second, is_whole in ((180 * depth, True), (100 * depth, False)):
+        group = group_of(result, machine=dataclasses.replace(large, second_bytes=second))
+        _, b, rounds = ways_of(group)
+        assert b == "panels" and (rounds == 1) == is_whole
+        assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
 
 
 def test_lines_of_a_matrix_from_afar_are_streamed_to_few_rows():

@@ -29,6 +29,7 @@ from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.tasks import TASKS, enough_tasks, even
 from pullback.schedule.contraction.wide import is_worth_a_copy
+from pullback.schedule.group import Machine
 from pullback.tir import Var
 from pullback.tir.caches import PAGE
 from pullback.tir.expr import nbytes
@@ -45,7 +46,8 @@ class Round(NamedTuple):
 
 ROUND = Round(128, 192 * 1024, 96 * 1024, 64 * 1024)
 COPYING = Round(256, 128 * 1024, 128 * 1024, 96 * 1024)  # in all less than the smallest stack of a thread
-_PANELS = 8 * 1024 * 1024  # bytes of a matrix that leaves the third cache beside panels of it
+_PANELS = 8 * 1024 * 1024  # bytes of a batch of matrices that leaves the third cache beside panels of them
+PANEL_ROWS = 64  # which a task multiplies with columns in panels, at the most
 _FEW_TERMS = 256  # whose lines, each in another page, stay in the TLB
 _FEW_ROUNDS = 4  # that cost less than columns which come from the second cache for every tile
 _APART = 256  # bytes from line to line, so that few of those that a tile reads are in one page
@@ -57,6 +59,13 @@ _READERS = 12, 128
 _TERMS = 0, 150
 
 
+def of_panels(machine: Machine) -> Round:
+    """Limits where columns come in panels from the second cache, which holds some of them beside the rows: the more
+    terms a round has, the fewer times are sums taken up (1024 x 1024 x 8192: 0.88 of the time of 128 terms)."""
+    second = machine.second_bytes
+    return Round(second // 1024, second * 5 // 8, second // 4, 96 * 1024)
+
+
 def in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
     """A long sum takes its terms in rounds, each for as many rows and columns as let what they share stay in the
     caches. The task keeps its sums from round to round, so that their order is the same."""
@@ -66,9 +75,15 @@ def in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
         return copying
     if not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
         return blocking
-    inner = round_of(problem, blocking, TASKS, ROUND)
+    inner = round_of(problem, blocking, TASKS, _limits(problem, blocking))
     shares = any(inner[v] > step for v, step in _steps(blocking))  # else a round is of one tile: nothing to share
     return replace(blocking, inner=inner) if shares else blocking
+
+
+def _limits(problem: Problem, blocking: Blocking) -> Round:
+    is_of_panels = are_near(problem, blocking.ways[blocking.b]) and _column_bytes(problem, blocking) > SECOND
+    is_long = is_of_panels and not _is_across_pages(problem, blocking)
+    return of_panels(problem.group.machine) if is_long else ROUND
 
 
 def round_of(problem: Problem, blocking: Blocking, least: int, most: Round) -> dict[Var, int]:
@@ -120,7 +135,9 @@ def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
 
 def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, way: str) -> bool:
     """Whether a factor, whose tiles lie along this axis, had better be copied round by round than read in this way: it
-    is large, its lines lie apart, and it is read often enough. What panels would be made of must be larger still."""
+    is large, its lines lie apart, and it is read often enough. Panels are better, but for those of a large batch."""
+    if are_near(problem, way):
+        return False
     if way not in ("direct", "panels") or not factor.is_input or factor.is_window or factor.strides.get(along) != 1:
         return False
     size = nbytes(factor.source.dtype)
@@ -155,11 +172,25 @@ def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
     return apart * size >= PAGE and math.prod(a.source.shape) * size > LARGE
 
 
+def are_near(problem: Problem, way: str) -> bool:
+    """Whether columns are read in panels that come from the second cache: those of a single product, with large tiles,
+    which have so much to compute meanwhile (2048 x 2048 x 2048: 0.81 of the time of rounds that copy; 1024 x 4096 x
+    4096 and others 0.80 to 0.95). Tiles of 16 registers are left alone: nobody measured them."""
+    return way == "panels" and matrix_count(problem) == 1 and not problem.group.machine.has_small_tiles
+
+
+def _column_bytes(problem: Problem, blocking: Blocking) -> int:
+    """Of the columns of one register tile."""
+    return problem.depth * blocking.tile.columns * nbytes(blocking.b.source.dtype)
+
+
 def _is_deep(problem: Problem, blocking: Blocking) -> bool:
-    """Whether the columns of one register tile are too much for the second cache; or for the first one, from which many
-    tiles of rows read them, if they lie apart or a few rounds do."""
-    b = blocking.b
-    columns = problem.depth * blocking.tile.columns * nbytes(b.source.dtype)
+    """Whether the columns of one register tile are too much for the second cache, or those of two in panels beside some
+    rows; or for the first one, from which many tiles of rows read them, if they lie apart or a few rounds do."""
+    b, columns = blocking.b, _column_bytes(problem, blocking)
+    if columns > SECOND and are_near(problem, blocking.ways[b]):
+        rows = problem.depth * PANEL_ROWS * nbytes(blocking.a.source.dtype)
+        return 2 * columns + rows > problem.group.machine.second_bytes
     if columns <= FIRST or columns > SECOND:
         return columns > SECOND
     is_worth_rounds = blocking.ways[b] == "direct" or problem.depth <= _FEW_ROUNDS * ROUND.depth
