@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pullback.schedule.contraction import blocking, choice, cuts, lane_sums, long_sums, rounds, tasks, ways
+from pullback.schedule.contraction import blocking, choice, cuts, few_rows, lane_sums, long_sums, rounds, tasks, ways
 
-MODULES = (blocking, ways, tasks, lane_sums, long_sums, rounds, choice, cuts)
+MODULES = (blocking, ways, tasks, lane_sums, long_sums, few_rows, rounds, choice, cuts)
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:

@@ -11,6 +11,7 @@ from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.blocking import round_count
 from pullback.schedule.contraction.choice import _along, cost
+from pullback.schedule.contraction.few_rows import is_read_once
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.rounds import PANEL_ROWS, Round
 from pullback.schedule.group import Group, Machine
@@ -128,6 +129,45 @@ def test_blocks_of_panels_compute_the_same_sums(sizes, monkeypatch):
         _, b, rounds = ways_of(group)
         assert b == "panels" and (rounds == 1) == is_whole
         assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((16, 3072, 1024), (16, 528, 32)),
+        ((16, 3001, 1024), (16, 192, 128)),  # lines begin anywhere
+        ((100, 3072, 1024), (100, 192, 128)),
+        ((64, 1024, 4096), (64, 192, 128)),  # lines compete for few sets
+        ((200, 3072, 1024), None),
+        ((4, 3072, 1024), None),
+        ((64, 1000, 1000), None),  # two threads keep half of the matrix each
+    ],
+    ids=str,
+)
+def test_few_rows_read_a_large_matrix_once(sizes, expected):
+    m, n, depth = sizes
+    ((problem, blocking),) = recognize(group_of(product((), m, n, (depth,), False), machine=LARGE_TILES)).parts
+    column, (term,) = blocking.column, problem.reduced
+    (row,) = (v for v in problem.outputs if v is not column)
+    found = (blocking.inner[row], blocking.inner[column], blocking.inner[term])
+    if expected is None:
+        assert not is_read_once(problem, blocking.b, column)
+    else:
+        assert found == expected and blocking.ways[blocking.b] == "direct" and blocking.chunks is None
+
+
+@pytest.mark.parametrize("a_first", [False, True])
+@pytest.mark.parametrize("sizes", [(11, 45, 37), (16, 64, 32), (9, 70, 50)], ids=str)
+def test_rounds_of_few_rows_keep_the_order_of_a_sum(sizes, a_first, monkeypatch):
+    """Bit for bit, with shorter last rounds and pieces."""
+    result = product((), *sizes[:2], sizes[2:], a_first)
+    machine = Machine(16, 32, second_bytes=1 << 20)
+    expected = run(group_of(result, machine=machine))
+    limit(monkeypatch, _LONG=(20, 8), _SHORT=(12, 10), _NARROW=8, _APART=16)
+    group = group_of(result, machine=dataclasses.replace(machine, second_bytes=0))
+    ((problem, blocking),) = recognize(group).parts
+    assert is_read_once(problem, blocking.b, blocking.column) and round_count(problem, blocking.inner) > 1
+    assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
 
 
 def test_lines_of_a_matrix_from_afar_are_streamed_to_few_rows():

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pullback.schedule.contraction.blocking import Blocking, copies, partial_bytes, round_count
 from pullback.schedule.contraction.columns import columns_of, cost_along, distance, elements, lanes_of, moves
+from pullback.schedule.contraction.few_rows import read_once
 from pullback.schedule.contraction.lane_sums import lane_cost
 from pullback.schedule.contraction.long_sums import (
     divided,
@@ -104,6 +105,8 @@ def _along(problem: Problem, column: Var) -> Blocking | None:
 
 def _divided(problem: Problem, partial: Blocking, whole: Blocking) -> Blocking | None:
     """Whole sums or partial ones, and what tasks share of them; ``whole is partial`` where whole sums don't fit."""
+    if (once := read_once(problem, whole)) is not None:
+        return once
     if (shared := in_parts(problem, whole)) is not None:
         return shared
     if whole is partial and not (whole.a.is_window or whole.b.is_window or problem.group.fallback):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from pullback.schedule.contraction.blocking import LARGE, STREAM, matrix_count, task_count, tasks_of_rows
 from pullback.schedule.contraction.columns import elements, moves
+from pullback.schedule.contraction.few_rows import is_read_once
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.tasks import enough_tasks
@@ -56,7 +57,8 @@ def plain_way(factor: Factor, column: Var) -> str:
 def way_of_columns(problem: Problem, b: Factor, column: Var) -> str:
     """How the factor is read along which vectors lie."""
     plain = plain_way(b, column)
-    pays = plain == "direct" and not b.is_window and (is_worth_a_copy(problem, b) or _is_apart(problem, b))
+    is_near = b.is_window or is_read_once(problem, b, column)
+    pays = plain == "direct" and not is_near and (is_worth_a_copy(problem, b) or _is_apart(problem, b))
     return "panels" if pays else plain
 
 
