@@ -137,7 +137,8 @@ def test_blocks_of_panels_compute_the_same_sums(sizes, monkeypatch):
         ((16, 3072, 1024), (16, 528, 32)),
         ((16, 3001, 1024), (16, 192, 128)),  # lines begin anywhere
         ((100, 3072, 1024), (100, 192, 128)),
-        ((64, 1024, 4096), (64, 192, 128)),  # lines compete for few sets
+        ((64, 1024, 4096), (64, 192, 128)),
+        ((64, 4096, 4096), (64, 192, 32)),  # lines compete for few sets
         ((200, 3072, 1024), None),
         ((4, 3072, 1024), None),
         ((64, 1000, 1000), None),  # two threads keep half of the matrix each

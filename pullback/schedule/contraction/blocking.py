@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pullback.schedule.contraction.columns import region_shape
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.register_tiles import Rows
+from pullback.schedule.group import Machine
 from pullback.schedule.tiles import Tile
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
@@ -21,6 +22,9 @@ LARGE = 1024 * 1024  # of a matrix that does not
 LEAVES = 1280 * 1024  # of one that leaves the second cache before its rows come again
 STREAM = 256 * 1024  # of one that does not stay there beside what else is read
 FEW_TILES = 3  # of rows, that read the same column or line
+_SETS = 64 * 1024  # bytes from one line of a set of the second cache to the next one, at the least
+_WAYS = {64: 16}  # lines that a set holds, by the bytes of a vector: CPUs with narrower ones have smaller caches
+_FEW_WAYS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +83,12 @@ def round_count(problem: Problem, inner: Mapping[Var, int]) -> int:
 def part_count(problem: Problem, inner: Mapping[Var, int]) -> int:
     """Tasks, if each round is one."""
     return task_count(problem, inner) * round_count(problem, inner)
+
+
+def lines_of_sets(machine: Machine, apart: int) -> int:
+    """How many lines of memory, so many bytes apart, stay in the second cache: whole powers of two apart, they compete
+    for a few sets of it."""
+    return _WAYS.get(machine.vector_bytes, _FEW_WAYS) * _SETS // math.gcd(_SETS, apart)
 
 
 def matrix_count(problem: Problem) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pullback.schedule.contraction.blocking import THREADS, Blocking, matrix_count
+from pullback.schedule.contraction.blocking import THREADS, Blocking, lines_of_sets, matrix_count
 from pullback.schedule.contraction.columns import distance, elements
 from pullback.schedule.contraction.problem import Factor, Problem
 from pullback.schedule.contraction.tasks import even
@@ -50,8 +50,9 @@ def read_once(problem: Problem, blocking: Blocking) -> Blocking | None:
     if blocking.ways[b] != "direct" or a.is_window or blocking.has_region or not is_read_once(problem, b, column):
         return None
     (term,) = problem.reduced
-    are_lines = distance(problem, b, term) * nbytes(b.source.dtype) % LINE == 0
-    columns, terms = _LONG if are_lines and _rows(problem, b) <= _SOME_ROWS else _SHORT
+    apart = distance(problem, b, term) * nbytes(b.source.dtype)
+    columns, terms = _LONG if apart % LINE == 0 and _rows(problem, b) <= _SOME_ROWS else _SHORT
+    terms = min(terms, lines_of_sets(problem.group.machine, apart) // 2)  # else they would leave the cache meanwhile
     most = max(_NARROW, min(columns, problem.extents[column] // THREADS))
     rows = {v: problem.extents[v] for v in problem.outputs if v not in b.axes}
     width = even(problem.extents[column], most, blocking.tile.columns)

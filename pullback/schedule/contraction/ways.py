@@ -8,7 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pullback.schedule.contraction.blocking import LARGE, STREAM, matrix_count, task_count, tasks_of_rows
+from pullback.schedule.contraction.blocking import (
+    LARGE,
+    STREAM,
+    lines_of_sets,
+    matrix_count,
+    task_count,
+    tasks_of_rows,
+)
 from pullback.schedule.contraction.columns import elements, moves
 from pullback.schedule.contraction.few_rows import is_read_once
 from pullback.schedule.contraction.problem import Factor, Problem
@@ -20,9 +27,6 @@ from pullback.tir.caches import LINE, PAGE
 from pullback.tir.expr import nbytes
 from pullback.tir.pairs import DTYPE
 
-_SETS = 64 * 1024  # bytes from one line of a set of the second cache to the next one, at the least
-_WAYS = {64: 16}  # lines that a set holds, by the bytes of a vector: CPUs with narrower ones have smaller caches
-_FEW_WAYS = 8
 _NEAR = 16 * 1024  # bytes that stay in the nearest cache
 _FEW_ROWS = 24  # that read the same column: a copy of it is worth it above, where lines compete for few sets
 _SOME_ROWS = 128  # likewise, above which panels pay where lines leave the nearest cache
@@ -80,8 +84,7 @@ def _is_apart(problem: Problem, factor: Factor) -> bool:
     terms, size = [k for k in problem.reduced if k in factor.axes], nbytes(factor.source.dtype)
     apart = min((abs(factor.strides[k]) for k in terms), default=0) * size
     lines, count = math.prod(problem.extents[k] for k in terms), elements(problem, factor)
-    ways = _WAYS.get(problem.group.machine.vector_bytes, _FEW_WAYS)
-    if lines > ways * _SETS // math.gcd(_SETS, apart):
+    if lines > lines_of_sets(problem.group.machine, apart):
         return problem.work >= _FEW_ROWS * count
     is_small = problem.group.machine.has_small_tiles
     far, large, rows = _PANELS_PAY_SMALL_TILES if is_small else _PANELS_PAY
