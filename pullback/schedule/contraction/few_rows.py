@@ -5,8 +5,9 @@
             for register tile: acc[r, j] += Σ_k a[r, k] · b[k, j]        each piece of a line of b is read from memory
                                                                         by the first rows, from a near cache by others
 A piece is long enough for prefetchers to follow. The task keeps its sums from round to round, so that their order is
-that of whole sums. (On two threads, of the time that copies took, or short pieces of lines: 16 x 1024 x 4096 0.4,
-48 x 1024 x 4096 0.62, 24 x 2000 x 2000 0.65, 60 x 1200 x 1200 0.67, 64 x 2000 x 2000 0.82, 100 x 3000 x 1000 0.91.)
+that of whole sums. (On two threads, of the time of copies, or of short pieces of lines for a part of the rows:
+8 x 4096 x 4096 0.45, 64 x 4096 x 4096 0.61, 24 x 2000 x 2000 0.67, 64 x 1024 x 4096 0.67, 64 x 2000 x 2000 0.84,
+100 x 3000 x 1000 0.92, 20 x 1500 x 3000 and 60 x 1200 x 1200 1.02.)
 """
 
 from __future__ import annotations

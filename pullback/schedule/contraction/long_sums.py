@@ -77,7 +77,8 @@ def is_streamed(problem: Problem, blocking: Blocking) -> bool:
 
 def rows_together(problem: Problem, blocking: Blocking) -> Blocking:
     """Where neither factor stays in the second cache, a task takes as many rows as do so for the tasks after it, whose
-    columns come from farther away, and are in the first cache for all of these rows (Goto & van de Geijn 2008)."""
+    columns come from farther away, and are in the first cache for all of these rows (Goto & van de Geijn 2008); or some
+    panels, if columns are in such."""
     a, b = blocking.a, blocking.b
     if blocking.chunks is not None or a.is_window or b.is_window or blocking.has_region or not blocking.rows:
         return blocking
