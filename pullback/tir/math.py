@@ -101,6 +101,7 @@ _ERFC = (1.0437662601470947, -0.7661567330360413, 0.39304205775260925, -0.118439
          0.01171382237225771, -0.001904080854728818, -0.0014566733734682202, 0.0002424691047053784,
          0.00018373703642282635)  # fmt: skip
 _ERFC_CENTRE = 2.3125
+_MANY_TERMS = 9  # of a polynomial (with the seven of exp, in pairs, it takes 1.14 of the time: it waits for nothing)
 
 
 @dataclass(frozen=True)
@@ -147,11 +148,23 @@ class Format:
         return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
     def poly(self, x: PrimExpr, coefficients: tuple[float, ...]) -> PrimExpr:
-        """``c0 + c1 x + c2 x**2 + …`` by Horner's rule."""
+        """``c0 + c1 x + c2 x**2 + …`` by Horner's rule, each step of which waits for the last one. Of many terms all but
+        the first, which rounding counts most for, are pairs, pairs of those, and so on (G. Estrin, Organization of
+        computer systems: the fixed plus variable structure computer, 1960): erf takes 0.86 of the time."""
+        if len(coefficients) >= _MANY_TERMS:
+            return self.mad(self._in_pairs(x, coefficients[1:]), x, coefficients[0])
         result = self.const(coefficients[-1])
         for c in reversed(coefficients[:-1]):
             result = self.mad(result, x, c)
         return result
+
+    def _in_pairs(self, x: PrimExpr, coefficients: tuple[float, ...]) -> PrimExpr:
+        terms: list[PrimExpr] = [self.const(c) for c in coefficients]
+        while len(terms) > 1:
+            pairs = [self.mad(b, x, a) for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            terms = pairs + terms[2 * len(pairs) :]
+            x = x * x
+        return terms[0]
 
     def nearest(self, x: PrimExpr, factor: float = 1.0, plus: int = 0) -> tuple[PrimExpr, PrimExpr]:
         """The integer n next to a small x * factor, as a float, and a word whose low bits are those of n + plus: adding
