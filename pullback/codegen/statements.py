@@ -13,6 +13,7 @@ from pullback.codegen.neighbours import NeighbourStores
 from pullback.codegen.poly import Atom, Poly
 from pullback.codegen.values import Value
 from pullback.ir.errors import InternalError
+from pullback.ir.node import remembered
 from pullback.tir.caches import LINE
 from pullback.tir.expr import (
     Binary,
@@ -395,7 +396,8 @@ class Statements(NeighbourStores):
         return False
 
 
-def stored_buffers(node: Stmt) -> list[Buffer]:
+@remembered
+def stored_buffers(node: Stmt) -> tuple[Buffer, ...]:
     """The buffers that a statement writes, or hands to kernels."""
     found: dict[Buffer, None] = {}
     for n in statements(node):
@@ -403,13 +405,14 @@ def stored_buffers(node: Stmt) -> list[Buffer]:
             found[n.buffer] = None
         elif isinstance(n, KernelCall):
             found.update(dict.fromkeys(n.buffers))
-    return list(found)
+    return tuple(found)
 
 
 def _is_in(indices: Iterable[PrimExpr], var: Var) -> bool:
     return any(n is var for index in indices for n in walk(index))
 
 
+@remembered
 def _bends(node: For) -> bool:
     """Whether an index divides the loop's variable or bounds it: known numbers, where the vector's first lane is."""
     kinds = ("floordiv", "floormod", "min", "max")
@@ -417,21 +420,25 @@ def _bends(node: For) -> bool:
     return any(m is node.var for n in inner for m in walk(n))
 
 
+@remembered
 def _is_straight(body: Stmt) -> bool:
     """Whether there are no branches and loops in it."""
     return all(isinstance(n, (Seq, Let, BufferStore)) for n in statements(body))
 
 
+@remembered
 def _is_written_out(body: Stmt) -> bool:
     """Whether it becomes a straight line of instructions."""
     return not any(isinstance(n, If) or (isinstance(n, For) and n.kind != "unrolled") for n in statements(body))
 
 
+@remembered
 def _is_brief(body: Stmt) -> bool:
     """Whether it is straight, and so short that a loop around it would be a large part."""
     return _is_straight(body) and sum(1 for _ in islice(walk(body), BRIEF + 1)) <= BRIEF
 
 
+@remembered
 def _is_chain(body: Stmt) -> bool:
     """Whether a body without branches and loops computes elementary functions, whatever the arguments by the same
     instructions."""
@@ -441,6 +448,7 @@ def _is_chain(body: Stmt) -> bool:
     return bool(calls) and all(is_chain(n.name, n.dtype) for n in calls)
 
 
+@remembered
 def _is_map(node: For) -> bool:
     """Whether it computes elementary functions of one buffer for another."""
     nodes = list(walk(node.body))
@@ -452,6 +460,7 @@ def _wide(dtype: str) -> str:
     return "float32" if is_half(dtype) else dtype
 
 
+@remembered
 def _unrolled_size(node: Stmt) -> int:
     """The largest number of copies that unrolled loops make of a statement inside."""
     unrolled = isinstance(node, For) and node.kind == "unrolled" and isinstance(node.extent, IntImm)
@@ -459,6 +468,7 @@ def _unrolled_size(node: Stmt) -> int:
     return own * max((_unrolled_size(c) for c in children(node) if isinstance(c, Stmt)), default=1)
 
 
+@remembered
 def _element_sizes(node: Stmt | PrimExpr) -> set[int]:
     """Bytes of the elements that a statement loads, stores and computes, apart from its indices."""
     sizes: set[int] = set()

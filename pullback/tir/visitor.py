@@ -36,6 +36,11 @@ def _field_names(kind: type) -> tuple[str, ...]:
 
 
 @functools.cache
+def _last_field_first(kind: type) -> tuple[str, ...]:
+    return _field_names(kind)[::-1]
+
+
+@functools.cache
 def _all_field_names(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
@@ -65,12 +70,12 @@ def _pre_order(node: Any, kinds: type | tuple[type, ...]) -> Iterator[Any]:
     while stack:
         current = stack.pop()
         yield current
-        for name in reversed(_field_names(type(current))):
+        for name in _last_field_first(type(current)):
             value = getattr(current, name)
-            if isinstance(value, kinds):
+            if isinstance(value, tuple):
+                stack += [v for v in reversed(value) if isinstance(v, kinds)]
+            elif isinstance(value, kinds):
                 stack.append(value)
-            elif isinstance(value, tuple):
-                stack.extend(v for v in reversed(value) if isinstance(v, kinds))
 
 
 def distinct(node: Node) -> Iterator[Node]:
