@@ -148,8 +148,8 @@ class Format:
         return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
     def poly(self, x: PrimExpr, coefficients: tuple[float, ...]) -> PrimExpr:
-        """``c0 + c1 x + c2 x**2 + …`` by Horner's rule, each step of which waits for the last one. Of many terms, all but
-        the first, for which rounding counts most, are pairs, pairs of those, and so on (G. Estrin, Organization of
+        """``c0 + c1 x + c2 x**2 + …`` by Horner's rule, each step of which waits for the last one. Of many terms, all
+        but the first, for which rounding counts most, are pairs, pairs of those, and so on (G. Estrin, Organization of
         computer systems: the fixed plus variable structure computer, 1960): so gelu takes 0.86 of the time."""
         if len(coefficients) >= _MANY_TERMS:
             return self.mad(self._in_pairs(x, coefficients[1:]), x, coefficients[0])
