@@ -47,7 +47,14 @@ def ways_of(group: Group) -> tuple[str, str, int]:
 )
 def test_sums_are_those_of_the_matrices_where_they_lie(batch, m, n, depths, a_first, monkeypatch):
     """With shorter last blocks of rows, of columns and of terms; bit for bit, as rounds keep the order of a sum."""
-    limit(monkeypatch, TASKS=4, _APART=64, _RUN=4, COPYING=Round(depth=10, columns=1200, rows=800, sums=4096))
+    limit(
+        monkeypatch,
+        TASKS=4,
+        _APART=64,
+        _RUN=4,
+        COPYING=Round(depth=10, columns=1200, rows=800, sums=4096),
+        _WHOLE_SUMS=0,
+    )
     result = product(batch, m, n, depths, a_first)
     plain = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20))
     assert "round" not in ways_of(plain)
@@ -129,6 +136,40 @@ def test_blocks_of_panels_compute_the_same_sums(sizes, monkeypatch):
         _, b, rounds = ways_of(group)
         assert b == "panels" and (rounds == 1) == is_whole
         assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
+
+
+@pytest.mark.parametrize(
+    ("batch", "sizes", "a_first", "terms"),
+    [
+        (14, (128, 128, 512), True, 32),
+        (16, (64, 64, 256), True, 64),
+        (12, (200, 120, 250), True, 25),
+        (14, (128, 128, 512), False, None),  # rows lie along the terms
+        (14, (128, 512, 128), True, None),  # too many sums
+        (24, (500, 60, 400), True, None),  # lines so long that a round would be of a few
+    ],
+    ids=str,
+)
+def test_whole_lines_of_matrices_of_a_batch_are_read_as_they_come(batch, sizes, a_first, terms):
+    m, n, depth = sizes
+    result = product((batch,), m, n, (depth,), a_first)
+    for machine in (dataclasses.replace(SMALL, second_bytes=1 << 19), LARGE_TILES):
+        ((problem, blocking),) = recognize(group_of(result, machine=machine)).parts
+        covered = [blocking.inner[v] for v in (*problem.outputs[1:], *problem.reduced)]
+        is_taken = covered == [m, n, terms] and set(blocking.ways.values()) == {"direct"}
+        assert is_taken == (terms is not None and machine is not LARGE_TILES)
+
+
+@pytest.mark.parametrize("sizes", [(27, 45, 37), (16, 32, 64), (20, 70, 50)], ids=str)
+def test_rounds_of_whole_lines_keep_the_order_of_a_sum(sizes, monkeypatch):
+    """Bit for bit, with shorter last rounds and tiles."""
+    result = product((3,), *sizes[:2], sizes[2:], True)
+    expected = run(group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20)))
+    limit(monkeypatch, TASKS=4, _APART=64, _FEW_LINES=2, FIRST=3000)
+    group = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
+    a, b, rounds = ways_of(group)
+    assert (a, b) == ("direct", "direct") and rounds > 3
+    assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
 
 
 @pytest.mark.parametrize(
