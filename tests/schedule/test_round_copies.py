@@ -144,9 +144,12 @@ def test_blocks_of_panels_compute_the_same_sums(sizes, monkeypatch):
         (14, (128, 128, 512), True, 32),
         (16, (64, 64, 256), True, 64),
         (12, (200, 120, 250), True, 25),
+        (26, (14, 263, 356), True, 28),
+        (24, (64, 64, 197), True, 50),  # nothing would be copied
+        (20, (60, 300, 180), True, None),  # nor here: lines are too long for that
         (14, (128, 128, 512), False, None),  # rows lie along the terms
         (14, (128, 512, 128), True, None),  # too many sums
-        (24, (500, 60, 400), True, None),  # lines so long that a round would be of a few
+        (24, (500, 60, 400), True, None),  # lines so long that a round would be of few
     ],
     ids=str,
 )
@@ -165,7 +168,7 @@ def test_rounds_of_whole_lines_keep_the_order_of_a_sum(sizes, monkeypatch):
     """Bit for bit, with shorter last rounds and tiles."""
     result = product((3,), *sizes[:2], sizes[2:], True)
     expected = run(group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20)))
-    limit(monkeypatch, TASKS=4, _APART=64, _FEW_LINES=2, FIRST=3000)
+    limit(monkeypatch, TASKS=4, _APART=64, _FEW_LINES=(2, 2), FIRST=3000)
     group = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
     a, b, rounds = ways_of(group)
     assert (a, b) == ("direct", "direct") and rounds > 3

@@ -58,7 +58,9 @@ _RUN = 48  # neighbours in memory that a copy takes at a time, at the least
 # 16, 14, 24, … rows whose other factor has 4 to 15 MB: 0.66 to 0.98 of the time without; of 213 and 787 rows 1.1).
 _READERS = 12, 128
 _TERMS = 0, 150
-_FEW_LINES = 16  # terms after which sums are put away and taken up again: for less, this takes longer than copies
+# Terms of a round of whole lines, at the least: for fewer, to put sums away and take them up again costs more than
+# copies do, and than lines that are read again and again from farther caches.
+_FEW_LINES = 16, 32
 _WHOLE_SUMS = 160 * 1024  # bytes of sums that stay in the second cache, and in the smallest stack of a thread
 
 
@@ -74,7 +76,10 @@ def in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
     caches. The task keeps its sums from round to round, so that their order is the same."""
     if blocking.chunks is not None or blocking.a.is_window or blocking.b.is_window or blocking.has_region:
         return blocking
-    if (copying := _copying(problem, blocking)) is not None:
+    copying, whole = _copying(problem, blocking), _of_whole_lines(problem, blocking)
+    if whole is not None and whole.inner[problem.reduced[0]] >= _FEW_LINES[copying is None]:
+        return whole
+    if copying is not None:
         return copying
     if not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
         return blocking
@@ -131,8 +136,6 @@ def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
         own.append(a)
     if not own:
         return None
-    if len(own) == 2 and (whole := _of_whole_lines(problem, blocking)) is not None:
-        return whole
     inner = round_of(problem, blocking, max(THREADS, enough_tasks(problem) // 2), COPYING)  # larger ones copy less
     runs = [min(f.axes, key=partial(distance, problem, f)) for f in own]
     is_long = all(inner[v] >= min(_RUN, problem.extents[v]) for v in runs)
@@ -142,8 +145,8 @@ def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
 def _of_whole_lines(problem: Problem, blocking: Blocking) -> Blocking | None:
     """Rounds of as many terms as the first cache holds lines of both factors, if these are whole lines of matrices: so
     memory is read as it comes, and nothing copied (on znver3, of the time with copies, 14 x 128 x 128 sums of 512 terms
-    0.74, 16 x 64 x 64 of 256 terms 0.71). None where lines, or sums, are too long. With large tiles nobody measured
-    it."""
+    0.74, 26 x 14 x 263 of 356 terms 0.72; without any, 50 x 40 x 40 of 300 terms 0.74, 64 x 64 x 64 of 64 0.79). None
+    where there are too many sums. With large tiles nobody measured it."""
     if len(problem.reduced) != 1 or not problem.group.machine.has_small_tiles:
         return None
     (k,), factors, extents = problem.reduced, (blocking.a, blocking.b), problem.extents
@@ -151,7 +154,7 @@ def _of_whole_lines(problem: Problem, blocking: Blocking) -> Blocking | None:
     count = math.prod(extents[v] for v in lines)
     terms = FIRST // sum(extents[v] * nbytes(f.source.dtype) for v, f in lines.items())
     is_dense = len(lines) == 2 and all(f.strides[k] == extents[v] for v, f in lines.items())
-    if not is_dense or terms < _FEW_LINES or count * nbytes(problem.anchor.dtype) > _WHOLE_SUMS:
+    if not is_dense or count * nbytes(problem.anchor.dtype) > _WHOLE_SUMS:
         return None
     inner = {**blocking.inner, **{v: extents[v] for v in lines}, k: even(extents[k], terms, 1)}
     if task_count(problem, inner) < enough_tasks(problem) // 2:
