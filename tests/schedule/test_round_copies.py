@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from pullback import te
@@ -161,6 +162,21 @@ def test_whole_lines_of_matrices_of_a_batch_are_read_as_they_come(batch, sizes, 
         covered = [blocking.inner[v] for v in (*problem.outputs[1:], *problem.reduced)]
         is_taken = covered == [m, n, terms] and set(blocking.ways.values()) == {"direct"}
         assert is_taken == (terms is not None and machine is not LARGE_TILES)
+
+
+def test_matrices_without_neighbours_in_memory_have_no_lines():
+    """Every second element, of either factor or of both."""
+    a, b, k = te.placeholder((30, 90, 40), name="a"), te.placeholder((30, 90, 48), name="b"), te.reduce_axis(90)
+    for first, second in ((2, 2), (1, 2), (2, 1)):
+        shape = (30, 40 // first, 48 // second)
+        result = te.compute(
+            shape, lambda n, i, j, f=first, s=second: te.sum(a[n, k.var, i * f] * b[n, k.var, j * s], [k]), "product"
+        )
+        group = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 19))
+        ((problem, blocking),) = recognize(group).parts
+        assert [blocking.inner[v] for v in problem.outputs] != [1, *shape[1:]]
+        for values, expected in zip(run(group), run(group_of(result, machine=LARGE_TILES)), strict=True):
+            np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("sizes", [(27, 45, 37), (16, 32, 64), (20, 70, 50)], ids=str)

@@ -150,12 +150,13 @@ def _of_whole_lines(problem: Problem, blocking: Blocking) -> Blocking | None:
     if len(problem.reduced) != 1 or not problem.group.machine.has_small_tiles:
         return None
     (k,), factors, extents = problem.reduced, (blocking.a, blocking.b), problem.extents
-    lines = {v: f for f in factors for v in f.axes if f.strides[v] == 1}
-    count = math.prod(extents[v] for v in lines)
-    terms = FIRST // sum(extents[v] * nbytes(f.source.dtype) for v, f in lines.items())
-    is_dense = len(lines) == 2 and all(f.strides[k] == extents[v] for v, f in lines.items())
-    if not is_dense or count * nbytes(problem.anchor.dtype) > _WHOLE_SUMS:
+    lines = {v: f for f in factors for v in problem.outputs if v in f.axes and f.strides[v] == 1}
+    are_whole = all(f.strides.get(k) == extents[v] for v, f in lines.items()) and {*lines.values()} == {*factors}
+    are_read = all(f.is_input and f.dtype == f.source.dtype for f in factors)
+    sums = math.prod(extents[v] for v in lines) * nbytes(problem.anchor.dtype)
+    if len(lines) != 2 or not are_whole or not are_read or sums > _WHOLE_SUMS:
         return None
+    terms = FIRST // sum(extents[v] * nbytes(f.source.dtype) for v, f in lines.items())
     inner = {**blocking.inner, **{v: extents[v] for v in lines}, k: even(extents[k], terms, 1)}
     if task_count(problem, inner) < enough_tasks(problem) // 2:
         return None
