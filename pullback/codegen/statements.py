@@ -469,7 +469,7 @@ def _unrolled_size(node: Stmt) -> int:
 
 
 @remembered
-def _element_sizes(node: Stmt | PrimExpr) -> set[int]:
+def _element_sizes(node: Stmt | PrimExpr) -> frozenset[int]:
     """Bytes of the elements that a statement loads, stores and computes, apart from its indices."""
     sizes: set[int] = set()
     stack: list = [node]
@@ -486,7 +486,7 @@ def _element_sizes(node: Stmt | PrimExpr) -> set[int]:
         if computes and current.dtype not in ("int64", "bool"):  # int64 is mostly index arithmetic
             sizes.add(_computed_size(current.dtype))
         stack.extend(children(current))
-    return sizes
+    return frozenset(sizes)
 
 
 def _computed_size(dtype: str) -> int:

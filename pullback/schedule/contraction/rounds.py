@@ -1,7 +1,8 @@
 """Rounds: a task takes some terms of a long sum at a time, for as many rows and columns as let what these share stay in
 the caches, and keeps its sums from round to round (Goto & van de Geijn 2008). So their order stays the same.
 
-What a round reads of a matrix from beyond the second cache it copies, if tiles would take a part of each line.
+What a round reads of a matrix from beyond the second cache it copies, if tiles would take a part of each line; not so
+where the first cache holds whole lines of both matrices.
 """
 
 from __future__ import annotations
