@@ -9,13 +9,16 @@ import pytest
 
 from pullback import te
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction import Contraction
+from pullback.schedule.contraction import Contraction, register_tiles
 from pullback.schedule.contraction.blocking import round_count
 from pullback.schedule.contraction.choice import _along, cost
 from pullback.schedule.contraction.few_rows import is_read_once
+from pullback.schedule.contraction.long_sums import is_streamed
 from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.round_copy import RoundCopy, _apart
 from pullback.schedule.contraction.rounds import PANEL_ROWS, Round
 from pullback.schedule.group import Group, Machine
+from pullback.schedule.tiles import Tile
 from tests.schedule.limits import limit
 from tests.schedule.test_schedules import SMALL, group_of, run
 
@@ -65,6 +68,34 @@ def test_sums_are_those_of_the_matrices_where_they_lie(batch, m, n, depths, a_fi
     assert [x.tobytes() for x in run(copying)] == [x.tobytes() for x in run(plain)]
 
 
+@pytest.mark.parametrize("rows", range(1, 9))
+def test_copies_have_lines_of_each_tile(rows, monkeypatch):
+    """Of columns, and of as many rows as fill most of a vector, which copies them at once; else as long as in memory,
+    but an odd number of lines of the cache. Bit for bit, beside the end of a matrix too."""
+    monkeypatch.setattr(register_tiles, "best_tile", lambda *sizes, **reads: (1.0, Tile(rows, 16)))
+    result = product((3,), 14 // rows * rows + rows + 1, 45, (26,), True)
+    limit(monkeypatch, TASKS=4, _APART=16, _RUN=1, COPYING=Round(10, 1200, 800, 4096), _WHOLE_SUMS=0)
+    plain, copying = (
+        group_of(result, machine=dataclasses.replace(SMALL, second_bytes=second)) for second in (1 << 20, 0)
+    )
+    ((problem, blocking),) = recognize(copying).parts
+    terms = blocking.inner[problem.reduced[0]]
+    tiles, _, *copied = RoundCopy.of(problem, blocking.b, blocking).buffer.shape
+    assert blocking.ways[blocking.b] == "round" and copied == [terms | 1, blocking.tile.columns]
+    assert tiles == -(-blocking.inner[blocking.column] // blocking.tile.columns)
+    is_copied = blocking.ways[blocking.a] == "round"
+    assert is_copied == (blocking.tile.rows in (1, 2, 3, 4, 6, 7, 8))
+    if is_copied:
+        width = 1 << (blocking.tile.rows - 1).bit_length()
+        assert RoundCopy.of(problem, blocking.a, blocking).buffer.shape[-2:] == (terms | 1, width)
+    assert [x.tobytes() for x in run(copying)] == [x.tobytes() for x in run(plain)]
+
+
+def test_long_lines_of_a_copy_take_all_sets_of_the_cache():
+    """Those along the terms: an odd number of the cache's lines each."""
+    assert [_apart(count, 4) for count in (7, 15, 16, 17, 32, 100, 128)] == [7, 15, 16, 48, 48, 112, 144]
+
+
 @pytest.mark.parametrize("shape", [(2, 4, 3), (40, 37, 45)], ids=str)
 def test_a_vector_that_all_matrices_of_a_batch_share(shape):
     """Rows of a tile may be of an axis that the factor of rows does not have."""
@@ -106,6 +137,7 @@ def test_panels_are_made_of_what_stays_near(columns, is_copied):
         assert (b == "round") == is_copied
 
 
+SMALL_TILES = Machine(32, 16, second_bytes=512 << 10)
 LARGE_TILES = Machine(64, 32, second_bytes=2 << 20)
 
 
@@ -229,6 +261,36 @@ def test_rounds_of_few_rows_keep_the_order_of_a_sum(sizes, a_first, monkeypatch)
     ((problem, blocking),) = recognize(group).parts
     assert is_read_once(problem, blocking.b, blocking.column) and round_count(problem, blocking.inner) > 1
     assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
+
+
+@pytest.mark.parametrize(("columns", "parts"), [(16384, None), (65536, 1)], ids=str)
+def test_a_task_keeps_the_sums_of_streamed_lines_itself(columns, parts):
+    """Unless they are too many for its stack."""
+    problem = Problem.of(group_of(product((), 8, columns, (512,), True), machine=Machine(32, 16)))
+    blocking = _along(problem, problem.outputs[-1])
+    assert is_streamed(problem, blocking) and blocking.chunks == parts
+
+
+def test_a_few_columns_are_not_cut_off_where_lines_lie_across_and_come_from_afar():
+    """Else all of them would come a second time (7 x 911 x 28 sums of 526 terms: 0.72 of the time in one)."""
+    for a_first, parts in ((True, 1), (False, 2)):
+        group = group_of(product((7,), 911, 28, (526,), a_first), machine=SMALL_TILES)
+        assert len(recognize(group).parts) == parts
+
+
+def test_a_matrix_that_lies_across_is_copied_along_its_lines():
+    """Whole vectors of columns, not a few rows at a time."""
+    for m, n in ((1500, 32), (32, 1500)):
+        group = group_of(product((), m, n, (700,), True), machine=SMALL_TILES)
+        ((problem, blocking),) = recognize(group).parts
+        assert problem.extents[blocking.column] == 1500 and blocking.ways[blocking.b] == "round"
+
+
+def test_columns_are_copied_beside_rows():
+    """Although they would stay in the second cache: lines of both do not stay in the first one."""
+    problem = Problem.of(group_of(product((2,), 280, 93, (240,), True), machine=SMALL_TILES))
+    blocking = _along(problem, problem.outputs[-1])
+    assert [blocking.ways[f] for f in (blocking.a, blocking.b)] == ["round", "round"]
 
 
 def test_lines_of_a_matrix_from_afar_are_streamed_to_few_rows():

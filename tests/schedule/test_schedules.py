@@ -10,6 +10,7 @@ import pytest
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
+from pullback.schedule.contraction.long_sums import is_streamed
 from pullback.schedule.cost import element_cost
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group, Machine
@@ -68,11 +69,12 @@ def test_one_element_of_a_stage_is_not_the_one_at_hand(place):
     run(group_of(te.compute((3, 4), lambda i, j: z[j] + y[place] * y[j], "sum")))
 
 
-def test_a_long_matrix_is_read_some_lines_at_a_time(monkeypatch):
-    limit(monkeypatch, STREAM=1, _FAR=1, PARTS=1)
+@pytest.mark.parametrize(("sums", "parts"), [(1 << 12, None), (1, 1)], ids=["own", "workspace"])
+def test_a_long_matrix_is_read_some_lines_at_a_time(sums, parts, monkeypatch):
+    limit(monkeypatch, STREAM=1, _FAR=1, PARTS=1, _OWN_SUMS=sums)
     group = group_of(matmul(5, 83, 19))
-    ((_, blocking),) = Contraction.recognize(group).parts
-    assert blocking.chunks == 1 and blocking.inner[blocking.column] == 83
+    ((problem, blocking),) = Contraction.recognize(group).parts
+    assert is_streamed(problem, blocking) and blocking.chunks == parts and blocking.inner[blocking.column] == 83
     run(group)
 
 

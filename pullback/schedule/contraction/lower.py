@@ -114,9 +114,7 @@ class Lowering:
             for f, way in blocking.ways.items()
             if way == "direct" and is_worth_a_copy(problem, f)
         }
-        self.rounds = {
-            f: RoundCopy.of(problem, f, blocking.inner) for f, way in blocking.ways.items() if way == "round"
-        }
+        self.rounds = {f: RoundCopy.of(problem, f, blocking) for f, way in blocking.ways.items() if way == "round"}
         self.next_round = NextRound(problem, blocking, self._element)
         self.turned = {f: self._turned_buffer(f) for f, way in blocking.ways.items() if way == "turned"}
         self.skips = Skip.of(problem, blocking)
@@ -190,7 +188,7 @@ class Lowering:
         elif factor in self.turned:
             element = self.turned[factor][tuple(spot.value[v] for v in self._turned_axes(factor))]
         elif factor in self.rounds:
-            element = self.rounds[factor].read(spot.offset)
+            element = self.rounds[factor].read(spot.offset, spot.number, spot.lane)
         elif factor in self.wide:
             element = self.wide[factor].read([substitute(r, spot.value) for r in factor.reads])
         else:
