@@ -134,13 +134,14 @@ def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
     is_of_batch = ways[b] != "panels" and matrix_count(problem) > 1
     plain = ("direct", "panels") if is_of_batch else ("direct",)  # all panels of a batch would be as far away
     rows = blocking.rows if len(blocking.rows) == 1 and ways[a] in plain else ()
-    if problem.group.machine.has_small_tiles:  # others had better stay where they are (8 x 639 x 85 of 509 terms: 0.85)
+    is_small = problem.group.machine.has_small_tiles
+    if is_small:  # others had better stay where they are (8 x 639 x 85 of 509 terms: 0.85)
         rows = tuple((v, step) for v, step in rows if copies_rows(step))
     if _leaves_wide(problem, blocking) or any(is_copied_in_rounds(problem, a, v, "direct") for v, _ in rows):
         own.append(a)
     if not own:
         return None
-    if b not in own and is_copied_in_rounds(problem, b, blocking.column, ways[b], is_beside=True):
+    if is_small and b not in own and is_copied_in_rounds(problem, b, blocking.column, ways[b], is_beside=True):
         own.append(b)
     inner = round_of(problem, blocking, max(THREADS, enough_tasks(problem) // 2), COPYING)  # larger ones copy less
     runs = [min(f.axes, key=partial(distance, problem, f)) for f in own]
