@@ -6,6 +6,7 @@ import pytest
 
 from pullback import te, tir
 from pullback.schedule.attention import AttentionBackward, AttentionForward
+from pullback.schedule.attention_loops import ForwardLoops
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.group import Group, Machine
 from pullback.te.attention import Attention
@@ -48,6 +49,17 @@ def test_loops(sizes: tuple[int, ...], offset: int | None, machine: Machine) -> 
     adjoint = group_of(*backward(a), machine=machine)
     assert isinstance(recognize(adjoint), AttentionBackward)
     run(adjoint)
+
+
+@pytest.mark.parametrize(
+    ("keys", "registers", "tile"),
+    [(256, 16, 6), (8, 16, 4), (10, 16, 5), (5, 16, 5), (256, 32, 8), (12, 32, 6), (3, 32, 3)],
+    ids=str,
+)
+def test_tiles_of_keys_keep_the_units_busy_and_compute_few_in_vain(keys: int, registers: int, tile: int) -> None:
+    a = attention((256, keys, 1, 1, 64, 64))
+    group = group_of(a.forward(), machine=Machine(registers * 2, registers))
+    assert ForwardLoops(group, a).key_tile == tile
 
 
 def test_keys_in_blocks() -> None:

@@ -211,23 +211,29 @@ def test_rows_side_by_side_are_those_one_by_one(lead, columns, monkeypatch):
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
 
+SMALL_TILES, LARGE_TILES = Machine(32, 16, second_bytes=512 << 10), Machine(64, 32, second_bytes=512 << 10)
+
+
 @pytest.mark.parametrize(
-    ("shape", "counts"),
+    ("shape", "machine", "counts"),
     [
-        ((1024, 384), {4}),
-        ((1022, 384), {4, 2}),
-        ((1021, 384), {4, order.LANES}),  # the last one for itself
-        ((64, 384), {order.LANES}),
-        ((1024, 100000), {order.LANES}),
+        ((1024, 384), LARGE_TILES, {4}),
+        ((1022, 384), LARGE_TILES, {4, 2}),
+        ((1021, 384), LARGE_TILES, {4, order.LANES}),  # the last one for itself
+        ((64, 384), LARGE_TILES, {order.LANES}),
+        ((1024, 100000), LARGE_TILES, {order.LANES}),
+        ((256, 384), SMALL_TILES, {4}),
+        ((1024, 384), SMALL_TILES, {order.LANES}),
     ],
 )
-def test_how_many_rows_are_taken_together(shape, counts):
-    """Four, and those that are left over, where tasks enough are left, and rows are not long."""
+def test_how_many_rows_are_taken_together(shape, machine, counts):
+    """Four, and those that are left over, where tasks enough are left, and rows are not long; with 16 registers only of
+    what stays in the second cache."""
     x = te.placeholder(shape, name="x")
     largest = over("max", x, 1, "largest", keep=True)
     e = te.compute(shape, lambda i, j: tir.call("exp", x[i, j] - largest[i, 0]), "e")
     total = over("sum", e, 1, "total", keep=True)
-    group = group_of(te.compute(shape, lambda i, j: e[i, j] / total[i, 0], "softmax"))
+    group = group_of(te.compute(shape, lambda i, j: e[i, j] / total[i, 0], "softmax"), machine=machine)
     kernel = lower(group, "kernel")
     shapes = {n.buffer.shape[0] for n in walk(kernel.body) if isinstance(n, Allocate) and n.buffer.name == "partial"}
     assert shapes == counts
