@@ -108,6 +108,28 @@ def test_phases_with_what_follows(shape):
 
 
 @pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("is_output", [False, True])
+@pytest.mark.parametrize(("shape", "kept"), [((40, 13), 0), ((300,), 0), ((90, 3), 1), ((90, 2, 3), 2)], ids=str)
+def test_phases_that_read_a_value_of_the_row(shape, kept, is_output):
+    """It is there before the chunks are, and before those of a second sum that reads the first one."""
+    lead = len(shape) - kept
+    x, s = te.placeholder(shape, name="x"), te.placeholder(shape[lead:], name="s")
+    value = te.compute(s.shape, lambda *i: tir.call("tanh", s[i]), "value")
+
+    def summed(name, term):
+        axes = [te.reduce_axis(n) for n in shape[:lead]]
+        at = tuple(a.var for a in axes)
+        return te.compute(s.shape, lambda *i: te.sum(term(x[(*at, *i)], i), axes), name)
+
+    first = summed("first", lambda element, i: element * value[i])
+    second = summed("second", lambda element, i: (element - first[i]) * value[i])
+    for results in ((first,), (first, second)):
+        group = group_of(*results, *((value,) if is_output else ()))
+        assert isinstance(recognize(group), Reduction) and phased(group)
+        run(group)
+
+
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("size", [128, 129, 257, 1000])
 def test_phases_to_a_scalar(size):
     x = te.placeholder((size,), name="x")

@@ -49,6 +49,12 @@ class _Phases:
         result: list[Program] = []
         for depth in sorted({s.depth for s in program.reduces}):
             now = [s for s in waiting if s.role != "row" and s.depth == depth]
+            before = [s for s in waiting if s.role == "row" and s.depth <= depth]
+            if _read(now).isdisjoint(s.store.buffer for s in before):
+                before = []  # they may as well be computed afterwards, with the others
+            waiting = [s for s in waiting if s not in before]
+            if before:
+                result.append(self.finish([], [self.moved(s) for s in before], waiting))
             rows = [s for s in waiting if s.role == "row" and s.depth <= depth + 1]
             waiting = [s for s in waiting if s not in now and s not in rows]
             result += self.phase([self.moved(s) for s in now], [self.moved(s) for s in rows], waiting)
@@ -99,7 +105,7 @@ class _Phases:
         program = self.program
         own = [b for s in (*reduces, *rows) if (b := s.total or s.store.buffer) in program.locals]
         steps = [dataclasses.replace(s, depth=0) for s in reduces] + [dataclasses.replace(s, depth=1) for s in rows]
-        needed = {n.buffer for s in later for n in walk(s.store) if isinstance(n, BufferLoad)}
+        needed = _read(later)
         for buffer in own:
             if buffer in needed:
                 saved = Buffer(buffer.name, program.extents, buffer.dtype, "workspace")
@@ -107,3 +113,7 @@ class _Phases:
                 self.places[buffer] = lambda _, b=saved: b[program.axes]
                 steps.append(Step("row", 1, BufferStore(saved, buffer[()], program.axes)))
         return Program(program.machine, program.axes, program.extents, tuple(steps), tuple(own))
+
+
+def _read(steps: Sequence[Step]) -> set[Buffer]:
+    return {n.buffer for s in steps for n in walk(s.store) if isinstance(n, BufferLoad)}

@@ -55,7 +55,7 @@ def _side_by_side(program: Program) -> int:
     if program.machine.has_small_tiles and _bytes(program) > 2 * program.machine.second_bytes:
         return 1
     sizes = (s.domain.size * nbytes(s.store.value.dtype) for s in program.steps if s.domain is not None)
-    rows, last, most = program.rows, program.extents[-1], _NEAR // max(1, *sizes)
+    rows, last, most = program.rows, program.extents[-1], _NEAR // max((1, *sizes))
     possible = [c for c in (4, 2) if c <= most and rows >= TASKS * c]
     return next((c for c in possible if last % c == 0 or last >= _MANY * c), 1)
 
