@@ -84,13 +84,13 @@ def stretches_ahead(steps: Sequence[Step], program: Program) -> Ahead | None:
 def _loads(program: Program, steps: Sequence[Step], wanted: Callable[[BufferLoad], bool]) -> tuple[BufferLoad, ...]:
     found: dict[Buffer, BufferLoad] = {}
     for node in program.accesses(steps):
-        if isinstance(node, BufferLoad) and _bytes(node) >= _FAR and wanted(node):
+        if isinstance(node, BufferLoad) and bytes_of(node.buffer) >= _FAR and wanted(node):
             found.setdefault(node.buffer, node)
     return tuple(found.values())
 
 
-def _bytes(load: BufferLoad) -> int:
-    return math.prod(s for s in load.buffer.shape if isinstance(s, int)) * nbytes(load.dtype)
+def bytes_of(buffer: Buffer) -> int:
+    return math.prod(s for s in buffer.shape if isinstance(s, int)) * nbytes(buffer.dtype)
 
 
 def _has(expr: PrimExpr, axis: Var) -> bool:

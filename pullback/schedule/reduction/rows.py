@@ -10,13 +10,12 @@ for p in parallel(rows):                                                  some r
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 
 from pullback.schedule.cost import calls_function
 from pullback.schedule.microkernel import cover
 from pullback.schedule.pointwise import TASKS, tasks
-from pullback.schedule.reduction.ahead import Ahead, is_last_pass, rows_ahead, stretches_ahead
+from pullback.schedule.reduction.ahead import Ahead, bytes_of, is_last_pass, rows_ahead, stretches_ahead
 from pullback.schedule.reduction.argument import reduce_row_argument
 from pullback.schedule.reduction.build import LOCAL_ROW
 from pullback.schedule.reduction.nests import Point, at_points, lane_loop, put, serial
@@ -52,18 +51,13 @@ def _side_by_side(program: Program) -> int:
     0.67 of the time from memory, 0.8 from the last cache, 0.57 where it writes two arrays more)."""
     if not program.axes or any(s.kind.startswith("arg") for s in program.steps):
         return 1
-    if program.machine.has_small_tiles and _bytes(program) > 2 * program.machine.second_bytes:
+    everything = sum(map(bytes_of, {access.buffer for access in program.accesses(program.steps)}))
+    if program.machine.has_small_tiles and everything > 2 * program.machine.second_bytes:
         return 1
     sizes = (s.domain.size * nbytes(s.store.value.dtype) for s in program.steps if s.domain is not None)
     rows, last, most = program.rows, program.extents[-1], _NEAR // max((1, *sizes))
     possible = [c for c in (4, 2) if c <= most and rows >= TASKS * c]
     return next((c for c in possible if last % c == 0 or last >= _MANY * c), 1)
-
-
-def _bytes(program: Program) -> int:
-    """Of all that is read and written."""
-    buffers = {access.buffer for access in program.accesses(program.steps)}
-    return sum(math.prod(s for s in b.shape if isinstance(s, int)) * nbytes(b.dtype) for b in buffers)
 
 
 class _Row(Walk):
