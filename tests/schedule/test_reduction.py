@@ -516,12 +516,21 @@ def test_nothing_is_asked_for_that_is_near(hinted, monkeypatch) -> None:
 
 @pytest.mark.parametrize("cached", [64 * 96 * 4, 8 << 20])
 def test_the_next_rows_are_asked_for_wherever_results_go(hinted, cached: int) -> None:
-    """Past the caches, or through them."""
+    """Past the caches, or through them: then what is written, too."""
     x = te.placeholder((64, 96), name="x")
     total = variance(x)
     out = te.compute(x.shape, lambda i, j: x[i, j] * total[i], "out")
     group = group_of(out, machine=Machine(16, 16, cached_bytes=cached))
-    assert hinted(group) == {"x": {(r, 16 * k) for r in range(1, 64) for k in range(6)}}
+    lines = {(r, 16 * k) for r in range(64) for k in range(6)}
+    through = {"out": lines} if cached > 64 * 96 * 4 else {}
+    assert hinted(group) == {"x": {(r, j) for r, j in lines if r > 0}, **through}
+
+
+def test_what_is_written_is_not_asked_for_beside_several_arrays(hinted) -> None:
+    x, y = (te.placeholder((64, 96), name=name) for name in "xy")
+    total = variance(x)
+    out = te.compute(x.shape, lambda i, j: x[i, j] * total[i] + y[i, j], "out")
+    assert set(hinted(group_of(out))) == {"x", "y"}
 
 
 @pytest.mark.parametrize("rows", [3, 256])
