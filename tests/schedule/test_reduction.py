@@ -576,3 +576,23 @@ def test_rows_past_the_caches_are_written_one_after_another() -> None:
 
     assert innermost(Machine(16, 16)) == {"unrolled"}
     assert innermost(Machine(16, 16, cached_bytes=256 * 96 * 4)) == {"vectorized"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "joined"),
+    [
+        ((8, 4, 6, 6), True),  # x and out: 2304 bytes of a channel
+        ((9, 4, 6, 6), False),  # more than the second cache
+        ((2, 4, 36, 36), True),  # pieces of more than a page
+        ((1, 4, 20, 20), True),  # one piece
+    ],
+)
+def test_elements_far_apart_are_read_anew(shape: tuple[int, ...], joined: bool) -> None:
+    """What waits for a sum is the same kernel where the second cache keeps it, or where it lies together."""
+    x = te.placeholder(shape, name="x")
+    total = channels("sum", x)
+    out = te.compute(shape, lambda n, c, i, j: x[n, c, i, j] * total[c], "out")
+    group = group_of(out, machine=Machine(16, 16, second_bytes=2304))
+    assert (Reduction.recognize(group) is not None) == joined
+    if joined:
+        run(group)

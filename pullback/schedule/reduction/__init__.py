@@ -30,6 +30,8 @@ from pullback.schedule.scatter import terms_of
 from pullback.te.graph import body_expr
 from pullback.te.tensor import Tensor
 from pullback.tir import PrimFunc, Stmt, seq
+from pullback.tir.caches import PAGE
+from pullback.tir.expr import nbytes
 from pullback.tir.visitor import walk
 
 _COLUMN_ROWS = 256  # rows of elements, in a block of columns, that stay in the cache from one pass to the next
@@ -77,7 +79,19 @@ def _is_good(program: Program, fallback: bool) -> bool:
     longest = max((s.domain.size for s in program.late_vectors if s.domain is not None), default=0)
     if longest and program.column is not None:
         return longest <= _COLUMN_ROWS and not program.is_mixed
-    return fallback or not (program.is_mixed or (program.rows < 4 and longest > _LONG_ROW))
+    return fallback or not (program.is_mixed or (program.rows < 4 and longest > _LONG_ROW) or _is_far_apart(program))
+
+
+def _is_far_apart(program: Program) -> bool:
+    """Whether elements that wait for sums lie in pieces of a page at most, and the second cache doesn't hold a row of
+    them from the one to the other: the elements are as well read anew, and in memory's order faster (the gradient of
+    batch norm over images NCHW from the last cache 0.68 of the time, from memory 0.94: znver3)."""
+    for domain in {s.domain for s in program.late_vectors if s.domain is not None}:
+        accesses = program.accesses([s for s in program.steps if s.domain is domain])
+        pieces = {a.buffer for a in accesses if 0 < domain.stretch(a) <= PAGE}
+        if sum(domain.size * nbytes(b.dtype) for b in pieces) > program.machine.second_bytes:
+            return True
+    return False
 
 
 def _lowered(program: Program) -> Stmt:

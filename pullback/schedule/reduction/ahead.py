@@ -71,7 +71,7 @@ def rows_ahead(domain: Domain, program: Program, count: int) -> Ahead | None:
     """The next ``count`` rows, during the last pass over these, and what is written of these where one array is read:
     of several, as many lines are on their way as can be."""
     row, last = program.axes[-1], domain.axes[-1]
-    loads = _far(program, program.steps, BufferLoad, lambda n: n.indices[-1] is last and _has(n, row))
+    loads = _far(program, program.steps, BufferLoad, lambda n: n.indices[-1] is last and row in walk(n))
     if not loads or any(domain.size * nbytes(n.buffer.dtype) > _NEAR for n in loads):
         return None
     past, alone = program.machine.passes_caches, len(loads) == 1
@@ -87,8 +87,8 @@ def stretches_ahead(steps: Sequence[Step], program: Program) -> Ahead | None:
         return None
     outer, extent = domain.axes[0], domain.extents[0]
     last = domain.axes[-1]
-    loads = _far(program, steps, BufferLoad, lambda n: n.indices[-1] is last and 0 < _stretch(n, domain) <= PAGE)
-    least = min((_stretch(n, domain) for n in loads), default=PAGE)
+    loads = _far(program, steps, BufferLoad, lambda n: n.indices[-1] is last and 0 < domain.stretch(n) <= PAGE)
+    least = min((domain.stretch(n) for n in loads), default=PAGE)
     return Ahead(loads, outer, max(1, PAGE // least), extent) if loads else None
 
 
@@ -103,20 +103,3 @@ def _far(program: Program, steps: Sequence[Step], kind: type, wanted: Callable[[
 
 def bytes_of(buffer: Buffer) -> int:
     return math.prod(s for s in buffer.shape if isinstance(s, int)) * nbytes(buffer.dtype)
-
-
-def _has(expr: PrimExpr, axis: Var) -> bool:
-    return any(n is axis for n in walk(expr))
-
-
-def _stretch(load: Access, domain: Domain) -> int:
-    """Bytes that are contiguous along the domain before the next of its outermost axis, elsewhere; 0: there is no such
-    place, or it is where these end."""
-    elements, outer = 1, domain.axes[0]
-    for index, size in zip(reversed(load.indices), reversed(load.buffer.shape), strict=True):
-        if _has(index, outer):
-            return 0
-        if index not in domain.axes:
-            break
-        elements *= size
-    return elements * nbytes(load.dtype) if _has(load, outer) else 0

@@ -26,6 +26,7 @@ from pullback.schedule.group import Machine
 from pullback.schedule.order import Order
 from pullback.schedule.strides import Access, contiguity
 from pullback.tir import Buffer, BufferLoad, BufferStore, PrimExpr, Var, as_expr
+from pullback.tir.expr import nbytes
 from pullback.tir.visitor import walk
 
 
@@ -50,6 +51,19 @@ class Domain:
         """All of its points, the last axis first to move."""
         places = itertools.product(*map(range, self.extents))
         return [{v: as_expr(k) for v, k in zip(self.axes, place, strict=True)} for place in places]
+
+    def stretch(self, access: Access) -> int:
+        """Bytes that are contiguous along the domain before the next of its outermost axis, elsewhere; 0: there is no
+        such place, or it is where these end."""
+        elements = 1
+        outer = next((axis for axis, extent in zip(self.axes, self.extents, strict=True) if extent > 1), self.axes[0])
+        for index, size in zip(reversed(access.indices), reversed(access.buffer.shape), strict=True):
+            if outer in walk(index):
+                return 0
+            if index not in self.axes:
+                break
+            elements *= size
+        return elements * nbytes(access.buffer.dtype) if any(outer in walk(i) for i in access.indices) else 0
 
     @property
     def chunks(self) -> list[Chunks]:
