@@ -234,6 +234,7 @@ def test_rows_side_by_side_are_those_one_by_one(lead, columns, monkeypatch):
 
 
 SMALL_TILES, LARGE_TILES = Machine(32, 16, second_bytes=512 << 10), Machine(64, 32, second_bytes=512 << 10)
+MEMORY = Machine(32, 16, second_bytes=512 << 10, cached_bytes=1 << 20)  # with less of a last cache
 
 
 @pytest.mark.parametrize(
@@ -245,12 +246,17 @@ SMALL_TILES, LARGE_TILES = Machine(32, 16, second_bytes=512 << 10), Machine(64, 
         ((64, 384), LARGE_TILES, {order.LANES}),
         ((1024, 100000), LARGE_TILES, {order.LANES}),
         ((256, 384), SMALL_TILES, {4}),
-        ((1024, 384), SMALL_TILES, {order.LANES}),
+        ((4096, 256), SMALL_TILES, {4}),  # from the last cache
+        ((1024, 384), SMALL_TILES, {2}),
+        ((1024, 1025), SMALL_TILES, {order.LANES}),
+        ((20000, 64), MEMORY, {4}),
+        ((20000, 128), MEMORY, {2}),
+        ((20000, 384), MEMORY, {order.LANES}),
     ],
 )
 def test_how_many_rows_are_taken_together(shape, machine, counts):
-    """Four, and those that are left over, where tasks enough are left, and rows are not long; with 16 registers only of
-    what stays in the second cache."""
+    """Four, and those that are left over, where tasks enough are left, and rows are not long: with 16 registers the
+    shorter the farther they come from."""
     x = te.placeholder(shape, name="x")
     largest = over("max", x, 1, "largest", keep=True)
     e = te.compute(shape, lambda i, j: tir.call("exp", x[i, j] - largest[i, 0]), "e")

@@ -21,11 +21,12 @@ from pullback.schedule.reduction.build import LOCAL_ROW
 from pullback.schedule.reduction.nests import Point, at_points, lane_loop, put, serial
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.schedule.reduction.walk import Walk
-from pullback.tir import Buffer, For, If, PrimExpr, Stmt, Var, as_expr, seq
+from pullback.tir import Buffer, BufferLoad, For, If, PrimExpr, Stmt, Var, as_expr, seq
 from pullback.tir.expr import nbytes
-from pullback.tir.visitor import substitute
+from pullback.tir.visitor import substitute, walk
 
 _NEAR = 16 * 1024  # bytes
+_FROM_CACHE, _FROM_MEMORY = 4 * 1024, 1024  # bytes of rows that are read together from farther away
 _MANY = 8  # blocks of rows, beside which the last may have fewer
 _PIECE = 128  # elements, beside which memory is asked for
 
@@ -46,18 +47,30 @@ def lower_rows(program: Program, threads: bool) -> Stmt:
 
 def _side_by_side(program: Program) -> int:
     """How many rows are taken together: as many as divide them, or leave few over, where tasks enough are left, and
-    rows are so short that these stay in the nearest cache from pass to pass. With 16 registers only of what the second
-    caches of two cores hold: from farther away one row is read faster than several (znver3, a layer norm's gradient
-    0.67 of the time from memory, 0.8 from the last cache, 0.57 where it writes two arrays more)."""
+    rows are so short that these stay in the nearest cache from pass to pass. With 16 registers also so short that their
+    sums would wait longer than they read, where rows come from beyond the second caches of two cores: one long row is
+    read faster than several (znver3: a layer norm's gradient of 384 elements one by one 0.67 of the time from memory;
+    four rows of 128 from the last cache 0.73 for a layer norm, of 256 0.65 for the statistics of a batch norm)."""
     if not program.axes or any(s.kind.startswith("arg") for s in program.steps):
-        return 1
-    everything = sum(map(bytes_of, {access.buffer for access in program.accesses(program.steps)}))
-    if program.machine.has_small_tiles and everything > 2 * program.machine.second_bytes:
         return 1
     sizes = (s.domain.size * nbytes(s.store.value.dtype) for s in program.steps if s.domain is not None)
     rows, last, most = program.rows, program.extents[-1], _NEAR // max((1, *sizes))
+    everything = sum(map(bytes_of, {access.buffer for access in program.accesses(program.steps)}))
+    if program.machine.has_small_tiles and everything > 2 * program.machine.second_bytes:
+        together = _FROM_MEMORY if everything > 2 * program.machine.cached_bytes else _FROM_CACHE
+        most = min(most, together // max(1, _read_of_a_row(program)))
     possible = [c for c in (4, 2) if c <= most and rows >= TASKS * c]
     return next((c for c in possible if last % c == 0 or last >= _MANY * c), 1)
+
+
+def _read_of_a_row(program: Program) -> int:
+    """Bytes that are read of one row alone."""
+    sizes: dict[Buffer, int] = {}
+    for step in program.steps:
+        loads = (n for n in program.accesses([step]) if isinstance(n, BufferLoad) and program.axes[-1] in walk(n))
+        if step.domain is not None:
+            sizes |= {n.buffer: step.domain.size * nbytes(n.dtype) for n in loads}
+    return sum(sizes.values())
 
 
 class _Row(Walk):
