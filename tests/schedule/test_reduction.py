@@ -246,9 +246,9 @@ MEMORY = Machine(32, 16, second_bytes=512 << 10, cached_bytes=1 << 20)  # with l
         ((64, 384), LARGE_TILES, {order.LANES}),
         ((1024, 100000), LARGE_TILES, {order.LANES}),
         ((256, 384), SMALL_TILES, {4}),
-        ((4096, 256), SMALL_TILES, {4}),  # from the last cache
-        ((1024, 384), SMALL_TILES, {2}),
-        ((1024, 1025), SMALL_TILES, {order.LANES}),
+        ((8192, 128), SMALL_TILES, {4}),  # from the last cache
+        ((4096, 256), SMALL_TILES, {2}),
+        ((1024, 384), SMALL_TILES, {order.LANES}),
         ((20000, 64), MEMORY, {4}),
         ((20000, 128), MEMORY, {2}),
         ((20000, 384), MEMORY, {order.LANES}),
