@@ -515,6 +515,17 @@ def test_nothing_is_asked_for_where_one_pass_reads_memory_in_order(hinted) -> No
     assert hinted(group_of(over("sum", x, 1))) == {}
 
 
+@pytest.mark.parametrize("shape", [(2, 5), (300, 5), (1, 2, 70)])
+def test_sums_of_one_element_after_others(shape: tuple[int, ...]) -> None:
+    """What the last pass goes through has no axis."""
+    x = te.placeholder(shape, name="x")
+    peak = over("max", x, len(shape) - 1, "peak", keep=True)
+    twice = te.compute(peak.shape, lambda *i: peak[i] * 2.0, "twice")
+    again = over("max", twice, len(shape) - 1, "again")
+    out = te.compute(peak.shape, lambda *i: twice[i] - again[i[:-1]], "out")
+    run(group_of(peak, out))
+
+
 def test_nothing_is_asked_for_that_is_near(hinted, monkeypatch) -> None:
     monkeypatch.setattr(ahead, "_FAR", 64 * 96 * 4 + 1)
     assert hinted(group_of(variance(te.placeholder((64, 96), name="x")))) == {}

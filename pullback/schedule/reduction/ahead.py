@@ -70,6 +70,8 @@ def is_last_pass(steps: Sequence[Step], program: Program) -> bool:
 def rows_ahead(domain: Domain, program: Program, count: int) -> Ahead | None:
     """The next ``count`` rows, during the last pass over these, and what is written of these where one array is read:
     of several, as many lines are on their way as can be."""
+    if not domain.axes:
+        return None
     row, last = program.axes[-1], domain.axes[-1]
     loads = _far(program, program.steps, BufferLoad, lambda n: n.indices[-1] is last and row in walk(n))
     if not loads or any(domain.size * nbytes(n.buffer.dtype) > _NEAR for n in loads):

@@ -56,7 +56,7 @@ class Domain:
         """Bytes that are contiguous along the domain before the next of its outermost axis, elsewhere; 0: there is no
         such place, or it is where these end."""
         elements = 1
-        outer = next((axis for axis, extent in zip(self.axes, self.extents, strict=True) if extent > 1), self.axes[0])
+        outer = next((axis for axis, extent in zip(self.axes, self.extents, strict=True) if extent > 1), None)
         for index, size in zip(reversed(access.indices), reversed(access.buffer.shape), strict=True):
             if outer in walk(index):
                 return 0
