@@ -82,13 +82,15 @@ def checked_step(module: IRModule, name: str, arrays: Arrays, what: str, toleran
     finally:
         set_num_threads(threads)
     assert expected is not None
-    slow, state = pullback.compile(module, "debug")[name], arrays
+    slow, state, losses = pullback.compile(module, "debug")[name], arrays, []
     for step in range(2):
         fast = run(functions["in_place"], state, steps=1)
         tensors = [pullback.tensor(a, copy=True) for a in state]
         found = [slow.bind(tensors)()[0].numpy(), *(t.numpy() for t in tensors)]
         close(fast, found, f"{what}, step {step} by the interpreter", tolerance)
+        losses.append(fast[0])
         state = [a.copy() for a in fast[1:]]
+    same_bits([*losses, *state], expected, f"{what}, step for step")
     return expected
 
 
