@@ -23,6 +23,7 @@ from pullback.target import Target
 
 WORTH_IT = 200_000  # characters of text: about a sixth of a second of LLVM, and a worker takes a tenth to start
 MOST_WORKERS = 3  # one process makes no more text than a few compile
+USERS = 2  # threads of a worker: one's text lies ready while it works on the other's
 
 
 def compile_objects(texts: Iterable[str], target: Target) -> list[bytes]:
@@ -37,7 +38,7 @@ def compile_objects(texts: Iterable[str], target: Target) -> list[bytes]:
             results.append(None)
             characters += len(text)
             if characters > WORTH_IT and count > 0:
-                helpers = helpers or ThreadPoolExecutor(count, "pullback-compile")
+                helpers = helpers or ThreadPoolExecutor(USERS * count, "pullback-compile")
                 for k, known in enumerate(results):
                     results[k] = known or helpers.submit(_compiled_elsewhere, made[k], target)
         # The workers take texts from the front, this process takes what they have not begun from the back.
@@ -76,29 +77,42 @@ _RUN = (
 
 
 class _Helper:
-    """A worker process, and unbuffered pipes to it and back."""
+    """A worker process, and unbuffered pipes to it and back.
+
+    Several threads may use it, which follow each other hand over hand: one gives its text while the one before waits
+    for its answer. So the worker goes on at once, and not when this process's interpreter, which is busy making texts,
+    lets a thread have its turn (5 ms each time).
+    """
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", _RUN, worker.__file__, json.dumps([p for p in sys.path if p])]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        self._asking, self._waiting = threading.Lock(), threading.Lock()
 
     def compile(self, text: str, target: Target) -> bytes | None:
         """The object code, or None when LLVM refuses the text; an OSError or EOFError when the worker is gone."""
         options = host.machine_options(target.triple, target.cpu, target.features)
-        worker.send(
-            self.process.stdin.fileno(), {"triple": host.whole_triple(target.triple), "options": options}, text.encode()
-        )
-        header, answer = worker.receive(self.process.stdout.fileno())  # type: ignore[union-attr]
+        request = {"triple": host.whole_triple(target.triple), "options": options}
+        with self._asking:
+            worker.send(self.process.stdin.fileno(), request, text.encode())  # type: ignore[union-attr]
+            self._waiting.acquire()
+        try:
+            header, answer = worker.receive(self.process.stdout.fileno())  # type: ignore[union-attr]
+        finally:
+            self._waiting.release()
         return answer if header["ok"] else None
 
     def end(self) -> None:
+        """Stop the worker; its pipes are closed when no thread uses them."""
         self.process.kill()
-        self.process.communicate()
+        with self._asking, self._waiting:
+            if not self.process.stdin.closed:  # type: ignore[union-attr]
+                self.process.communicate()
 
 
 class _Idle:
-    """Workers that wait for work, of this process: a fork's child starts its own."""
+    """Workers that may be used, each once for every further user: of this process, a fork's child starts its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -114,7 +128,9 @@ class _Idle:
                 helper = self._helpers.pop()
                 if helper.process.poll() is None:
                     return helper
-        return _Helper()
+            helper = _Helper()
+            self._helpers += [helper] * (USERS - 1)
+            return helper
 
     def give_back(self, helper: _Helper) -> None:
         with self._lock:

@@ -67,7 +67,7 @@ def test_dead_workers_are_replaced(helped):
     expected = [compile_object(text(k), TARGET) for k in range(9)]
     for kill in (signal.SIGKILL, signal.SIGSTOP):
         compile_objects(map(text, range(9)), TARGET)
-        for helper in objects._idle._helpers:
+        for helper in set(objects._idle._helpers):
             os.kill(helper.process.pid, signal.SIGKILL)
             if kill == signal.SIGKILL:
                 helper.process.wait()  # else it dies while it is asked, perhaps
