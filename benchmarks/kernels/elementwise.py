@@ -2,6 +2,9 @@
 
 Most are bound by memory. Those that call elementary functions are bound by the units that multiply: their limit counts
 the multiplications, fused or not, and divisions of the formula, one instruction of a vector each.
+
+What is read counts twice where all of it must have been read before the first element is written: a channel's mean is
+known when its last image has been seen. (A row's comes the second time from the nearest cache, and counts once.)
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ class Form(NamedTuple):
     reduces: bool = False  # to a vector
     calls: tuple[str, ...] = ()  # elementary functions of each element
     products: int = 0  # other multiplications of each element, where there are calls
+    twice: bool = False  # the whole arrays are read, once more when all is known
 
 
 def _torch() -> Any:
@@ -118,8 +122,8 @@ FORMS = {
     "scale and shift": Form(
         _apply_relax, lambda x, g, b: x * g.view(1, -1, 1, 1) + b.view(1, -1, 1, 1), vectors=2, images=True,
     ),
-    "batch norm": Form(_batch_norm_relax, _batch_norm_torch, vectors=2, images=True),
-    "batch norm, backward": Form(_batch_norm_relax, _batch_norm_torch, vectors=2, images=True, wrt=0),
+    "batch norm": Form(_batch_norm_relax, _batch_norm_torch, vectors=2, images=True, twice=True),
+    "batch norm, backward": Form(_batch_norm_relax, _batch_norm_torch, vectors=2, images=True, wrt=0, twice=True),
     "Adam": Form(_adam_relax, _adam, arrays=4, results=3),
 }  # fmt: skip
 
@@ -185,6 +189,10 @@ class Elementwise(Case):
     @property
     def bilinear(self) -> bool:
         return False
+
+    @property
+    def read(self) -> int:
+        return super().read * (2 if self._form.twice else 1)
 
     @property
     def written(self) -> int:
