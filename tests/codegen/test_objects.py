@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -77,6 +78,31 @@ def test_dead_workers_are_replaced(helped):
 def test_a_worker_that_ends_while_it_works(helped, monkeypatch):
     monkeypatch.setattr(objects, "_RUN", "import os; os.read(0, 10)")
     assert compile_objects(map(text, range(5)), TARGET) == [compile_object(text(k), TARGET) for k in range(5)]
+
+
+TWO_AT_ONCE = """
+import json, sys; sys.path[:] = json.loads(sys.argv[2])
+from pullback.codegen import worker
+for _, content in [worker.receive(0), worker.receive(0)]:
+    worker.send(1, {"ok": True}, content)
+"""
+
+
+def test_a_text_lies_ready_while_a_worker_has_another(monkeypatch):
+    """This one reads two before it answers, each to whom gave it."""
+    monkeypatch.setattr(objects, "_RUN", TWO_AT_ONCE)
+    helper, answers = objects._Helper(), {}
+
+    def ask(text: str) -> None:
+        answers[text] = helper.compile(text, TARGET)
+
+    users = [threading.Thread(target=ask, args=(name,), daemon=True) for name in ("first", "second")]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join(timeout=60)
+    helper.end()
+    assert answers == {"first": b"first", "second": b"second"}
 
 
 def test_malformed_text_is_our_error(helped):
