@@ -88,6 +88,8 @@ class _Helper:
         command = [sys.executable, "-c", _RUN, worker.__file__, json.dumps([p for p in sys.path if p])]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._requests, self._answers = self.process.stdin, self.process.stdout
         self._asking, self._waiting = threading.Lock(), threading.Lock()
 
     def compile(self, text: str, target: Target) -> bytes | None:
@@ -95,10 +97,10 @@ class _Helper:
         options = host.machine_options(target.triple, target.cpu, target.features)
         request = {"triple": host.whole_triple(target.triple), "options": options}
         with self._asking:
-            worker.send(self.process.stdin.fileno(), request, text.encode())  # type: ignore[union-attr]
+            worker.send(self._requests.fileno(), request, text.encode())
             self._waiting.acquire()
         try:
-            header, answer = worker.receive(self.process.stdout.fileno())  # type: ignore[union-attr]
+            header, answer = worker.receive(self._answers.fileno())
         finally:
             self._waiting.release()
         return answer if header["ok"] else None
@@ -107,12 +109,13 @@ class _Helper:
         """Stop the worker; its pipes are closed when no thread uses them."""
         self.process.kill()
         with self._asking, self._waiting:
-            if not self.process.stdin.closed:  # type: ignore[union-attr]
+            if not self._requests.closed:
                 self.process.communicate()
 
 
 class _Idle:
-    """Workers that may be used, each once for every further user: of this process, a fork's child starts its own."""
+    """Workers that may be given work, each as often as further threads may use it. They are this process's: a fork's
+    child starts its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

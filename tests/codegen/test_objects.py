@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections import Counter
 
 import pytest
 
@@ -50,6 +51,8 @@ def test_the_same_objects(helped):
     for _ in range(2):
         assert compile_objects(iter(texts), TARGET) == expected
     assert helped, "workers took part"
+    alive = Counter(helper for helper in objects._idle._helpers if helper.process.poll() is None)
+    assert set(alive.values()) == {objects.USERS}, "each may be used as often as before"
     helped.clear()
     set_num_threads(1)
     assert compile_objects(texts, TARGET) == expected and not helped
