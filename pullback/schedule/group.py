@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,7 @@ class Machine:
 
     ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane; ``pair_dot``:
     whether the products of pairs of bfloat16 are, and a gain. ``choices``: what was measured to be better than the
-    analytical choice. ``cached_bytes``: a larger output is not read again from a cache that is faster than memory.
+    analytical choice. ``cached_bytes``: larger outputs are not read again from a cache that is faster than memory.
     ``second_bytes``: what the second cache of a core holds.
     """
 
@@ -37,9 +37,9 @@ class Machine:
     cached_bytes: int = 8 << 20
     second_bytes: int = 512 << 10
 
-    def passes_caches(self, output: Buffer) -> bool:
-        """Whether no cache could hold the output until it is read, as far as its size is known."""
-        return nbytes(output.dtype) * math.prod(s for s in output.shape if isinstance(s, int)) >= self.cached_bytes
+    def pass_caches(self, outputs: Iterable[Buffer]) -> bool:
+        """Whether no cache could hold a kernel's outputs until they are read, as far as their sizes are known."""
+        return sum(map(bytes_of, outputs)) >= self.cached_bytes
 
     @property
     def has_small_tiles(self) -> bool:
@@ -131,16 +131,25 @@ class Group:
         """The kernel with parameters (inputs…, outputs…), some of them in another shape of the same memory.
 
         ``in_order``: elements of an output are written as they follow one another in memory, or in whole lines. Then
-        outputs that no cache could hold until they are read are written past the caches (attribute ``streamed``,
-        numbers of parameters): their lines are not read before they are written. ``late_alone``: only those that are
-        read late, as the kernel does not wait for memory, but those that read the others would.
+        outputs that no cache could hold together until they are read, the large ones of them, are written past the
+        caches (attribute ``streamed``, numbers of parameters): their lines are not read before they are written.
+        ``late_alone``: only those that are read late, as the kernel does not wait for memory, but those that read the
+        others would.
         """
         params = [(renamed or {}).get(b, b) for b in (self.buffers[t] for t in (*self.inputs, *self.outputs))]
         loaded = {n.buffer for n in walk(body) if isinstance(n, BufferLoad)} if in_order else set()
         asked = sorted(self.late) if late_alone else range(len(self.outputs))
-        outputs = [(k, params[k]) for k in (len(self.inputs) + n for n in asked)] if in_order else []
-        streamed = tuple(k for k, b in outputs if b not in loaded and self.machine.passes_caches(b))
+        outputs = params[len(self.inputs) :]
+        largest = max(map(bytes_of, outputs), default=0)
+        passing = in_order and self.machine.pass_caches(outputs)
+        large = [n for n in asked if 2 * bytes_of(outputs[n]) >= largest] if passing else []
+        streamed = tuple(len(self.inputs) + n for n in large if outputs[n] not in loaded)
         return PrimFunc(name, tuple(params), body, {"streamed": streamed} if streamed else {})
+
+
+def bytes_of(buffer: Buffer) -> int:
+    """Of what is known of its shape."""
+    return math.prod(s for s in buffer.shape if isinstance(s, int)) * nbytes(buffer.dtype)
 
 
 def same_axes(indices: Sequence[object], axes: Sequence[object]) -> bool:

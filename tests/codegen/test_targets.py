@@ -91,7 +91,14 @@ def test_dots_that_take_longer_than_multiply_adds_are_left_alone(cpu, fast):
 
 @pytest.mark.parametrize(
     ("cpu", "own", "shared"),
-    [("znver3", 512, 16), ("haswell", 512, 8), ("emeraldrapids", 2048, 4), ("graniterapids", 2048, 8)],
+    [
+        ("znver3", 512, 16),
+        ("znver4", 1024, 16),
+        ("znver5", 1024, 16),
+        ("haswell", 512, 8),
+        ("emeraldrapids", 2048, 4),
+        ("graniterapids", 2048, 8),
+    ],
 )
 def test_caches(cpu, own, shared):
     """What is known of a core's own second cache, in KiB, and of those that a few cores share, in MiB."""

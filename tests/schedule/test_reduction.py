@@ -502,18 +502,18 @@ def test_rows_past_the_caches_are_written_one_after_another() -> None:
 @pytest.mark.parametrize(
     ("shape", "joined"),
     [
-        ((8, 4, 6, 6), True),  # x and out: 2304 bytes of a channel
-        ((9, 4, 6, 6), False),  # more than the second cache
+        ((8, 4, 6, 6), True),  # x and out: 2304 bytes of a channel, half of the second cache
+        ((9, 4, 6, 6), False),  # more
         ((2, 4, 36, 36), True),  # pieces of more than a page
         ((1, 4, 20, 20), True),  # one piece
     ],
 )
 def test_elements_far_apart_are_read_anew(shape: tuple[int, ...], joined: bool) -> None:
-    """What waits for a sum is the same kernel where the second cache keeps it, or where it lies together."""
+    """What waits for a sum is the same kernel where half of the second cache keeps it, or where it lies together."""
     x = te.placeholder(shape, name="x")
     total = channels("sum", x)
     out = te.compute(shape, lambda n, c, i, j: x[n, c, i, j] * total[c], "out")
-    group = group_of(out, machine=Machine(16, 16, second_bytes=2304))
+    group = group_of(out, machine=Machine(16, 16, second_bytes=4608))
     assert (Reduction.recognize(group) is not None) == joined
     if joined:
         run(group)

@@ -479,3 +479,5 @@ def test_large_outputs_are_written_past_the_caches() -> None:
     assert lower(group_of(scaled, total), "kernel").attrs["streamed"] == (2,)
     for outputs in ((turned,), (half,), (total,)):
         assert "streamed" not in lower(group_of(*outputs), "kernel").attrs
+    other = te.compute(half.shape, lambda i, j: x[i, j] + v[j], "other")
+    assert lower(group_of(half, other), "kernel").attrs["streamed"] == (2, 3)  # both together are as large

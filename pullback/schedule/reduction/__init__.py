@@ -83,13 +83,14 @@ def _is_good(program: Program, fallback: bool) -> bool:
 
 
 def _is_far_apart(program: Program) -> bool:
-    """Whether elements that wait for sums lie in pieces of a page at most, and the second cache doesn't hold a row of
-    them from the one to the other: the elements are as well read anew, and in memory's order faster (the gradient of
-    batch norm over images NCHW from the last cache 0.68 of the time, from memory 0.94: znver3)."""
+    """Whether elements that wait for sums lie in pieces of a page at most, and half of the second cache doesn't hold a
+    row of them from the one to the other: the elements are as well read anew, and in memory's order faster (the
+    gradient of batch norm over images NCHW from the last cache 0.68 of the time, from memory 0.94: znver3; of 0.45, 0.6
+    and 1.2 times the second cache 1.03, 0.96 and 0.71: znver4)."""
     for domain in {s.domain for s in program.late_vectors if s.domain is not None}:
         accesses = program.accesses([s for s in program.steps if s.domain is domain])
         pieces = {a.buffer for a in accesses if 0 < domain.stretch(a) <= PAGE}
-        if sum(domain.size * nbytes(b.dtype) for b in pieces) > program.machine.second_bytes:
+        if 2 * sum(domain.size * nbytes(b.dtype) for b in pieces) > program.machine.second_bytes:
             return True
     return False
 

@@ -14,10 +14,10 @@ through them, what they write is asked for as well (softmax from the last cache 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pullback.schedule.group import bytes_of
 from pullback.schedule.reduction.nests import Point
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.schedule.strides import Access
@@ -76,8 +76,8 @@ def rows_ahead(domain: Domain, program: Program, count: int) -> Ahead | None:
     loads = _far(program, program.steps, BufferLoad, lambda n: n.indices[-1] is last and row in walk(n))
     if not loads or any(domain.size * nbytes(n.buffer.dtype) > _NEAR for n in loads):
         return None
-    past, alone = program.machine.passes_caches, len(loads) == 1
-    stores = _far(program, program.steps, BufferStore, lambda n: n.indices[-1] is last and not past(n.buffer))
+    alone = len(loads) == 1 and not program.passes_caches
+    stores = _far(program, program.steps, BufferStore, lambda n: n.indices[-1] is last)
     return Ahead(loads, row, count, program.extents[-1], stores if alone else ())
 
 
@@ -101,7 +101,3 @@ def _far(program: Program, steps: Sequence[Step], kind: type, wanted: Callable[[
         if isinstance(node, kind) and bytes_of(node.buffer) >= _FAR and wanted(node):
             found.setdefault(node.buffer, node)
     return tuple(found.values())
-
-
-def bytes_of(buffer: Buffer) -> int:
-    return math.prod(s for s in buffer.shape if isinstance(s, int)) * nbytes(buffer.dtype)

@@ -139,6 +139,12 @@ class Program:
         """Those that wait for a reduction, or stay inside the row; the others are written as the data are read."""
         return [s for s in self.vectors if s.depth > 0 or s.store.buffer in self.locals]
 
+    @cached_property
+    def passes_caches(self) -> bool:
+        """Whether no cache could hold what is written until it is read."""
+        stores = {n.buffer for n in self.accesses(self.steps) if isinstance(n, BufferStore)}
+        return self.machine.pass_caches(stores)
+
     @property
     def rows(self) -> int:
         return math.prod(self.extents)

@@ -13,9 +13,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from pullback.schedule.cost import calls_function
+from pullback.schedule.group import bytes_of
 from pullback.schedule.microkernel import cover
 from pullback.schedule.pointwise import TASKS, tasks
-from pullback.schedule.reduction.ahead import Ahead, bytes_of, is_last_pass, rows_ahead, stretches_ahead
+from pullback.schedule.reduction.ahead import Ahead, is_last_pass, rows_ahead, stretches_ahead
 from pullback.schedule.reduction.argument import reduce_row_argument
 from pullback.schedule.reduction.build import LOCAL_ROW
 from pullback.schedule.reduction.nests import Point, at_points, lane_loop, put, serial
@@ -164,8 +165,7 @@ class _Rows(_Row):
         super().__init__(program)
 
     def elements(self, steps: Sequence[Step], domain: Domain) -> Stmt:
-        streams = any(self.program.machine.passes_caches(s.store.buffer) for s in steps)
-        if not streams and not any(calls_function(s.store.value) for s in steps):
+        if not self.program.passes_caches and not any(calls_function(s.store.value) for s in steps):
             return super().elements(steps, domain)
         self.one_by_one = True
         body = super().elements(steps, domain)
