@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -233,7 +235,7 @@ def test_rows_side_by_side_are_those_one_by_one(lead, columns, monkeypatch):
 
 
 SMALL_TILES, LARGE_TILES = Machine(32, 16, second_bytes=512 << 10), Machine(64, 32, second_bytes=512 << 10)
-MEMORY = Machine(32, 16, second_bytes=512 << 10, cached_bytes=1 << 20)  # with less of a last cache
+MEMORY, LARGE_MEMORY = (dataclasses.replace(m, cached_bytes=1 << 20) for m in (SMALL_TILES, LARGE_TILES))  # with less
 
 
 @pytest.mark.parametrize(
@@ -244,6 +246,10 @@ MEMORY = Machine(32, 16, second_bytes=512 << 10, cached_bytes=1 << 20)  # with l
         ((1021, 384), LARGE_TILES, {4, order.LANES}),  # the last one for itself
         ((64, 384), LARGE_TILES, {order.LANES}),
         ((1024, 100000), LARGE_TILES, {order.LANES}),
+        ((1024, 768), LARGE_TILES, {2}),  # from the last cache
+        ((1024, 1792), LARGE_TILES, {order.LANES}),
+        ((20000, 96), LARGE_MEMORY, {2}),
+        ((20000, 384), LARGE_MEMORY, {order.LANES}),
         ((256, 384), SMALL_TILES, {4}),
         ((8192, 128), SMALL_TILES, {4}),  # from the last cache
         ((4096, 256), SMALL_TILES, {2}),
@@ -254,8 +260,8 @@ MEMORY = Machine(32, 16, second_bytes=512 << 10, cached_bytes=1 << 20)  # with l
     ],
 )
 def test_how_many_rows_are_taken_together(shape, machine, counts):
-    """Four, and those that are left over, where tasks enough are left, and rows are not long: with 16 registers the
-    shorter the farther they come from."""
+    """Four, and those that are left over, where tasks enough are left, and rows are not long: the shorter the farther
+    they come from, and with 16 registers."""
     x = te.placeholder(shape, name="x")
     largest = over("max", x, 1, "largest", keep=True)
     e = te.compute(shape, lambda i, j: tir.call("exp", x[i, j] - largest[i, 0]), "e")

@@ -8,7 +8,8 @@
                      for line: prefetch(x[n + 1, p, …])           each of them anew
 
 Both are about a third of the time of batch norm's statistics and of its gradient, from memory or the last cache; the
-first is 0.4 of softmax's and a tenth of layer norm's (znver3), also where they write past the caches. Where they write
+first is 0.4 of softmax's and a tenth of layer norm's (znver3), also where they write past the caches; from the second
+cache a twentieth of layer norm's and its gradient's (znver4; a fiftieth with its narrower vectors). Where they write
 through them, what they write is asked for as well (softmax from the last cache 0.92 of the time, layer norm 0.96).
 """
 
@@ -26,7 +27,7 @@ from pullback.tir.caches import LINE, PAGE
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
 
-_FAR = 1 << 20  # bytes that the nearer caches don't hold
+_FAR = 1 << 18  # bytes that the nearest caches of a few threads don't hold
 _NEAR = 16 << 10  # and a row that the nearest one does
 
 

@@ -27,7 +27,8 @@ from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
 
 _NEAR = 16 * 1024  # bytes
-_FROM_CACHE, _FROM_MEMORY = 2 * 1024, 1024  # bytes of rows that are read together from farther away
+_FROM_MEMORY, _FROM_CACHE = 1024, 6 * 1024  # bytes of rows that are read together from farther away
+_FROM_CACHE_TO_FEW = 2 * 1024  # registers
 _MANY = 8  # blocks of rows, beside which the last may have fewer
 _PIECE = 128  # elements, beside which memory is asked for
 
@@ -48,17 +49,20 @@ def lower_rows(program: Program, threads: bool) -> Stmt:
 
 def _side_by_side(program: Program) -> int:
     """How many rows are taken together: as many as divide them, or leave few over, where tasks enough are left, and
-    rows are so short that these stay in the nearest cache from pass to pass. With 16 registers also so short that their
-    sums would wait longer than they read, where rows come from beyond the second caches of two cores: one long row is
-    read faster than several (znver3: a layer norm's gradient of 384 elements one by one 0.67 of the time from memory;
-    four rows of 128 from the last cache 0.73 for a layer norm, two of 256 0.83; two of 384 are 1.2 within a step)."""
+    rows are so short that these stay in the nearest cache from pass to pass. Where rows come from beyond the second
+    caches of two cores, also so short that their sums would wait longer than they read: one long row is read faster
+    than several. From memory a layer norm's gradient of 384 elements one by one is 0.67 of the time (znver3; 0.57 of
+    that of four: znver4). From the last cache four rows of 128 are 0.73 for a layer norm, two of 256 0.83, and two of
+    384 are 1.2 within a step (znver3); with twice the registers, twice as wide, four of 384 are 0.84, and of the time
+    of four two of 512 are 0.85, of 768 for the gradient 0.78 (znver4)."""
     if not program.axes or any(s.kind.startswith("arg") for s in program.steps):
         return 1
     sizes = (s.domain.size * nbytes(s.store.value.dtype) for s in program.steps if s.domain is not None)
     rows, last, most = program.rows, program.extents[-1], _NEAR // max((1, *sizes))
     everything = sum(map(bytes_of, {access.buffer for access in program.accesses(program.steps)}))
-    if program.machine.has_small_tiles and everything > 2 * program.machine.second_bytes:
-        together = _FROM_MEMORY if everything > 2 * program.machine.cached_bytes else _FROM_CACHE
+    if everything > 2 * program.machine.second_bytes:
+        from_cache = _FROM_CACHE_TO_FEW if program.machine.has_small_tiles else _FROM_CACHE
+        together = _FROM_MEMORY if everything > 2 * program.machine.cached_bytes else from_cache
         most = min(most, together // max(1, _read_of_a_row(program)))
     possible = [c for c in (4, 2) if c <= most and rows >= TASKS * c]
     return next((c for c in possible if last % c == 0 or last >= _MANY * c), 1)
