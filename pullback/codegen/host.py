@@ -179,13 +179,12 @@ define <4 x bfloat> @round(<4 x float> %a) {
 _GOLDEN_COVE_SERVERS = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d")
 _OF_SERVERS_ONLY = "+amx-tile"  # tells them where a virtual machine hides the model, and LLVM takes it for another one
 # Where it is not the common size: half of the last cache that up to eight cores share (an output and what it is
-# computed from: 46 GB/s past it, 106 through it, measured on znver3; 54 and 141 on znver4), or two second caches
-# (measured on emeraldrapids; not on graniterapids, where a step of char-GPT would take 1.05 of the time and one of
-# ResNet-20 1.04).
-_CACHED_BYTES = {"sapphirerapids": 4 << 20, "emeraldrapids": 4 << 20} | dict.fromkeys(
-    ("znver3", "znver4", "znver5"), 16 << 20
-)
-_SECOND_BYTES = {"znver4": 1 << 20, "znver5": 1 << 20}
+# computed from: 46 GB/s past it, 106 through it, measured on znver3; 54 and 141 on znver4; znver5 has as much), or
+# two second caches (measured on emeraldrapids; not on graniterapids, where a step of char-GPT would take 1.05 of the
+# time and one of ResNet-20 1.04).
+_CACHED_BYTES = {"sapphirerapids": 4 << 20, "emeraldrapids": 4 << 20}
+_CACHED_BYTES |= dict.fromkeys(("znver3", "znver4", "znver5"), 16 << 20)
+_SECOND_BYTES = {"znver4": 1 << 20, "znver5": 1 << 20}  # likewise of a core's second cache
 _SERVERS_SECOND_BYTES = 2 << 20
 _ROUND_BFLOAT16 = {"x86_64": "vcvtneps2bf16", "aarch64": "bfcvtn"}  # where that is, the dot of pairs is too
 

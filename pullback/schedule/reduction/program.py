@@ -141,7 +141,7 @@ class Program:
 
     @cached_property
     def passes_caches(self) -> bool:
-        """Whether no cache could hold what is written until it is read."""
+        """Whether no cache could hold until it is read what is written: rows go past them one after another."""
         stores = {n.buffer for n in self.accesses(self.steps) if isinstance(n, BufferStore)}
         return self.machine.pass_caches(stores)
 

@@ -27,8 +27,8 @@ from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
 
 _NEAR = 16 * 1024  # bytes
-_FROM_MEMORY, _FROM_CACHE = 1024, 6 * 1024  # bytes of rows that are read together from farther away
-_FROM_CACHE_TO_FEW = 2 * 1024  # registers
+_FROM_MEMORY = 1024  # bytes of rows that are read together from there
+_FROM_CACHE = {True: 2 * 1024, False: 6 * 1024}  # and from the last cache, where tiles are small or not
 _MANY = 8  # blocks of rows, beside which the last may have fewer
 _PIECE = 128  # elements, beside which memory is asked for
 
@@ -61,7 +61,7 @@ def _side_by_side(program: Program) -> int:
     rows, last, most = program.rows, program.extents[-1], _NEAR // max((1, *sizes))
     everything = sum(map(bytes_of, {access.buffer for access in program.accesses(program.steps)}))
     if everything > 2 * program.machine.second_bytes:
-        from_cache = _FROM_CACHE_TO_FEW if program.machine.has_small_tiles else _FROM_CACHE
+        from_cache = _FROM_CACHE[program.machine.has_small_tiles]
         together = _FROM_MEMORY if everything > 2 * program.machine.cached_bytes else from_cache
         most = min(most, together // max(1, _read_of_a_row(program)))
     possible = [c for c in (4, 2) if c <= most and rows >= TASKS * c]
