@@ -74,6 +74,15 @@ def test_the_next_rows_are_asked_for_wherever_results_go(hinted, cached: int) ->
     assert hinted(group) == {"x": {(r, j) for r, j in lines if r > 0}, **through}
 
 
+@pytest.mark.parametrize("function", [False, True])
+def test_short_arithmetic_on_whole_lines_leaves_what_is_written_alone(hinted, function: bool) -> None:
+    """Not that of functions: a hint is free beside them."""
+    x = te.placeholder((64, 96), name="x")
+    total = variance(x)
+    out = te.compute(x.shape, lambda i, j: (tir.call("exp", x[i, j]) if function else x[i, j]) * total[i], "out")
+    assert set(hinted(group_of(out, machine=Machine(64, 32)))) == ({"x", "out"} if function else {"x"})
+
+
 def test_what_is_written_is_not_asked_for_beside_several_arrays(hinted) -> None:
     x, y = (te.placeholder((64, 96), name=name) for name in "xy")
     total = variance(x)

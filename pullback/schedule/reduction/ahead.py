@@ -10,7 +10,9 @@
 Both are about a third of the time of batch norm's statistics and of its gradient, from memory or the last cache; the
 first is 0.4 of softmax's and a tenth of layer norm's (znver3), also where they write past the caches; from the second
 cache a twentieth of layer norm's and its gradient's (znver4; a fiftieth with its narrower vectors). Where they write
-through them, what they write is asked for as well (softmax from the last cache 0.92 of the time, layer norm 0.96).
+through them, what they write is asked for as well (softmax from the last cache 0.92 of the time, layer norm 0.96),
+unless vectors are lines and the arithmetic is so short that a hint has to be waited for (a layer norm from the second
+or the last cache would take 1.1 times as long, a softmax takes 0.8: znver4).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pullback.schedule.cost import calls_function
 from pullback.schedule.group import bytes_of
 from pullback.schedule.reduction.nests import Point
 from pullback.schedule.reduction.program import Domain, Program, Step
@@ -70,16 +73,18 @@ def is_last_pass(steps: Sequence[Step], program: Program) -> bool:
 
 def rows_ahead(domain: Domain, program: Program, count: int) -> Ahead | None:
     """The next ``count`` rows, during the last pass over these, and what is written of these where one array is read:
-    of several, as many lines are on their way as can be."""
+    of several, as many lines are on their way as can be; short arithmetic on vectors of a line has no time for it."""
     if not domain.axes:
         return None
     row, last = program.axes[-1], domain.axes[-1]
     loads = _far(program, program.steps, BufferLoad, lambda n: n.indices[-1] is last and row in walk(n))
     if not loads or any(domain.size * nbytes(n.buffer.dtype) > _NEAR for n in loads):
         return None
+    elements = [s.store.value for s in program.steps if s.domain is not None]
+    is_busy = program.machine.vector_bytes < LINE or any(map(calls_function, elements))
     alone = len(loads) == 1 and not program.passes_caches
     stores = _far(program, program.steps, BufferStore, lambda n: n.indices[-1] is last)
-    return Ahead(loads, row, count, program.extents[-1], stores if alone else ())
+    return Ahead(loads, row, count, program.extents[-1], stores if alone and is_busy else ())
 
 
 def stretches_ahead(steps: Sequence[Step], program: Program) -> Ahead | None:
