@@ -301,6 +301,7 @@ REDUCING: dict[str, Row] = {
     "std": Row(rows, lambda o, x: o.std(x, 1), lambda t, x: x.std(1, correction=0)),
     "sum": Row(rows, lambda o, x: o.sum(x, 1), lambda t, x: x.sum(1)),
     "variance": Row(rows, lambda o, x: o.variance(x, 1), lambda t, x: x.var(1, correction=0)),
+    "vecdot": Row(two, lambda o, x, y: o.vecdot(x, y), lambda t, x, y: t.linalg.vecdot(x, y)),
     "cumsum": Row(rows, lambda o, x: o.cumsum(x, 1), lambda t, x: x.cumsum(1)),
     "cumprod": Row(positive, lambda o, x: o.cumprod(x + 0.5, 1), lambda t, x: (x + 0.5).cumprod(1)),
     "linear_recurrence": Row(probabilities, lambda o, x, y: o.linear_recurrence(x, y)),

@@ -13,9 +13,9 @@ from pullback.schedule.tuning import Choices
 from pullback.te.graph import read_counts, stages
 from pullback.te.orient import orient
 from pullback.te.tensor import Tensor
-from pullback.tir import Buffer, BufferLoad, PrimExpr, PrimFunc, Stmt, fma, pairs
+from pullback.tir import Buffer, BufferLoad, Call, PrimExpr, PrimFunc, Stmt, fma, pairs
 from pullback.tir.expr import is_float, nbytes
-from pullback.tir.visitor import walk
+from pullback.tir.visitor import Mutator, walk
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,7 @@ class Group:
         ``late_alone``: only those that are read late, as the kernel does not wait for memory, but those that read the
         others would.
         """
+        body = body if self.machine.fma else _Unfused().stmt(body)
         params = [(renamed or {}).get(b, b) for b in (self.buffers[t] for t in (*self.inputs, *self.outputs))]
         loaded = {n.buffer for n in walk(body) if isinstance(n, BufferLoad)} if in_order else set()
         asked = sorted(self.late) if late_alone else range(len(self.outputs))
@@ -145,6 +146,16 @@ class Group:
         large = [n for n in asked if 2 * bytes_of(outputs[n]) >= largest] if passing else []
         streamed = tuple(len(self.inputs) + n for n in large if outputs[n] not in loaded)
         return PrimFunc(name, tuple(params), body, {"streamed": streamed} if streamed else {})
+
+
+class _Unfused(Mutator):
+    """Multiply-adds of floats as a multiplication and an addition, for machines that have no such instruction."""
+
+    def _expr(self, node: PrimExpr) -> PrimExpr:
+        new = super()._expr(node)
+        if isinstance(new, Call) and new.name == "fma" and nbytes(new.dtype) > 2:
+            return new.args[0] * new.args[1] + new.args[2]
+        return new
 
 
 def bytes_of(buffer: Buffer) -> int:

@@ -13,11 +13,17 @@ least 16 long: ``i`` runs along it, and ``o`` along all axes before it.
     then i = l, l + 16, … of what is left:  lane[l] = lane[l] + x[o, i]
     lane[l] = lane[l] + lane[l + 8], of those lane[l] = lane[l] + lane[l + 4], … until one is left
 
+**Products** that the op itself adds up (vecdot, variance) are multiply-adds, from the last of four terms to the first:
+
+        lane[l] = lane[l] + (a₀·b₀ + (a₁·b₁ + (a₂·b₂ + a₃·b₃)))        one:  lane[l] = a·b + lane[l]
+
+each a·b + c rounded once, where the machine can. Products of another op are terms like any other.
+
 Where 16 lanes are a vector that is what memory likes, if ``i`` is innermost; where a kept axis is, each of its vectors
 has 16 running sums in the nearest cache, and four loads to one of those. Few long sums are cut into chunks, each such
 a sum of its own, and the sums of the chunks are added up as the terms of one.
 
-A **sum of products** (a matmul, a convolution) runs through its axes as its op names them, one multiply-add after the
+A **contraction** (a matmul, a convolution) runs through its axes as its op names them, one multiply-add after the
 other, because its kernel has a register for every sum. Few long ones are cut into parts, which are added up in pairs.
 """
 
@@ -25,11 +31,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pullback.te.graph import combine, identity
-from pullback.tir import PrimExpr
+from pullback.tir import Binary, PrimExpr
+
+MultiplyAdd = Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
 
 LANES = 16
 STEP = 4  # terms of a lane that are added up before they meet it: as many loads at once, one step of its latency
@@ -82,15 +90,17 @@ class Order:
         assert self.cut is not None
         return Order(1, self.cut.count)
 
-    def added(self, kind: str, terms: Sequence[PrimExpr], dtype: str) -> PrimExpr:
+    def added(
+        self, kind: str, terms: Sequence[PrimExpr], dtype: str, multiply_add: MultiplyAdd | None = None
+    ) -> PrimExpr:
         """The whole reduction of these terms (outer axis first) as one expression."""
         lanes: dict[int, PrimExpr] = {}
         for o in range(self.outer):
             for piece in pieces(self.inner):
                 for step, lane in itertools.product(range(piece.steps), range(piece.lanes)):
                     places = [o * self.inner + piece.at(step, lane, k) for k in range(piece.terms)]
-                    own = tree(kind, [terms[k] for k in places])  # type: ignore[index]
-                    lanes[lane] = combine(kind, lanes[lane], own) if lane in lanes else own
+                    own = [terms[k] for k in places]  # type: ignore[index]
+                    lanes[lane] = met(kind, lanes.get(lane), own, multiply_add)
         for half, count in halves(len(lanes)):
             for lane in range(count):
                 lanes[lane] = combine(kind, lanes[lane], lanes[lane + half])
@@ -157,6 +167,27 @@ def halves(lanes: int) -> Iterator[tuple[int, int]]:
             yield half, lanes - half
             lanes = half
         half //= 2
+
+
+def met(
+    kind: str, before: PrimExpr | None, terms: Sequence[PrimExpr], multiply_add: MultiplyAdd | None = None
+) -> PrimExpr:
+    """A lane after its next terms; ``multiply_add``: of these as products."""
+    if multiply_add is not None:
+        if before is not None and len(terms) == 1:
+            return _fused(terms, before, multiply_add)
+        own = _fused(terms[:-1], terms[-1], multiply_add)
+    else:
+        own = tree(kind, terms)
+    return own if before is None else combine(kind, before, own)
+
+
+def _fused(products: Sequence[PrimExpr], total: PrimExpr, multiply_add: MultiplyAdd) -> PrimExpr:
+    """The last product is added first. (One with a factor 1 is that no more.)"""
+    for term in reversed(products):
+        is_product = isinstance(term, Binary) and term.kind == "mul"
+        total = multiply_add(term.a, term.b, total) if is_product else total + term  # type: ignore[attr-defined]
+    return total
 
 
 def tree(kind: str, values: Sequence[PrimExpr]) -> PrimExpr:

@@ -125,7 +125,7 @@ def _batch_norm_decomposed(
     # mean is much larger than the deviation, x·a - mean·a rounds by as much as x itself was rounded.
     a = spread(gamma, data, axis) * m.inverse if scale else m.inverse
     b = spread(beta, data, axis) - m.mean * a if center else -(m.mean * a)
-    out = as_dtype(m.x * a + b, data.dtype)
+    out = as_dtype(ops.ewise_fma(m.x, a, b), data.dtype)
     if not training:
         return Tuple((out, moving_mean, moving_var))
     news = ((moving_mean, m.mean), (moving_var, m.variance * _correction(m.x, m.axes)))
@@ -160,7 +160,7 @@ def _batch_norm_gradient(
 ) -> tuple[Any, ...]:  # fmt: skip
     m = _statistics(data, axis, epsilon, None if training else (moving_mean, moving_var))
     dy, dmean, dvar = map(widened, adjoints)
-    total, product = ops.sum(dy, m.axes, True), ops.sum(dy * m.centered, m.axes, True)
+    total, product = ops.sum(dy, m.axes, True), ops.vecdot(dy, m.centered, m.axes, True)
     a = spread(gamma, data, axis) * m.inverse if scale else m.inverse
     dgamma = _per_channel(product * m.inverse, m.axes) if scale else None
     dbeta = _per_channel(total, m.axes) if center else None
@@ -171,7 +171,7 @@ def _batch_norm_gradient(
     n = scalar_count(m.x, m.axes)
     # (dy - Σdy/n - (x - mean)·k)·a, the terms for each channel in one: what is large is read once.
     k = product * ops.square(m.inverse) / n
-    dx = (dy - (m.x * k + (total / n - m.mean * k))) * a
+    dx = ops.ewise_fma(dy, a, ops.ewise_fma(m.x, -(k * a), (m.mean * k - total / n) * a))
     if not _is_zeros(adjoints[1]):
         dx = dx + spread(dmean, data, axis) * momentum / n
     if not _is_zeros(adjoints[2]):

@@ -22,6 +22,7 @@ import numpy as np
 from pullback.ir.errors import ShapeError
 from pullback.relax.op.family import expect_dtype, expect_same_dtype, known_shape, normalize_axes, wide
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.reduce import scalar_count
 from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
 
 LARGE_PART = 256  # elements of an image that make its own mean and variance worth their while
@@ -49,6 +50,11 @@ def spread(parameter: Any, x: Any, axes: Any) -> Any:
     return widened(parameter if leads else ops.expand_dims(parameter, others))
 
 
+def mean_product(x: Any, y: Any, axes: Sequence[int]) -> Any:
+    """The mean of x·y over the axes, which are kept with size 1."""
+    return ops.vecdot(x, y, axes, True) / scalar_count(x, axes)
+
+
 @dataclass(frozen=True)
 class Moments:
     """Mean and r = 1/√(variance + epsilon) of x over the axes, which are kept with size 1.
@@ -71,7 +77,7 @@ class Moments:
 
     @cached_property
     def variance(self) -> Any:
-        return ops.mean(ops.square(self.centered), self.axes, True)
+        return mean_product(self.centered, self.centered, self.axes)
 
     @cached_property
     def inverse(self) -> Any:
@@ -84,6 +90,8 @@ class Moments:
 
 def scaled(normal: Any, gamma: Any, beta: Any) -> Any:
     """x̂·gamma + beta; either may be None."""
+    if gamma is not None and beta is not None:
+        return ops.ewise_fma(normal, gamma, beta)
     y = normal if gamma is None else normal * gamma
     return y if beta is None else y + beta
 
@@ -97,10 +105,11 @@ def adjoints(
     def d() -> Any:
         return dy * gamma if scale else dy
 
-    # x̂·mean(d·x̂), without a pass over x that waits for its variance
-    along = m.normal * (m.inverse * ops.mean(d() * m.centered, axes, True))
-    dx = m.inverse * (d() - ops.mean(d(), axes, True) - along)
-    return dx, ops.sum(dy * m.normal, rest) if scale else None, ops.sum(dy, rest) if center else None
+    # x̂·mean(d·x̂) is (x - mean)·k, without a pass over x that waits for its variance. The two differences come first:
+    # where d hardly varies, or all of it along x̂, little is left of them, and that is not rounded before.
+    k = ops.square(m.inverse) * mean_product(d(), m.centered, axes)
+    dx = m.inverse * ops.ewise_fma(m.centered, -k, d() - ops.mean(d(), axes, True))
+    return dx, ops.vecdot(dy, m.normal, rest) if scale else None, ops.sum(dy, rest) if center else None
 
 
 def narrowed(values: Sequence[Any], dtype: str) -> tuple[Any, ...]:

@@ -94,7 +94,7 @@ define(
     infer=_softmax_infer("nn.softmax"),
     te=lambda x, *, axis: te_cast(te_softmax(x, normalize_axis("nn.softmax", axis, x.ndim)), x.dtype),
     numpy=in_wide(softmax_array),
-    gradient=lambda dy, y, x, *, axis: (y * (dy - ops.sum(dy * y, axis, True)),),
+    gradient=lambda dy, y, x, *, axis: (y * (dy - ops.vecdot(dy, y, axis, True)),),
     family="softmax",
     doc="exp(x - max x) / Σ exp(x - max x) along an axis.",
     samples=_SOFTMAX_SAMPLES,

@@ -46,7 +46,7 @@ def _norm(x: Any, *, ord: float, axis: Axes, keepdims: bool, **_: Any) -> Any:
     elif ord == 1:
         y = ops.sum(size, axis, keepdims)
     elif ord == 2:
-        y = ops.sqrt(ops.sum(ops.square(x), axis, keepdims))
+        y = ops.sqrt(ops.vecdot(x, x, axis, keepdims))
     else:
         y = ops.power(ops.sum(ops.power(size, float(ord)), axis, keepdims), 1 / ord)
     return narrowed(y, dtype)

@@ -17,6 +17,7 @@ from pullback.relax.op.moments import (
     adjoints,
     as_dtype,
     check_parameters,
+    mean_product,
     narrowed_adjoints,
     scaled,
     split_axes,
@@ -86,7 +87,7 @@ composite(
 
 def _rms(x: Any, axes: Sequence[int], epsilon: float) -> Any:
     """1/√(mean x² + epsilon) over the axes."""
-    return ops.rsqrt(ops.mean(ops.square(x), axes, True) + epsilon)
+    return ops.rsqrt(mean_product(x, x, axes) + epsilon)
 
 
 def _rms_norm_decomposed(x: Any, weight: Any, *, training: bool, axes: Any, epsilon: float) -> Any:
@@ -104,9 +105,9 @@ def _rms_norm_gradient(dy: Any, y: Any, x: Any, weight: Any, *, axes: Any, epsil
     own, others = split_axes(x, axes)
     v, dy = widened(x), widened(dy)
     inverse, w = _rms(v, own, epsilon), spread(weight, x, axes)
-    product = ops.mean(dy * w * (v * inverse), own, True)
+    product = mean_product(dy * w, v * inverse, own)
     dx = inverse * (dy * w - v * inverse * product)
-    return as_dtype(dx, x.dtype), as_dtype(ops.sum(dy * (v * inverse), others), weight.dtype)
+    return as_dtype(dx, x.dtype), as_dtype(ops.vecdot(dy, v * inverse, others), weight.dtype)
 
 
 composite(
@@ -238,9 +239,10 @@ def _group_norm_gradient(
 def _gradient_of_channels(dy: Any, m: _OfChannels, gamma: Any, scale: bool, center: bool) -> tuple[Any, Any, Any]:
     """dx, dgamma and dbeta: what is summed is summed for each channel first, and once for all three."""
     weight, size = spread(gamma, m.x, m.at), scalar_count(m.x, m.axes)
-    sums = ops.sum(dy, m.axes, True), ops.sum(dy * m.normal, m.axes, True)
-    means = [m.each(m.over_group(s * weight if scale else s) / size) for s in sums]
-    dx = m.inverse * ((dy * weight if scale else dy) - means[0] - m.normal * means[1])
+    sums = ops.sum(dy, m.axes, True), ops.vecdot(dy, m.normal, m.axes, True)
+    mean, product = (m.each(m.over_group(s * weight if scale else s) / size) for s in sums)
+    d = dy * weight if scale else dy
+    dx = m.inverse * ops.ewise_fma(m.centered, -(m.inverse * product), d - mean)
     dbeta, dgamma = (ops.sum(s, split_axes(m.x, m.at)[1]) for s in sums)
     return dx, dgamma if scale else None, dbeta if center else None
 

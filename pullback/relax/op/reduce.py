@@ -15,7 +15,11 @@ from pullback import te, tir
 from pullback.ir.errors import ShapeError
 from pullback.ir.op import Op, define
 from pullback.relax.op.family import (
+    broadcast_index,
+    broadcast_shapes,
+    collapse_to_operands,
     expect_dtype,
+    expect_same_dtype,
     in_wide,
     known_shape,
     masked,
@@ -171,6 +175,62 @@ reduction(
     gradient=lambda dy, y, x, axis: ops.broadcast_to(dy / scalar_count(x, axis), x.shape),
     dtypes="float",
     doc="Σ x / n over the axes; NaN of nothing.",
+)
+
+
+def _vecdot(x: te.Tensor, y: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
+    shape, kind = broadcast_shapes("vecdot", x.shape, y.shape), wide(x.dtype)
+    ks = {a: te.reduce_axis(shape[a], f"k{a}") for a in axes}
+
+    def element(*i: tir.PrimExpr) -> Any:
+        index = [ks[a].var if a in ks else k for a, k in enumerate(_with_ones(i, () if keepdims else axes, len(shape)))]
+        product = tir.cast(kind, broadcast_index(x, index)) * tir.cast(kind, broadcast_index(y, index))
+        return te.reduction("sum", product, tuple(ks.values())) if ks else product
+
+    return te_cast(te.compute(reduced_shape(shape, axes, keepdims), element, "vecdot"), x.dtype)
+
+
+def _vecdot_infer(x: TensorStructInfo, y: TensorStructInfo, *, axis: Axes, keepdims: bool) -> TensorStructInfo:
+    shape = broadcast_shapes("vecdot", known_shape("vecdot", x, "x"), known_shape("vecdot", y, "y"))
+    for info in (x, y):
+        expect_dtype("vecdot", info, "number")
+    dtype = expect_same_dtype("vecdot", x, y)
+    return TensorStructInfo(reduced_shape(shape, normalize_axes("vecdot", axis, len(shape)), keepdims), dtype)
+
+
+def _vecdot_gradient(dz: Any, z: Any, x: Any, y: Any, *, axis: Axes, keepdims: bool) -> tuple[Any, ...]:
+    rank = max(len(x.shape), len(y.shape))
+    axes = normalize_axes("vecdot", axis, rank)
+    dz = dz if keepdims or not axes else ops.expand_dims(dz, axes)
+    return collapse_to_operands((dz * y, dz * x), x, y)
+
+
+define(
+    "vecdot",
+    "x, y | axis=-1, keepdims=False",
+    infer=_vecdot_infer,
+    te=lambda x, y, *, axis, keepdims: _vecdot(x, y, normalize_axes("vecdot", axis, max(x.ndim, y.ndim)), keepdims),
+    numpy=in_wide(
+        lambda x, y, axis, keepdims: np.sum(
+            x * y, axis=normalize_axes("vecdot", axis, max(x.ndim, y.ndim)), keepdims=keepdims, dtype=x.dtype
+        )
+    ),
+    gradient=_vecdot_gradient,
+    precision="full",
+    family="reduction",
+    doc="Σ x·y over the axes (None: every axis), in their dtype; the two broadcast. NumPy's and PyTorch's vecdot, but\n"
+    "along one axis or several. A product is not rounded before it is added, where the machine has multiply-adds.",
+    samples=[
+        sample((3, 17), (3, 17)),
+        sample((2, 3, 5), (2, 3, 5), axis=(0, 2), keepdims=True),
+        sample((2, 3, 5), (3, 1), axis=1),
+        sample((129,), (129,)),
+        sample((4, 3), (4, 3), axis=None),
+        sample((2, 3), (2, 3), axis=()),
+        sample((3, 0), (3, 0), axis=1),
+        sample((70, 5), (70, 5), axis=0),
+        sample(Ints((3, 4), -5, 5, "int32"), Ints((3, 4), -5, 5, "int32")),
+    ],
 )
 
 

@@ -11,7 +11,10 @@ from pullback import te
 from pullback.ir.errors import ShapeError
 from pullback.ir.op import alias, define
 from pullback.relax.op.family import (
+    collapse_to_operands,
     composite,
+    elementwise_infer,
+    elementwise_te,
     expect_dtype,
     expect_int,
     expect_same_dtype,
@@ -25,20 +28,22 @@ from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
 from pullback.runtime.dtype import numpy_dtype
-from pullback.tir import PrimExpr, as_expr, call, cast, const, maximum, minimum, select
+from pullback.tir import PrimExpr, as_expr, call, cast, const, fma, maximum, minimum, select
+from pullback.tir.interpreter import intrinsic
 
 alias("floor_mod", "mod")
 alias("log_add_exp", "logaddexp")
 
-composite(
+define(
     "ewise_fma",
     "x, y, z",
-    expect=lambda x, y, z: (expect_dtype("ewise_fma", x, "number"), expect_same_dtype("ewise_fma", x, y, z)),
-    decompose=lambda x, y, z: x * y + z,
-    numpy=lambda x, y, z: x * y + z,
+    infer=elementwise_infer("ewise_fma", "number", None),
+    te=elementwise_te(fma, "ewise_fma"),
+    numpy=lambda x, y, z: intrinsic("fma", x.dtype.name, x, y, z),
+    gradient=lambda d, out, x, y, z: collapse_to_operands((d * y, d * x, d), x, y, z),
     precision="same",
     family="binary",
-    doc="x · y + z; the three broadcast.",
+    doc="x · y + z, of floats rounded once where the machine can; the three broadcast.",
     samples=[
         sample((3, 4), (3, 4), (3, 4)),
         sample((5,), (3, 5), ()),

@@ -142,12 +142,13 @@ def is_free(value: Any) -> bool:
 
 
 def reduces(value: Any) -> bool:
-    """Whether a call reduces one tensor to fewer elements."""
-    if len(value.args) != 1 or not isinstance(value.struct_info, TensorStructInfo):
+    """Whether a call reduces one tensor, or the products of several of one shape, to fewer elements."""
+    if not value.args or not isinstance(value.struct_info, TensorStructInfo):
         return False
     (tensor,) = compose_call(value)
+    reductions = [s for s in stages([tensor]) if s.is_reduction]
     smaller = math.prod(tensor.shape) < math.prod(value.args[0].struct_info.shape)
-    return smaller and any(s.is_reduction for s in stages([tensor]))
+    return smaller and bool(reductions) and (len(value.args) == 1 or all(map(_reads_once, reductions)))
 
 
 def op_stages(call: Any) -> list[te.Tensor]:
@@ -176,7 +177,8 @@ def moves_elements(call: Any) -> bool:
 
 
 def contracts(call: Any) -> bool:
-    """Whether the op reads its arguments many times over: a sum over products of several tensors, or no te op."""
+    """Whether the op reads its arguments many times over: a sum over products of several tensors' elements, each for
+    several results, or no te op."""
     if is_view(call):
         return False
     found = op_stages(call)
@@ -193,7 +195,15 @@ def _multiplies(stage: te.Tensor) -> bool:
     if not stage.is_reduction:
         return False
     loads = {n.tensor for n in walk(body_expr(stage)) if isinstance(n, TensorLoad)}
-    return sum(t.is_placeholder for t in loads) > 1
+    return sum(t.is_placeholder for t in loads) > 1 and not _reads_once(stage)
+
+
+def _reads_once(stage: te.Tensor) -> bool:
+    """Whether a reduction reads, at each of its points, other elements of all that it reads."""
+    sizes = [*zip(stage.axes, stage.shape, strict=True), *((a.var, a.extent) for a in stage.body.axes)]
+    axes = {v for v, size in sizes if size != 1}
+    loads = [n for n in walk(body_expr(stage)) if isinstance(n, TensorLoad)]
+    return all(axes <= set(n.indices) for n in loads)
 
 
 def _terms(stage: te.Tensor) -> int:
@@ -201,9 +211,9 @@ def _terms(stage: te.Tensor) -> int:
 
 
 def broadcasts(value: Any) -> Var | None:
-    """The large operand of a sum, a difference or a product, where the other one is a smaller tensor that is broadcast
-    (no single number): to compute it from that operand costs no more than to read it."""
-    if not any(is_op(value, name) for name in ("add", "subtract", "multiply")):
+    """The large operand of a sum, a difference, a product or a multiply-add, where any other is a smaller tensor that
+    is broadcast (no single number): to compute it from that operand costs no more than to read it."""
+    if not any(is_op(value, name) for name in ("add", "subtract", "multiply", "ewise_fma")):
         return None
     shapes = [a.struct_info.shape for a in value.args]
     if None in shapes or any(all(isinstance(s, int) and s == 1 for s in shape) for shape in shapes):

@@ -185,9 +185,17 @@ class Problem:
         factors = [_factor(*r, place, extents) for r in raw]  # type: ignore[misc]
         if None in factors or not any(sizes[v] > 1 for v in anchor.axes):
             return None
+        if _read_once(factors) and not group.fallback:  # type: ignore[arg-type]
+            return None
         outputs = tuple(v for axis in anchor.axes for v in _variables(place[axis]))
         reduced = tuple(v for a in reduce_axes for v in _variables(place[a.var]))
         return Problem(group, anchor, tuple(factors), outputs, reduced, extents, place)  # type: ignore[arg-type]
+
+
+def _read_once(factors: Sequence[Factor]) -> bool:
+    """Whether each product has elements of its own: that is a reduction."""
+    a, b = factors
+    return a.axes == b.axes and not (a.is_window or b.is_window)
 
 
 def _is_sum_of_products(anchor: Tensor) -> bool:

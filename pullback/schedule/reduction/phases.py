@@ -77,7 +77,8 @@ class _Phases:
                 yield self.chunk(steps, partial, chunks)
             for step in partial:
                 value = partial[step][(*over.axes, *self.program.axes)]
-                finishing.append(dataclasses.replace(step, store=store(step.store.buffer, (), value), domain=over))
+                body = store(step.store.buffer, (), value)
+                finishing.append(dataclasses.replace(step, store=body, domain=over, products=False))
         yield self.finish(finishing, rows, later)
 
     def partials(self, steps: Sequence[Step], count: int) -> dict[Step, Buffer]:

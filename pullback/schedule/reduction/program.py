@@ -23,7 +23,7 @@ from functools import cached_property
 
 from pullback.schedule.cost import expression_cost
 from pullback.schedule.group import Machine
-from pullback.schedule.order import Order
+from pullback.schedule.order import MultiplyAdd, Order
 from pullback.schedule.strides import Access, contiguity
 from pullback.tir import Buffer, BufferLoad, BufferStore, PrimExpr, Var, as_expr
 from pullback.tir.expr import nbytes
@@ -103,7 +103,8 @@ class Chunks:
 @dataclass(frozen=True, eq=False)
 class Step:
     """``store`` says what happens at one point. Of a reduction it holds the source's element; ``kind`` combines them,
-    and the steps after it read the result from ``total``. ``depth``: how many reductions there are on the way here."""
+    and the steps after it read the result from ``total``. ``depth``: how many reductions there are on the way here.
+    ``products``: the elements are products that the op itself adds up."""
 
     role: str
     depth: int
@@ -111,6 +112,7 @@ class Step:
     domain: Domain | None = None
     kind: str = ""
     total: Buffer | None = None
+    products: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +150,10 @@ class Program:
     @property
     def rows(self) -> int:
         return math.prod(self.extents)
+
+    def multiply_add(self, step: Step) -> MultiplyAdd | None:
+        """How the products of a reduction are added, if its elements are such."""
+        return self.machine.multiply_add if step.products else None
 
     def accesses(self, steps: Sequence[Step]) -> list[Access]:
         """What the steps read and write in memory."""

@@ -10,7 +10,9 @@ for p in parallel(rows):                                                  some r
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from pullback.schedule.cost import calls_function
 from pullback.schedule.group import bytes_of
@@ -22,7 +24,7 @@ from pullback.schedule.reduction.build import LOCAL_ROW
 from pullback.schedule.reduction.nests import Point, at_points, lane_loop, put, serial
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.schedule.reduction.walk import Walk
-from pullback.tir import Buffer, BufferLoad, For, If, PrimExpr, Stmt, Var, as_expr, seq
+from pullback.tir import Binary, Buffer, BufferLoad, For, If, PrimExpr, Stmt, Var, as_expr, seq
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
 
@@ -118,11 +120,16 @@ class _Row(Walk):
         elements, sums = [s for s in steps if s.role != "reduce"], []
         for step in reduces:
             if step in functions:
-                row = self.private("row", domain.extents, step.store.value.dtype)
-                self.locals.append(row)
-                own = self.at(row, *domain.axes)
-                elements.append(Step("vector", step.depth, put(own, step.store.value), domain))
-                step = dataclasses.replace(step, store=put(step.store.buffer[()], own))
+                value = step.store.value
+                factors = (value.a, value.b) if step.products and isinstance(value, Binary) else (value,)
+                kept = {f: f for f in factors}  # of a product the factors, as it is rounded with its sum
+                for factor in filter(calls_function, kept):
+                    row = self.private("row", domain.extents, factor.dtype)
+                    self.locals.append(row)
+                    kept[factor] = self.at(row, *domain.axes)
+                    elements.append(Step("vector", step.depth, put(kept[factor], factor), domain))
+                value = reduce(operator.mul, (kept[f] for f in factors))
+                step = dataclasses.replace(step, store=put(step.store.buffer[()], value))
             sums.append(step)
         return [elements, sums]
 

@@ -30,7 +30,7 @@ def lower_window(program: Program, threads: bool) -> Stmt:
     """All steps at one point of the kept axes; all loads come before all stores."""
     places, bound, stores = {}, [], []
     for step in program.steps:
-        value = Moved(places).expr(_written_out(step) if step.role == "reduce" else step.store.value)
+        value = Moved(places).expr(_written_out(step, program) if step.role == "reduce" else step.store.value)
         target = step.total if step.role == "reduce" else step.store.buffer
         var = Var(f"v_{target.name}".replace("v_l_", "v_"), value.dtype)  # type: ignore[union-attr]
         bound.append((var, value))
@@ -44,8 +44,8 @@ def lower_window(program: Program, threads: bool) -> Stmt:
     return nest(list(program.axes), list(program.extents), body, threads)
 
 
-def _written_out(step: Step) -> PrimExpr:
+def _written_out(step: Step, program: Program) -> PrimExpr:
     domain = step.domain
     assert domain is not None
     values = [substitute(step.store.value, point) for point in domain.points]
-    return domain.order.added(step.kind, values, step.store.value.dtype)
+    return domain.order.added(step.kind, values, step.store.value.dtype, program.multiply_add(step))

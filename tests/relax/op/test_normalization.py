@@ -56,4 +56,4 @@ def test_large_images_are_read_once_for_their_statistics() -> None:
 
     names = kernels(batch, (16, 8, 20, 20), (8,), (8,))
     first, *others = (n for n in names if "mean" in n)
-    assert first.startswith("fused_mean_subtract_square_mean") and len(others) == 1 and len(names) <= 7, names
+    assert first.startswith("fused_mean_subtract_vecdot") and len(others) == 1 and len(names) <= 7, names

@@ -359,10 +359,9 @@ def test_decompose_ops() -> None:
             shifted = R.add(v, R.const(1e-5, "float32"))
             inverse = R.rsqrt(shifted)
             a = R.multiply(g, inverse)
-            scaled = R.multiply(x, a)
             moved = R.multiply(m, a)
             c = R.subtract(b, moved)
-            out = R.add(scaled, c)
+            out = R.ewise_fma(x, a, c)
             y = (out, m, v)
             return y
 

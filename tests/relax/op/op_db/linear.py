@@ -70,9 +70,9 @@ def tensordot(x: Any, y: Any, dims: Any = 2) -> Any:
     return ops.tensordot(x, y, dims)
 
 
-@translate("multiply, sum", "linalg.vecdot")
+@translate("vecdot", "linalg.vecdot")
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
-    return ops.sum(ops.multiply(*promoted(x, y)), dim)
+    return ops.vecdot(*promoted(x, y), dim)
 
 
 @translate("matmul", "linalg.multi_dot")
