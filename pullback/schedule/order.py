@@ -99,8 +99,7 @@ class Order:
             for piece in pieces(self.inner):
                 for step, lane in itertools.product(range(piece.steps), range(piece.lanes)):
                     places = [o * self.inner + piece.at(step, lane, k) for k in range(piece.terms)]
-                    own = [terms[k] for k in places]  # type: ignore[index]
-                    lanes[lane] = met(kind, lanes.get(lane), own, multiply_add)
+                    lanes[lane] = met(kind, lanes.get(lane), [terms[k] for k in places], multiply_add)  # type: ignore[index]
         for half, count in halves(len(lanes)):
             for lane in range(count):
                 lanes[lane] = combine(kind, lanes[lane], lanes[lane + half])
@@ -185,8 +184,7 @@ def met(
 def _fused(products: Sequence[PrimExpr], total: PrimExpr, multiply_add: MultiplyAdd) -> PrimExpr:
     """The last product is added first. (One with a factor 1 is that no more.)"""
     for term in reversed(products):
-        is_product = isinstance(term, Binary) and term.kind == "mul"
-        total = multiply_add(term.a, term.b, total) if is_product else total + term  # type: ignore[attr-defined]
+        total = multiply_add(term.a, term.b, total) if isinstance(term, Binary) and term.kind == "mul" else total + term
     return total
 
 

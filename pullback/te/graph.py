@@ -19,6 +19,21 @@ def body_expr(tensor: Tensor) -> PrimExpr:
     return body.source if isinstance(body, Reduce) else body
 
 
+def summed_product(tensor: Tensor) -> Binary | None:
+    """The product that a stage multiplies and sums up itself, be it fused with others or not."""
+    body = tensor.body
+    source = body.source if isinstance(body, Reduce) and body.kind == "sum" else None
+    return source if isinstance(source, Binary) and source.kind == "mul" else None
+
+
+def reads_once(reduction: Tensor) -> bool:
+    """Whether a reduction reads, at each of its points, other elements of all that it reads."""
+    assert isinstance(reduction.body, Reduce)
+    sizes = dict(zip(reduction.axes, reduction.shape, strict=True)) | {a.var: a.extent for a in reduction.body.axes}
+    axes = {v for v, size in sizes.items() if size != 1}
+    return all(axes <= set(load.indices) for load in loads_of(reduction))
+
+
 def loads_of(tensor: Tensor) -> tuple[TensorLoad, ...]:
     """The reads of other tensors in the element of a stage."""
     return tensor.loads

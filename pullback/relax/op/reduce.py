@@ -178,8 +178,9 @@ reduction(
 )
 
 
-def _vecdot(x: te.Tensor, y: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
+def _te_vecdot(x: te.Tensor, y: te.Tensor, *, axis: Axes, keepdims: bool) -> te.Tensor:
     shape, kind = broadcast_shapes("vecdot", x.shape, y.shape), wide(x.dtype)
+    axes = normalize_axes("vecdot", axis, len(shape))
     ks = {a: te.reduce_axis(shape[a], f"k{a}") for a in axes}
 
     def element(*i: tir.PrimExpr) -> Any:
@@ -188,6 +189,12 @@ def _vecdot(x: te.Tensor, y: te.Tensor, axes: Sequence[int], keepdims: bool) -> 
         return te.reduction("sum", product, tuple(ks.values())) if ks else product
 
     return te_cast(te.compute(reduced_shape(shape, axes, keepdims), element, "vecdot"), x.dtype)
+
+
+def _vecdot(x: np.ndarray, y: np.ndarray, axis: Axes, keepdims: bool) -> np.ndarray:
+    product = x * y
+    axes = normalize_axes("vecdot", axis, product.ndim)
+    return np.sum(product, axis=axes, keepdims=keepdims, dtype=x.dtype)
 
 
 def _vecdot_infer(x: TensorStructInfo, y: TensorStructInfo, *, axis: Axes, keepdims: bool) -> TensorStructInfo:
@@ -199,9 +206,7 @@ def _vecdot_infer(x: TensorStructInfo, y: TensorStructInfo, *, axis: Axes, keepd
 
 
 def _vecdot_gradient(dz: Any, z: Any, x: Any, y: Any, *, axis: Axes, keepdims: bool) -> tuple[Any, ...]:
-    rank = max(len(x.shape), len(y.shape))
-    axes = normalize_axes("vecdot", axis, rank)
-    dz = dz if keepdims or not axes else ops.expand_dims(dz, axes)
+    dz = restore(dz, max(x, y, key=lambda v: len(v.shape)), axis, keepdims)
     return collapse_to_operands((dz * y, dz * x), x, y)
 
 
@@ -209,12 +214,8 @@ define(
     "vecdot",
     "x, y | axis=-1, keepdims=False",
     infer=_vecdot_infer,
-    te=lambda x, y, *, axis, keepdims: _vecdot(x, y, normalize_axes("vecdot", axis, max(x.ndim, y.ndim)), keepdims),
-    numpy=in_wide(
-        lambda x, y, axis, keepdims: np.sum(
-            x * y, axis=normalize_axes("vecdot", axis, max(x.ndim, y.ndim)), keepdims=keepdims, dtype=x.dtype
-        )
-    ),
+    te=_te_vecdot,
+    numpy=in_wide(_vecdot),
     gradient=_vecdot_gradient,
     precision="full",
     family="reduction",

@@ -13,7 +13,7 @@ from pullback.ir.op import Op
 from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, same_info, same_shape
-from pullback.te.graph import body_expr, is_index_map, stages
+from pullback.te.graph import body_expr, is_index_map, reads_once, stages
 from pullback.te.random import draws
 from pullback.te.tensor import TensorLoad
 from pullback.tir import const
@@ -148,7 +148,7 @@ def reduces(value: Any) -> bool:
     (tensor,) = compose_call(value)
     reductions = [s for s in stages([tensor]) if s.is_reduction]
     smaller = math.prod(tensor.shape) < math.prod(value.args[0].struct_info.shape)
-    return smaller and bool(reductions) and (len(value.args) == 1 or all(map(_reads_once, reductions)))
+    return smaller and bool(reductions) and (len(value.args) == 1 or all(map(reads_once, reductions)))
 
 
 def op_stages(call: Any) -> list[te.Tensor]:
@@ -195,15 +195,7 @@ def _multiplies(stage: te.Tensor) -> bool:
     if not stage.is_reduction:
         return False
     loads = {n.tensor for n in walk(body_expr(stage)) if isinstance(n, TensorLoad)}
-    return sum(t.is_placeholder for t in loads) > 1 and not _reads_once(stage)
-
-
-def _reads_once(stage: te.Tensor) -> bool:
-    """Whether a reduction reads, at each of its points, other elements of all that it reads."""
-    sizes = [*zip(stage.axes, stage.shape, strict=True), *((a.var, a.extent) for a in stage.body.axes)]
-    axes = {v for v, size in sizes if size != 1}
-    loads = [n for n in walk(body_expr(stage)) if isinstance(n, TensorLoad)]
-    return all(axes <= set(n.indices) for n in loads)
+    return sum(t.is_placeholder for t in loads) > 1 and not reads_once(stage)
 
 
 def _terms(stage: te.Tensor) -> int:

@@ -17,8 +17,8 @@ from functools import cached_property
 from pullback.schedule.affine import Affine, affine
 from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers
-from pullback.te.graph import Lower, body_expr, loads_of, stages
-from pullback.te.tensor import Reduce, Tensor, TensorLoad
+from pullback.te.graph import Lower, body_expr, loads_of, reads_once, stages, summed_product
+from pullback.te.tensor import Tensor, TensorLoad
 from pullback.tir import Binary, Cast, IntImm, PrimExpr, Select, Var, as_expr, const
 from pullback.tir.visitor import loads, substitute, walk
 
@@ -175,6 +175,8 @@ class Problem:
         anchor = group.reductions[0]
         if not _is_sum_of_products(anchor) or not _is_epilogue(group, anchor):
             return None
+        if reads_once(anchor) and not group.fallback:
+            return None  # each product has elements of its own: a reduction
         source = body_expr(anchor)
         raw = [_source(f, group.fallback) for f in (source.a, source.b)]  # type: ignore[attr-defined]
         if None in raw:
@@ -185,26 +187,16 @@ class Problem:
         factors = [_factor(*r, place, extents) for r in raw]  # type: ignore[misc]
         if None in factors or not any(sizes[v] > 1 for v in anchor.axes):
             return None
-        if _read_once(factors) and not group.fallback:  # type: ignore[arg-type]
-            return None
         outputs = tuple(v for axis in anchor.axes for v in _variables(place[axis]))
         reduced = tuple(v for a in reduce_axes for v in _variables(place[a.var]))
         return Problem(group, anchor, tuple(factors), outputs, reduced, extents, place)  # type: ignore[arg-type]
 
 
-def _read_once(factors: Sequence[Factor]) -> bool:
-    """Whether each product has elements of its own: that is a reduction."""
-    a, b = factors
-    return a.axes == b.axes and not (a.is_window or b.is_window)
-
-
 def _is_sum_of_products(anchor: Tensor) -> bool:
-    reduce = anchor.body
-    if not isinstance(reduce, Reduce) or reduce.kind != "sum":
+    if summed_product(anchor) is None:
         return False
-    sizes = (*anchor.shape, *(a.extent for a in reduce.axes))
-    is_product = isinstance(reduce.source, Binary) and reduce.source.kind == "mul"
-    return is_product and all(isinstance(s, int) and s > 0 for s in sizes)
+    sizes = (*anchor.shape, *(a.extent for a in anchor.body.axes))  # type: ignore[union-attr]
+    return all(isinstance(s, int) and s > 0 for s in sizes)
 
 
 def _is_epilogue(group: Group, anchor: Tensor) -> bool:

@@ -27,7 +27,7 @@ from pullback.schedule.reduction.program import Program
 from pullback.schedule.reduction.rows import lower_rows
 from pullback.schedule.reduction.window import fits_window, lower_window
 from pullback.schedule.scatter import terms_of
-from pullback.te.graph import body_expr
+from pullback.te.graph import summed_product
 from pullback.te.tensor import Tensor
 from pullback.tir import PrimFunc, Stmt, seq
 from pullback.tir.caches import PAGE
@@ -65,11 +65,11 @@ class Reduction:
 
 def is_matmul(stage: Tensor) -> bool:
     """Whether a reduction sums products in which either factor has an axis that the other lacks."""
-    source = body_expr(stage)
-    if stage.body.kind != "sum" or getattr(source, "kind", None) != "mul":  # type: ignore[union-attr]
+    product = summed_product(stage)
+    if product is None:
         return False
     axes = {v for v, s in zip(stage.axes, stage.shape, strict=True) if s != 1}
-    left, right = (axes.intersection(walk(side)) for side in (source.a, source.b))  # type: ignore[attr-defined]
+    left, right = (axes.intersection(walk(side)) for side in (product.a, product.b))
     return bool(left - right) and bool(right - left)
 
 

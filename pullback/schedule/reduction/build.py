@@ -10,11 +10,10 @@ from pullback.schedule.group import Group
 from pullback.schedule.order import Order
 from pullback.schedule.pointwise import buffer_readers
 from pullback.schedule.reduction.program import Domain, Program, Step
-from pullback.te.graph import Lower, Reader, body_expr
+from pullback.te.graph import Lower, Reader, body_expr, summed_product
 from pullback.te.tensor import Reduce, Tensor
-from pullback.tir import Binary, Buffer, PrimExpr, Var, as_expr, const, store
+from pullback.tir import Buffer, PrimExpr, Var, as_expr, const, store
 from pullback.tir.equality import Equality
-from pullback.tir.expr import is_float
 from pullback.tir.visitor import substitute
 
 LOCAL_ROW = 4096  # elements of a row that are kept rather than computed again
@@ -37,13 +36,6 @@ def build(group: Group) -> Program | None:
 def sizes(shape: Sequence[int | PrimExpr]) -> tuple[int, ...]:
     """A shape without the ones."""
     return tuple(s for s in shape if s != 1)  # type: ignore[misc]
-
-
-def is_of_products(stage: Tensor) -> bool:
-    """Whether a stage is a sum of numbers that it multiplies itself, be they fused with others or not."""
-    source = body_expr(stage)
-    is_sum = isinstance(stage.body, Reduce) and stage.body.kind == "sum" and is_float(stage.dtype)
-    return is_sum and isinstance(source, Binary) and source.kind == "mul"
 
 
 def _reduced(stage: Tensor) -> tuple[int | PrimExpr, ...]:
@@ -187,7 +179,8 @@ class _Builder:
         """How a stage that lives inside the row is read from now on, and the steps that compute it: none where an equal
         one is there already (gradients compute a norm's mean and variance again)."""
         depth, domain = self.depth[stage], self.domain[stage]
-        known = (kind, domain, stage.dtype, is_of_products(stage), self.equal(value))
+        products = summed_product(stage) is not None
+        known = (kind, domain, stage.dtype, products, self.equal(value))
         if known in self.known:
             own = self.known[known]
             self._read(stage, own)
@@ -201,7 +194,7 @@ class _Builder:
             role = "row" if domain is None else "vector"
             return own, [Step(role, depth, store(buffer, indices, value), domain)]
         source = Buffer("source", (), value.dtype, "local")
-        return own, [Step("reduce", depth, store(source, (), value), domain, kind, buffer, is_of_products(stage))]
+        return own, [Step("reduce", depth, store(source, (), value), domain, kind, buffer, products)]
 
     def _result(self, stage: Tensor, depth: int, value: PrimExpr) -> Step:
         """Writing a value of the row to the output's place."""

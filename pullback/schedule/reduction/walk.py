@@ -165,7 +165,7 @@ class Walk(ABC):
         """All terms in one expression."""
 
         def reduce(step: Step, values: Sequence[PrimExpr]) -> Stmt:
-            multiply_add, dtype = self.program.multiply_add(step), step.total.dtype  # type: ignore[union-attr]
+            dtype, multiply_add = step.store.value.dtype, self.program.multiply_add(step)
             return put(target(step), domain.order.added(step.kind, values, dtype, multiply_add))
 
         return self.here(at_points(steps, domain.points, reduce))
