@@ -14,13 +14,16 @@ from benchmarks.suite import Suite, measure_suite
 
 WORST = 10
 SENSITIVITY_BAR = 1.2
+LIBRARIES = {
+    "elementwise": ["pullback", "torch", "limit"], "random": ["pullback", "limit"], "sensitivity": ["pullback"],
+}  # fmt: skip
 ROUNDS = {"sensitivity": 15}  # of a suite by default: the dearest of many neighbours is the one with the most noise
 
 
 def run(name: str, rounds: int, seconds: float, threads: int, json_path: Path | None = None) -> bool:
     """Measure a suite, print its table, and say whether all of it ran and was computed alike."""
     report.heading(name)
-    libraries = {"random": ["pullback", "limit"], "sensitivity": ["pullback"]}.get(name, ["pullback", "torch"])
+    libraries = LIBRARIES.get(name, ["pullback", "torch"])
     suite = measure_suite(name, libraries, rounds, seconds, (threads,), together=name == "sensitivity")
     report.limits(suite.peaks)
     good = suite.agrees()
@@ -49,14 +52,23 @@ def conv_table(suite: Suite) -> list[TableText]:
 
 
 def elementwise_table(suite: Suite) -> list[TableText]:
-    """A row for each form, a column for each level of memory."""
+    """A row for each form, a column for each level of memory: of the best rates of the run; and, as others may use the
+    machine meanwhile, of those that C loops reached in the same rounds."""
     levels = list(dict.fromkeys(case.level for case in suite.cases))  # type: ignore[attr-defined]
     by_form: dict[str, list[Case]] = {}
     for case in suite.cases:
         by_form.setdefault(case.form, []).append(case)  # type: ignore[attr-defined]
     rows = [[form, *(_cell(suite, case, bandwidth=True) for case in cases)] for form, cases in by_form.items()]
     title = "GB/s (share of the bandwidth, and of the arithmetic's rate where that is less; PyTorch's time / ours)"
-    return [TableText(title, ["kernel", *levels], rows)]
+    (ours, *_), beside = suite.sides, "share of the roofline in the same rounds"
+    shares = [
+        [
+            form,
+            *("failed" if share is None else f"{share:.0%}" for share in (suite.share_beside(c, ours) for c in cases)),
+        ]
+        for form, cases in by_form.items()
+    ]
+    return [TableText(title, ["kernel", *levels], rows), TableText(beside, ["kernel", *levels], shares)]
 
 
 def random_tables(suite: Suite) -> list[TableText]:

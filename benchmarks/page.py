@@ -32,8 +32,8 @@ Every side runs in a process of its own, the rounds of all sides in turn, with t
 of threads; times are medians. The limits of the machine are measured in the same run, by loops in C (`peak.c`). The
 *floor* of a training step is the time of its matrix products and convolutions alone at the peak of multiply-adds. The
 *roofline* of a kernel is max(FLOPs / peak, bytes / bandwidth of the nearest memory that holds them). Where others use
-the machine too, the best rates of a run are not there all the time: kernels drawn at random are also compared with C
-loops of the same rounds, and in their quickest steps, which nobody slowed, with the best rates.
+the machine too, the best rates of a run are not there all the time: elementwise kernels and those drawn at random are
+also compared with C loops of the same rounds, and the latter, in their quickest steps, with the best rates.
 """
 
 

@@ -1,6 +1,7 @@
 /* The machine's limits: FMA rate and memory bandwidth, with 1..N threads. Prints one JSON line.
    Usage: peak THREADS [BYTES OF L2] [BYTES OF L3]
-          peak THREADS watch   prints the FMA rate of about a millisecond for each line that it reads */
+          peak THREADS BYTES OF L2, OF L3 watch   prints for each line that it reads, "fma" or "L2 read", that rate now,
+                                                  in about a millisecond */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -91,7 +92,7 @@ static void meet(meeting *m) {
 
 typedef struct {
     meeting *meeting;
-    int tries;
+    int number, tries;
     long steps; /* of multiply-adds, or 0: then it is */
     stream *run;
     long passes;
@@ -106,8 +107,20 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* The calling thread keeps to one of the processors that it may use: in runs so short the system would not part two that
+   began on the same. */
+static void pin(int number) {
+    cpu_set_t allowed, own;
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && number-- == 0) CPU_SET(cpu, &own);
+    if (CPU_COUNT(&own)) sched_setaffinity(0, sizeof own, &own);
+}
+
 static void *work(void *argument) {
     job *j = argument;
+    pin(j->number);
     for (int t = 0; t < j->tries; t++) {
         meet(j->meeting);
         j->started[t] = now();
@@ -126,6 +139,7 @@ static double best_seconds(job *jobs, int threads, int tries) {
     for (int i = 0; i < threads; i++) {
         jobs[i].meeting = &all;
         jobs[i].tries = tries;
+        jobs[i].number = i;
         if (pthread_create(&handles[i], NULL, work, &jobs[i])) {
             fprintf(stderr, "peak: cannot start a thread\n");
             exit(1);
@@ -158,26 +172,31 @@ static const struct {
     stream *run;
     int arrays;
 } STREAMS[] = {{"read", read_stream, 1}, {"write", write_stream, 1}, {"scale", scale_stream, 2}, {"triad", triad_stream, 3}};
+#define KINDS (sizeof STREAMS / sizeof *STREAMS)
 
-/* GB/s of each stream over `total` bytes, divided between the threads. */
-static void bandwidths(const char *level, size_t total, int threads) {
+/* A level of memory, and how much of it the streams of all threads run over. */
+typedef struct {
+    const char *name;
+    size_t total;
+    float **arrays; /* of each thread */
+} level;
+
+static void allocate(level *l, int threads) {
+    l->arrays = malloc((size_t)threads * sizeof *l->arrays);
+    for (int i = 0; i < threads; i++) l->arrays[i] = filled(l->total / (size_t)threads / sizeof(float));
+}
+
+/* GB/s of a stream, in the best of some tries of about so many bytes for each thread. */
+static double bandwidth(const level *l, size_t s, int threads, double bytes, int tries) {
     job jobs[threads];
-    size_t all = total / (size_t)threads / sizeof(float); /* floats of a thread */
-    for (int i = 0; i < threads; i++) jobs[i] = (job){.x = filled(all)};
-    printf("\"%s\": {", level);
-    for (size_t s = 0; s < sizeof STREAMS / sizeof *STREAMS; s++) {
-        size_t count = all / (size_t)STREAMS[s].arrays / 1024 * 1024;
-        double moved = (double)count * (double)STREAMS[s].arrays * sizeof(float);
-        long passes = 1 + (long)(32e6 / moved);
-        for (int i = 0; i < threads; i++) {
-            float *x = jobs[i].x, *y = STREAMS[s].arrays > 1 ? x + count : x;
-            jobs[i] = (job){.run = STREAMS[s].run, .passes = passes, .count = count, .x = x, .y = y, .z = y + count};
-        }
-        double seconds = best_seconds(jobs, threads, TRIES);
-        printf("%s\"%s\": %.3f", s ? ", " : "", STREAMS[s].name, moved * (double)passes * threads / seconds * 1e-9);
+    size_t count = l->total / (size_t)threads / sizeof(float) / (size_t)STREAMS[s].arrays / 1024 * 1024;
+    double moved = (double)count * (double)STREAMS[s].arrays * sizeof(float);
+    long passes = 1 + (long)(bytes / moved);
+    for (int i = 0; i < threads; i++) {
+        float *x = l->arrays[i], *y = STREAMS[s].arrays > 1 ? x + count : x;
+        jobs[i] = (job){.run = STREAMS[s].run, .passes = passes, .count = count, .x = x, .y = y, .z = y + count};
     }
-    for (int i = 0; i < threads; i++) free(jobs[i].x);
-    printf("}");
+    return moved * (double)passes * threads / best_seconds(jobs, threads, tries) * 1e-9;
 }
 
 /* GFLOP/s of multiply-adds. */
@@ -187,25 +206,46 @@ static double fma_rate(int threads, long steps, int tries) {
     return 2e-9 * LANES * CHAINS * (double)steps * threads / best_seconds(jobs, threads, tries);
 }
 
+static int watch(level *levels, const level *end, int threads) {
+    char line[64], name[8], stream_name[8];
+    while (fgets(line, sizeof line, stdin)) {
+        double rate = 0; /* of what there is not */
+        if (strcmp(line, "fma\n") == 0) rate = fma_rate(threads, 500000, 1);
+        else if (sscanf(line, "%7s %7s", name, stream_name) == 2)
+            for (level *l = levels; l < end; l++)
+                for (size_t s = 0; s < KINDS; s++)
+                    if (strcmp(l->name, name) == 0 && strcmp(STREAMS[s].name, stream_name) == 0) {
+                        if (!l->arrays) allocate(l, threads);
+                        rate = bandwidth(l, s, threads, 64e6, 1);
+                    }
+        printf("%.3f\n", rate);
+        fflush(stdout);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 1;
     size_t l2 = argc > 2 ? strtoul(argv[2], NULL, 10) : 0, l3 = argc > 3 ? strtoul(argv[3], NULL, 10) : 0;
     if (threads < 1 || threads > 1024) {
-        fprintf(stderr, "usage: peak THREADS [BYTES OF L2] [BYTES OF L3]\n");
+        fprintf(stderr, "usage: peak THREADS [BYTES OF L2] [BYTES OF L3] [watch]\n");
         return 2;
     }
-    if (argc > 2 && strcmp(argv[2], "watch") == 0) {
-        while (getchar() != EOF) {
-            printf("%.3f\n", fma_rate(threads, 500000, 1));
-            fflush(stdout);
-        }
-        return 0;
-    }
-    printf("{\"gflops\": %.3f, \"vector_bytes\": %d, \"bandwidth\": {", fma_rate(threads, 2000000, TRIES), BYTES);
-    if (l2) bandwidths("L2", l2 / 2 * (size_t)threads, threads), printf(", ");
-    if (l3 > 4 * l2 * (size_t)threads) bandwidths("L3", l3 / 2, threads), printf(", ");
     size_t large = (size_t)256 << 20;
-    bandwidths("DRAM", l3 * 4 > large ? l3 * 4 : large, threads);
+    level levels[3], *end = levels;
+    if (l2) *end++ = (level){.name = "L2", .total = l2 / 2 * (size_t)threads};
+    if (l3 > 4 * l2 * (size_t)threads) *end++ = (level){.name = "L3", .total = l3 / 2};
+    *end++ = (level){.name = "DRAM", .total = l3 * 4 > large ? l3 * 4 : large};
+    if (argc > 4 && strcmp(argv[4], "watch") == 0) return watch(levels, end, threads);
+    printf("{\"gflops\": %.3f, \"vector_bytes\": %d, \"bandwidth\": {", fma_rate(threads, 2000000, TRIES), BYTES);
+    for (level *l = levels; l < end; l++) {
+        allocate(l, threads);
+        printf("%s\"%s\": {", l > levels ? ", " : "", l->name);
+        for (size_t s = 0; s < KINDS; s++)
+            printf("%s\"%s\": %.3f", s ? ", " : "", STREAMS[s].name, bandwidth(l, s, threads, 32e6, TRIES));
+        printf("}");
+        for (int i = 0; i < threads; i++) free(l->arrays[i]);
+    }
     printf("}}\n");
     return 0;
 }

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,21 +34,19 @@ class Peak:
         """Of the triad over arrays larger than any cache."""
         return self.bandwidth["DRAM"]["triad"]
 
-    def level(self, nbytes: int) -> str:
-        """The nearest level that holds so much data: an L2 cache for each thread, one L3."""
-        if "L2" in self.bandwidth and nbytes <= self.cache_bytes["L2"] * self.threads:
-            return "L2"
-        return "L3" if "L3" in self.bandwidth and nbytes <= self.cache_bytes["L3"] else "DRAM"
-
     def floor_seconds(self, flops: float, read: int, written: int) -> float:
-        """The roofline: max(FLOPs / peak, bytes / bandwidth of the level that holds them).
+        """The roofline: max(FLOPs / peak, bytes / bandwidth of the stream that is like them)."""
+        level, stream = stream_like(read, written, self.threads, self.cache_bytes)
+        return 1e-9 * max(flops / self.gflops, (read + written) / self.bandwidth[level][stream])
 
-        The bandwidth is that of the stream which writes about as much of what it moves.
-        """
-        share = written / max(1, read + written)
-        stream = min(WRITTEN, key=lambda name: abs(WRITTEN[name] - share))
-        bandwidth = self.bandwidth[self.level(read + written)][stream]
-        return 1e-9 * max(flops / self.gflops, (read + written) / bandwidth)
+
+def stream_like(read: int, written: int, threads: int, caches: Mapping[str, int]) -> tuple[str, str]:
+    """The nearest level that holds so much data, an L2 cache for each thread or one L3, and the stream which writes
+    about as much of what it moves."""
+    share, second, third = written / max(1, read + written), caches.get("L2", 0) * threads, caches.get("L3", 0)
+    holds = {"L2": second, "L3": third if third > 4 * second else 0}  # as peak.c has it
+    level = next((level for level, size in holds.items() if 0 < read + written <= size), "DRAM")
+    return level, min(WRITTEN, key=lambda name: abs(WRITTEN[name] - share))
 
 
 def measure(*thread_counts: int) -> dict[int, Peak]:
@@ -59,17 +57,25 @@ def measure(*thread_counts: int) -> dict[int, Peak]:
 
 
 class Watch:
-    """The rate of multiply-adds at this moment, from a process that waits for the question until this one ends."""
+    """The limits at this moment, each measured in a millisecond or two by a process that waits for the question until
+    this one ends."""
 
     def __init__(self, threads: int) -> None:
         with tempfile.TemporaryDirectory(prefix="pullback-peak-") as folder:
-            command = [_compiled(Path(folder)), str(threads), "watch"]
+            command = [_compiled(Path(folder)), *_arguments(threads), "watch"]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             self.gflops()  # it runs, so its file may go
 
     def gflops(self) -> float:
-        """Of all threads, in a millisecond."""
-        self._process.stdin.write("\n")
+        """The multiply-adds of all threads."""
+        return self._rate("fma")
+
+    def bandwidth(self, level: str, stream: str) -> float:
+        """GB/s of a stream (``WRITTEN``) over arrays of a level (``Peak.bandwidth``)."""
+        return self._rate(f"{level} {stream}")
+
+    def _rate(self, question: str) -> float:
+        self._process.stdin.write(question + "\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
 
@@ -115,8 +121,12 @@ def cache_bytes() -> dict[str, int]:
     return sizes
 
 
-def _run(program: Path, threads: int) -> Peak:
+def _arguments(threads: int) -> list[str]:
     caches = cache_bytes()
-    command = [program, *(str(n) for n in (threads, caches.get("L2", 0), caches.get("L3", 0)))]
+    return [str(n) for n in (threads, caches.get("L2", 0), caches.get("L3", 0))]
+
+
+def _run(program: Path, threads: int) -> Peak:
+    command = [program, *_arguments(threads)]
     output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
-    return Peak(threads, **json.loads(output), cache_bytes=caches)
+    return Peak(threads, **json.loads(output), cache_bytes=cache_bytes())

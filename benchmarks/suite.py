@@ -48,12 +48,11 @@ class Suite:
         return None if seconds is None else self.floor(case, side.side.threads) / seconds
 
     def share_beside(self, case: Case, side: Measurement) -> float | None:
-        """Of the roofline whose multiply-adds are those that C loops did in the same rounds: the median of them."""
+        """Of the roofline that C loops reached in the same rounds: the median of them."""
         ours, limit = side.rounds.get(case.label), self.limit.rounds.get(case.label) if self.limit else None
         if not ours or not limit:
             return None
-        memory = self.memory_floor(case, side.side.threads)
-        return statistics.median(max(c, memory) / seconds for c, seconds in zip(limit, ours, strict=True))
+        return statistics.median(least / seconds for least, seconds in zip(limit, ours, strict=True))
 
     def share_undisturbed(self, case: Case, side: Measurement) -> float | None:
         """Of the roofline, in the quickest steps, which are those that nobody else's use of the machine slowed."""

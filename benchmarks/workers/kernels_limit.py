@@ -1,5 +1,6 @@
-"""The machine's side of single kernels: the time in which loops in C do as many multiply-adds (`peak.c`), measured in
-the same rounds as the kernels, so that what slows the machine meanwhile slows both."""
+"""The machine's side of single kernels: the time in which loops in C do as many multiply-adds, or move as many bytes
+where the kernel's are (`peak.c`), whichever is longer. It is measured in the same rounds as the kernels, so that what
+slows the machine meanwhile slows both."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import os
 import numpy as np
 
 from benchmarks.kernels.case import Case
-from benchmarks.peak import Watch
+from benchmarks.peak import Watch, cache_bytes, stream_like
 from benchmarks.workers.protocol import Cases, Timed, chosen_cases, serve
 
 
@@ -22,12 +23,22 @@ def prepare(suite: str, first: str, last: str) -> Cases:
 
 
 def timed(case: Case) -> Timed:
-    return Timed(lambda: 1e-9 * case.flops / _watch().gflops(), np.zeros(1))
+    level, stream = stream_like(case.read, case.written, _threads(), cache_bytes())
+
+    def seconds() -> float:
+        arithmetic = case.flops / _watch().gflops() if case.flops else 0.0
+        return 1e-9 * max(arithmetic, (case.read + case.written) / _watch().bandwidth(level, stream))
+
+    return Timed(seconds, np.zeros(1))
 
 
 @functools.cache
 def _watch() -> Watch:
-    return Watch(int(os.environ["OMP_NUM_THREADS"]))
+    return Watch(_threads())
+
+
+def _threads() -> int:
+    return int(os.environ["OMP_NUM_THREADS"])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ every store: take the loops around both.
         for j in range(m): target[i, j] = …  within one iteration the read comes before the store, or is of another
                                              element
 
+    for b in range(n): read row b + 2, write row b    a serial loop may also write what an earlier iteration has read
+
 Or their places are apart in whatever iterations: what loops over a rest of elements does is no concern of those before.
 A loop of which both need one certain iteration counts as that one: results that are stored in the last of its rounds.
 """
@@ -110,11 +112,26 @@ def may_share(function: PrimFunc, source: Buffer, target: Buffer) -> bool:
 
 
 def _safe(read: _Access, store: _Access) -> bool:
-    """Whether the element that is read has not been written."""
-    common = {node.var for node in _common(read, store)[0]}
+    """Whether the element that is read has not been written: where both may touch one, loop by loop from the outermost,
+    they do so in the same iteration, or in a serial loop the store in a later one."""
     if _apart(read, store, set()):
         return True
-    return (_reads_first(read, store) or _apart(read, store, common)) and _disjoint(read, store)
+    loops, extents = _common(read, store)[0], _extents(read, store)
+    if extents is None:
+        return False
+    differences = _differences(read, store, {node.var for node in loops}, extents)
+    if differences is None:
+        return True
+    same, fixed = [d for d, (least, most) in differences.items() if least == most == 0], _fixed(read, store)
+    for node in loops:
+        if node.var in fixed or _determined(node.var, extents[node.var], same):
+            continue
+        _, most = differences.get(_Digit(node.var), (0, 1))
+        if most > 0 or node.kind not in ("serial", "unrolled"):
+            return False
+        if most < 0:
+            return True
+    return _reads_first(read, store) or _apart(read, store, {node.var for node in loops})
 
 
 def share(function: PrimFunc, name: str, pairs: dict[Buffer, Buffer]) -> PrimFunc:
@@ -177,37 +194,52 @@ def _most(extent: PrimExpr) -> int | None:
     return None
 
 
-def _disjoint(read: _Access, store: _Access) -> bool:
-    """Whether what an iteration of the common loops reads is never what another iteration writes.
+def _differences(
+    read: _Access, store: _Access, common: set[Var], extents: dict[Var, int]
+) -> dict[_Digit, tuple[int, int]] | None:
+    """Where the read and the store touch one element: of the digits of common loop variables the least and the greatest
+    difference, the read's less the store's, as far as the axes tell. None: they never do.
 
-    Each index is Σ cₖ·dₖ + rest, where the dₖ are digits of common loop variables, the same for both, and the rest lies
-    in an interval of length L. Numbers of mixed radix are different for different digits: with the cₖ ascending,
-    cₖ > L + Σ_{i<k} cᵢ·(nᵢ - 1). When the digits of all axes determine every common variable, iterations are apart.
+    Along an axis the two indices are Σ cₖ·dₖ + rest, where the dₖ are digits, and each rest lies in an interval. So
+    Σ cₖ·δₖ is the store's rest less the read's, with |δₖ| less than how many values the digit takes.
     """
-    loops, _ = _common(read, store)
-    extents = _extents(read, store)
-    if extents is None:
-        return False
-    common = {node.var for node in loops}
-    found: list[_Digit] = []
+    found: dict[_Digit, tuple[int, int]] = {}
     for a, b in zip(read.indices, store.indices, strict=True):
         x, y = _split(a, common, extents), _split(b, common, extents)
-        if x is None or y is None:
-            return False
-        if x[0] != y[0]:
+        if x is None or y is None or x[0] != y[0]:
             continue  # nothing follows from this axis
-        length = max(x[2], y[2]) - min(x[1], y[1])
-        digits = sorted(x[0].items(), key=lambda item: abs(item[1]))
-        for digit, factor in digits:
-            if digit.count(extents[digit.var]) == 1:
-                continue  # always 0
-            if abs(factor) <= length:
-                break
-            length += abs(factor) * (digit.count(extents[digit.var]) - 1)
-        else:
-            found.extend(x[0])
-    free = common - _fixed(read, store)
-    return all(extents[v] == 1 or _determined(v, extents[v], found) for v in free)
+        counts = {digit: digit.count(extents[digit.var]) for digit in x[0]}
+        digits = sorted(((abs(c), c, d, counts[d] - 1) for d, c in x[0].items()), key=lambda digit: digit[0])
+        differences = _solved([digit[1:] for digit in digits], y[1] - x[2], y[2] - x[1])
+        if differences is None:
+            return None
+        for digit, (least, most) in differences.items():
+            before = found.get(digit, (least, most))
+            found[digit] = (max(least, before[0]), min(most, before[1]))
+    return found
+
+
+_FEW = 3  # differences of a digit that are tried one by one
+
+
+def _solved(digits: list[tuple[int, _Digit, int]], low: int, high: int) -> dict[_Digit, tuple[int, int]] | None:
+    """The least and the greatest δₖ with ``low`` ≤ Σ cₖ·δₖ ≤ ``high`` and |δₖ| ≤ mₖ, for digits (cₖ, digit, mₖ) with
+    ascending |cₖ|, or what contains them; None where there are none."""
+    if not digits:
+        return {} if low <= 0 <= high else None
+    *smaller, (factor, digit, most) = digits
+    reach = sum(abs(c) * m for c, _, m in smaller)
+    ends = sorted((low - reach, high + reach) if factor > 0 else (-(high + reach), -(low - reach)))
+    least, greatest = max(-most, -(-ends[0] // abs(factor))), min(most, ends[1] // abs(factor))
+    if greatest - least >= _FEW:
+        return {d: (-m, m) for _, d, m in smaller} | {digit: (least, greatest)}
+    found: dict[_Digit, tuple[int, int]] = {}
+    for delta in range(least, greatest + 1):
+        others = _solved(smaller, low - factor * delta, high - factor * delta)
+        for d, (a, b) in (others | {digit: (delta, delta)} if others is not None else {}).items():
+            before = found.get(d, (a, b))
+            found[d] = (min(a, before[0]), max(b, before[1]))
+    return found or None
 
 
 def _fixed(read: _Access, store: _Access) -> set[Var]:

@@ -16,7 +16,7 @@ from benchmarks.kernels.ops import OpCase
 from benchmarks.kernels.suites import SUITES, random_cases, sensitivity_cases
 from benchmarks.ops import summary_table, worst_table
 from benchmarks.page import markdown
-from benchmarks.peak import Peak, raised
+from benchmarks.peak import Peak, raised, stream_like
 from benchmarks.suite import Suite
 from benchmarks.training import step_rows
 from pullback.relax.op import catalogue
@@ -47,7 +47,16 @@ def test_costs():
 )  # fmt: skip
 def test_the_level_that_holds_the_data(nbytes, level):
     """An L2 cache for each of two threads."""
-    assert PEAK.level(sum(nbytes)) == level
+    assert stream_like(*nbytes, PEAK.threads, PEAK.cache_bytes)[0] == level
+
+
+def test_the_share_of_what_c_loops_reached_in_the_same_rounds():
+    case = Elementwise(None, "add", "L2", 2)
+    ours, limit = measurement("pullback", {case.label: 4.0}), measurement("limit", {case.label: 1.0})
+    ours.rounds[case.label] += [2.0, 3.0]
+    limit.rounds[case.label] += [1.0, 2.7]
+    assert Suite("elementwise", [case], [ours], {2: PEAK}, limit).share_beside(case, ours) == pytest.approx(0.5)
+    assert Suite("elementwise", [case], [ours], {2: PEAK}).share_beside(case, ours) is None
 
 
 def test_roofline_takes_the_nearer_limit_and_the_stream_that_is_most_alike():

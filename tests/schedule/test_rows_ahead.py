@@ -20,7 +20,7 @@ from tests.schedule.test_schedules import group_of, run
 def hinted(monkeypatch):
     """A function that runs a group and gives the places that it asked for ahead, by the name of the buffer. All of them
     exist: an index out of bounds would be an error of a load."""
-    monkeypatch.setattr(ahead, "_FAR", 1024)
+    monkeypatch.setattr(ahead, "FAR", 1024)
 
     def places(group: Group) -> dict[str, set[tuple[int, ...]]]:
         found: dict[str, set[tuple[int, ...]]] = {}
@@ -58,7 +58,7 @@ def test_nothing_is_asked_for_where_one_pass_reads_memory_in_order(hinted) -> No
 
 
 def test_nothing_is_asked_for_that_is_near(hinted, monkeypatch) -> None:
-    monkeypatch.setattr(ahead, "_FAR", 64 * 96 * 4 + 1)
+    monkeypatch.setattr(ahead, "FAR", 64 * 96 * 4 + 1)
     assert hinted(group_of(variance(te.placeholder((64, 96), name="x")))) == {}
 
 

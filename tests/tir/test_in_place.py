@@ -48,6 +48,26 @@ SAFE = {
                 for j in T.vectorized(3):
                     B[t // 2 * 2 + i, t % 2 * 5 + j] = A[t // 2 * 2 + i, t % 2 * 5 + j] * 2.0
 """,
+    "what a serial loop reads ahead": """
+    for i in T.parallel(4):
+        for b in range(6):
+            B[i, b] = A[i, b] + A[i, b + 1] + A[i, b + 2]
+        for k in range(2):
+            B[i, 6 + k] = A[i, 6 + k]
+""",
+    "what it reads ahead on the way back": """
+    for i in T.parallel(4):
+        for b in range(6):
+            B[i, 7 - b] = A[i, 7 - b] + A[i, 5 - b]
+""",
+    "pairs that are read ahead": """
+    for i in T.parallel(4):
+        for b in range(3):
+            for j in T.unrolled(2):
+                B[i, b * 2 + j] = A[i, b * 2 + j] + A[i, b * 2 + 2 + j]
+        for j in T.unrolled(2):
+            B[i, 6 + j] = A[i, 6 + j]
+""",
     "blocks of rows, in each a loop of one": """
     for t in T.parallel(4):
         for i in range(1):
@@ -119,6 +139,37 @@ UNSAFE = {
     for i in T.parallel(4):
         for j in T.vectorized(8):
             B[i, j] = A[i, 7 - j]
+""",
+    "what a serial loop wrote before": """
+    for i in T.parallel(4):
+        for b in range(6):
+            B[i, b + 2] = A[i, b] + 1.0
+""",
+    "what it wrote before on the way back": """
+    for i in T.parallel(4):
+        for b in range(6):
+            B[i, 5 - b] = A[i, 7 - b] + 1.0
+""",
+    "what is read ahead while it is written": """
+    for i in range(4):
+        for b in T.parallel(6):
+            B[i, b] = A[i, b + 2] + 1.0
+""",
+    "what is read ahead is another task's": """
+    for t in T.parallel(2):
+        for b in range(3):
+            B[0, t * 3 + b] = A[0, t * 3 + b + 1] + 1.0
+""",
+    "what it wrote of a pair before": """
+    for i in T.parallel(4):
+        for b in range(6):
+            for k in T.unrolled(2):
+                B[i, b + k] = A[i, b] + 1.0
+""",
+    "pairs of which the inner loop is the outer one": """
+    for j in range(2):
+        for b in range(3):
+            B[0, b * 2 + j] = A[0, b * 2 + 1 + j] + 1.0
 """,
     "the same row again and again": """
     for t in range(2):

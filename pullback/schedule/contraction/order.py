@@ -8,11 +8,10 @@ from pullback.schedule.contraction.blocking import SECOND, THREADS, Blocking, ma
 from pullback.schedule.contraction.columns import elements
 from pullback.schedule.contraction.problem import Problem
 from pullback.tir import Var
-from pullback.tir.caches import LINE
+from pullback.tir.caches import LINE, NEAR
 from pullback.tir.expr import nbytes
 
 _MANY_ROWS = 1000  # that read a copy: then it does not count how long its lines take
-_NEAREST = 16 * 1024  # bytes of lines that stay in the nearest cache beside the other factor's
 
 
 def is_by_rows(problem: Problem, blocking: Blocking) -> bool:
@@ -65,5 +64,5 @@ def terms(problem: Problem, blocking: Blocking) -> tuple[Var, ...]:
     has_neighbours = any(k in a.axes and blocking.inner[k] > 1 and abs(a.strides[k]) * size < LINE for k in taps)
     rows = [(count, abs(a.strides[v]) * size) for v, count in blocking.rows if v in a.axes]
     lines = math.prod(-(-count * min(apart, LINE) // LINE) for count, apart in rows)
-    leaves = lines * blocking.inner[last] * LINE > _NEAREST
+    leaves = lines * blocking.inner[last] * LINE > NEAR
     return (last, *taps) if has_neighbours and leaves else problem.reduced

@@ -23,11 +23,10 @@ from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.tasks import enough_tasks
 from pullback.schedule.contraction.wide import is_worth_a_copy
 from pullback.tir import Var
-from pullback.tir.caches import LINE, PAGE
+from pullback.tir.caches import LINE, NEAR, PAGE
 from pullback.tir.expr import nbytes
 from pullback.tir.pairs import DTYPE
 
-_NEAR = 16 * 1024  # bytes that stay in the nearest cache
 _FEW_ROWS = 24  # that read the same column: a copy of it is worth it above, where lines compete for few sets
 _SOME_ROWS = 128  # likewise, above which panels pay where lines leave the nearest cache
 _SOME_LINES = 128  # of rows side by side, one for each term: their rest leaves the nearest cache before it is read
@@ -133,5 +132,5 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
         return False
     step = min(a.strides[term], a.strides[own[-1][0]])
     between = math.prod(count for _, count in own) * problem.extents[term]
-    near = between * min(step * nbytes(a.source.dtype), LINE) <= _NEAR
+    near = between * min(step * nbytes(a.source.dtype), LINE) <= NEAR
     return step > 1 and not near and problem.work >= moves(problem).move * elements(problem, a)

@@ -3,7 +3,8 @@
 `build.py` turns a group's stages into a program, steps over shared axes (`program.py`), and `merge.py` puts the axes in
 the order of memory. Then there are four ways to walk through it:
 
-    rows.py       the reduced axes are innermost: softmax, norms; one row, or a few side by side, is a task
+    rows.py       the reduced axes are innermost: softmax, norms; one row, or a few side by side, is a task, or more of
+                  them, in a pipeline
     columns.py    a kept axis is innermost: blocks of columns
     window.py     few elements in each result: written out
     phases.py     few results of many elements: chunks first, which are rows or columns again, then their results

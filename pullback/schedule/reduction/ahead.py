@@ -26,12 +26,9 @@ from pullback.schedule.reduction.nests import Point
 from pullback.schedule.reduction.program import Domain, Program, Step
 from pullback.schedule.strides import Access
 from pullback.tir import Buffer, BufferLoad, BufferStore, Prefetch, PrimExpr, Stmt, Var, as_expr, minimum
-from pullback.tir.caches import LINE, PAGE
+from pullback.tir.caches import FAR, LINE, NEAR, PAGE
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
-
-_FAR = 1 << 18  # bytes that the nearest caches of a few threads don't hold
-_NEAR = 16 << 10  # and a row that the nearest one does
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def rows_ahead(domain: Domain, program: Program, count: int) -> Ahead | None:
         return None
     row, last = program.axes[-1], domain.axes[-1]
     loads = _far(program, program.steps, BufferLoad, lambda n: n.indices[-1] is last and row in walk(n))
-    if not loads or any(domain.size * nbytes(n.buffer.dtype) > _NEAR for n in loads):
+    if not loads or any(domain.size * nbytes(n.buffer.dtype) > NEAR for n in loads):
         return None
     elements = [s.store.value for s in program.steps if s.domain is not None]
     is_busy = program.machine.vector_bytes < LINE or any(map(calls_function, elements))
@@ -104,6 +101,6 @@ def _far(program: Program, steps: Sequence[Step], kind: type, wanted: Callable[[
     """One access of this kind for each large buffer."""
     found: dict[Buffer, Access] = {}
     for node in program.accesses(steps):
-        if isinstance(node, kind) and bytes_of(node.buffer) >= _FAR and wanted(node):
+        if isinstance(node, kind) and bytes_of(node.buffer) >= FAR and wanted(node):
             found.setdefault(node.buffer, node)
     return tuple(found.values())

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pullback.schedule.cost import expression_cost
-from pullback.schedule.group import Machine
+from pullback.schedule.group import Machine, bytes_of
 from pullback.schedule.order import MultiplyAdd, Order
 from pullback.schedule.strides import Access, contiguity
 from pullback.tir import Buffer, BufferLoad, BufferStore, PrimExpr, Var, as_expr
@@ -160,6 +160,21 @@ class Program:
         private = {*self.locals, *(s.store.buffer for s in steps if s.role == "reduce")}
         nodes = [n for s in steps for n in walk(s.store) if isinstance(n, (BufferLoad, BufferStore))]
         return [n for n in nodes if n.buffer not in private]
+
+    @cached_property
+    def bytes(self) -> int:
+        """Of all that it reads and writes."""
+        return sum(map(bytes_of, {access.buffer for access in self.accesses(self.steps)}))
+
+    @cached_property
+    def read_of_a_row(self) -> int:
+        """Bytes that are read of one row alone."""
+        sizes: dict[Buffer, int] = {}
+        for step in self.steps:
+            loads = (n for n in self.accesses([step]) if isinstance(n, BufferLoad) and self.axes[-1] in walk(n))
+            if step.domain is not None:
+                sizes |= {n.buffer: step.domain.size * nbytes(n.dtype) for n in loads}
+        return sum(sizes.values())
 
     @property
     def cost(self) -> float:

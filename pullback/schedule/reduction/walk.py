@@ -76,7 +76,11 @@ class Walk(ABC):
         return lambda indices: self.at(own, *indices)
 
     def body(self) -> Stmt:
-        return allocated(self.locals, seq(*map(self.nest, self.nests())))
+        return self.allocated(seq(*map(self.nest, self.nests())))
+
+    def allocated(self, body: Stmt) -> Stmt:
+        """A statement made of nests, with what is private."""
+        return allocated(self.locals, body)
 
     def nests(self) -> list[Sequence[Step]]:
         """The program's steps, those that share loops together."""
