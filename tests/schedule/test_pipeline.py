@@ -105,6 +105,11 @@ def test_what_the_stages_compute(made, monkeypatch, shape: tuple[int, int], case
         np.testing.assert_array_equal(one, other)
 
 
+def test_no_pipeline_from_memory(made) -> None:
+    lower(group_of(*statistics(te.placeholder((256, 48), name="x")), machine=Machine(64, 32, cached_bytes=16384)), "k")
+    assert not made
+
+
 def test_two_stages_with_narrow_vectors(made) -> None:
     run(group_of(*statistics(te.placeholder((256, 48), name="x")), machine=Machine(16, 16)))
     assert len(made) == 1

@@ -72,12 +72,13 @@ class Pipeline:
     @staticmethod
     def of(program: Program) -> Pipeline | None:
         """None where the stages are not passes of sums and elements over one and the same domain, where rows are near,
-        few, or too long to have several in the nearest cache, and where vectors are narrower than a line and there is
-        more than two stages' work for registers."""
-        stages = _stages(program)
-        if stages is None or program.bytes < FAR or program.passes_caches:
+        in memory (which gives one row faster than several: the mean and the variance would take twice as long), few, or
+        too long to have several in the nearest cache, and where vectors are narrower than a line and there is more than
+        two stages' work for registers."""
+        machine, stages = program.machine, _stages(program)
+        if stages is None or not FAR <= program.bytes <= 2 * machine.cached_bytes or program.passes_caches:
             return None
-        if len(stages) > 2 and program.machine.vector_bytes < LINE:
+        if len(stages) > 2 and machine.vector_bytes < LINE:
             return None
         last, behind, read = program.extents[-1], len(stages) - 1, program.read_of_a_row
         for count, apart in ((_TOGETHER, 2), (_TOGETHER, 1), (1, 2), (1, 1)):
