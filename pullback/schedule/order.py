@@ -45,7 +45,8 @@ STEP = 4  # terms of a lane that are added up before they meet it: as many loads
 CHUNKS = 64  # at most
 CHUNK = 1 << 12  # elements that a chunk has at least, of up to as many sums
 SIDE_BY_SIDE = 64  # as a task takes side by side
-LEAST = 256  # terms of a chunk
+LEAST = 256  # terms of a chunk, and
+MANY = 4  # of many sums as many times their number: they are tasks enough without, unless they are long
 FEW = 2048  # sums that make tasks enough
 
 
@@ -110,7 +111,7 @@ class Order:
 def _cut(outer: Sequence[int], inner: int, sums: int) -> Cut | None:
     """Chunks, where there are few long sums: enough of them for threads, and not too short. They are whole values of
     the outermost axis, if that is long enough."""
-    least = max(LEAST, CHUNK // min(sums, SIDE_BY_SIDE))
+    least = max(LEAST, MANY * sums, CHUNK // min(sums, SIDE_BY_SIDE))
     wanted = min(CHUNKS, math.prod(outer) * inner // least, FEW // sums)
     if wanted < 2:
         return None

@@ -125,6 +125,7 @@ def test_as_many_rows_as_stay_near(made, shape: tuple[int, int]) -> None:
 def test_sums_in_chunks(made, monkeypatch) -> None:
     monkeypatch.setattr(order, "CHUNK", 32)
     monkeypatch.setattr(order, "LEAST", 32)
+    monkeypatch.setattr(order, "MANY", 0)
     run(group_of(norm(te.placeholder((256, 100), name="x")), machine=Machine(64, 32)))
     assert all(s.domain.order.cut for stage in made[0].stages for s in stage.nest)
 

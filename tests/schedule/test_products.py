@@ -22,7 +22,7 @@ SHAPES = {
     "few terms, written out": ((40, 3), 1),
     "a row": ((3, 17), 1),
     "rows side by side": ((256, 75), 1),
-    "chunks of a row": ((200, 700), 1),
+    "chunks of a row": ((100, 900), 1),
     "columns": ((150, 40), 0),
     "few columns, written out": ((5, 40), 0),
     "phases": ((20_000,), 0),

@@ -37,6 +37,7 @@ def small_chunks(monkeypatch):
     """Chunks of sums of any size worth two of 32 elements."""
     monkeypatch.setattr(order, "CHUNK", 32)
     monkeypatch.setattr(order, "LEAST", 1)
+    monkeypatch.setattr(order, "MANY", 0)
 
 
 def logical(x: te.Tensor) -> te.Tensor:
@@ -146,6 +147,12 @@ def test_chunks_of_one_sum_are_equal_but_for_a_short_last_one(size):
     assert cut is not None and (cut.count - 1) * cut.size <= size <= cut.count * cut.size
     left = size - size // cut.size * cut.size
     assert left < cut.size / 2
+
+
+def test_many_sums_are_cut_only_where_they_are_long():
+    assert order.Order.of((512,), 256).cut is None
+    cut = order.Order.of((200_000,), 512).cut
+    assert cut is not None and cut.count == 4
 
 
 @pytest.mark.parametrize("gathered", [False, True])
