@@ -152,7 +152,7 @@ def test_chunks_of_one_sum_are_equal_but_for_a_short_last_one(size):
 def test_many_sums_are_cut_only_where_they_are_long():
     assert order.Order.of((512,), 256).cut is None
     cut = order.Order.of((200_000,), 512).cut
-    assert cut is not None and cut.count == 4
+    assert cut is not None and cut.count >= 4
 
 
 @pytest.mark.parametrize("gathered", [False, True])
