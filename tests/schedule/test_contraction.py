@@ -180,7 +180,7 @@ def test_the_gradient_of_a_strided_convolution_skips_the_zeros():
 @pytest.mark.parametrize("registers", [32, 16])
 def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, registers, monkeypatch):
     """Those of a tile, if they are along one axis: of a line that has more rows, each tile would read but a part."""
-    limit(monkeypatch, _NEAR=256, moves=lambda problem: Moves(turn=16, gap=32, move=8))
+    limit(monkeypatch, NEAR=256, moves=lambda problem: Moves(turn=16, gap=32, move=8))
     limit(monkeypatch, columns_of=lambda problem, _: problem.outputs[-1:])
     group = dataclasses.replace(
         group_of(product(kind, shape, False)), machine=Machine(registers=registers, without=("Winograd",))
