@@ -229,8 +229,8 @@ def _solved(digits: list[tuple[int, _Digit, int]], low: int, high: int) -> dict[
         return {} if low <= 0 <= high else None
     *smaller, (factor, digit, most) = digits
     reach = sum(abs(c) * m for c, _, m in smaller)
-    ends = sorted((low - reach, high + reach) if factor > 0 else (-(high + reach), -(low - reach)))
-    least, greatest = max(-most, -(-ends[0] // abs(factor))), min(most, ends[1] // abs(factor))
+    first, last = (low - reach, high + reach) if factor > 0 else (-high - reach, reach - low)
+    least, greatest = max(-most, -(-first // abs(factor))), min(most, last // abs(factor))
     if greatest - least >= _FEW:
         return {d: (-m, m) for _, d, m in smaller} | {digit: (least, greatest)}
     found: dict[_Digit, tuple[int, int]] = {}

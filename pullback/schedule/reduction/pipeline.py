@@ -83,7 +83,7 @@ class Pipeline:
         last, behind, read = program.extents[-1], len(stages) - 1, program.read_of_a_row
         for count, apart in ((_TOGETHER, 2), (_TOGETHER, 1), (1, 2), (1, 1)):
             if (behind * apart + 1) * count * read <= NEAR and last % count == 0:
-                blocks = _blocks(last // count, program.rows // count, count, 4 * behind * apart)
+                blocks = _blocks_of_a_task(last // count, program.rows // count, count, 4 * behind * apart)
                 return Pipeline.made(program, stages, count, apart, blocks) if blocks else None
         return None
 
@@ -133,7 +133,7 @@ class Pipeline:
         for k, stage in enumerate(self.stages[:number]):
             rounds = self.apart * (number - k)
             places |= {v: _always(self.kept[v][rounds - 1][()]) for v in stage.values if len(self.kept[v]) >= rounds}
-            places |= {b: lambda indices, b=b: self.written[b][indices] for b in stage.stores}  # type: ignore[misc]
+            places |= {b: _same_place_of(self.written[b]) for b in stage.stores}
         axis = self.program.axes[-1]
         body = substitute(Moved(places).stmt(step.store), {axis: axis - number * self.apart * self.count})
         return dataclasses.replace(step, store=body, depth=0)
@@ -169,7 +169,11 @@ def _always(place: PrimExpr) -> Place:
     return lambda indices: place
 
 
-def _blocks(along: int, everywhere: int, count: int, least: int) -> int:
+def _same_place_of(buffer: Buffer) -> Place:
+    return lambda indices: buffer[indices]
+
+
+def _blocks_of_a_task(along: int, everywhere: int, count: int, least: int) -> int:
     """How many blocks of ``count`` rows a task has: rather such that they divide those along the axis, and tasks are
     even, or many. 0: there are too few, along the axis or for tasks."""
     least, best, most = (max(least, rows // count) for rows in _ROWS)
