@@ -73,10 +73,12 @@ def _step(offset: Poly, size: int) -> int:
     return math.gcd(64, *(c * size for c in offset.terms.values()))
 
 
-def _room(memory: Memory, place: int | None) -> tuple[int, int]:
-    """Elements of a local buffer of one axis before and after a place; nothing where that is not known."""
-    own = memory.local and memory.lanes == 1 and len(memory.strides) == 1 and place is not None
-    return (place, memory.row - place) if own else (0, 0)  # type: ignore[return-value]
+def _room(memory: Memory, place: int | None, lanes: int) -> tuple[int, int]:
+    """Elements of a local buffer before and after a place; nothing where that is not known, or where the vectors of
+    its rows are not those of the whole."""
+    own = memory.local and memory.lanes == 1 and place is not None
+    whole = len(memory.strides) == 1 or memory.row % lanes == 0
+    return (place, memory.count - place) if own and whole else (0, 0)  # type: ignore[return-value, operator]
 
 
 class MemoryAccess(Expressions):
@@ -199,7 +201,7 @@ class MemoryAccess(Expressions):
         known = flat.split_values(self.lanes.count)
         if known is not None and (self.lanes.mask is None or self.lanes.active is not None):
             pointer, _ = self._pointer(memory, element, size, known[0])
-            room = _room(memory, known[0].const)
+            room = _room(memory, known[0].const, self.lanes.count)
             offsets = tuple(known[1][: self.lanes.active])
             return Access("known", pointer, size, offsets=offsets, start=known[0], room=room)
         offsets = self.vector(flat)

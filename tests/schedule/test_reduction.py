@@ -241,6 +241,28 @@ def test_rows_side_by_side_are_those_one_by_one(lead, columns, monkeypatch):
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
 
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_lanes_of_several_sums_side_by_side(count, vector_bytes, monkeypatch):
+    """Three sums and two maxima of rows, in vectors of any width: each has the bits of one by itself."""
+    monkeypatch.setattr(rows, "_side_by_side", lambda _: count)
+    x, y = (te.placeholder((64, 75), name=name) for name in "xy")
+    product = te.compute(x.shape, lambda i, j: x[i, j] * y[i, j], "product")
+    results = [
+        over(kind, source, 1)
+        for kind, source in (("sum", x), ("max", y), ("sum", y), ("sum", product), ("max", product))
+    ]
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in (x, y)}
+    machine = Machine(vector_bytes, 32)
+    together = group_of(*results, machine=machine)
+    run(together)
+    found = natively(together, {t: feeds[t] for t in together.inputs})
+    for result, one in zip(results, found, strict=True):
+        alone = group_of(result, machine=machine)
+        assert natively(alone, {t: feeds[t] for t in alone.inputs})[0].tobytes() == one.tobytes()
+
+
 SMALL_TILES, LARGE_TILES = Machine(32, 16, second_bytes=512 << 10), Machine(64, 32, second_bytes=512 << 10)
 MEMORY, LARGE_MEMORY = (dataclasses.replace(m, cached_bytes=1 << 20) for m in (SMALL_TILES, LARGE_TILES))  # with less
 

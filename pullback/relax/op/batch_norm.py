@@ -72,8 +72,8 @@ class _Given(Moments):
 
 @dataclass(frozen=True)
 class _OfParts(Moments):
-    """Moments by way of those of the parts, each a place of the first axis: an image. It is in the cache still when its
-    variance is taken, so a large batch is read from memory once.
+    """Moments by way of those of the parts, each a place of the first axis: an image. A large batch is read in the
+    order of memory, and what the sums of an image are taken beside is near its own mean.
 
     With mean m_k and variance v_k of part k, all of one size:  mean = E m_k,  variance = E v_k + E (m_k - mean)².
     """

@@ -8,6 +8,7 @@ Nothing here knows an op: a set of bindings may form a group when it leaves the 
 recognizes its tensor expressions. Ops that only move elements are copied into every reader that takes them. An
 elementwise op waits for its reader, where joined with what it reads its elements would be written for nothing: if only
 a reduction reads it, or if it is a tensor that is in memory in any case, with a smaller one that is broadcast.
+Reductions of the same large value are joined, though none reads another: it is read once.
 Nothing is joined across a view, though it moves no memory. One in the same shape stands there for that alone, and goes.
 A call that gives a tuple and the items that are taken from it are together from the beginning.
 """
@@ -15,6 +16,8 @@ A call that gives a tuple and the items that are taken from it are together from
 from __future__ import annotations
 
 import heapq
+import itertools
+import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +28,7 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import Emitter
-from pullback.relax.struct_info import TupleStructInfo
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.compose import (
     broadcasts,
     compose,
@@ -144,6 +147,7 @@ class _Fusion:
         for k in range(len(self.bindings)):
             if self.fusible(k):
                 self.absorb(k)
+        self.join_siblings()
         for k in self.late:
             if self.group_of[k].members <= self.late:  # the reader did not take it
                 self.waiting -= self.group_of[k].members
@@ -191,6 +195,28 @@ class _Fusion:
                     self.adopt(merged)
                     if source in self.waiting:  # its operands are now read here
                         pending = sorted({*pending, *self.external_reads(merged)}, reverse=True)
+
+    def join_siblings(self) -> None:
+        """Join reductions of the same large value, which is then read once."""
+        siblings: dict[Var, list[int]] = {}
+        for k, binding in enumerate(self.bindings):
+            if self.fusible(k) and self.reduces(binding.value) and not self.contracts(binding.value):
+                for source in self.largest_reads(self.group_of[k]):
+                    siblings.setdefault(source, []).append(k)
+        for sums in siblings.values():
+            for one, other in itertools.combinations(sums, 2):
+                a, b = self.group_of[one], self.group_of[other]
+                merged = _Set(a.members | b.members, a.copies | b.copies)
+                if a is not b and self.accepted(merged):
+                    self.adopt(merged)
+
+    def largest_reads(self, group: _Set) -> list[Var]:
+        """Of what a group reads from outside, values or parameters, the largest."""
+        everything = sorted(group.members | group.copies)
+        inside = {self.bindings[m].var for m in everything}
+        reads = dict.fromkeys(v for m in everything for v in used_vars(self.bindings[m].value) if v not in inside)
+        sizes = {v: math.prod(v.struct_info.shape) for v in reads if isinstance(v.struct_info, TensorStructInfo)}
+        return [v for v, size in sizes.items() if size == max(sizes.values())]
 
     def adopt(self, merged: _Set) -> None:
         for m in merged.members:

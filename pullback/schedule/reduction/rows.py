@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 
 from pullback.schedule.cost import calls_function
 from pullback.schedule.microkernel import cover
+from pullback.schedule.order import halves
 from pullback.schedule.pointwise import TASKS, tasks
 from pullback.schedule.reduction.ahead import Ahead, is_last_pass, rows_ahead, stretches_ahead
 from pullback.schedule.reduction.argument import reduce_row_argument
@@ -23,7 +24,8 @@ from pullback.schedule.reduction.build import LOCAL_ROW
 from pullback.schedule.reduction.nests import Point, at_points, lane_loop, put, serial
 from pullback.schedule.reduction.pipeline import Pipeline
 from pullback.schedule.reduction.program import Domain, Program, Step
-from pullback.schedule.reduction.walk import Walk
+from pullback.schedule.reduction.walk import Lanes, Target, Walk
+from pullback.te.graph import combine
 from pullback.tir import Binary, Buffer, For, If, PrimExpr, Stmt, Var, as_expr, loop, seq
 from pullback.tir.caches import NEAR, PAGE
 from pullback.tir.expr import nbytes
@@ -89,7 +91,8 @@ def _side_by_side(program: Program) -> int:
 class _Row(Walk):
     written_out = 3
     whole_vectors = True
-    count = 1  # rows that are taken together
+    count = 1  # rows that are taken together, and
+    row: PrimExpr = as_expr(0)  # which of them a statement is for
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
@@ -154,6 +157,33 @@ class _Row(Walk):
     def lanes(self, count: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
         return lane_loop("lane", count, lambda lane: self.here(body(lane)))
 
+    def together(self, reduces: Sequence[Step]) -> Iterable[Sequence[Step]]:
+        """Those of one kind and type."""
+        groups: dict[object, list[Step]] = {}
+        for step in reduces:
+            groups.setdefault((step.kind, step.total.dtype), []).append(step)  # type: ignore[union-attr]
+        return groups.values()
+
+    def left(self, lanes: Lanes, target: Target) -> Stmt:
+        """The lanes of several sums, and of rows side by side, as one: of fewer each, a vector holds those of more.
+
+        for half in 8, 4, 2, 1: for j in vectorized(sums · half):
+            fewer[j // half, j % half] = lanes[j // half, j % half] + lanes[j // half, j % half + half]
+        """
+        kind, number, dtype = lanes.steps[0].kind, len(lanes.steps), lanes.buffer.dtype
+        vector = self.program.machine.vector_bytes // nbytes(dtype)
+        parts: list[Stmt] = []
+        old: Callable[..., PrimExpr] = lanes.of
+        for half, _ in halves(lanes.size):
+            size = self.count * number * half
+            fewer = Buffer("fewer", (size,), dtype, "local")
+            self.locals.append(fewer)
+            add = partial(_halved, kind, old, fewer, half)
+            parts += [lane_loop("lane", min(vector, size - k), partial(add, k)) for k in range(0, size, vector)]
+            old = partial(_of_row, fewer, half)
+        results = [put(target(s), old(self.row * number + k, 0)) for k, s in enumerate(lanes.steps)]
+        return seq(*parts, self.everywhere(seq(*results)))
+
     def elements(self, steps: Sequence[Step], domain: Domain) -> Stmt:
         axis, extent = domain.axes[-1], domain.extents[-1]
 
@@ -169,6 +199,15 @@ class _Row(Walk):
         body, buffers = reduce_row_argument(step, self.total(step), self.program.machine.vector_bytes)
         self.locals += buffers
         return self.here(body)
+
+
+def _halved(kind: str, old: Callable[..., PrimExpr], fewer: Buffer, half: int, first: int, lane: PrimExpr) -> Stmt:
+    number, k = (first + lane) // half, (first + lane) % half
+    return put(fewer[first + lane], combine(kind, old(number, k), old(number, k + half)))
+
+
+def _of_row(buffer: Buffer, size: int, number: PrimExpr, lane: PrimExpr | int) -> PrimExpr:
+    return buffer[number * size + lane]
 
 
 class _Rows(_Row):

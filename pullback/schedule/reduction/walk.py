@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pullback.schedule.order import LANES, Piece, halves, met, pieces
@@ -140,12 +140,13 @@ class Walk(ABC):
             return self.at_once(steps, domain, target)
         parts = list(pieces(domain.order.inner))
         size = LANES if self.whole_vectors else parts[0].lanes
-        lanes = _Lanes(self, self.partial(steps, "partial", size))
+        sums = [self.lanes_of(group, size) for group in self.together(_reduces(steps))]
+        lanes = {step: own for own in sums for step in own.steps}
         begins = domain.order.outer == parts[0].steps == 1 and parts[0].lanes == size  # then nothing was there before
         kind = "unrolled" if domain.order.inner <= _UNROLLED and _bends(steps, domain.axes[-1]) else "serial"
 
         def along(part: Piece) -> Stmt:
-            add = lanes.begin if begins and part is parts[0] else lanes.add
+            add = Lanes.begin if begins and part is parts[0] else Lanes.add
 
             def step(k: PrimExpr) -> Stmt:
                 first, count = part.at(k, 0, 0), part.terms * part.lanes
@@ -156,13 +157,29 @@ class Walk(ABC):
 
         def at(part: Piece, step: PrimExpr, lane: PrimExpr, add: Callable[..., Stmt]) -> Stmt:
             points = [{domain.axes[-1]: as_expr(part.at(step, lane, k))} for k in range(part.terms)]
-            return at_points(steps, points, lambda s, values: add(s, values, lane))
+            return at_points(steps, points, lambda s, values: add(lanes[s], s, values, lane))
 
         return seq(
-            None if begins else self.lanes(size, lambda lane: lanes.clear(steps, lane)),
+            None if begins else self.lanes(size, lambda lane: seq(*(own.clear(lane) for own in sums))),
             serial(domain.axes[:-1], domain.extents[:-1], seq(*map(along, parts))),
-            *(self.lanes(n, lambda lane, h=half: lanes.take_up(steps, lane, h)) for half, n in halves(size)),  # type: ignore[misc]
-            self.everywhere(seq(*(put(target(s), self.at(lanes.of[s.total], 0)) for s in _reduces(steps)))),
+            *(self.left(own, target) for own in sums),
+        )
+
+    def together(self, reduces: Sequence[Step]) -> Iterable[Sequence[Step]]:
+        """The reductions whose lanes are one buffer."""
+        return [[step] for step in reduces]
+
+    def lanes_of(self, steps: Sequence[Step], size: int) -> Lanes:
+        dtype = steps[0].total.dtype  # type: ignore[union-attr]
+        buffer = self.private("partial", (size,) if len(steps) == 1 else (len(steps), size), dtype)
+        self.locals.append(buffer)
+        return Lanes(self, tuple(steps), buffer, size)
+
+    def left(self, lanes: Lanes, target: Target) -> Stmt:
+        """The lanes are added up until one is left: the result."""
+        return seq(
+            *(self.lanes(n, lambda lane, h=half: lanes.take_up(lane, h)) for half, n in halves(lanes.size)),  # type: ignore[misc]
+            self.everywhere(seq(*(put(target(s), lanes.at(s, 0)) for s in lanes.steps))),
         )
 
     def at_once(self, steps: Sequence[Step], domain: Domain, target: Target) -> Stmt:
@@ -176,31 +193,42 @@ class Walk(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class _Lanes:
-    """The partial results of reductions: a buffer of lanes for each result."""
+class Lanes:
+    """The partial results of some reductions of one kind and type, ``size`` of each."""
 
     walk: Walk
-    of: Mapping[Buffer | None, Buffer]
+    steps: tuple[Step, ...]
+    buffer: Buffer
+    size: int
 
-    def clear(self, steps: Sequence[Step], lane: PrimExpr) -> Stmt:
-        return seq(*(self.begin(s, [], lane) for s in _reduces(steps)))
+    def clear(self, lane: PrimExpr) -> Stmt:
+        return seq(*(self.begin(s, [], lane) for s in self.steps))
 
     def begin(self, step: Step, values: Sequence[PrimExpr], lane: PrimExpr) -> Stmt:
         """The lane's first terms, if any."""
-        nothing = identity(step.kind, self.of[step.total].dtype)
+        nothing = identity(step.kind, self.buffer.dtype)
         return put(self.at(step, lane), self.met(step, nothing, values) if values else nothing)
 
     def add(self, step: Step, values: Sequence[PrimExpr], lane: PrimExpr) -> Stmt:
         place = self.at(step, lane)
         return put(place, self.met(step, place, values))
 
-    def take_up(self, steps: Sequence[Step], lane: PrimExpr, half: int) -> Stmt:
+    def take_up(self, lane: PrimExpr, half: int) -> Stmt:
         """The lane that is ``half`` further."""
-        places = [(s.kind, self.at(s, lane), self.at(s, lane + half)) for s in _reduces(steps)]
+        places = [(s.kind, self.at(s, lane), self.at(s, lane + half)) for s in self.steps]
         return seq(*(put(place, combine(kind, place, further)) for kind, place, further in places))
 
-    def at(self, step: Step, lane: PrimExpr) -> PrimExpr:
-        return self.walk.at(self.of[step.total], lane)
+    def at(self, step: Step, lane: PrimExpr | int) -> PrimExpr:
+        number = () if len(self.steps) == 1 else (self.steps.index(step),)
+        return self.walk.at(self.buffer, *number, lane)
+
+    def of(self, number: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        """A lane of the sum of this number, of all that the buffer holds, in its order."""
+        indices = [lane]
+        for size in reversed(self.buffer.shape[1:-1]):
+            indices.append(number % size)
+            number = number // size
+        return self.buffer[(number, *reversed(indices))] if len(self.buffer.shape) > 1 else self.buffer[lane]
 
     def met(self, step: Step, before: PrimExpr, values: Sequence[PrimExpr]) -> PrimExpr:
         return met(step.kind, before, values, self.walk.program.multiply_add(step))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import pullback
 from pullback.driver.pipeline import lower_function, prepare
 from pullback.ir import IRModule, assert_structural_equal
 from pullback.relax import BlockBuilder, Call, Function, TensorStructInfo, Var, op
@@ -181,6 +182,33 @@ def test_a_reduction_does_not_wait_for_another():
             return both
 
     assert groups(Module) == ["fused_mean_subtract_square_mean", "fused_mean_mean_add"]
+
+
+def test_sums_of_one_large_value_read_it_once():
+    """Where their results are of the same axes; what they have in common otherwise is no reason."""
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((64, 96), "float32"), z: R.Tensor((64, 96), "float32"), s: R.Tensor((), "float32")):
+            with R.dataflow():
+                a = R.sum(x, axis=1)
+                b = R.vecdot(x, x)
+                c = R.max(x * s, axis=1)
+                d = R.sum(x, axis=0)
+                e = R.sum(z * s, axis=1)
+                R.output(a, b, c, d, e)
+            return (a, b, c, d, e)
+
+    assert groups(Before) == ["fused_sum_vecdot_multiply_max", "sum", "fused_multiply_sum"]
+    sources = np.random.default_rng(0).standard_normal((2, 64, 96)).astype("f")
+    for mode in ("debug", "llvm"):
+        vm = pullback.relax.VirtualMachine(pullback.compile(Before, mode), pullback.cpu())
+        results = vm["main"](*map(pullback.nd.array, (*sources, np.float32(2))))
+        x, z = sources.astype("d")
+        expected = (x.sum(1), (x * x).sum(1), 2 * x.max(1), x.sum(0), 2 * z.sum(1))
+        for got, want in zip(results, expected, strict=True):
+            np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5)
 
 
 def test_the_update_joins_the_weight_gradient():
