@@ -14,9 +14,8 @@ AOTAutograd; Jain et al., Checkmate, MLSys 2020, on what there is to choose from
 
 Computed again is what is elementwise; what a contraction reads, too, if its work is large beside that of writing its
 operand once more. A cheap value (a few additions, comparisons and the like) that the forward part does not need in
-memory counts for a quarter more, since it must be written on purpose. Small values count for nothing, unless they are
-elements that any reader can find in a larger value, nor do results. Of equal cuts the one nearest to the backward part
-is taken, from which the least is to be computed again.
+memory counts for a quarter more, since it must be written on purpose. Small values count for nothing, nor do results.
+Of equal cuts the one nearest to the backward part is taken, from which the least is to be computed again.
 
 The expressions are the same. FuseOps would join what is computed again with the kernel of its argument: a view of the
 argument stands between, until all kernels are formed.
@@ -151,7 +150,7 @@ class _Rematerialize(ExprMutator):
         """What it costs to have the value in memory: its bytes, and a quarter more where that is worth avoiding."""
         if is_view(self.value[var]):  # its argument is cut
             return ENDLESS
-        if var in self.results or (_SMALL * _nbytes(var) <= largest and not self.moves(self.value[var])):
+        if var in self.results or _SMALL * _nbytes(var) <= largest:
             return 0
         return _nbytes(var) * (5 if self.is_cheap(self.value[var]) and not self.is_summed(var) else 4)
 
