@@ -106,7 +106,7 @@ class Moments:
         if self.near is None:
             return mean_product(self.centered, self.centered, self.axes)
         squares = mean_product(self.shifted, self.shifted, self.axes)
-        return ops.maximum(squares - ops.square(self.offset), 0.0)
+        return ops.maximum(squares - ops.square(self.offset), 0.0)  # rounded, the difference may be below 0
 
     @cached_property
     def inverse(self) -> Any:

@@ -10,9 +10,9 @@
 
 The last additions of a sum wait for one another, and what needs the sum for them: other rows have work for the while.
 And elements come from beyond the nearest cache beside all arithmetic, not the first stage's only. On a Zen 4 a layer
-norm of 512 elements from the second cache takes 0.95 of the time, from the last one 0.88, its gradient 0.99 and 0.92.
-With half as wide vectors they take 1.05 and 1.2 times as long; what is one stage gains there, too, from rows that are
-asked for a page ahead: the mean and the variance of images of 256 pixels from the last cache 0.78, here 0.95.
+norm of 512 elements from the second cache takes 0.95 of the time, from the last one 0.88; with half as wide vectors
+1.05. What is one stage gains there, too, from rows that are asked for a page ahead: the mean and the variance of images
+of 256 pixels from the last cache 0.78, here 0.95.
 """
 
 from __future__ import annotations
