@@ -44,6 +44,11 @@ class Case(ABC):
         """Whether the gradient of one argument needs the other argument only."""
         return True
 
+    @property
+    def saves(self) -> bool:
+        """Whether the gradient reads what the forward pass keeps of the arguments: values smaller than these."""
+        return False
+
     @abstractmethod
     def relax(self, op: Any, *args: Any) -> Any:
         """The function in graph IR; several results as a list."""

@@ -191,6 +191,10 @@ class Elementwise(Case):
         return False
 
     @property
+    def saves(self) -> bool:
+        return True  # a norm's statistics
+
+    @property
     def read(self) -> int:
         return super().read * (2 if self._form.twice else 1)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.kernels.case import Case
+from benchmarks.kernels.gradient import gradient_module, variables
 from benchmarks.workers.protocol import Cases, Timed, chosen_cases, serve
 
 IN_A_ROW, MICROSECONDS = 10, 100.0  # runs at the most, and about how long they take together
@@ -31,9 +32,13 @@ def timed(case: Case) -> Timed:
     import pullback
     from pullback import relax
 
-    machine = relax.VirtualMachine(pullback.compile(module_of(case), "llvm"), pullback.cpu(0))
-    arrays = case.arrays() if case.wrt is None else [*case.arrays(), case.out_gradient()]
-    bound = machine.bind("main", [pullback.nd.array(array) for array in arrays])
+    module = module_of(case)
+    machine = relax.VirtualMachine(pullback.compile(module, "llvm"), pullback.cpu(0))
+    arrays = [pullback.nd.array(array) for array in case.arrays()]
+    if case.wrt is not None:
+        saved = machine["saved"](*arrays) if "saved" in module.functions else []
+        arrays = [*arrays, pullback.nd.array(case.out_gradient()), *saved]
+    bound = machine.bind("main", arrays)
     result = bound()[0].numpy().astype(np.float64)
     runs = int(min(IN_A_ROW, max(1.0, MICROSECONDS / bound.profile(runs=3).total)))
     return Timed(lambda: bound.profile(runs).total * 1e-6, result)
@@ -43,36 +48,16 @@ def module_of(case: Case) -> Any:
     """A module with the function `main`: the case's own, or the gradient of one of its arguments."""
     from pullback import relax
 
-    names = [f"x{k}" for k in range(len(case.shapes))]
-    builder, params = relax.BlockBuilder(), _variables(names, case.shapes)
-    if case.wrt is None:
-        with builder.function("main", params):
-            with builder.dataflow():
-                values = case.relax(relax.op, *params)
-                results = [builder.emit_output(v) for v in (values if isinstance(values, list) else [values])]
-            builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
-        return builder.get()
-    (out_gradient,) = _variables(["dy"], [case.out_shape])
-    with builder.function("product", [*params, out_gradient]):
-        with builder.dataflow():
-            total = relax.op.sum(relax.op.multiply(case.relax(relax.op, *params), out_gradient))
-            out = builder.emit_output(total)
-        builder.emit_func_output(out)
-    module = relax.transform.Gradient("product", require_grads=[params[case.wrt]])(builder.get())
-    builder, params = relax.BlockBuilder(module), _variables([*names, "dy"], [*case.shapes, case.out_shape])
+    if case.wrt is not None:
+        return gradient_module(case)
+    builder = relax.BlockBuilder()
+    params = variables([f"x{k}" for k in range(len(case.shapes))], case.shapes)
     with builder.function("main", params):
         with builder.dataflow():
-            both = builder.emit(relax.Call(module.get_global_var("product_adjoint"), tuple(params)))
-            out = builder.emit_output(both[1][0])
-        builder.emit_func_output(out)
+            values = case.relax(relax.op, *params)
+            results = [builder.emit_output(v) for v in (values if isinstance(values, list) else [values])]
+        builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
     return builder.get()
-
-
-def _variables(names: list[str], shapes: list[tuple[int, ...]]) -> list[Any]:
-    from pullback import relax
-
-    pairs = zip(names, shapes, strict=True)
-    return [relax.Var(name, relax.TensorStructInfo(shape, "float32")) for name, shape in pairs]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.kernels.case import Case, Convolution, MatMul, with_gradients
-from benchmarks.kernels.elementwise import FORMS, Elementwise
+from benchmarks.kernels.elementwise import CHANNELS, FORMS, Elementwise
+from benchmarks.kernels.gradient import gradient_module
 from benchmarks.models import MODELS
 from benchmarks.models.base import Model
 from benchmarks.models.chargpt import CharGPT
@@ -42,6 +43,21 @@ def test_flops_agree_with_torch() -> None:
         with FlopCounterMode(display=False) as counter:
             step()
         assert counter.get_total_flops() == model.flops(), model.name
+
+
+def test_a_backward_kernel_reads_what_the_forward_pass_keeps() -> None:
+    """Values of each row or channel, for norms; nothing where none is kept, and nothing as large as an array."""
+    kept = {}
+    for name, form in FORMS.items():
+        if form.wrt is not None:
+            case = Elementwise(form.wrt, name, "L2", 2)
+            functions = gradient_module(case).functions
+            kept[name] = [p.struct_info.shape for p in functions["main"].params[len(case.shapes) + 1 :]]
+            assert ("saved" in functions) == bool(kept[name])
+    rows, channels = (2, 1), (1, CHANNELS, 1, 1)
+    assert kept.pop("layer norm, backward") == [rows] * 3
+    assert kept.pop("batch norm, backward") == [channels] * 3
+    assert set(map(tuple, kept.values())) == {()}
 
 
 KERNELS: list[Case] = [

@@ -149,7 +149,7 @@ def test_what_is_written_over_what_was_read(made, shape: tuple[int, int]) -> Non
     [
         ((256, 48), Machine(32, 16)),
         ((256, 48), Machine(64, 32, cached_bytes=1024)),
-        ((90, 48), Machine(64, 32)),
+        ((30, 48), Machine(64, 32)),
         ((256, 3000), Machine(64, 32)),
     ],
     ids=["narrow vectors", "past the caches", "few rows", "long rows"],
@@ -161,7 +161,7 @@ def test_no_pipeline(made, shape: tuple[int, int], machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     "along, count, blocks",
-    [(128, 2, 16), (170, 1, 34), (85, 2, 17), (2730, 1, 30), (131, 1, 32), (20, 1, 20), (15, 1, 0)],
+    [(128, 2, 32), (170, 1, 34), (85, 2, 17), (2730, 1, 42), (131, 1, 64), (20, 1, 20), (15, 1, 0)],
 )
 def test_how_many_blocks_are_a_task(along: int, count: int, blocks: int) -> None:
     assert pipeline._blocks_of_a_task(along, 64 * along, count, 1) == blocks

@@ -263,6 +263,33 @@ def test_lanes_of_several_sums_side_by_side(count, vector_bytes, monkeypatch):
         assert natively(alone, {t: feeds[t] for t in alone.inputs})[0].tobytes() == one.tobytes()
 
 
+@pytest.mark.parametrize("shape", [(64, 75), (64, 8, 16), (48, 9, 5), (64, 3, 40)], ids=str)
+def test_sums_of_one_row_after_another(shape, monkeypatch):
+    """From beyond the second cache, unless something is shared; bit for bit those of rows side by side."""
+    monkeypatch.setattr(rows, "_side_by_side", lambda _: 4)
+
+    def of_rows(kind: str, x: te.Tensor) -> te.Tensor:
+        axes = [te.reduce_axis(n) for n in shape[1:]]
+        return te.compute(shape[:1], lambda i: te.reduction(kind, x[(i, *(k.var for k in axes))], axes), kind)
+
+    x, scale = te.placeholder(shape, name="x"), te.placeholder(shape[1:], name="scale")
+    scaled = te.compute(shape, lambda i, *j: x[(i, *j)] * scale[j], "scaled")
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in (x, scale)}
+    for source in (x, scaled):
+        found = []
+        for second in (1 << 30, 16):
+            machine = Machine(64, 32, second_bytes=second)
+            group = group_of(of_rows("sum", source), of_rows("max", source), machine=machine)
+            run(group)
+            found.append(natively(group, {t: feeds[t] for t in group.inputs}))
+            body = lower(group, "kernel").body
+            inner = [n.var.name for n in walk(body) if isinstance(n, For) and n.var.name in ("lane", "r")]
+            assert inner[0] == ("r" if second == 16 and source is x else "lane")
+        for one, other in zip(*found, strict=True):
+            assert one.tobytes() == other.tobytes()
+
+
 SMALL_TILES, LARGE_TILES = Machine(32, 16, second_bytes=512 << 10), Machine(64, 32, second_bytes=512 << 10)
 MEMORY, LARGE_MEMORY = (dataclasses.replace(m, cached_bytes=1 << 20) for m in (SMALL_TILES, LARGE_TILES))  # with less
 

@@ -138,9 +138,13 @@ class Walk(ABC):
         """The reductions over a domain, in one piece; ``place``: where its points are in the whole."""
         if domain.size <= self.written_out:
             return self.at_once(steps, domain, target)
-        parts = list(pieces(domain.order.inner))
-        size = LANES if self.whole_vectors else parts[0].lanes
+        size = LANES if self.whole_vectors else next(iter(pieces(domain.order.inner))).lanes
         sums = [self.lanes_of(group, size) for group in self.together(_reduces(steps))]
+        return seq(self.added_up(steps, domain, sums, place or {}), *(self.left(own, target) for own in sums))
+
+    def added_up(self, steps: Sequence[Step], domain: Domain, sums: Sequence[Lanes], place: Point) -> Stmt:
+        """The terms over a domain, into their lanes."""
+        parts, size = list(pieces(domain.order.inner)), sums[0].size
         lanes = {step: own for own in sums for step in own.steps}
         begins = domain.order.outer == parts[0].steps == 1 and parts[0].lanes == size  # then nothing was there before
         kind = "unrolled" if domain.order.inner <= _UNROLLED and _bends(steps, domain.axes[-1]) else "serial"
@@ -151,7 +155,7 @@ class Walk(ABC):
             def step(k: PrimExpr) -> Stmt:
                 first, count = part.at(k, 0, 0), part.terms * part.lanes
                 add_up = self.lanes(part.lanes, lambda lane: at(part, k, lane, add))
-                return seq(add_up, self.beside(domain, first, count, place or {}))
+                return seq(add_up, self.beside(domain, first, count, place))
 
             return loop("step", part.steps, step, kind)
 
@@ -161,9 +165,12 @@ class Walk(ABC):
 
         return seq(
             None if begins else self.lanes(size, lambda lane: seq(*(own.clear(lane) for own in sums))),
-            serial(domain.axes[:-1], domain.extents[:-1], seq(*map(along, parts))),
-            *(self.left(own, target) for own in sums),
+            self.outer(domain, seq(*map(along, parts))),
         )
+
+    def outer(self, domain: Domain, body: Stmt) -> Stmt:
+        """Loops over all axes of the domain but the last."""
+        return serial(domain.axes[:-1], domain.extents[:-1], body)
 
     def together(self, reduces: Sequence[Step]) -> Iterable[Sequence[Step]]:
         """The reductions whose lanes are one buffer."""
