@@ -4,7 +4,8 @@ Most are bound by memory. Those that call elementary functions are bound by the 
 the multiplications, fused or not, and divisions of the formula, one instruction of a vector each.
 
 What is read counts twice where all of it must have been read before the first element is written: a channel's mean is
-known when its last image has been seen. (A row's comes the second time from the nearest cache, and counts once.)
+known when its last image has been seen. (A row's comes the second time from the nearest cache, and counts once.) A
+gradient reads what the forward pass keeps (`gradient.py`): a few values of each row or channel, which don't count.
 """
 
 from __future__ import annotations

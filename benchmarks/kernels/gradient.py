@@ -17,6 +17,7 @@ def gradient_module(case: Case) -> Any:
     """A module with `main`, (arguments…, dy, saved…) -> gradient; and `saved`, (arguments…) -> (saved…), if any are."""
     from pullback import relax
 
+    assert case.wrt is not None, f"{case.label} is no gradient"
     params = variables([f"x{k}" for k in range(len(case.shapes))], case.shapes)
     (dy,) = variables(["dy"], [case.out_shape])
     builder = relax.BlockBuilder()
@@ -25,10 +26,10 @@ def gradient_module(case: Case) -> Any:
             total = relax.op.sum(relax.op.multiply(case.relax(relax.op, *params), dy))
             out = builder.emit_output(total)
         builder.emit_func_output(out)
-    wanted = params[case.wrt]  # type: ignore[index]
-    adjoint = relax.transform.Gradient("product", require_grads=[wanted])(builder.get())["product_adjoint"]
+    module = relax.transform.Gradient("product", require_grads=[params[case.wrt]])(builder.get())
+    adjoint = module["product_adjoint"]
     gradient = adjoint.body.body.fields[1].fields[0]
-    kept = statistics_of(adjoint, gradient, size(case.shapes[case.wrt])) if case.saves else []  # type: ignore[index]
+    kept = statistics_of(adjoint, gradient, size(case.shapes[case.wrt])) if case.saves else []
     builder = relax.BlockBuilder()
     if kept:
         _emit(builder, "saved", adjoint, adjoint.params[:-1], [], kept)
@@ -66,22 +67,17 @@ def _emit(
 ) -> None:
     """A function of ``params`` and of the ``given`` values, which computes ``results`` as ``function`` does."""
     from pullback import relax
-    from pullback.relax.analysis import used_vars
-    from pullback.relax.mutator import Emitter
+    from pullback.relax.mutator import emit_body
+    from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
-    values = {binding.var: binding for binding in function.bindings if binding.var not in given}
-    needed = set(results)
-    for var, binding in reversed(values.items()):
-        needed.update(used_vars(binding.value) if var in needed else ())
     own = [*params, *given]
+    others = relax.DataflowBlock(tuple(b for b in function.bindings if b.var not in given))
+    part = remove_dead_bindings(relax.Function(own, relax.SeqExpr((others,), relax.Tuple(results))))
     fresh = variables([v.name for v in own], [v.struct_info.shape for v in own])
     with builder.function(name, fresh):
         with builder.dataflow():
-            emitter = Emitter(builder, dict(zip(own, fresh, strict=True)), flatten=True)
-            for var, binding in values.items():
-                if var in needed:
-                    emitter.rewrite_binding(binding)
-            outputs = [builder.emit_output(emitter.expr(v)) for v in results]
+            found = emit_body(part, dict(zip(own, fresh, strict=True)), builder)
+            outputs = [builder.emit_output(value) for value in found.fields]
         builder.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
 
 

@@ -148,6 +148,11 @@ class Program:
         return self.machine.pass_caches(stores)
 
     @property
+    def is_far(self) -> bool:
+        """Whether what it reads and writes comes from beyond the second caches of two cores."""
+        return self.bytes > 2 * self.machine.second_bytes
+
+    @property
     def rows(self) -> int:
         return math.prod(self.extents)
 

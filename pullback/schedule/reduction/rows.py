@@ -82,7 +82,7 @@ def _side_by_side(program: Program) -> int:
         return 1
     sizes = (s.domain.size * nbytes(s.store.value.dtype) for s in program.steps if s.domain is not None)
     rows, last, most = program.rows, program.extents[-1], NEAR // max((1, *sizes))
-    if program.bytes > 2 * program.machine.second_bytes:
+    if program.is_far:
         from_cache = _FROM_CACHE[program.machine.has_small_tiles]
         together = _FROM_MEMORY if program.bytes > 2 * program.machine.cached_bytes else from_cache
         most = min(most, together // max(1, program.read_of_a_row))
@@ -255,8 +255,7 @@ class _Rows(_Row):
 
     def by_turns(self, steps: Sequence[Step]) -> bool:
         """Whether the terms of one row follow those of another."""
-        far = self.program.bytes > 2 * self.program.machine.second_bytes
-        return far and all(s.role == "reduce" for s in steps) and not self.shares(steps)
+        return self.program.is_far and all(s.role == "reduce" for s in steps) and not self.shares(steps)
 
     def shares(self, steps: Sequence[Step]) -> bool:
         """Whether something is read that is the same for all rows."""
@@ -293,8 +292,7 @@ class _Staged(_Rows):
     def asked_for(self, steps: Sequence[Step]) -> Ahead | None:
         program, domain = self.program, steps[0].domain
         sums = [s for s in steps if s.role == "reduce"]
-        near = program.bytes <= 2 * program.machine.second_bytes
-        if domain is None or not sums or near or self.by_turns(steps):
+        if domain is None or not sums or not program.is_far or self.by_turns(steps):
             return None
         found = rows_ahead(domain, program, max(self.count, PAGE // program.read_of_a_row))
         return found if found is not None and len(found.loads) == 1 else None
