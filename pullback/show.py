@@ -13,6 +13,7 @@ from pullback.driver.tune import Tuned, tune
 from pullback.driver.tuned import store_choices
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
+from pullback.relax.convention import STEP
 from pullback.relax.expr import Function
 from pullback.target import Target
 
@@ -50,7 +51,7 @@ def main_function(module: IRModule) -> str:
     public = [n for n, f in module.items() if isinstance(f, Function) and not f.attrs.get("private")]
     if not public:
         raise ArgumentError("the module has no public function")
-    return "__step" if "__step" in module.functions else public[0]
+    return STEP if STEP in module else public[0]
 
 
 def tune_function(

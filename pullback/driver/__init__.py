@@ -11,7 +11,7 @@ from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.expr import Function
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.struct_info import TensorStructInfo, flat_infos
 from pullback.relax.transform.check_constants import check_constants
 from pullback.relax.transform.join_step import JoinStep
 from pullback.target import Target
@@ -43,19 +43,13 @@ def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
 def _check_shapes_known(name: str, function: Function) -> None:
     """Parameters need shapes, symbolic ones at least: a UserError names the first without."""
     for param in function.params:
-        for info in _tensors(param.struct_info):
-            if info.shape is None:
+        for info in flat_infos(param.struct_info):
+            if isinstance(info, TensorStructInfo) and info.shape is None:
                 raise UserError(
                     f"{name}: parameter {param.name} has no shape",
                     span=param.span,
                     hint='symbolic sizes will do: R.Tensor(("n", "m"), "float32")',
                 )
-
-
-def _tensors(info: StructInfo) -> list[TensorStructInfo]:
-    if isinstance(info, TupleStructInfo):
-        return [t for f in info.fields for t in _tensors(f)]
-    return [info] if isinstance(info, TensorStructInfo) else []
 
 
 build = compile

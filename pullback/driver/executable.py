@@ -73,7 +73,7 @@ class CompiledFunction:
             flat = [tensor(t, copy=True) if i in self.donated else t for i, t in enumerate(flat)]
         results = self._flat_call(flat, sizes)()
         if self.donated:
-            results = [results[0], *(flat[i] for i in self.donated)]
+            results += [flat[i] for i in self.donated]
         return self.signature.unflatten(results)
 
     def bind(self, tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
@@ -185,9 +185,10 @@ class InterpretedCall:
         arrays = _nest(self.function.signature, [t.numpy() for t in self.flat])  # type: ignore[misc]
         result = evaluate(self.function.executable.module, self.function.name, arrays)
         leaves = _leaves(result)
-        for value, i in zip(leaves[1:] if self.donated else [], self.donated, strict=True):
+        fresh = len(leaves) - len(self.donated)
+        for value, i in zip(leaves[fresh:], self.donated, strict=True):
             self.flat[i].copyfrom(value)
-        return [tensor(v, copy=True) for v in (leaves[:1] if self.donated else leaves)]
+        return [tensor(v, copy=True) for v in leaves[:fresh]]
 
     def repeat(self, epoch: Epoch, seconds: float) -> None:
         """Gather and call, until the epoch's batches are done or so many seconds have passed; at least once."""

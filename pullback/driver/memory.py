@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from pullback.driver.artifact import Layout
 from pullback.ir.module import IRModule
+from pullback.relax.convention import OF_OPTIMIZER, PARAMETER, RANDOM, STATE, STEP, Convention
 from pullback.relax.transform.plan_memory import Place
 
 CATEGORIES = ("parameters", "states", "optimizer states", "inputs", "constants", "outputs", "arena")
-_OF_A_TRAINER = ("__step", "backbone", "backbone_loss", "backbone_loss_adjoint")
+_CATEGORY_OF = {  # of what a trainer module's functions take; the rest are inputs
+    PARAMETER: "parameters", STATE: "states", RANDOM: "states", **dict.fromkeys(OF_OPTIMIZER, "optimizer states"),
+}  # fmt: skip
 _ROLES = {"saved": "saved for backward", "workspace": "workspace"}
 
 
@@ -43,16 +46,17 @@ class MemoryReport:
     def of(layout: Layout, module: IRModule) -> MemoryReport:
         """The report of a function that was compiled from the module."""
         categories = dict.fromkeys(CATEGORIES, 0)
-        donated = {i for _, i in layout.donated}
-        for k, kind in enumerate(layout.inputs):
-            categories[_input_category(layout.entry, k, len(layout.inputs), k in donated, module)] += kind.nbytes
+        convention = Convention.of(module)
+        roles = convention[layout.entry].takes if layout.entry in convention else [("input", 0)] * len(layout.inputs)
+        for (role, _), kind in zip(roles, layout.inputs, strict=True):
+            categories[_CATEGORY_OF.get(role, "inputs")] += kind.nbytes
         categories["constants"] = sum(p.nbytes for p in layout.places if p.role == "constant")
         categories["outputs"] = sum(layout.outputs[k].nbytes for k in layout.fresh)
         categories["arena"] = layout.arena_bytes
         moments = [_bytes_at(layout.places, k) for k in range(len(layout.timeline))]
         peak = max(range(len(moments)), key=lambda k: sum(moments[k].values()), default=0)
         arena = moments[peak] if moments else {}
-        if not (layout.entry == "__step" or layout.entry.endswith("_adjoint")):
+        if not (layout.entry == STEP or layout.entry.endswith("_adjoint")):
             arena["temporary"] = arena.get("temporary", 0) + arena.pop("saved for backward", 0)
         return MemoryReport(layout.entry, categories, arena, peak, layout.timeline, layout.places)
 
@@ -65,28 +69,6 @@ class MemoryReport:
         if self.steps:
             lines.append(f"the arena is fullest at step {self.peak_step}, {self.steps[self.peak_step]}")
         return "\n".join(lines)
-
-
-def _input_category(function: str, number: int, count: int, donated: bool, module: IRModule) -> str:
-    """Of a flattened input: functions of a trainer take inputs, parameters, states, targets, a random state if there is
-    one, and optimizer states, of which the adjoint may take the loss scale."""
-    attrs = module.attrs
-    if function not in _OF_A_TRAINER or "param_num" not in attrs:
-        return "inputs"
-    params, states = int(attrs["param_num"]), int(attrs.get("state_num", 0))
-    inputs = int(attrs["input_num"]) if "input_num" in attrs else count - params - states
-    if inputs <= number < inputs + params:
-        return "parameters"
-    if inputs + params <= number < inputs + params + states:
-        return "states"
-    end = count - (len(attrs.get("optim_state", ())) if function == "__step" else 0)
-    if function == "backbone_loss_adjoint" and "loss_scale_state" in attrs:
-        end -= 1
-        if number == end:
-            return "optimizer states"
-    if function != "backbone" and end - int(attrs.get("random_state_num", 0)) <= number < end:
-        return "states"
-    return "optimizer states" if donated else "inputs"
 
 
 def _bytes_at(places: tuple[Place, ...], step: int) -> dict[str, int]:

@@ -23,7 +23,7 @@ from pullback.driver.debug import poison, show_stage, switched_off, verify
 from pullback.driver.tuned import tuned_choices
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
-from pullback.relax.struct_info import symbolic_vars
+from pullback.relax.struct_info import flat_infos, symbolic_vars
 from pullback.relax.transform.add_random_state import refuse_draws_without_state
 from pullback.relax.transform.bind_sizes import bind_function_sizes
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
@@ -93,7 +93,9 @@ def lower_function(
         LowerToTir(machine, groups),
     ):
         work = show_stage(step.name, step(work), name)
-    return work, {k + 1: i for k, i in enumerate(function.attrs.get("donate", ()))}  # result 0 is the loss
+    donated = function.attrs.get("donate", ())
+    first = len(flat_infos(function.ret_struct_info)) - len(donated)  # the last results are their new values
+    return work, {first + k: i for k, i in enumerate(donated)}
 
 
 def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Plan:

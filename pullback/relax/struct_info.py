@@ -118,6 +118,11 @@ class FuncStructInfo(StructInfo):
     ret: StructInfo
 
 
+def flat_infos(info: StructInfo) -> list[StructInfo]:
+    """The type's parts that are no tuples, in order."""
+    return [t for f in info.fields for t in flat_infos(f)] if isinstance(info, TupleStructInfo) else [info]
+
+
 def dim(size: Any) -> Dim:
     """A size in canonical form: an int, or an int64 expression that is not constant."""
     if type(size) is int and 0 <= size < 2**63:

@@ -14,39 +14,40 @@ What it returns are the gradients of the loss itself. They are not finite where 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pullback.ir.module import IRModule
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.convention import ADJOINT, LOSS
 from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
 from pullback.relax.mutator import emit_body
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
 from pullback.relax.training.optimizer.value import cast
 from pullback.relax.transform import Gradient, UnroundedProducts
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
-from pullback.relax.transform.join_step import ADJOINT, LOSS_SCALE_STATE
 
-LOSS, SCALED = "backbone_loss", "scaled_loss"
+SCALED = "scaled_loss"
 
 
-def with_adjoint(module: IRModule, first: int, count: int, is_mixed: bool) -> IRModule:
-    """The module with ``backbone_loss_adjoint``, which gives the gradients of ``count`` parameters of
-    ``backbone_loss`` from number ``first`` on. ``is_mixed``: ``backbone_loss`` was rewritten by ``MixedPrecision``.
-
-    Where the module has the attribute ``loss_scale_state``, its last parameter is the loss scale.
+def with_adjoint(module: IRModule, params: Sequence[int], has_scale: bool, is_mixed: bool) -> IRModule:
+    """The module with ``backbone_loss_adjoint``, which gives the gradients of some parameters of ``backbone_loss``, by
+    their numbers. ``has_scale``: its last parameter is the loss scale. ``is_mixed``: ``backbone_loss`` was rewritten by
+    ``MixedPrecision``.
     """
-    result = _with_adjoint(module, first, count)
+    result = _with_adjoint(module, params, has_scale)
     if is_mixed:
         result[ADJOINT] = UnroundedProducts().function(result[ADJOINT], result)
     return result
 
 
-def _with_adjoint(module: IRModule, first: int, count: int) -> IRModule:
+def _with_adjoint(module: IRModule, params: Sequence[int], has_scale: bool) -> IRModule:
     function = module[LOSS]
-    if LOSS_SCALE_STATE not in module.attrs:
-        return Gradient(LOSS, require_grads=function.params[first : first + count], target_index=0)(module)
+    if not has_scale:
+        return Gradient(LOSS, require_grads=[function.params[i] for i in params], target_index=0)(module)
     work = module.copy()
     work[SCALED] = scaled = _scaled(module)
-    work = Gradient(SCALED, require_grads=scaled.params[first : first + count], target_index=0)(work)
+    work = Gradient(SCALED, require_grads=[scaled.params[i] for i in params], target_index=0)(work)
     result = module.copy()
     for name, kernel in work.items():
         if name not in module and not isinstance(kernel, Function):

@@ -10,11 +10,11 @@ import numpy as np
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
+from pullback.relax.convention import ADJOINT
 from pullback.relax.expr import Binding, Call
 from pullback.relax.interpreter import evaluate
 from pullback.relax.training.data import Batch
 from pullback.relax.training.interface import Interface
-from pullback.relax.training.setup_trainer import ADJOINT
 from pullback.relax.training.step import Values
 from pullback.relax.transform import RaiseOps
 
@@ -28,13 +28,12 @@ def check_finite(module: IRModule, interface: Interface, batch: Batch, values: V
     """
     step = int(values.optimizer_states[0].item()) + 1
     problem = f"the loss of step {step} is {loss}"
-    slots = interface.inputs + interface.params + interface.states + interface.targets + interface.random
-    tensors = [*batch.inputs, *values.params, *values.states, *batch.targets, *values.random]
-    scale = [np.asarray(t) for t in values.loss_scale(interface)]
-    arguments = [np.asarray(t) for t in tensors]
-    for slot, array in zip(slots, arguments, strict=True):
-        if _worst(array) is not None:
-            raise UserError(f"{problem}: {slot} holds {_worst(array)}", hint="look at the data, or load other values")
+    slots = interface.inputs + interface.targets + interface.params + interface.states
+    tensors = [*batch.inputs, *batch.targets, *values.params, *values.states]
+    for slot, tensor in zip(slots, tensors, strict=True):
+        worst = _worst(np.asarray(tensor))
+        if worst is not None:
+            raise UserError(f"{problem}: {slot} holds {worst}", hint="look at the data, or load other values")
     found: dict[str, Binding] = {}
 
     def observe(binding: Binding, value: Any) -> None:
@@ -43,7 +42,8 @@ def check_finite(module: IRModule, interface: Interface, batch: Batch, values: V
             if worst is not None:
                 found.setdefault(worst, binding)
 
-    evaluate(RaiseOps()(module), ADJOINT, arguments + scale, observe)
+    arguments = values.arguments(interface, ADJOINT, batch.inputs, batch.targets)
+    evaluate(RaiseOps()(module), ADJOINT, [np.asarray(a) for a in arguments], observe)
     for worst in ("NaN", "infinity"):
         if worst in found:
             binding = found[worst]

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from pullback.ir.module import IRModule
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.convention import ADJOINT, BACKBONE, EVALUATE, LOSS, LOSS_VALUE, OPTIMIZER, OUTPUT, Convention
 from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.struct_info import TupleStructInfo
-from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER
-from pullback.relax.training.step import EVALUATE
 from pullback.relax.transform import DecomposeOpsForInference, RaiseOps
 
 
 def evaluation(module: IRModule) -> IRModule:
     """A trainer module with ``__evaluate`` in place of what trains."""
+    convention = Convention.of(module)
     result = DecomposeOpsForInference(LOSS)(RaiseOps()(module))
     for name in (ADJOINT, OPTIMIZER):
         if name in result:
@@ -28,12 +28,14 @@ def evaluation(module: IRModule) -> IRModule:
     builder.begin([p.name for p in params])
     with builder.dataflow():
         loss = builder.emit(module.get_global_var(LOSS)(*params), "loss")
-        outputs = builder.emit(module.get_global_var(BACKBONE)(*params[: len(module[BACKBONE].params)]), "outputs")
-        results = [builder.emit_output(_first(value)) for value in (loss, outputs)]
+        given = dict(zip(convention[LOSS].takes, params, strict=True))
+        outputs = builder.emit(module.get_global_var(BACKBONE)(*convention[BACKBONE].arrange(given)), "outputs")
+        places = (loss, convention[LOSS].returned(LOSS_VALUE)), (outputs, convention[BACKBONE].returned(OUTPUT))
+        results = [builder.emit_output(_result(value, numbers[0])) for value, numbers in places]
     body = builder.finish(Tuple(tuple(results)))
     result[EVALUATE] = Function(params, body, None, {"private": True}, span=module[BACKBONE].span)
     return result
 
 
-def _first(value: Expr) -> Expr:
-    return TupleGetItem(value, 0) if isinstance(value.struct_info, TupleStructInfo) else value
+def _result(value: Expr, number: int) -> Expr:
+    return TupleGetItem(value, number) if isinstance(value.struct_info, TupleStructInfo) else value

@@ -11,10 +11,23 @@ import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.ir.module import IRModule
+from pullback.relax.convention import (
+    ADJOINT,
+    BACKBONE,
+    INPUT,
+    LOSS,
+    OF_OPTIMIZER,
+    OPTIMIZER,
+    OPTIMIZER_STATE,
+    PARAMETER,
+    RANDOM,
+    STATE,
+    TARGET,
+    Convention,
+)
 from pullback.relax.expr import Function, Var
-from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, format_info
-from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER, TrainingRecord
-from pullback.relax.transform.join_step import LOSS_SCALE_STATE
+from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, flat_infos, format_info
+from pullback.relax.training.setup_trainer import TrainingRecord
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.polynomial import same
 
@@ -25,7 +38,7 @@ _HOW = "make the module with relax.training.SetupTrainer(loss, optimizer, loss_a
 class Slot:
     """One tensor that a trainer module takes."""
 
-    kind: str  # "input", "parameter", "state", "target", "random state" or "optimizer state"
+    kind: str  # of relax/convention.py; all that the optimizer keeps is an "optimizer state"
     name: str
     info: TensorStructInfo
 
@@ -49,7 +62,7 @@ class Interface:
     optimizer_states: tuple[Slot, ...]
     prediction: TensorStructInfo  # the type of the first output
     record: TrainingRecord
-    loss_scale: int | None = None  # the number of the optimizer state that is the loss scale
+    convention: Convention
 
     @staticmethod
     def of(module: IRModule) -> Interface:
@@ -59,21 +72,19 @@ class Interface:
         missing += [f"the attribute {key}" for key in keys if key not in module.attrs]
         if missing:
             raise ArgumentError(f"this is no trainer module: it lacks {', '.join(missing)}", hint=_HOW)
-        inputs, params, states = (int(module.attrs[key]) for key in keys[:3])
-        variables = module[LOSS].params
-        first_random = len(variables) - module.attrs.get("random_state_num", 0)
-        ends = (inputs, inputs + params, inputs + params + states, first_random)
-        optim_info = module[OPTIMIZER].params[2].struct_info
+        convention, loss, optimizer = Convention.of(module), module[LOSS], module[OPTIMIZER]
+
+        def slots(kind: str) -> tuple[Slot, ...]:
+            return tuple(_slot(kind, loss.params[i]) for i in convention[LOSS].taken(kind))
+
+        kept = [info for p in optimizer.params for info in flat_infos(p.struct_info)]
+        places = convention[OPTIMIZER].taken(*OF_OPTIMIZER)
         return Interface(
-            _slots("input", variables[: ends[0]]),
-            _slots("parameter", variables[ends[0] : ends[1]]),
-            _slots("state", variables[ends[1] : ends[2]]),
-            _slots("target", variables[ends[2] : ends[3]]),
-            _slots("random state", variables[ends[3] :]),
-            tuple(Slot("optimizer state", str(i), info) for i, info in enumerate(optim_info.fields)),
+            *(slots(kind) for kind in (INPUT, PARAMETER, STATE, TARGET, RANDOM)),
+            tuple(Slot(OPTIMIZER_STATE, str(k), kept[i]) for k, i in enumerate(places)),  # type: ignore[arg-type]
             _first_output(module[BACKBONE]),
             _record(module.attrs.get("training", {})),
-            module.attrs.get(LOSS_SCALE_STATE),
+            convention,
         )
 
     @property
@@ -121,12 +132,9 @@ def _first_output(backbone: Function) -> TensorStructInfo:
     return info.fields[0] if isinstance(info, TupleStructInfo) else info  # type: ignore[return-value]
 
 
-def _slots(kind: str, variables: tuple[Var, ...]) -> tuple[Slot, ...]:
-    slots = []
-    for var in variables:
-        info = var.struct_info
-        if not isinstance(info, TensorStructInfo) or info.shape is None:
-            message = f"{kind} {var.name} must be a tensor of known shape, it is {format_info(info)}"
-            raise ShapeError(message, span=var.span)
-        slots.append(Slot(kind, var.name, info))
-    return tuple(slots)
+def _slot(kind: str, var: Var) -> Slot:
+    info = var.struct_info
+    if not isinstance(info, TensorStructInfo) or info.shape is None:
+        message = f"{kind} {var.name} must be a tensor of known shape, it is {format_info(info)}"
+        raise ShapeError(message, span=var.span)
+    return Slot(kind, var.name, info)

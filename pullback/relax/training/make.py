@@ -6,11 +6,11 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
+from pullback.relax.convention import BACKBONE
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import Optimizer
 from pullback.relax.training.setup_trainer import (
-    BACKBONE,
     SetupTrainer,
     check_backbone,
     check_flush,

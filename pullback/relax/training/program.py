@@ -7,11 +7,11 @@ from typing import Any
 
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
+from pullback.relax.convention import BACKBONE, EVALUATE, OUTPUT, STEP
 from pullback.relax.training.evaluation import evaluation
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.rebatch import rebatched
-from pullback.relax.training.setup_trainer import BACKBONE
-from pullback.relax.training.step import EVALUATE, STEP, BoundFunction, Values
+from pullback.relax.training.step import BoundFunction, Values
 from pullback.runtime.tensor import Tensor
 
 
@@ -32,9 +32,9 @@ class Program:
 
     def predict(self, inputs: Sequence[Tensor], values: Values) -> tuple[Tensor, ...]:
         """The backbone's results without the updated states."""
-        results = self.vm[BACKBONE](*inputs, *values.params, *values.states)
+        results = self.vm[BACKBONE](*values.arguments(self.interface, BACKBONE, inputs))
         results = results if isinstance(results, tuple) else (results,)
-        return results[: len(results) - len(values.states)]
+        return tuple(results[i] for i in self.interface.convention[BACKBONE].returned(OUTPUT))
 
 
 class Programs:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.ir.node import structural_equal
+from pullback.relax.convention import ADJOINT, BACKBONE, LOSS, LOSS_SCALE, PARAMETER
 from pullback.relax.training.adjoint import with_adjoint
 from pullback.relax.training.interface import Interface
-from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS
 from pullback.relax.transform import RaiseOps, RebatchInputs
 from pullback.relax.transform.mixed_precision import HALF
 
@@ -26,7 +26,9 @@ def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -
     if not trains:
         del result[ADJOINT]
         return result
-    parts = len(interface.inputs), len(interface.params), module.attrs.get("training", {}).get("precision") in HALF
+    convention = interface.convention
+    has_scale = any(kind == LOSS_SCALE for kind, _ in convention[ADJOINT].takes)
+    parts = convention[LOSS].taken(PARAMETER), has_scale, interface.record.precision in HALF
     derived = RaiseOps()(with_adjoint(module, *parts))  # as the module was: it resolves aliases on its way
     if not structural_equal(derived[ADJOINT], module[ADJOINT]):
         raise UserError(

@@ -9,8 +9,8 @@ optimizer((params…), (gradients…), (optim_states…)) -> ((new params…), (
 The backbone itself becomes that of inference: batch norm takes its moving statistics there, and returns them unchanged,
 and dropout does nothing. With a ``precision``, both it and the loss function are rewritten by ``MixedPrecision`` first.
 Where the loss draws random numbers, it takes a random state, which is no state of the model: ``AddRandomState`` says
-what it is, and the attribute ``random_state_num`` that there is one. Where the optimizer keeps a loss scale, the
-attribute ``loss_scale_state`` is its number among the optimizer states.
+what it is. Where the optimizer keeps a loss scale, the adjoint takes it. The attribute ``convention`` says what each
+function takes and returns: see ``relax/convention.py``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,19 @@ from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import check_well_formed
+from pullback.relax.convention import (  # noqa: F401  the names of the functions are found here too
+    ADJOINT,
+    ATTRIBUTE,
+    BACKBONE,
+    INPUT,
+    LOSS,
+    LOSS_SCALE,
+    OPTIMIZER,
+    PARAMETER,
+    STATE,
+    Convention,
+    Roles,
+)
 from pullback.relax.expr import Call, Function, Var
 from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info, same_info
@@ -41,12 +54,10 @@ from pullback.relax.transform import (
     RaiseOps,
 )
 from pullback.relax.transform.inline_functions import inline_calls
-from pullback.relax.transform.join_step import LOSS_SCALE_STATE
 from pullback.relax.transform.mixed_precision import HALF
 from pullback.tir.expr import FLOATS
 from pullback.tir.stmt import FLUSH_SUBNORMALS
 
-BACKBONE, LOSS, ADJOINT, OPTIMIZER = "backbone", "backbone_loss", "backbone_loss_adjoint", "optimizer"
 OLD_BACKBONE = "predict"  # the backbone's name in older programs
 
 
@@ -58,7 +69,8 @@ class SetupTrainer(Pass):
     ``loss`` is appended to the backbone, for arguments of the types ``loss_args``: the outputs that it takes, then
     the targets. ``optimizer`` is initialised for the parameters. With ``legalize`` the ops are lowered to kernels at
     the end. The result has the module attributes ``input_num``; ``optim_state``, the initial optimizer states, which
-    can be read as ``optim_states`` too; and ``training``, what a trainer has to know of loss and optimizer.
+    can be read as ``optim_states`` too; ``convention``, what each function takes and returns; and ``training``, what a
+    trainer has to know of loss and optimizer.
 
     ``precision``: "bfloat16" computes products of matrices, convolutions and what is between them in that type;
     parameters, their gradients, states and the loss stay float32. "float16" does so too, with the optimizer in
@@ -95,26 +107,27 @@ class SetupTrainer(Pass):
     @rare_collections()
     def run(self, module: IRModule) -> IRModule:
         module = RaiseOps()(with_backbone(module))  # legalised ops have no form for inference
-        interface = check_backbone(module)
+        model = check_backbone(module)
         loss_function = self.loss(*self.loss_args)
         module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
-        self._check_states(module, interface)
+        self._check_states(module, model)
         initial = initial_values(inline_calls(module[BACKBONE], module))
         if self.precision in HALF:
             for name in (BACKBONE, LOSS):
                 module = MixedPrecision(name, self.precision)(module)
-        module = _with_random_state(module)
-        first, count = interface.input_num, interface.param_num
-        params = list(module[LOSS].params[first : first + count])
+        without_random = len(module[LOSS].params)
+        module = AddRandomState(LOSS)(module)
+        params = [module[LOSS].params[i] for i in model.taken(PARAMETER)]
         optimizer = self._scaling_optimizer().init(params)
-        if optimizer.loss_scale_state is not None:
-            module = module.with_attr(LOSS_SCALE_STATE, optimizer.loss_scale_state)
-        module = with_adjoint(module, first, count, self.precision in HALF)
+        has_scale = LOSS_SCALE in optimizer.state_kinds.values()
+        module = with_adjoint(module, model.taken(PARAMETER), has_scale, self.precision in HALF)
         module = DecomposeOpsForInference(BACKBONE)(module)
         module[OPTIMIZER] = optimizer.get_function()
+        random = len(module[LOSS].params) - without_random
         module = module.with_attrs({
-            "input_num": interface.input_num,
+            "input_num": len(model.taken(INPUT)),
             "optim_state": optimizer.state or (),
+            ATTRIBUTE: Convention.made(module, random, optimizer.state_kinds).attribute,
             FLUSH_SUBNORMALS: self.flush_subnormals,
             "training": vars(TrainingRecord.of(self.loss, optimizer, initial, self.precision)).copy(),
         })  # fmt: skip
@@ -128,27 +141,18 @@ class SetupTrainer(Pass):
         has_scale = any(isinstance(part, DynamicLossScale) for part in layers(self.optimizer))
         return self.optimizer if self.precision != "float16" or has_scale else DynamicLossScale(self.optimizer)
 
-    def _check_states(self, module: IRModule, interface: Interface) -> None:
+    def _check_states(self, module: IRModule, model: Roles) -> None:
         """After the outputs that the loss takes and those nobody takes, the backbone returns its new states."""
         info = module[BACKBONE].ret_struct_info
         results = info.fields if isinstance(info, TupleStructInfo) else (info,)
-        free = len(results) - self.loss.num_backbone_outputs
-        if free < interface.state_num:
+        free, states = len(results) - self.loss.num_backbone_outputs, len(model.taken(STATE))
+        if free < states:
             raise ArgumentError(
                 f"the backbone returns {len(results)} values: {self.loss.num_backbone_outputs} for the loss and"
-                f" {max(free, 0)} updated states, but state_num is {interface.state_num}",
+                f" {max(free, 0)} updated states, but state_num is {states}",
                 span=module[BACKBONE].span,
                 hint="return the predictions, then one updated value for each state",
             )
-
-
-@dataclass(frozen=True)
-class Interface:
-    """How many inputs, parameters and states a backbone takes, in this order."""
-
-    input_num: int
-    param_num: int
-    state_num: int
 
 
 @dataclass(frozen=True)
@@ -194,13 +198,6 @@ class TrainerAttributes(dict[str, Any]):
             return self[key]
         except KeyError:
             return default
-
-
-def _with_random_state(module: IRModule) -> IRModule:
-    """The module whose loss function takes a random state, if it draws."""
-    seeded = AddRandomState(LOSS)(module)
-    count = len(seeded[LOSS].params) - len(module[LOSS].params)
-    return seeded.with_attr("random_state_num", count) if count else module
 
 
 def initial_values(backbone: Function) -> dict[str, float]:
@@ -277,8 +274,8 @@ def check_model(module: Any) -> None:
     raise ArgumentError(f"a model is an IRModule with a function {BACKBONE!r}, not {given}", hint=hint)
 
 
-def check_backbone(module: IRModule) -> Interface:
-    """Raise a UserError unless the module can be made a trainer module; returns the sizes of its interface."""
+def check_backbone(module: IRModule) -> Roles:
+    """Raise a UserError unless the module can be made a trainer module; returns what its backbone takes and returns."""
     check_model(module)
     if BACKBONE not in module:
         known = ", ".join(module) or "none"
@@ -293,12 +290,12 @@ def check_backbone(module: IRModule) -> Interface:
         raise ArgumentError(
             f"the backbone has {total} parameters, but param_num + state_num = {params} + {states}", span=backbone.span
         )
-    interface = Interface(total - params - states, params, states)
-    if interface.param_num == 0:
+    if params == 0:
         raise ArgumentError("param_num is 0: there is nothing to train", span=backbone.span)
-    _check_params(backbone.params[interface.input_num : interface.input_num + params])
+    roles = Convention.made(module)[BACKBONE]
+    _check_params([backbone.params[i] for i in roles.taken(PARAMETER)])
     _check_updated_states(backbone, states)
-    return interface
+    return roles
 
 
 def _count(module: IRModule, key: str) -> int:

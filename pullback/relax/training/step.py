@@ -9,12 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from pullback.ir.errors import UserError
+from pullback.relax.convention import INPUT, STEP, TARGET  # noqa: F401  the step's name is found here too
 from pullback.relax.training.initialize import random_state
 from pullback.relax.training.interface import Interface
 from pullback.runtime.tensor import Tensor
-
-STEP = "__step"  # the function that the compiler makes of adjoint and optimizer
-EVALUATE = "__evaluate"  # loss and prediction of a batch: see evaluation.py
 
 
 @dataclass(frozen=True)
@@ -71,9 +69,13 @@ class Values:
         states = tuple(changed.get(i, v) for i, v in enumerate(self.optimizer_states))
         return replace(self, optimizer_states=states)
 
-    def loss_scale(self, interface: Interface) -> tuple[Tensor, ...]:
-        """What the adjoint takes after the random state: the loss scale, if the optimizer keeps one."""
-        return () if interface.loss_scale is None else (self.optimizer_states[interface.loss_scale],)
+    def arguments(
+        self, interface: Interface, name: str, inputs: Sequence[Tensor], targets: Sequence[Tensor] = ()
+    ) -> list[Tensor]:
+        """The arguments of a function of the trainer module: of these values, those that it takes."""
+        given = dict(zip(interface.convention.kept, self.all, strict=True))
+        given |= {(INPUT, i): t for i, t in enumerate(inputs)} | {(TARGET, i): t for i, t in enumerate(targets)}
+        return interface.convention[name].arrange(given)
 
     def averaged(self, interface: Interface) -> Values:
         """With the averages that the optimizer keeps in place of the parameters; a UserError when it keeps none.
@@ -96,17 +98,18 @@ class Values:
 
 
 class BoundFunction:
-    """A virtual machine's function of (inputs…, params…, states…, targets…, random…), bound to a trainer's values.
+    """A function of a trainer module on a virtual machine, bound to a trainer's values.
 
-    ``__step`` takes the optimizer states too, and overwrites all that the trainer keeps. Binding is done once for each
-    set of argument shapes; a call then sets the inputs and targets that changed.
+    ``__step`` overwrites all that the trainer keeps. Binding is done once for each set of argument shapes; a call then
+    sets the inputs and targets that changed.
     """
 
     def __init__(self, vm: Any, interface: Interface, name: str) -> None:
-        self._vm, self._name = vm, name
-        self._inputs, kept = len(interface.inputs), len(interface.params) + len(interface.states)
-        self._first_target = self._inputs + kept
-        self._after_targets = self._first_target + len(interface.targets)
+        self._vm, self._interface, self._name = vm, interface, name
+        places = {value: i for i, value in enumerate(interface.convention[name].takes)}
+        self._given = interface.convention[name].taken(INPUT) + interface.convention[name].taken(TARGET)
+        kept = ((number, places.get(value)) for number, value in enumerate(interface.convention.kept))
+        self._kept = [(number, place) for number, place in kept if place is not None]
         self._bound: dict[tuple[tuple[int, ...], ...], _Bound] = {}
 
     def __call__(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> list[Tensor]:
@@ -121,29 +124,18 @@ class BoundFunction:
         key = tuple([t.shape for t in inputs])
         bound = self._bound.get(key)
         if bound is None:
-            arguments = [*inputs, *values.params, *values.states, *targets, *self._last(values)]
+            arguments = values.arguments(self._interface, self._name, inputs, targets)
             bound = self._bound[key] = _Bound(self._vm.bind(self._name, arguments), values, [*inputs, *targets])
         elif bound.values is not values:
-            self._rebind(bound, values)
+            for number, place in self._kept:
+                bound.call.set(place, values.all[number])
+            bound.values = values
         arguments = bound.arguments
         for position, given in enumerate((*inputs, *targets)):
             if arguments[position] is not given:
-                place = position if position < self._inputs else position - self._inputs + self._first_target
-                bound.call.set(place, given)
+                bound.call.set(self._given[position], given)
                 arguments[position] = given
         return bound.call
-
-    def _last(self, values: Values) -> tuple[Tensor, ...]:
-        """The arguments after the targets."""
-        return values.random + values.optimizer_states if self._name == STEP else values.random
-
-    def _rebind(self, bound: _Bound, values: Values) -> None:
-        """Make ``values`` what the call reads and overwrites."""
-        for position, tensor in enumerate(values.params + values.states, self._inputs):
-            bound.call.set(position, tensor)
-        for position, tensor in enumerate(self._last(values), self._after_targets):
-            bound.call.set(position, tensor)
-        bound.values = values
 
 
 @dataclass

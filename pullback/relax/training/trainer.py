@@ -20,6 +20,7 @@ import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
+from pullback.relax.convention import ADJOINT, BACKBONE, LOSS, LOSS_SCALE, OPTIMIZER, STEP
 from pullback.relax.training.checkpoint import Checkpoints
 from pullback.relax.training.data import check_labels
 from pullback.relax.training.fit import Fitting
@@ -27,8 +28,8 @@ from pullback.relax.training.initialize import full, generator, random_state, xa
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.program import Program, Programs
-from pullback.relax.training.setup_trainer import ADJOINT, BACKBONE, LOSS, OPTIMIZER, SetupTrainer, check_model
-from pullback.relax.training.step import STEP, Values
+from pullback.relax.training.setup_trainer import SetupTrainer, check_model
+from pullback.relax.training.step import Values
 from pullback.relax.training.values import as_tensor, copies_by_name, fresh_copy
 from pullback.runtime.device import Device, cpu
 from pullback.runtime.tensor import Tensor, tensor
@@ -168,7 +169,8 @@ class Trainer(Fitting, Checkpoints):
         """By what the loss is multiplied in the next step before it is differentiated: 1 unless the optimizer keeps a
         scale, as in float16."""
         with self._turn:
-            return next((float(t.item()) for t in self._values.loss_scale(self._interface)), 1.0)
+            kept = zip(self._interface.convention.kept, self._values.all, strict=True)
+            return next((float(t.item()) for (kind, _), t in kept if kind == LOSS_SCALE), 1.0)
 
     @property
     def steps(self) -> int:
@@ -289,17 +291,13 @@ class Trainer(Fitting, Checkpoints):
         """
         inputs, labels = self._arguments(input_instances, targets)
         self._values.check_complete(self._interface)
-        values = self._values
-        last = values.random + values.loss_scale(self._interface)
-        return self._profile(ADJOINT, [*inputs, *values.params, *values.states, *labels, *last])
+        return self._profile(ADJOINT, self._values.arguments(self._interface, ADJOINT, inputs, labels))
 
     def profile_step(self, input_instances: Any, targets: Any) -> Any:
         """Run a whole training step, on copies, under the profiler: prints and returns its report."""
         inputs, labels = self._arguments(input_instances, targets)
         self._values.check_complete(self._interface)
-        kept = self._values.copy()
-        last = kept.random + kept.optimizer_states
-        return self._profile(STEP, [*inputs, *kept.params, *kept.states, *labels, *last])
+        return self._profile(STEP, self._values.copy().arguments(self._interface, STEP, inputs, labels))
 
     def _profile(self, name: str, arguments: Sequence[Any]) -> Any:
         report = self.vm.profile(name, *arguments)

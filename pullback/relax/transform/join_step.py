@@ -3,10 +3,10 @@
     __step(inputs…, params…, states…, targets…, random state?, optimizer states…)
         -> (loss, new params…, new states…, new random state?, new optimizer states…)
 
-The new values take over the memory of the old ones when the function is compiled (attribute ``donate``: number of the
-flattened result → number of the flattened parameter). A model that draws random numbers has a random state (attribute
-``random_state_num``), (seed, number of the step): the step counts it on. Where the attribute ``loss_scale_state`` says
-which optimizer state is the loss scale, the adjoint takes it as its last parameter.
+What the functions take is what ``relax/convention.py`` says. The new values take over the memory of the old ones when
+the function is compiled (attribute ``donate``: of the flattened parameters those whose new values the last results
+are). A random state is (seed, number of the step): the step counts it on. What the adjoint takes of the optimizer's
+states, such as a loss scale, it gets from these.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.convention import (
+    ADJOINT,
+    GRADIENT,
+    OPTIMIZER,
+    RANDOM,
+    STEP,
+    Convention,
+    Value,
+    is_trainer_module,
+)
 from pullback.relax.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.op.namespace import ops
-from pullback.relax.struct_info import TupleStructInfo
-
-ADJOINT, OPTIMIZER, STEP = "backbone_loss_adjoint", "optimizer", "__step"
-LOSS_SCALE_STATE = "loss_scale_state"
-
-
-def is_trainer_module(module: IRModule) -> bool:
-    """Whether SetupTrainer made the module (or somebody with the same names and attributes)."""
-    attrs = all(k in module.attrs for k in ("param_num", "state_num", "input_num"))
-    return attrs and all(isinstance(module.functions.get(n), Function) for n in (ADJOINT, OPTIMIZER))
+from pullback.relax.struct_info import StructInfo, TupleStructInfo, flat_infos
 
 
 @dataclass(frozen=True)
@@ -40,45 +41,60 @@ class JoinStep(Pass):
     def run(self, module: IRModule) -> IRModule:
         if not is_trainer_module(module):
             return module
+        convention = Convention.of(module)
         result = module.copy()
-        result[STEP] = _joined(module)
+        result[STEP] = _joined(module, convention)
         return result
 
 
-def _joined(module: IRModule) -> Function:
-    adjoint, optimizer = module[ADJOINT], module[OPTIMIZER]
-    inputs, params, states = (module.attrs[k] for k in ("input_num", "param_num", "state_num"))
-    scale = module.attrs.get(LOSS_SCALE_STATE)
-    own = adjoint.params if scale is None else adjoint.params[:-1]
-    variables = [Var(p.name, p.struct_info, span=p.span) for p in own]
-    kept = variables[inputs : inputs + params]
-    random = variables[len(variables) - module.attrs.get("random_state_num", 0) :]
-    optim_info = optimizer.params[2].struct_info
-    if not isinstance(optim_info, TupleStructInfo):
-        raise UserError("the optimizer's third parameter must be a tuple of states", span=optimizer.span)
-    optim_states = [Var(f"optim_state_{k}", f) for k, f in enumerate(optim_info.fields)]
+def _joined(module: IRModule, convention: Convention) -> Function:
+    adjoint, optimizer, step = convention[ADJOINT], convention[OPTIMIZER], convention[STEP]
+    variables = _variables(module, convention)
     builder = BlockBuilder()
-    builder.begin([v.name for v in (*variables, *optim_states)])
+    builder.begin([v.name for v in variables.values()])
     with builder.dataflow():
-        scales = [] if scale is None else [optim_states[scale]]
-        result = builder.emit(module.get_global_var(ADJOINT)(*variables, *scales), "adjoint")
-        original, gradients = builder.emit(TupleGetItem(result, 0)), builder.emit(TupleGetItem(result, 1))
-        updated = builder.emit(
-            module.get_global_var(OPTIMIZER)(Tuple(tuple(kept)), gradients, Tuple(tuple(optim_states))), "updated"
-        )
-        outputs = _fields(original)
-        loss, new_states = outputs[0], outputs[len(outputs) - states :]
-        advanced = [ops.add(state, Constant(np.array([0, 1], np.uint64))) for state in random]
-        news = [*_fields(TupleGetItem(updated, 0)), *new_states, *advanced, *_fields(TupleGetItem(updated, 1))]
-        values = [builder.emit_output(e, "out") for e in (loss, *news)]
+        result = builder.emit(module.get_global_var(ADJOINT)(*adjoint.arrange(variables)), "adjoint")
+        new = dict(zip(adjoint.returns, _leaves(builder, result), strict=True))
+        gradients = {v: e for v, e in new.items() if v[0] == GRADIENT}
+        arguments = _nested(optimizer.arrange(variables | gradients), module[OPTIMIZER])
+        updated = builder.emit(module.get_global_var(OPTIMIZER)(*arguments), "updated")
+        new |= dict(zip(optimizer.returns, _leaves(builder, updated), strict=True))
+        one = Constant(np.array([0, 1], np.uint64))
+        new |= {v: ops.add(variables[v], one) for v in step.takes if v[0] == RANDOM}
+        values = [builder.emit_output(new[v], "out") for v in step.returns]
     body = builder.finish(Tuple(tuple(values)))
-    first_state = inputs + params
-    first_random = len(variables) - len(random)
-    donated = [*range(inputs, first_state + states), *range(first_random, len(variables) + len(optim_states))]
-    attrs = {"private": True, "donate": tuple(donated)}
-    return Function((*variables, *optim_states), body, None, attrs, span=adjoint.span)
+    attrs = {"private": True, "donate": step.donated}
+    return Function(tuple(step.arrange(variables)), body, None, attrs, span=module[ADJOINT].span)
 
 
-def _fields(expr: Expr) -> list[Expr]:
+def _variables(module: IRModule, convention: Convention) -> dict[Value, Var]:
+    """A variable for each value that the step takes."""
+    adjoint, optimizer = module[ADJOINT], module[OPTIMIZER]
+    if not all(isinstance(p.struct_info, TupleStructInfo) for p in optimizer.params):
+        message = "the optimizer takes three tuples: parameters, gradients, and states"
+        raise UserError(message, span=optimizer.span)
+    named = zip(convention[ADJOINT].takes, adjoint.params, strict=True)
+    own = {v: Var(p.name, p.struct_info, span=p.span) for v, p in named}
+    infos = [info for p in optimizer.params for info in flat_infos(p.struct_info)]
+    types = dict(zip(convention[OPTIMIZER].takes, infos, strict=True))
+    kept = {v: Var(f"optim_state_{k}", types[v]) for k, v in enumerate(convention.optimizer_states)}
+    return own | kept
+
+
+def _nested(flat: list[Expr], function: Function) -> list[Expr]:
+    """Arguments that are tuples, as the function's parameters are."""
+    rest = iter(flat)
+
+    def value(info: StructInfo) -> Expr:
+        return Tuple(tuple([value(f) for f in info.fields])) if isinstance(info, TupleStructInfo) else next(rest)
+
+    return [value(p.struct_info) for p in function.params]
+
+
+def _leaves(builder: BlockBuilder, expr: Expr) -> list[Expr]:
+    """The tensors in what a call returned."""
     info = expr.struct_info
-    return [TupleGetItem(expr, k) for k in range(len(info.fields))] if isinstance(info, TupleStructInfo) else [expr]
+    if not isinstance(info, TupleStructInfo):
+        return [expr]
+    fields = [TupleGetItem(expr, k) for k in range(len(info.fields))]
+    return [leaf for f in fields for leaf in _leaves(builder, f)]

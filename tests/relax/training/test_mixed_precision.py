@@ -11,6 +11,7 @@ import pytest
 import pullback
 from pullback.ir import ArgumentError, IRModule, assert_structural_equal
 from pullback.relax import TensorStructInfo
+from pullback.relax.convention import LOSS_SCALE, Convention
 from pullback.relax.training import SetupTrainer, Trainer
 from pullback.relax.training.loss import CrossEntropyLoss, MSELoss
 from pullback.relax.training.lr_schedule import LinearLR
@@ -141,7 +142,8 @@ def test_float32_is_what_it_was() -> None:
 
 def test_both_forms_are_mixed_and_recorded() -> None:
     module = SetupTrainer(CrossEntropyLoss(), SGD(0.1), [PREDICTION, TARGETS], precision="bfloat16")(mlp())
-    assert module.attrs["training"]["precision"] == "bfloat16" and "loss_scale_state" not in module.attrs
+    assert module.attrs["training"]["precision"] == "bfloat16"
+    assert not any(kind == LOSS_SCALE for kind, _ in Convention.of(module).kept)
     plain = SetupTrainer(CrossEntropyLoss(), SGD(0.1), [PREDICTION, TARGETS])(mlp())
     for name in ("backbone", "backbone_loss", "backbone_loss_adjoint"):
         assert "bfloat16" in module[name].script() and "bfloat16" not in plain[name].script()
@@ -159,7 +161,7 @@ def test_a_printed_module_trains_as_well(precision: str) -> None:
     module = SetupTrainer(CrossEntropyLoss(), Adam(0.01), [PREDICTION, TARGETS], precision=precision)(mlp())
     again = from_source(module.script())
     assert again.attrs["training"]["precision"] == precision
-    assert again.attrs.get("loss_scale_state") == module.attrs.get("loss_scale_state")
+    assert Convention.of(again) == Convention.of(module)
     losses = []
     for each in (module, again.with_attrs({"optim_state": module.attrs["optim_state"]})):
         vm = pullback.relax.VirtualMachine(pullback.compile(each, "llvm"), pullback.cpu())
@@ -321,7 +323,8 @@ def test_the_trainers_scale_and_profiles() -> None:
     assert default.loss_scale == 2.0**16
     module = default.mod
     labels = module.attrs["training"]["optimizer_states"]
-    assert labels[module.attrs["loss_scale_state"]] == "loss_scale" and labels[-1] == "num_skipped"
+    kinds = [kind for kind, _ in Convention.of(module).optimizer_states]
+    assert labels[kinds.index(LOSS_SCALE)] == "loss_scale" and labels[-1] == "num_skipped"
     adjoint = t.vm.executable.memory(ADJOINT).categories
     assert adjoint["optimizer states"] == 4 and adjoint["parameters"] == sum(4 * p.size for p in params(t))
     assert t.vm.executable.memory(STEP).categories["optimizer states"] == 8 + 4 + 8 + 8

@@ -11,6 +11,7 @@ import pullback
 from pullback import tir
 from pullback.ir import CheckpointError, IRModule, UserError
 from pullback.relax import BlockBuilder, TensorStructInfo, Var, op
+from pullback.relax.convention import RANDOM, Convention
 from pullback.relax.training import SetupTrainer, Trainer
 from pullback.relax.training.loss import CrossEntropyLoss
 from pullback.relax.training.optimizer import SGD, Adam
@@ -165,11 +166,13 @@ def test_the_module_of_the_trainer():
     assert [p.name for p in module["backbone"].params] == ["x", "w0", "b0", "w1"]
     for name in ("backbone_loss", "backbone_loss_adjoint"):
         assert [p.name for p in module[name].params] == ["x", "w0", "b0", "w1", "targets", "random_state"]
-    assert module.attrs["state_num"] == 0 and module.attrs["random_state_num"] == 1
+    assert module.attrs["state_num"] == 0
+    roles = Convention.of(module)
+    assert roles["backbone_loss"].taken(RANDOM) == roles["backbone_loss_adjoint"].taken(RANDOM) == (5,)
     text = round_trip(module)
     assert "R.random.site(random_state, 1)" in text
     plain = SetupTrainer(CrossEntropyLoss(), Adam(1e-2), infos)(DecomposeOpsForInference()(model))
-    assert "random_state_num" not in plain.attrs
+    assert Convention.of(plain)["backbone_loss"].taken(RANDOM) == ()
 
 
 def test_the_random_state_counts_as_a_state():

@@ -13,6 +13,7 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.convention import HYPERPARAMETER, OF_OPTIMIZER
 from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, as_relax, const
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
 from pullback.relax.training.optimizer.value import RunTime, Scalar, Schedule, as_scalar, cast, complement, is_zero
@@ -20,8 +21,7 @@ from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.tensor import Tensor, tensor, zeros
 from pullback.tir.expr import FLOATS
 
-# Roles of states.
-RUN_TIME, AVERAGE, AVERAGE_COUNT, LOSS_SCALE = "run-time value", "average", "average count", "loss scale"
+AVERAGE, AVERAGE_COUNT = "average", "average count"  # roles of states, besides the kinds of relax/convention.py
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class Optimizer:
         """A state for each hyperparameter that is a run-time value."""
         values = [v for v in self._hyperparameters().values() if isinstance(v, RunTime)]
         scalar = TensorStructInfo((), "float64")
-        return [State(scalar, v.initial, name=v.name, role=RUN_TIME, run_time=v) for v in values]
+        return [State(scalar, v.initial, name=v.name, role=HYPERPARAMETER, run_time=v) for v in values]
 
     def values_at(self, builder: BlockBuilder, count: Expr, states: Sequence[Expr]) -> dict[str, Any]:
         """The hyperparameters in a step, given the states of the run-time values."""
@@ -355,10 +355,10 @@ class Optimizer:
         return {"optimizer_states": labels, "run_time": run_time, "averages": averages}
 
     @property
-    def loss_scale_state(self) -> int | None:
-        """After :meth:`init`, the number of the state that is a loss scale; None when none is."""
+    def state_kinds(self) -> dict[int, str]:
+        """After :meth:`init`, the kinds of states that have one of their own (``relax/convention.py``), by number."""
         states = self.states(self._trained()) if self.param_list else []
-        return next((i for i, state in enumerate(states, 1) if state.role == LOSS_SCALE), None)
+        return {i: state.role for i, state in enumerate(states, 1) if state.role in OF_OPTIMIZER}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._hyperparameters().items())})"

@@ -12,9 +12,10 @@ from typing import Any
 from pullback.ir.errors import ArgumentError
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.convention import LOSS_SCALE
 from pullback.relax.expr import Expr, Var, const
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.relax.training.optimizer.base import LOSS_SCALE, Optimizer, Parameter, State
+from pullback.relax.training.optimizer.base import Optimizer, Parameter, State
 from pullback.relax.training.optimizer.value import count as int_from
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.optimizer.wrapper import Wrapper, layers, with_gradient

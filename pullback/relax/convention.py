@@ -1,0 +1,247 @@
+"""The convention of a trainer module: what each of its functions takes and returns, as data.
+
+    I.module_attrs({"convention": {
+        "backbone": ((("input", 1), ("parameter", 2)), (("output", 1),)),
+        "backbone_loss": ((("input", 1), ("parameter", 2), ("target", 1)), (("loss", 1),)),
+        "backbone_loss_adjoint": ((("input", 1), ("parameter", 2), ("target", 1)), (("loss", 1), ("gradient", 2))),
+        "optimizer": (
+            (("parameter", 2), ("gradient", 2), ("optimizer state", 1)), (("parameter", 2), ("optimizer state", 1)),
+        ),
+    }})
+
+For each function (those too that are made when the module is compiled): what it takes and what it returns, as runs of
+values of one kind; tuples count tensor by tensor. A value is a kind and a number: ``("parameter", 1)`` is the same
+parameter in all functions. A result that is one of a function's own parameters is its new value.
+
+Only this file says where something stands. Who wants to call a function says what the values are
+(:meth:`Roles.arrange`), and who wants to know what a parameter is asks for its kind.
+
+A module without the attribute, written by hand or by an older version, has the integers ``param_num`` and
+``state_num``: the convention follows from these and from the order inputs, parameters, states, targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, TypeVar
+
+from pullback.ir.errors import ArgumentError
+from pullback.ir.module import IRModule
+from pullback.relax.expr import Function
+from pullback.relax.struct_info import flat_infos
+
+BACKBONE, LOSS, ADJOINT, OPTIMIZER = "backbone", "backbone_loss", "backbone_loss_adjoint", "optimizer"
+STEP = "__step"  # forward, loss, backward and optimizer as one function, which overwrites what the trainer keeps
+EVALUATE = "__evaluate"  # loss and prediction of a batch: see relax/training/evaluation.py
+ATTRIBUTE = "convention"
+
+INPUT, PARAMETER, STATE, TARGET, RANDOM = "input", "parameter", "state", "target", "random state"
+OPTIMIZER_STATE, HYPERPARAMETER, LOSS_SCALE = "optimizer state", "hyperparameter", "loss scale"
+OUTPUT, LOSS_VALUE, GRADIENT = "output", "loss", "gradient"
+OF_OPTIMIZER = (OPTIMIZER_STATE, HYPERPARAMETER, LOSS_SCALE)  # what the optimizer keeps besides the parameters
+KEPT = (PARAMETER, STATE, RANDOM, *OF_OPTIMIZER)  # what a trainer keeps, and a step overwrites
+KINDS = (INPUT, *KEPT, TARGET, OUTPUT, LOSS_VALUE, GRADIENT)
+_OF_A_CALL = (OUTPUT, GRADIENT)  # what the adjoint returns and a step does not
+
+Value = tuple[str, int]  # the kind, and which of that kind
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What one function takes and returns, tensor by tensor."""
+
+    takes: tuple[Value, ...]
+    returns: tuple[Value, ...]
+
+    def taken(self, *kinds: str) -> tuple[int, ...]:
+        """The numbers of the parameters of these kinds (all, if none is given), as they stand."""
+        return _numbers(self.takes, kinds)
+
+    def returned(self, *kinds: str) -> tuple[int, ...]:
+        """The numbers of the results of these kinds."""
+        return _numbers(self.returns, kinds)
+
+    def arrange(self, values: Mapping[Value, T]) -> list[T]:
+        """The arguments of a call, from what the values are."""
+        return [values[v] for v in self.takes]
+
+    @cached_property
+    def donated(self) -> tuple[int, ...]:
+        """For each result that is a new value of a parameter, the number of that parameter."""
+        places = {v: i for i, v in enumerate(self.takes)}
+        return tuple(places[v] for v in self.returns if v in places)
+
+
+@dataclass(frozen=True)
+class Convention:
+    """The roles of each function of a module, by its name."""
+
+    functions: dict[str, Roles]
+
+    @staticmethod
+    def of(module: IRModule) -> Convention:
+        """What the attribute ``convention`` says, or else the older attributes; an ArgumentError when that does not
+        fit the functions. A module with neither has the convention of no function."""
+        if ATTRIBUTE in module.attrs:
+            result = _parsed(module.attrs[ATTRIBUTE])
+        elif "param_num" in module.attrs and isinstance(module.functions.get(BACKBONE), Function):
+            result = Convention.made(module, random=_integer(module, "random_state_num"), kinds=_older_kinds(module))
+        else:
+            return Convention({})
+        for name, roles in result.functions.items():
+            result._check(name, roles, module.functions.get(name))
+        return result
+
+    @staticmethod
+    def made(module: IRModule, random: int = 0, kinds: Mapping[int, str] | None = None) -> Convention:
+        """The convention of a module with the attributes ``param_num`` and ``state_num``, whose functions take inputs,
+        parameters, states, targets and ``random`` random states in this order. ``kinds``: what optimizer states are,
+        by number, where they are not just that. Functions that the module lacks are left out.
+        """
+        takes, returns = {n: _count(module, n, False) for n in _ALL}, {n: _count(module, n, True) for n in _ALL}
+        params, states = _integer(module, "param_num"), _integer(module, "state_num")
+        inputs = takes[BACKBONE] - params - states
+        model = [(INPUT, inputs), (PARAMETER, params), (STATE, states)]
+        loss = [*model, (TARGET, takes[LOSS] - inputs - params - states - random), (RANDOM, random)]
+        values = [(LOSS_VALUE, 1), (OUTPUT, returns[LOSS] - 1 - states), (STATE, states)]
+        kept = [(kinds or {}).get(i, OPTIMIZER_STATE) for i in range(takes[OPTIMIZER] - 2 * params)]
+        optimizer = [(kind, len(list(run))) for kind, run in groupby(kept)]
+        scale = [run for run in optimizer if run[0] == LOSS_SCALE]
+        made = {
+            BACKBONE: _roles(model, [(OUTPUT, returns[BACKBONE] - states), (STATE, states)]),
+            LOSS: _roles(loss, values),
+            ADJOINT: _roles([*loss, *scale], [*values, (GRADIENT, params)]),
+            OPTIMIZER: _roles([(PARAMETER, params), (GRADIENT, params), *optimizer], [(PARAMETER, params), *optimizer]),
+        }
+        return Convention({name: roles for name, roles in made.items() if name in module})._with_step()
+
+    def __getitem__(self, name: str) -> Roles:
+        return self.functions[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.functions
+
+    @property
+    def attribute(self) -> dict[str, Any]:
+        """As plain values, which can be printed."""
+        return {name: (_runs(roles.takes), _runs(roles.returns)) for name, roles in self.functions.items()}
+
+    @cached_property
+    def optimizer_states(self) -> tuple[Value, ...]:
+        """What the optimizer keeps, in its order."""
+        return tuple(v for v in self[OPTIMIZER].takes if v[0] in OF_OPTIMIZER)
+
+    @cached_property
+    def kept(self) -> tuple[Value, ...]:
+        """What a trainer keeps: parameters, states, random states, and the optimizer's."""
+        first = (v for kind in (PARAMETER, STATE, RANDOM) for v in self[LOSS].takes if v[0] == kind)
+        return (*first, *self.optimizer_states)
+
+    def _with_step(self) -> Convention:
+        """And the roles of the joined step, which takes what the adjoint takes and what the optimizer keeps. It returns
+        what the adjoint returns of a whole batch, the loss first, then the new values of all that the trainer keeps.
+        """
+        if ADJOINT not in self or OPTIMIZER not in self or LOSS not in self:
+            return self
+        takes = [v for v in self[ADJOINT].takes if v[0] not in OF_OPTIMIZER]
+        returns = [v for v in self[ADJOINT].returns if v[0] not in (*_OF_A_CALL, *KEPT)]
+        step = Roles((*takes, *self.optimizer_states), (*returns, *self.kept))
+        evaluation = Roles(self[LOSS].takes, ((LOSS_VALUE, 0), (OUTPUT, 0)))
+        return Convention({STEP: step, EVALUATE: evaluation} | self.functions)
+
+    @staticmethod
+    def _check(name: str, roles: Roles, function: Any) -> None:
+        """The function takes and returns as many tensors as the convention says."""
+        if not isinstance(function, Function):
+            return
+        takes, returns = _tensors(function)
+        for what, found, wanted in (("takes", takes, roles.takes), ("returns", returns, roles.returns)):
+            if found != len(wanted):
+                raise ArgumentError(
+                    f"{name} {what} {found} tensors, by the convention of its module {len(wanted)}: {_text(wanted)}",
+                    span=function.span,
+                    hint="a pass that changes what a function takes or returns changes the module attribute"
+                    f" {ATTRIBUTE!r} too",
+                )
+
+
+_ALL = (BACKBONE, LOSS, ADJOINT, OPTIMIZER)
+
+
+def is_trainer_module(module: IRModule) -> bool:
+    """Whether SetupTrainer made the module (or somebody with the same names and attributes)."""
+    known = ATTRIBUTE in module.attrs or all(k in module.attrs for k in ("param_num", "state_num", "input_num"))
+    return known and all(isinstance(module.functions.get(n), Function) for n in (ADJOINT, OPTIMIZER))
+
+
+def _numbers(values: Sequence[Value], kinds: Sequence[str]) -> tuple[int, ...]:
+    return tuple(i for i, (kind, _) in enumerate(values) if not kinds or kind in kinds)
+
+
+def _roles(takes: Iterable[tuple[str, int]], returns: Iterable[tuple[str, int]]) -> Roles:
+    """From runs of kinds."""
+    return Roles(_values(takes), _values(returns))
+
+
+def _values(runs: Iterable[tuple[str, int]]) -> tuple[Value, ...]:
+    count: dict[str, int] = {}
+    result: list[Value] = []
+    for kind, length in runs:
+        first = count.get(kind, 0)
+        result += [(kind, i) for i in range(first, first + length)]
+        count[kind] = first + length
+    return tuple(result)
+
+
+def _runs(values: Sequence[Value]) -> tuple[tuple[str, int], ...]:
+    return tuple([(kind, len(list(run))) for kind, run in groupby(kind for kind, _ in values)])
+
+
+def _text(values: Sequence[Value]) -> str:
+    return ", ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in _runs(values)) or "none"
+
+
+def _tensors(function: Function) -> tuple[int, int]:
+    """How many tensors a function takes, and returns."""
+    return sum(len(flat_infos(p.struct_info)) for p in function.params), len(flat_infos(function.ret_struct_info))
+
+
+def _count(module: IRModule, name: str, returned: bool) -> int:
+    function = module.functions.get(name)
+    return _tensors(function)[returned] if isinstance(function, Function) else 0
+
+
+def _integer(module: IRModule, key: str) -> int:
+    value = module.attrs.get(key, 0)
+    return int(getattr(value, "value", value))
+
+
+def _older_kinds(module: IRModule) -> dict[int, str]:
+    """Of the optimizer states, in a module of an older version: the number of the loss scale was an attribute."""
+    number = module.attrs.get("loss_scale_state")
+    return {} if number is None else {int(number): LOSS_SCALE}
+
+
+def _parsed(attribute: Any) -> Convention:
+    """From the attribute, which people may have written."""
+    try:
+        result = {
+            str(name): _roles(*([(str(kind), int(n)) for kind, n in runs] for runs in (takes, returns)))
+            for name, (takes, returns) in attribute.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        message = f"the module attribute {ATTRIBUTE!r} maps functions to what they take and return, as runs of (kind,"
+        raise ArgumentError(f"{message} count): {error}", hint=_HOW) from None
+    unknown = {kind for r in result.values() for kind, _ in (*r.takes, *r.returns)} - set(KINDS)
+    if unknown:
+        kinds = ", ".join(KINDS)
+        message = f"the module attribute {ATTRIBUTE!r} has the unknown kind {min(unknown)!r}; there are: {kinds}"
+        raise ArgumentError(message, hint=_HOW)
+    return Convention(result)._with_step()
+
+
+_HOW = "SetupTrainer writes it; modules without it are read by param_num and state_num"
