@@ -27,6 +27,13 @@ differentiated as what it decomposes to.
     data    the first argument may have half precision, the others stay float32: norms
     full    in float32 (the default): exponentials, sums, losses
 
+``singular`` says that the derivative has poles: it is infinite, or no number, at some finite arguments. ``zeros`` says
+what the op does to zeros of an adjoint that stand for values that were not taken (``transform/structural_zeros.py``):
+
+    keeps   they stay where they are, move, or are added up with others (the default)
+    makes   it puts zeros among the elements: padding, a triangle, a scatter, a mask
+    mixes   it adds up products: contractions; and norms, whose rules are as they are
+
 ``initial`` says with which number the elements begin of a parameter or state that is given as an argument: 1 of a
 scale. Those not named begin with what their trainer draws, or 0.
 """
@@ -42,6 +49,7 @@ from pullback.ir.errors import InternalError, NameNotFound, UserError, suggestio
 from pullback.ir.node import Node
 
 PRECISIONS = ("low", "same", "data", "full")
+ZEROS = ("keeps", "makes", "mixes")
 _REQUIRED = object()
 
 
@@ -127,6 +135,8 @@ class Op(Node):
     check_message: str = field(default="", compare=False)
     decompose: Callable[..., Any] | None = field(default=None, compare=False)
     precision: str = field(default="full", compare=False)
+    singular: bool = field(default=False, compare=False)
+    zeros: str = field(default="keeps", compare=False)
     initial: Mapping[str, float] = field(default_factory=dict, compare=False)
     doc: str = field(default="", compare=False)
     family: str = field(default="", compare=False)
@@ -184,6 +194,8 @@ def define(name: str, signature: str, **rules: Any) -> Op:
         raise InternalError(f"operator {full} is defined twice")
     if rules.get("precision", "full") not in PRECISIONS:
         raise InternalError(f"operator {full}: precision must be one of {PRECISIONS}, got {rules['precision']!r}")
+    if rules.get("zeros", "keeps") not in ZEROS:
+        raise InternalError(f"operator {full}: zeros must be one of {ZEROS}, got {rules['zeros']!r}")
     op = Op(full, Signature.parse(signature), **rules)
     Op.registry[full] = op
     return op

@@ -304,6 +304,7 @@ define(
     numpy=in_wide(_forward),
     gradient=_gradient,
     precision="low",
+    zeros="mixes",
     family="attention",
     doc="softmax(scale · query·keyᵀ + bias) · value for each head: query (B, S, N, H), key (B, T, M, H), value\n"
     "(B, T, M, V) give (B, S, N, V). M divides N: head n reads the key and value head n // (N / M). scale is 1/√H by\n"
@@ -335,6 +336,7 @@ define(
     numpy=_backward_array,
     gradient=_second_gradient,
     precision="low",
+    zeros="makes",
     family="attention",
     doc="The adjoints of the query, key and value of nn.attention, whose result is out and has the adjoint dy.",
     samples=_samples(True),

@@ -194,6 +194,7 @@ composite(
     gradient=_batch_norm_gradient,
     initial={"gamma": 1.0, "moving_var": 1.0},
     precision="data",
+    zeros="mixes",
     family="normalisation",
     doc="(out, new moving_mean, new moving_var), with out = (x - mean) / √(variance + epsilon) · gamma + beta, and a\n"
     "value of each statistic and parameter for each channel of the axis; without scale (center) gamma (beta) is not\n"

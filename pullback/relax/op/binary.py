@@ -61,9 +61,31 @@ divide = binary(
     infer=_divide_infer,
     dtypes="float",
     gradient=lambda z, x, y, dz: (dz / y, -(dz * z / y)),
+    singular=True,
     domain=(0.2, 3.0),
     precision="same",
     doc="x / y of floats, by the rules of IEEE 754: x/0 is an infinity, 0/0 is NaN.",
+)
+
+multiply_no_nan = binary(
+    "multiply_no_nan",
+    numpy=lambda x, y: np.where((x == 0) | (y == 0), x.dtype.type(0), x * y),
+    scalar=lambda x, y: select(x.equal(0.0) | y.equal(0.0), tir.const(0, x.dtype), x * y),
+    dtypes="float",
+    gradient=lambda z, x, y, dz: (ops.multiply_no_nan(y, dz), ops.multiply_no_nan(x, dz)),
+    precision="same",
+    doc="x · y, and 0 where either is 0, whatever the other one is, infinite or NaN: what a gradient multiplies by\n"
+    "where an adjoint may be 0 because a value was not taken. TensorFlow's, where y alone has this right.",
+)
+xdivy = binary(
+    "xdivy",
+    numpy=lambda x, y: np.where(x == 0, x.dtype.type(0), x / y),
+    scalar=lambda x, y: select(x.equal(0.0), tir.const(0, x.dtype), x / y),
+    dtypes="float",
+    gradient=lambda z, x, y, dz: (ops.xdivy(dz, y), -ops.xdivy(ops.multiply_no_nan(z, dz), y)),
+    domain=(0.2, 3.0),
+    precision="same",
+    doc="x / y, and 0 where x is 0, whatever y is, 0 or NaN. TensorFlow's xdivy.",
 )
 
 
@@ -97,6 +119,7 @@ mod = binary(
     numpy=np.mod,
     scalar=operator.mod,
     gradient=lambda z, x, y, dz: (dz, -(dz * ops.floor_divide(x, y))),
+    singular=True,
     domain=(0.7, 9.0),
     **_by_zero("mod"),
     doc="x - ⌊x / y⌋·y, exactly: it has the sign of y; of integers, x mod 0 is 0.",
@@ -107,6 +130,7 @@ fmod = binary(
     numpy=_fmod,
     scalar=lambda x, y: tir_binary("truncmod", x, y),
     gradient=lambda z, x, y, dz: (dz, -(dz * ops.trunc(x / y))),
+    singular=True,
     domain=(0.7, 9.0),
     **_by_zero("fmod"),
     doc="x - trunc(x / y)·y, exactly: it has the sign of x; of integers, fmod(x, 0) is 0.",
@@ -131,6 +155,7 @@ power = binary(
     scalar=lambda x, y: call("pow", x, y),
     dtypes="float",
     gradient=_power_gradient,
+    singular=True,
     domain=(0.2, 3.0),
     doc="xʸ of floats; NaN for a negative x and a y that is no integer; x⁰ is 1.",
 )
@@ -173,6 +198,7 @@ atan2 = binary(
     scalar=lambda x, y: call("atan2", x, y),
     dtypes="float",
     gradient=_atan2_gradient,
+    singular=True,
     domain=(0.2, 3.0),
     doc="The angle of the point (y, x) in radians: atan(x / y) in the right quadrant.",
 )
@@ -207,6 +233,7 @@ xlogy = binary(
     scalar=scalar_in_wide(lambda x, y: select(x.equal(0.0) & ~call("isnan", y), 0.0, x * call("log", y))),
     dtypes="float",
     gradient=_xlogy_gradient,
+    singular=True,
     domain=(0.2, 3.0),
     doc="x · log y, and 0 where x is 0, unless y is NaN; its derivatives there are taken as 0.",
 )
@@ -232,6 +259,7 @@ hypot = binary(
     scalar=scalar_in_wide(_hypot_scalar),
     dtypes="float",
     gradient=_hypot_gradient,
+    singular=True,
     doc="√(x² + y²), without overflow; its derivative at (0, 0) is taken as 0.",
 )
 

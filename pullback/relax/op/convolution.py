@@ -150,6 +150,7 @@ def _product(
         numpy=meaning,
         gradient=adjoints,
         precision="low",
+        zeros="mixes",
         family="convolution",
         doc=doc,
         samples=samples,

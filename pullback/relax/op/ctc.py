@@ -388,6 +388,7 @@ define(
     kernel=_banded_kernel,
     numpy=in_wide(_banded),
     gradient=_banded_gradient,
+    zeros="mixes",
     family="scan",
     doc="h[t, n, s] = b[t, n, s] + Σ a[k, t, n, s]·h[t - 1, n, s - k] over the bands k, for a (K, T, N, S) and b\n"
     "(T, N, S); what has no place is 0. With ``reverse`` the transposed recurrence, from the end:\n"

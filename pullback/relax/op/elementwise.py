@@ -75,6 +75,7 @@ sqrt = unary(
     numpy=np.sqrt,
     scalar=lambda x: call("sqrt", x),
     gradient=lambda y, x, dy: dy * 0.5 / y,
+    singular=True,
     domain=(0.1, 4),
     doc="√x; NaN for negative x.",
 )
@@ -83,6 +84,7 @@ rsqrt = unary(
     numpy=lambda x: (1 / np.sqrt(x)).astype(x.dtype),
     scalar=lambda x: call("rsqrt", x),
     gradient=lambda y, x, dy: dy * -0.5 * y * y * y,
+    singular=True,
     domain=(0.1, 4),
     doc="1/√x.",
 )
@@ -91,15 +93,24 @@ reciprocal = unary(
     numpy=lambda x: x.dtype.type(1) / x,
     scalar=lambda x: 1.0 / x,
     gradient=lambda y, x, dy: -(dy * y * y),
+    singular=True,
     domain=(0.2, 3.0),
     doc="1/x.",
 )
-exp = unary("exp", numpy=np.exp, scalar=lambda x: call("exp", x), gradient=lambda y, x, dy: dy * y, doc="eˣ.")
+exp = unary(
+    "exp",
+    numpy=np.exp,
+    scalar=lambda x: call("exp", x),
+    gradient=lambda y, x, dy: dy * y,
+    singular=True,
+    doc="eˣ.",
+)
 exp2 = unary(
     "exp2",
     numpy=np.exp2,
     scalar=lambda x: call("exp2", x),
     gradient=lambda y, x, dy: dy * y * math.log(2),
+    singular=True,
     doc="2ˣ.",
 )
 expm1 = unary(
@@ -107,6 +118,7 @@ expm1 = unary(
     numpy=np.expm1,
     scalar=lambda x: call("expm1", x),
     gradient=lambda y, x, dy: dy * (y + 1.0),
+    singular=True,
     doc="eˣ - 1, exact near 0.",
 )
 log = unary(
@@ -114,6 +126,7 @@ log = unary(
     numpy=np.log,
     scalar=lambda x: call("log", x),
     gradient=lambda y, x, dy: dy / x,
+    singular=True,
     domain=(0.1, 4),
     doc="The natural logarithm.",
 )
@@ -122,6 +135,7 @@ log2 = unary(
     numpy=np.log2,
     scalar=lambda x: call("log2", x),
     gradient=lambda y, x, dy: dy / (x * math.log(2)),
+    singular=True,
     domain=(0.1, 4),
     doc="The logarithm to base 2.",
 )
@@ -130,6 +144,7 @@ log10 = unary(
     numpy=np.log10,
     scalar=lambda x: call("log10", x),
     gradient=lambda y, x, dy: dy / (x * math.log(10)),
+    singular=True,
     domain=(0.1, 4),
     doc="The logarithm to base 10.",
 )
@@ -138,6 +153,7 @@ log1p = unary(
     numpy=np.log1p,
     scalar=lambda x: call("log1p", x),
     gradient=lambda y, x, dy: dy / (x + 1.0),
+    singular=True,
     domain=(-0.9, 4),
     doc="log(1 + x), exact near 0.",
 )
@@ -162,6 +178,7 @@ tan = unary(
     numpy=np.tan,
     scalar=lambda x: call("tan", x),
     gradient=lambda y, x, dy: dy * (y * y + 1.0),
+    singular=True,
     domain=(-1.4, 1.4),
     doc="Tangent of x in radians.",
 )
@@ -194,6 +211,7 @@ asin = unary(
     numpy=np.arcsin,
     scalar=lambda x: call("asin", x),
     gradient=lambda y, x, dy: dy * ops.rsqrt(1.0 - x * x),
+    singular=True,
     domain=(-0.9, 0.9),
     doc="Inverse sine.",
 )
@@ -202,6 +220,7 @@ acos = unary(
     numpy=np.arccos,
     scalar=lambda x: call("acos", x),
     gradient=lambda y, x, dy: -(dy * ops.rsqrt(1.0 - x * x)),
+    singular=True,
     domain=(-0.9, 0.9),
     doc="Inverse cosine.",
 )
@@ -218,6 +237,7 @@ sinh = unary(
     numpy=np.sinh,
     scalar=lambda x: call("sinh", x),
     gradient=lambda y, x, dy: dy * ops.cosh(x),
+    singular=True,
     doc="Hyperbolic sine.",
 )
 cosh = unary(
@@ -225,6 +245,7 @@ cosh = unary(
     numpy=np.cosh,
     scalar=lambda x: call("cosh", x),
     gradient=lambda y, x, dy: dy * ops.sinh(x),
+    singular=True,
     doc="Hyperbolic cosine.",
 )
 tanh = unary(
@@ -248,6 +269,7 @@ acosh = unary(
     numpy=np.arccosh,
     scalar=lambda x: call("acosh", x),
     gradient=lambda y, x, dy: dy * ops.rsqrt(x * x - 1.0),
+    singular=True,
     domain=(1.1, 4),
     doc="Inverse hyperbolic cosine.",
 )
@@ -256,6 +278,7 @@ atanh = unary(
     numpy=np.arctanh,
     scalar=lambda x: call("atanh", x),
     gradient=lambda y, x, dy: dy / (1.0 - x * x),
+    singular=True,
     domain=(-0.9, 0.9),
     doc="Inverse hyperbolic tangent.",
 )

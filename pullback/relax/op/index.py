@@ -226,6 +226,7 @@ define(
     numpy=_scatter,
     gradient=lambda ddx, dx, dy, indices, *, size, axis, mode: (ops.take(ddx, indices, axis, mode), None),
     precision="same",
+    zeros="makes",
     family="take",
     doc="The adjoint of take: dx[…, r, …] = Σ dy[…, i…, …] over the indices i… that took row r of the axis, which has\n"
     "the size ``size``; in the order of the indices.",
@@ -344,6 +345,7 @@ def _triangle(name: str, keep: Any, numpy: Any, doc: str) -> Op:
         numpy=lambda x, *, k: numpy(x, k),
         gradient=lambda dy, y, x, *, k: (Op.get(name)(dy, k),),
         precision="same",
+        zeros="makes",
         family="triangle",
         doc=doc,
         samples=[

@@ -119,6 +119,7 @@ define(
     numpy=_matmul,
     gradient=_matmul_gradient,
     precision="low",
+    zeros="mixes",
     family="matmul",
     doc="Σₖ x[…, i, k] · w[…, k, j]: (…, m, k) times (…, k, n) gives (…, m, n), batch axes broadcast as in NumPy.\n"
     "A 1-d x is a row, a 1-d w a column, and that axis is dropped from the result.\n"
@@ -192,6 +193,7 @@ define(
     numpy=_linear,
     gradient=_linear_gradient,
     precision="low",
+    zeros="mixes",
     family="matmul",
     doc="x · weightᵀ + bias, with x (…, inputs), weight (outputs, inputs) and bias (outputs,).",
     samples=[

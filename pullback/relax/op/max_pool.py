@@ -289,6 +289,7 @@ def _define_derivatives(rank: int) -> None:
         numpy=in_wide(lambda dy, chosen, **attrs: _gradient_array(dy, chosen, back(attrs))),
         gradient=second,
         precision="same",
+        zeros="makes",
         family="pooling",
         doc=f"The adjoint of nn.max_pool{rank}d's data, whose spatial sizes are ``size``: each element is the sum of\n"
         f"dy over the windows that choose it. ``chosen``: what grad.max_pool{rank}d_choice gives for the data.",
@@ -302,6 +303,7 @@ def _define_derivatives(rank: int) -> None:
         numpy=in_wide(lambda values, chosen, **attrs: _pick_array(values, chosen, _pool(pick, rank, values, attrs))),
         gradient=pick_adjoint,
         precision="same",
+        zeros="makes",
         family="pooling",
         doc=f"Of each window of values, the tap whose number is chosen; 0 where there is none: the adjoint of\n"
         f"grad.max_pool{rank}d's dy.",

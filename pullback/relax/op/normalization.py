@@ -70,6 +70,7 @@ composite(
     gradient=lambda dy, y, x, gamma, beta, *, axes, **rest: _norm_gradient(dy, x, gamma, axes, axes, **rest),
     initial={"gamma": 1.0},
     precision="data",
+    zeros="mixes",
     family="normalisation",
     doc="(x - mean) / √(variance + epsilon) · gamma + beta, with mean and variance over the axes, whose sizes gamma\n"
     "and beta have; without scale (center) gamma (beta) is not used.",
@@ -119,6 +120,7 @@ composite(
     gradient=_rms_norm_gradient,
     initial={"weight": 1.0},
     precision="data",
+    zeros="mixes",
     family="normalisation",
     doc="x / √(mean x² + epsilon) · weight, with the mean over the axes, whose sizes weight has.",
     samples=[
@@ -284,6 +286,7 @@ composite(
     gradient=_group_norm_gradient,
     initial={"gamma": 1.0},
     precision="data",
+    zeros="mixes",
     family="normalisation",
     doc="(x - mean) / √(variance + epsilon) · gamma + beta, with mean and variance over ``axes`` and over the\n"
     "channels of a group, of which there are num_groups along channel_axis, and a gamma and beta for each channel.\n"
@@ -316,6 +319,7 @@ composite(
     ),
     initial={"gamma": 1.0},
     precision="data",
+    zeros="mixes",
     family="normalisation",
     doc="(x - mean) / √(variance + epsilon) · gamma + beta, with mean and variance over ``axes``, and a gamma and\n"
     "beta for each channel of channel_axis. Ulyanov et al., Instance Normalization, 2016; PyTorch's instance_norm.",

@@ -80,6 +80,7 @@ def register_op(
             numpy=numpy or meaning,
             gradient=gradient,
             precision=precision,
+            singular=True,  # it is not known that it has no poles
             family="own",
             doc=inspect.getdoc(function) or f"{name}, an op of the user's.",
             samples=[s if isinstance(s, Sample) else sample(s) for s in samples],
@@ -121,6 +122,7 @@ def register_gradient(name: str, rule: _Function | None = None) -> Any:
 
     def register(function: _Function) -> _Function:
         object.__setattr__(op, "gradient", function)
+        object.__setattr__(op, "singular", True)  # it is not known that it has no poles
         return function
 
     return register if rule is None else register(rule)

@@ -161,6 +161,7 @@ define(
     numpy=_pad,
     gradient=_pad_gradient,
     precision="same",
+    zeros="makes",
     family="pad",
     doc="x with more around it. pad_width: before and after of each axis in turn, as 2·rank numbers or as pairs.\n"
     "pad_mode: 'constant' puts pad_value there; 'reflect' the mirror image, whose edge is not repeated (less than\n"
@@ -223,6 +224,7 @@ define(
         ops.strided_slice(dy, list(range(len(strides))), [0] * len(strides), list(dy.shape), strides),
     ),
     precision="same",
+    zeros="makes",
     family="pad",
     doc="x with stride - 1 times ``value`` between neighbours along each axis: the adjoint of slicing with strides.",
     samples=[

@@ -527,6 +527,7 @@ specialize(
             "nn.dropout", adjoints[0], state, rate, training
         ),
         precision="same",
+        zeros="makes",
         family="random",
         doc="(output, mask): in training, each element is 0 with the probability rate, else data / (1 - rate); the\n"
         "mask is 0 there, and else 1. In inference, (data, ones). The gradient drops the same elements. Srivastava\n"
@@ -555,6 +556,7 @@ specialize(
         ),
         gradient=lambda dy, y, data, state=None, *, p, training: _dropout_adjoint("dropout", dy, state, p, training),
         precision="same",
+        zeros="makes",
         family="random",
         doc="nn.dropout(data, p)[0]: PyTorch's dropout.",
         samples=[sample((3, 17), _A_STATE, p=0.3), sample((129,), _A_STATE), sample((5,), training=False)],

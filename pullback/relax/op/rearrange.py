@@ -282,6 +282,7 @@ define(
     numpy=_spread,
     gradient=lambda dx, y, dy, *, shape, offset, axis1, axis2: (ops.diagonal(dx, offset, axis1, axis2),),
     precision="same",
+    zeros="makes",
     family="permute",
     doc="The adjoint of diagonal: dy on the diagonal of a tensor of the shape of x, 0 elsewhere.",
     samples=[sample(np.diagonal(np.empty(s), **attrs).shape, shape=s, **attrs) for s, attrs in _DIAGONAL_SAMPLES],

@@ -218,6 +218,7 @@ define(
     numpy=in_wide(_vecdot),
     gradient=_vecdot_gradient,
     precision="full",
+    zeros="mixes",
     family="reduction",
     doc="Σ x·y over the axes (None: every axis), in their dtype; the two broadcast. NumPy's and PyTorch's vecdot, but\n"
     "along one axis or several. A product is not rounded before it is added, where the machine has multiply-adds.",

@@ -134,6 +134,7 @@ define(
     te=_shift_te,
     numpy=_shift,
     gradient=lambda dy, y, x, *, axis, back: (ops.grad.shift(dy, axis=axis, back=not back),),
+    zeros="makes",
     family="scan",
     doc="Each element is its neighbour before it along the axis, or with ``back`` the one behind it; where there is\n"
     "none, 0.",
@@ -192,6 +193,7 @@ define(
     kernel=_recurrence_kernel,
     numpy=in_wide(_recurrence),
     gradient=_recurrence_gradient,
+    zeros="mixes",
     family="scan",
     doc="s[k] = a[k]·s[k - 1] + b[k] along an axis, s[-1] being 0; with ``reverse`` from the other end:\n"
     "s[k] = a[k]·s[k + 1] + b[k].",

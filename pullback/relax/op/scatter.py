@@ -171,6 +171,7 @@ define(
     te=_segment_te,
     numpy=in_wide(_segment),
     gradient=_segment_gradient,
+    zeros="makes",
     family="scatter",
     doc="y[s, …] = the sum ('add'), product ('mul'), maximum ('max') or minimum ('min') of all x[n, …] with\n"
     "segments[n] = s, in the order of n: what the reduction begins with (0, 1, the least or the largest number) where\n"

@@ -104,6 +104,7 @@ erfinv = unary(
     numpy=_erfinv,
     scalar=_erfinv_scalar,
     gradient=lambda y, x, dy: dy * ops.exp(y * y) * (1 / _SLOPE),
+    singular=True,
     domain=(-0.99, 0.99),
     doc="The x whose erf is y, infinite at ±1, NaN beyond.",
 )
@@ -189,6 +190,7 @@ lgamma = unary(
     numpy=_lgamma,
     scalar=_lgamma_scalar,
     gradient=lambda y, x, dy: dy * ops.digamma(x),
+    singular=True,
     domain=(-2.9, 9.0),
     doc="log |Γ(x)|: ∞ at 0 and the negative integers.",
 )
@@ -270,6 +272,7 @@ digamma = unary(
     numpy=lambda x: _polygamma(x, n=0),
     scalar=lambda x: _polygamma_scalar(x, n=0),
     gradient=lambda y, x, dy: dy * ops.polygamma(x, 1),
+    singular=True,
     domain=(0.1, 9.0),
     doc="The derivative of log Γ(x): NaN at the negative integers, ∓∞ at ±0.",
 )
@@ -289,6 +292,7 @@ polygamma = unary(
     numpy=_polygamma,
     scalar=_polygamma_scalar,
     gradient=lambda y, x, dy, n: dy * ops.polygamma(x, n + 1),
+    singular=True,
     doc="The (n + 1)-th derivative of log Γ(x), for n from 0 to 20: digamma for n = 0. From n = 1 on it is\n"
     "infinite at 0 and the negative integers: ∞ for an odd n, -∞ for an even one.",
     samples=[
@@ -307,6 +311,7 @@ logit = unary(
     numpy=lambda x: np.log(x / (x.dtype.type(1) - x)),
     scalar=lambda x: call("log", x / (1.0 - x)),
     gradient=lambda y, x, dy: dy / (x * (1.0 - x)),
+    singular=True,
     domain=(0.05, 0.45),
     doc="log(x / (1 - x)), the inverse of sigmoid: NaN outside 0 … 1.",
 )

@@ -39,6 +39,7 @@ from pullback.relax.transform.fold_transpose import fold_transposes
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.kernel_gradients import KernelGradients, operands
 from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.structural_zeros import DENSE, MASKED, StructuralZeros
 from pullback.tir.expr import FLOATS
 
 # An adjoint mirrors its value: an expression for a tensor, a list for a tuple, None for zero.
@@ -173,6 +174,7 @@ class _ReverseSweep:
     ) -> None:
         self.builder, self.forward, self.kernels = builder, forward, kernels
         self.adjoints: dict[Var, Adjoint] = {}
+        self.zeros = StructuralZeros(params, forward)
         self.active = set(params)  # what depends on a required parameter
         for binding in forward:
             if any(v in self.active for v in used_vars(binding.value)):
@@ -181,8 +183,10 @@ class _ReverseSweep:
     def run(self, target: Expr) -> None:
         self.refuse(target)
         seed = Op.get("ones")((), target.dtype)
+        self.zeros.degrees[seed] = DENSE
         if isinstance(target, Var):
             self.adjoints[target] = self.builder.emit(seed, f"{target.name}_adjoint")
+            self.zeros.degrees[self.adjoints[target]] = DENSE
         elif isinstance(target, TupleGetItem):
             self.accumulate(target, seed)
         for binding in reversed(self.forward):
@@ -226,6 +230,7 @@ class _ReverseSweep:
         arguments: Sequence[Any] = value.args
         if value.op.gradient is not None:
             contributions = value.op.gradient(dy, binding.var, *value.args, **value.attrs)
+            contributions = self.zeros.guarded(value.op, contributions, self.zeros.roots_of(value))
         else:
             arguments = operands(value)
             contributions = self.kernels.adjoints(self.builder, value, dy, self.is_active(value))
@@ -238,7 +243,9 @@ class _ReverseSweep:
         if not isinstance(value.struct_info, TupleStructInfo):
             return adjoint
         parts = adjoint if adjoint is not None else [None] * len(value.struct_info.fields)
-        return [p if p is not None else _zeros(i) for p, i in zip(parts, value.struct_info.fields, strict=True)]
+        whole = [p if p is not None else _zeros(i) for p, i in zip(parts, value.struct_info.fields, strict=True)]
+        self.zeros.degrees.update((w, MASKED) for w, p in zip(whole, parts, strict=True) if p is None)
+        return whole
 
     def accumulate(self, expr: Any, adjoint: Adjoint) -> None:
         """Add ``adjoint`` to what is known of the adjoint of ``expr``."""
@@ -251,15 +258,19 @@ class _ReverseSweep:
             size = len(expr.tuple_value.struct_info.fields)  # type: ignore[attr-defined]
             self.accumulate(expr.tuple_value, [adjoint if i == expr.index else None for i in range(size)])
         elif isinstance(expr, Var) and expr in self.active and _is_differentiable(expr.struct_info):
-            self.adjoints[expr] = self.add(self.adjoints.get(expr), adjoint, f"{expr.name}_adjoint")
+            name, roots = f"{expr.name}_adjoint", self.zeros.roots_of(expr)
+            self.adjoints[expr] = self.add(self.adjoints.get(expr), adjoint, name, roots)
 
-    def add(self, known: Adjoint, more: Adjoint, name: str) -> Adjoint:
+    def add(self, known: Adjoint, more: Adjoint, name: str, roots: int) -> Adjoint:
         if more is None:
             return known
         if isinstance(more, list):
             known = known if known is not None else [None] * len(more)
-            return [self.add(k, m, f"{name}_{i}") for i, (k, m) in enumerate(zip(known, more, strict=True))]
-        return self.builder.emit(more if known is None else Op.get("add")(known, more), name)
+            return [self.add(k, m, f"{name}_{i}", roots) for i, (k, m) in enumerate(zip(known, more, strict=True))]
+        total = more if known is None else Op.get("add")(known, more)
+        var = self.builder.emit(total, name)
+        self.zeros.degrees[var] = self.zeros.degree(total, roots) or DENSE
+        return var
 
     def final(self, param: Var) -> Expr:
         """The adjoint of a parameter, under its final name; zeros when nothing depends on it."""
