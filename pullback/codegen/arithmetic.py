@@ -302,6 +302,12 @@ class Arithmetic:
             return self.intrinsic("fma", *args)
         if name == "rsqrt":
             return self.op("fdiv", first.dtype, constant(1.0, first.dtype), self.intrinsic("sqrt", first))
+        if name in ("multiply_no_nan", "xdivy"):
+            kind, factors = ("mul", args) if name == "multiply_no_nan" else ("div", args[:1])
+            zero, result = constant(0.0, first.dtype), self.binary(kind, *args)
+            for factor in factors:
+                result = self.select(self.op("fcmp oeq", "bool", factor, zero), zero, result)
+            return result
         if name == "isnan":
             return self.op("fcmp uno", "bool", first, first)
         if name in ("isinf", "isfinite"):

@@ -13,7 +13,8 @@ FORK_JOIN = 2_000  # handing work to the pool and waiting for it
 _TRANSCENDENTAL = 0.5
 _SIMPLE = 0.03
 _GATHERED = 1.0  # one element of a line of its own, in the second cache or further
-_CHEAP_CALLS = ("abs", "sqrt", "floor", "ceil", "trunc", "round", "not", "fma", "isnan", "isinf", "isfinite")
+_CHEAP_CALLS = ("abs", "sqrt", "floor", "ceil", "trunc", "round", "not", "fma", "isnan", "isinf", "isfinite",
+                "multiply_no_nan", "xdivy")  # fmt: skip
 
 
 def element_cost(stages: Iterable[Tensor]) -> float:

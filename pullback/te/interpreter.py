@@ -65,6 +65,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "erf": erf, "erfc": erfc, "floor": np.floor, "ceil": np.ceil,
     "round": np.round, "trunc": np.trunc, "pow": np.power, "atan2": np.arctan2, "isnan": np.isnan,
     "isinf": np.isinf, "isfinite": np.isfinite, "not": np.invert,
+    "multiply_no_nan": lambda a, b: np.where((a == 0) | (b == 0), a.dtype.type(0), a * b),
+    "xdivy": lambda a, b: np.where(a == 0, a.dtype.type(0), a / b),
     "fma": lambda a, b, c: (a.astype(np.longdouble) * b + c).astype(a.dtype),
 }  # fmt: skip
 _REDUCE: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod}

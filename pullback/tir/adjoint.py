@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pullback.ir.errors import DifferentiationError
-from pullback.tir.derivative import contributions
+from pullback.tir.derivative import DENSE, MASKED, THINNED, contributions
 from pullback.tir.expr import (
     Buffer,
     BufferLoad,
@@ -54,14 +54,17 @@ from pullback.tir.visitor import Mutator, Substitute, children, distinct, substi
 _FEW_STORES = 4096  # that threads are not worth
 
 
-def adjoint_kernel(function: PrimFunc, results: int, wanted: Sequence[int], name: str) -> PrimFunc:
+def adjoint_kernel(
+    function: PrimFunc, results: int, wanted: Sequence[int], name: str, degree: int = DENSE
+) -> PrimFunc:
     """The adjoint of a kernel whose last ``results`` buffers are what it computes. Its parameters: the inputs, the
     scalars, the adjoints of the results of float type, then what it computes: the adjoints of the ``wanted`` inputs.
+    ``degree``: to which the adjoints of the results may hold zeros for what was not taken (``derivative.py``).
 
     Raises DifferentiationError where the number of iterations depends on memory that the kernel writes, or, if values
     have to be kept, is not known.
     """
-    return _Adjoint(function, results, wanted).kernel(name)
+    return _Adjoint(function, results, wanted, degree).kernel(name)
 
 
 @dataclass
@@ -77,6 +80,7 @@ class _Adjoint:
     function: PrimFunc
     results: int
     wanted: Sequence[int]
+    degree: int
     tapes: dict[Stmt, _Tape] = field(default_factory=dict)
     sums: dict[Buffer, Buffer] = field(default_factory=dict)  # of adjoints, by the buffer whose they are
     scalars: dict[Var, Buffer] = field(default_factory=dict)  # likewise of names
@@ -89,6 +93,7 @@ class _Adjoint:
         nodes = list(distinct(self.body))
         self.allocated = [n.buffer for n in nodes if isinstance(n, Allocate)]
         self.written = {n.buffer for n in nodes if isinstance(n, BufferStore)}
+        self.read = {n.buffer for n in nodes if isinstance(n, BufferLoad)}
         self.names: dict[Var, PrimExpr] = {}  # of whole numbers, with their values
         for node in nodes:
             if isinstance(node, Let) and not is_float(node.var.dtype):
@@ -292,7 +297,7 @@ class _Adjoint:
         if total is None:
             return _bound(node.var, value, body)
         d = Var(f"d_{node.var.name}", node.var.dtype)
-        spread = Let(d, cast(d.dtype, total[0]), seq(*self.added(node.value, d)))
+        spread = Let(d, cast(d.dtype, total[0]), seq(*self.added(node.value, d, MASKED)))
         whole = seq(store(total, (0,), const(0, total.dtype)), body, spread)
         return _bound(node.var, value, Allocate(total, whole))
 
@@ -309,12 +314,21 @@ class _Adjoint:
         d = Var("d", node.value.dtype)
         stays = next((n for n, part in contributions(node.value, d) if part is d and _is_at(n, target, place)), None)
         taken = store(total, place, const(0, total.dtype)) if stays is None else None
-        return seq(restore, Let(d, cast(d.dtype, total[place]), seq(taken, *self.added(node.value, d, stays))))
+        degree = self.degree if target in self.outputs and target not in self.read else MASKED
+        if stays is not None and self._is_summed(place, loops):
+            degree = THINNED
+        added = self.added(node.value, d, degree, stays)
+        return seq(restore, Let(d, cast(d.dtype, total[place]), seq(taken, *added)))
 
-    def added(self, value: PrimExpr, d: PrimExpr, stays: PrimExpr | None = None) -> list[Stmt]:
+    def _is_summed(self, place: tuple[PrimExpr, ...], loops: tuple[For, ...]) -> bool:
+        """Whether a place is that of several iterations, which add up there: of a contraction, if they are products."""
+        named = {n for index in place for n in distinct(substitute(index, self.names)) if isinstance(n, Var)}
+        return any(around.var not in named for around in loops)
+
+    def added(self, value: PrimExpr, d: PrimExpr, degree: int, stays: PrimExpr | None = None) -> list[Stmt]:
         """To the adjoint of what ``value`` reads, its part of ``d``; but not to that of ``stays``, the old value in
         ``b[i] = b[i] + …``, which has ``d`` already."""
-        found = [(leaf, self._sum_of(leaf), part) for leaf, part in contributions(value, d)]
+        found = [(leaf, self._sum_of(leaf), part) for leaf, part in contributions(value, d, degree)]
         found = [(leaf, total, part) for leaf, total, part in found if total is not None and leaf is not stays]
         names, parts = _named([part for *_, part in found])
         stores = []

@@ -5,16 +5,22 @@
 One walk over the expression from the root to the leaves; what is shared is visited once, with the sum of its adjoints
 (Griewank & Walther, Evaluating Derivatives, ch. 3). What is no real number has no derivative: indices, conditions,
 integers. Where two sides of ``min`` or ``max`` are equal, each takes half.
+
+What ``select``, ``min`` and ``max`` do not take gets the adjoint 0, and that 0 stays one whatever it is multiplied by:
+products of what may be such a zero are ``multiply_no_nan`` and ``xdivy``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pullback.ir.errors import DifferentiationError
 from pullback.tir.expr import (
     Binary,
+    Buffer,
     BufferLoad,
     Call,
     Cast,
@@ -28,24 +34,51 @@ from pullback.tir.expr import (
     select,
 )
 
-Rule = Callable[..., PrimExpr]
+DENSE, THINNED, MASKED = range(3)
 
 
-def contributions(expr: PrimExpr, adjoint: PrimExpr) -> list[tuple[BufferLoad | Var, PrimExpr]]:
-    """The loads and variables of float type in ``expr`` with what they get of its adjoint. Raises DifferentiationError
+@dataclass(frozen=True)
+class _Adjoint:
+    """An adjoint in the rules' formulas. ``guarded``: it may be 0 because a value was not taken, and a product with
+    what is infinite then is 0."""
+
+    expr: PrimExpr
+    guarded: bool
+
+    def __mul__(self, factor: Any) -> _Adjoint:
+        if self.guarded and not isinstance(factor, (int, float)):
+            return replace(self, expr=call("multiply_no_nan", factor, self.expr))
+        return replace(self, expr=self.expr * factor)
+
+    def __truediv__(self, divisor: PrimExpr) -> _Adjoint:
+        return replace(self, expr=call("xdivy", self.expr, divisor) if self.guarded else self.expr / divisor)
+
+    def __neg__(self) -> _Adjoint:
+        return replace(self, expr=-self.expr)
+
+
+def contributions(
+    expr: PrimExpr, adjoint: PrimExpr, degree: int = DENSE
+) -> list[tuple[BufferLoad | Var, PrimExpr]]:
+    """The loads and variables of float type in ``expr`` with what they get of its adjoint, which may hold structural
+    zeros to a degree: ``THINNED`` guards quotients and intrinsics, ``MASKED`` products too. Raises DifferentiationError
     for what has no derivative, such as the bits of a number."""
-    adjoints: dict[int, PrimExpr] = {id(expr): adjoint}
+    adjoints: dict[int, tuple[PrimExpr, int]] = {id(expr): (adjoint, degree)}
     found = []
-    for node in reversed(_operands_first(expr)):
-        d = adjoints.get(id(node))
-        if d is None or not is_float(node.dtype):
+    order = _operands_first(expr)
+    leaves = _leaves(order)
+    for node in reversed(order):
+        known = adjoints.get(id(node))
+        if known is None or not is_float(node.dtype):
             continue
         if isinstance(node, (BufferLoad, Var)):
-            found.append((node, d))
+            found.append((node, known[0]))
             continue
-        for operand, part in _parts(node, d):
-            known = adjoints.get(id(operand))
-            adjoints[id(operand)] = part if known is None else known + part
+        for operand, part, own in _parts(node, *known):
+            if own == DENSE and _product_of(node) and _is_apart(operand, node, leaves):
+                own = THINNED
+            before = adjoints.get(id(operand))
+            adjoints[id(operand)] = (part, own) if before is None else (before[0] + part, min(before[1], own))
     return found
 
 
@@ -71,53 +104,66 @@ def _operands(node: PrimExpr) -> tuple[PrimExpr, ...]:
     return node.args if isinstance(node, Call) else ()
 
 
-def _parts(node: PrimExpr, d: PrimExpr) -> Iterator[tuple[PrimExpr, PrimExpr]]:
-    """Each operand of float type with its part of the adjoint ``d`` of the node."""
-    if isinstance(node, Binary):
-        if node.kind in _BINARY:
-            yield from zip((node.a, node.b), _BINARY[node.kind](node.a, node.b, d), strict=True)
-    elif isinstance(node, Select):
+def _parts(node: PrimExpr, d: PrimExpr, degree: int) -> Iterator[tuple[PrimExpr, PrimExpr, int]]:
+    """Each operand of float type with its part of the adjoint ``d`` of the node, and the degree of that."""
+    if isinstance(node, Select):
         zero = const(0, d.dtype)
-        yield node.a, select(node.condition, d, zero)
-        yield node.b, select(node.condition, zero, d)
+        yield node.a, select(node.condition, d, zero), MASKED
+        yield node.b, select(node.condition, zero, d), MASKED
     elif isinstance(node, Cast):
         if is_float(node.value.dtype):
-            yield node.value, cast(node.value.dtype, d)
-    elif isinstance(node, Call):
-        yield from _of_call(node, d)
+            yield node.value, cast(node.value.dtype, d), degree
+    elif isinstance(node, Binary) and node.kind in ("min", "max"):
+        for operand, part in zip((node.a, node.b), _of_extremum(node, d), strict=True):
+            yield operand, part, MASKED
+    elif isinstance(node, (Binary, Call)):
+        guarded = degree >= (MASKED if _product_of(node) else THINNED)
+        for operand, part in _of_operator(node, _Adjoint(d, guarded)):
+            yield operand, part.expr, degree
 
 
-def _of_call(node: Call, d: PrimExpr) -> Iterator[tuple[PrimExpr, PrimExpr]]:
-    if node.name in _STEPS:
-        return
-    if node.name in _OF_ONE:
-        (x,) = node.args
-        yield x, d * _OF_ONE[node.name](x, node)
-    elif node.name in _OF_SEVERAL:
-        yield from zip(node.args, _OF_SEVERAL[node.name](*node.args, node, d), strict=True)
-    else:
-        raise DifferentiationError(f"the intrinsic {node.name} has no derivative", span=node.span)
+def _of_operator(node: Binary | Call, d: _Adjoint) -> Iterator[tuple[PrimExpr, _Adjoint]]:
+    operands, name = _operands(node), node.kind if isinstance(node, Binary) else node.name
+    rules = _BINARY if isinstance(node, Binary) else _OF_SEVERAL
+    if name in rules:
+        yield from zip(operands, rules[name](*operands, node, d), strict=True)
+    elif name in _OF_ONE:
+        (x,) = operands
+        yield x, d * _OF_ONE[name](x, node)
+    elif isinstance(node, Call) and name not in _STEPS:
+        raise DifferentiationError(f"the intrinsic {name} has no derivative", span=node.span)
 
 
-def _extremum(is_less: bool) -> Rule:
-    def rule(a: PrimExpr, b: PrimExpr, d: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        zero, half = const(0, d.dtype), d * 0.5
-        first, second = (a < b, b < a) if is_less else (a > b, b > a)
-        return select(first, d, select(second, zero, half)), select(second, d, select(first, zero, half))
-
-    return rule  # type: ignore[return-value]
+def _product_of(node: PrimExpr) -> tuple[PrimExpr, ...]:
+    """The two factors of a product, such as contractions add up; of anything else none."""
+    if isinstance(node, Binary) and node.kind == "mul":
+        return node.a, node.b
+    return node.args[:2] if isinstance(node, Call) and node.name == "fma" else ()
 
 
-_BINARY: dict[str, Callable[[PrimExpr, PrimExpr, PrimExpr], tuple[PrimExpr, PrimExpr]]] = {
-    "add": lambda a, b, d: (d, d),
-    "sub": lambda a, b, d: (d, -d),
-    "mul": lambda a, b, d: (d * b, d * a),
-    "div": lambda a, b, d: (d / b, -(d * a / (b * b))),
-    "min": _extremum(True),  # type: ignore[dict-item]
-    "max": _extremum(False),  # type: ignore[dict-item]
-    "floormod": lambda a, b, d: (d, -(d * call("floor", a / b))),
-    "truncmod": lambda a, b, d: (d, -(d * call("trunc", a / b))),
-}
+def _is_apart(operand: PrimExpr, product: PrimExpr, leaves: dict[int, frozenset[Buffer | Var]]) -> bool:
+    """Whether an operand is a factor, and the other one reads nothing that it reads: where the other is 0, the product
+    does not move with it at all."""
+    a, b = _product_of(product)
+    return operand in (a, b) and not leaves.get(id(a), frozenset()) & leaves.get(id(b), frozenset())
+
+
+def _leaves(order: list[PrimExpr]) -> dict[int, frozenset[Buffer | Var]]:
+    """What each expression moves with."""
+    found: dict[int, frozenset[Buffer | Var]] = {}
+    for node in order:
+        if isinstance(node, (BufferLoad, Var)):
+            found[id(node)] = frozenset([node.buffer if isinstance(node, BufferLoad) else node])
+        else:
+            found[id(node)] = frozenset().union(*(found.get(id(o), frozenset()) for o in _operands(node)))
+    return found
+
+
+def _of_extremum(node: Binary, d: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    a, b, zero, half = node.a, node.b, const(0, d.dtype), d * 0.5
+    first, second = (a < b, b < a) if node.kind == "min" else (a > b, b > a)
+    return select(first, d, select(second, zero, half)), select(second, d, select(first, zero, half))
+
 
 _STEPS = ("floor", "ceil", "round", "trunc", "philox4x32")  # constant but for jumps, or no function of their arguments
 
@@ -149,20 +195,40 @@ _OF_ONE: dict[str, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {  # of the argum
 }
 
 
-def _pow(a: PrimExpr, b: PrimExpr, y: PrimExpr, d: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+def _pow(a: PrimExpr, b: PrimExpr, y: PrimExpr, d: _Adjoint) -> tuple[_Adjoint, _Adjoint]:
     """Where the exponent is 0 the power does not move with its base, and where the base is 0 not with its exponent."""
-    zero = const(0, d.dtype)
-    by_base = select(b.equal(0.0), zero, d * b * call("pow", a, b - 1.0))
-    return by_base, select(a.equal(0.0), zero, d * y * call("log", a))
+    zero = const(0, y.dtype)
+    return (
+        d * select(b.equal(0.0), zero, b * call("pow", a, b - 1.0)),
+        d * select(a.equal(0.0), zero, y * call("log", a)),
+    )
 
 
-def _atan2(a: PrimExpr, b: PrimExpr, y: PrimExpr, d: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+def _atan2(a: PrimExpr, b: PrimExpr, y: PrimExpr, d: _Adjoint) -> tuple[_Adjoint, _Adjoint]:
     square = a * a + b * b
     return d * b / square, -(d * a / square)
 
 
-_OF_SEVERAL: dict[str, Callable[..., tuple[PrimExpr, ...]]] = {  # of the arguments, the result y and its adjoint
+def _no_nan(d: _Adjoint) -> _Adjoint:
+    """What the derivatives of a guarded product are: guarded, whatever its adjoint is."""
+    return replace(d, guarded=True)
+
+
+_Rules = dict[str, Callable[..., tuple[_Adjoint, ...]]]  # of the operands, the result y and its adjoint
+
+_BINARY: _Rules = {
+    "add": lambda a, b, y, d: (d, d),
+    "sub": lambda a, b, y, d: (d, -d),
+    "mul": lambda a, b, y, d: (d * b, d * a),
+    "div": lambda a, b, y, d: (d / b, -(d * a / (b * b))),
+    "floormod": lambda a, b, y, d: (d, -(d * call("floor", a / b))),
+    "truncmod": lambda a, b, y, d: (d, -(d * call("trunc", a / b))),
+}
+
+_OF_SEVERAL: _Rules = {
     "pow": _pow,
     "atan2": _atan2,
     "fma": lambda a, b, c, y, d: (d * b, d * a, d),
+    "multiply_no_nan": lambda a, b, y, d: (_no_nan(d) * b, _no_nan(d) * a),
+    "xdivy": lambda a, b, y, d: (_no_nan(d) / b, -(_no_nan(d) * y / b)),
 }

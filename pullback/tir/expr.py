@@ -39,6 +39,8 @@ INTRINSICS = {
     "atan2": 2, "isnan": 1, "isinf": 1, "isfinite": 1,  # -> bool
     "not": 1,  # logical on bool, bitwise on integers
     "fma": 3,  # a * b + c, rounded once
+    "multiply_no_nan": 2,  # a * b, 0 where either is 0
+    "xdivy": 2,  # a / b, 0 where a is 0
     "reinterpret": 1,  # same bits as another dtype of the same width (the Call's own dtype)
     "philox4x32": 7,  # random bits of the Call's own dtype, uint32 or uint64: see philox.py
     "pair": 2,  # two bfloat16 in one uint32: see pairs.py

@@ -370,6 +370,8 @@ _INTRINSICS: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt, "abs": np.abs,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "isnan": np.isnan, "isinf": np.isinf,
     "isfinite": np.isfinite,
+    "multiply_no_nan": lambda a, b: np.where((a == 0) | (b == 0), np.asarray(a).dtype.type(0), a * b)[()],
+    "xdivy": lambda a, b: np.where(a == 0, np.asarray(a).dtype.type(0), a / b)[()],
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ divide = binary(
 multiply_no_nan = binary(
     "multiply_no_nan",
     numpy=lambda x, y: np.where((x == 0) | (y == 0), x.dtype.type(0), x * y),
-    scalar=lambda x, y: select(x.equal(0.0) | y.equal(0.0), tir.const(0, x.dtype), x * y),
+    scalar=lambda x, y: call("multiply_no_nan", x, y),
     dtypes="float",
     gradient=lambda z, x, y, dz: (ops.multiply_no_nan(y, dz), ops.multiply_no_nan(x, dz)),
     precision="same",
@@ -80,7 +80,7 @@ multiply_no_nan = binary(
 xdivy = binary(
     "xdivy",
     numpy=lambda x, y: np.where(x == 0, x.dtype.type(0), x / y),
-    scalar=lambda x, y: select(x.equal(0.0), tir.const(0, x.dtype), x / y),
+    scalar=lambda x, y: call("xdivy", x, y),
     dtypes="float",
     gradient=lambda z, x, y, dz: (ops.xdivy(dz, y), -ops.xdivy(ops.multiply_no_nan(z, dz), y)),
     domain=(0.2, 3.0),

@@ -21,7 +21,7 @@ from pullback.tir.expr import Call as ScalarCall
 from pullback.tir.visitor import walk
 
 _MOST_NODES = 12  # of the scalar expression of a cheap op
-_CHEAP_CALLS = ("abs", "not", "isnan", "isinf", "isfinite", "fma")
+_CHEAP_CALLS = ("abs", "not", "isnan", "isinf", "isfinite", "fma", "multiply_no_nan", "xdivy")
 VIEWS = ("reshape", "flatten", "expand_dims", "squeeze")
 
 

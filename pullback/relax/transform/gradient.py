@@ -233,7 +233,8 @@ class _ReverseSweep:
             contributions = self.zeros.guarded(value.op, contributions, self.zeros.roots_of(value))
         else:
             arguments = operands(value)
-            contributions = self.kernels.adjoints(self.builder, value, dy, self.is_active(value))
+            degree = self.zeros.degree_of_any(dy)
+            contributions = self.kernels.adjoints(self.builder, value, dy, self.is_active(value), degree)
         for arg, contribution in zip(arguments, contributions, strict=True):
             if contribution is not None:
                 self.accumulate(arg, contribution)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pullback import te
@@ -25,7 +26,10 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStruct
 from pullback.te.naive import naive_kernel
 from pullback.tir import PrimFunc
 from pullback.tir.adjoint import adjoint_kernel
-from pullback.tir.expr import FLOATS
+from pullback.tir.derivative import DENSE
+from pullback.tir.expr import FLOATS, Select
+from pullback.tir.guard import guard_products
+from pullback.tir.visitor import distinct
 
 
 class KernelGradients:
@@ -33,12 +37,16 @@ class KernelGradients:
 
     def __init__(self, module: IRModule) -> None:
         self.module = module
-        self.known: dict[tuple[Any, ...], str] = {}
+        self.known: dict[tuple[Any, ...], PrimFunc] = {}
+        self.names: dict[PrimFunc, str] = {}  # in the module
 
-    def adjoints(self, builder: BlockBuilder, call: Call, dy: Any, active: Sequence[bool]) -> list[Expr | None]:
-        """The adjoints of the arguments: of a kernel's tensors as a list of them. ``active``: which are wanted."""
+    def adjoints(
+        self, builder: BlockBuilder, call: Call, dy: Any, active: Sequence[bool], degree: int = DENSE
+    ) -> list[Expr | None]:
+        """The adjoints of the arguments: of a kernel's tensors as a list of them. ``active``: which are wanted;
+        ``degree``: to which dy holds structural zeros."""
         if "te_grad_name" in call.attrs:
-            return self.registered(builder, call, dy)
+            return self.registered(builder, call, dy, degree)
         arguments, wanted = operands(call), _wanted(call, active)
         if not wanted:
             return [None] * len(arguments)
@@ -47,7 +55,7 @@ class KernelGradients:
         seeds = [d for d, info in zip(dys, infos, strict=True) if _is_float(info)]
         outs = [arguments[k].struct_info for k in wanted]
         sizes = call.args[2] if is_call_tir(call) and len(call.args) > 2 else None
-        kernel = GlobalVar(self.kernel(call, len(infos), wanted))
+        kernel = GlobalVar(self.kernel(call, wanted, degree))
         result = builder.emit(call_tir(kernel, Tuple((*arguments, *seeds)), outs, sizes), f"{kernel.name}_result")
         parts = [result] if len(wanted) == 1 else [TupleGetItem(result, k) for k in range(len(wanted))]
         found: list[Expr | None] = [None] * len(arguments)
@@ -55,7 +63,7 @@ class KernelGradients:
             found[k] = part
         return found
 
-    def registered(self, builder: BlockBuilder, call: Call, dy: Any) -> list[Expr | None]:
+    def registered(self, builder: BlockBuilder, call: Call, dy: Any, degree: int) -> list[Expr | None]:
         """The adjoints that the user's function of tensor expressions gives."""
         name, arguments = call.attrs["te_grad_name"], operands(call)
         dys = list(dy) if isinstance(call.struct_info, TupleStructInfo) else [dy]
@@ -70,7 +78,10 @@ class KernelGradients:
             types = ", ".join(format_info(a.struct_info) for a in arguments)
             raise DifferentiationError(f"the gradient {name} must give {types}, it gives {given}", span=call.span)
         kernel = self.module.unique_name(name)
-        self.module[kernel] = naive_kernel(kernel, inputs, found)
+        written = naive_kernel(kernel, inputs, found)
+        chooses = any(isinstance(node, Select) for node in distinct(written))
+        guarded = guard_products(written, written.buffers[: len(dys)]) if degree != DENSE or chooses else written
+        self.module[kernel] = guarded
         call = call_tir(GlobalVar(kernel), Tuple(tuple(values)), [a.struct_info for a in arguments])
         adjoints = builder.emit(call, f"{kernel}_result")
         return [adjoints] if len(found) == 1 else [TupleGetItem(adjoints, k) for k in range(len(found))]
@@ -80,22 +91,30 @@ class KernelGradients:
         if "te_grad_name" in call.attrs:
             return None
         try:
-            self.kernel(call, len(_fields(call.struct_info)), _wanted(call, active))
+            self.adjoint(call, _wanted(call, active), DENSE)
         except DifferentiationError as error:
             return error.message
         return None
 
-    def kernel(self, call: Call, results: int, wanted: Sequence[int]) -> str:
+    def kernel(self, call: Call, wanted: Sequence[int], degree: int) -> str:
         """The name of the adjoint kernel in the module."""
-        if is_call_tir(call):
-            function, key = self.module[call.args[0].name], (call.args[0].name, *wanted)  # type: ignore[union-attr]
-        else:
-            function, key = loops_of(call, call.op.short.replace(".", "_")), (call, *wanted)  # type: ignore[union-attr]
-        assert isinstance(function, PrimFunc)
+        function = self.adjoint(call, wanted, degree)
+        if function not in self.names:
+            self.names[function] = self.module.unique_name(function.name)
+            self.module[self.names[function]] = replace(function, name=self.names[function])
+        return self.names[function]
+
+    def adjoint(self, call: Call, wanted: Sequence[int], degree: int) -> PrimFunc:
+        """The adjoint kernel of a call."""
+        key = (call.args[0].name if is_call_tir(call) else call, degree, *wanted)  # type: ignore[union-attr]
         if key not in self.known:
-            name = self.module.unique_name(f"{function.name}_adjoint")
-            self.module[name] = adjoint_kernel(function, results, wanted, name)
-            self.known[key] = name
+            if is_call_tir(call):
+                function = self.module[call.args[0].name]  # type: ignore[union-attr]
+            else:
+                function = loops_of(call, call.op.short.replace(".", "_"))  # type: ignore[union-attr]
+            assert isinstance(function, PrimFunc)
+            results = len(_fields(call.struct_info))
+            self.known[key] = adjoint_kernel(function, results, wanted, f"{function.name}_adjoint", degree)
         return self.known[key]
 
 

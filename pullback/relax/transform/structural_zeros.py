@@ -25,9 +25,8 @@ from pullback.ir.op import Op
 from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var
 from pullback.relax.op.family import zero_gradient
 from pullback.relax.struct_info import TensorStructInfo
+from pullback.tir.derivative import DENSE, MASKED, THINNED
 from pullback.tir.expr import FLOATS
-
-DENSE, THINNED, MASKED = range(3)
 
 _PRODUCTS = ("multiply", "multiply_no_nan")
 _SUMS = ("add", "subtract")
@@ -77,6 +76,10 @@ class StructuralZeros:
         if expr not in known:
             known[expr] = self._degree(expr, roots, known)
         return known[expr]
+
+    def degree_of_any(self, dy: Any) -> int:
+        """The degree of the adjoint of a tensor, or the highest of those of a tuple's fields."""
+        return max((self.degrees.get(d, DENSE) for d in (dy if isinstance(dy, list) else [dy])), default=DENSE)
 
     def _degree(self, expr: Call | Tuple, roots: int, known: dict[Expr, int | None]) -> int | None:
         parts = expr.fields if isinstance(expr, Tuple) else expr.args
