@@ -74,6 +74,7 @@ multiply_no_nan = binary(
     dtypes="float",
     gradient=lambda z, x, y, dz: (ops.multiply_no_nan(y, dz), ops.multiply_no_nan(x, dz)),
     precision="same",
+    zeros="makes",
     doc="x · y, and 0 where either is 0, whatever the other one is, infinite or NaN: what a gradient multiplies by\n"
     "where an adjoint may be 0 because a value was not taken. TensorFlow's, where y alone has this right.",
 )
@@ -85,6 +86,7 @@ xdivy = binary(
     gradient=lambda z, x, y, dz: (ops.xdivy(dz, y), -ops.xdivy(ops.multiply_no_nan(z, dz), y)),
     domain=(0.2, 3.0),
     precision="same",
+    zeros="makes",
     doc="x / y, and 0 where x is 0, whatever y is, 0 or NaN. TensorFlow's xdivy.",
 )
 

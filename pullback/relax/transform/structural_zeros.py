@@ -124,7 +124,7 @@ class StructuralZeros:
             if isinstance(expr, Tuple):
                 return Tuple(tuple(guard(f) for f in expr.fields))
             args = [guard(a) for a in expr.args]
-            found = [self.degree(a, roots, degrees) for a in expr.args]
+            found = [self.degree(a, roots, degrees) for a in args]
             if sum(d is not None for d in found) == 1 and max(d for d in found if d is not None) >= least:
                 product = _guarded_product(expr, args, found[0] is not None)
                 if product is not None:
@@ -142,9 +142,8 @@ def _guarded_product(call: Call, args: Sequence[Any], is_first: bool) -> Expr | 
     if name not in ("multiply", "divide", "vecdot"):
         return None
     adjoint, factor = args if is_first else reversed(args)
-    if isinstance(factor, Constant) and np.isfinite(factor.data.astype(np.float64)).all():
-        if name != "divide" or _is_nonzero(factor):
-            return None
+    if _is_nonzero(factor) and np.isfinite(factor.data.astype(np.float64)).all():
+        return None
     if name == "divide":
         return Op.get("xdivy")(adjoint, factor) if is_first else None
     product = Op.get("multiply_no_nan")(factor, adjoint)

@@ -1,0 +1,291 @@
+"""What was not taken moves nothing, however steep it is there: (what takes) x (what is steep) x (what is between).
+
+Each program takes some elements of f(x). At the others x is a point where f has an infinite derivative, or none. The
+oracle is the same program where these elements hold ordinary numbers instead: it takes the same elements, so all its
+derivatives, first and second, are the same, and those of what is not taken are 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback
+from pullback import te, tir
+from pullback.ir.module import IRModule
+from pullback.ir.op import Op
+from pullback.relax import BlockBuilder, TensorStructInfo, TupleGetItem, Var, const, op
+from pullback.relax.interpreter import evaluate
+from pullback.relax.op import register_op
+from pullback.relax.training.utils import register_te_gradient
+from pullback.relax.transform import Gradient
+from pullback.script import from_source
+
+SHAPE = (3, 6)
+TAKEN = np.array([[1, 0, 1, 0, 1, 1], [0, 0, 1, 1, 0, 1], [1, 1, 0, 0, 1, 0]], bool)
+
+# f, a point where it has no finite derivative, and an interval of ordinary points
+STEEP: dict[str, tuple[Callable[[Any], Any], float, tuple[float, float]]] = {
+    "log": (op.log, 0.0, (0.5, 2.0)),
+    "log of a negative number": (op.log, -1.0, (0.5, 2.0)),
+    "log2": (op.log2, 0.0, (0.5, 2.0)),
+    "log10": (op.log10, 0.0, (0.5, 2.0)),
+    "log1p": (op.log1p, -1.0, (0.5, 2.0)),
+    "sqrt": (op.sqrt, 0.0, (0.5, 2.0)),
+    "sqrt of a negative number": (op.sqrt, -1.0, (0.5, 2.0)),
+    "rsqrt": (op.rsqrt, 0.0, (0.5, 2.0)),
+    "reciprocal": (lambda x: op.divide(const(1.0, x.dtype), x), 0.0, (0.5, 2.0)),
+    "quotient": (lambda x: x / (x - 1.0), 1.0, (1.5, 2.0)),
+    "power": (lambda x: op.power(x, const(0.3, x.dtype)), 0.0, (0.5, 2.0)),
+    "exp": (op.exp, 1000.0, (0.5, 2.0)),
+    "exp2": (op.exp2, 2000.0, (0.5, 2.0)),
+    "expm1": (op.expm1, 1000.0, (0.5, 2.0)),
+    "sinh": (op.sinh, 1000.0, (0.5, 2.0)),
+    "cosh": (op.cosh, 1000.0, (0.5, 2.0)),
+    "square": (op.square, math.inf, (0.5, 2.0)),
+    "product": (lambda x: op.sin(x) * op.exp(x), 1000.0, (0.5, 1.0)),
+    "asin": (op.asin, 1.0, (-0.5, 0.5)),
+    "acos": (op.acos, -1.0, (-0.5, 0.5)),
+    "acosh": (op.acosh, 1.0, (1.5, 2.0)),
+    "atanh": (op.atanh, 1.0, (-0.5, 0.5)),
+    "atan2": (lambda x: op.atan2(x, x * x), 0.0, (0.5, 2.0)),
+    "hypot": (lambda x: op.hypot(x, x * 2.0), 0.0, (0.5, 2.0)),
+    "erfinv": (op.erfinv, 1.0, (-0.5, 0.5)),
+    "lgamma": (op.lgamma, 0.0, (0.5, 2.0)),
+    "digamma": (op.digamma, 0.0, (0.5, 2.0)),
+    "logit": (op.logit, 1.0, (0.3, 0.6)),
+    "xlogy": (lambda x: op.xlogy(x, x - 1.0), 1.0, (1.5, 2.0)),
+    "tan of infinity": (op.tan, math.inf, (0.5, 1.0)),
+    "sin of infinity": (op.sin, math.inf, (0.5, 1.0)),
+    "softplus of NaN": (op.nn.softplus, math.nan, (0.5, 1.0)),
+    "gelu of infinity": (op.nn.gelu, math.inf, (0.5, 1.0)),
+    "silu of minus infinity": (op.nn.silu, -math.inf, (0.5, 1.0)),
+    "norm": (lambda x: op.log(op.norm(x, axis=())), 0.0, (0.5, 2.0)),
+    "log of sqrt": (lambda x: op.log(op.sqrt(x)), 0.0, (0.5, 2.0)),
+    "sqrt of log": (lambda x: op.sqrt(op.log(x)), 0.0, (1.5, 2.0)),
+    "x log x": (lambda x: x * op.log(x), 0.0, (0.5, 2.0)),
+    "softmax by hand": (lambda x: op.exp(x) / op.add(op.exp(x), const(1.0, x.dtype)), 1000.0, (0.5, 2.0)),
+    "gaussian by hand": (lambda x: op.exp(op.divide(const(-1.0, x.dtype), x * x)), 0.0, (0.5, 2.0)),
+    "half precision": (lambda x: op.astype(op.log(op.astype(x, "float16")), x.dtype), 0.0, (0.5, 2.0)),
+}
+
+_COLUMNS = [0, 2, 3]
+
+
+def _of_columns(columns: Sequence[int]) -> np.ndarray:
+    taken = np.zeros(SHAPE, bool)
+    taken[:, list(columns)] = True
+    return taken
+
+
+def _split(y: Any) -> Any:
+    parts = op.split(y, (2, 4), axis=1)
+    return op.add(TupleGetItem(parts, 0), op.square(TupleGetItem(parts, 2)))
+
+
+_ROW = np.arange(6)
+_MASK = np.array(TAKEN, np.float64)
+
+# What takes elements of y, and which
+TAKES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
+    "where": (lambda y: op.where(const(TAKEN), y, const(0.0, y.dtype)), TAKEN),
+    "where a row is valid": (
+        lambda y: op.where(const(np.array([[True], [False], [True]])), y, const(0.0, y.dtype)),
+        np.broadcast_to([[True], [False], [True]], SHAPE),
+    ),
+    "where, of two": (lambda y: op.where(const(TAKEN), y, op.ones_like(y)), TAKEN),
+    "slice": (lambda y: op.strided_slice(y, [1], [1], [6], [2]), _of_columns([1, 3, 5])),
+    "split": (_split, _of_columns([0, 1, 4, 5])),
+    "take": (lambda y: op.take(y, const(np.array([2, 0, 2, 3])), 1), _of_columns(_COLUMNS)),
+    "gather_elements": (
+        lambda y: op.gather_elements(y, const(np.array([[0, 2, 3]] * 3)), 1),
+        _of_columns(_COLUMNS),
+    ),
+    "gather_nd": (
+        lambda y: op.gather_nd(y, const(np.argwhere(TAKEN))),
+        TAKEN,
+    ),
+    "index_tensor": (lambda y: op.index_tensor(y, [const(n) for n in np.nonzero(TAKEN)]), TAKEN),
+    "tril": (lambda y: op.tril(y, 1), np.tril(np.ones(SHAPE, bool), 1)),
+    "triu": (lambda y: op.triu(y, 1), np.triu(np.ones(SHAPE, bool), 1)),
+    "diagonal": (lambda y: op.diagonal(y, 1), np.eye(*SHAPE, k=1, dtype=bool)),
+    "slice_scatter": (
+        lambda y: op.slice_scatter(y, op.ones((3, 2), y.dtype), axis=1, start=1, end=3),
+        _of_columns([0, 3, 4, 5]),
+    ),
+    "scatter_elements": (
+        lambda y: op.scatter_elements(y, const(np.array([[1, 4]] * 3)), op.ones((3, 2), y.dtype), 1),
+        _of_columns([0, 2, 3, 5]),
+    ),
+    "index_put": (
+        lambda y: op.index_put(y, [const(n) for n in np.nonzero(~TAKEN)], op.ones((), y.dtype)),
+        TAKEN,
+    ),
+    "segment_reduce": (
+        lambda y: op.segment_reduce(y, const(np.array([0, 1, 0, 1, -1, 5])), 2, "add", 1),
+        _of_columns([0, 1, 2, 3]),
+    ),
+    "nll_loss": (
+        lambda y: op.nn.nll_loss(y, const(np.array([1, -100, 4])), ignore_index=-100),
+        np.array([[0, 1, 0, 0, 0, 0], [0] * 6, [0, 0, 0, 0, 1, 0]], bool),
+    ),
+    "cross_entropy": (
+        lambda y: op.nn.cross_entropy(y, const(np.array([1, -100, 4])), ignore_index=-100),
+        np.broadcast_to([[True], [False], [True]], SHAPE),
+    ),
+    "smoothed cross_entropy": (
+        lambda y: op.nn.cross_entropy(y, const(np.array([1, -100, 4])), label_smoothing=0.1, reduction="sum"),
+        np.broadcast_to([[True], [False], [True]], SHAPE),
+    ),
+    "softmax, then where": (
+        lambda y: op.where(const(np.array([[True], [False], [True]])), op.nn.softmax(y), const(0.0, y.dtype)),
+        np.broadcast_to([[True], [False], [True]], SHAPE),
+    ),
+    "softmax with a mask": (
+        lambda y: op.square(op.nn.softmax(op.where(const(TAKEN), y, const(-math.inf, y.dtype)))),
+        TAKEN,
+    ),
+    "logsumexp with a mask": (
+        lambda y: op.logsumexp(op.where(const(TAKEN), y, const(-math.inf, y.dtype)), 1),
+        TAKEN,
+    ),
+    "flip, roll, slice": (
+        lambda y: op.strided_slice(op.roll(op.flip(y, 1), 1, 1), [1], [1], [4]),
+        _of_columns([5, 4, 3]),
+    ),
+}
+
+# What takes nothing where y is finite only, as the value itself is multiplied by 0
+MULTIPLIES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
+    "a constant mask": (lambda y: y * const(_MASK, y.dtype), TAKEN),
+    "a comparison": (lambda y: y * op.astype(op.greater(const(_MASK), const(0.5, "float64")), y.dtype), TAKEN),
+    "matmul": (
+        lambda y: op.matmul(y, const(np.diag(np.array([1.0, 0, 2, 0, 3, 1])), y.dtype)),
+        _of_columns([0, 2, 4, 5]),
+    ),
+    "vecdot": (lambda y: op.vecdot(y, const(_MASK, y.dtype), 1), TAKEN),
+    "a masked row of a product": (
+        lambda y: op.where(
+            const(np.array([[True], [False], [True]])), op.matmul(y, op.ones((6, 2), y.dtype)), const(0.0, y.dtype)
+        ),
+        np.broadcast_to([[True], [False], [True]], SHAPE),
+    ),
+    "relu": (lambda y: op.nn.relu(op.where(const(TAKEN), y, y * -1.0)), TAKEN),
+}
+
+# What stands between f and what takes: elementwise, or with moved or repeated elements
+BETWEEN: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda y: y,
+    "a chain": lambda y: op.tanh(-y * 0.5 + 1.0),
+    "a view": lambda y: op.permute_dims(op.reshape(op.permute_dims(y), (6, 3))),
+    "a cast": lambda y: op.astype(op.astype(y, "float32"), y.dtype),
+    "a concatenation": lambda y: op.strided_slice(op.concat([op.ones_like(y), y, y], 1), [1], [6], [12]),
+    "a broadcast": lambda y: op.take(op.broadcast_to(op.expand_dims(y, 0), (2, *SHAPE)), const(np.array(1)), 0),
+    "a sum": lambda y: op.sum(op.stack([y, op.zeros_like(y)], 0), 0),
+    "a mean": lambda y: op.mean(op.expand_dims(y, 2), 2),
+    "a pad": lambda y: op.strided_slice(op.nn.pad(y, ((1, 0), (0, 2))), [0, 1], [1, 0], [4, 6]),
+}
+
+
+def points(name: str, taken: np.ndarray, dtype: str = "float64") -> tuple[np.ndarray, np.ndarray]:
+    """x with what is not taken at the steep point, and at ordinary ones."""
+    _, steep, (low, high) = STEEP[name]
+    ordinary = np.random.default_rng(5).uniform(low, high, SHAPE)
+    return np.where(taken, ordinary, steep).astype(dtype), ordinary.astype(dtype)
+
+
+def module_of(programs: Sequence[Callable[[Any], Any]], dtype: str = "float64", shape: Any = SHAPE) -> IRModule:
+    """``main`` = the sum of cubes of the programs' results, one parameter each, with ``main_adjoint``; ``second`` = a
+    sum of weighted adjoints, with ``second_adjoint``."""
+    builder = BlockBuilder()
+    params = [Var(f"x{k}", TensorStructInfo(shape, dtype)) for k in range(len(programs))]
+    with builder.function("main", params):
+        with builder.dataflow():
+            terms = [builder.emit(op.sum(_curved(f(x)))) for f, x in zip(programs, params, strict=True)]
+            total = terms[0]
+            for term in terms[1:]:
+                total = builder.emit(total + term)
+            total = builder.emit_output(total)
+        builder.emit_func_output(total)
+    module = Gradient("main")(builder.get())
+    builder = BlockBuilder(module)
+    params = list(module["main_adjoint"].params)
+    with builder.function("second", params):
+        found = builder.emit(module.get_global_var("main_adjoint")(*params))[1]
+        total = builder.emit(op.sum(found[0] * _weights(dtype, shape)))
+        for k in range(1, len(params)):
+            total = builder.emit(total + op.sum(found[k] * _weights(dtype, shape)))
+        builder.emit_func_output(total)
+    return Gradient("second")(builder.get())
+
+
+def _curved(y: Any) -> Any:
+    return y * y * 0.5 + y
+
+
+def _weights(dtype: str, shape: Any) -> Any:
+    return const(np.random.default_rng(7).standard_normal(shape), dtype)
+
+
+def adjoints(module: IRModule, name: str, values: Sequence[np.ndarray], target: str) -> list[np.ndarray]:
+    with np.errstate(all="ignore"):
+        if target == "debug":
+            return [np.asarray(a) for a in evaluate(module, f"{name}_adjoint", list(values))[1]]
+        return [a.numpy() for a in pullback.compile(module, target).function(f"{name}_adjoint")(*values)[1]]
+
+
+def check(programs: dict[str, tuple[Callable[[Any], Any], str, np.ndarray]], targets: Sequence[str]) -> None:
+    """Programs by name: f and what takes, the key of the steep point, what is taken."""
+    pairs = [points(name, taken) for _, name, taken in programs.values()]
+    module = module_of([f for f, *_ in programs.values()])
+    failures = []
+    for target, function in itertools.product(targets, ("main", "second")):
+        found = adjoints(module, function, [steep for steep, _ in pairs], target)
+        wanted = adjoints(module, function, [ordinary for _, ordinary in pairs], "debug")
+        for label, (_, _, taken), a, b in zip(programs, programs.values(), found, wanted, strict=True):
+            assert np.isfinite(b).all() and np.any(b), (label, function)
+            if not np.allclose(a, np.where(taken, b, 0.0), rtol=1e-5, atol=1e-6):
+                failures.append((target, function, label, a))
+    assert not failures, failures
+
+
+def composed(*functions: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def run(x: Any) -> Any:
+        for f in functions:
+            x = f(x)
+        return x
+
+    return run
+
+
+@pytest.mark.parametrize("takes", TAKES)
+def test_what_takes_beside_what_is_steep(takes: str) -> None:
+    take, taken = TAKES[takes]
+    check({name: (composed(f, take), name, taken) for name, (f, *_) in STEEP.items()}, ["debug"])
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+def test_what_is_between(between: str) -> None:
+    step = BETWEEN[between]
+    check(
+        {
+            f"{name}, {takes}": (composed(STEEP[name][0], step, TAKES[takes][0]), name, TAKES[takes][1])
+            for name in ("log", "sqrt", "reciprocal", "exp")
+            for takes in ("where", "slice", "take", "nll_loss", "softmax with a mask")
+        },
+        ["debug"],
+    )
+
+
+_FINITE = ("sqrt", "asin", "acos", "acosh", "power", "hypot", "atan2")
+
+
+@pytest.mark.parametrize("multiplies", MULTIPLIES)
+def test_products_with_0(multiplies: str) -> None:
+    multiply, taken = MULTIPLIES[multiplies]
+    check({name: (composed(STEEP[name][0], multiply), name, taken) for name in _FINITE}, ["debug"])
