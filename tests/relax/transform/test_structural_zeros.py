@@ -160,22 +160,81 @@ TAKES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
     ),
 }
 
-# What takes nothing where y is finite only, as the value itself is multiplied by 0
+_SHIFT = np.where(TAKEN, 3.0, -3.0)
+
+
+def _shifted(y: Any) -> Any:
+    """Above 1 what is taken, below -1 what is not: -inf if it is that."""
+    return y + const(_SHIFT, y.dtype)
+
+
+def _image(y: Any) -> Any:
+    return op.reshape(_shifted(y), (1, 1, *SHAPE))
+
+
+# What compares y, which is finite or -inf, with something: by its values TAKEN is taken, or some of it.
+COMPARES: dict[str, Callable[[Any], Any]] = {
+    "relu": lambda y: op.nn.relu(_shifted(y)),
+    "relu6": lambda y: op.nn.relu6(_shifted(y)),
+    "hardtanh": lambda y: op.nn.hardtanh(_shifted(y), 1.0, 9.0),
+    "hardsigmoid": lambda y: op.nn.hardsigmoid(_shifted(y) * 3.0 - 9.0),
+    "threshold": lambda y: op.nn.threshold(_shifted(y), 0.5, -1.0),
+    "softshrink": lambda y: op.nn.softshrink(op.maximum(_shifted(y), 0.0)),
+    "clip": lambda y: op.clip(_shifted(y), 1.0, 9.0),
+    "elu": lambda y: op.nn.elu(op.maximum(_shifted(y), 0.0)),
+    "maximum": lambda y: op.maximum(_shifted(y), 0.0),
+    "minimum": lambda y: op.minimum(-_shifted(y), 0.0),
+    "max": lambda y: op.max(_shifted(y), 1),
+    "min": lambda y: op.min(-_shifted(y), 0),
+    "amax by norm": lambda y: op.norm(op.nn.relu(_shifted(y)), math.inf, 1),
+    "max_pool": lambda y: op.nn.max_pool2d(_image(y), (1, 3), strides=(1, 3)),
+    "overlapping max_pool": lambda y: op.nn.max_pool2d(_image(y), (1, 3)),
+    "global_max_pool": lambda y: op.nn.global_max_pool2d(_image(y)),
+    "topk": lambda y: op.topk(_shifted(y), 3, 1, "values"),
+    "sort": lambda y: op.strided_slice(op.sort(_shifted(y), 1), [1], [3], [6]),
+    "segment max": lambda y: op.segment_reduce(_shifted(y), const(np.array([0, 0, 0, 1, 1, 1])), 2, "max", 1),
+    "scatter max": lambda y: op.scatter_elements(
+        op.zeros(SHAPE, y.dtype), const(np.tile(np.arange(6), (3, 1))), _shifted(y), 1, "max"
+    ),
+    "nan_to_num": lambda y: op.nn.relu(op.nan_to_num(_shifted(y))),
+    "where of itself": lambda y: op.where(op.greater(_shifted(y), const(0.0, y.dtype)), y, const(0.0, y.dtype)),
+}
+
+# What multiplies y, which is finite, by 0. What adds up products has no second derivative where the first is infinite.
 MULTIPLIES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
     "a constant mask": (lambda y: y * const(_MASK, y.dtype), TAKEN),
     "a comparison": (lambda y: y * op.astype(op.greater(const(_MASK), const(0.5, "float64")), y.dtype), TAKEN),
-    "matmul": (
-        lambda y: op.matmul(y, const(np.diag(np.array([1.0, 0, 2, 0, 3, 1])), y.dtype)),
-        _of_columns([0, 2, 4, 5]),
+    "a comparison with itself": (
+        lambda y: y * op.astype(op.greater(_shifted(y * 0.0), const(0.0, y.dtype)), y.dtype),
+        TAKEN,
     ),
-    "vecdot": (lambda y: op.vecdot(y, const(_MASK, y.dtype), 1), TAKEN),
     "a masked row of a product": (
         lambda y: op.where(
             const(np.array([[True], [False], [True]])), op.matmul(y, op.ones((6, 2), y.dtype)), const(0.0, y.dtype)
         ),
         np.broadcast_to([[True], [False], [True]], SHAPE),
     ),
-    "relu": (lambda y: op.nn.relu(op.where(const(TAKEN), y, y * -1.0)), TAKEN),
+    "ewise_fma": (lambda y: op.ewise_fma(y, const(_MASK, y.dtype), const(1.0, y.dtype)), TAKEN),
+}
+ADDS_UP: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
+    "matmul": (
+        lambda y: op.matmul(y, const(np.diag(np.array([1.0, 0, 2, 0, 3, 1])), y.dtype)),
+        _of_columns([0, 2, 4, 5]),
+    ),
+    "linear": (
+        lambda y: op.linear(y, const(np.diag(np.array([1.0, 0, 2, 0, 3, 1])), y.dtype)),
+        _of_columns([0, 2, 4, 5]),
+    ),
+    "vecdot": (lambda y: op.vecdot(y, const(_MASK, y.dtype), 1), TAKEN),
+    "einsum": (lambda y: op.einsum([y, const(_MASK, y.dtype)], "ij,ij->"), TAKEN),
+    "convolution": (
+        lambda y: op.nn.conv1d(op.expand_dims(y, 0), const(np.array([[[1.0]], [[0.0]], [[2.0]]]), y.dtype), groups=3),
+        np.broadcast_to([[True], [False], [True]], SHAPE),
+    ),
+    "a mask of its rows before a product": (
+        lambda y: op.matmul(y * const(_MASK, y.dtype), const(np.random.default_rng(3).random((6, 4)), y.dtype)),
+        TAKEN,
+    ),
 }
 
 # What stands between f and what takes: elementwise, or with moved or repeated elements
@@ -239,12 +298,16 @@ def adjoints(module: IRModule, name: str, values: Sequence[np.ndarray], target: 
         return [a.numpy() for a in pullback.compile(module, target).function(f"{name}_adjoint")(*values)[1]]
 
 
-def check(programs: dict[str, tuple[Callable[[Any], Any], str, np.ndarray]], targets: Sequence[str]) -> None:
+def check(
+    programs: dict[str, tuple[Callable[[Any], Any], str, np.ndarray]],
+    targets: Sequence[str] = ("debug",),
+    functions: Sequence[str] = ("main", "second"),
+) -> None:
     """Programs by name: f and what takes, the key of the steep point, what is taken."""
     pairs = [points(name, taken) for _, name, taken in programs.values()]
     module = module_of([f for f, *_ in programs.values()])
     failures = []
-    for target, function in itertools.product(targets, ("main", "second")):
+    for target, function in itertools.product(targets, functions):
         found = adjoints(module, function, [steep for steep, _ in pairs], target)
         wanted = adjoints(module, function, [ordinary for _, ordinary in pairs], "debug")
         for label, (_, _, taken), a, b in zip(programs, programs.values(), found, wanted, strict=True):
@@ -266,7 +329,7 @@ def composed(*functions: Callable[[Any], Any]) -> Callable[[Any], Any]:
 @pytest.mark.parametrize("takes", TAKES)
 def test_what_takes_beside_what_is_steep(takes: str) -> None:
     take, taken = TAKES[takes]
-    check({name: (composed(f, take), name, taken) for name, (f, *_) in STEEP.items()}, ["debug"])
+    check({name: (composed(f, take), name, taken) for name, (f, *_) in STEEP.items()})
 
 
 @pytest.mark.parametrize("between", BETWEEN)
@@ -277,9 +340,15 @@ def test_what_is_between(between: str) -> None:
             f"{name}, {takes}": (composed(STEEP[name][0], step, TAKES[takes][0]), name, TAKES[takes][1])
             for name in ("log", "sqrt", "reciprocal", "exp")
             for takes in ("where", "slice", "take", "nll_loss", "softmax with a mask")
-        },
-        ["debug"],
+        }
     )
+
+
+@pytest.mark.parametrize("compares", COMPARES)
+def test_what_loses_a_comparison(compares: str) -> None:
+    compare = COMPARES[compares]
+    names = ("log", "log2", "log1p", "sqrt", "log of sqrt", "power", "acosh")
+    check({name: (composed(STEEP[name][0], compare), name, TAKEN) for name in names})
 
 
 _FINITE = ("sqrt", "asin", "acos", "acosh", "power", "hypot", "atan2")
@@ -288,4 +357,39 @@ _FINITE = ("sqrt", "asin", "acos", "acosh", "power", "hypot", "atan2")
 @pytest.mark.parametrize("multiplies", MULTIPLIES)
 def test_products_with_0(multiplies: str) -> None:
     multiply, taken = MULTIPLIES[multiplies]
-    check({name: (composed(STEEP[name][0], multiply), name, taken) for name in _FINITE}, ["debug"])
+    check({name: (composed(STEEP[name][0], multiply), name, taken) for name in _FINITE})
+
+
+@pytest.mark.parametrize("adds_up", ADDS_UP)
+def test_sums_of_products_with_0(adds_up: str) -> None:
+    add_up, taken = ADDS_UP[adds_up]
+    check({name: (composed(STEEP[name][0], add_up), name, taken) for name in _FINITE}, functions=["main"])
+
+
+def _diagonal(names: Sequence[str]) -> dict[str, tuple[Callable[[Any], Any], str, np.ndarray]]:
+    """Each of the steep ones beside one of what takes, and something between."""
+    takes, between = itertools.cycle(TAKES.items()), itertools.cycle(BETWEEN.values())
+    return {
+        f"{name}, {label}": (composed(STEEP[name][0], next(between), take), name, taken)
+        for name, (label, (take, taken)) in zip(names, takes, strict=False)
+    }
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_native(part: int) -> None:
+    check(_diagonal(list(STEEP)[part::3]), ["llvm"])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_other_precisions(dtype: str) -> None:
+    names = [n for n in ("log", "sqrt", "reciprocal", "exp", "rsqrt", "log of sqrt", "square", "gelu of infinity")]
+    programs = {n: composed(STEEP[n][0], TAKES["where"][0]) for n in names}
+    module = module_of(list(programs.values()), dtype)
+    for target in ("llvm", "debug"):
+        pairs = [points(n, TAKEN, dtype) for n in names]
+        for function in ("main", "second"):
+            found = adjoints(module, function, [steep for steep, _ in pairs], target)
+            wanted = adjoints(module, function, [ordinary for _, ordinary in pairs], target)
+            for name, a, b in zip(names, found, wanted, strict=True):
+                expected = np.where(TAKEN, b.astype(np.float64), 0.0)
+                np.testing.assert_array_equal(a.astype(np.float64), expected, err_msg=f"{target} {function} {name}")
