@@ -54,9 +54,7 @@ from pullback.tir.visitor import Mutator, Substitute, children, distinct, substi
 _FEW_STORES = 4096  # that threads are not worth
 
 
-def adjoint_kernel(
-    function: PrimFunc, results: int, wanted: Sequence[int], name: str, degree: int = DENSE
-) -> PrimFunc:
+def adjoint_kernel(function: PrimFunc, results: int, wanted: Sequence[int], name: str, degree: int = DENSE) -> PrimFunc:
     """The adjoint of a kernel whose last ``results`` buffers are what it computes. Its parameters: the inputs, the
     scalars, the adjoints of the results of float type, then what it computes: the adjoints of the ``wanted`` inputs.
     ``degree``: to which the adjoints of the results may hold zeros for what was not taken (``derivative.py``).
@@ -92,8 +90,11 @@ class _Adjoint:
         self.body = _Serial().stmt(independent_lanes(self.function.body))
         nodes = list(distinct(self.body))
         self.allocated = [n.buffer for n in nodes if isinstance(n, Allocate)]
-        self.written = {n.buffer for n in nodes if isinstance(n, BufferStore)}
-        self.read = {n.buffer for n in nodes if isinstance(n, BufferLoad)}
+        stored = [n.buffer for n in nodes if isinstance(n, BufferStore)]
+        self.written = set(stored)
+        read = {n.buffer for n in nodes if isinstance(n, BufferLoad)}
+        # The results that one statement writes and none reads: no element is used twice, nor overwritten.
+        self.simple = {b for b in self.outputs if stored.count(b) == 1 and b not in read}
         self.names: dict[Var, PrimExpr] = {}  # of whole numbers, with their values
         for node in nodes:
             if isinstance(node, Let) and not is_float(node.var.dtype):
@@ -314,7 +315,7 @@ class _Adjoint:
         d = Var("d", node.value.dtype)
         stays = next((n for n, part in contributions(node.value, d) if part is d and _is_at(n, target, place)), None)
         taken = store(total, place, const(0, total.dtype)) if stays is None else None
-        degree = self.degree if target in self.outputs and target not in self.read else MASKED
+        degree = self.degree if target in self.simple else MASKED
         if stays is not None and self._is_summed(place, loops):
             degree = THINNED
         added = self.added(node.value, d, degree, stays)

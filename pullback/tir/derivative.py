@@ -57,9 +57,7 @@ class _Adjoint:
         return replace(self, expr=-self.expr)
 
 
-def contributions(
-    expr: PrimExpr, adjoint: PrimExpr, degree: int = DENSE
-) -> list[tuple[BufferLoad | Var, PrimExpr]]:
+def contributions(expr: PrimExpr, adjoint: PrimExpr, degree: int = DENSE) -> list[tuple[BufferLoad | Var, PrimExpr]]:
     """The loads and variables of float type in ``expr`` with what they get of its adjoint, which may hold structural
     zeros to a degree: ``THINNED`` guards quotients and intrinsics, ``MASKED`` products too. Raises DifferentiationError
     for what has no derivative, such as the bits of a number."""

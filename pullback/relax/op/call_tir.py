@@ -22,7 +22,9 @@ def _infer(*args: Any, **attrs: Any) -> StructInfo:
     raise UserError("R.call_tir needs out_sinfo")
 
 
-call_tir_op = define("call_tir", "func, args, tir_vars? | origin=None", infer=_infer, zeros="makes", family="call_tir", doc=__doc__)
+call_tir_op = define(
+    "call_tir", "func, args, tir_vars? | origin=None", infer=_infer, zeros="makes", family="call_tir", doc=__doc__
+)
 
 
 def call_tir(

@@ -157,7 +157,8 @@ def _nll_infer(name: str) -> Any:
 def te_nll(
     logs: te.Tensor, targets: te.Tensor, weights: te.Tensor | None, reduction: str, ignore_index: int
 ) -> te.Tensor:
-    """-Σ w·logs[target] / Σ w in the accumulator's type; an ignored target reads a valid element and counts 0."""
+    """-Σ w·logs[target] / Σ w in the accumulator's type; an ignored target reads a valid element and counts 0. So
+    does one of weight 0, whatever its log is."""
     axis = 1 if logs.ndim > 1 else 0
     kind, classes = wide(logs.dtype), tir.as_expr(logs.shape[axis])
 
@@ -172,7 +173,7 @@ def te_nll(
     def loss(*i: tir.PrimExpr) -> tir.PrimExpr:
         valid, t = target(i)
         log = tir.cast(kind, logs[(*i[:axis], t, *i[axis:])])
-        return tir.select(valid, -(log if weights is None else log * w[i]), 0.0)
+        return tir.select(valid, -(log if weights is None else tir.call("multiply_no_nan", log, w[i])), 0.0)
 
     w = te.compute(targets.shape, weight, "weight")
     each = te.compute(targets.shape, loss, "loss")
@@ -200,7 +201,7 @@ def nll_array(
     index = np.where(valid, targets, 0).astype(np.int64)
     w = np.where(valid, logs.dtype.type(1) if weights is None else weights[index], logs.dtype.type(0))
     picked = np.squeeze(np.take_along_axis(logs, np.expand_dims(index, axis), axis), axis)
-    each = np.where(valid, -picked * w, logs.dtype.type(0))
+    each = np.where(valid & (w != 0), -picked * w, logs.dtype.type(0))
     if reduction == "none":
         return each
     total = np.sum(each, dtype=logs.dtype)
@@ -293,7 +294,8 @@ define(
     family="class loss",
     doc="The negative log-likelihood: -w[t]·predictions[n, t, d…] with t = targets[n, d…], for log-probabilities of\n"
     "shape (N, C, d…) or (C,), integer targets of shape (N, d…) or () and optional class weights of shape (C,).\n"
-    "'mean' divides the sum by Σ w[t]; 'none' does not reduce. A target equal to ignore_index counts nothing; any\n"
+    "'mean' divides the sum by Σ w[t]; 'none' does not reduce. A target equal to ignore_index, or of a class of\n"
+    "weight 0, counts nothing, even where its prediction is infinite or NaN; any\n"
     "other outside 0 … C - 1 is an error. PyTorch's nll_loss.",
     samples=_NLL_SAMPLES,
 )
@@ -354,13 +356,13 @@ def _cross_entropy(
         probabilities = widened(targets)
         if label_smoothing:
             probabilities = probabilities * (1.0 - label_smoothing) + share * label_smoothing
-        products = logs * probabilities
-        each = -ops.sum(products if spread is None else products * spread, axis)
+        products = ops.multiply_no_nan(logs, probabilities)
+        each = -ops.sum(products if spread is None else ops.multiply_no_nan(products, spread), axis)
         return narrowed(_reduced(each, reduction), dtype)
     loss = ops.nn.nll_loss(logs, targets, weights, reduction, ignore_index)
     if label_smoothing:
         t = _Targets(const(1.0, logs.dtype), logs, targets, weights, "sum", ignore_index)
-        each = masked(t.valid, -ops.sum(logs if spread is None else logs * spread, axis))
+        each = masked(t.valid, -ops.sum(logs if spread is None else ops.multiply_no_nan(logs, spread), axis))
         smooth = each if reduction == "none" else ops.sum(each)
         smooth = smooth / ops.sum(t.weight) if reduction == "mean" else smooth
         loss = loss * (1.0 - label_smoothing) + smooth * (share * label_smoothing)
@@ -396,7 +398,7 @@ def _cross_entropy_array(
         q = np.moveaxis(targets, axis, -1)
     q = q * kind(1 - label_smoothing) + kind(label_smoothing) / kind(classes) if label_smoothing else q
     with np.errstate(invalid="ignore"):
-        each = np.where(valid, -np.sum(np.where(q == 0, kind(0), q * w * logs), -1, dtype=kind), kind(0))
+        each = np.where(valid, -np.sum(np.where(q * w == 0, kind(0), q * w * logs), -1, dtype=kind), kind(0))
         if reduction == "none":
             return each
         total = np.sum(each, dtype=kind)

@@ -382,7 +382,7 @@ def test_native(part: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_other_precisions(dtype: str) -> None:
-    names = [n for n in ("log", "sqrt", "reciprocal", "exp", "rsqrt", "log of sqrt", "square", "gelu of infinity")]
+    names = ["log", "sqrt", "reciprocal", "exp", "rsqrt", "log of sqrt", "square", "gelu of infinity"]
     programs = {n: composed(STEEP[n][0], TAKES["where"][0]) for n in names}
     module = module_of(list(programs.values()), dtype)
     for target in ("llvm", "debug"):
@@ -393,3 +393,340 @@ def test_other_precisions(dtype: str) -> None:
             for name, a, b in zip(names, found, wanted, strict=True):
                 expected = np.where(TAKEN, b.astype(np.float64), 0.0)
                 np.testing.assert_array_equal(a.astype(np.float64), expected, err_msg=f"{target} {function} {name}")
+
+
+# -- one by one
+
+
+def first(program: Callable[..., Any], *values: np.ndarray, target: str = "debug") -> list[np.ndarray]:
+    """The adjoints of a sum of the program's result."""
+    builder = BlockBuilder()
+    params = [Var(f"x{k}", TensorStructInfo(v.shape, v.dtype.name)) for k, v in enumerate(values)]
+    floats = [p for p in params if p.dtype.startswith("float")]
+    with builder.function("main", params):
+        with builder.dataflow():
+            total = builder.emit_output(op.sum(program(*params)))
+        builder.emit_func_output(total)
+    return adjoints(Gradient("main", floats)(builder.get()), "main", values, target)
+
+
+TARGETS = pytest.mark.parametrize("target", ["llvm", "debug"])
+
+
+@TARGETS
+def test_where_the_logarithm_is_not_taken(target: str) -> None:
+    def f(x: Any) -> Any:
+        return op.where(op.greater(x, const(0.0, "float32")), op.log(x), x)
+
+    (dx,) = first(f, np.array([0, 2, -1], np.float32), target=target)
+    np.testing.assert_array_equal(dx, np.array([1, 0.5, 1], np.float32))
+
+
+@TARGETS
+def test_exp_that_overflows_is_not_taken(target: str) -> None:
+    def f(x: Any) -> Any:
+        return op.where(op.less(x, const(80.0, "float32")), op.exp(x), const(0.0, "float32"))
+
+    (dx,) = first(f, np.array([1000, 0, np.inf, np.nan], np.float32), target=target)
+    np.testing.assert_array_equal(dx, np.array([0, 1, 0, 0], np.float32))
+
+
+@TARGETS
+def test_a_mask_that_is_a_parameter(target: str) -> None:
+    dx, dm = first(lambda x, m: m * op.sqrt(x), np.array([0.0, 4.0]), np.array([0.0, 1.0]), target=target)
+    np.testing.assert_array_equal(dx, [0, 0.25])
+    np.testing.assert_array_equal(dm, [0, 2])
+
+
+@TARGETS
+def test_what_is_taken_is_as_steep_as_it_is(target: str) -> None:
+    taken = const(np.array([True, True, False]))
+    (dx,) = first(
+        lambda x: op.where(taken, op.sqrt(x), const(0.0, "float64")), np.array([0.0, 4.0, 0.0]), target=target
+    )
+    np.testing.assert_array_equal(dx, [np.inf, 0.25, 0])
+
+
+@TARGETS
+def test_what_is_no_structural_zero_stays_no_number(target: str) -> None:
+    """exp(log(x)) is x: its derivative at 0 is 1, which 0·∞ does not tell."""
+    for f in (lambda x: op.exp(op.log(x)), lambda x: op.square(op.sqrt(x)), lambda x: x / op.sqrt(x)):
+        (dx,) = first(f, np.array([0.0, 4.0]), target=target)
+        assert np.isnan(dx[0]) and np.isfinite(dx[1])
+
+
+def test_ordinary_gradients_are_the_textbook_s() -> None:
+    """No zero is structural: neither behind ones, nor behind an activation that lets everything through."""
+    module = from_source("""
+from pullback.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((3,), "float32"), w: R.Tensor((3, 4), "float32"), c: R.Tensor((4,), "float32")):
+        with R.dataflow():
+            a = R.matmul(R.sigmoid(x), w)
+            b = R.nn.gelu(R.add(a, c))
+            d = R.sum(R.log(R.exp(x) + R.sqrt(x)))
+            z = R.sum(R.multiply(b, R.tanh(b))) + d
+            R.output(z)
+        return z
+""")
+    text = Gradient("main")(module)["main_adjoint"].script()
+    assert "no_nan" not in text and "xdivy" not in text
+
+
+@TARGETS
+def test_an_adjoint_that_is_0_by_accident_has_a_derivative(target: str) -> None:
+    """d²/dx du of u·log(x) is 1/x where u is 0, too."""
+    taken = const(np.array([True, True, False, True]))
+
+    def program(both: Any) -> Any:
+        x, u = (op.squeeze(op.strided_slice(both, [0], [k], [k + 1]), 0) for k in range(2))
+        return op.where(taken, u * op.log(x) + u * u * op.exp(x) * 0.5, const(0.0, "float64"))
+
+    values = np.array([[2.0, 0.5, 0.0, 4.0], [0.0, 3.0, 0.0, 0.0]])
+    builder = BlockBuilder()
+    x = Var("x", TensorStructInfo((2, 4), "float64"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(op.sum(program(x)))
+    module = Gradient("main")(builder.get())
+    builder = BlockBuilder(module)
+    x = Var("x", TensorStructInfo((2, 4), "float64"))
+    weights = np.array([[1.0, 2.0, 3.0, 4.0], [0.5, 0.25, 0.125, 2.0]])
+    with builder.function("second", [x]):
+        found = builder.emit(module.get_global_var("main_adjoint")(x))[1]
+        builder.emit_func_output(op.sum(found[0] * const(weights)))
+    (found,) = adjoints(Gradient("second")(builder.get()), "second", [values], target)
+    (x, u), (a, b), is_taken = values, weights, np.array([1, 1, 0, 1], bool)
+    with np.errstate(all="ignore"):
+        by_x = a * (-u / x**2 + u * u * np.exp(x) * 0.5) + b * (1 / x + u * np.exp(x))
+        by_u = a * (1 / x + u * np.exp(x)) + b * np.exp(x)
+    np.testing.assert_allclose(found, np.where(is_taken, [by_x, by_u], 0.0), rtol=1e-12)
+
+
+# -- losses, attention, dropout
+
+
+@TARGETS
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("bad", [-np.inf, np.inf, np.nan])
+def test_cross_entropy_with_rows_that_do_not_count(bad: float, weighted: bool, target: str) -> None:
+    """A row that is ignored, and one whose class has weight 0, as if they were not there."""
+    labels = np.array([0, -100, 2, 1])
+    class_weights = const(np.array([1.0, 0.0 if weighted else 1.0, 2.0]))
+    logits = np.random.default_rng(1).standard_normal((4, 3))
+    counted = np.array([True, False, True, not weighted])
+
+    def loss(x: Any, rows: np.ndarray) -> Any:
+        return op.nn.cross_entropy(x, const(rows), class_weights)
+
+    wrong = np.where(counted[:, None], logits, bad)
+    (dx,) = first(lambda x: loss(x, labels), wrong, target=target)
+    (few,) = first(lambda x: loss(x, labels[counted]), logits[counted])
+    np.testing.assert_allclose(dx[counted], few, rtol=1e-12)
+    np.testing.assert_array_equal(dx[~counted], 0.0)
+
+
+@TARGETS
+def test_probabilities_of_0_and_logits_of_minus_infinity(target: str) -> None:
+    logits = np.array([[1.0, -np.inf, 0.5], [0.2, 0.1, -np.inf]])
+    targets = const(np.array([[0.25, 0.0, 0.75], [1.0, 0.0, 0.0]]))
+    (dx,) = first(lambda x: op.nn.cross_entropy(x, targets, reduction="sum"), logits, target=target)
+    with np.errstate(all="ignore"):
+        p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    np.testing.assert_allclose(dx, p - targets.data, rtol=1e-12, atol=1e-15)
+
+
+@TARGETS
+def test_labels_that_ctc_does_not_read(target: str) -> None:
+    p = np.random.default_rng(2).uniform(0.1, 0.5, (5, 1, 4))
+    p[:, :, 3] = 0.0
+    numbers = [const(np.array(v)) for v in ([[1, 2]], [5], [2])]
+    (dp,) = first(lambda x: op.nn.ctc_loss(op.log(x), *numbers), p, target=target)
+    assert np.isfinite(dp).all() and np.all(dp[:, :, 3] == 0) and np.any(dp)
+
+
+@TARGETS
+def test_keys_that_attention_masks(target: str) -> None:
+    rng = np.random.default_rng(4)
+    q, k = rng.uniform(0.5, 1.0, (1, 3, 2, 2)), rng.uniform(0.5, 1.0, (1, 4, 2, 2))
+    k[:, 3] = 0.0
+    bias = const(np.array([0.0, 0.0, 0.0, -np.inf]))
+
+    def f(q: Any, k: Any) -> Any:
+        return op.square(op.nn.attention(op.sqrt(q), op.sqrt(k), op.sqrt(k), bias))
+
+    dq, dk = first(f, q, k, target=target)
+    few_q, few_k = first(lambda q, k: op.square(op.nn.attention(op.sqrt(q), op.sqrt(k), op.sqrt(k))), q, k[:, :3])
+    np.testing.assert_allclose(dq, few_q, rtol=1e-9)
+    np.testing.assert_allclose(dk[:, :3], few_k, rtol=1e-9)
+    np.testing.assert_array_equal(dk[:, 3], 0.0)
+
+
+@TARGETS
+def test_what_dropout_drops(target: str) -> None:
+    state = const(np.array([3, 7], np.uint64))
+    (dx,) = first(lambda x: op.dropout(op.sqrt(x), state), np.zeros(200), target=target)
+    assert not np.isnan(dx).any() and set(dx) == {0.0, np.inf}
+
+
+# -- ops of the user's, kernels
+
+
+@TARGETS
+def test_own_ops(target: str) -> None:
+    names = []
+
+    def own(name: str, function: Any) -> Any:
+        names.append(f"relax.own.zeros_{name}")
+        return register_op(f"own.zeros_{name}")(function)
+
+    try:
+        chosen = own(
+            "select", lambda x: te.compute(x.shape, lambda i: tir.select(x[i] > 0, tir.call("log", x[i]), x[i]))
+        )
+
+        def shifted(x: Any) -> Any:
+            t = te.compute(x.shape, lambda i: tir.call("sqrt", x[i]))
+            return te.compute((2,), lambda i: t[i + 1])
+
+        part = own("part", shifted)
+
+        def masked(x: Any, m: Any) -> Any:
+            t = te.compute(x.shape, lambda i: tir.call("sqrt", x[i]))
+            return te.compute(x.shape, lambda i: t[i] * m[i])
+
+        mask = own("mask", masked)
+        largest = own(
+            "max", lambda x: te.compute(x.shape, lambda i: tir.maximum(tir.call("log", x[i]), tir.const(0.0, x.dtype)))
+        )
+        log = own("log", lambda x: te.compute(x.shape, lambda i: tir.call("log", x[i])))
+        identity = own("same", lambda x: te.compute(x.shape, lambda i: tir.call("exp", tir.call("log", x[i]))))
+        exp = register_op("own.zeros_exp", gradient=lambda dy, y, x: (dy * y,))(
+            lambda x: te.compute(x.shape, lambda i: tir.call("exp", x[i]))
+        )
+        names.append("relax.own.zeros_exp")
+
+        x = np.array([0.0, 4.0, 2.0])
+        positive = lambda v, y: op.where(op.greater(v, const(0.0, "float64")), y, v)  # noqa: E731
+        np.testing.assert_allclose(first(chosen, x, target=target)[0], [1, 0.25, 0.5])
+        np.testing.assert_allclose(first(part, x, target=target)[0], [0, 0.25, 0.5**1.5])
+        np.testing.assert_allclose(first(mask, x, np.array([0.0, 1, 2]), target=target)[0], [0, 0.25, 0.5**0.5])
+        np.testing.assert_allclose(first(largest, x, target=target)[0], [0, 0.25, 0.5])
+        np.testing.assert_allclose(first(lambda v: positive(v, log(v)), x, target=target)[0], [1, 0.25, 0.5])
+        np.testing.assert_allclose(first(lambda v: positive(v, identity(v)), x, target=target)[0], [1, 1, 1])
+        assert np.isnan(first(identity, x, target=target)[0][0])
+        less = lambda v: op.where(op.less(v, const(80.0, "float64")), exp(v), v)  # noqa: E731
+        np.testing.assert_allclose(first(less, np.array([1000.0, 0.0]), target=target)[0], [1, 1])
+        twice = module_of([lambda v: positive(v, log(v))], shape=(3,))
+        found, wanted = (
+            adjoints(module_of([f], shape=(3,)) if f else twice, "second", [x], target)[0]
+            for f in (None, lambda v: positive(v, op.log(v)))
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    finally:
+        for name in names:
+            Op.registry.pop(name, None)
+
+
+KERNELS = {  # of x (3,) = (0, 4, 2) and the mask m (3,) = (0, 1, 2), with dx, where y is weighted by (1, 1, 1)
+    "if": (
+        "        if m[i] > 0.0:\n            y[i] = T.log(x[i])\n        else:\n            y[i] = x[i]",
+        [1, 0.25, 0.5],
+    ),
+    "select": ("        y[i] = T.select(m[i] > 0.0, T.sqrt(x[i]), x[i])", [1, 0.25, 0.5**1.5]),
+    "max": ("        y[i] = T.max(T.log(x[i]), 0.0)", [0, 0.25, 0.5]),
+    "a product with a mask": ("        y[i] = m[i] * T.sqrt(x[i])", [0, 0.25, 0.5**0.5]),
+    "a buffer between": (
+        "        t[i] = T.sqrt(x[i])\n    for i in range(3):\n        y[i] = T.select(m[i] > 0.0, t[i] * x[i], x[i])",
+        [1, 3, 1.5 * 2**0.5],
+    ),
+    "what is overwritten": (
+        "        y[i] = T.log(x[i])\n    for i in range(3):\n        if m[i] < 0.5:\n            y[i] = x[i]",
+        [1, 0.25, 0.5],
+    ),
+    "a name": (
+        "        v: T.float64 = T.sqrt(x[i])\n        y[i] = T.select(m[i] > 0.0, v, x[i])",
+        [1, 0.25, 0.5**1.5],
+    ),
+    "a sum with a mask": (
+        "        y[i] = 0.0\n    for i in range(3):\n        y[0] = y[0] + T.sqrt(x[i]) * m[i]",
+        [0, 0.25, 0.5**0.5],
+    ),
+    "power": ("        y[i] = T.select(m[i] > 0.0, T.pow(x[i], 0.5), 0.0)", [0, 0.25, 0.5**1.5]),
+    "quotient": ("        y[i] = T.select(m[i] > 0.0, 1.0 / x[i], 0.0)", [0, -1 / 16, -0.25]),
+}
+KERNEL = """
+from pullback.script import ir as I, relax as R, tir as T
+@I.ir_module
+class Module:
+    @T.prim_func
+    def kernel(x: T.Buffer((3,), "float64"), m: T.Buffer((3,), "float64"), y: T.Buffer((3,), "float64")):
+{scratch}
+        for i in range(3):
+{body}
+    @R.function
+    def main(x: R.Tensor((3,), "float64"), m: R.Tensor((3,), "float64")):
+        cls = Module
+        y = R.call_tir(cls.kernel, (x, m), out_sinfo=R.Tensor((3,), "float64"))
+        z = R.sum(y)
+        return z
+"""
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernels(kernel: str) -> None:
+    """First order at the steep point; second order as at an ordinary one."""
+    body, expected = KERNELS[kernel]
+    scratch = '        t = T.alloc_buffer((3,), "float64", scope="workspace")' if "t[" in body else ""
+    source = KERNEL.format(body="\n".join(f"    {line}" for line in body.split("\n")), scratch=scratch)
+    module = from_source(source)
+    module = Gradient("main", "x")(module)
+    x, m = np.array([0.0, 4.0, 2.0]), np.array([0.0, 1.0, 2.0])
+    for target in ("llvm", "debug"):
+        np.testing.assert_allclose(adjoints(module, "main", [x, m], target)[0], expected, rtol=1e-12)
+    builder = BlockBuilder(module)
+    params = list(module["main_adjoint"].params)
+    with builder.function("second", params):
+        found = builder.emit(module.get_global_var("main_adjoint")(*params))[1]
+        builder.emit_func_output(op.sum(found[0] * const(np.array([2.0, 3.0, 5.0]))))
+    module = Gradient("second", "x")(builder.get())
+    ordinary = np.array([0.5, 4.0, 2.0])
+    wanted = adjoints(module, "second", [ordinary, m], "debug")[0]
+    assert np.isfinite(wanted).all() and wanted[0] == 0
+    for target in ("llvm", "debug"):
+        np.testing.assert_allclose(adjoints(module, "second", [x, m], target)[0], wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["where", "select"])
+def test_gradients_of_tensor_expressions(way: str) -> None:
+    @register_te_gradient("zeros_grad")
+    def zeros_grad(dy: Any, x: Any) -> Any:
+        if way == "where":
+            return te.compute(x.shape, lambda i: dy[i] / x[i] + dy[i] * tir.call("log", x[i]))
+        kept = te.compute(x.shape, lambda i: tir.select(x[i] > 0, dy[i], 0.0))
+        return te.compute(x.shape, lambda i: kept[i] * (1.0 / x[i]) + kept[i] * tir.call("log", x[i]))
+
+    module = from_source(
+        """
+from pullback.script import ir as I, relax as R, tir as T
+@I.ir_module
+class Module:
+    @T.prim_func
+    def log(x: T.Buffer((3,), "float64"), y: T.Buffer((3,), "float64")):
+        for i in range(3):
+            y[i] = T.log(x[i])
+    @R.function
+    def main(x: R.Tensor((3,), "float64")):
+        cls = Module
+        y = R.call_tir_with_grad(cls.log, (x,), out_sinfo=R.Tensor((3,), "float64"), te_grad_name="zeros_grad")
+        z = R.sum(%s)
+        return z
+"""
+        % ("R.where(R.greater(x, R.const(0.0, 'float64')), y, x)" if way == "where" else "y")
+    )
+    module = Gradient("main")(module)
+    x = np.array([0.0, 4.0, 2.0])
+    expected = [1.0 if way == "where" else 0.0, 0.25 + np.log(4), 0.5 + np.log(2)]
+    for target in ("llvm", "debug"):
+        np.testing.assert_allclose(adjoints(module, "main", [x], target)[0], expected, rtol=1e-12)
