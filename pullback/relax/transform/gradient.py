@@ -9,7 +9,8 @@
                                            x_adjoint_out = x_adjoint
                                            return (z, (x_adjoint_out,))
 
-Kernels of the loop IR, and ops that are only loops, have theirs differentiated (``kernel_gradients.py``).
+Kernels of the loop IR, and ops that are only loops, have theirs differentiated (``kernel_gradients.py``). Adjoints that
+are 0 because a value was not taken meet no infinite derivative (``structural_zeros.py``).
 
 One environment of adjoints, one loop over the bindings reversed (Griewank & Walther, Evaluating Derivatives, ch. 6).
 Calls of other graph functions are inlined first; blocks are merged to one dataflow block. An op without a gradient rule
