@@ -19,7 +19,7 @@ import pullback
 from pullback import te, tir
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
-from pullback.relax import BlockBuilder, TensorStructInfo, TupleGetItem, Var, const, op
+from pullback.relax import BlockBuilder, TensorStructInfo, Tuple, TupleGetItem, Var, const, op
 from pullback.relax.interpreter import evaluate
 from pullback.relax.op import register_op
 from pullback.relax.training.utils import register_te_gradient
@@ -502,6 +502,27 @@ def test_an_adjoint_that_is_0_by_accident_has_a_derivative(target: str) -> None:
         by_x = a * (-u / x**2 + u * u * np.exp(x) * 0.5) + b * (1 / x + u * np.exp(x))
         by_u = a * (1 / x + u * np.exp(x)) + b * np.exp(x)
     np.testing.assert_allclose(found, np.where(is_taken, [by_x, by_u], 0.0), rtol=1e-12)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_the_two_ops(dtype: str, target: str) -> None:
+    """0·∞ and 0·NaN are 0, whichever comes first, and so is 0 / y; all else is as IEEE 754 has it."""
+    numbers = [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan]
+    x, y = map(np.array, zip(*itertools.product(numbers, numbers), strict=True))
+    builder = BlockBuilder()
+    params = [Var(name, TensorStructInfo(x.shape, "float64")) for name in "xy"]
+    with builder.function("main", params):
+        a, b = (op.astype(p, dtype) for p in params)
+        results = [op.astype(f(a, b), "float64") for f in (op.multiply_no_nan, op.xdivy)]
+        builder.emit_func_output(Tuple(results))
+    with np.errstate(all="ignore"):
+        found = [
+            r if isinstance(r, np.ndarray) else r.numpy() for r in pullback.compile(builder.get(), target)["main"](x, y)
+        ]
+        expected = [np.where((x == 0) | (y == 0), 0.0, x * y), np.where(x == 0, 0.0, x / y)]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-2)
 
 
 # -- losses, attention, dropout
