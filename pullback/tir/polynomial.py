@@ -57,6 +57,16 @@ class Polynomial:
                 terms[product] = terms.get(product, 0) + c * d
         return Polynomial(terms, self.atoms | other.atoms)
 
+    def divided(self) -> Polynomial:
+        """The same value, with a - a // b * b for each atom a % b, and a + c // b for each (a · b + c) // b."""
+        result = Polynomial({}, {})
+        for monomial, factor in self.terms.items():
+            term = Polynomial({(): factor}, {})
+            for name in monomial:
+                term = term * _divided(name, self.atoms[name])
+            result = result.plus(term, 1)
+        return result
+
     def expr(self) -> PrimExpr:
         """The polynomial as an expression, terms in a fixed order."""
         result: PrimExpr = IntImm(0)
@@ -66,6 +76,22 @@ class Polynomial:
                 term = term * self.atoms[atom]
             result = result + term * self.terms[monomial]
         return result
+
+
+def _divided(name: str, atom: PrimExpr) -> Polynomial:
+    if not isinstance(atom, Binary) or atom.kind not in ("floordiv", "floormod"):
+        return Polynomial._atom(name, atom)
+    whole = Polynomial.of(atom.a).divided()
+    if not isinstance(atom.b, IntImm) or atom.b.value <= 0:
+        return Polynomial._atom(name, atom)
+    by = atom.b.value
+    even = Polynomial({m: c // by for m, c in whole.terms.items()}, whole.atoms)
+    rest = Polynomial({m: c % by for m, c in whole.terms.items()}, whole.atoms)
+    left = binary("floordiv", rest.expr(), atom.b)
+    quotient = even.plus(
+        Polynomial.of(left) if isinstance(left, IntImm) else Polynomial._atom(f"({key(rest.expr())} // {by})", left), 1
+    )
+    return quotient if atom.kind == "floordiv" else whole.plus(quotient * Polynomial.of(by), -1)
 
 
 def key(expr: int | PrimExpr) -> str:
@@ -80,7 +106,17 @@ def simplify(expr: int | PrimExpr) -> PrimExpr:
 
 
 def same(a: int | PrimExpr, b: int | PrimExpr) -> bool:
-    """Whether two sizes are equal for all values of their variables, as polynomials."""
+    """Whether two sizes are equal for all values of their variables, as polynomials, quotients and
+    remainders by a number as far as :meth:`Polynomial.divided` takes them apart."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
-    return a is b or not Polynomial.of(a).plus(Polynomial.of(b), -1).terms
+    if a is b:
+        return True
+    difference = Polynomial.of(a).plus(Polynomial.of(b), -1)
+    return not difference.terms or not difference.divided().terms
+
+
+def at_most(a: int | PrimExpr, b: int | PrimExpr) -> bool:
+    """Whether ``a`` ≤ ``b`` for all values of their variables: False where it depends on them, or cannot be told."""
+    difference = Polynomial.of(b).plus(Polynomial.of(a), -1).terms
+    return set(difference) <= {()} and difference.get((), 0) >= 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pullback.tir import Var
-from pullback.tir.polynomial import same, simplify
+from pullback.tir.expr import as_expr
+from pullback.tir.interpreter import evaluate
+from pullback.tir.polynomial import at_most, same, simplify
 
 N, M = Var("n"), Var("m")
 
@@ -33,3 +35,42 @@ def test_different(a, b):
 def test_constants_fold():
     assert simplify(N * 0 + 7).value == 7
     assert simplify((N + 3 - N) * 2).value == 6
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (N // 2 * 2 + N % 2, N),
+        ((N * 6 + 5) // 3, N * 2 + 1),
+        ((N * 4 + M * 2 + 1) // 2, N * 2 + M),
+        ((N * 4 + M + 7) // 2, N * 2 + (M + 7) // 2),
+        ((N + 1) % 3 + (N + 1) // 3 * 3 - 1, N),
+        (N * 6 % 3, 0),
+        (((N - 1) // 2 * 2 + (N - 1) % 2) // 4, (N - 1) // 4),
+        ((N * -2 + 1) // 2, N * -1),
+    ],
+)
+def test_quotients_and_remainders_are_taken_apart(a, b):
+    assert same(a, b)
+    for n in range(-3, 9):
+        for m in range(-3, 9):
+            values = [evaluate(as_expr(e), {N: n, M: m}) for e in (a, b)]
+            assert values[0] == values[1]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(N // 2 * 2, N), (N % 2, 0), ((N * 3 + 1) // 2, N + 1), (N // M * M + N % M + 1, N), (N // 2 // 2, N // 2)],
+)
+def test_what_is_left_of_them_counts(a, b):
+    assert not same(a, b)
+
+
+def test_what_is_at_most_another():
+    assert at_most(3, 3)
+    assert at_most(N + 2, N + 2)
+    assert at_most(N * 2 - 1, N + N)
+    assert not at_most(4, 3)
+    assert not at_most(N + 1, N)
+    assert not at_most(N, M)
+    assert not at_most(0, N)  # it may be, but not for all values

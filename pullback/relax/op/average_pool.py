@@ -36,16 +36,18 @@ from pullback.relax.op.sample import Sample
 from pullback.relax.op.window import (
     SPATIAL,
     Layout,
+    canonical,
     data_info,
     last_axes,
-    numbers,
     reduced,
     running,
+    spatial_sizes,
     standard_shape,
     tap_extents,
     under,
 )
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import Dim, TensorStructInfo
+from pullback.tir.polynomial import same
 
 # -- windows of one size
 
@@ -66,7 +68,7 @@ def _average_te(x: te.Tensor, pool: Pool) -> te.Tensor:
     batch, channels = pool.x.to_standard(x.shape)[:2]
     ks, summed = running(tap_extents(pool.taps))
     padded = x
-    if any(a.before or a.after for a in pool.axes):
+    if any(a.is_padded for a in pool.axes):
         widths = pool.x.from_standard([(0, 0), (0, 0), *((a.before, a.after) for a in pool.axes)])
         padded = ops.nn.pad.te(x, pad_width=widths, pad_mode="constant", pad_value=0)
 
@@ -128,7 +130,7 @@ def _define(rank: int) -> None:
 
     def back(attrs: dict[str, Any]) -> Pool:
         rest = {name: value for name, value in attrs.items() if name != "size"}
-        return pool_of(gradient, rank, numbers(gradient, "size", attrs["size"], rank), rest)
+        return pool_of(gradient, rank, spatial_sizes(gradient, "size", attrs["size"], rank), rest)
 
     def gradient_infer(dy: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
         windows = back(attrs)
@@ -174,27 +176,40 @@ def _define(rank: int) -> None:
 # -- adaptive windows
 
 
-def _adaptive_bounds(o: tir.PrimExpr, size: int, count: int) -> tuple[tir.PrimExpr, tir.PrimExpr]:
+def _divides(count: Dim, size: Dim) -> bool:
+    """Whether ``count`` divides ``size`` for certain."""
+    return same(size, count) or (isinstance(size, int) and isinstance(count, int) and size % count == 0)
+
+
+def _adaptive_bounds(o: tir.PrimExpr, size: Dim, count: Dim) -> tuple[tir.PrimExpr, tir.PrimExpr]:
     """Where window o of ``count`` over ``size`` elements begins and ends: ⌊o·size/count⌋ and ⌈(o + 1)·size/count⌉.
 
     Element p lies in the windows from ⌊p·count/size⌋ to ⌈(p + 1)·count/size⌉: the same with the sizes exchanged.
     """
-    if size % count == 0:
-        step = size // count
+    if _divides(count, size):
+        step = 1 if same(size, count) else size // count
         return o * step, o * step + step
-    if count % size == 0:
-        begin = o // (count // size) if size > 1 else tir.as_expr(0)
+    if _divides(size, count):
+        begin = tir.as_expr(0) if same(size, 1) else o // (count // size)
         return begin, begin + 1
     return o * size // count, (o * size + (size + count - 1)) // count
 
 
-def _adaptive_sum(x: te.Tensor, source: Layout, target: Layout, sizes: Sequence[int]) -> te.Tensor:
+def _adaptive_taps(size: Dim, count: Dim) -> tuple[Dim, bool]:
+    """How many elements the windows have at most, and whether some may have fewer."""
+    if isinstance(size, int) and isinstance(count, int):
+        lengths = {-(-(o + 1) * size // count) - o * size // count for o in range(count)}
+        return max(lengths), len(lengths) > 1
+    if _divides(count, size):
+        return 1, False
+    return canonical(tir.minimum((size + (count - 1)) // count + 1, size)), True
+
+
+def _adaptive_sum(x: te.Tensor, source: Layout, target: Layout, sizes: Sequence[Dim]) -> te.Tensor:
     """The sums of adaptive windows, ``sizes`` of them, in the accumulator's type."""
     kind = wide(x.dtype)
     batch, channels, *given = source.to_standard(x.shape)
-    bounds = [[(o * n // m, -(-(o + 1) * n // m)) for o in range(m)] for n, m in zip(given, sizes, strict=True)]
-    taps = [max(end - begin for begin, end in windows) for windows in bounds]
-    uneven = [any(end - begin < t for begin, end in windows) for windows, t in zip(bounds, taps, strict=True)]
+    taps, uneven = zip(*map(_adaptive_taps, given, sizes), strict=True)
     ks, summed = running(tap_extents(taps))
 
     def element(*i: tir.PrimExpr) -> Any:
@@ -216,7 +231,7 @@ def _adaptive_sum(x: te.Tensor, source: Layout, target: Layout, sizes: Sequence[
     return te.compute(target.from_standard([batch, channels, *sizes]), element, "window_sum")
 
 
-def _adaptive_shares(total: te.Tensor, axes: Layout, sizes: Sequence[int]) -> te.Tensor:
+def _adaptive_shares(total: te.Tensor, axes: Layout, sizes: Sequence[Dim]) -> te.Tensor:
     """Each window's value divided by the number of its elements, in the accumulator's type."""
     kind = wide(total.dtype)
     counts = axes.to_standard(total.shape)[2:]
@@ -225,7 +240,7 @@ def _adaptive_shares(total: te.Tensor, axes: Layout, sizes: Sequence[int]) -> te
         elements = tir.as_expr(1)
         for o, size, count in zip(axes.to_standard(i)[2:], sizes, counts, strict=True):
             begin, end = _adaptive_bounds(o, size, count)
-            elements = elements * (size // count if size % count == 0 else end - begin)
+            elements = elements * (size // count if _divides(count, size) else end - begin)
         return tir.cast(kind, total[i]) / tir.cast(kind, elements)
 
     return te.compute(total.shape, element, "share")
@@ -268,12 +283,12 @@ def _define_adaptive(rank: int) -> None:
         return (
             x,
             y,
-            tuple(x.to_standard(data.shape)[2:]) if size is None else numbers(average, "output_size", size, rank),
+            tuple(x.to_standard(data.shape)[2:]) if size is None else spatial_sizes(average, "output_size", size, rank),
         )
 
     def back(attrs: dict[str, Any]) -> tuple[Layout, Layout, tuple[int, ...]]:
         x, y = pool_layouts(gradient, rank, attrs)
-        return y, x, numbers(gradient, "size", attrs["size"], rank)
+        return y, x, spatial_sizes(gradient, "size", attrs["size"], rank)
 
     def infer(data: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
         x, y = pool_layouts(average, rank, attrs)

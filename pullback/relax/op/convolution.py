@@ -22,9 +22,10 @@ from pullback.relax.op.family import expect_dtype, expect_same_dtype
 from pullback.relax.op.linear_algebra import accumulator
 from pullback.relax.op.reduce import te_cast
 from pullback.relax.op.sample import Ints, Sample, sample
-from pullback.relax.op.window import SPATIAL, Layout, data_info, expect_room, numbers, standard_shape
-from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
+from pullback.relax.op.window import SPATIAL, Layout, data_info, expect_room, numbers, spatial_sizes, standard_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
 from pullback.runtime.dtype import numpy_dtype
+from pullback.tir.polynomial import at_most
 
 # -- types
 
@@ -64,7 +65,7 @@ def _y_infer(data: TensorStructInfo, weight: TensorStructInfo, form: Form, out_d
 
 
 def _x_infer(
-    data: TensorStructInfo, weight: TensorStructInfo, form: Form, extra: Sequence[int], out_dtype: str | None
+    data: TensorStructInfo, weight: TensorStructInfo, form: Form, extra: Sequence[Dim], out_dtype: str | None
 ) -> TensorStructInfo:
     letters = swapped(form.w.letters)  # as the user writes it: the data go in
     batch, channels, *sizes = standard_shape(form.op, "data", data, form.y)
@@ -73,16 +74,14 @@ def _x_infer(
     dtype = _dtype(form.op, out_dtype, data, weight)
     _expect_groups(form, channels, "channels of data")
     _expect_kernel(form, weight, letters, inputs, channels, "the channels of data")
-    if any(e >= s for e, s in zip(extra, form.strides, strict=True)):
+    if any(at_most(s, e) for e, s in zip(extra, form.strides, strict=True)):
         raise ShapeError(
             f"{form.op}: output_padding must be smaller than strides, got {tuple(extra)} and {form.strides}"
         )
     axes = form.back(sizes, kernel, extra)
-    if any(a.size < 1 for a in axes):
-        padding = (*form.before, *form.after)
-        raise ShapeError(
-            f"{form.op}: a padding of {padding} leaves nothing of the result: {tuple(a.size for a in axes)}"
-        )
+    if any(at_most(a.size, 0) for a in axes):
+        padding, left = (*form.before, *form.after), format_shape(a.size for a in axes)
+        raise ShapeError(f"{form.op}: a padding of {padding} leaves nothing of the result: {left}")
     return data_info(form.x, [batch, outputs * form.groups, *(a.size for a in axes)], dtype)
 
 
@@ -172,9 +171,9 @@ def _define(rank: int) -> None:
         form = Form.of(of_weight, rank, False, attrs)
         return form, numbers(of_weight, "kernel_size", attrs["kernel_size"], rank)
 
-    def transpose_attrs(attrs: dict[str, Any]) -> tuple[Form, tuple[int, ...]]:
+    def transpose_attrs(attrs: dict[str, Any]) -> tuple[Form, tuple[Any, ...]]:
         form = Form.of(transpose, rank, True, attrs)
-        return form, numbers(transpose, "output_padding", attrs["output_padding"], rank, 0)
+        return form, spatial_sizes(transpose, "output_padding", attrs["output_padding"], rank, 0)
 
     _product(
         convolution,

@@ -19,6 +19,7 @@ from pullback.relax.op.window import (
     SPATIAL,
     Axis,
     Layout,
+    canonical,
     data_layout,
     last_axes,
     layout,
@@ -30,6 +31,7 @@ from pullback.relax.op.window import (
 )
 from pullback.relax.struct_info import Dim
 from pullback.runtime.dtype import numpy_dtype
+from pullback.tir.polynomial import at_most
 
 # -- the attributes
 
@@ -72,16 +74,16 @@ class Form:
     def rank(self) -> int:
         return len(self.strides)
 
-    def axes(self, sizes: Sequence[int], kernel: Sequence[int]) -> list[Axis]:
+    def axes(self, sizes: Sequence[Dim], kernel: Sequence[int]) -> list[Axis]:
         """The windows along each spatial axis of an x of these sizes."""
         each = zip(sizes, kernel, self.strides, self.before, self.after, self.dilation, strict=True)
         return [Axis(*values) for values in each]
 
-    def back(self, sizes: Sequence[int], kernel: Sequence[int], extra: Sequence[int]) -> list[Axis]:
+    def back(self, sizes: Sequence[Dim], kernel: Sequence[int], extra: Sequence[Dim]) -> list[Axis]:
         """The same for a y of these sizes: x is the smallest that gives it, and larger by ``extra``."""
         least = self.axes([0] * self.rank, kernel)
         grown = [
-            (n - 1) * a.stride + a.reach + 1 - a.before - a.after + e
+            canonical((n - 1) * a.stride + a.reach + 1 - a.before - a.after + e)
             for n, a, e in zip(sizes, least, extra, strict=True)
         ]
         return self.axes(grown, kernel)
@@ -99,14 +101,14 @@ class Form:
         """The convolution."""
         return getattr(ops.nn, f"conv{self.rank}d")(x, w, **self._common(), **self._layouts())
 
-    def x_of(self, y: Any, w: Any, sizes: Sequence[int]) -> Any:
+    def x_of(self, y: Any, w: Any, sizes: Sequence[Dim]) -> Any:
         """The derivative by x, whose spatial sizes are given."""
         axes = self.axes(sizes, self.w.to_standard(w.shape)[2:])
         return getattr(ops.nn, f"conv{self.rank}d_transpose")(
             y,
             w,
             **self._common(),
-            output_padding=tuple((a.size + a.before + a.after - a.reach - 1) % a.stride for a in axes),
+            output_padding=tuple(canonical((a.padded - a.reach - 1) % a.stride) for a in axes),
             data_layout=self.y.letters,
             kernel_layout=swapped(self.w.letters),
             out_layout=self.x.letters,
@@ -180,28 +182,28 @@ def _spread(y: te.Tensor, form: Form, axes: Sequence[Axis]) -> tuple[te.Tensor, 
     """y with stride - 1 zeros between its elements and zeros around them, so that the element of y under tap k of the
     window at x is ``spread[x + reach - k·dilation + first]``; and ``first``, which is 0 but where y is only cut."""
     sizes = form.y.to_standard(y.shape)[2:]
-    steps = [a.stride if n > 1 else 1 for n, a in zip(sizes, axes, strict=True)]
+    steps = [1 if at_most(n, 1) else a.stride for n, a in zip(sizes, axes, strict=True)]
     before = [a.reach - a.before for a in axes]
-    lengths = [a.size + a.reach for a in axes]
-    spans = [(n - 1) * s + 1 for n, s in zip(sizes, steps, strict=True)]
-    cut_only = all(s == 1 and b <= 0 and t - b <= n for s, b, t, n in zip(steps, before, lengths, spans, strict=True))
-    if cut_only:
+    lengths = [canonical(a.size + a.reach) for a in axes]
+    spans = [canonical((n - 1) * s + 1) for n, s in zip(sizes, steps, strict=True)]
+    within = [at_most(t - b, n) for b, t, n in zip(before, lengths, spans, strict=True)]
+    if all(s == 1 and b <= 0 and inside for s, b, inside in zip(steps, before, within, strict=True)):
         return y, [-b for b in before]
 
     def element(*i: tir.PrimExpr) -> tir.PrimExpr:
         n, c, *at = form.y.to_standard(i)
         hits: list[tir.PrimExpr] = []
         index = []
-        for e, size, step, first, length, span in zip(at, sizes, steps, before, lengths, spans, strict=True):
+        for e, size, step, first, span, inside in zip(at, sizes, steps, before, spans, within, strict=True):
             source = (e - first) // step
             if first > 0:
                 hits.append(e >= first)
-            if length - first > span:
+            if not inside:
                 hits.append(e < first + span)
             if step > 1:
                 hits.append(((e - first) % step).equal(0))
             low = tir.maximum(source, 0) if first > 0 else source
-            index.append(tir.minimum(low, size - 1) if length - first > span else low)
+            index.append(low if inside else tir.minimum(low, size - 1))
         condition = hits[0]
         for hit in hits[1:]:
             condition = condition & hit
@@ -211,7 +213,7 @@ def _spread(y: te.Tensor, form: Form, axes: Sequence[Axis]) -> tuple[te.Tensor, 
     return te.compute(form.y.from_standard([batch, channels, *lengths]), element, "spread"), [0] * len(axes)
 
 
-def x_te(y: te.Tensor, w: te.Tensor, form: Form, extra: Sequence[int], kind: str) -> te.Tensor:
+def x_te(y: te.Tensor, w: te.Tensor, form: Form, extra: Sequence[Dim], kind: str) -> te.Tensor:
     """out[n, ci, p…] = Σ spread[n, g·Og + co, p + reach - k·dilation…] · w[g·Og + co, ci, k…]."""
     batch, _, *sizes = form.y.to_standard(y.shape)
     outputs, inputs, *kernel = form.w.to_standard(w.shape)

@@ -42,6 +42,7 @@ from pullback.relax.op.window import (
     numbers,
     reduced,
     running,
+    spatial_sizes,
     standard_shape,
     tap_extents,
     under,
@@ -49,12 +50,13 @@ from pullback.relax.op.window import (
 from pullback.relax.struct_info import TensorStructInfo, same_shape
 from pullback.te.graph import identity
 from pullback.tir.expr import is_float
+from pullback.tir.polynomial import at_most
 
 # -- tensor expressions
 
 
 def _padded(x: te.Tensor, pool: Pool) -> te.Tensor:
-    if not any(a.before or a.after for a in pool.axes):
+    if not any(a.is_padded for a in pool.axes):
         return x
     widths = pool.x.from_standard([(0, 0), (0, 0), *((a.before, a.after) for a in pool.axes)])
     return ops.nn.pad.te(x, pad_width=widths, pad_mode="constant", pad_value=identity("max", x.dtype))
@@ -133,7 +135,7 @@ def _tap(
         if first * a.dilation < a.before:
             conditions.append(place >= 0)
             low = 0
-        if (a.positions - 1) * a.stride - a.before + last * a.dilation >= a.size:
+        if not at_most((a.positions - 1) * a.stride - a.before + last * a.dilation + 1, a.size):
             conditions.append(place < a.size)
             high = a.size - 1
         places.append(between(place, low, high))
@@ -258,7 +260,7 @@ def _define_derivatives(rank: int) -> None:
 
     def back(attrs: dict[str, Any]) -> Pool:
         rest = {name: value for name, value in attrs.items() if name != "size"}
-        return pool_of(gradient, rank, numbers(gradient, "size", attrs["size"], rank), rest)
+        return pool_of(gradient, rank, spatial_sizes(gradient, "size", attrs["size"], rank), rest)
 
     def gradient_infer(dy: TensorStructInfo, chosen: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
         windows = back(attrs)

@@ -15,6 +15,7 @@ from pullback.relax.op.window import (
     SPATIAL,
     Axis,
     Layout,
+    canonical,
     data_info,
     data_layout,
     expect_room,
@@ -25,7 +26,8 @@ from pullback.relax.op.window import (
     running,
     standard_shape,
 )
-from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
+from pullback.tir.polynomial import at_most
 
 Condition = list[tir.PrimExpr]
 
@@ -51,7 +53,7 @@ class Pool:
     x: Layout
     y: Layout
     axes: tuple[Axis, ...]
-    ends: tuple[int, ...]
+    ends: tuple[Dim, ...]
     include_padding: bool
 
     @property
@@ -59,11 +61,11 @@ class Pool:
         return [a.taps for a in self.axes]
 
     @property
-    def sizes(self) -> list[int]:
+    def sizes(self) -> list[Dim]:
         return [a.size for a in self.axes]
 
     @property
-    def positions(self) -> list[int]:
+    def positions(self) -> list[Dim]:
         return [a.positions for a in self.axes]
 
 
@@ -73,7 +75,7 @@ def pool_layouts(op: str, rank: int, attrs: dict[str, Any]) -> tuple[Layout, Lay
     return x, data_layout(op, "out_layout", attrs["out_layout"] or x.letters, rank)
 
 
-def pool_of(op: str, rank: int, sizes: Sequence[int], attrs: dict[str, Any]) -> Pool:
+def pool_of(op: str, rank: int, sizes: Sequence[Dim], attrs: dict[str, Any]) -> Pool:
     """The windows over data of these spatial sizes, from the attributes of a call."""
     taps = numbers(op, "pool_size", attrs["pool_size"], rank)
     strides = numbers(op, "strides", 1 if attrs["strides"] is None else attrs["strides"], rank)
@@ -85,7 +87,7 @@ def pool_of(op: str, rank: int, sizes: Sequence[int], attrs: dict[str, Any]) -> 
         raise ShapeError(
             f"{op}: padding must be at most half of the window, which spans {spans}, got {attrs['padding']!r}"
         )
-    ends = tuple(a.size + a.after for a in axes)
+    ends = tuple(canonical(a.size + a.after) for a in axes)
     if attrs["ceil_mode"]:
         axes = [_rounded_up(a) for a in axes]
     expect_room(op, "a window", axes)
@@ -94,11 +96,11 @@ def pool_of(op: str, rank: int, sizes: Sequence[int], attrs: dict[str, Any]) -> 
 
 def _rounded_up(axis: Axis) -> Axis:
     """One window more where the last one leaves padded elements over, if it starts within data or padding before."""
-    start = axis.positions * axis.stride
-    left_over = start - axis.stride + axis.reach + 1 < axis.size + axis.before + axis.after
-    if not left_over or start >= axis.size + axis.before:
-        return axis
-    return replace(axis, after=start + axis.reach + 1 - axis.size - axis.before)
+    cover = (axis.padded - axis.reach - 1 + (axis.stride - 1)) // axis.stride + 1
+    starts = (axis.size + axis.before - 1) // axis.stride + 1
+    last = (tir.minimum(cover, starts) - 1) * axis.stride
+    after = tir.maximum(axis.after, last + axis.reach + 1 - axis.size - axis.before)
+    return replace(axis, after=canonical(after))
 
 
 def pool_infer(op: str, rank: int, data: TensorStructInfo, attrs: dict[str, Any], kinds: str) -> TensorStructInfo:
@@ -160,7 +162,7 @@ def window_over(
     if count > 1:
         conditions.append(position >= 0)
         low = 0
-    if (axis.size - 1 + axis.before) // s >= axis.positions:
+    if not at_most((axis.size - 1 + axis.before) // s + 1, axis.positions):
         conditions.append(position < axis.positions)
         high = axis.positions - 1
     if count * s - 1 > axis.reach:
@@ -200,7 +202,7 @@ def sum_over_windows(
     return te.compute(pool.x.from_standard([batch, channels, *pool.sizes]), element, name)
 
 
-def inside(axis: Axis, position: tir.PrimExpr, low: int, high: int) -> tuple[Bound, Bound]:
+def inside(axis: Axis, position: tir.PrimExpr, low: int, high: Dim) -> tuple[Bound, Bound]:
     """The first and the last tap of a window among the elements from ``low`` to before ``high``; None where it is the
     window's own, in all windows."""
     first: Bound = None
@@ -208,7 +210,7 @@ def inside(axis: Axis, position: tir.PrimExpr, low: int, high: int) -> tuple[Bou
     origin = position * axis.stride - axis.before
     if low > -axis.before:
         first = tir.maximum((low - origin + (axis.dilation - 1)) // axis.dilation, 0)
-    if (axis.positions - 1) * axis.stride - axis.before + axis.reach >= high:
+    if not at_most((axis.positions - 1) * axis.stride - axis.before + axis.reach + 1, high):
         last = tir.minimum((high - 1 - origin) // axis.dilation, axis.taps - 1)
     return first, last
 

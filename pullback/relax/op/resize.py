@@ -18,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from pullback import tir
 from pullback.ir.errors import UserError
 from pullback.relax.op.family import composite, expect_dtype, in_wide, wide
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
-from pullback.relax.op.window import SPATIAL, Layout, data_layout, numbers, standard_shape
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.op.window import SPATIAL, Layout, canonical, data_layout, spatial_sizes, standard_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo
 from pullback.tir.expr import DTYPES
+from pullback.tir.polynomial import same
 
 METHODS = ("nearest_neighbor", "linear", "cubic")
 COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn")
@@ -33,37 +35,44 @@ ROUNDINGS = ("round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"
 
 @dataclass(frozen=True)
 class Scale:
-    """The place (step·o + begin) / per in an axis of ``size`` elements that belongs to element o of ``count``."""
+    """The place (step·o + begin) / per in an axis of ``size`` elements that belongs to element o of ``count``; numbers,
+    or expressions of symbolic sizes."""
 
-    size: int
-    count: int
-    step: int
-    begin: int
-    per: int
+    size: Dim
+    count: Dim
+    step: Dim
+    begin: Dim
+    per: Dim
 
     @staticmethod
-    def of(size: int, count: int, mode: str) -> Scale:
+    def of(size: Dim, count: Dim, mode: str) -> Scale:
         if mode == "align_corners":
-            return Scale(size, count, size - 1, 0, count - 1) if count > 1 else Scale(size, count, 0, 0, 1)
+            return Scale(size, count, size - 1, 0, canonical(tir.maximum(count - 1, 1)))
         if mode == "asymmetric":
             return Scale(size, count, size, 0, count)
         if mode == "tf_half_pixel_for_nn":
             return Scale(size, count, 2 * size, size, 2 * count)
-        if mode == "pytorch_half_pixel" and count == 1:
-            return Scale(size, count, 0, 0, 1)
-        return Scale(size, count, 2 * size, size - count, 2 * count)
+        begin = size - count
+        if mode == "pytorch_half_pixel":  # at the first element, where there is but one
+            begin = canonical(begin * tir.minimum(count - 1, 1))
+        return Scale(size, count, 2 * size, begin, 2 * count)
 
     @property
     def is_identity(self) -> bool:
-        return self.size == self.count and self.step == self.per and self.begin == 0
+        return same(self.size, self.count) and same(self.step, self.per) and same(self.begin, 0)
 
     @property
     def numerator(self) -> Any:
         """step·o + begin for all elements, as an expression."""
-        return ops.arange(0, self.count, 1, "int64") * self.step + self.begin
+        return ops.arange(0, self.count, 1, "int64") * _value(self.step) + _value(self.begin)
 
     def place(self, o: int) -> Fraction:
         return Fraction(self.step * o + self.begin, self.per)
+
+
+def _value(size: Dim) -> Any:
+    """A size as an operand of ops."""
+    return size if isinstance(size, int) else ops.full((), size, "int64")
 
 
 def cubic(t: Any, alpha: float) -> list[Any]:
@@ -83,25 +92,26 @@ def cubic(t: Any, alpha: float) -> list[Any]:
 
 def _nearest(scale: Scale, rounding: str) -> Any:
     """The index of the element next to each place."""
-    n, per = scale.numerator, scale.per
+    n, per = scale.numerator, _value(scale.per)
     if rounding == "floor":
         return ops.floor_divide(n, per)
     if rounding == "ceil":
         return ops.floor_divide(n + (per - 1), per)
     half = per if rounding != "round_prefer_floor" else per - 1
-    return ops.floor_divide(n * 2 + half, 2 * per)
+    return ops.floor_divide(n * 2 + half, per * 2)
 
 
 def _taps(scale: Scale, method: str, alpha: float, exclude: bool, dtype: str) -> tuple[Any, Any]:
     """The indices and weights, each (t, o), of linear and cubic interpolation."""
-    first = ops.floor_divide(scale.numerator, scale.per)
-    t = ops.astype(ops.mod(scale.numerator, scale.per), dtype) * (1.0 / scale.per)
+    per = _value(scale.per)
+    first = ops.floor_divide(scale.numerator, per)
+    t = ops.astype(ops.mod(scale.numerator, per), dtype) * (1.0 / (per if isinstance(per, int) else per.astype(dtype)))
     if method == "linear":
         return ops.stack([first, first + 1]), ops.stack([1.0 - t, t])
     indices = ops.stack([first - 1, first, first + 1, first + 2])
     weights = ops.stack(cubic(t, alpha))
     if exclude:
-        inside = ops.logical_and(ops.greater_equal(indices, 0), ops.less(indices, scale.size))
+        inside = ops.logical_and(ops.greater_equal(indices, 0), ops.less(indices, _value(scale.size)))
         weights = ops.where(inside, weights, 0.0)
         weights = weights / ops.sum(weights, 0, True)
     return indices, weights
@@ -122,7 +132,7 @@ def _scales(op: str, x: Any, attrs: dict[str, Any], rank: int) -> tuple[Layout, 
     """The layout, and each spatial axis with what becomes of it."""
     layout = data_layout(op, "layout", attrs["layout"], rank)
     sizes = layout.to_standard(x.shape)[2:]
-    counts = numbers(op, "size", attrs["size"], rank)
+    counts = spatial_sizes(op, "size", attrs["size"], rank)
     mode = attrs["coordinate_transformation_mode"]
     axes = [layout.letters.index(c) for c in SPATIAL[rank]]
     return layout, [(a, Scale.of(s, c, mode)) for a, s, c in zip(axes, sizes, counts, strict=True)]

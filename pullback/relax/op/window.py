@@ -15,7 +15,8 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import ShapeError, UserError
 from pullback.relax.op.family import known_shape
-from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, dim, format_shape
+from pullback.tir.polynomial import at_most
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}  # the letters of the spatial axes, by their number
 
@@ -66,6 +67,14 @@ def numbers(op: str, name: str, value: Any, rank: int, least: int = 1) -> tuple[
     return given
 
 
+def spatial_sizes(op: str, name: str, value: Any, rank: int, least: int = 1) -> tuple[Any, ...]:
+    """An attribute with a size for each spatial axis, or one for all: numbers, or expressions of symbolic sizes."""
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    given = tuple(map(canonical, given))
+    numbers(op, name, [least if isinstance(s, tir.PrimExpr) else s for s in given], rank, least)
+    return given
+
+
 def paddings(op: str, value: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The padding before and after each spatial axis: from one number, one an axis, or all before and all after."""
     given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -83,15 +92,20 @@ def _are_ints(values: Sequence[Any], least: int) -> bool:
     return all(isinstance(v, int) and not isinstance(v, bool) and v >= least for v in values)
 
 
+def canonical(size: Any) -> Any:
+    """A symbolic size in canonical form, a number if it is one; anything else as it is."""
+    return dim(size) if isinstance(size, tir.PrimExpr) else size
+
+
 @dataclass(frozen=True)
 class Axis:
-    """Windows along one axis of ``size`` elements."""
+    """Windows along one axis of ``size`` elements, which may be symbolic, and then ``after`` too."""
 
-    size: int
+    size: Dim
     taps: int
     stride: int
     before: int
-    after: int
+    after: Dim
     dilation: int
 
     @property
@@ -100,27 +114,39 @@ class Axis:
         return (self.taps - 1) * self.dilation
 
     @property
-    def positions(self) -> int:
+    def padded(self) -> Dim:
+        """The size with the padding."""
+        return canonical(self.size + self.before + self.after)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether there is padding, or may be."""
+        return not (self.before == 0 and isinstance(self.after, int) and self.after == 0)
+
+    @property
+    def positions(self) -> Dim:
         """How many windows lie wholly in the padded axis."""
-        return (self.size + self.before + self.after - self.reach - 1) // self.stride + 1
+        return canonical((self.padded - self.reach - 1) // self.stride + 1)
 
 
 def standard_shape(op: str, label: str, info: Any, axes: Layout) -> list[Any]:
-    """The sizes of data in the standard order: numbers not less than 1, except that the batch may be 0 or symbolic."""
+    """The sizes of data in the standard order. Channels, and all sizes of a weight, are numbers not less than 1; those
+    of images may be symbolic, and the batch that or 0."""
     shape = known_shape(op, info, label)
     if len(shape) != len(axes.letters):
         raise ShapeError(
             f"{op}: {label} must have rank {len(axes.letters)}, with the axes {axes.letters}, got {format_shape(shape)}"
         )
+    is_data = "N" in axes.letters
     for letter, size in zip(axes.letters, shape, strict=True):
-        if letter == "N":
+        if letter == "N" or (is_data and letter != "C" and not isinstance(size, int)):
             continue
         if not isinstance(size, int):
             raise ShapeError(
-                f"{op}: of the axes {axes.letters} of {label} only the batch may have a symbolic size, "
-                f"got {format_shape(shape)}"
-                if "N" in axes.letters
-                else f"{op}: the sizes of {label} must be numbers, got {format_shape(shape)}"
+                f"{op}: of the axes {axes.letters} of {label} the channels must be a number, got {format_shape(shape)}"
+                if is_data
+                else f"{op}: the sizes of {label} must be numbers, got {format_shape(shape)}",
+                hint="sizes of the batch and of images may be symbolic",
             )
         if size == 0:
             raise ShapeError(f"{op}: {label} of shape {format_shape(shape)} is empty along its axis {letter}")
@@ -128,10 +154,10 @@ def standard_shape(op: str, label: str, info: Any, axes: Layout) -> list[Any]:
 
 
 def expect_room(op: str, label: str, axes: Sequence[Axis]) -> None:
-    """Raise a ShapeError unless a window has room in the padded data."""
-    if any(a.positions < 1 for a in axes):
+    """Raise a ShapeError if a window has no room in the padded data, as far as sizes are known."""
+    if any(at_most(a.positions, 0) for a in axes):
         spans = tuple(a.reach + 1 for a in axes)
-        padded = tuple(a.size + a.before + a.after for a in axes)
+        padded = format_shape(a.padded for a in axes)
         raise ShapeError(f"{op}: {label} that spans {spans} is larger than the padded data of size {padded}")
 
 

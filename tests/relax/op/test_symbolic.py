@@ -27,14 +27,8 @@ WITH_SIZES = {"reshape", "broadcast_to", "collapse_sum_to", "take_gradient", "nn
 WITH_SIZES |= {"grad.diagonal", "expand", "ravel_multi_index", "segment_reduce", "slice_scatter", "nn.ctc_states"}
 COUNTED = {"chunk", "unbind", "grad.banded_recurrence"}  # a size says how many results, or terms, there are
 COORDINATES = {"gather_nd", "scatter_nd"}  # the last size of their indices says how many axes these name
-BATCH_ONLY = (
-    "convolution",
-    "pooling",
-    "pixel",
-    "image",
-    "rotary",
-    "detection",
-)  # of their tensors only the batch may be symbolic
+IMAGES = ("convolution", "pooling", "image")  # channels, and all sizes of weights, are numbers
+BATCH_ONLY = ("rotary", "detection", "pixel", "image.affine_grid", "image.grid_sample")  # may be symbolic
 
 
 def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
@@ -44,7 +38,9 @@ def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
 
     def size(argument: int, axis: int, n: int) -> Any:
         name = _names(case)[argument]
-        free = n > 1 and name != "state" and (case.op.family not in BATCH_ONLY or (axis == 0 and name != "weight"))
+        free = n > 1 and name != "state" and (axis == 0 or not {case.op.family, case.op.short} & {*BATCH_ONLY})
+        if case.op.family in IMAGES:  # a gradient's sizes follow from those of its attributes
+            free = free and name != "weight" and axis != channels(case) and (axis == 0 or "grad." not in case.op.short)
         if case.op.short in COORDINATES and name == "indices" and axis == case.args[argument].ndim - 1:
             return n
         return names.setdefault(n, tir.Var(f"n{n}")) if free else n
@@ -54,6 +50,12 @@ def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
         for k, array in enumerate(case.args)
     ]
     return infos, {v: n for n, v in names.items()}
+
+
+def channels(case: Case) -> int:
+    """Which axis of the images the channels are."""
+    attrs = case.attrs
+    return str(attrs.get("data_layout", attrs.get("layout", "NC"))).index("C")
 
 
 def _names(case: Case) -> tuple[str, ...]:
