@@ -9,9 +9,9 @@ import argparse
 import time
 import traceback
 
-from tests.properties.checks import check_graph, check_network, installed_torch
+from tests.properties.checks import check_graph, check_large_graph, check_network, installed_torch
 
-CHECKS = {"graphs": check_graph, "networks": check_network}
+CHECKS = {"graphs": check_graph, "large": check_large_graph, "networks": check_network}
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,13 @@ from pullback.relax.transform.verify_plan import verify_plan
 from pullback.runtime import get_num_threads, set_num_threads
 from pullback.target import Target
 from tests.properties.random_graphs import Maker, training_step
+from tests.properties.random_large import LargeMaker
 from tests.properties.random_networks import NetworkMaker
 
 Arrays = list[np.ndarray]
+HOST = Target("llvm")
+LESSER = ("haswell", "x86-64")  # vectors of 32 and 16 bytes
+TARGETS = [HOST, *(Target(f"llvm -mtriple={HOST.triple} -mcpu={cpu}") for cpu in LESSER if HOST.vector_bytes == 64)]
 OPTIONS = {
     "in_place": MemoryOptions(smallest=0),
     "apart": MemoryOptions(in_place=False),
@@ -33,12 +38,13 @@ OPTIONS = {
 }
 
 
-def planned_functions(module: IRModule, name: str) -> dict[str, NativeFunction]:
-    """The function planned in each way of OPTIONS, every plan verified."""
-    target = Target("llvm")
+def planned_functions(
+    module: IRModule, name: str, target: Target = HOST, ways: Mapping[str, MemoryOptions] = OPTIONS
+) -> dict[str, NativeFunction]:
+    """The function planned in each way, every plan verified."""
     lowered, donate = lower_function(prepare(module), name, {}, target)
     functions = {}
-    for way, options in OPTIONS.items():
+    for way, options in ways.items():
         plan = plan_memory(f"{name}_{way}", lowered[name], lowered, donate, options)
         verify_plan(plan, lowered[name], lowered, donate, deep=True)
         code = object_code(plan.host, plan.kernels, target)
@@ -109,6 +115,33 @@ def check_graph(seed: int, torch: Any = None, drops: bool = False) -> None:
     rng = np.random.default_rng(seed)
     arrays = [*graph.inputs, *(rng.standard_normal(a.shape) for a in graph.inputs)]
     checked_step(module, "step", arrays, f"graph {seed}", 1e-6)
+
+
+def check_large_graph(seed: int, torch: Any = None) -> None:
+    """Loss and gradients by native code, for vectors of several widths, against the interpreter, and against PyTorch,
+    where it is given. The loss alone is another program, whose sums nothing else reads."""
+    graph, target = LargeMaker(seed, torch).make(), TARGETS[seed % len(TARGETS)]
+    module, tensors = Gradient("main")(graph.module), [pullback.tensor(a) for a in graph.inputs]
+    machine = pullback.compile(module, "debug")
+    found = {}
+    for name in ("main", "main_adjoint"):
+        function = planned_functions(module, name, target, {"apart": OPTIONS["apart"]})["apart"]
+        found[name] = [value.numpy() for value in function.call(tensors)()]
+        expected = [value.numpy() for value in flat(machine[name](*tensors))]
+        close(found[name], expected, f"{name} of graph {seed}, by the interpreter", 1e-9)
+    if torch is not None:
+        given = [torch.from_numpy(a.copy()).requires_grad_() for a in graph.inputs]
+        loss = graph.torch_loss(torch, given)
+        if loss.requires_grad:
+            loss.backward()
+        gradients = [torch.zeros_like(t) if t.grad is None else t.grad for t in given]
+        expected = [t.detach().numpy() for t in (loss, *gradients)]
+        close(found["main_adjoint"], expected, f"graph {seed}, by PyTorch", 1e-9)
+
+
+def flat(value: Any) -> list[Any]:
+    """The tensors of nested tuples."""
+    return [tensor for part in value for tensor in flat(part)] if isinstance(value, tuple) else [value]
 
 
 def check_network(seed: int, torch: Any = None) -> None:

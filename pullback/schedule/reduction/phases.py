@@ -26,9 +26,10 @@ TASKS = 64  # that need no chunks to be enough
 def in_phases(program: Program, tasks: int) -> tuple[list[Program], list[Buffer]] | None:
     """Programs that together do what this one does, and the workspace that they share; None where chunks are as well
     computed one after another: no sum is in chunks, or there are ``tasks`` enough, or rows of elements wait for a
-    reduction."""
+    reduction, or lie where no sum in chunks reads them."""
     arguments = any(s.kind.startswith("arg") for s in program.reduces)
-    waits = program.late_vectors or any(not _is_cut(s) for s in program.vectors)
+    cut = {s.domain for s in program.reduces if _is_cut(s)}
+    waits = program.late_vectors or any(s.domain not in cut for s in program.vectors)
     if tasks >= TASKS or waits or arguments or not any(map(_is_cut, program.reduces)):
         return None
     return _Phases(program).split()
