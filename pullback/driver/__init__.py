@@ -6,14 +6,13 @@ from typing import Any
 
 from pullback.driver.collector import rare_collections
 from pullback.driver.executable import Executable
-from pullback.driver.pipeline import prepare
+from pullback.driver.pipeline import joined, prepare
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import TensorStructInfo, flat_infos
 from pullback.relax.transform.check_constants import check_constants
-from pullback.relax.transform.join_step import JoinStep
 from pullback.target import Target
 
 
@@ -36,7 +35,7 @@ def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
         if isinstance(function, Function):
             _check_shapes_known(name, function)
     if target == "debug":
-        return Executable(JoinStep()(module), None)
+        return Executable(joined(module), None)
     return Executable(prepare(module), Target(target))
 
 

@@ -2,7 +2,7 @@
 
     source       what the user wrote (and what Gradient and SetupTrainer added)
     raised       RaiseOps: legalised ops are ops again
-    joined       JoinStep: a trainer module gets ``__step``
+    joined       JoinStep: a trainer module gets ``__step``; InferByConvention: what predicts has its form for that
     inlined      InlineFunctions: one function, no calls of others; ResolveMatchCast; DeadCodeElimination
     decomposed   DecomposeOpsForTraining: composite ops become primitive ones
     simplified   CanonicalizeBindings, Simplify, FoldConstant, MoveViews, EliminateCommonSubexpr
@@ -33,6 +33,7 @@ from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fuse_ops import FuseOps
+from pullback.relax.transform.infer_by_convention import InferByConvention
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.lower_to_tir import LowerToTir
@@ -52,7 +53,12 @@ DEEPEST = 5000  # calls: an adjoint of loops may be an expression that is nested
 
 def prepare(module: IRModule) -> IRModule:
     """The steps that concern the module as a whole."""
-    return JoinStep()(RaiseOps()(module))
+    return joined(RaiseOps()(module))
+
+
+def joined(module: IRModule) -> IRModule:
+    """The steps that concern trainer modules: all that the interpreter takes."""
+    return InferByConvention()(JoinStep()(module))
 
 
 def machine_of(target: Target) -> Machine:

@@ -178,6 +178,12 @@ def is_trainer_module(module: IRModule) -> bool:
     return known and all(isinstance(module.functions.get(n), Function) for n in (ADJOINT, OPTIMIZER))
 
 
+def functions_for_inference(module: IRModule) -> list[str]:
+    """Of a trainer module, the functions that predict: they take the form for inference when they are compiled."""
+    is_set_up = LOSS in module and (ATTRIBUTE in module.attrs or "input_num" in module.attrs)
+    return [n for n in (BACKBONE, EVALUATE) if is_set_up and isinstance(module.functions.get(n), Function)]
+
+
 def _numbers(values: Sequence[Value], kinds: Sequence[str]) -> tuple[int, ...]:
     return tuple(i for i, (kind, _) in enumerate(values) if not kinds or kind in kinds)
 

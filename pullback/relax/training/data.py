@@ -12,7 +12,7 @@ from pullback.ir.errors import ArgumentError, ShapeError, UserError
 from pullback.relax.struct_info import format_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.loss import class_axis
-from pullback.relax.training.values import as_array, as_tensor
+from pullback.relax.training.values import as_array, as_tensor, is_one_for_each
 from pullback.runtime.epoch import Column, Epoch
 from pullback.runtime.tensor import Tensor
 
@@ -63,15 +63,16 @@ class DataSet:
         return np.require(array, requirements="CA")
 
     def epochs(
-        self, size: int, order: np.ndarray | None = None, weighted: bool = True
+        self, size: int, order: np.ndarray | None = None, weighted: bool = True, drop_last: bool = False
     ) -> Iterator[tuple[Batch, Epoch]]:
-        """All rows, ``size`` at a time, then what is left: each a loop over batches that share the tensors of one.
+        """All rows, ``size`` at a time, then what is left unless ``drop_last``: each a loop over batches that share the
+        tensors of one.
 
         Rows come in the given order, else as they are. The loss of a batch counts as often as it has rows if
         ``weighted``, else once.
         """
         whole, rest = divmod(self.rows, size)
-        for first, rows, batches in ((0, size, whole), (whole * size, rest, 1)):
+        for first, rows, batches in ((0, size, whole), (whole * size, 0 if drop_last else rest, 1)):
             if rows and batches:
                 batch, columns = self._buffer(rows)
                 yield batch, Epoch(columns, order, first, rows, batches, float(rows) if weighted else 1.0)
@@ -137,9 +138,9 @@ def check_labels(labels: np.ndarray, interface: Interface) -> None:
 
 def _several(values: Any, slots: Sequence[Slot], kind: str) -> list[Any]:
     """The arrays of several slots: a list or tuple of them, or the only one by itself."""
-    if len(slots) == 1 and not (isinstance(values, (list, tuple)) and len(values) == 1 and hasattr(values[0], "shape")):
+    if len(slots) == 1 and not is_one_for_each(values, slots):
         return [values]
-    if not isinstance(values, (list, tuple)) or len(values) != len(slots):
+    if not is_one_for_each(values, slots):
         got = f"{len(values)} of them" if isinstance(values, (list, tuple)) else type(values).__name__
         names = ", ".join(slot.name for slot in slots)
         raise ArgumentError(

@@ -2,8 +2,8 @@
 
     __evaluate(inputs…, params…, states…, targets…) -> (loss, first output of the backbone)
 
-It calls ``backbone_loss``, in its form for inference, and ``backbone``: inlined, what they have in common is computed
-once.
+It calls ``backbone_loss`` and ``backbone``: inlined, both in their form for inference, what they have in common is
+computed once.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import ADJOINT, BACKBONE, EVALUATE, LOSS, LOSS_VALUE, OPTIMIZER, OUTPUT, Convention
 from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.struct_info import TupleStructInfo
-from pullback.relax.transform import DecomposeOpsForInference, RaiseOps
 
 
 def evaluation(module: IRModule) -> IRModule:
     """A trainer module with ``__evaluate`` in place of what trains."""
     convention = Convention.of(module)
-    result = DecomposeOpsForInference(LOSS)(RaiseOps()(module))
+    result = module.copy()
     for name in (ADJOINT, OPTIMIZER):
         if name in result:
             del result[name]

@@ -79,6 +79,7 @@ class Fitting:
         *,
         epochs: int = 1,
         batch_size: int | None = None,
+        drop_last: bool = False,
         shuffle: bool = True,
         seed: int | None = None,
         validation: tuple[Any, Any] | None = None,
@@ -91,7 +92,8 @@ class Fitting:
         declared dtypes or such that a cast changes no value. Images of uint8 are cast batch by batch, so that no float
         copy of them all is made; their values stay as they are: scale them in the model, or beforehand.
         ``batch_size``: by default the model's own; the last batch of an epoch has the rows that are left, and the model
-        is compiled for that number of rows once. ``shuffle`` draws a new order for each epoch from the trainer's
+        is compiled for that number of rows once. ``drop_last`` leaves these out (others in each epoch, if it shuffles);
+        validation takes all rows in any case. ``shuffle`` draws a new order for each epoch from the trainer's
         generator. ``seed`` restarts it, and the random numbers of the model, such as dropout's. Both are saved with
         the trainer: training goes on after ``load`` as if it had never stopped. ``validation``: inputs and targets on
         which each epoch is evaluated: they give the history's ``validation_loss`` and ``validation_accuracy``. The
@@ -114,16 +116,19 @@ class Fitting:
             raise ArgumentError(f"validation must be a pair (inputs, targets), got {type(validation).__name__}")
         validation_data = None if validation is None else self._data_set(*validation)
         size = self._batch_size(batch_size, data.rows)
+        _check_drop_last(drop_last, data.rows, size)
         self._values.check_complete(self._interface)
-        self._prepare(data, validation_data, size)
+        self._prepare(data, validation_data, size, drop_last)
         if seed is not None:
             self.seed(seed)
         history = History()
-        with Progress(progress, epochs, data.rows) as bar:
+        rows = data.rows - (data.rows % size if drop_last else 0)
+        with Progress(progress, epochs, rows) as bar:
             for _ in range(epochs):
                 started = time.perf_counter()
                 order = self._generator.permutation(data.rows) if shuffle else None
-                loss = self._epoch(data, size, order, bar, detect_nan)
+                loops = data.epochs(size, order, self._interface.record.reduction != "sum", drop_last)
+                loss = sum(self._train(batch, epoch, bar, detect_nan) for batch, epoch in loops) / rows
                 self._epochs += 1
                 if not math.isfinite(loss) and all(math.isfinite(e.loss) for e in history.epochs):
                     _warn_of(self._epochs, loss)
@@ -163,33 +168,35 @@ class Fitting:
         batch = self._interface.batch
         return batch if isinstance(batch, int) else min(64, rows)
 
-    def _prepare(self, data: DataSet, validation: DataSet | None, size: int) -> None:
+    def _prepare(self, data: DataSet, validation: DataSet | None, size: int, drop_last: bool) -> None:
         """Compile for all sizes of batches before the first step: what cannot be compiled fails early."""
-        for batch, _ in data.epochs(size):
-            self._programs.training(batch.rows).bind(batch.inputs, batch.targets, self._values)
+        for batch, _ in data.epochs(size, drop_last=drop_last):
+            try:
+                self._programs.of(batch.rows).step.bind(batch.inputs, batch.targets, self._values)
+            except UserError as error:
+                if batch.rows == size:
+                    raise
+                raise _of_the_last_batch(error, batch.rows, data.rows, size) from error
         for batch, _ in validation.epochs(size) if validation is not None else ():
-            self._programs.evaluation(batch.rows).bind(batch.inputs, batch.targets, self._values)
+            self._programs.of(batch.rows).evaluate.bind(batch.inputs, batch.targets, self._values)
 
-    def _epoch(self, data: DataSet, size: int, order: np.ndarray | None, bar: Progress, detect_nan: bool) -> float:
-        """Train once on all rows; returns the mean loss of a row."""
-        total = 0.0
-        for batch, epoch in data.epochs(size, order, weighted=self._interface.record.reduction != "sum"):
-            while epoch.left:
-                done = epoch.done
-                if detect_nan:
-                    self._watched_step(batch, epoch)
-                else:
-                    self._steps(batch, epoch, SLICE_SECONDS)
-                bar.advance((epoch.done - done) * batch.rows, epoch.loss)
-            total += epoch.loss_sum
-        return total / data.rows
+    def _train(self, batch: Batch, epoch: Epoch, bar: Progress, detect_nan: bool) -> float:
+        """Train on all batches of a loop; returns the weighted sum of their losses."""
+        while epoch.left:
+            done = epoch.done
+            if detect_nan:
+                self._watched_step(batch, epoch)
+            else:
+                self._steps(batch, epoch, SLICE_SECONDS)
+            bar.advance((epoch.done - done) * batch.rows, epoch.loss)
+        return epoch.loss_sum
 
     def _steps(self, batch: Batch, epoch: Epoch, seconds: float) -> None:
         """Train on the batches that are left of an epoch, for about so long, and on one at least."""
-        program = self._programs.training(batch.rows)
+        step = self._programs.of(batch.rows).step
         with self._turn:
             self._values = self._values.unpinned()
-            call = program.bind(batch.inputs, batch.targets, self._values)
+            call = step.bind(batch.inputs, batch.targets, self._values)
             try:
                 call.repeat(epoch, seconds)
             except ArgumentError as error:
@@ -210,10 +217,10 @@ class Fitting:
         total, right, counted = 0.0, 0, 0
         record = self._interface.record
         for batch in data.batches(size):
-            program = self._programs.evaluation(batch.rows)
+            evaluate = self._programs.of(batch.rows).evaluate
             with self._turn:
                 values = self._values.averaged(self._interface) if averaged else self._values
-                results = program(batch.inputs, batch.targets, values)
+                results = evaluate(batch.inputs, batch.targets, values)
             loss, prediction = float(results[0]), results[1]
             total += loss if record.reduction == "sum" else loss * batch.rows
             if record.classification:
@@ -228,6 +235,24 @@ def _warn_of(epoch: int, loss: float) -> None:
         " keeps what was trained until then, and says which op is to blame"
     )
     warnings.warn(message, RuntimeWarning, stacklevel=3)  # of the call of fit
+
+
+def _of_the_last_batch(error: UserError, left: int, rows: int, size: int) -> UserError:
+    """The error, saying that it is the rows left at the end of an epoch that the model cannot be trained on."""
+    batch = f"the last batch of an epoch has {left} row{'' if left == 1 else 's'} ({rows} rows in batches of {size})"
+    hints = ["fit(…, drop_last=True) leaves that batch out", *([error.hint] if error.hint else [])]
+    other = next((s for s in range(size - 1, 1, -1) if rows % s != 1), None)
+    if left == 1 and other:
+        hints.insert(1, f"with batch_size={other} the last one has {rows % other or other}")
+    return type(error)(f"{batch}: {error.message}", span=error.span, hint="; ".join(hints))
+
+
+def _check_drop_last(drop_last: Any, rows: int, size: int) -> None:
+    if not isinstance(drop_last, (bool, np.bool_)):
+        raise ArgumentError(f"drop_last must be True or False, got {drop_last!r}")
+    if drop_last and rows < size:
+        message = f"drop_last leaves no batch: there are {rows} rows, and batches have {size}"
+        raise ArgumentError(message, hint="give a smaller batch_size, or leave drop_last out")
 
 
 def _check_count(name: str, number: int | None) -> None:

@@ -105,6 +105,16 @@ class Interface:
             return False
         return same(shape[0], batch)
 
+    def rows_of(self, value: Any) -> int | None:
+        """How many rows a value for the first input has; None when it does not have the declared shape but for that."""
+        declared = self.inputs[0].info.shape or ()
+        try:
+            shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
+        except ValueError:  # lists of different lengths
+            return None
+        fits = len(shape) == len(declared) > 0 and all(map(same, shape[1:], declared[1:]))
+        return shape[0] if fits else None
+
     def with_rows(self, rows: int) -> Interface:
         """The interface for another number of rows."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from pullback.ir.errors import UserError
@@ -14,62 +15,75 @@ from pullback.relax.training.rebatch import rebatched
 from pullback.relax.training.step import BoundFunction, Values
 from pullback.runtime.tensor import Tensor
 
+Machine = Callable[[IRModule], Any]  # compiles a module and returns its virtual machine
+
 
 class Program:
-    """The compiled functions of one trainer module on one virtual machine."""
+    """The functions of a trainer module for one number of rows, each compiled when it is first asked for.
 
-    def __init__(self, vm: Any, interface: Interface) -> None:
-        self.vm, self.interface = vm, interface
-        self._step = BoundFunction(vm, interface, STEP)
+    ``trains`` and ``infers`` give the modules with what training needs and with what predicts and evaluates; ``vm``
+    holds the first of them, if it is compiled already.
+    """
 
-    def step(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> Tensor:
-        """Run one training step: the tensors of ``values`` are overwritten, the loss is returned."""
-        return self._step(inputs, targets, values)[0]
+    def __init__(
+        self, interface: Interface, trains: Callable[[], IRModule], infers: Callable[[], IRModule], load: Machine,
+        vm: Any = None,
+    ) -> None:  # fmt: skip
+        self.interface, self._modules, self._load = interface, (trains, infers), load
+        if vm is not None:
+            self.training_vm = vm
 
-    def bind(self, inputs: Sequence[Tensor], targets: Sequence[Tensor], values: Values) -> Any:
-        """The step, compiled and with its arguments set, to be repeated: see ``driver.native.BoundCall``."""
-        return self._step.bind(inputs, targets, values)
+    @cached_property
+    def training_vm(self) -> Any:
+        return self._load(self._modules[0]())
+
+    @cached_property
+    def inference_vm(self) -> Any:
+        return self._load(self._modules[1]())
+
+    @cached_property
+    def step(self) -> BoundFunction:
+        """One training step: it overwrites the tensors of the values, and returns the loss."""
+        return BoundFunction(self.training_vm, self.interface, STEP)
+
+    @cached_property
+    def evaluate(self) -> BoundFunction:
+        """Loss and prediction."""
+        return BoundFunction(self.inference_vm, self.interface, EVALUATE)
 
     def predict(self, inputs: Sequence[Tensor], values: Values) -> tuple[Tensor, ...]:
         """The backbone's results without the updated states."""
-        results = self.vm[BACKBONE](*values.arguments(self.interface, BACKBONE, inputs))
+        vm = self.__dict__.get("training_vm") or self.inference_vm
+        results = vm[BACKBONE](*values.arguments(self.interface, BACKBONE, inputs))
         results = results if isinstance(results, tuple) else (results,)
         return tuple(results[i] for i in self.interface.convention[BACKBONE].returned(OUTPUT))
 
 
 class Programs:
-    """The programs of a trainer by number of rows. ``load`` compiles a module and returns its virtual machine."""
+    """The programs of a trainer by number of rows, derived from its module. ``load`` compiles a module."""
 
-    def __init__(self, module: IRModule, main: Program, load: Callable[[IRModule], Any]) -> None:
-        self.module, self.main, self._load = module, main, load
-        self._trains: dict[int, Program] = {}
-        self._evaluates: dict[int | None, BoundFunction] = {}
+    def __init__(self, module: IRModule, interface: Interface, vm: Any, load: Machine) -> None:
+        self._module, self._interface, self._load = module, interface, load
+        self.main = Program(interface, lambda: module, lambda: evaluation(module), load, vm)
+        self._others: dict[int, Program] = {}
 
-    def training(self, rows: int) -> Program:
-        """The program for training on batches of ``rows`` rows, made when it is first asked for."""
-        if self._fits(rows):
+    def of(self, rows: int | None) -> Program:
+        """The program for batches of ``rows`` rows; the module's own for None."""
+        batch = self._interface.batch
+        if rows is None or rows == batch or not isinstance(batch, int):  # the very size, or any
             return self.main
-        if rows not in self._trains:
-            module, interface = self._rebatched(rows, True)
-            self._trains[rows] = Program(self._load(module), interface)
-        return self._trains[rows]
+        if rows not in self._others:
+            self._others[rows] = Program(
+                self._interface.with_rows(rows),
+                lambda: self._rebatched(rows, True),
+                lambda: evaluation(self._rebatched(rows, False)),
+                self._load,
+            )
+        return self._others[rows]
 
-    def evaluation(self, rows: int) -> BoundFunction:
-        """The function that gives loss and prediction of batches of ``rows`` rows, made when it is first asked for."""
-        key = None if self._fits(rows) else rows
-        if key not in self._evaluates:
-            module, interface = (self.module, self.main.interface) if key is None else self._rebatched(rows, False)
-            self._evaluates[key] = BoundFunction(self._load(evaluation(module)), interface, EVALUATE)
-        return self._evaluates[key]
-
-    def _fits(self, rows: int) -> bool:
-        """Whether the module itself takes batches of ``rows`` rows."""
-        batch = self.main.interface.batch
-        return not isinstance(batch, int) or batch == rows  # any size, or the very size
-
-    def _rebatched(self, rows: int, trains: bool) -> tuple[IRModule, Interface]:
+    def _rebatched(self, rows: int, trains: bool) -> IRModule:
         try:
-            return rebatched(self.module, self.main.interface, rows, trains), self.main.interface.with_rows(rows)
+            return rebatched(self._module, self._interface, rows, trains)
         except UserError as error:
             message = f"the model cannot be compiled for batches of {rows} rows: {error.message}"
             raise type(error)(message, span=error.span, hint=error.hint) from error

@@ -6,8 +6,10 @@ backbone_loss(inputs…, params…, states…, targets…, random state?) -> los
 backbone_loss_adjoint(the same, loss scale?) -> (what backbone_loss returns, (gradients of params…))
 optimizer((params…), (gradients…), (optim_states…)) -> ((new params…), (new optim_states…))
 
-The backbone itself becomes that of inference: batch norm takes its moving statistics there, and returns them unchanged,
-and dropout does nothing. With a ``precision``, both it and the loss function are rewritten by ``MixedPrecision`` first.
+The functions hold the ops that the user wrote, so batches of other sizes can be derived from them (``rebatch.py``). The
+backbone is compiled in its form for inference: batch norm takes its moving statistics there, and returns them
+unchanged, and dropout does nothing. With a ``precision``, both it and the loss function are rewritten by
+``MixedPrecision`` first.
 Where the loss draws random numbers, it takes a random state, which is no state of the model: ``AddRandomState`` says
 what it is. Where the optimizer keeps a loss scale, the adjoint takes it. The attribute ``convention`` says what each
 function takes and returns: see ``relax/convention.py``.
@@ -22,10 +24,11 @@ from typing import Any
 from pullback.driver.collector import rare_collections
 from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, ShapeError, UserError
 from pullback.ir.module import IRModule
+from pullback.ir.node import structural_digest
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import check_well_formed
-from pullback.relax.convention import (  # noqa: F401  the names of the functions are found here too
+from pullback.relax.convention import (
     ADJOINT,
     ATTRIBUTE,
     BACKBONE,
@@ -39,6 +42,7 @@ from pullback.relax.convention import (  # noqa: F401  the names of the function
     Roles,
 )
 from pullback.relax.expr import Call, Function, Var
+from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info, same_info
 from pullback.relax.training.adjoint import with_adjoint
@@ -48,7 +52,6 @@ from pullback.relax.training.optimizer.wrapper import layers
 from pullback.relax.training.utils import AppendLoss
 from pullback.relax.transform import (
     AddRandomState,
-    DecomposeOpsForInference,
     LegalizeOps,
     MixedPrecision,
     RaiseOps,
@@ -121,7 +124,6 @@ class SetupTrainer(Pass):
         optimizer = self._scaling_optimizer().init(params)
         has_scale = LOSS_SCALE in optimizer.state_kinds.values()
         module = with_adjoint(module, model.taken(PARAMETER), has_scale, self.precision in HALF)
-        module = DecomposeOpsForInference(BACKBONE)(module)
         module[OPTIMIZER] = optimizer.get_function()
         random = len(module[LOSS].params) - without_random
         module = module.with_attrs({
@@ -129,7 +131,7 @@ class SetupTrainer(Pass):
             "optim_state": optimizer.state or (),
             ATTRIBUTE: Convention.made(module, random, optimizer.state_kinds).attribute,
             FLUSH_SUBNORMALS: self.flush_subnormals,
-            "training": vars(TrainingRecord.of(self.loss, optimizer, initial, self.precision)).copy(),
+            "training": vars(TrainingRecord.of(self.loss, optimizer, initial, self.precision, module)).copy(),
         })  # fmt: skip
         if self.legalize:
             module = LegalizeOps()(module)
@@ -175,14 +177,24 @@ class TrainingRecord:
     run_time: Mapping[str, Any] = field(default_factory=dict)  # run-time values: see Optimizer.roles
     averages: Mapping[str, int] = field(default_factory=dict)  # the optimizer's states that average parameters
     precision: str = "float32"  # in which products are computed
+    source: Mapping[str, str] = field(default_factory=dict)  # digests of the functions: see source_digests
 
     @staticmethod
-    def of(loss: Loss, optimizer: Optimizer, initial: Mapping[str, float], precision: str | None) -> TrainingRecord:
+    def of(
+        loss: Loss, optimizer: Optimizer, initial: Mapping[str, float], precision: str | None, module: IRModule
+    ) -> TrainingRecord:
         return TrainingRecord(
             loss.name, loss.reduction, loss.num_backbone_outputs, loss.classification,
             getattr(loss, "ignore_index", None), tuple(loss.shared_targets), optimizer.name, optimizer.hyperparameters,
-            initial, **optimizer.roles, precision=precision or "float32",
+            initial, **optimizer.roles, precision=precision or "float32", source=source_digests(module),
         )  # fmt: skip
+
+
+def source_digests(module: IRModule) -> dict[str, str]:
+    """Digests of the functions from which batches of other sizes are derived, and of what is derived; the same for a
+    function that was legalised and raised again, whose aliases are resolved."""
+    functions = {name: ExprMutator().function(module[name]) for name in (BACKBONE, LOSS, ADJOINT)}
+    return {name: structural_digest(function).hex() for name, function in functions.items()}
 
 
 class TrainerAttributes(dict[str, Any]):

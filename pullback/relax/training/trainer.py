@@ -27,10 +27,10 @@ from pullback.relax.training.fit import Fitting
 from pullback.relax.training.initialize import full, generator, random_state, xavier_uniform, zeros
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
-from pullback.relax.training.program import Program, Programs
+from pullback.relax.training.program import Programs
 from pullback.relax.training.setup_trainer import SetupTrainer, check_model
 from pullback.relax.training.step import Values
-from pullback.relax.training.values import as_tensor, copies_by_name, fresh_copy
+from pullback.relax.training.values import as_tensor, copies_by_name, fresh_copy, is_one_for_each
 from pullback.runtime.device import Device, cpu
 from pullback.runtime.tensor import Tensor, tensor
 
@@ -88,7 +88,7 @@ class Trainer(Fitting, Checkpoints):
         _check_machine(vm, module)
         self.mod, self.vm, self.device = module, vm, device or cpu()
         self._interface = interface
-        self._programs = Programs(module, Program(vm, interface), self._load_module)
+        self._programs = Programs(module, interface, vm, self._load_module)
         initial = module.attrs["optim_state"]
         states = tuple(fresh_copy(v, s) for v, s in zip(initial, interface.optimizer_states, strict=True))
         random = tuple(random_state(self._seed) for _ in interface.random)
@@ -102,7 +102,7 @@ class Trainer(Fitting, Checkpoints):
         from pullback.driver import compile
 
         target = self.vm.executable.target  # None for the interpreter
-        return type(self.vm)(compile(module, "debug" if target is None else target), self.device)
+        return type(self.vm)(compile(module, "debug" if target is None else target), self.device, self.vm.profiling)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("mod", "vm", "device", "_interface", "_programs", "_values") and self.__dict__.get("_setup"):
@@ -256,28 +256,36 @@ class Trainer(Fitting, Checkpoints):
 
         It is computed in the form for inference: batch norm takes its moving statistics, and dropout drops nothing.
 
-        Inputs are of the declared shapes (a symbolic size takes any value), and are cast to the declared dtype when
-        that changes no value. ``averaged`` takes the parameters' averages, which the optimizer ``EMA`` keeps.
+        Several inputs are given one after the other, or as a list. They have the declared shapes, but any number of
+        rows, none too; each number of rows is compiled once. Other symbolic sizes take any value. They are cast to the
+        declared dtype when that changes no value. ``averaged`` takes the parameters' averages, which the optimizer
+        ``EMA`` keeps.
         """
-        inputs = self._tensors(list(input_instances), self._interface.inputs, "input", {})
+        given: Any = input_instances
+        if len(given) == 1 and is_one_for_each(given[0], self._interface.inputs):
+            given = given[0]
+        program, inputs = self._arguments(list(given))
         self._values.check_complete(self._interface)
         with self._turn:
             values = self._values.averaged(self._interface) if averaged else self._values
-            results = self._programs.main.predict(inputs, values)
+            results = program.predict(inputs, values)
         return results[0] if len(results) == 1 else results
 
     def update(self, input_instances: Any, targets: Any) -> Tensor:
         """Make one training step on a batch; returns the loss before the step, as a scalar tensor.
 
-        Several inputs or targets are given as a list, one alone may be. Each has the declared shape and is cast to the
-        declared dtype when that changes no value. A failed step changes nothing.
+        Several inputs or targets are given as a list, one alone may be. Each has the declared shape, but any number of
+        rows, at least one; each number of rows is compiled once. It is cast to the declared dtype when that changes no
+        value. A failed step changes nothing.
         """
-        inputs, labels = self._arguments(input_instances, targets)
+        program, inputs, labels = self._arguments(input_instances, targets)
+        if self._interface.batch is not None and inputs[0].shape[0] == 0:
+            raise ArgumentError(f"{self._interface.inputs[0]} has 0 rows: a step needs at least one")
         self._values.check_complete(self._interface)
         try:
             with self._turn:
                 self._values = self._values.unpinned()
-                return self._programs.main.step(inputs, labels, self._values)
+                return program.step(inputs, labels, self._values)[0]
         except ArgumentError:
             check_labels(np.asarray(labels[0]), self._interface)  # tells which label it was, if it was one
             raise
@@ -289,30 +297,31 @@ class Trainer(Fitting, Checkpoints):
 
         The virtual machine must have been made with ``profile=True``. Nothing is updated.
         """
-        inputs, labels = self._arguments(input_instances, targets)
-        self._values.check_complete(self._interface)
-        return self._profile(ADJOINT, self._values.arguments(self._interface, ADJOINT, inputs, labels))
+        return self._profile(ADJOINT, self._values, input_instances, targets)
 
     def profile_step(self, input_instances: Any, targets: Any) -> Any:
         """Run a whole training step, on copies, under the profiler: prints and returns its report."""
-        inputs, labels = self._arguments(input_instances, targets)
-        self._values.check_complete(self._interface)
-        return self._profile(STEP, self._values.copy().arguments(self._interface, STEP, inputs, labels))
+        return self._profile(STEP, self._values.copy(), input_instances, targets)
 
-    def _profile(self, name: str, arguments: Sequence[Any]) -> Any:
-        report = self.vm.profile(name, *arguments)
+    def _profile(self, name: str, values: Values, input_instances: Any, targets: Any) -> Any:
+        program, inputs, labels = self._arguments(input_instances, targets)
+        values.check_complete(self._interface)
+        report = program.training_vm.profile(name, *values.arguments(self._interface, name, inputs, labels))
         print(report)
         return report
 
-    def _arguments(self, inputs: Any, targets: Any) -> tuple[list[Tensor], list[Tensor]]:
-        """Inputs and targets as tensors of the declared types."""
+    def _arguments(self, inputs: Any, *targets: Any) -> tuple[Any, ...]:
+        """The program for as many rows as the inputs have; then inputs and targets, if given, as lists of tensors of
+        the declared types."""
+        given = _as_list(inputs, self._interface.inputs, "input")
+        program = self._programs.of(self._interface.rows_of(given[0]) if given else None)
         sizes: dict[Any, Any] = {}
-        tensors = self._tensors(inputs, self._interface.inputs, "input", sizes)
-        return tensors, self._tensors(targets, self._interface.targets, "target", sizes)
-
-    @staticmethod
-    def _tensors(values: Any, slots: Sequence[Slot], kind: str, sizes: dict[Any, Any]) -> list[Tensor]:
-        return [as_tensor(v, s, sizes) for v, s in zip(_as_list(values, slots, kind), slots, strict=True)]
+        tensors = [as_tensor(v, s, sizes) for v, s in zip(given, program.interface.inputs, strict=True)]
+        if not targets:
+            return program, tensors
+        slots = program.interface.targets
+        labels = zip(_as_list(targets[0], slots, "target"), slots, strict=True)
+        return program, tensors, [as_tensor(v, s, sizes) for v, s in labels]
 
     def __repr__(self) -> str:
         if self.__dict__.get("_values") is None:

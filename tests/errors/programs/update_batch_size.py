@@ -9,4 +9,4 @@ def setup():
 
 
 def mistake(trainer):
-    trainer.update(np.zeros((5, 3), "float32"), np.zeros((5, 2), "float32"))
+    trainer.update(np.zeros((5, 3), "float32"), np.zeros((4, 2), "float32"))

@@ -86,7 +86,9 @@ def test_module() -> None:
 
 def test_attributes() -> None:
     module = SetupTrainer(MSELoss("sum"), MomentumSGD(0.1, 0.2), PAIR)(Backbone)
-    assert module.attrs["training"] == {
+    record = dict(module.attrs["training"])
+    assert record.pop("source").keys() == {"backbone", "backbone_loss", "backbone_loss_adjoint"}
+    assert record == {
         "loss": "mse_loss", "reduction": "sum", "outputs": 1, "classification": False, "ignore_index": None,
         "shared_targets": (), "optimizer": "MomentumSGD",
         "hyperparameters": {"lr": 0.1, "momentum": 0.2, "dampening": 0, "weight_decay": 0, "nesterov": False,

@@ -332,7 +332,8 @@ def test_a_module_that_is_no_trainer_module() -> None:
 
 BAD_LABELS = np.where(np.arange(8) == 3, 5, Y)
 BAD_CALLS: list[tuple[str, Callable[[Trainer], Any], type[Exception], str]] = [
-    ("rows", lambda t: t.update(X[:4], Y[:4]), ShapeError, r"input x must have shape \(8, 20\), got \(4, 20\)"),
+    ("rows", lambda t: t.update(X[:4], Y), ShapeError, r"target targets must have shape \(4,\), got \(8,\)"),
+    ("no rows", lambda t: t.update(X[:0], Y[:0]), ArgumentError, "input x has 0 rows: a step needs at least one"),
     ("columns", lambda t: t.update(X[:, :3], Y), ShapeError, r"input x must have shape \(8, 20\), got \(8, 3\)"),
     ("rank", lambda t: t.update(X, Y[:, None]), ShapeError, r"target targets must have shape \(8,\), got \(8, 1\)"),
     ("order", lambda t: t.update(Y, X), ShapeError, r"input x must have shape"),
