@@ -183,16 +183,19 @@ def func_attr(attrs: Mapping[str, Any]) -> NoReturn:
     raise UserError("R.func_attr() means something only inside @R.function")
 
 
-def function(func: Any = None, *, private: bool = False, name: str | None = None) -> Any:
+def function(
+    func: Any = None, *, private: bool = False, name: str | None = None, names: Mapping[str, str] | None = None
+) -> Any:
     """Decorator: the graph function that the Python function's source describes.
 
     Inside a class with ``@I.ir_module`` it becomes a function of the module: ``private`` ones are not called from
-    outside, and ``name`` is the name in the module when it cannot be a Python name.
+    outside, and ``name`` is the name in the module when it cannot be a Python name. ``names`` gives parameters names
+    that cannot be Python names: ``names={"layer_weight": "layer.weight"}``.
     """
     from pullback.script.parser.entry import decorate
 
     frame = sys._getframe(1)
-    options = {"private": private, "name": name}
+    options = {"private": private, "name": name, "names": names}
     if func is None:
         return lambda f: decorate(function, f, frame, options)
     return decorate(function, func, frame, options)

@@ -194,7 +194,7 @@ def source_digests(module: IRModule) -> dict[str, str]:
     """Digests of the functions from which batches of other sizes are derived, and of what is derived; the same for a
     function that was legalised and raised again, whose aliases are resolved."""
     functions = {name: ExprMutator().function(module[name]) for name in (BACKBONE, LOSS, ADJOINT)}
-    return {name: structural_digest(function).hex() for name, function in functions.items()}
+    return {name: structural_digest(function).hex()[:32] for name, function in functions.items()}
 
 
 class TrainerAttributes(dict[str, Any]):
@@ -304,6 +304,7 @@ def check_backbone(module: IRModule) -> Roles:
         )
     if params == 0:
         raise ArgumentError("param_num is 0: there is nothing to train", span=backbone.span)
+    _check_names(backbone.params)
     roles = Convention.made(module)[BACKBONE]
     _check_params([backbone.params[i] for i in roles.taken(PARAMETER)])
     _check_updated_states(backbone, states)
@@ -318,6 +319,20 @@ def _count(module: IRModule, key: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ArgumentError(f"the module attribute {key!r} must be an integer ≥ 0, it is {value!r}", hint=hint)
     return value
+
+
+def _check_names(params: Sequence[Var]) -> None:
+    """Names are keys, of checkpoints and wherever parameters are given by name: they differ and can be written."""
+    seen: set[str] = set()
+    for param in params:
+        if not param.name or not param.name.isprintable():
+            message = f"the name of a parameter of {BACKBONE} must be printable and not empty, got {param.name!r}"
+            raise ArgumentError(message, span=param.span, hint="rename it: values are loaded and saved by name")
+        if param.name in seen:
+            message = f"{BACKBONE} has two parameters named {param.name!r}"
+            hint = "give each input, parameter and state a name of its own: values are loaded and saved by name"
+            raise ArgumentError(message, span=param.span, hint=hint)
+        seen.add(param.name)
 
 
 def _check_params(params: Sequence[Var]) -> None:

@@ -67,6 +67,7 @@ class GraphFunctionParser(FunctionParser):
     ) -> None:
         super().__init__(source, node, environment, options)
         self.params: list[Var] = []
+        self.own_names: dict[str, str] = dict(options.get("names") or {})  # of parameters, by what the text calls them
         self.declared: StructInfo | None = None
         self.builder = BlockBuilder()
         self.bound: set[Var] = set()
@@ -87,7 +88,7 @@ class GraphFunctionParser(FunctionParser):
                     raise self.source.error(arg, f"parameter {arg.arg!r} has no type", hint)
                 info = self.struct_info(arg.annotation)
                 span = self.source.span(arg)
-                var = Var(arg.arg, info, span=span)
+                var = Var(self.own_names.get(arg.arg, arg.arg), info, span=span)
                 self.scope.define(arg.arg, var, span)
                 self.params.append(var)
             if self.node.returns is not None:

@@ -89,7 +89,8 @@ def function_parser(
         if value not in kinds:
             raise source.error(decorator, f"{ast.unparse(decorator)} is no decorator of script functions")
         options = {k.arg: evaluator.eval(k.value) for k in call.keywords if k.arg} if call else {}
-        unknown = next((k for k in options if k not in ("private", "name")), None)
+        known = ("private", "name", "names") if value is R.function else ("private", "name")
+        unknown = next((k for k in options if k not in known), None)
         if unknown is not None:
             raise source.error(decorator, f"{ast.unparse(call.func)} has no option {unknown!r}")  # type: ignore[union-attr]
         return kinds[value](source, node, environment, options), options

@@ -56,6 +56,9 @@ class GraphPrinter:
                 if self.names.get(size) is None:
                     self.names.bind(size)
         attrs = dict(function.attrs)
+        own = {self.names.get(p): p.name for p in function.params if self.names.get(p) != p.name}
+        if own:
+            options += f"{', ' if options else ''}names={attribute(own, self.scalars)}"
         if attrs.get("private") is True:
             options = f"private=True{', ' if options else ''}{options}"
             del attrs["private"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import keyword
-import re
 from collections.abc import Iterable
 from typing import Any
+from unicodedata import normalize
 
 RESERVED = ("I", "R", "T", "cls", "float", "range", "Module")
 
@@ -66,7 +66,8 @@ class Level:
 
 
 def identifier(name: str) -> str:
-    """``name`` made a Python identifier."""
-    name = re.sub(r"\W", "_", name) or "v"
-    name = f"v{name}" if name[0].isdigit() else name
+    """``name`` made a Python identifier, in the form in which Python reads it (NFKC)."""
+    if not (name.isascii() and name.isidentifier()):
+        name = "".join(c if f"v{c}".isidentifier() else "_" for c in normalize("NFKC", name)) or "v"
+        name = normalize("NFKC", name if name.isidentifier() else f"v{name}")
     return f"{name}_" if keyword.iskeyword(name) or name == "_" else name

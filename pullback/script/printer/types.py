@@ -40,7 +40,8 @@ def info_text(info: StructInfo, scalars: ScalarPrinter, quote: bool = False) -> 
 
 def quoted(text: str) -> str:
     """A string literal, in double quotes where that needs no escapes."""
-    return repr(text) if '"' in text else f'"{text}"'
+    literal = repr(text)
+    return literal if '"' in text or literal[1:-1] != text else f'"{text}"'
 
 
 def sequence(parts: list[str]) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import pullback
 from pullback.ir import ArgumentError, DTypeError, IRModule, NameNotFound, ShapeError, assert_structural_equal
-from pullback.relax import TensorStructInfo, Tuple, transform
+from pullback.relax import BlockBuilder, TensorStructInfo, Tuple, Var, op, transform
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.interpreter import evaluate
 from pullback.relax.training import SetupTrainer, Trainer, make_trainer
 from pullback.relax.training.loss import CrossEntropyLoss, MSELoss
 from pullback.relax.training.optimizer import SGD, Adam, MomentumSGD
+from pullback.script import from_source
 from pullback.script import ir as I
 from pullback.script import relax as R
 from tests.relax.training.models import mlp, with_state
@@ -232,3 +235,21 @@ def test_what_is_no_model(model: Any, message: str) -> None:
     ):
         with pytest.raises(ArgumentError, match=f"a model is an IRModule with a function 'backbone', {message}"):
             refused()
+
+
+@pytest.mark.parametrize("names", [("layer1.weight", "layer1.bias"), ("w é", "w\u00b2"), ("R", "def")])
+def test_names_are_the_same_in_text_and_checkpoints(names: tuple[str, str], tmp_path: Path) -> None:
+    x, w, b = (Var(n, TensorStructInfo(s)) for n, s in (("x", (4, 3)), (names[0], (3, 2)), (names[1], (2,))))
+    builder = BlockBuilder()
+    with builder.function("backbone", [x, w, b]):
+        builder.emit_func_output(builder.emit(op.add(op.matmul(x, w), b)))
+    model = builder.get().with_attrs({"param_num": 2, "state_num": 0})
+    module = SetupTrainer(MSELoss(), Adam(0.1), INFOS)(model)
+    again = from_source(module.script())
+    first, second = (Trainer(m, pullback.VirtualMachine(pullback.compile(m, "debug"))) for m in (module, again))
+    first.xavier_uniform_init_params(0)
+    first.save(tmp_path / "c")
+    second.load(tmp_path / "c")
+    assert list(second.params) == list(names)
+    one = np.ones((5, 3), "float32")
+    np.testing.assert_array_equal(first.predict(one).numpy(), second.predict(one).numpy())
