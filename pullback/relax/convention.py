@@ -11,7 +11,8 @@
 
 For each function (those too that are made when the module is compiled): what it takes and what it returns, as runs of
 values of one kind; tuples count tensor by tensor. A value is a kind and a number: ``("parameter", 1)`` is the same
-parameter in all functions. A result that is one of a function's own parameters is its new value.
+parameter in all functions. A run counts on from the one before, or from a third entry: ``("parameter", 1, 1)``. A
+result that is one of a function's own parameters is its new value.
 
 Only this file says where something stands. Who wants to call a function says what the values are
 (:meth:`Roles.arrange`), and who wants to know what a parameter is asks for its kind.
@@ -178,6 +179,21 @@ def is_trainer_module(module: IRModule) -> bool:
     return known and all(isinstance(module.functions.get(n), Function) for n in (ADJOINT, OPTIMIZER))
 
 
+def attributes_without(module: IRModule, name: str, bound: Sequence[bool]) -> dict[str, Any]:
+    """The attributes of a module, one of whose functions no longer takes the parameters that are ``bound``."""
+    convention = Convention.of(module)
+    if name not in convention:
+        return {}
+    infos = [flat_infos(p.struct_info) for p in module[name].params]
+    gone = [is_bound for is_bound, flat in zip(bound, infos, strict=True) for _ in flat]
+    takes = tuple(v for v, is_gone in zip(convention[name].takes, gone, strict=True) if not is_gone)
+    if ATTRIBUTE in module.attrs or is_trainer_module(module):
+        functions = {**convention.functions, name: Roles(takes, convention[name].returns)}
+        return {ATTRIBUTE: Convention(functions).attribute}
+    kinds = [kind for kind, _ in takes]
+    return {"param_num": kinds.count(PARAMETER), "state_num": kinds.count(STATE)}
+
+
 def functions_for_inference(module: IRModule) -> list[str]:
     """Of a trainer module, the functions that predict: they take the form for inference when they are compiled."""
     is_set_up = LOSS in module and (ATTRIBUTE in module.attrs or "input_num" in module.attrs)
@@ -188,27 +204,38 @@ def _numbers(values: Sequence[Value], kinds: Sequence[str]) -> tuple[int, ...]:
     return tuple(i for i, (kind, _) in enumerate(values) if not kinds or kind in kinds)
 
 
-def _roles(takes: Iterable[tuple[str, int]], returns: Iterable[tuple[str, int]]) -> Roles:
+def _roles(takes: Iterable[tuple[Any, ...]], returns: Iterable[tuple[Any, ...]]) -> Roles:
     """From runs of kinds."""
     return Roles(_values(takes), _values(returns))
 
 
-def _values(runs: Iterable[tuple[str, int]]) -> tuple[Value, ...]:
-    count: dict[str, int] = {}
+def _values(runs: Iterable[tuple[Any, ...]]) -> tuple[Value, ...]:
+    next_of: dict[str, int] = {}
     result: list[Value] = []
-    for kind, length in runs:
-        first = count.get(kind, 0)
+    for kind, length, *begins in runs:
+        first = begins[0] if begins else next_of.get(kind, 0)
         result += [(kind, i) for i in range(first, first + length)]
-        count[kind] = first + length
+        next_of[kind] = first + length
     return tuple(result)
 
 
-def _runs(values: Sequence[Value]) -> tuple[tuple[str, int], ...]:
-    return tuple([(kind, len(list(run))) for kind, run in groupby(kind for kind, _ in values)])
+def _runs(values: Sequence[Value]) -> tuple[tuple[Any, ...], ...]:
+    next_of: dict[str, int] = {}
+    result: list[list[Any]] = []
+    for kind, number in values:
+        if number != next_of.get(kind, 0):
+            result.append([kind, 1, number])
+        elif result and result[-1][0] == kind:
+            result[-1][1] += 1
+        else:
+            result.append([kind, 1])
+        next_of[kind] = number + 1
+    return tuple(map(tuple, result))
 
 
 def _text(values: Sequence[Value]) -> str:
-    return ", ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in _runs(values)) or "none"
+    runs = [(kind, len(list(run))) for kind, run in groupby(kind for kind, _ in values)]
+    return ", ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in runs) or "none"
 
 
 def _tensors(function: Function) -> tuple[int, int]:
@@ -236,7 +263,7 @@ def _parsed(attribute: Any) -> Convention:
     """From the attribute, which people may have written."""
     try:
         result = {
-            str(name): _roles(*([(str(kind), int(n)) for kind, n in runs] for runs in (takes, returns)))
+            str(name): _roles(*([(str(kind), *map(int, numbers)) for kind, *numbers in r] for r in (takes, returns)))
             for name, (takes, returns) in attribute.items()
         }
     except (AttributeError, TypeError, ValueError) as error:

@@ -92,7 +92,7 @@ class Interface:
         """What a step changes: parameters, states, random and optimizer states."""
         return self.params + self.states + self.random + self.optimizer_states
 
-    @property
+    @cached_property
     def batch(self) -> Dim | None:
         """The leading size of the first input, commonly the number of rows; None when it has none."""
         shape = self.inputs[0].info.shape if self.inputs else None
@@ -112,6 +112,8 @@ class Interface:
             shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
         except ValueError:  # lists of different lengths
             return None
+        if shape == declared:  # what almost every step of a training meets
+            return self.batch  # type: ignore[return-value]
         fits = len(shape) == len(declared) > 0 and all(map(same, shape[1:], declared[1:]))
         return shape[0] if fits else None
 

@@ -70,7 +70,7 @@ class Programs:
     def of(self, rows: int | None) -> Program:
         """The program for batches of ``rows`` rows; the module's own for None."""
         batch = self._interface.batch
-        if rows is None or rows == batch or not isinstance(batch, int):  # the very size, or any
+        if rows == batch or rows is None or not isinstance(batch, int):  # the very size, or any
             return self.main
         if rows not in self._others:
             self._others[rows] = Program(

@@ -8,8 +8,6 @@ Digests of the functions as they were (``source`` of the module's record) tell s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.module import IRModule
 from pullback.relax.analysis import called_functions
@@ -18,7 +16,7 @@ from pullback.relax.expr import Function
 from pullback.relax.struct_info import TensorStructInfo, flat_infos, format_info
 from pullback.relax.training.adjoint import with_adjoint
 from pullback.relax.training.interface import Interface
-from pullback.relax.training.setup_trainer import source_digests
+from pullback.relax.training.setup_trainer import TrainingRecord, source_digests
 from pullback.relax.transform import RaiseOps, RebatchInputs
 from pullback.relax.transform.mixed_precision import HALF
 
@@ -29,7 +27,7 @@ def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -
     Raises ShapeError when the model writes its batch size out, and UserError when a pass changed the module.
     """
     result = RaiseOps()(module)
-    _check_source(result, interface.record.source, rows)
+    _check_source(result, interface.record, rows)
     result = _without_adjoint(result)
     names = [slot.name for slot in interface.inputs + interface.targets if interface.has_rows(slot)]
     result = RebatchInputs(rows, BACKBONE, input_num=0, also=names)(result)
@@ -52,14 +50,19 @@ def _without_adjoint(module: IRModule) -> IRModule:
     return result
 
 
-def _check_source(module: IRModule, source: Mapping[str, str], rows: int) -> None:
-    if not source:
+def _check_source(module: IRModule, record: TrainingRecord, rows: int) -> None:
+    if not record.source:
         raise UserError(
             f"this trainer module does not tell from what it was made, so it cannot be derived for {rows} rows",
             hint="make it with this version's SetupTrainer, or make the batch dimension symbolic",
         )
+    if LOSS not in record.source:
+        raise UserError(
+            f"the loss {record.loss} reads the number of rows when it is made, so it cannot be derived for {rows} rows",
+            hint="write it with ops that know it when they run, such as op.mean, or give batches of the declared size",
+        )
     for name, digest in source_digests(module).items():
-        if digest != source.get(name):
+        if digest != record.source[name]:
             raise UserError(
                 f"{name} was changed by a pass after SetupTrainer, so it cannot be derived for {rows} rows",
                 hint="apply passes to the model, before SetupTrainer; or make the batch dimension symbolic, or give"

@@ -24,7 +24,7 @@ from typing import Any
 from pullback.driver.collector import rare_collections
 from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, ShapeError, UserError
 from pullback.ir.module import IRModule
-from pullback.ir.node import structural_digest
+from pullback.ir.node import structural_digest, structural_equal
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import check_well_formed
@@ -44,7 +44,14 @@ from pullback.relax.convention import (
 from pullback.relax.expr import Call, Function, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_op
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info, same_info
+from pullback.relax.struct_info import (
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    flat_infos,
+    format_info,
+    same_info,
+)
 from pullback.relax.training.adjoint import with_adjoint
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import DynamicLossScale, Optimizer
@@ -55,9 +62,11 @@ from pullback.relax.transform import (
     LegalizeOps,
     MixedPrecision,
     RaiseOps,
+    RebatchInputs,
 )
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.mixed_precision import HALF
+from pullback.relax.transform.rebatch_inputs import retyped
 from pullback.tir.expr import FLOATS
 from pullback.tir.stmt import FLUSH_SUBNORMALS
 
@@ -112,6 +121,7 @@ class SetupTrainer(Pass):
         module = RaiseOps()(with_backbone(module))  # legalised ops have no form for inference
         model = check_backbone(module)
         loss_function = self.loss(*self.loss_args)
+        takes_any_rows = self._takes_any_rows(loss_function, module[BACKBONE], model.taken(INPUT))
         module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
         self._check_states(module, model)
         initial = initial_values(inline_calls(module[BACKBONE], module))
@@ -126,12 +136,13 @@ class SetupTrainer(Pass):
         module = with_adjoint(module, model.taken(PARAMETER), has_scale, self.precision in HALF)
         module[OPTIMIZER] = optimizer.get_function()
         random = len(module[LOSS].params) - without_random
+        source = {n: d for n, d in source_digests(module).items() if n != LOSS or takes_any_rows}
         module = module.with_attrs({
             "input_num": len(model.taken(INPUT)),
             "optim_state": optimizer.state or (),
             ATTRIBUTE: Convention.made(module, random, optimizer.state_kinds).attribute,
             FLUSH_SUBNORMALS: self.flush_subnormals,
-            "training": vars(TrainingRecord.of(self.loss, optimizer, initial, self.precision, module)).copy(),
+            "training": vars(TrainingRecord.of(self.loss, optimizer, initial, self.precision, source)).copy(),
         })  # fmt: skip
         if self.legalize:
             module = LegalizeOps()(module)
@@ -142,6 +153,29 @@ class SetupTrainer(Pass):
         """The optimizer, in float16 with a loss scale."""
         has_scale = any(isinstance(part, DynamicLossScale) for part in layers(self.optimizer))
         return self.optimizer if self.precision != "float16" or has_scale else DynamicLossScale(self.optimizer)
+
+    def _takes_any_rows(self, function: Function, backbone: Function, inputs: Sequence[int]) -> bool:
+        """Whether the loss function for another number of rows is this one for that number. That of a loss which reads
+        its shapes when it is made, to divide by a size, say, is not."""
+        batch = _rows(backbone.params[0].struct_info)
+        if batch is None:
+            return True
+        names = [p.name for i, p in enumerate(backbone.params) if i in inputs and _rows(p.struct_info) == batch]
+        count = self.loss.num_backbone_outputs
+        try:
+            other = RebatchInputs(batch + 1, BACKBONE, input_num=0, also=names).rebatched(backbone)
+            infos = flat_infos(other.ret_struct_info)[:count]
+            for param in function.params[count:]:
+                info = param.struct_info
+                has_rows = _rows(info) == batch and param.name not in self.loss.shared_targets
+                infos.append(TensorStructInfo((batch + 1, *info.sizes[1:]), info.dtype) if has_rows else info)  # type: ignore
+            derived = retyped(function, infos)
+        except UserError:
+            return True  # who derives it will be told why the model takes no other number
+        try:
+            return structural_equal(derived, self.loss(*infos))
+        except UserError:
+            return False
 
     def _check_states(self, module: IRModule, model: Roles) -> None:
         """After the outputs that the loss takes and those nobody takes, the backbone returns its new states."""
@@ -181,12 +215,12 @@ class TrainingRecord:
 
     @staticmethod
     def of(
-        loss: Loss, optimizer: Optimizer, initial: Mapping[str, float], precision: str | None, module: IRModule
+        loss: Loss, optimizer: Optimizer, initial: Mapping[str, float], precision: str | None, source: Mapping[str, str]
     ) -> TrainingRecord:
         return TrainingRecord(
             loss.name, loss.reduction, loss.num_backbone_outputs, loss.classification,
             getattr(loss, "ignore_index", None), tuple(loss.shared_targets), optimizer.name, optimizer.hyperparameters,
-            initial, **optimizer.roles, precision=precision or "float32", source=source_digests(module),
+            initial, **optimizer.roles, precision=precision or "float32", source=source,
         )  # fmt: skip
 
 
@@ -240,6 +274,12 @@ def with_backbone(module: IRModule) -> IRModule:
         module = module.copy()
         module[BACKBONE] = module[OLD_BACKBONE]
     return module
+
+
+def _rows(info: StructInfo) -> int | None:
+    """The leading size of a tensor, where it is a number."""
+    shape = info.shape if isinstance(info, TensorStructInfo) else None
+    return shape[0] if shape and isinstance(shape[0], int) else None
 
 
 def check_loss_and_optimizer(loss: Any, optimizer: Any) -> None:

@@ -279,7 +279,7 @@ class Trainer(Fitting, Checkpoints):
         value. A failed step changes nothing.
         """
         program, inputs, labels = self._arguments(input_instances, targets)
-        if self._interface.batch is not None and inputs[0].shape[0] == 0:
+        if inputs and 0 in inputs[0].shape[:1]:
             raise ArgumentError(f"{self._interface.inputs[0]} has 0 rows: a step needs at least one")
         self._values.check_complete(self._interface)
         try:

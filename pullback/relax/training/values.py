@@ -85,7 +85,7 @@ def is_one_for_each(values: Any, slots: Sequence[Slot]) -> bool:
     """Whether it is a list (or tuple) with a value for each slot, not the only slot's value as lists or rows."""
     if not isinstance(values, (list, tuple)) or len(values) != len(slots):
         return False
-    return len(slots) > 1 or len(getattr(values[0], "shape", ())) == len(slots[0].info.shape or ()) > 0
+    return len(slots) != 1 or len(getattr(values[0], "shape", ())) == len(slots[0].info.shape or ()) > 0
 
 
 def fresh_copy(value: Any, slot: Slot) -> Tensor:

@@ -15,6 +15,7 @@ from pullback.ir.errors import DTypeError, NameNotFound, ShapeError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.convention import attributes_without
 from pullback.relax.expr import Constant, Expr, Function, Var, as_relax
 from pullback.relax.mutator import inline_body
 from pullback.relax.struct_info import format_info, same_info
@@ -22,14 +23,19 @@ from pullback.relax.struct_info import format_info, same_info
 
 @dataclass(frozen=True)
 class BindParams(Pass):
-    """``params`` maps parameter names (or variables) of ``func_name`` to arrays of exactly their type."""
+    """``params`` maps parameter names (or variables) of ``func_name`` to arrays of exactly their type.
+
+    What the module's attributes say of the function's parameters (``param_num``, ``convention``) is brought up to date.
+    """
 
     func_name: str
     params: Mapping[Any, Any]
 
     def run(self, module: IRModule) -> IRModule:
+        function = module[self.func_name]
         result = module.copy()
-        result[self.func_name] = bind_params(module[self.func_name], self.params)
+        result[self.func_name] = new = bind_params(function, self.params)
+        result.attrs.update(attributes_without(module, self.func_name, [p not in new.params for p in function.params]))
         return result
 
 

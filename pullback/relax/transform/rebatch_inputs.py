@@ -15,9 +15,9 @@ from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Expr, Function, Var
+from pullback.relax.expr import Function, Var
 from pullback.relax.mutator import inline_body
-from pullback.relax.struct_info import TensorStructInfo, format_info
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, format_info
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,28 @@ class RebatchInputs(Pass):
         return result
 
     def rebatched(self, function: Function) -> Function:
-        arguments: dict[Var, Expr] = {}
+        infos = []
         for i, param in enumerate(function.params):
             info = param.struct_info
             if i < self.input_num or param.name in self.also:
                 if not isinstance(info, TensorStructInfo) or not info.shape:
                     raise ShapeError(f"input {param.name} is {format_info(info)}: it has no batch dimension")
                 info = TensorStructInfo((self.batch, *info.shape[1:]), info.dtype)
-            arguments[param] = Var(param.name, info, span=param.span)
-        builder = BlockBuilder()
-        builder.begin([p.name for p in function.params])
+            infos.append(info)
         try:
-            body = inline_body(function, arguments, builder)
-            return Function(tuple(arguments.values()), body, None, function.attrs, span=function.span)  # type: ignore[arg-type]
+            return retyped(function, infos)
         except UserError as error:
             raise ShapeError(
                 f"{self.func_name} cannot run on batches of {self.batch} rows: {error.message}",
                 span=error.span,
                 hint='make the batch dimension symbolic: x: R.Tensor(("n", …), …), and use -1 in reshapes',
             ) from error
+
+
+def retyped(function: Function, infos: Sequence[StructInfo]) -> Function:
+    """The function over parameters of these types."""
+    params = [Var(p.name, info, span=p.span) for p, info in zip(function.params, infos, strict=True)]
+    builder = BlockBuilder()
+    builder.begin([p.name for p in params])
+    body = inline_body(function, dict(zip(function.params, params, strict=True)), builder)
+    return Function(tuple(params), body, None, function.attrs, span=function.span)

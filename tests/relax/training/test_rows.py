@@ -22,10 +22,10 @@ from pullback.relax import BlockBuilder, Call, TensorStructInfo, TupleGetItem, T
 from pullback.relax.op.family import composite
 from pullback.relax.training import SetupTrainer, Trainer, make_trainer
 from pullback.relax.training.interface import Interface
-from pullback.relax.training.loss import CrossEntropyLoss, MSELoss
+from pullback.relax.training.loss import CrossEntropyLoss, Loss, MSELoss
 from pullback.relax.training.optimizer import SGD, Adam
 from pullback.relax.training.rebatch import rebatched
-from pullback.relax.transform import DeadCodeElimination, DecomposeOpsForTraining, LegalizeOps, Pass
+from pullback.relax.transform import BindParams, DeadCodeElimination, DecomposeOpsForTraining, LegalizeOps, Pass
 from pullback.script import from_source
 from tests.relax.training import test_batch_norm as batch_norm
 from tests.relax.training.models import assert_same, classes, mlp, params, trainer_of
@@ -371,6 +371,59 @@ def test_a_module_that_does_not_tell_its_source() -> None:
     record = {k: v for k, v in module.attrs["training"].items() if k != "source"}
     with pytest.raises(UserError, match="does not tell from what it was made, so it cannot be derived for 6 rows"):
         trained(module.with_attr("training", record))
+
+
+class Divided(Loss):
+    """A mean that reads the number of rows from the types."""
+
+    def __init__(self) -> None:
+        super().__init__("divided", 1)
+
+    def expression(self, predictions: Var, targets: Var) -> Any:
+        rows, columns = predictions.struct_info.shape
+        return op.sum(op.abs(op.subtract(predictions, targets))) / float(rows * columns)
+
+
+def test_a_loss_that_reads_the_number_of_rows() -> None:
+    """For other rows it would divide by that of the declared ones."""
+    trainer = trainer_of(loss=Divided())
+    x, y = classes(11)
+    trainer.update(x[:8], np.eye(5, dtype="float32")[y[:8]])
+    with pytest.raises(UserError, match=r"the loss divided reads the number of rows when it is made, .* for 3 rows"):
+        trainer.fit(x, np.eye(5, dtype="float32")[y], progress=False)
+    assert trainer.steps == 1
+
+
+def bound_model() -> IRModule:
+    values = {"w1": np.full((16, 12), 0.1, "float32"), "b2": np.zeros(5, "float32")}
+    return BindParams("backbone", values)(mlp())
+
+
+def test_parameters_bound_in_the_model() -> None:
+    """They are constants for any number of rows, and no longer counted as parameters."""
+    model = bound_model()
+    assert model.attrs["param_num"] == 4
+    trainer = trainer_of(model=model)
+    assert list(trainer.params) == ["w0", "b0", "b1", "w2"]
+    x, y = classes(11)
+    trainer.fit(x, y, progress=False)
+    assert trainer.predict(x).shape == (11, 5)
+
+
+@pytest.mark.parametrize("legalize", [False, True])
+def test_parameters_bound_in_a_trainer_module(legalize: bool) -> None:
+    """``predict`` takes the constant, and no other value for another parameter; other rows would lose it."""
+    plain = SetupTrainer(CrossEntropyLoss(), SGD(0.05), LABELS, legalize=legalize)(mlp())
+    w0 = np.full((20, 16), 0.01, "float32")
+    module = from_source(BindParams("backbone", {"w0": w0})(plain).script())
+    trainers = [Trainer(m, pullback.VirtualMachine(pullback.compile(m, "debug"))) for m in (plain, module)]
+    for trainer in trainers:
+        trainer.xavier_uniform_init_params(0)
+    trainers[0].load_params({"w0": w0})
+    x, _ = classes(8)
+    np.testing.assert_array_equal(trainers[0].predict(x).numpy(), trainers[1].predict(x).numpy())
+    with pytest.raises(UserError, match="backbone was changed by a pass after SetupTrainer"):
+        trainers[1].predict(x[:3])
 
 
 def test_a_model_that_writes_its_batch_out() -> None:
