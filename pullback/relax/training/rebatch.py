@@ -18,6 +18,7 @@ from pullback.relax.training.adjoint import with_adjoint
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.setup_trainer import TrainingRecord, source_digests
 from pullback.relax.transform import RaiseOps, RebatchInputs
+from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.mixed_precision import HALF
 
 
@@ -29,6 +30,8 @@ def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -
     result = RaiseOps()(module)
     _check_source(result, interface.record, rows)
     result = _without_adjoint(result)
+    for name in (BACKBONE, LOSS):
+        result[name] = inline_calls(result[name], result)
     names = [slot.name for slot in interface.inputs + interface.targets if interface.has_rows(slot)]
     result = RebatchInputs(rows, BACKBONE, input_num=0, also=names)(result)
     _check_outputs(module, result, interface, rows)

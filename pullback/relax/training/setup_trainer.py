@@ -121,7 +121,7 @@ class SetupTrainer(Pass):
         module = RaiseOps()(with_backbone(module))  # legalised ops have no form for inference
         model = check_backbone(module)
         loss_function = self.loss(*self.loss_args)
-        takes_any_rows = self._takes_any_rows(loss_function, module[BACKBONE], model.taken(INPUT))
+        takes_any_rows = self._takes_any_rows(loss_function, inline_calls(module[BACKBONE], module), model.taken(INPUT))
         module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
         self._check_states(module, model)
         initial = initial_values(inline_calls(module[BACKBONE], module))
@@ -227,7 +227,8 @@ class TrainingRecord:
 def source_digests(module: IRModule) -> dict[str, str]:
     """Digests of the functions from which batches of other sizes are derived, and of what is derived; the same for a
     function that was legalised and raised again, whose aliases are resolved."""
-    functions = {name: ExprMutator().function(module[name]) for name in (BACKBONE, LOSS, ADJOINT)}
+    inlined = {name: inline_calls(module[name], module) for name in (BACKBONE, LOSS, ADJOINT)}
+    functions = {name: ExprMutator().function(function) for name, function in inlined.items()}
     return {name: structural_digest(function).hex()[:32] for name, function in functions.items()}
 
 

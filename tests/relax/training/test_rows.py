@@ -373,6 +373,50 @@ def test_a_module_that_does_not_tell_its_source() -> None:
         trained(module.with_attr("training", record))
 
 
+FUNCTIONS = """
+from pullback.script import ir as I, relax as R, tir as T
+@I.ir_module
+class M:
+    I.module_attrs({"param_num": 1, "state_num": 0})
+    @R.function(private=True)
+    def inner(x: R.Tensor((4, 3), "float32"), w: R.Tensor((3, 2), "float32")) -> R.Tensor((4, 2), "float32"):
+        return R.matmul(x, w)
+    @T.prim_func
+    def twice(x: T.Buffer((4, 3), "float32"), y: T.Buffer((4, 3), "float32")):
+        for i in range(4):
+            for j in range(3):
+                y[i, j] = x[i, j] * T.float32(2)
+    @R.function
+    def backbone(x: R.Tensor((4, 3), "float32"), w: R.Tensor((3, 2), "float32")):
+        cls = M
+        a = VALUE
+        y = BODY
+        return y
+"""
+TWICE = 'R.call_tir(cls.twice, (x,), out_sinfo=R.Tensor((4, 3), "float32"))'
+
+
+def test_a_backbone_that_calls_another_function() -> None:
+    model = from_source(FUNCTIONS.replace("VALUE", "R.exp(x)").replace("BODY", "cls.inner(a, w)"))
+    trainer = make_trainer(model, MSELoss(), SGD(0.1), target="debug")
+    x = RNG.standard_normal((6, 3)).astype("float32")
+    expected = np.exp(x) @ trainer.params["w"].numpy()
+    np.testing.assert_allclose(trainer.predict(x).numpy(), expected, rtol=1e-5)
+    assert trainer.evaluate(x, expected, batch_size=6).loss < 1e-10
+
+
+@pytest.mark.parametrize("value", [TWICE, 'R.match_cast(x, R.Tensor((4, 3), "float32"))'])
+@pytest.mark.parametrize("body", ["R.matmul(a, w)", "R.sum(R.matmul(a, w))"])
+def test_kernels_and_casts_of_declared_sizes_are_refused(value: str, body: str) -> None:
+    """They would read rows that are not there."""
+    model = from_source(FUNCTIONS.replace("VALUE", value).replace("BODY", body))
+    trainer = make_trainer(model, MSELoss(), SGD(0.1), targets=model["backbone"].ret_struct_info)
+    trainer.predict(np.ones((4, 3), "float32"))
+    for rows in (3, 8):
+        with pytest.raises(UserError):
+            trainer.predict(np.ones((rows, 3), "float32"))
+
+
 class Divided(Loss):
     """A mean that reads the number of rows from the types."""
 
