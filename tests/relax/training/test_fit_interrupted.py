@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pullback
 from pullback.relax.training import Trainer, fit, progress
 from pullback.relax.training.optimizer import Adam, MomentumSGD
 from tests.relax.training.models import assert_same, classes, mlp, params, trainer_of
@@ -221,8 +220,6 @@ def test_ctrl_c_leaves_the_last_complete_step(monkeypatch: pytest.MonkeyPatch, s
     assert interrupted.steps == steps + 1
     rows = [(k, k + 8) for k in (0, 8, 16, 24)] * 2
     for first, last in rows[: steps + 1]:
-        reference._programs.training(len(X[first:last])).step(
-            [pullback.tensor(X[first:last])], [pullback.tensor(Y[first:last])], reference._values
-        )
+        reference.update(X[first:last], Y[first:last])
     assert_same(params(interrupted), params(reference))
     interrupted.fit(X, Y, progress=False)

@@ -91,10 +91,10 @@ def test_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.fit(X, Y, progress=False)
     monkeypatch.setattr(driver, "compile", lambda *a, **k: pytest.fail("compiled"))
     module = trainer.mod
-    bound = trainer._programs.main._step._bound.copy()
+    bound = trainer._programs.main.step._bound.copy()
     trainer.set_hyperparameter("lr", 0.2)
     trainer.fit(X, Y, progress=False)
-    assert trainer.mod is module and trainer._programs.main._step._bound == bound
+    assert trainer.mod is module and trainer._programs.main.step._bound == bound
 
 
 def test_clipping_and_averages_have_them_too() -> None:
