@@ -1,10 +1,17 @@
 """Loop IR to LLVM IR to object code to functions in memory. The only room that imports llvmlite."""
 
-from pullback.codegen.compile import LLVMLITE_VERSION, Library, compile_assembly, compile_object, load_object
+from pullback.codegen.compile import (
+    LLVM_VERSION,
+    LLVMLITE_VERSION,
+    Library,
+    compile_assembly,
+    compile_object,
+    load_object,
+)
 from pullback.codegen.module import emit_host, emit_kernel, emit_module, exported_symbol, traced_kernels
-from pullback.codegen.objects import compile_objects
+from pullback.codegen.objects import CompilerDied, compile_objects
 
 __all__ = [
-    "LLVMLITE_VERSION", "Library", "compile_assembly", "compile_object", "compile_objects", "emit_host", "emit_kernel",
-    "emit_module", "exported_symbol", "load_object", "traced_kernels",
+    "LLVM_VERSION", "LLVMLITE_VERSION", "CompilerDied", "Library", "compile_assembly", "compile_object",
+    "compile_objects", "emit_host", "emit_kernel", "emit_module", "exported_symbol", "load_object", "traced_kernels",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from pullback.ir.errors import InternalError
 from pullback.target import Target
 
 LLVMLITE_VERSION: str = llvmlite.__version__
+LLVM_VERSION = ".".join(map(str, llvm.llvm_version_info))
 _numbers = itertools.count()
 
 

@@ -4,6 +4,9 @@
 header     JSON: the layout, constants as (dtype, shape), lengths of the objects
 constants  their bytes, one after another
 objects    object code: the host function's, and one object for each kernel
+
+What is read is looked at before it is used: bytes that are no artifact, or that of a function with another signature,
+are a ValueError, whatever they are.
 """
 
 from __future__ import annotations
@@ -11,12 +14,16 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import numpy as np
 
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.ir.errors import PullbackError
+from pullback.relax.expr import Function
+from pullback.relax.matching import bind_sizes
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, symbolic_vars
 from pullback.relax.transform.plan_memory import Place, Plan
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.expr import nbytes
@@ -79,17 +86,55 @@ class Artifact:
 
     @staticmethod
     def from_bytes(data: bytes) -> Artifact:
-        """The inverse of :meth:`to_bytes`; the cache has verified the bytes."""
-        end = 8 + int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:end])
-        constants = []
-        for dtype, shape in header["constants"]:
-            kind = TensorType(tuple(shape), dtype)
-            constants.append(np.frombuffer(data, numpy_dtype(dtype), math.prod(shape), end).reshape(shape))
-            end += kind.nbytes
-        ends = list(itertools.accumulate(header["objects"], initial=end))
-        objects = tuple(data[first:last] for first, last in itertools.pairwise(ends))
-        return Artifact(_layout(header["layout"]), tuple(constants), objects)
+        """The inverse of :meth:`to_bytes`. Raises ValueError for anything else."""
+        try:
+            end = 8 + int.from_bytes(data[:8], "little")
+            header = json.loads(data[8:end])
+            constants = []
+            for dtype, shape in header["constants"]:
+                kind = TensorType(_sizes(shape), dtype)
+                constants.append(np.frombuffer(data, numpy_dtype(dtype), math.prod(shape), end).reshape(shape))
+                end += kind.nbytes
+            ends = list(itertools.accumulate(header["objects"], initial=end))
+            if ends != sorted(ends) or ends[-1] != len(data):
+                raise ValueError("the lengths are not those of the objects")
+            objects = tuple(data[first:last] for first, last in itertools.pairwise(ends))
+            return Artifact(_layout(header["layout"]), tuple(constants), objects)
+        except (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, PullbackError) as error:
+            raise ValueError(f"no artifact: {error}") from None
+
+    def check(self, name: str, function: Function, sizes: Mapping[str, int]) -> None:
+        """Raise ValueError unless this is how the function of that name is called, for these symbolic sizes."""
+        layout = self.layout
+        bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
+        inputs = [t for p in function.params for t in _tensors(bind_sizes(p.struct_info, bound))]
+        outputs = _tensors(bind_sizes(function.ret_struct_info, bound))
+        donated = {k + 1: i for k, i in enumerate(function.attrs.get("donate", ())) if k + 1 < len(outputs)}
+        fits = (
+            layout.entry == name
+            and len(inputs) == len(layout.inputs)
+            and all(map(_is_type, layout.inputs, inputs))
+            and len(outputs) == len(layout.outputs)
+            and all(map(_is_type, layout.outputs, outputs))
+            and dict(layout.donated) == donated
+            and layout.fresh == tuple(k for k in range(len(outputs)) if k not in donated)
+        )
+        if not fits:
+            raise ValueError(f"the artifact is not that of {name}")
+
+
+def _tensors(info: StructInfo) -> list[TensorStructInfo]:
+    """The tensors in a type, depth first."""
+    if isinstance(info, TupleStructInfo):
+        return [t for field in info.fields for t in _tensors(field)]
+    return [info] if isinstance(info, TensorStructInfo) else []
+
+
+def _is_type(kind: TensorType, info: TensorStructInfo) -> bool:
+    """Whether a tensor of that kind has the type, as far as it is known."""
+    if kind.dtype != info.dtype or info.ndim not in (-1, len(kind.shape)):
+        return False
+    return all(a == b for a, b in zip(kind.shape, info.shape or kind.shape, strict=True) if isinstance(b, int))
 
 
 def _types(infos: list[TensorStructInfo]) -> tuple[TensorType, ...]:
@@ -97,8 +142,15 @@ def _types(infos: list[TensorStructInfo]) -> tuple[TensorType, ...]:
 
 
 def _layout(fields: dict[str, Any]) -> Layout:
-    types = {k: tuple(TensorType(tuple(t["shape"]), t["dtype"]) for t in fields[k]) for k in ("inputs", "outputs")}
-    sequences = {k: tuple(fields[k]) for k in ("fresh", "steps", "messages", "timeline")}
-    sequences["places"] = tuple(Place(*p) for p in fields["places"])
-    donated = tuple((k, i) for k, i in fields["donated"])
-    return Layout(fields["entry"], **types, **sequences, donated=donated, arena_bytes=fields["arena_bytes"])
+    types = {k: tuple(TensorType(_sizes(t["shape"]), str(t["dtype"])) for t in fields[k]) for k in ("inputs", "outputs")}
+    sequences: dict[str, Any] = {k: tuple(map(str, fields[k])) for k in ("steps", "messages", "timeline")}
+    sequences |= {"fresh": _sizes(fields["fresh"]), "places": tuple(Place(*p) for p in fields["places"])}
+    donated = tuple((k, i) for k, i in map(_sizes, fields["donated"]))
+    (arena_bytes,) = _sizes([fields["arena_bytes"]])
+    return Layout(str(fields["entry"]), **types, **sequences, donated=donated, arena_bytes=arena_bytes)
+
+
+def _sizes(numbers: list[Any]) -> tuple[int, ...]:
+    if not all(type(n) is int and n >= 0 for n in numbers):
+        raise ValueError(f"{numbers!r} are no sizes")
+    return tuple(numbers)

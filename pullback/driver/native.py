@@ -16,20 +16,16 @@ from time import perf_counter
 from typing import Any
 
 from pullback import codegen
+from pullback.codegen import headroom
 from pullback.driver.artifact import Artifact, Layout
-from pullback.driver.cache import compiler_fingerprint, object_cache
+from pullback.driver.cache import object_cache
 from pullback.driver.collector import rare_collections
-from pullback.driver.debug import level, poison, say, switched_off
+from pullback.driver.debug import level, say
+from pullback.driver.keys import function_key, object_key, part
+from pullback.driver.options import Options
 from pullback.driver.pipeline import plan_function
-from pullback.driver.tuned import tuned_digest
-from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.errors import ArgumentError, CompileError, InternalError
 from pullback.ir.module import IRModule
-from pullback.ir.node import structural_digest
-from pullback.ir.op import Op
-from pullback.relax.analysis import called_functions, post_order_visit
-from pullback.relax.expr import Call, Function
-from pullback.relax.op_calls import lacks_state
-from pullback.relax.transform.structure import once
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
@@ -37,7 +33,7 @@ from pullback.runtime.report import Report
 from pullback.runtime.slab import SmallMemory
 from pullback.runtime.tensor import Tensor, tensor, zeros
 from pullback.target import Target
-from pullback.tir.stmt import FLUSH_SUBNORMALS, PrimFunc
+from pullback.tir.stmt import PrimFunc
 
 _SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)  # runtime, buffers, arena, trace
 _small = SmallMemory()
@@ -47,86 +43,82 @@ _small = SmallMemory()
 def compile_function(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> NativeFunction:
     """Compile (or take from the cache) and load one function of a prepared module."""
     start = perf_counter()
-    key = function_key(module, name, sizes, target)
-    data = object_cache().get(key) if level() < 2 else None
-    artifact = Artifact.from_bytes(data) if data is not None else _make(module, name, sizes, target)
-    if data is None:
+    options, reached = Options.of(target), part(module, name)
+    key = function_key(reached, name, sizes, target, options)
+    native = _cached(key, reached, name, sizes) if level() < 2 else None
+    source = "compiled" if native is None else "read from the cache"
+    if native is None:
+        artifact = _make(reached, name, sizes, target, options)
+        try:
+            native = NativeFunction(name, artifact)
+        except InternalError:  # code of kernels was in the cache, and was no code
+            artifact = _make(reached, name, sizes, target, options, anew=True)
+            native = NativeFunction(name, artifact)
         object_cache().put(key, artifact.to_bytes())
-    native = NativeFunction(name, artifact)
-    layout, source = artifact.layout, "read from the cache" if data is not None else "compiled"
+    layout = native.layout
     say(
         1,
         f"# {name}: {source} in {1e3 * (perf_counter() - start):.0f} ms; {len(layout.steps)} kernel calls, "
-        f"{layout.arena_bytes} bytes of arena, {sum(map(len, artifact.objects))} bytes of code",
+        f"{layout.arena_bytes} bytes of arena, {native.code_bytes} bytes of code",
     )
     return native
 
 
-def function_key(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> str:
-    """The key of a function before any pass: what it is made of, and the places that its messages show."""
-    reached: dict[str, Any] = {}
-    is_checked = once(_is_checked)
-    stack = [name]
-    while stack:
-        current = stack.pop()
-        if current not in reached:
-            reached[current] = module[current]
-            stack.extend(called_functions(module[current]) if isinstance(module[current], Function) else ())
-    flush = bool(module.attrs.get(FLUSH_SUBNORMALS))
-    options = f"{target.key} {switched_off()} {poison()} {flush} {tuned_digest(target)}"
-    digest = hashlib.sha256(f"{compiler_fingerprint()} {options} {name} {sorted(sizes.items())}".encode())
-    digest.update(structural_digest(IRModule({n: reached[n] for n in sorted(reached)})))
-    for function in reached.values():
-        for binding in function.bindings if isinstance(function, Function) else ():
-            value = binding.value
-            if isinstance(value, Call) and value.span and is_checked(value):
-                digest.update(value.span.caret().encode())
-    return digest.hexdigest()
-
-
-def _is_checked(call: Call) -> bool:
-    """Whether a call, or one of those it is made of, checks values as it runs: its message shows the call's place."""
-    if not isinstance(call.op, Op):
-        return False
-    if call.op.check is not None or call.op.decompose is None or lacks_state(call):
-        return call.op.check is not None
-    parts: list[Call] = []
+def _cached(key: str, module: IRModule, name: str, sizes: dict[str, int]) -> NativeFunction | None:
+    """What the cache has under the key, if it is this function's and can be loaded."""
+    data = object_cache().get(key)
+    if data is None:
+        return None
     try:
-        form = call.op.decompose(*call.args, **{"training": True} | call.attrs)
-    except UserError:  # the pass that decomposes it will say where
-        return False
-    post_order_visit(form, lambda node: parts.append(node) if isinstance(node, Call) else None)
-    return any(_is_checked(part) for part in dict.fromkeys(parts))
+        artifact = Artifact.from_bytes(data)
+        artifact.check(name, module[name], sizes)
+        return NativeFunction(name, artifact)
+    except (ValueError, InternalError):
+        return None
 
 
-def _make(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Artifact:
-    plan = plan_function(module, name, sizes, target)
-    return Artifact(Layout.of(plan), tuple(plan.constants), object_code(plan.host, plan.kernels, target))
+def _make(
+    module: IRModule,
+    name: str,
+    sizes: dict[str, int],
+    target: Target,
+    options: Options | None = None,
+    anew: bool = False,
+) -> Artifact:
+    plan = plan_function(module, name, sizes, target, options)
+    return Artifact(Layout.of(plan), tuple(plan.constants), object_code(plan.host, plan.kernels, target, anew))
 
 
-def object_code(host: PrimFunc, kernels: Mapping[str, PrimFunc], target: Target) -> tuple[bytes, ...]:
-    """The object code of a host function and of each of its kernels, from the cache where it is there.
+def object_code(
+    host: PrimFunc, kernels: Mapping[str, PrimFunc], target: Target, anew: bool = False
+) -> tuple[bytes, ...]:
+    """The object code of a host function and of each of its kernels, from the cache where it is there, unless it is to
+    be made ``anew``. Each is kept as soon as it is compiled, so who is interrupted goes on there.
 
     A kernel's symbol says what it computes. So kernels that differ in their names only are one, in this function and in
     all that find it in the cache.
     """
-    prefix = f"{compiler_fingerprint()} {target.key}"
     symbols = {n: f"kernel.{hashlib.sha256(k.digest).hexdigest()[:32]}" for n, k in kernels.items()}
     entry = hashlib.sha256(host.name.encode() + host.digest)
     entry.update(repr([(n, symbols[n]) for n in codegen.traced_kernels(host)]).encode())
+    names = {entry.hexdigest(): host.name}
     emitters: dict[str, Callable[[], str]] = {
         entry.hexdigest(): lambda: codegen.emit_host(host, target, kernels, symbols)
     }
     for name, kernel in kernels.items():
         symbol = symbols[name]
+        names.setdefault(symbol, name)
         emitters.setdefault(symbol, lambda k=kernel, s=symbol: codegen.emit_kernel(k, target, s))  # type: ignore[misc]
-    cache = object_cache()
-    found = {key: cache.get(f"{prefix} {key}") if level() < 4 else None for key in emitters}
+    cache, read = object_cache(), level() < 4 and not anew
+    found = {key: cache.get(object_key(key, target)) if read else None for key in emitters}
     missing = [key for key, code in found.items() if code is None]
-    made = codegen.compile_objects((_shown(emitters[key](), target) for key in missing), target)
-    for key, code in zip(missing, made, strict=True):
-        cache.put(f"{prefix} {key}", code)
-        found[key] = code
+    texts = (_shown(emitters[key](), target) for key in missing)
+    try:
+        made = codegen.compile_objects(texts, target, lambda k, code: cache.put(object_key(missing[k], target), code))
+    except codegen.CompilerDied as died:
+        message = f"{names[missing[died.number]]} could not be compiled: {died}"
+        raise CompileError(message, hint=headroom.HINT) from None
+    found |= zip(missing, made, strict=True)
     return tuple(found.values())  # type: ignore[arg-type]
 
 
@@ -143,6 +135,7 @@ class NativeFunction:
 
     def __init__(self, name: str, artifact: Artifact) -> None:
         self.name, self.layout = name, artifact.layout
+        self.code_bytes = sum(map(len, artifact.objects))
         self._library = codegen.load_object(*artifact.objects)  # keeps the code in memory
         self.address = self._library.address(self.layout.entry)
         self.entry = _SIGNATURE(self.address)

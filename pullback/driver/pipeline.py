@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import sys
 
-from pullback.driver.debug import poison, show_stage, switched_off, verify
-from pullback.driver.tuned import tuned_choices
+from pullback.driver.debug import show_stage, verify
+from pullback.driver.options import Options
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import flat_infos, symbolic_vars
@@ -63,27 +63,33 @@ def joined(module: IRModule) -> IRModule:
 
 def machine_of(target: Target) -> Machine:
     """What schedules know of the target."""
-    fma = target.abilities.fma
-    registers = target.registers if fma else target.registers - 1  # one holds the products
-    choices, abilities = tuned_choices(target), target.abilities
-    options = (switched_off(), fma, choices, abilities.fast_pair_dot, abilities.cached_bytes, abilities.second_bytes)
-    return Machine(target.vector_bytes, registers, *options)
+    return Options.of(target).machine(target)
+
+
+def whole_function(module: IRModule, name: str, sizes: dict[str, int]) -> Function:
+    """A function of a prepared module with its symbolic sizes bound, and with what it calls inlined."""
+    function: Function = module[name]
+    bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
+    function = inline_calls(bind_function_sizes(function, bound), module)
+    return remove_dead_bindings(resolve_match_casts(function))
 
 
 def lower_function(
-    module: IRModule, name: str, sizes: dict[str, int], target: Target, groups: dict[str, Group] | None = None
+    module: IRModule,
+    name: str,
+    sizes: dict[str, int],
+    target: Target,
+    groups: dict[str, Group] | None = None,
+    options: Options | None = None,
 ) -> tuple[IRModule, dict[int, int]]:
     """From a prepared module to one function as calls of kernels, with its symbolic sizes bound, and what it donates:
     number of the flattened result -> number of the flattened input whose memory it takes over. ``groups`` is filled
     with what each kernel was made of."""
-    function: Function = module[name]
-    bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
-    function = inline_calls(bind_function_sizes(function, bound), module)
-    function = remove_dead_bindings(resolve_match_casts(function))
+    function = whole_function(module, name, sizes)
     refuse_draws_without_state(function)
     kernels = {n: f for n, f in module.items() if not isinstance(f, Function)}
     work = IRModule({**kernels, name: function}, module.attrs)
-    machine = machine_of(target)
+    machine = (options or Options.of(target)).machine(target)
     for step in (
         DecomposeOpsForTraining(),
         CanonicalizeBindings(),
@@ -104,11 +110,14 @@ def lower_function(
     return work, {first + k: i for k, i in enumerate(donated)}
 
 
-def plan_function(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Plan:
+def plan_function(
+    module: IRModule, name: str, sizes: dict[str, int], target: Target, options: Options | None = None
+) -> Plan:
     """Everything from a prepared module to the plan of one function."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEPEST))
-    work, donate = lower_function(module, name, sizes, target)
-    plan = plan_memory(name, work[name], work, donate, MemoryOptions(poison=poison()))
+    options = options or Options.of(target)
+    work, donate = lower_function(module, name, sizes, target, options=options)
+    plan = plan_memory(name, work[name], work, donate, MemoryOptions(poison=options.poison))
     verify_plan(plan, work[name], work, donate, deep=verify())
     show_stage("plan_memory", plan.host, name)
     return plan

@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,70 +17,86 @@ from typing import Any
 
 from pullback.driver.cache import compiler_fingerprint, object_cache
 from pullback.driver.debug import switch
+from pullback.driver.folder import Folder, FolderError
+from pullback.ir.errors import UserError
 from pullback.schedule.tuning import Choice, Choices
 from pullback.target import Target
 
 _FORMAT = 1
+_MOST_BYTES = 1 << 24
 _NONE = Choices()
 
 
 def tuned_file(target: Target) -> Path:
     """Where the choices for a target are kept, whether there are any or not."""
+    return object_cache().directory / _name(target)
+
+
+def _name(target: Target) -> str:
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in target.cpu or target.arch)
-    return object_cache().directory / f"tuned-{name}-{hashlib.sha256(target.key.encode()).hexdigest()[:12]}.json"
+    return f"tuned-{name}-{hashlib.sha256(target.key.encode()).hexdigest()[:12]}.json"
 
 
 def tuned_choices(target: Target) -> Choices:
     """The choices for a target; none where nothing was tuned, and, with a warning, where the file is of no use."""
     if not switch("PULLBACK_TUNED", default="1"):
         return _NONE
-    path = tuned_file(target)
+    folder, name = object_cache().folder, _name(target)
     try:
-        info = path.stat()
+        with folder.opened() as files:
+            info = files.stat(name)
     except OSError:
         return _NONE
-    return _read(path, target.key, (info.st_mtime_ns, info.st_size, info.st_ino))
+    return _NONE if info is None else _read(folder, name, target.key, (info.st_mtime_ns, info.st_size, info.st_ino))
 
 
 def store_choices(target: Target, found: Mapping[str, Choice | None]) -> Path:
-    """Add choices to those that are kept; None takes one away. Other processes see the old file or the new one."""
+    """Add choices to those that are kept; None takes one away. Other processes see the old file or the new one.
+
+    Raises UserError where the folder of the object cache cannot be written."""
+    folder, name = object_cache().folder, _name(target)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what could not be read is replaced
-        known = dict(_parse(tuned_file(target), target.key).by_key)
+        known = dict(_parse(folder, name, target.key).by_key)
     for key, choice in found.items():
         known.pop(key, None)
         if choice is not None:
             known[key] = choice
-    path = tuned_file(target)
     content = {
         "format": _FORMAT, "compiler": compiler_fingerprint(), "target": target.key,
         "choices": {key: choice.to_json() for key, choice in sorted(known.items())},
     }  # fmt: skip
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:
-        temporary.write_text(json.dumps(content, indent=1))
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-    return path
+        folder.prepare()
+        with folder.opened() as files:
+            files.write(name, json.dumps(content, indent=1).encode())
+    except OSError as problem:
+        reason = problem if isinstance(problem, FolderError) else f"can't be written ({problem.strerror})"
+        message = f"what was tuned can't be kept: {folder.directory} {reason}"
+        raise UserError(message, hint="set PULLBACK_CACHE_DIR to a directory that you can write") from None
+    return folder.path / name
 
 
 @functools.lru_cache(maxsize=16)
-def _read(path: Path, key: str, version: tuple[int, int, int]) -> Choices:
+def _read(folder: Folder, name: str, key: str, version: tuple[int, int, int]) -> Choices:
     """The file's choices; read again when its ``version`` is another."""
-    return _parse(path, key)
+    return _parse(folder, name, key)
 
 
-def _parse(path: Path, key: str) -> Choices:
+def _parse(folder: Folder, name: str, key: str) -> Choices:
     try:
-        return Choices(_checked(json.loads(path.read_bytes()), key))
-    except FileNotFoundError:
+        with folder.opened() as files:
+            there, data = files.stat(name), files.read(name, _MOST_BYTES)
+        if there is None:
+            return _NONE
+        if data is None:
+            raise ValueError("it is no file that this user alone can write")
+        return Choices(_checked(json.loads(data), key))
+    except OSError:  # the folder is not there, or not ours
         return _NONE
-    except (OSError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         warnings.warn(
-            f"the tuned choices in {path} are not used, kernels have their default tiles: {error}"
+            f"the tuned choices in {folder.path / name} are not used, kernels have their default tiles: {error}"
             f" (run `python -m pullback tune` again, delete the file, or set PULLBACK_TUNED=0)",
             RuntimeWarning,
             stacklevel=2,
@@ -99,12 +113,3 @@ def _checked(data: Any, key: str) -> dict[str, Choice]:
     if data.get("compiler") != compiler_fingerprint():
         raise ValueError("they were made by another version of the compiler")
     return {name: Choice.from_json(choice) for name, choice in data["choices"].items()}
-
-
-def tuned_digest(target: Target) -> str:
-    """What a key of compiled code has to hold of the target's choices: nothing when there are none."""
-    choices = tuned_choices(target)
-    if not choices:
-        return ""
-    text = json.dumps({key: choice.to_json() for key, choice in sorted(choices.by_key.items())})
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -3,6 +3,7 @@
 from pullback.ir.errors import (
     ArgumentError,
     CheckpointError,
+    CompileError,
     DifferentiationError,
     DTypeError,
     InternalError,
@@ -26,7 +27,7 @@ from pullback.ir.node import (
 from pullback.ir.op import Op
 
 __all__ = [
-    "ArgumentError", "CheckpointError", "DTypeError", "DifferentiationError", "GlobalVar", "IRModule", "InternalError",
-    "NameNotFound", "Node", "Op", "PullbackError", "ScriptError", "ShapeError", "Span", "TargetError", "UserError",
-    "assert_structural_equal", "span_scope", "structural_digest", "structural_equal", "structural_hash",
+    "ArgumentError", "CheckpointError", "CompileError", "DTypeError", "DifferentiationError", "GlobalVar", "IRModule",
+    "InternalError", "NameNotFound", "Node", "Op", "PullbackError", "ScriptError", "ShapeError", "Span", "TargetError",
+    "UserError", "assert_structural_equal", "span_scope", "structural_digest", "structural_equal", "structural_hash",
 ]  # fmt: skip

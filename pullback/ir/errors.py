@@ -83,5 +83,9 @@ class TargetError(UserError, ValueError):
     """The target or device does not exist or cannot do what is asked."""
 
 
+class CompileError(UserError):
+    """Code could not be made on this machine: memory ended, or the process that makes it was killed."""
+
+
 class InternalError(PullbackError):
     """A mistake of pullback's own: please report it."""

@@ -199,3 +199,28 @@ def define(name: str, signature: str, **rules: Any) -> Op:
     op = Op(full, Signature.parse(signature), **rules)
     Op.registry[full] = op
     return op
+
+
+_RULES_OF_CODE = ("signature", "infer", "te", "kernel", "numpy", "check", "check_message", "constant_check", "decompose")
+_packaged: dict[Op, tuple[Any, ...]] = {}
+
+
+def _rules(op: Op) -> tuple[Any, ...]:
+    return tuple(getattr(op, name) for name in _RULES_OF_CODE)
+
+
+def seal() -> None:
+    """Say that the package has defined its ops: those that are defined or changed from now on are somebody else's."""
+    _packaged.update((op, _rules(op)) for op in Op.registry.values())
+
+
+def is_packaged(op: Op) -> bool:
+    """Whether the op's name and the package's version say which code it becomes: it is one of the package's, and has
+    the rules that it was defined with."""
+    known = _packaged.get(op)
+    return known is not None and all(a is b for a, b in zip(known, _rules(op), strict=True))
+
+
+def all_packaged() -> bool:
+    """Whether the package's ops are all in their places, unchanged."""
+    return all(Op.registry.get(op.name) is op and is_packaged(op) for op in _packaged)

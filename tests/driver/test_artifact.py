@@ -132,10 +132,10 @@ def test_equal_kernels_are_compiled_once(monkeypatch, tmp_path):
     made = []
     compile_objects = codegen.compile_objects
 
-    def recorded(texts, target):
+    def recorded(texts, target, *done):
         given = list(texts)
         made.append([line for text in given for line in text.splitlines() if line.startswith("define hidden")])
-        return compile_objects(given, target)
+        return compile_objects(given, target, *done)
 
     monkeypatch.setattr(codegen, "compile_objects", recorded)
     text = """

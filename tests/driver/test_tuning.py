@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import pullback
 from pullback.cli import app
 from pullback.driver import tuned
+from pullback.driver.folder import MARKER
 from pullback.driver.native import function_key
 from pullback.driver.pipeline import prepare
 from pullback.driver.tune import contractions, tune
@@ -70,12 +71,12 @@ def test_choices_are_kept_per_target(directory, monkeypatch):
     assert stored() == {}
     other = Choice((), 8, (1, 1, 8))
     path = store_choices(HOST, {"k/0": CHOICE, "m/0": other})
-    assert path == tuned_file(HOST) and path.parent == directory
+    assert path == tuned_file(HOST) and path.parent.parent == directory
     assert stored() == {"k/0": CHOICE, "m/0": other}
     store_choices(HOST, {"k/0": None, "m/0": CHOICE})
     assert stored() == {"m/0": CHOICE}
     assert not tuned_choices(Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"))
-    assert [p.name for p in directory.iterdir()] == [path.name]
+    assert {p.name for p in path.parent.iterdir()} == {path.name, MARKER}
     monkeypatch.setenv("PULLBACK_TUNED", "0")
     assert stored() == {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from pullback.ir.op import Op
+from pullback.ir.op import Op, seal
 from pullback.relax.op import (  # noqa: F401
     activation,
     attention,
@@ -63,6 +63,8 @@ vision = Namespace("vision")
 for _name in [name for name, value in globals().items() if isinstance(value, ModuleType)]:
     if Op.find(f"relax.{_name}") is not None:
         globals()[_name] = Op.find(f"relax.{_name}")  # relax.op.sort is the op, not the file of that name
+
+seal()
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,8 @@
     y = R.add(R.const(1.0), R.const(2.0))        →        y = R.const(3.0)
 
 Results larger than their operands stay computed at run time: a module should not grow, and reading a repeated number
-from memory is slower than knowing it.
+from memory is slower than knowing it. So do those of ops that are not the package's: nobody knows what their ``numpy``
+depends on, and folding would make it part of the code.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
-from pullback.ir.op import Op
+from pullback.ir.op import Op, is_packaged
 from pullback.ir.passes import FunctionPass
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function
 from pullback.relax.interpreter import conform
@@ -41,7 +42,9 @@ class _Fold(ExprMutator):
 
     def rewrite_call(self, call: Call) -> Expr:
         info = call.struct_info
-        if not isinstance(call.op, Op) or call.op.numpy is None or not all(isinstance(a, Constant) for a in call.args):
+        if not isinstance(call.op, Op) or call.op.numpy is None or not is_packaged(call.op):
+            return call
+        if not all(isinstance(a, Constant) for a in call.args):
             return call
         if not _small(info, max([1, *(a.data.size for a in call.args)])):  # type: ignore[union-attr]
             return call
