@@ -15,7 +15,7 @@ import sys
 import llvmlite
 import llvmlite.binding as llvm
 
-from pullback.codegen import host, worker
+from pullback.codegen import headroom, host, worker
 from pullback.codegen.module import exported_symbol
 from pullback.ir.errors import InternalError
 from pullback.target import Target
@@ -81,6 +81,7 @@ def _linker() -> llvm.LLJIT:
 
 def load_object(*codes: bytes) -> Library:
     """Link object code made for this machine, one object or several that refer to each other, into this process."""
+    headroom.require(headroom.LITTLE + 8 * sum(map(len, codes)), "load compiled code")
     with host.lock:
         name = f"pullback{next(_numbers)}"
         builder = llvm.JITLibraryBuilder()

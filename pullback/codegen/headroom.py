@@ -18,6 +18,7 @@ except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
 LEAST = 48 << 20  # what LLVM takes for a small text, its tables for all targets among it, with something to spare
+LITTLE = 16 << 20  # what its tables for one target take, or the linker besides the code
 OF_A_CHARACTER = 100  # bytes of memory for each of a text, at the most: 20 were measured
 MANY = 5  # so much more than that is left where another thread may take some, too
 HINT = "raise the limit on this process's memory (`ulimit -v`, or the batch system's), or use fewer threads"

@@ -14,7 +14,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from pullback.codegen import worker
+from pullback.codegen import headroom, worker
 from pullback.ir.errors import TargetError
 
 lock = threading.RLock()  # held around sequences of LLVM calls that belong together
@@ -202,6 +202,7 @@ _X86 = ("x86_64", "amd64", "i386", "i686")
 def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -> Abilities:
     """Found by compiling a few tiny functions and reading the assembly: LLVM has no table to ask."""
     check_triple(triple_name)
+    headroom.require(headroom.LITTLE, "ask LLVM about the CPU")
     with lock:
         arch = triple_name.split("-")[0]
         probe = _PROBE + (_PROBE_BFLOAT16 if arch in _ROUND_BFLOAT16 else "") + (_PROBE_MASKS if arch in _X86 else "")

@@ -67,7 +67,7 @@ class _Work:
         self.texts: list[str] = []
         self.made: dict[int, bytes] = {}  # by this thread
         self.given: dict[int, Future[bytes]] = {}  # to threads that ask workers
-        self.asked: dict[int, _Helper] = {}  # at this moment
+        self.asked: dict[int, _Helper] = {}  # at this moment, by thread
         self.characters = 0
         self.workers = min(get_num_threads() - 1, MOST_WORKERS) if _can_start() else 0
         self.threads: ThreadPoolExecutor | None = None
@@ -138,7 +138,7 @@ class _Work:
                 helper = start()
             except OSError:  # the system gives no more processes
                 break
-            self.asked[number] = helper
+            self.asked[threading.get_ident()] = helper
             try:
                 answer = helper.compile(text, self.target)
             except (OSError, EOFError, ValueError):
@@ -150,7 +150,7 @@ class _Work:
                 leave(helper)
                 return self.kept(number, compile_object(text, self.target) if answer is None else answer)
             finally:
-                del self.asked[number]
+                del self.asked[threading.get_ident()]
             if self.stopped:
                 raise CompilerDied(number, "it was interrupted")
         left = headroom.memory_left()

@@ -152,7 +152,11 @@ def _allocating(tensors: Sequence[Tensor]) -> Iterator[None]:
             allocate_zeros(tensors)
 
     thread = threading.Thread(target=allocate)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # the system gives no more threads: who needs the memory will make it
+        yield
+        return
     try:
         yield
     finally:

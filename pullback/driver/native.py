@@ -45,16 +45,14 @@ def compile_function(module: IRModule, name: str, sizes: dict[str, int], target:
     start = perf_counter()
     options, reached = Options.of(target), part(module, name)
     key = function_key(reached, name, sizes, target, options)
-    native = _cached(key, reached, name, sizes) if level() < 2 else None
-    source = "compiled" if native is None else "read from the cache"
-    if native is None:
-        artifact = _make(reached, name, sizes, target, options)
-        try:
-            native = NativeFunction(name, artifact)
-        except InternalError:  # code of kernels was in the cache, and was no code
-            artifact = _make(reached, name, sizes, target, options, anew=True)
-            native = NativeFunction(name, artifact)
-        object_cache().put(key, artifact.to_bytes())
+    try:
+        native = _cached(key, reached, name, sizes) if level() < 2 else None
+        source = "compiled" if native is None else "read from the cache"
+        if native is None:
+            native, artifact = _made(reached, name, sizes, target, options)
+            object_cache().put(key, artifact.to_bytes())
+    except MemoryError:
+        raise CompileError(f"there is not enough memory to compile {name}", hint=headroom.HINT) from None
     layout = native.layout
     say(
         1,
@@ -75,6 +73,18 @@ def _cached(key: str, module: IRModule, name: str, sizes: dict[str, int]) -> Nat
         return NativeFunction(name, artifact)
     except (ValueError, InternalError):
         return None
+
+
+def _made(
+    module: IRModule, name: str, sizes: dict[str, int], target: Target, options: Options
+) -> tuple[NativeFunction, Artifact]:
+    """The function compiled and loaded, and what it was made of."""
+    artifact = _make(module, name, sizes, target, options)
+    try:
+        return NativeFunction(name, artifact), artifact
+    except InternalError:  # what the cache had under the keys of kernels was no code
+        artifact = _make(module, name, sizes, target, options, anew=True)
+        return NativeFunction(name, artifact), artifact
 
 
 def _make(
