@@ -12,6 +12,6 @@ from pullback.codegen.module import emit_host, emit_kernel, emit_module, exporte
 from pullback.codegen.objects import CompilerDied, compile_objects
 
 __all__ = [
-    "LLVM_VERSION", "LLVMLITE_VERSION", "CompilerDied", "Library", "compile_assembly", "compile_object",
+    "LLVMLITE_VERSION", "LLVM_VERSION", "CompilerDied", "Library", "compile_assembly", "compile_object",
     "compile_objects", "emit_host", "emit_kernel", "emit_module", "exported_symbol", "load_object", "traced_kernels",
 ]  # fmt: skip

@@ -142,7 +142,9 @@ def _types(infos: list[TensorStructInfo]) -> tuple[TensorType, ...]:
 
 
 def _layout(fields: dict[str, Any]) -> Layout:
-    types = {k: tuple(TensorType(_sizes(t["shape"]), str(t["dtype"])) for t in fields[k]) for k in ("inputs", "outputs")}
+    types = {
+        k: tuple(TensorType(_sizes(t["shape"]), str(t["dtype"])) for t in fields[k]) for k in ("inputs", "outputs")
+    }
     sequences: dict[str, Any] = {k: tuple(map(str, fields[k])) for k in ("steps", "messages", "timeline")}
     sequences |= {"fresh": _sizes(fields["fresh"]), "places": tuple(Place(*p) for p in fields["places"])}
     donated = tuple((k, i) for k, i in map(_sizes, fields["donated"]))

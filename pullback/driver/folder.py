@@ -24,10 +24,10 @@ from typing import Any
 MARKER = "of-pullback"
 TEMPORARY = re.compile(r"[0-9a-f]{16}\.tmp")  # the name of a file that is being written
 _MARKED = b"Compiled code of pullback. This folder may be removed at any time; nothing else belongs in it.\n"
-_RELATIVE = (
-    {os.open, os.stat, os.access, os.unlink, os.rename, os.utime} <= os.supports_dir_fd
-    and {os.listdir, os.chmod} <= os.supports_fd
-)
+_RELATIVE = {os.open, os.stat, os.access, os.unlink, os.rename, os.utime} <= os.supports_dir_fd and {
+    os.listdir,
+    os.chmod,
+} <= os.supports_fd
 _SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _SAFE  # a FIFO does not make its reader wait
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE

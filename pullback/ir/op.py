@@ -201,12 +201,12 @@ def define(name: str, signature: str, **rules: Any) -> Op:
     return op
 
 
-_RULES_OF_CODE = ("signature", "infer", "te", "kernel", "numpy", "check", "check_message", "constant_check", "decompose")
+_OF_CODE = ("signature", "infer", "te", "kernel", "numpy", "check", "check_message", "constant_check", "decompose")
 _packaged: dict[Op, tuple[Any, ...]] = {}
 
 
 def _rules(op: Op) -> tuple[Any, ...]:
-    return tuple(getattr(op, name) for name in _RULES_OF_CODE)
+    return tuple(getattr(op, name) for name in _OF_CODE)
 
 
 def seal() -> None:

@@ -240,9 +240,12 @@ def test_kernels_that_are_none(program, planned, monkeypatch):
     made = []
     monkeypatch.setattr(object_cache(), "get", lambda key: b"no code" if key.startswith("object ") else None)
     compile_objects = native.codegen.compile_objects
-    monkeypatch.setattr(
-        native.codegen, "compile_objects", lambda texts, *rest: made.append(list(texts)) or compile_objects(made[-1], *rest)
-    )
+
+    def recorded(texts, *rest):
+        made.append(list(texts))
+        return compile_objects(made[-1], *rest)
+
+    monkeypatch.setattr(native.codegen, "compile_objects", recorded)
     assert run(program) == expected and planned == ["small"] * 3
     assert made[0] == [] and len(made[1]) > 1
     monkeypatch.setattr(object_cache(), "get", get)

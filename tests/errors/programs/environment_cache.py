@@ -1,0 +1,8 @@
+# The object cache is on or off.
+# environment: PULLBACK_CACHE=maybe
+import numpy as np
+
+import pullback
+from tests.errors.models import linear, X
+
+pullback.compile(linear)["backbone"](X, np.zeros((3, 2), "float32"), np.zeros(2, "float32"))
