@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from pullback.driver.pipeline import donations
 from pullback.ir.errors import PullbackError
 from pullback.relax.expr import Function
 from pullback.relax.matching import bind_sizes
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, symbolic_vars
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, flat_infos, symbolic_vars
 from pullback.relax.transform.plan_memory import Place, Plan
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.expr import nbytes
@@ -107,9 +108,9 @@ class Artifact:
         """Raise ValueError unless this is how the function of that name is called, for these symbolic sizes."""
         layout = self.layout
         bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
-        inputs = [t for p in function.params for t in _tensors(bind_sizes(p.struct_info, bound))]
-        outputs = _tensors(bind_sizes(function.ret_struct_info, bound))
-        donated = {k + 1: i for k, i in enumerate(function.attrs.get("donate", ())) if k + 1 < len(outputs)}
+        inputs = [t for p in function.params for t in flat_infos(bind_sizes(p.struct_info, bound))]
+        outputs = flat_infos(bind_sizes(function.ret_struct_info, bound))
+        donated = donations(function)
         fits = (
             layout.entry == name
             and len(inputs) == len(layout.inputs)
@@ -123,16 +124,9 @@ class Artifact:
             raise ValueError(f"the artifact is not that of {name}")
 
 
-def _tensors(info: StructInfo) -> list[TensorStructInfo]:
-    """The tensors in a type, depth first."""
-    if isinstance(info, TupleStructInfo):
-        return [t for field in info.fields for t in _tensors(field)]
-    return [info] if isinstance(info, TensorStructInfo) else []
-
-
-def _is_type(kind: TensorType, info: TensorStructInfo) -> bool:
+def _is_type(kind: TensorType, info: StructInfo) -> bool:
     """Whether a tensor of that kind has the type, as far as it is known."""
-    if kind.dtype != info.dtype or info.ndim not in (-1, len(kind.shape)):
+    if not isinstance(info, TensorStructInfo) or kind.dtype != info.dtype or info.ndim not in (-1, len(kind.shape)):
         return False
     return all(a == b for a, b in zip(kind.shape, info.shape or kind.shape, strict=True) if isinstance(b, int))
 

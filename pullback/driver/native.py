@@ -95,7 +95,12 @@ def _make(
     anew: bool = False,
 ) -> Artifact:
     plan = plan_function(module, name, sizes, target, options)
-    return Artifact(Layout.of(plan), tuple(plan.constants), object_code(plan.host, plan.kernels, target, anew))
+    artifact = Artifact(Layout.of(plan), tuple(plan.constants), object_code(plan.host, plan.kernels, target, anew))
+    try:
+        artifact.check(name, module[name], sizes)
+    except ValueError as error:
+        raise InternalError(str(error)) from None
+    return artifact
 
 
 def object_code(

@@ -105,9 +105,14 @@ def lower_function(
         LowerToTir(machine, groups),
     ):
         work = show_stage(step.name, step(work), name)
+    return work, donations(function)
+
+
+def donations(function: Function) -> dict[int, int]:
+    """What a function donates: number of the flattened result -> number of the input whose memory it takes over."""
     donated = function.attrs.get("donate", ())
     first = len(flat_infos(function.ret_struct_info)) - len(donated)  # the last results are their new values
-    return work, {first + k: i for k, i in enumerate(donated)}
+    return {first + k: i for k, i in enumerate(donated)}
 
 
 def plan_function(

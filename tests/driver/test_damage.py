@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pullback
+from pullback import relax
 from pullback.driver import native
 from pullback.driver.artifact import Artifact
 from pullback.driver.cache import object_cache
@@ -20,6 +21,7 @@ from pullback.driver.pipeline import prepare
 from pullback.ir import IRModule
 from pullback.script import from_source
 from pullback.target import Target
+from tests.driver.models import mlp_trainer_module, step_arguments
 
 HOST = Target("llvm")
 PROGRAM = """
@@ -88,6 +90,18 @@ def entries() -> list[Path]:
 
 def test_a_second_time_nothing_is_compiled(program, planned):
     assert run(program) == run(program) and planned == ["small"]
+
+
+def test_a_second_time_no_function_of_a_trainer_is_compiled(program, planned):
+    """Results that take over the memory of parameters, and those that have it of their own, are where they were."""
+    module = mlp_trainer_module()
+    results = []
+    for _ in range(2):
+        executable = pullback.compile(module)
+        tensors = step_arguments(module)
+        loss = relax.VirtualMachine(executable).bind("__step", tensors)()[0]
+        results.append([loss.numpy().tobytes(), *(t.numpy().tobytes() for t in tensors)])
+    assert results[0] == results[1] and planned == ["__step"]
 
 
 CHANGES = {
