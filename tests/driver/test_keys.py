@@ -365,6 +365,14 @@ def test_sizes_belong_to_their_variables():
     assert key("m", "n", m=2, n=3) == key("m", "n", n=3, m=2)
 
 
+def test_names_that_a_report_of_memory_shows():
+    def key(name: str) -> str:
+        built = prepare(from_source(PROGRAM.replace("x: R", f"{name}: R").replace("exp(x)", f"exp({name})")))
+        return function_key(built, "main", {}, HOST)
+
+    assert key("x") == key("x") != key("data")
+
+
 def test_types_of_parameters():
     kinds = [((4, 3), "float32"), ((3, 4), "float32"), ((4, 3), "float64"), ((12,), "float32")]
     assert len({key_of(op.exp, kind) for kind in kinds}) == 4
