@@ -40,7 +40,7 @@ from pullback.relax.struct_info import (
     same_info,
 )
 from pullback.runtime.dtype import numpy_dtype
-from pullback.tir.expr import DTYPES, PrimExpr
+from pullback.tir.expr import DTYPES, FLOATS, PrimExpr, out_of_range
 
 
 def _infix(name: str, swapped: bool = False) -> Any:
@@ -387,7 +387,8 @@ def const(value: Any, dtype: str | None = None) -> Constant:
 
 
 def _converted(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The values in another dtype: floats are rounded, but an integer type holds just what it is given."""
+    """The values in another dtype: floats are rounded, but not to 0 or an infinity, and an integer type holds just what
+    it is given."""
     wanted = numpy_dtype(dtype)
     if array.dtype == wanted:
         return array
@@ -397,9 +398,21 @@ def _converted(array: np.ndarray, dtype: str) -> np.ndarray:
             if not isinstance(number, (int, float)) or not limits.min <= number <= limits.max or number != int(number):
                 raise DTypeError(f"the number {number!r} does not fit a constant of dtype {dtype}")
     try:
-        return array.astype(wanted)
+        with np.errstate(over="ignore", under="ignore"):
+            result = array.astype(wanted)
     except (TypeError, ValueError, OverflowError):
         raise DTypeError(f"{array.tolist()!r} cannot become a constant of dtype {dtype}") from None
+    lost = lost_numbers(array, result)
+    if lost.size:
+        raise out_of_range(lost[0].item(), dtype)
+    return result
+
+
+def lost_numbers(given: np.ndarray, cast: np.ndarray) -> np.ndarray:
+    """The finite numbers that became an infinity when they were cast to a float type, and those that became 0."""
+    if cast.dtype.name not in FLOATS or given.dtype.kind in "bOSU":
+        return np.zeros(0)
+    return given[np.isfinite(given) & (~np.isfinite(cast) | ((cast == 0) & (given != 0)))]
 
 
 def as_relax(value: Any, dtype: str | None = None) -> Expr:

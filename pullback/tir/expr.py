@@ -14,6 +14,7 @@ other side's). Integer arithmetic wraps; float arithmetic is IEEE with NaN kept 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -359,8 +360,41 @@ def _known(dtype: str) -> None:
 
 
 def const(value: Any, dtype: str) -> PrimExpr:
-    """A constant of the dtype."""
-    return FloatImm(float(value), dtype) if is_float(dtype) else IntImm(int(value), dtype)
+    """A constant of the dtype. A DTypeError when a finite number would be an infinity in it, or one that is not 0 a 0."""
+    if not is_float(dtype):
+        return IntImm(int(value), dtype)
+    number = float(value)
+    if not holds(dtype, number):
+        raise out_of_range(value, dtype)
+    return FloatImm(number, dtype)
+
+
+# Of the floats, the digits of the significand and the largest exponent.
+_FORMATS = {"float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "float64": (53, 1023)}
+
+
+def float_range(dtype: str) -> tuple[float, float]:
+    """The bounds between which a number must be, not on them, to become neither 0 nor an infinity of a float type."""
+    digits, exponent = _FORMATS[dtype]
+    if dtype == "float64":
+        return 0.0, math.inf
+    return 2.0 ** (1 - exponent - digits), (2.0 - 2.0**-digits) * 2.0**exponent
+
+
+def holds(dtype: str, number: float) -> bool:
+    """Whether a float type has a number that is as good as this one: not 0 or an infinity in its place."""
+    least, most = float_range(dtype)
+    return number == 0 or not math.isfinite(number) or least < abs(number) < most
+
+
+def out_of_range(number: Any, dtype: str) -> DTypeError:
+    """The error about a number that a float type does not hold."""
+    becomes = "an infinity" if abs(number) > 1 else "0"
+    most = math.nextafter(float_range(dtype)[1], 0.0)
+    least = 2.0 * float_range(dtype)[0]
+    hint = f"{dtype} holds numbers from {least:.1e} to {most:.1e}: compute in a wider type, such as float32"
+    hint += ', or write float("inf")' if abs(number) > 1 else ""
+    return DTypeError(f"the number {number!r} would be {becomes} in {dtype}", hint=hint)
 
 
 def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:

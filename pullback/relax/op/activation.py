@@ -14,6 +14,7 @@ from pullback.relax.op.family import (
     composite,
     elementwise_infer,
     expect_dtype,
+    expect_holds,
     expect_same_dtype,
     in_wide,
     known_shape,
@@ -321,6 +322,7 @@ def _threshold_infer(x: TensorStructInfo, *, threshold: Any, value: Any) -> Tens
     for name, number in (("threshold", threshold), ("value", value)):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise UserError(f"nn.threshold: {name} must be a number, got {number!r}")
+    expect_holds("nn.threshold", "value", value, x.dtype)
     return elementwise_infer("nn.threshold", "float", None)(x)
 
 

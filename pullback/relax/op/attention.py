@@ -22,8 +22,10 @@ from pullback.relax.op.family import (
     in_wide,
     known_shape,
     masked,
+    narrowed,
     specialize,
     wide,
+    widened,
 )
 from pullback.relax.op.linear_algebra import transposed
 from pullback.relax.op.namespace import ops
@@ -183,7 +185,8 @@ def _backward_array(dy: np.ndarray, *rest: np.ndarray, **attrs: Any) -> tuple[np
 
 
 class _Plain:
-    """The parts of attention as plain ops, heads first: what adjoints of adjoints, and of the bias, are made of."""
+    """The parts of attention as plain ops, heads first: what adjoints of adjoints, and of the bias, are made of. The
+    operands have the type in which it is computed."""
 
     def __init__(self, query: Any, key: Any, value: Any, bias: Any, scale: Any, causal_mask: str | None) -> None:
         self.heads, self.group = key.shape[2], heads_per_key(query.shape[2], key.shape[2])
@@ -232,10 +235,10 @@ def _gradient(
     parts = ops.grad.attention(dy, y, *operands, scale=scale, causal_mask=causal_mask)
     if bias is None:
         return parts[0], parts[1], parts[2]
-    plain = _Plain(query, key, value, bias, scale, causal_mask)
-    d, o = plain.rows(dy), plain.rows(y)
+    plain = _Plain(*map(widened, operands), scale, causal_mask)
+    d, o = plain.rows(widened(dy)), plain.rows(widened(y))
     dx = plain.p * (ops.matmul(d, transposed(plain.v)) - ops.sum(d * o, 3, True))
-    return parts[0], parts[1], parts[2], collapse_like(dx, bias)
+    return parts[0], parts[1], parts[2], narrowed(collapse_like(dx, bias), bias.dtype)
 
 
 def _second_gradient(
@@ -252,7 +255,9 @@ def _second_gradient(
     causal_mask: Any,
 ) -> tuple[Any, ...]:
     """The reverse sweep over dp = dy·vᵀ, dx = p(dp - Σ dy·out)·scale, dq = dx·k, dk = dxᵀ·q, dv = pᵀ·dy."""
-    plain = _Plain(query, key, value, bias, scale, causal_mask)
+    operands = (query, key, value) if bias is None else (query, key, value, bias)
+    dtype, (dy, out), adjoints = dy.dtype, map(widened, (dy, out)), tuple(map(widened, adjoints))
+    plain = _Plain(*map(widened, operands[:3]), None if bias is None else widened(bias), scale, causal_mask)
     p, q, k, v = plain.p, plain.q, plain.k, plain.v
     d, o = plain.rows(dy), plain.rows(out)
     a, b, c = plain.rows(adjoints[0]), plain.keys(adjoints[1]), plain.keys(adjoints[2])  # of dq, dk, dv
@@ -274,7 +279,8 @@ def _second_gradient(
         plain.of_keys(of_k),
         plain.of_keys(of_v),
     )
-    return result if bias is None else (*result, collapse_like(of_x, bias))
+    result = result if bias is None else (*result, collapse_like(of_x, bias))
+    return tuple(narrowed(r, dtype) for r in result)
 
 
 # -- the ops

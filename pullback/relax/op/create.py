@@ -11,8 +11,8 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import DTypeError, ShapeError, UserError
 from pullback.ir.op import Op, define
-from pullback.relax.expr import Constant, Expr
-from pullback.relax.op.family import expect_int, expect_same_dtype, known_shape, specialize, zero_gradient
+from pullback.relax.expr import Constant, Expr, const
+from pullback.relax.op.family import expect_holds, expect_int, expect_same_dtype, known_shape, specialize, zero_gradient
 from pullback.relax.op.manipulate import sizes
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
@@ -46,6 +46,7 @@ def _full_infer(*, shape: Any, fill_value: Any, dtype: str | None) -> TensorStru
         raise UserError(f"full: fill_value must be a number or a tensor of shape (), got {fill_value!r}")
     if isinstance(fill_value, float) and not is_float(kind):
         raise DTypeError(f"full: the Python float {fill_value!r} cannot become {kind}")
+    expect_holds("full", "fill_value", fill_value, kind)
     return TensorStructInfo(sizes(shape), kind)
 
 
@@ -93,7 +94,7 @@ class _Full(Op):  # as users call it: the fill value may be a tensor
                 cast = value if dtype in (None, value.dtype) else ops.astype(value, dtype)
                 return ops.broadcast_to(cast, attrs["shape"])
             attrs["dtype"] = dtype or value.dtype
-            attrs["fill_value"] = value.data.astype(numpy_dtype(attrs["dtype"])).item()
+            attrs["fill_value"] = const(value.data, _known_dtype("full", attrs["dtype"])).data.item()
         return super().__call__(**attrs)
 
 
@@ -182,7 +183,7 @@ class _FullLike(Op):  # as users call it: a Python number has the dtype that is 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         (x, value), attrs = self.signature.bind(self.short, args, kwargs)
         if attrs["dtype"] is not None and isinstance(value, (bool, int, float)):
-            value = Constant(np.asarray(value, numpy_dtype(_known_dtype("full_like", attrs["dtype"]))))
+            value = const(value, _known_dtype("full_like", attrs["dtype"]))
         return super().__call__(x, value, **attrs)
 
 

@@ -188,7 +188,7 @@ def _valid_expect(data: TensorStructInfo, *, score_threshold: float, id_index: i
 
 
 def _valid(data: Any, *, score_threshold: float, id_index: int, score_index: int) -> Any:
-    valid = ops.greater(_column(data, score_index), float(score_threshold))
+    valid = ops.greater(widened(_column(data, score_index)), float(score_threshold))
     if id_index >= 0:
         valid = ops.logical_and(valid, ops.greater_equal(_column(data, id_index), 0.0))
     places = _to_front(_numbered(valid))
@@ -446,7 +446,7 @@ def _all_class(
     each = ops.broadcast_to(ops.expand_dims(boxes, 1), (batch, classes, count, 4))
     own = _rows(ops.reshape(each, (batch * classes, count, 4)), order)
     labels = ops.zeros((batch * classes, count), "int32")
-    kept = ops.vision.suppress(own, labels, ops.greater(ranked, float(score_threshold)), iou_threshold, most)
+    kept = ops.vision.suppress(own, labels, ops.greater(widened(ranked), float(score_threshold)), iou_threshold, most)
     apart = output_format == "tensorflow"  # else all batches are joined
     taken = _to_front(_numbered(ops.reshape(kept, (batch, classes * count) if apart else (1, -1))))
     if not apart and most > 0:

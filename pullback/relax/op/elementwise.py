@@ -11,7 +11,7 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import DTypeError, UserError
 from pullback.ir.op import define
-from pullback.relax.op.family import elementwise_infer, elementwise_te, known_shape, masked, unary
+from pullback.relax.op.family import elementwise_infer, elementwise_te, expect_holds, known_shape, masked, unary
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.struct_info import TensorStructInfo
@@ -345,6 +345,8 @@ def _nan_to_num_infer(x: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
         optional = value is None and name != "nan"
         if not optional and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise UserError(f"nan_to_num: {name} must be a number, got {value!r}")
+        if value is not None:
+            expect_holds("nan_to_num", name, value, x.dtype)
     return elementwise_infer("nan_to_num", "float", None)(x)
 
 

@@ -18,7 +18,8 @@ from pullback.relax.expr import Call, Constant, Tuple, TupleGetItem, Var, const
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Domain
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_info, format_shape, same_shape
-from pullback.tir.expr import DTYPES, FLOATS, INTEGERS, is_half
+from pullback.runtime.dtype import BFLOAT16
+from pullback.tir.expr import DTYPES, FLOATS, INTEGERS, holds, is_half, out_of_range
 from pullback.tir.polynomial import same
 
 NUMBERS = FLOATS + INTEGERS
@@ -70,6 +71,13 @@ def expect_int(op: str, name: str, value: Any) -> None:
     """Raise a UserError unless an attribute is an int of 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise UserError(f"{op}: {name} must be an int, got {value!r}")
+
+
+def expect_holds(op: str, name: str, value: Any, dtype: str) -> None:
+    """Raise a DTypeError when an attribute is a number that would be an infinity, or 0, in a float type."""
+    if isinstance(value, (int, float)) and dtype in FLOATS and not holds(dtype, value):
+        error = out_of_range(value, dtype)
+        raise DTypeError(f"{op}: {name}={error.message.removeprefix('the number ')}", hint=error.hint)
 
 
 def expect_member(op: str, name: str, value: Any, known: Sequence[Any]) -> None:
@@ -208,15 +216,44 @@ def scalar_in_wide(scalar: Callable[..., tir.PrimExpr]) -> Callable[..., tir.Pri
     return run
 
 
-_EXACT = ("where", "negative", "abs", "sign", "maximum", "minimum")
+_EXACT = ("where", "negative", "abs", "sign", "maximum", "minimum", "broadcast_to", "expand_dims")
 
 
 def _rounds(expr: Any, given: Sequence[Any]) -> int:
-    """How many ops of an expression of given ones round their result to its type."""
-    if not isinstance(expr, Call) or any(expr is g for g in given):
+    """How many ops of an expression of given ones round their result to its type. A number that half precision does
+    not hold exactly counts as many."""
+    if any(expr is g for g in given):
+        return 0
+    if isinstance(expr, Constant):
+        return 0 if expr.dtype not in FLOATS or np.all(np.isnan(expr.data) | _is_exact(expr.data)) else 2
+    if not isinstance(expr, Call):
         return 0
     rounds = expr.struct_info.dtype in FLOATS and expr.op.short not in _EXACT  # type: ignore[union-attr]
     return rounds + sum(_rounds(a, given) for a in expr.args)
+
+
+def _is_exact(data: np.ndarray) -> np.ndarray:
+    """Which numbers every float type has."""
+    with np.errstate(over="ignore", under="ignore"):
+        return (data == data.astype(np.float16)) & (data == data.astype(BFLOAT16))
+
+
+def rule_in_wide(gradient: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+    """A gradient rule, ``gradient(dy, y, *tensors, **attrs)``, that computes half precision in float32 and rounds each
+    adjoint once, where it would round more often as it is: what is between may be out of the range of half precision,
+    and so may be its numbers, such as a count of elements."""
+
+    def rule(dy: Any, y: Any, *args: Any, **attrs: Any) -> tuple[Any, ...]:
+        given = (dy, y, *args)
+        if all(wide(g.dtype) == g.dtype for g in given):
+            return gradient(*given, **attrs)
+        wider = tuple(map(widened, given))
+        found = gradient(*wider, **attrs)
+        if all(f is None or _rounds(f, wider) <= 1 for f in found):
+            return gradient(*given, **attrs)
+        return tuple(None if f is None else narrowed(f, a.dtype) for f, a in zip(found, args, strict=True))
+
+    return rule
 
 
 def unary(
@@ -234,15 +271,12 @@ def unary(
     **rules: Any,
 ) -> Op:
     """An elementwise op of one tensor. ``gradient(y, x, dy, **attrs)`` gives dx; None: the derivative is zero
-    everywhere (or the result is not real); of half precision it is computed in float32 where it would round more
-    than once. ``domain``: the interval from which samples are drawn; ``kinks``: values at which the derivative
+    everywhere (or the result is not real). ``domain``: the interval from which samples are drawn; ``kinks``: values at which the derivative
     jumps."""
 
+    @rule_in_wide
     def adjoint(dy: Any, y: Any, x: Any, **kw: Any) -> tuple[Any, ...]:
-        dx = gradient(y, x, dy, **kw)  # type: ignore[misc]
-        if wide(x.dtype) != x.dtype and _rounds(dx, (y, x, dy)) > 1:
-            dx = narrowed(gradient(widened(y), widened(x), widened(dy), **kw), x.dtype)  # type: ignore[misc]
-        return (dx,)
+        return (gradient(y, x, dy, **kw),)  # type: ignore[misc]
 
     rules.setdefault("samples", Domain("unary", *domain, dtypes, kinks))
     return define(
@@ -273,6 +307,7 @@ def binary(
     """An elementwise op of two tensors that broadcast. ``gradient(z, x, y, dz)`` gives (dx, dy) in the broadcast
     shape; this family sums them back to the operands' shapes."""
 
+    @rule_in_wide
     def adjoint(dz: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
         return collapse_to_operands(gradient(z, x, y, dz), x, y)  # type: ignore[misc]
 

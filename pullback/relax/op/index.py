@@ -16,6 +16,7 @@ from pullback.relax.op.family import (
     collapse_to_operands,
     elementwise_te,
     expect_dtype,
+    expect_holds,
     expect_int,
     expect_member,
     expect_same_dtype,
@@ -262,6 +263,8 @@ def _one_hot_infer(
     for value in (on_value, off_value):
         if not isinstance(value, (bool, int, float)):
             raise UserError(f"one_hot: on_value and off_value must be numbers, got {value!r}")
+    for label, value in (("on_value", on_value), ("off_value", off_value)):
+        expect_holds("one_hot", label, value, dtype or _scalar_dtype(on_value))
     return TensorStructInfo(_one_hot_shape(shape, depth, axis)[1], dtype or _scalar_dtype(on_value))
 
 

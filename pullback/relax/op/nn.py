@@ -24,6 +24,7 @@ from pullback.relax.op.family import (
     masked,
     narrowed,
     normalize_axis,
+    rule_in_wide,
     wide,
     widened,
 )
@@ -94,7 +95,7 @@ define(
     infer=_softmax_infer("nn.softmax"),
     te=lambda x, *, axis: te_cast(te_softmax(x, normalize_axis("nn.softmax", axis, x.ndim)), x.dtype),
     numpy=in_wide(softmax_array),
-    gradient=lambda dy, y, x, *, axis: (y * (dy - ops.vecdot(dy, y, axis, True)),),
+    gradient=rule_in_wide(lambda dy, y, x, *, axis: (y * (dy - ops.vecdot(dy, y, axis, True)),)),
     family="softmax",
     doc="exp(x - max x) / Σ exp(x - max x) along an axis.",
     samples=_SOFTMAX_SAMPLES,
@@ -105,7 +106,7 @@ define(
     infer=_softmax_infer("nn.log_softmax"),
     te=lambda x, *, axis: te_cast(te_log_softmax(x, normalize_axis("nn.log_softmax", axis, x.ndim)), x.dtype),
     numpy=in_wide(log_softmax_array),
-    gradient=lambda dy, y, x, *, axis: (dy - ops.exp(y) * ops.sum(dy, axis, True),),
+    gradient=rule_in_wide(lambda dy, y, x, *, axis: (dy - ops.exp(y) * ops.sum(dy, axis, True),)),
     family="softmax",
     doc="log softmax along an axis: x - max x - log Σ exp(x - max x).",
     samples=_SOFTMAX_SAMPLES,
@@ -288,7 +289,7 @@ define(
             "nn.nll_loss", predictions, targets, weights, reduction, ignore_index
         )
     ),
-    gradient=_nll_gradient,
+    gradient=rule_in_wide(_nll_gradient),
     check=_target_check,
     check_message=f"nn.nll_loss: {_TARGET_CHECK}",
     family="class loss",
@@ -485,7 +486,7 @@ define(
     infer=_logits_infer,
     te=_logits_te,
     numpy=in_wide(_logits),
-    gradient=_logits_gradient,
+    gradient=rule_in_wide(_logits_gradient),
     family="probability loss",
     doc="-Σ predictions·labels / N over all elements, with N the first size (1 for rank 1). As in TVM, the\n"
     "predictions are taken as they are: give it log-probabilities, R.nn.log_softmax(logits).",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import UserError
-from pullback.relax.op.family import composite, expect_dtype, in_wide
+from pullback.relax.op.family import composite, expect_dtype, in_wide, narrowed, widened
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.pooling import pool_infer, pool_layouts, pool_of, signature, standard_padded
 from pullback.relax.op.sample import Floats, sample
@@ -39,8 +39,8 @@ def _define_lp(rank: int) -> None:
 
     def decompose(data: Any, **attrs: Any) -> Any:
         p, taps = attrs["norm_type"], math.prod(numbers(op, "pool_size", attrs["pool_size"], rank))
-        mean = getattr(ops.nn, f"avg_pool{rank}d")(_power(data, p), **window(attrs))
-        return _power(mean * float(taps), 1 / p)
+        mean = getattr(ops.nn, f"avg_pool{rank}d")(_power(widened(data), p), **window(attrs))
+        return narrowed(_power(mean * float(taps), 1 / p), data.dtype)
 
     def array(data: np.ndarray, **attrs: Any) -> np.ndarray:
         x, _ = pool_layouts(op, rank, attrs)

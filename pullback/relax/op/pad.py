@@ -10,7 +10,7 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import ShapeError
 from pullback.ir.op import define
-from pullback.relax.op.family import expect_member, known_shape
+from pullback.relax.op.family import expect_holds, expect_member, known_shape, rule_in_wide
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, dim
@@ -40,6 +40,7 @@ def _widths(op: str, ndim: int, pad_width: Any) -> list[tuple[Any, Any]]:
 
 def _pad_infer(x: TensorStructInfo, *, pad_width: Any, pad_mode: str, pad_value: Any) -> TensorStructInfo:
     shape = known_shape("nn.pad", x)
+    expect_holds("nn.pad", "pad_value", pad_value, x.dtype)
     return TensorStructInfo([s + b + a for s, (b, a) in _padding(shape, pad_width, pad_mode)], x.dtype)
 
 
@@ -159,7 +160,7 @@ define(
     infer=_pad_infer,
     te=_pad_te,
     numpy=_pad,
-    gradient=_pad_gradient,
+    gradient=rule_in_wide(_pad_gradient),
     precision="same",
     zeros="makes",
     family="pad",
@@ -197,6 +198,12 @@ def _dilated(ndim: int, shape: Sequence[Dim], strides: Any) -> list[Dim]:
     ]
 
 
+def _dilate_infer(x: TensorStructInfo, *, strides: Any, value: float) -> TensorStructInfo:
+    shape = _dilated(len(known_shape("nn.dilate", x)), x.sizes, strides)
+    expect_holds("nn.dilate", "value", value, x.dtype)
+    return TensorStructInfo(shape, x.dtype)
+
+
 def _dilate_te(x: te.Tensor, *, strides: Any, value: float) -> te.Tensor:
     def element(*i: tir.PrimExpr) -> tir.PrimExpr:
         hits = [(e % s).equal(0) for e, s in zip(i, strides, strict=True) if s > 1]
@@ -215,9 +222,7 @@ def _dilate(x: np.ndarray, *, strides: Any, value: float) -> np.ndarray:
 define(
     "nn.dilate",
     "x | strides, value=0.0",
-    infer=lambda x, *, strides, value: TensorStructInfo(
-        _dilated(len(known_shape("nn.dilate", x)), x.shape, strides), x.dtype
-    ),
+    infer=_dilate_infer,
     te=_dilate_te,
     numpy=_dilate,
     gradient=lambda dy, y, x, *, strides, value: (

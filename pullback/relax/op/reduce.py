@@ -25,6 +25,7 @@ from pullback.relax.op.family import (
     masked,
     normalize_axes,
     normalize_axis,
+    rule_in_wide,
     wide,
     zero_gradient,
 )
@@ -141,6 +142,7 @@ def reduction(
             raise ShapeError(f"{name} of no elements: axis {next(a for a in axes if shape[a] == 0)} has size 0")
         return TensorStructInfo(reduced_shape(shape, axes, keepdims), x.dtype)
 
+    @rule_in_wide
     def adjoint(dy: Any, y: Any, x: Any, *, axis: Axes, keepdims: bool) -> tuple[Any]:
         return (gradient(restore(dy, x, axis, keepdims), restore(y, x, axis, keepdims), x, axis),)
 

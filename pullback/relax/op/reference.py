@@ -20,6 +20,7 @@ from pullback.relax.op.family import (
     expect_same_dtype,
     known_shape,
     normalize_axis,
+    rule_in_wide,
     wide,
     zero_gradient,
 )
@@ -40,7 +41,7 @@ define(
     infer=elementwise_infer("ewise_fma", "number", None),
     te=elementwise_te(fma, "ewise_fma"),
     numpy=lambda x, y, z: intrinsic("fma", x.dtype.name, x, y, z),
-    gradient=lambda d, out, x, y, z: collapse_to_operands((d * y, d * x, d), x, y, z),
+    gradient=rule_in_wide(lambda d, out, x, y, z: collapse_to_operands((d * y, d * x, d), x, y, z)),
     precision="same",
     family="binary",
     doc="x · y + z, of floats rounded once where the machine can; the three broadcast.",

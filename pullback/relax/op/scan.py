@@ -26,6 +26,7 @@ from pullback.relax.op.family import (
     in_wide,
     known_shape,
     normalize_axis,
+    rule_in_wide,
     specialize,
     wide,
 )
@@ -192,7 +193,7 @@ define(
     infer=_recurrence_infer,
     kernel=_recurrence_kernel,
     numpy=in_wide(_recurrence),
-    gradient=_recurrence_gradient,
+    gradient=rule_in_wide(_recurrence_gradient),
     zeros="mixes",
     family="scan",
     doc="s[k] = a[k]·s[k - 1] + b[k] along an axis, s[-1] being 0; with ``reverse`` from the other end:\n"
@@ -253,7 +254,9 @@ def _running_op(name: str, numpy: Any, start: float, step: Callable[..., PrimExp
         infer=infer,
         kernel=kernel,
         numpy=in_wide(meaning),
-        gradient=lambda dy, y, x, *, axis, dtype, exclusive, reverse: (gradient(dy, x, axis, exclusive, reverse),),
+        gradient=rule_in_wide(
+            lambda dy, y, x, *, axis, dtype, exclusive, reverse: (gradient(dy, x, axis, exclusive, reverse),)
+        ),
         family="scan",
         doc=doc,
         samples=[

@@ -24,9 +24,12 @@ from pullback.relax.op.family import (
     in_wide,
     known_shape,
     masked,
+    narrowed,
     normalize_axis,
+    rule_in_wide,
     specialize,
     wide,
+    widened,
 )
 from pullback.relax.op.gather import (
     INDEX_CHECK,
@@ -170,7 +173,7 @@ define(
     infer=_segment_infer,
     te=_segment_te,
     numpy=in_wide(_segment),
-    gradient=_segment_gradient,
+    gradient=rule_in_wide(_segment_gradient),
     zeros="makes",
     family="scatter",
     doc="y[s, …] = the sum ('add'), product ('mul'), maximum ('max') or minimum ('min') of all x[n, …] with\n"
@@ -209,10 +212,13 @@ def _scattered(data: Any, rows: _Rows, updates: Any, reduction: str) -> Any:
     if reduction == "update":
         _, last = rows.last()
         return ops.where(rows.over(ops.greater_equal(last, 0), data), rows.chosen(updates, last), data)
-    if reduction == "mean":
-        return (data + rows.reduce(updates, "add")) / _mean_counts(rows, data)
-    combine = {"add": ops.add, "mul": ops.multiply, "max": ops.maximum, "min": ops.minimum}[reduction]
-    return combine(data, rows.reduce(updates, reduction))
+    if reduction in ("max", "min"):
+        return (ops.maximum if reduction == "max" else ops.minimum)(data, rows.reduce(updates, reduction))
+    dtype, data, updates = data.dtype, widened(data), widened(updates)
+    if reduction == "mul":
+        return narrowed(data * rows.reduce(updates, "mul"), dtype)
+    total = data + rows.reduce(updates, "add")
+    return narrowed(total / _mean_counts(rows, data) if reduction == "mean" else total, dtype)
 
 
 def _scattered_gradient(dy: Any, y: Any, data: Any, rows: _Rows, updates: Any, reduction: str) -> tuple[Any, Any]:
@@ -301,7 +307,7 @@ def _scatter(
         signature,
         expect=expect,
         decompose=decompose,
-        gradient=gradient,
+        gradient=rule_in_wide(gradient),
         numpy=in_wide(numpy),
         check_message=INDEX_CHECK,
         precision="same",
@@ -496,7 +502,7 @@ specialize(
         "tensors* | accumulate=False, mode='raise'",
         expect=_put_expect,
         decompose=_put,
-        gradient=_put_gradient,
+        gradient=rule_in_wide(_put_gradient),
         numpy=in_wide(_put_array),
         check_message=INDEX_CHECK,
         precision="same",

@@ -13,7 +13,8 @@
 Each op says what becomes of its float32 operands (``Op.precision``). Those that follow their operands do so where the
 result is wanted in half precision after all, as z is; what only float32 comes of is computed in float32. What a
 dataflow block, and so the function, gives to others has the type that it had before, and so have parameters: the
-adjoint of the cast of a weight is float32 again. Values of other dtypes are left alone.
+adjoint of the cast of a weight is float32 again. Values of other dtypes are left alone. An op stays in float32 where one
+of its constants, such as 1e-8 in float16, would become 0 or an infinity.
 
 Composite ops are not taken apart: each says for itself what it needs, and batch norm has to stay one op (its constants
 depend on the batch size). Kernels of the loop IR are called on what they were written for.
@@ -43,6 +44,7 @@ from pullback.relax.expr import (
     MatchCast,
     Tuple,
     Var,
+    lost_numbers,
     tuple_get_item,
 )
 from pullback.relax.mutator import ExprMutator
@@ -174,7 +176,7 @@ class _Mix(ExprMutator):
         return Call(call.op, args, call.attrs, call.sinfo_args, span=call.span)
 
     def operands(self, call: Call, precision: str) -> tuple[Any, ...]:
-        if precision == "full":
+        if precision == "full" or any(self.is_lost(a, precision) for a in call.args):
             return tuple(map(self.as_given, call.args))
         news = [self.expr(a) for a in call.args]
         if precision == "data":
@@ -189,6 +191,14 @@ class _Mix(ExprMutator):
         shape = result.shape if isinstance(result, TensorStructInfo) else None
         large = [o.struct_info.dtype for o in operands if shape is not None and same_shape(o.shape, shape)]
         return _SINGLE if _SINGLE in (large or [o.struct_info.dtype for o in operands]) else self.dtype
+
+    def is_lost(self, arg: Any, precision: str) -> bool:
+        """Whether an operand is a constant that half precision does not hold. Of the factors of products, which are
+        sums of many, elements may become 0."""
+        if precision == "data" or not _is_single(arg) or not isinstance(arg, Constant):
+            return False
+        lost = lost_numbers(arg.data, _rounded(arg.data, self.dtype))
+        return bool(np.any(np.abs(lost) > 1) if precision == "low" else lost.size)
 
     # -- casts
 
@@ -210,12 +220,16 @@ class _Mix(ExprMutator):
         if value.struct_info.dtype == dtype:
             return value
         if isinstance(value, Constant):
-            with np.errstate(over="ignore"):
-                return Constant(value.data.astype(numpy_dtype(dtype)), span=value.span)
+            return Constant(_rounded(value.data, dtype), span=value.span)
         if (value, dtype) not in self.known:
             name = f"{value.name}_{HALF.get(dtype, 'f32')}"
             self.known[value, dtype] = self.builder.emit(Op.get("astype")(value, dtype), name)
         return self.known[value, dtype]
+
+
+def _rounded(data: np.ndarray, dtype: str) -> np.ndarray:
+    with np.errstate(over="ignore", under="ignore"):
+        return data.astype(numpy_dtype(dtype))
 
 
 def _is_single(expr: Any) -> bool:
