@@ -170,7 +170,7 @@ class Adafactor(Optimizer):
     p ← (1 - lr · weight_decay) · p                                      with maximize, g ← -g first
     r ← (1 - w) · r + w · mean over columns of g²;    c ← the same, over rows
     s ← r c / max(mean of r, eps1)                                        of vectors and scalars: (1 - w) · s + w · g²
-    u ← g / √max(s, eps1²);    p ← p - α · u / max(1, RMS(u) / d)
+    u ← g / max(√s, eps1);    p ← p - α · u / max(1, RMS(u) / d)
 
     r is of shape (…, n, 1), c of shape (…, 1, m): so the state of a matrix is far smaller than the matrix. ``eps`` is
     (eps1, eps2); None stands for the least step of the parameter's dtype. Source: Shazeer & Stern, Adafactor: Adaptive
@@ -212,7 +212,7 @@ class Adafactor(Optimizer):
 
     def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
         dtype = param.dtype
-        eps1 = float(ml_dtypes.finfo(numpy_dtype(dtype)).eps) if self.eps1 is None else self.eps1
+        eps1 = float(ml_dtypes.finfo(numpy_dtype(step.dtype)).eps) if self.eps1 is None else self.eps1
         root = math.sqrt(math.prod(param.shape))  # type: ignore[arg-type]
         gradient = signed(step, gradient)
         square = step.emit(op.multiply(gradient, gradient), "square")
@@ -226,7 +226,8 @@ class Adafactor(Optimizer):
         if len(new) == 2:
             mean = op.maximum(op.mean(new[0], -2, keepdims=True), cast(eps1, dtype))
             variance = op.divide(op.multiply(*new), mean)
-        update = step.emit(op.multiply(gradient, op.rsqrt(op.maximum(variance, cast(eps1 * eps1, dtype)))), "raw")
+        deviation = op.maximum(op.sqrt(variance), cast(eps1, dtype))  # eps1² may be too small for the dtype
+        update = step.emit(op.divide(gradient, deviation), "raw")
         size = op.maximum(cast(self.eps2, dtype), op.divide(norm(param), cast(root, dtype)))
         excess = op.divide(norm(update), cast(root * step.values["d"], dtype))
         factor = op.divide(op.multiply(size, step.value("rate", dtype)), op.maximum(cast(1.0, dtype), excess))

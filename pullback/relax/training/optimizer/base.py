@@ -17,9 +17,8 @@ from pullback.relax.convention import HYPERPARAMETER, OF_OPTIMIZER
 from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, as_relax, const
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
 from pullback.relax.training.optimizer.value import RunTime, Scalar, Schedule, as_scalar, cast, complement, is_zero
-from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.tensor import Tensor, tensor, zeros
-from pullback.tir.expr import FLOATS
+from pullback.tir.expr import FLOATS, is_half
 
 AVERAGE, AVERAGE_COUNT = "average", "average count"  # roles of states, besides the kinds of relax/convention.py
 
@@ -50,7 +49,7 @@ class State:
         shape, dtype = self.info.shape, self.info.dtype
         if not self.initial:
             return zeros(shape, dtype)  # type: ignore[arg-type]
-        return tensor(np.full(shape, self.initial, numpy_dtype(dtype)))
+        return tensor(np.broadcast_to(const(self.initial, dtype).data, shape))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,7 @@ class Step(Now):
     """What an update may use besides the parameter and its gradient and states."""
 
     name: str  # of the parameter; variables are named after it
+    dtype: str  # in which the parameter was declared
     scalars_of: dict[tuple[str, str], Expr]  # values as scalars of a dtype, which all parameters share
 
     def value(self, name: str, dtype: str) -> Expr:
@@ -142,7 +142,8 @@ class Optimizer:
         return {}
 
     def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
-        """The new parameter, then its new states."""
+        """The new parameter, then its new states. What is kept in half precision is computed in float32: the arguments
+        are float32 then, and the results are rounded once."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither update nor get_function")
 
     # ---- what users call ---------------------------------------------------------------------------------------------
@@ -200,10 +201,19 @@ class Optimizer:
         new_count = builder.emit(op.add(count, const(1, "int64")), "num_steps_new")
         params: list[Var] = self.param_list  # type: ignore[assignment]
         places = [i for i, p in enumerate(params) if not self.is_frozen(p.name)]
-        trained = [Parameter(params[i], TupleGetItem(values, i), TupleGetItem(gradients, i)) for i in places]
-        old = [TupleGetItem(states, i) for i in range(1, len(states.struct_info.fields))]  # type: ignore[attr-defined]
-        new_values, new_states = self.emit(builder, count, trained, old)
-        replaced = dict(zip(places, new_values, strict=True))
+        trained = []
+        for i in places:
+            value, gradient = (_widened(builder, TupleGetItem(of, i)) for of in (values, gradients))
+            trained.append(Parameter(params[i], value, gradient))
+        kept = [TupleGetItem(states, i) for i in range(1, len(states.struct_info.fields))]  # type: ignore[attr-defined]
+        old = [_widened(builder, state) for state in kept]
+        new_values, changed = self.emit(builder, count, trained, old)
+        pairs = zip(places, new_values, strict=True)
+        replaced = {i: _narrowed(builder, value, params[i].dtype) for i, value in pairs}
+        new_states = [
+            before if value is wide else _narrowed(builder, value, before.dtype)
+            for before, wide, value in zip(kept, old, changed, strict=True)
+        ]
         results = [replaced[i] if i in replaced else TupleGetItem(values, i) for i in range(len(params))]
         return (
             builder.emit_output(Tuple(tuple(results)), "params_new"),
@@ -293,7 +303,7 @@ class Optimizer:
         shared: dict[tuple[str, str], Expr] = {}
         for i, parameter in enumerate(params):
             name = parameter.declared.name
-            step = Step(builder, count, scalars, values | prepared, name, shared)
+            step = Step(builder, count, scalars, values | prepared, name, parameter.declared.dtype, shared)
             param = _bound(builder, parameter.value, name)
             gradient = _bound(builder, parameter.gradient, f"{name}_grad")
             mine = {kind: builder.emit(old_slots[kind, i], f"{name}_{kind}") for kind in slots[i]}
@@ -408,6 +418,15 @@ def steps_made(count: Expr, more: float = 1.0) -> Expr:
 def norm(value: Expr) -> Expr:
     """The Euclidean norm of all elements, a scalar of the dtype."""
     return op.sqrt(op.sum(op.multiply(value, value)))
+
+
+def _widened(builder: BlockBuilder, value: Expr) -> Expr:
+    """A value in the type in which it is computed: half precision in float32."""
+    return builder.emit(op.astype(value, "float32")) if is_half(value.dtype) else value
+
+
+def _narrowed(builder: BlockBuilder, value: Expr, dtype: str) -> Expr:
+    return value if value.dtype == dtype else builder.emit(op.astype(value, dtype))
 
 
 def _no_decay(step: Step) -> bool:

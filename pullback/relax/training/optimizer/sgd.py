@@ -40,7 +40,7 @@ class MomentumSGD(Optimizer):
     """Gradient descent with momentum, ``torch.optim.SGD``; states (num_steps, v of each parameter):
 
     g ← g + weight_decay · p                       with maximize, g ← -g first
-    v ← momentum · v + (1 - dampening) · g         in the first step v ← g, without dampening, as in PyTorch
+    v ← momentum · v + (1 - dampening) · g         in the first step, and without momentum, v ← g, as in PyTorch
     p ← p - lr · v                                 with nesterov p ← p - lr · (g + momentum · v)
     """
 
@@ -68,9 +68,11 @@ class MomentumSGD(Optimizer):
         momentum, dampening = step.value("momentum", dtype), step.values["dampening"]
         gradient = regularized(step, param, gradient)
         addend: Expr = gradient
-        if not is_zero(dampening):
-            is_first = op.equal(step.count, const(0, "int64"))
-            factor = op.where(is_first, const(1.0, dtype), cast(complement(dampening), dtype))
+        if not is_zero(dampening) and not is_zero(step.values["momentum"]):
+            is_whole = op.equal(step.count, const(0, "int64"))
+            if isinstance(momentum, Var):  # it may be 0 in some steps
+                is_whole = op.logical_or(is_whole, op.equal(momentum, const(0.0, dtype)))
+            factor = op.where(is_whole, const(1.0, dtype), cast(complement(dampening), dtype))
             addend = op.multiply(factor, gradient)
         new = step.emit(op.add(op.multiply(momentum, velocity), addend), "v_new")
         nesterov = op.add(gradient, op.multiply(momentum, new))

@@ -28,6 +28,7 @@ from pullback.relax.training.optimizer.value import (
     number,
 )
 
+from pullback.tir.expr import is_half
 
 class Wrapper(Optimizer):
     """Base of the wrappers. Those that keep a state show in the name: a checkpoint of the one is none of the other."""
@@ -104,7 +105,7 @@ class ClipByValue(Wrapper):
 
     def clipped(self, builder: BlockBuilder, params: Sequence[Parameter], values: dict[str, Any]) -> list[Parameter]:
         def limited(p: Parameter) -> Expr:
-            most = cast(values["max_value"], p.declared.dtype)
+            most = cast(values["max_value"], p.gradient.dtype)
             return op.maximum(op.minimum(p.gradient, most), op.negative(most))
 
         return [with_gradient(builder, p, limited(p)) for p in params]
@@ -113,7 +114,7 @@ class ClipByValue(Wrapper):
 class ClipByGlobalNorm(Wrapper):
     """Gradients scaled by min(1, max_norm / (‖g‖ + 1e-6)), ‖g‖ the norm over all trained parameters:
     ``torch.nn.utils.clip_grad_norm_``. ``norm_type`` is the p of the p-norm; ``float("inf")`` takes the greatest
-    absolute value. The norms of float16 and bfloat16 gradients are computed in float32.
+    absolute value.
     """
 
     def __init__(self, optimizer: Optimizer, max_norm: Hyperparameter, norm_type: float = 2.0) -> None:
@@ -133,16 +134,13 @@ class ClipByGlobalNorm(Wrapper):
 
     def _norm(self, gradients: Sequence[Expr]) -> Expr:
         """The norm of all elements of all gradients, a float64 scalar."""
-        wide = [
-            g if g.dtype == "float64" else op.astype(g, "float32") if g.dtype != "float32" else g for g in gradients
-        ]
         if self.norm_type == math.inf:
-            parts = [cast(op.max(op.abs(g)), "float64") for g in wide]
+            parts = [cast(op.max(op.abs(g)), "float64") for g in gradients]
             total = parts[0]
             for part in parts[1:]:
                 total = op.maximum(total, part)
             return total
-        powers = [op.multiply(g, g) if self.norm_type == 2 else self._power(op.abs(g)) for g in wide]
+        powers = [op.multiply(g, g) if self.norm_type == 2 else self._power(op.abs(g)) for g in gradients]
         sums = [cast(op.sum(power), "float64") for power in powers]
         total = sums[0]
         for part in sums[1:]:
@@ -156,7 +154,7 @@ class ClipByGlobalNorm(Wrapper):
 class Accumulate(Wrapper):
     """One step of the wrapped optimizer for ``every`` batches, on the mean of their gradients.
 
-    Calls in between add to sums, one for each parameter, and change no parameter and no state of the wrapped
+    Calls in between add to sums, one for each parameter (in float32 of half precision), and change no parameter and no state of the wrapped
     optimizer, whose step count (that of its schedules) is the number of its own steps.
     """
 
@@ -166,7 +164,8 @@ class Accumulate(Wrapper):
         self.every = count("every", every)
 
     def own_states(self, params: Sequence[Var]) -> list[State]:
-        return [State(p.struct_info, owner=p.name, name="grad_sum") for p in params]  # type: ignore[arg-type]
+        sums = [TensorStructInfo(p.shape, "float32" if is_half(p.dtype) else p.dtype) for p in params]
+        return [State(info, owner=p.name, name="grad_sum") for p, info in zip(params, sums, strict=True)]
 
     def wrap(
         self,
@@ -182,7 +181,7 @@ class Accumulate(Wrapper):
         given: list[Parameter] = []
         sums: list[Expr] = []
         for parameter, old in zip(params, own, strict=True):
-            name, dtype = parameter.declared.name, parameter.declared.dtype
+            name, dtype = parameter.declared.name, old.dtype
             total = builder.emit(op.add(old, parameter.gradient), f"{name}_grad_sum")
             given.append(with_gradient(builder, parameter, op.divide(total, cast(float(self.every), dtype))))
             sums.append(builder.emit(op.where(is_last, cast(0.0, dtype), total), f"{name}_grad_sum_new"))
@@ -231,7 +230,7 @@ class EMA(Wrapper):
         is_first = builder.emit(op.equal(made, const(0, "int64")), "is_first")
         kept: list[Expr] = [builder.emit(op.add(made, const(1, "int64")), "num_averaged_new")]
         for parameter, value, average in zip(params, new, old, strict=True):
-            dtype = parameter.declared.dtype
+            dtype = average.dtype
             decay, rest = cast(values["decay"], dtype), cast(complement(values["decay"]), dtype)
             mixed = op.add(op.multiply(decay, average), op.multiply(rest, value))
             kept.append(builder.emit(op.where(is_first, value, mixed), f"{parameter.declared.name}_average_new"))
