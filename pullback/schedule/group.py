@@ -18,6 +18,9 @@ from pullback.tir.expr import is_float, nbytes
 from pullback.tir.visitor import Mutator, walk
 
 
+NOMINAL_BYTES = 512 << 10  # of a second cache
+
+
 @dataclass(frozen=True)
 class Machine:
     """What a schedule needs to know of the target; ``without``: schedules switched off by name, to see their worth.
@@ -36,6 +39,12 @@ class Machine:
     pair_dot: bool = False
     cached_bytes: int = 8 << 20
     second_bytes: int = 512 << 10
+
+    @property
+    def nominal(self) -> Machine:
+        """The machine whose caches decide in which order sums are taken: of all that differ from it in these alone, the
+        same one. So bits don't depend on them."""
+        return self if self.second_bytes == NOMINAL_BYTES else replace(self, second_bytes=NOMINAL_BYTES)
 
     def pass_caches(self, outputs: Iterable[Buffer]) -> bool:
         """Whether no cache could hold a kernel's outputs until they are read, as far as their sizes are known."""
@@ -77,6 +86,12 @@ class Group:
         outputs = orient(self.outputs)
         same = all(a is b for a, b in zip(outputs, self.outputs, strict=True))
         return self if same else replace(self, outputs=outputs)
+
+    @cached_property
+    def nominal(self) -> Group:
+        """The group on the nominal machine."""
+        machine = self.machine.nominal
+        return self if machine is self.machine else replace(self, machine=machine)
 
     @cached_property
     def known(self) -> dict[object, Any]:

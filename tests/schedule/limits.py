@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from pullback.schedule import group
 from pullback.schedule.contraction import blocking, choice, cuts, few_rows, lane_sums, long_sums, rounds, tasks, ways
 
-MODULES = (blocking, ways, tasks, lane_sums, long_sums, few_rows, rounds, choice, cuts)
+MODULES = (group, blocking, ways, tasks, lane_sums, long_sums, few_rows, rounds, choice, cuts)
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:

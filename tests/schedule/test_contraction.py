@@ -324,7 +324,7 @@ def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, 
     group = group_of(te.compute(y.shape, lambda i, j: tir.maximum(y[i, j], 0.0), "relu"), machine=machine)
     limits = {
         "SECOND": 0, "LEAVES": 0, "_CHUNK_DEPTH": 12, "ROUND": ROUND._replace(depth=8), "TASKS": 24, "PARTS": 2,
-        "REGION_BYTES": 256,
+        "REGION_BYTES": 256, "NOMINAL_BYTES": 0,
     }  # fmt: skip
     limit(monkeypatch, **limits)
     ((problem, blocking),) = recognize(group).parts

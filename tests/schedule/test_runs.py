@@ -121,8 +121,11 @@ def test_where_rows_leave_lanes_idle(shape, is_run) -> None:
 
 
 @pytest.mark.parametrize("second_bytes", [64 * 1024, 1024 * 1024])
-def test_results_that_leave_the_second_cache_are_put_there_at_once(second_bytes: int) -> None:
+def test_results_that_leave_the_second_cache_are_put_there_at_once(
+    second_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """61 of 64 lanes are as good as 61 of 62: rows run on where their results stay near, 171 KiB."""
+    limit(monkeypatch, NOMINAL_BYTES=second_bytes)
     machine = dataclasses.replace(WIDE, second_bytes=second_bytes)
     ((_, blocking),) = recognize(
         group_of(product("forward", (2, 28, 44, 61, 8, 3, 1, 1), False), machine=machine)

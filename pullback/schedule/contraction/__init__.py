@@ -18,6 +18,7 @@ from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.choice import blocking_of
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.cuts import cut
+from pullback.schedule.contraction.order import have_same_order
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Problem
@@ -28,31 +29,46 @@ from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
 
+def _phases(problem: Problem) -> tuple[Problem, ...]:
+    return tuple(phases(widened(paired(problem)).merged))
+
+
 @dataclass(frozen=True, eq=False)
 class Contraction:
-    """``anchor[o…] = Σ_{k…} a·b``, then elementwise stages of the anchor's shape."""
+    """``anchor[o…] = Σ_{k…} a·b``, then elementwise stages of the anchor's shape.
+
+    How it is cut up on the nominal machine says whether it is a contraction, and in which order its sums are taken. The
+    machine's own way is taken where that is the same.
+    """
 
     group: Group
     problem: Problem
 
     @staticmethod
     def recognize(group: Group) -> Contraction | None:
-        problem = Problem.of(group)
+        problem = Problem.of(group.nominal)
         if problem is None:
             return None
-        found, key = Contraction(group, problem), ("has blockings", problem.anchor, group.machine, group.fallback)
+        found, key = Contraction(group, problem), ("has blockings", problem.anchor, problem.group.machine, group.fallback)
         if key not in group.of_stages:
             group.of_stages[key] = all(blocking_of(phase) is not None for phase in found.phases)
         return found if group.of_stages[key] else None
 
     @cached_property
     def phases(self) -> tuple[Problem, ...]:
-        return tuple(phases(widened(paired(self.problem)).merged))
+        return _phases(self.problem)
 
     @cached_property
     def parts(self) -> tuple[tuple[Problem, Blocking], ...]:
         """What is lowered: found when it is asked for, as fusion only wants to know whether there is something."""
-        parts = [part for phase in self.phases for part in cut(phase)]
+        cuts = [cut(phase) for phase in self.phases]
+        if self.group is not self.problem.group:
+            own = Problem.of(self.group)
+            assert own is not None
+            found = [cut(phase) if blocking_of(phase) is not None else [] for phase in _phases(own)]
+            if all(map(have_same_order, cuts, found)):
+                cuts = found
+        parts = [part for of_phase in cuts for part in of_phase]
         if self.group.machine.choices:
             find = self.group.machine.choices.find
             parts = [(p, chosen(p, b, find(self.group.digest, k))) for k, (p, b) in enumerate(parts)]
@@ -62,7 +78,8 @@ class Contraction:
         flat: dict[Buffer, Buffer] = {}
         body = side_by_side(self.parts, flat)
         body = on_one_axis(body, flat) if flat else body
-        return self.group.function(name, body, flat, in_order=self._writes_lines(), late_alone=True)
+        group = self.parts[0][0].group
+        return group.function(name, body, flat, in_order=self._writes_lines(), late_alone=True)
 
     def _writes_lines(self) -> bool:
         """Whether vectors of results are whole lines of memory."""

@@ -1,8 +1,10 @@
-"""In which order a blocked contraction goes through its tasks, and a register tile through its terms."""
+"""In which order a blocked contraction goes through its tasks, a register tile through its terms, and a sum through all
+of its terms."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 
 from pullback.schedule.contraction.blocking import SECOND, THREADS, Blocking, matrix_count, round_count
 from pullback.schedule.contraction.columns import elements
@@ -66,3 +68,28 @@ def terms(problem: Problem, blocking: Blocking) -> tuple[Var, ...]:
     lines = math.prod(-(-count * min(apart, LINE) // LINE) for count, apart in rows)
     leaves = lines * blocking.inner[last] * LINE > NEAR
     return (last, *taps) if has_neighbours and leaves else problem.reduced
+
+
+def order_of_sums(problem: Problem, blocking: Blocking) -> Hashable:
+    """In which order a sum takes its terms. Whole sums take all of them one after another, in rounds or not."""
+    reduced, axes = problem.reduced, terms(problem, blocking)
+    rounds = tuple(blocking.inner[k] for k in reduced)
+    cuts = [n for n, k in enumerate(reduced) if rounds[n] < problem.extents[k]]
+    is_whole = blocking.chunks in (None, 1) and blocking.summed is None
+    if is_whole and axes == reduced and all(n == 1 for n in rounds[: max(cuts, default=0)]):
+        rounds = ()  # they go on where the ones before have ended
+    numbers = tuple(map(reduced.index, axes))
+    lanes = None if blocking.summed is None else reduced.index(blocking.summed)
+    extents = tuple(problem.extents[k] for k in reduced)
+    return extents, numbers, rounds, blocking.chunks or 1, lanes, blocking.run is None, blocking.taps is None
+
+
+def have_same_order(
+    parts: Sequence[tuple[Problem, Blocking]], others: Sequence[tuple[Problem, Blocking]]
+) -> bool:
+    """Whether each sum takes its terms in the same order in both ways to cut up one contraction."""
+    own, found = ([order_of_sums(*part) for part in of] for of in (parts, others))
+    if len({*own, *found}) == 1 and own and found:
+        return True
+    sizes, sizes_found = ([tuple(p.extents[v] for v in p.outputs) for p, _ in of] for of in (parts, others))
+    return (own, sizes) == (found, sizes_found)

@@ -32,7 +32,7 @@ class Winograd:
 
     @staticmethod
     def recognize(group: Group) -> Winograd | None:
-        problem = Problem.of(group)
+        problem = Problem.of(group.nominal)  # whether it is faster depends on no cache, and so do no bits
         if problem is None or paired(problem) is not problem:
             return None  # pairs of bfloat16 save as many multiplications, and need no transforms
         filter = Filter.of(problem.merged)
@@ -41,7 +41,8 @@ class Winograd:
         return _cut(group, filter) or Winograd(group, filter, [])
 
     def lower(self, name: str) -> PrimFunc:
-        return self.group.function(name, seq(Lowering(self.filter).body(), side_by_side(self.rest, {})))
+        group = self.filter.problem.group
+        return group.function(name, seq(Lowering(self.filter).body(), side_by_side(self.rest, {})))
 
 
 def _cut(group: Group, filter: Filter) -> Winograd | None:
