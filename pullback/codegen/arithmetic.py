@@ -134,9 +134,12 @@ class Arithmetic:
         return self.op(f"icmp {sign}{kind}", "bool", a, b)
 
     def _extreme(self, kind: str, a: Value, b: Value) -> Value:
-        """min and max; for floats NaN wins, whichever operand it is."""
+        """min and max; for floats NaN wins, whichever operand it is, and of zeros the first."""
         if not is_float(a.dtype):
             return self.intrinsic(("s" if is_signed(a.dtype) else "u") + kind, a, b)
+        if a.const == 0:
+            better = self.op("fcmp ugt" if kind == "max" else "fcmp ult", "bool", b, a)
+            return self.select(better, b, a)
         if a.const is not None:
             a, b = b, a  # compared from the constant's side, one instruction keeps the NaN of the other
         better = self.op("fcmp ogt" if kind == "max" else "fcmp olt", "bool", b, a)

@@ -17,6 +17,7 @@ from pullback.runtime.dtype import numpy_dtype
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import pairs, philox
 from pullback.tir.expr import INTEGERS, Binary, Call, Cast, FloatImm, IntImm, PrimExpr, Select, Var, is_float
+from pullback.tir.interpreter import maximum, minimum, power
 
 
 def evaluate(
@@ -52,7 +53,7 @@ def cast_array(x: np.ndarray, dtype: str) -> np.ndarray:
 
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "floordiv": np.floor_divide,
-    "floormod": np.mod, "truncmod": np.fmod, "min": np.minimum, "max": np.maximum, "eq": np.equal, "ne": np.not_equal,
+    "floormod": np.mod, "truncmod": np.fmod, "min": minimum, "max": maximum, "eq": np.equal, "ne": np.not_equal,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "and": np.logical_and,
     "or": np.logical_or, "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor,
     "shl": np.left_shift, "shr": np.right_shift,
@@ -63,7 +64,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
     "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "erf": erf, "erfc": erfc, "floor": np.floor, "ceil": np.ceil,
-    "round": np.round, "trunc": np.trunc, "pow": np.power, "atan2": np.arctan2, "isnan": np.isnan,
+    "round": np.round, "trunc": np.trunc, "pow": power, "atan2": np.arctan2, "isnan": np.isnan,
     "isinf": np.isinf, "isfinite": np.isfinite, "not": np.invert,
     "multiply_no_nan": lambda a, b: np.where((a == 0) | (b == 0), a.dtype.type(0), a * b),
     "xdivy": lambda a, b: np.where(a == 0, a.dtype.type(0), a / b),

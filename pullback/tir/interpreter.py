@@ -301,9 +301,32 @@ def _buffers(node: Any) -> list[Buffer]:
 
 # ---- scalar meaning
 
+def maximum(a: Any, b: Any) -> Any:
+    """The larger; of floats NaN if either is, and the first of two zeros."""
+    return _extremum(a, b, np.maximum, np.greater_equal)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller; of floats NaN if either is, and the first of two zeros."""
+    return _extremum(a, b, np.minimum, np.less_equal)
+
+
+def _extremum(a: Any, b: Any, plain: Callable[..., Any], first: Callable[..., Any]) -> Any:
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind in "iub":
+        return plain(a, b)
+    return np.where(first(a, b) | (a != a), a, b)[()]
+
+
+def power(x: Any, y: Any) -> Any:
+    """xʸ. NumPy takes a square root where y is one 1/2: of -∞ that is NaN, of -0 -0."""
+    root = (y == 0.5) & ((x == 0) | np.isinf(x))
+    return np.where(root, np.abs(x), np.power(x, y))[()]
+
+
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
-    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "min": np.minimum, "max": np.maximum,
+    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "min": minimum, "max": maximum,
     "and": np.logical_and, "or": np.logical_or, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
     "bitxor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift, "floordiv": np.floor_divide,
     "floormod": np.remainder, "truncmod": np.fmod, "div": np.divide,
@@ -366,7 +389,7 @@ _INTRINSICS: dict[str, Callable[..., Any]] = {
     **{name: _wide(getattr(np, name)) for name in (
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
     **{name: _wide(getattr(np, "arc" + name[1:])) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
-    "atan2": _wide(np.arctan2), "pow": _wide(np.power), "erf": _wide(_erf), "erfc": _wide(_erfc),
+    "atan2": _wide(np.arctan2), "pow": _wide(power), "erf": _wide(_erf), "erfc": _wide(_erfc),
     "sqrt": np.sqrt, "abs": np.abs,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "isnan": np.isnan, "isinf": np.isinf,
     "isfinite": np.isfinite,

@@ -29,6 +29,8 @@ from pullback.relax.op.sample import sample
 from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
 from pullback.te.interpreter import erf as erf_array
 from pullback.tir import call, select
+from pullback.tir.interpreter import maximum as array_maximum
+from pullback.tir.interpreter import minimum as array_minimum
 
 relu = unary(
     "nn.relu",
@@ -129,7 +131,7 @@ logsigmoid = unary(
 def _elu(x: np.ndarray, alpha: float, scale: float = 1.0, rate: float = 1.0) -> np.ndarray:
     """scale·(x where x > 0, else alpha·(e^(rate·x) - 1))."""
     kind = x.dtype.type
-    return np.where(x > 0, x * kind(scale), np.expm1(np.minimum(x, 0) * kind(rate)) * kind(alpha * scale))
+    return np.where(x > 0, x * kind(scale), np.expm1(np.where(x > 0, kind(0), x) * kind(rate)) * kind(alpha * scale))
 
 
 def _elu_scalar(x: tir.PrimExpr, alpha: float, scale: float = 1.0, rate: float = 1.0) -> tir.PrimExpr:
@@ -241,7 +243,7 @@ hardtanh = unary(
     "nn.hardtanh",
     attrs="min_val=-1.0, max_val=1.0",
     infer=_hardtanh_infer,
-    numpy=lambda x, min_val, max_val: np.minimum(np.maximum(x, x.dtype.type(min_val)), x.dtype.type(max_val)),
+    numpy=lambda x, min_val, max_val: array_minimum(array_maximum(x, x.dtype.type(min_val)), x.dtype.type(max_val)),
     scalar=lambda x, min_val, max_val: tir.minimum(tir.maximum(x, min_val), max_val),
     gradient=lambda y, x, dy, min_val, max_val: masked(_between(x, min_val, max_val), dy),
     precision="same",
@@ -250,7 +252,7 @@ hardtanh = unary(
 )
 relu6 = unary(
     "nn.relu6",
-    numpy=lambda x: np.minimum(np.maximum(x, x.dtype.type(0)), x.dtype.type(6)),
+    numpy=lambda x: array_minimum(array_maximum(x, x.dtype.type(0)), x.dtype.type(6)),
     scalar=lambda x: tir.minimum(tir.maximum(x, 0), 6),
     dtypes="number",
     gradient=lambda y, x, dy: masked(_between(x, 0.0, 6.0), dy),

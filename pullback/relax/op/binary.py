@@ -18,6 +18,9 @@ from pullback.relax.struct_info import TensorStructInfo
 from pullback.tir import call, select
 from pullback.tir.expr import binary as tir_binary
 from pullback.tir.expr import is_float
+from pullback.tir.interpreter import maximum as array_maximum
+from pullback.tir.interpreter import minimum as array_minimum
+from pullback.tir.interpreter import power as array_power
 
 # -- arithmetic
 
@@ -140,10 +143,10 @@ fmod = binary(
 
 
 def _power_gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
-    """dx = y·xʸ⁻¹ (0 at x = y = 0), dy = z·ln x (0 at x = 0, y ≥ 0); what is masked is kept finite, so that the
+    """dx = y·xʸ⁻¹ (0 of x⁰ at x = 0, and at NaN), dy = z·ln x (0 at x = 0, y ≥ 0); what is masked is kept finite, so that the
     second derivative is too."""
     zero = ops.equal(x, 0.0)
-    corner = ops.logical_and(zero, ops.equal(y, 0.0))
+    corner = ops.logical_and(ops.logical_or(zero, ops.isnan(x)), ops.equal(y, 0.0))
     at_zero = ops.logical_and(zero, y >= 0.0)
     one = ops.ones_like(x)
     dx = dz * y * ops.power(ops.where(corner, one, x), y - 1.0)
@@ -153,7 +156,7 @@ def _power_gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
 
 power = binary(
     "power",
-    numpy=np.power,
+    numpy=in_wide(array_power),
     scalar=lambda x, y: call("pow", x, y),
     dtypes="float",
     gradient=_power_gradient,
@@ -173,25 +176,32 @@ def _extremum_gradient(wins: Callable[[Any, Any], Any]) -> Callable[..., tuple[A
 
 maximum = binary(
     "maximum",
-    numpy=np.maximum,
+    numpy=array_maximum,
     scalar=tir.maximum,
     gradient=_extremum_gradient(operator.gt),
     precision="same",
-    doc="The larger of x and y, NaN if either is; where they are equal each gets half of the adjoint, as in PyTorch.",
+    doc="The larger of x and y (of zeros the first), NaN if either is; where they are equal each gets half of the adjoint,\n"
+    "as in PyTorch.",
 )
 minimum = binary(
     "minimum",
-    numpy=np.minimum,
+    numpy=array_minimum,
     scalar=tir.minimum,
     gradient=_extremum_gradient(operator.lt),
     precision="same",
-    doc="The smaller of x and y, NaN if either is; where they are equal each gets half of the adjoint, as in PyTorch.",
+    doc="The smaller of x and y (of zeros the first), NaN if either is; where they are equal each gets half of the\n"
+    "adjoint, as in PyTorch.",
 )
 
 
 def _atan2_gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
-    scaled = dz / (x * x + y * y)
-    return scaled * y, -(scaled * x)
+    """(y / r², -x / r²) with r = hypot(x, y), whose square may be out of range, and 0 at r = 0. What is masked is kept
+    finite, so that the second derivative is too."""
+    r = ops.hypot(x, y)
+    apart = ops.not_equal(r, 0.0)  # so is NaN
+    safe = ops.where(apart, r, ops.ones_like(r))
+    scaled = dz / safe
+    return masked(apart, scaled * (y / safe)), masked(apart, -(scaled * (x / safe)))
 
 
 atan2 = binary(
@@ -202,7 +212,8 @@ atan2 = binary(
     gradient=_atan2_gradient,
     singular=True,
     domain=(0.2, 3.0),
-    doc="The angle of the point (y, x) in radians: atan(x / y) in the right quadrant.",
+    doc="The angle of the point (y, x) in radians: atan(x / y) in the right quadrant; its derivative at (0, 0) is taken\n"
+    "as 0, as in PyTorch.",
 )
 
 
@@ -223,10 +234,12 @@ logaddexp = binary(
 
 
 def _xlogy_gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
-    """What is masked is kept finite, so that the second derivative is too."""
-    some = ops.not_equal(x, 0.0)
-    safe = ops.where(some, y, ops.ones_like(y))
-    return masked(some, dz * ops.log(safe)), masked(some, dz * x / safe)
+    """dx = ln y, 0 at x = 0 where y ≤ 0; dy = x / y, 0 at x = y = 0. What is masked is kept finite, so that the second
+    derivative is too."""
+    zero, one = ops.equal(x, 0.0), ops.ones_like(y)
+    no_log, corner = ops.logical_and(zero, y <= 0.0), ops.logical_and(zero, ops.equal(y, 0.0))
+    dx, dy = dz * ops.log(ops.where(no_log, one, y)), dz * x / ops.where(corner, one, y)
+    return masked(ops.logical_not(no_log), dx), masked(ops.logical_not(corner), dy)
 
 
 xlogy = binary(
@@ -237,7 +250,7 @@ xlogy = binary(
     gradient=_xlogy_gradient,
     singular=True,
     domain=(0.2, 3.0),
-    doc="x · log y, and 0 where x is 0, unless y is NaN; its derivatives there are taken as 0.",
+    doc="x · log y, and 0 where x is 0, unless y is NaN. Its derivatives at x = 0 are taken as 0 where log y is none.",
 )
 
 
@@ -246,13 +259,14 @@ def _hypot_scalar(x: tir.PrimExpr, y: tir.PrimExpr) -> tir.PrimExpr:
     a, b = call("abs", x), call("abs", y)
     large = tir.maximum(a, b)
     ratio = tir.minimum(a, b) / large
-    return select(large.equal(0.0) | large.equal(math.inf), large, large * call("sqrt", ratio * ratio + 1.0))
+    length = select(large.equal(0.0), large, large * call("sqrt", ratio * ratio + 1.0))
+    return select(a.equal(math.inf) | b.equal(math.inf), math.inf, length)  # also where the other one is NaN
 
 
 def _hypot_gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
-    positive = z > 0.0
-    scaled = dz / ops.where(positive, z, ops.ones_like(z))
-    return masked(positive, scaled * x), masked(positive, scaled * y)
+    apart = ops.not_equal(z, 0.0)  # so is NaN
+    safe = ops.where(apart, z, ops.ones_like(z))
+    return masked(apart, dz * (x / safe)), masked(apart, dz * (y / safe))
 
 
 hypot = binary(

@@ -20,6 +20,8 @@ from pullback.te.interpreter import cast_array
 from pullback.te.interpreter import erf as erf_array
 from pullback.tir import call, select
 from pullback.tir.expr import DTYPES, INTEGERS, is_float
+from pullback.tir.interpreter import maximum as array_maximum
+from pullback.tir.interpreter import minimum as array_minimum
 
 
 def sigmoid_array(x: np.ndarray) -> np.ndarray:
@@ -38,7 +40,7 @@ def sigmoid_scalar(x: tir.PrimExpr) -> tir.PrimExpr:
 
 
 def _sign_scalar(x: tir.PrimExpr) -> tir.PrimExpr:
-    return select(x > 0, 1, select(x < 0, tir.const(-1, x.dtype), x))  # keeps NaN and zeros
+    return select(x > 0, 1, select(x < 0, tir.const(-1, x.dtype), x + 0))  # keeps NaN, and makes 0 of -0
 
 
 abs = unary(
@@ -406,7 +408,7 @@ clip = unary(
     "clip",
     attrs="min, max",
     infer=_clip_infer,
-    numpy=lambda x, min, max: np.minimum(np.maximum(x, x.dtype.type(min)), x.dtype.type(max)),
+    numpy=lambda x, min, max: array_minimum(array_maximum(x, x.dtype.type(min)), x.dtype.type(max)),
     scalar=lambda x, min, max: tir.minimum(tir.maximum(x, min), max),
     dtypes="number",
     gradient=lambda y, x, dy, min, max: masked(ops.logical_and(x >= min, x <= max), dy),

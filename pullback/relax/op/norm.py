@@ -65,11 +65,11 @@ def _gradient(dy: Any, y: Any, x: Any, *, ord: float, axis: Axes, keepdims: bool
         return (narrowed(masked(hit, share * ops.sign(x)), dtype),)
     if ord == 1:
         return (narrowed(dy * ops.sign(x), dtype),)
-    positive = y > 0.0
-    ratio = ops.where(positive, x, 0.0) / ops.where(positive, y, ops.ones_like(y))
+    some = ops.not_equal(y, 0.0)  # so is NaN
+    ratio = ops.where(some, x, 0.0) / ops.where(some, y, ops.ones_like(y))
     if ord == 2:
         return (narrowed(dy * ratio, dtype),)
-    inside = ops.not_equal(ratio, 0.0)
+    inside = ops.logical_and(ops.not_equal(x, 0.0), some)
     power = ops.power(ops.where(inside, ops.abs(ratio), ops.ones_like(x)), ord - 1.0)
     return (narrowed(masked(inside, dy * ops.sign(x) * power), dtype),)
 

@@ -349,9 +349,9 @@ def _deviation(x: Any, axis: Axes) -> Any:
 
 
 def _std_gradient(dy: Any, y: Any, x: Any, axis: Axes) -> Any:
-    positive = y > 0.0
-    safe = ops.where(positive, y, ops.ones_like(y))
-    return masked(positive, dy / (safe * scalar_count(x, axis)) * _deviation(x, axis))
+    some = ops.not_equal(y, 0.0)  # so is NaN
+    safe = ops.where(some, y, ops.ones_like(y))
+    return masked(some, dy / (safe * scalar_count(x, axis)) * _deviation(x, axis))
 
 
 reduction(

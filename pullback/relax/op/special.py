@@ -172,9 +172,13 @@ def _lgamma_scalar(x: tir.PrimExpr) -> tir.PrimExpr:
     above, below = (_polynomial(near, c) for c in _lanczos_ratio())
     log = (y + 0.5) * (call("log", y + 7.5) - 1.0) + (0.5 * math.log(2 * math.pi) - 7.0)
     sine = call("abs", _sine(_fraction(x)))
-    # log A of x, or log(π / |sin πx|) - log A of 1 - x
-    result = call("log", select(low, below * math.pi, above) / select(low, above * sine, below))
-    result = result + select(low, -log, log)
+    # log A of x, or log(π / |sin πx|) - log A of 1 - x; next to 0, -log |x|, whose quotient would overflow
+    tiny = call("abs", x) < 1e-290
+    quotient = select(low, below * math.pi, above) / select(low, above * sine, below)
+    result = call("log", select(tiny, call("abs", x), quotient))
+    result = select(tiny, -result, result + select(low, -log, log))
+    result = select(low & sine.equal(0.0), tir.const(math.inf, "float64"), result)
+    result = select(x.equal(1.0) | x.equal(2.0), tir.const(0.0, "float64"), result)
     return select(call("isinf", x), tir.const(math.inf, "float64"), result)
 
 
@@ -182,7 +186,10 @@ def _lgamma_scalar(x: tir.PrimExpr) -> tir.PrimExpr:
 @functools.partial(np.vectorize, otypes=[np.float64])
 def _lgamma(x: float) -> float:
     pole = math.isinf(x) or (x <= 0 and x == math.floor(x))
-    return math.inf if pole else math.lgamma(x)
+    try:
+        return math.inf if pole else math.lgamma(x)
+    except OverflowError:  # from about 2.5e305 on
+        return math.inf
 
 
 lgamma = unary(
@@ -236,9 +243,10 @@ def _cotangent_derivative(n: int) -> tuple[int, ...]:
 
 def _reflected(y: Any, cotangent: Any, n: int) -> Any:
     """The n-th polygamma function of x from y, that of 1 - x: the n-th derivative of ψ(x) = ψ(1 - x) - π cot πx."""
-    derivative: Any = 0.0
-    for a in reversed(_cotangent_derivative(n)):
-        derivative = derivative * cotangent + float(a)
+    *lower, highest = map(float, _cotangent_derivative(n))
+    derivative: Any = highest  # of an infinite cotangent it is infinite
+    for a in reversed(lower):
+        derivative = derivative * cotangent + a
     return (-y if n % 2 else y) - derivative * math.pi ** (n + 1)
 
 
@@ -310,7 +318,7 @@ logit = unary(
     "logit",
     numpy=lambda x: np.log(x / (x.dtype.type(1) - x)),
     scalar=lambda x: call("log", x / (1.0 - x)),
-    gradient=lambda y, x, dy: dy / (x * (1.0 - x)),
+    gradient=lambda y, x, dy: ops.where(ops.isnan(y), y, dy / (x * (1.0 - x))),
     singular=True,
     domain=(0.05, 0.45),
     doc="log(x / (1 - x)), the inverse of sigmoid: NaN outside 0 … 1.",
