@@ -4,8 +4,8 @@
     astype(astype(x, wider), dtype) → astype(x, dtype)      of floats
     broadcast_to(x, x.shape) → x, and the same for reshape, permute_dims, astype, collapse_sum_to that change nothing
 
-``ones`` and ``zeros`` count as the constants they are, when their shape makes no difference. ``add(x, 0)`` is left
-alone: it turns -0.0 into 0.0.
+``ones`` and ``zeros`` count as the constants they are, when their shape makes no difference. ``add(x, 0)`` and
+``subtract(x, -0.0)`` are left alone: they turn -0.0 into 0.0.
 """
 
 from __future__ import annotations
@@ -69,17 +69,22 @@ class _Simplify(ExprMutator):
         return Call(call.op, (origin,), call.attrs, span=call.span)
 
     def is_filled(self, expr: Any, number: int) -> bool:
-        """Whether every element of the value is ``number``."""
+        """Whether every element of the value is ``number``, and not -0.0."""
         value = self.builder.lookup(expr) if isinstance(expr, Var) else expr
         if isinstance(value, Constant):
-            return bool(value.data.size) and bool(np.all(value.data == number))
+            return bool(value.data.size) and _are_all(value.data, number)
         if not isinstance(value, Call) or not isinstance(value.op, Op):
             return False
         if value.op.short in _KEEP_ELEMENTS:
             return self.is_filled(value.args[0], number)
         if value.op.short in ("full", "full_like") and "fill_value" in value.attrs:
-            return value.attrs["fill_value"] == number
+            return _are_all(np.asarray(value.attrs["fill_value"]), number)
         return value.op.short in {1: ("ones", "ones_like"), 0: ("zeros", "zeros_like")}[number]
+
+
+def _are_all(data: np.ndarray, number: int) -> bool:
+    is_positive = True if data.dtype.kind in "biu" else ~np.signbit(data.astype(np.float64))
+    return bool(np.all((data == number) & is_positive))
 
 
 def _is_identity(call: Call) -> bool:
