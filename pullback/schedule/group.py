@@ -17,7 +17,6 @@ from pullback.tir import Buffer, BufferLoad, Call, PrimExpr, PrimFunc, Stmt, fma
 from pullback.tir.expr import is_float, nbytes
 from pullback.tir.visitor import Mutator, walk
 
-
 NOMINAL_BYTES = 512 << 10  # of a second cache
 
 

@@ -360,7 +360,7 @@ def _known(dtype: str) -> None:
 
 
 def const(value: Any, dtype: str) -> PrimExpr:
-    """A constant of the dtype. A DTypeError when a finite number would be an infinity in it, or one that is not 0 a 0."""
+    """A constant of the dtype. A DTypeError when a finite number would become an infinity, or another one 0."""
     if not is_float(dtype):
         return IntImm(int(value), dtype)
     number = float(value)

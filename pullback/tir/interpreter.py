@@ -301,6 +301,7 @@ def _buffers(node: Any) -> list[Buffer]:
 
 # ---- scalar meaning
 
+
 def maximum(a: Any, b: Any) -> Any:
     """The larger; of floats NaN if either is, and the first of two zeros."""
     return _extremum(a, b, np.maximum, np.greater_equal)

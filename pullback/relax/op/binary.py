@@ -143,8 +143,8 @@ fmod = binary(
 
 
 def _power_gradient(z: Any, x: Any, y: Any, dz: Any) -> tuple[Any, Any]:
-    """dx = y·xʸ⁻¹ (0 of x⁰ at x = 0, and at NaN), dy = z·ln x (0 at x = 0, y ≥ 0); what is masked is kept finite, so that the
-    second derivative is too."""
+    """dx = y·xʸ⁻¹ (0 of x⁰ at x = 0, and at NaN), dy = z·ln x (0 at x = 0, y ≥ 0); what is masked is kept finite, so
+    that the second derivative is too."""
     zero = ops.equal(x, 0.0)
     corner = ops.logical_and(ops.logical_or(zero, ops.isnan(x)), ops.equal(y, 0.0))
     at_zero = ops.logical_and(zero, y >= 0.0)
@@ -180,8 +180,8 @@ maximum = binary(
     scalar=tir.maximum,
     gradient=_extremum_gradient(operator.gt),
     precision="same",
-    doc="The larger of x and y (of zeros the first), NaN if either is; where they are equal each gets half of the adjoint,\n"
-    "as in PyTorch.",
+    doc="The larger of x and y (of zeros the first), NaN if either is; where they are equal each gets half of the\n"
+    "adjoint, as in PyTorch.",
 )
 minimum = binary(
     "minimum",
@@ -212,8 +212,8 @@ atan2 = binary(
     gradient=_atan2_gradient,
     singular=True,
     domain=(0.2, 3.0),
-    doc="The angle of the point (y, x) in radians: atan(x / y) in the right quadrant; its derivative at (0, 0) is taken\n"
-    "as 0, as in PyTorch.",
+    doc="The angle of the point (y, x) in radians: atan(x / y) in the right quadrant; its derivative at (0, 0) is\n"
+    "taken as 0, as in PyTorch.",
 )
 
 

@@ -271,8 +271,8 @@ def unary(
     **rules: Any,
 ) -> Op:
     """An elementwise op of one tensor. ``gradient(y, x, dy, **attrs)`` gives dx; None: the derivative is zero
-    everywhere (or the result is not real). ``domain``: the interval from which samples are drawn; ``kinks``: values at which the derivative
-    jumps."""
+    everywhere (or the result is not real). ``domain``: the interval from which samples are drawn; ``kinks``: values at
+    which the derivative jumps."""
 
     @rule_in_wide
     def adjoint(dy: Any, y: Any, x: Any, **kw: Any) -> tuple[Any, ...]:

@@ -13,8 +13,8 @@
 Each op says what becomes of its float32 operands (``Op.precision``). Those that follow their operands do so where the
 result is wanted in half precision after all, as z is; what only float32 comes of is computed in float32. What a
 dataflow block, and so the function, gives to others has the type that it had before, and so have parameters: the
-adjoint of the cast of a weight is float32 again. Values of other dtypes are left alone. An op stays in float32 where one
-of its constants, such as 1e-8 in float16, would become 0 or an infinity.
+adjoint of the cast of a weight is float32 again. Values of other dtypes are left alone. An op stays in float32 where
+one of its constants, such as 1e-8 in float16, would become 0 or an infinity.
 
 Composite ops are not taken apart: each says for itself what it needs, and batch norm has to stay one op (its constants
 depend on the batch size). Kernels of the loop IR are called on what they were written for.

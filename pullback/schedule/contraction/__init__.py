@@ -49,7 +49,10 @@ class Contraction:
         problem = Problem.of(group.nominal)
         if problem is None:
             return None
-        found, key = Contraction(group, problem), ("has blockings", problem.anchor, problem.group.machine, group.fallback)
+        found, key = (
+            Contraction(group, problem),
+            ("has blockings", problem.anchor, problem.group.machine, group.fallback),
+        )
         if key not in group.of_stages:
             group.of_stages[key] = all(blocking_of(phase) is not None for phase in found.phases)
         return found if group.of_stages[key] else None

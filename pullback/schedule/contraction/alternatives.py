@@ -13,6 +13,7 @@ from dataclasses import replace
 from pullback.ir.errors import InternalError
 from pullback.schedule.contraction.blocking import REGION_BYTES, Blocking, region_bytes
 from pullback.schedule.contraction.columns import lanes_of
+from pullback.schedule.contraction.order import order_of_sums
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.contraction.register_tiles import Rows
 from pullback.schedule.contraction.runs import run_length
@@ -40,7 +41,7 @@ def chosen(problem: Problem, blocking: Blocking, choice: Choice | None) -> Block
 
 
 def _with(problem: Problem, blocking: Blocking, choice: Choice) -> Blocking | None:
-    """The blocking of a choice, or None when it would not cover the result in whole tiles."""
+    """The blocking of a choice, or None when it would not cover the result in whole tiles, or sum in another order."""
     if len(choice.covers) != len(problem.outputs):
         return None
     rows = tuple((problem.outputs[k], count) for k, count in choice.rows)
@@ -55,7 +56,8 @@ def _with(problem: Problem, blocking: Blocking, choice: Choice) -> Blocking | No
     if any(problem.extents[v] % count for v, count in rows[:-1]) or any(problem.extents[v] < n for v, n in rows):
         return None
     tile = Tile(math.prod(count for _, count in rows), choice.columns)
-    return replace(blocking, rows=rows, tile=tile, inner={**blocking.inner, **covers})
+    found = replace(blocking, rows=rows, tile=tile, inner={**blocking.inner, **covers})
+    return found if order_of_sums(problem, found) == order_of_sums(problem, blocking) else None
 
 
 def other_tiles(problem: Problem, blocking: Blocking, most: int = 8) -> list[Choice]:

@@ -84,9 +84,7 @@ def order_of_sums(problem: Problem, blocking: Blocking) -> Hashable:
     return extents, numbers, rounds, blocking.chunks or 1, lanes, blocking.run is None, blocking.taps is None
 
 
-def have_same_order(
-    parts: Sequence[tuple[Problem, Blocking]], others: Sequence[tuple[Problem, Blocking]]
-) -> bool:
+def have_same_order(parts: Sequence[tuple[Problem, Blocking]], others: Sequence[tuple[Problem, Blocking]]) -> bool:
     """Whether each sum takes its terms in the same order in both ways to cut up one contraction."""
     own, found = ([order_of_sums(*part) for part in of] for of in (parts, others))
     if len({*own, *found}) == 1 and own and found:

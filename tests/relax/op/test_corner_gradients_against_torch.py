@@ -29,7 +29,8 @@ BINARY: dict[str, Callable[..., Any]] = {
 UNARY: dict[str, Callable[..., Any]] = {
     **{name: getattr(torch, name) for name in (
         "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sinc", "asin", "acos",
-        "atan", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "logit", "sigmoid", "nan_to_num")},
+        "atan", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "logit", "sigmoid")},
+    "nan_to_num": torch.nan_to_num,
     "nn.silu": F.silu, "nn.softplus": F.softplus, "nn.logsigmoid": F.logsigmoid, "nn.mish": F.mish,
 }  # fmt: skip
 ROWWISE: dict[str, tuple[Callable[..., Expr], Callable[..., Any]]] = {

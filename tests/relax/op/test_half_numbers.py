@@ -143,7 +143,7 @@ def test_no_op_rounds_a_number_of_its_own(dtype: str, inexact: list[float]) -> N
                 dy = [Var("dy", f) for f in info.fields] if of_tuple else Var("dy", info)
                 op.gradient(dy, Var("y", info), *params, **case.attrs)
             if inexact:
-                wrong[case.id] = [n for n in inexact]
+                wrong[case.id] = list(inexact)
                 inexact.clear()
     assert not wrong
 

@@ -124,6 +124,8 @@ def test_momentum_that_is_zero_at_run_time_is_not_dampened() -> None:
     """As that which is 0 when the step is compiled."""
     values, gradients = values_and_gradients(3)
     constant, at_run_time = (ours.MomentumSGD(0.1, m, dampening=0.4) for m in (0, ours.RunTime(0.0)))
-    for (mine, _), (other, _) in zip(run(at_run_time, values, gradients), run(constant, values, gradients), strict=True):
+    for (mine, _), (other, _) in zip(
+        run(at_run_time, values, gradients), run(constant, values, gradients), strict=True
+    ):
         for a, b in zip(mine, other, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12)

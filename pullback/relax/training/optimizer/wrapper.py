@@ -27,8 +27,8 @@ from pullback.relax.training.optimizer.value import (
     hyperparameter,
     number,
 )
-
 from pullback.tir.expr import is_half
+
 
 class Wrapper(Optimizer):
     """Base of the wrappers. Those that keep a state show in the name: a checkpoint of the one is none of the other."""
@@ -154,8 +154,8 @@ class ClipByGlobalNorm(Wrapper):
 class Accumulate(Wrapper):
     """One step of the wrapped optimizer for ``every`` batches, on the mean of their gradients.
 
-    Calls in between add to sums, one for each parameter (in float32 of half precision), and change no parameter and no state of the wrapped
-    optimizer, whose step count (that of its schedules) is the number of its own steps.
+    Calls in between add to sums, one for each parameter (in float32 of half precision), and change no parameter and no
+    state of the wrapped optimizer, whose step count (that of its schedules) is the number of its own steps.
     """
 
     def __init__(self, optimizer: Optimizer, every: int) -> None:
