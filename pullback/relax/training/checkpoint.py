@@ -1,43 +1,36 @@
 """Checkpoints: everything a trainer needs to go on, in one safetensors file.
 
 Tensors are called ``param.<name>``, ``state.<name>``, ``random.<name>`` and ``optimizer.<number>``, so other tools can
-read the parameters. The metadata holds the format and its version, the optimizer, the random generator, counters, and
-a SHA-256 of all of it, tensors included: a flipped bit is found. Files are replaced in one step, so a crash leaves the
-old one or the new one.
+read the parameters. The metadata holds the format and its version, what was trained with which loss and optimizer, the
+random generator and counters, and a SHA-256 of all of it, tensors included: a flipped bit is found. Files are replaced
+in one step, so a crash leaves the old one or the new one. What a file has to be is said in ``checkpoint_file.py``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import hashlib
 import itertools
 import json
 import os
-import re
-import tempfile
 import threading
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
-from pullback.ir.errors import CheckpointError
+from pullback.ir.errors import ArgumentError, CheckpointError
 from pullback.relax.struct_info import format_shape
+from pullback.relax.training.checkpoint_file import FORMAT, VERSION, CheckpointFile, digest, open_checkpoint
 from pullback.relax.training.initialize import static_shape
 from pullback.relax.training.interface import Interface, Slot
+from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.step import Values
-from pullback.runtime.dtype import numpy_dtype
-from pullback.runtime.tensor import Tensor, tensor
+from pullback.runtime.files import path_of, shown, write_atomically
+from pullback.runtime.tensor import Tensor
 
-FORMAT, VERSION = "pullback-checkpoint", "1"
 _PREFIX = {"parameter": "param.", "state": "state.", "random state": "random.", "optimizer state": "optimizer."}
-_CODES = {  # safetensors' names of element types
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
-    "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
+_ON_PURPOSE = "load(…, strict=False) takes its values in spite of that, load(…, params_only=True) parameters and states"
+_SAME_MODEL = "load it into a trainer of the model that it was saved from"
 
 
 class Checkpoints:
@@ -52,12 +45,16 @@ class Checkpoints:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters, states, random and optimizer states, random generator and counters to a file, in one step.
 
-        A file of that name is replaced; a crash at any moment leaves either the old file or the new one. Raises
-        CheckpointError when the file cannot be written.
+        A file of that name is replaced, and its mode kept; a crash at any moment, or a full disk, leaves the old file
+        or the new one. A symbolic link is followed: what it names is replaced. Raises CheckpointError when the file
+        cannot be written, or is no regular file, and ArgumentError for what is no path.
         """
+        file = path_of(path)
         self._values.check_complete(self._interface)
         with self._turn:  # these views keep what they see: a step in another thread goes on with copies
-            tensors = {_key(s): np.asarray(v) for s, v in zip(self._interface.kept, self._values.all, strict=True)}
+            values, generator, epochs = self._values.all, self._generator.bit_generator.state, self._epochs
+            tensors = {_key(s): np.asarray(v) for s, v in zip(self._interface.kept, values, strict=True)}
+        _check_distinct(file, self._interface.kept)
         record = self._interface.record
         metadata = {
             "format": FORMAT,
@@ -68,200 +65,161 @@ class Checkpoints:
             "optimizer_states": json.dumps(record.optimizer_states),
             "hyperparameters": json.dumps(record.hyperparameters),
             "loss": record.loss,
-            "random": json.dumps(self._generator.bit_generator.state),
+            "training": json.dumps(record.identity),
+            "random": json.dumps(generator),
             "steps": str(int(tensors["optimizer.0"])),
-            "epochs": str(self._epochs),
+            "epochs": str(epochs),
         }
-        metadata["sha256"] = _digest(tensors, metadata)
+        metadata["sha256"] = digest(tensors, metadata)
         try:
-            write_atomically(Path(path), safetensors.numpy.save(tensors, metadata))
+            write_atomically(file, safetensors.numpy.save(tensors, metadata))
         except OSError as error:
-            raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from error
+            raise CheckpointError(f"{shown(file)}: cannot be written: {error.strerror}") from error
 
-    def load(self, path: str | os.PathLike[str]) -> None:
+    def load(self, path: str | os.PathLike[str], *, strict: bool = True, params_only: bool = False) -> None:
         """Go on from a file that :meth:`save` wrote.
 
         Hyperparameters are those of this trainer's optimizer, not the file's, but for run-time values, which are
-        states. Raises CheckpointError, with the trainer as it was, when the file is missing, truncated, damaged, of
-        another kind, or was made by another model or optimizer.
+        states. A file that was trained with another loss, or with another network of the same parameters, is refused,
+        unless ``strict`` is False. (Files of versions that did not record them are taken, and so is another precision.)
+        ``params_only`` takes parameters and states alone, whatever they were trained with: the optimizer's states,
+        counters and random numbers stay.
+
+        Raises CheckpointError, with the trainer as it was, when the file is missing, truncated, damaged, of another
+        kind, or was made by another model or optimizer; ArgumentError for what is no path.
         """
-        path = Path(path)
-        tensors, metadata = _read(path)
-        try:
-            epochs = int(metadata["epochs"])
-            self._check_origin(path, metadata)
-        except (KeyError, ValueError) as error:
-            _refuse(path, f"its metadata is damaged ({error})", error)
-        loaded = _take(path, self._interface, tensors)
-        generator = _generator(path, metadata)
-        rest = iter(loaded)
-        values = Values(*(tuple(itertools.islice(rest, len(group))) for group in self._values.groups))
-        self._values, self._generator, self._epochs = values, generator, epochs
-
-    def _check_origin(self, path: Path, metadata: Mapping[str, str]) -> None:
-        """The file's optimizer, parameters and states are this trainer's, in this order."""
-        expected = self._interface.record.optimizer
-        if expected and metadata["optimizer"] not in ("", expected):
-            raise CheckpointError(
-                f"{path}: was saved with the optimizer {metadata['optimizer']}, this trainer has {expected}",
-                hint="make the trainer with the same optimizer, or load the parameters alone with load_params(…)",
-            )
-        for kind, slots in (("parameters", self._interface.params), ("states", self._interface.states)):
-            names, found = [slot.name for slot in slots], json.loads(metadata[kind])
-            if names != found:
-                raise CheckpointError(
-                    f"{path}: the model has the {kind} {', '.join(names) or 'none'},"
-                    f" the file holds {', '.join(found) or 'none'}",
-                    hint="load it into a trainer of the model that it was saved from",
-                )
-
-        self._check_optimizer_states(path, json.loads(metadata.get("optimizer_states", "[]")))
-
-    def _check_optimizer_states(self, path: Path, found: list[str]) -> None:
-        """The optimizer keeps what the file's kept, in this order: parameter groups and options change it."""
-        names = self._interface.record.optimizer_states
-        for i, (mine, other) in enumerate(itertools.zip_longest(names, found, fillvalue="missing")):
-            if names and found and mine != other:
-                raise CheckpointError(
-                    f"{path}: optimizer state {i} is {mine} in this trainer, {other} in the file",
-                    hint="make the trainer with the same optimizer, its options and groups too, or load the parameters"
-                    " alone with load_params(…)",
-                )
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace the file's contents in one step that survives a crash of the process or of the machine.
-
-    They are written to a hidden file beside it first, which is locked as long as it is in use: what a killed process
-    left behind is known by its missing lock, and removed here.
-    """
-    folder = path.resolve().parent
-    _remove_leftovers(folder, path.name)
-    handle, temporary = _locked_file(folder, path.name)
-    with os.fdopen(handle, "wb") as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _locked_file(folder: Path, name: str) -> tuple[int, str]:
-    """A new file ``.<name>.<eight characters>.tmp``, locked: its descriptor and path."""
-    while True:
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=".tmp")
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.path.exists(temporary):
-            return handle, temporary
-        os.close(handle)  # before it was locked, another process took it for a leftover
-
-
-def _remove_leftovers(folder: Path, name: str) -> None:
-    """Remove the files for saving under this name that nobody has locked."""
-    pattern = re.compile(rf"\.{re.escape(name)}\.[a-z0-9_]{{8}}\.tmp")  # as tempfile.mkstemp names them
-    for path in [p for p in folder.iterdir() if pattern.fullmatch(p.name)]:
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        file = path_of(path)
+        for name, value in (("strict", strict), ("params_only", params_only)):
+            if not isinstance(value, bool):
+                raise ArgumentError(f"{name} must be True or False, got {value!r}")
+        interface = self._interface
+        with open_checkpoint(file, _longest_header(interface)) as checkpoint:
+            _check_names(checkpoint, interface)
+            if not params_only:
+                _check_optimizer(checkpoint, interface)
+            if strict and not params_only:
+                _check_identity(checkpoint, interface)
+            groups = (interface.params, interface.states)
+            groups += () if params_only else (interface.random, interface.optimizer_states)
+            wanted = {_key(slot): slot for slot in itertools.chain(*groups)}
+            _check_types(checkpoint, wanted, all_of_them=not params_only)
+            tensors = {key: Tensor(static_shape(slot), slot.info.dtype) for key, slot in wanted.items()}
+            checkpoint.read(tensors)
+            loaded = [tuple(tensors[_key(slot)] for slot in group) for group in groups]
+            record = checkpoint.record
+            if not params_only:
+                _check_optimizer_states(checkpoint, interface, loaded[-1])
+                generator = np.random.Generator(np.random.PCG64())
+                generator.bit_generator.state = record.random
+        with self._turn:
+            if params_only:
+                self._values = Values(*loaded, self._values.random, self._values.optimizer_states)
+            else:
+                self._values, self._generator, self._epochs = Values(*loaded), generator, record.epochs
 
 
 def _key(slot: Slot) -> str:
     return _PREFIX[slot.kind] + slot.name
 
 
-def _digest(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
-    """SHA-256 of names, types and bytes of the tensors, and of the metadata but ``sha256`` itself."""
-    digest = hashlib.sha256()
-    for key in sorted(metadata.keys() - {"sha256"}):
-        digest.update(f"{key!r}={metadata[key]!r};".encode())
-    for name in sorted(tensors):
-        array = np.ascontiguousarray(tensors[name])
-        digest.update(f"{name!r}:{array.dtype.name}{array.shape};".encode())
-        digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+def _longest_header(interface: Interface) -> int:
+    """More than the header of a checkpoint of this trainer takes: nobody has to read a larger one."""
+    names = sum(len(slot.name) for slot in interface.kept)
+    return (1 << 20) + 1024 * len(interface.kept) + 256 * names
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The tensors and the metadata of a file that is whole and of our format."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
-    metadata = _metadata(path, data)
-    try:
-        tensors = {name: _array(part) for name, part in safetensors.deserialize(data)}
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        _refuse(path, f"it is truncated or damaged ({error})", error)
-    if _digest(tensors, metadata) != metadata.get("sha256"):
-        _refuse(path, "its contents do not match their SHA-256")
-    return tensors, metadata
-
-
-def _metadata(path: Path, data: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file: eight bytes of length, then a JSON header."""
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > len(data) - 8:
-        message = f"it has {len(data)} bytes, too few for its header: it is truncated, or no checkpoint"
-        _refuse(path, message)
-    try:
-        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
-        kind, version = metadata["format"], metadata["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        _refuse(path, "it is no checkpoint of pullback, or its header is damaged", error)
-    if kind != FORMAT or version != VERSION:
-        _refuse(path, f"expected format {FORMAT} version {VERSION}, got {kind} version {version}")
-    return metadata
-
-
-def _refuse(path: Path, problem: str, cause: Exception | None = None) -> NoReturn:
-    hint = "load a file that trainer.save(…) wrote; a damaged one cannot be mended, go back to an older one"
-    raise CheckpointError(f"{path}: {problem}", hint=hint) from cause
-
-
-def _array(part: Mapping[str, Any]) -> np.ndarray:
-    names = {code: name for name, code in _CODES.items()}
-    return np.frombuffer(part["data"], numpy_dtype(names[part["dtype"]])).reshape(part["shape"])
-
-
-def _take(path: Path, interface: Interface, tensors: dict[str, np.ndarray]) -> list[Tensor]:
-    """A tensor for everything that the trainer keeps, of its shape and dtype."""
-    wanted = {_key(slot): slot for slot in interface.kept}
-    missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
-    if missing or extra:
-        parts = [f"it lacks {', '.join(missing)}"] if missing else []
-        parts += [f"it holds {', '.join(extra)}, which this trainer does not have"] if extra else []
-        _refuse(path, " and ".join(parts))
-    for key, slot in wanted.items():
-        shape, dtype, array = static_shape(slot), slot.info.dtype, tensors[key]
-        if array.shape != shape or array.dtype.name != dtype:
+def _check_distinct(path: str, slots: Sequence[Slot]) -> None:
+    """What is saved has names of its own."""
+    seen: set[str] = set()
+    for slot in slots:
+        if _key(slot) in seen:
             raise CheckpointError(
-                f"{path}: {slot} is {format_shape(shape)} {dtype} in this trainer,"
-                f" {format_shape(array.shape)} {array.dtype.name} in the file",
-                hint="load it into a trainer of the model that it was saved from",
+                f"{shown(path)}: cannot be written: the model has more than one {slot.kind} called {slot.name}",
+                hint="give each a name of its own",
             )
-    return [tensor(tensors[k], copy=True) for k in wanted]
+        seen.add(_key(slot))
 
 
-def _generator(path: Path, metadata: Mapping[str, str]) -> np.random.Generator:
-    """The random generator in the state that was saved."""
-    generator = np.random.Generator(np.random.PCG64())
-    try:
-        generator.bit_generator.state = json.loads(metadata["random"])
-    except (ValueError, KeyError, TypeError) as error:
-        _refuse(path, f"its random generator cannot be restored ({error})", error)
-    return generator
+def _check_names(file: CheckpointFile, interface: Interface) -> None:
+    """The file's parameters and states are this trainer's, in this order."""
+    record = file.record
+    for kind, slots, found in (
+        ("parameters", interface.params, record.parameters),
+        ("states", interface.states, record.states),
+    ):
+        names = tuple(slot.name for slot in slots)
+        if names != found:
+            raise CheckpointError(
+                f"{shown(file.path)}: the model has the {kind} {', '.join(names) or 'none'},"
+                f" the file holds {shown(', '.join(found)) or 'none'}",
+                hint=_SAME_MODEL,
+            )
+
+
+def _check_optimizer(file: CheckpointFile, interface: Interface) -> None:
+    """The file's optimizer is this trainer's, and keeps the same in the same order: its groups and options count."""
+    record, expected = file.record, interface.record.optimizer
+    if expected and record.optimizer not in ("", expected):
+        raise CheckpointError(
+            f"{shown(file.path)}: was saved with the optimizer {shown(record.optimizer)}, this trainer has {expected}",
+            hint="make the trainer with the same optimizer, or load parameters and states alone with"
+            " load(…, params_only=True)",
+        )
+    names, found = interface.record.optimizer_states, record.optimizer_states
+    for i, (mine, other) in enumerate(itertools.zip_longest(names, found, fillvalue="missing")):
+        if names and found and mine != other:
+            raise CheckpointError(
+                f"{shown(file.path)}: optimizer state {i} is {mine} in this trainer, {shown(other)} in the file",
+                hint="make the trainer with the same optimizer, its options and groups too, or load parameters and"
+                " states alone with load(…, params_only=True)",
+            )
+
+
+def _check_identity(file: CheckpointFile, interface: Interface) -> None:
+    """The file was trained with what this trainer trains with, as far as both tell."""
+    mine: dict[str, Any] = json.loads(json.dumps(interface.record.identity))
+    found = file.record.training or ({"loss": file.record.loss} if file.record.loss else {})
+    for name, value in mine.items():
+        other = found.get(name, value)
+        if value != other and "" not in (value, other):
+            here, there = (shown(str(v)) for v in (value, other))
+            raise CheckpointError(
+                f"{shown(file.path)}: was saved by a trainer whose {name} is {there}, this trainer's is {here}",
+                hint=_ON_PURPOSE,
+            )
+
+
+def _check_types(file: CheckpointFile, wanted: Mapping[str, Slot], all_of_them: bool) -> None:
+    """The file holds a tensor for everything that is wanted, of its shape and dtype, and maybe no others."""
+    missing = sorted(wanted.keys() - file.tensors.keys())
+    extra = sorted(file.tensors.keys() - wanted.keys()) if all_of_them else []
+    if missing or extra:
+        parts = [f"it lacks {shown(', '.join(missing))}"] if missing else []
+        parts += [f"it holds {shown(', '.join(extra))}, which this trainer does not have"] if extra else []
+        file.refuse(" and ".join(parts))
+    for key, slot in wanted.items():
+        shape, dtype, entry = static_shape(slot), slot.info.dtype, file.tensors[key]
+        if entry.shape != shape or entry.dtype != dtype:
+            raise CheckpointError(
+                f"{shown(file.path)}: {slot} is {format_shape(shape)} {dtype} in this trainer, {entry} in the file",
+                hint=_SAME_MODEL,
+            )
+
+
+def _check_optimizer_states(file: CheckpointFile, interface: Interface, states: Sequence[Tensor]) -> None:
+    """Counts are no less than 0, run-time values within their bounds, a loss scale is no less than 0."""
+    steps, record = states[0].item(), interface.record
+    if steps != file.record.steps:
+        file.refuse(f"it was saved after {steps} steps, its metadata says {file.record.steps}")
+    for label, state in zip(record.optimizer_states, states, strict=False):
+        if label.startswith("num_") and state.item() < 0:
+            file.refuse(f"its optimizer state {label}, a count, is {state.item()}")
+    for name, entry in record.run_time.items():
+        for value in (float(states[i].item()) for i in entry["states"]):
+            try:
+                number(name, value, entry["least"], entry["below"])
+            except ArgumentError as error:
+                file.refuse(error.message, error)
+    scale = 1.0 if interface.loss_scale is None else float(states[interface.loss_scale].item())
+    if not scale >= 0.0:
+        file.refuse(f"its loss scale is {scale}")

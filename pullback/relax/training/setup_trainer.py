@@ -17,6 +17,7 @@ function takes and returns: see ``relax/convention.py``.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,7 +125,7 @@ class SetupTrainer(Pass):
         takes_any_rows = self._takes_any_rows(loss_function, inline_calls(module[BACKBONE], module), model.taken(INPUT))
         module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
         self._check_states(module, model)
-        initial = initial_values(inline_calls(module[BACKBONE], module))
+        backbone = inline_calls(module[BACKBONE], module)
         if self.precision in HALF:
             for name in (BACKBONE, LOSS):
                 module = MixedPrecision(name, self.precision)(module)
@@ -142,7 +143,7 @@ class SetupTrainer(Pass):
             "optim_state": optimizer.state or (),
             ATTRIBUTE: Convention.made(module, random, optimizer.state_kinds).attribute,
             FLUSH_SUBNORMALS: self.flush_subnormals,
-            "training": vars(TrainingRecord.of(self.loss, optimizer, initial, self.precision, source)).copy(),
+            "training": vars(TrainingRecord.of(self.loss, optimizer, backbone, self.precision, source)).copy(),
         })  # fmt: skip
         if self.legalize:
             module = LegalizeOps()(module)
@@ -212,16 +213,25 @@ class TrainingRecord:
     averages: Mapping[str, int] = field(default_factory=dict)  # the optimizer's states that average parameters
     precision: str = "float32"  # in which products are computed
     source: Mapping[str, str] = field(default_factory=dict)  # digests of the functions: see source_digests
+    loss_options: Mapping[str, Any] = field(default_factory=dict)
+    network: str = ""  # what tells two models of the same parameters apart, whatever the size of a batch
 
     @staticmethod
     def of(
-        loss: Loss, optimizer: Optimizer, initial: Mapping[str, float], precision: str | None, source: Mapping[str, str]
+        loss: Loss, optimizer: Optimizer, backbone: Function, precision: str | None, source: Mapping[str, str]
     ) -> TrainingRecord:
         return TrainingRecord(
             loss.name, loss.reduction, loss.num_backbone_outputs, loss.classification,
             getattr(loss, "ignore_index", None), tuple(loss.shared_targets), optimizer.name, optimizer.hyperparameters,
-            initial, **optimizer.roles, precision=precision or "float32", source=source,
+            initial_values(backbone), **optimizer.roles, precision=precision or "float32", source=source,
+            loss_options=loss.options, network=network(backbone),
         )  # fmt: skip
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the values of a training are worth nothing without, by name."""
+        options = {f"loss's {name}": value for name, value in self.loss_options.items()}
+        return {"loss": self.loss, "loss's reduction": self.reduction, **options, "network": self.network}
 
 
 def source_digests(module: IRModule) -> dict[str, str]:
@@ -260,6 +270,12 @@ def initial_values(backbone: Function) -> dict[str, float]:
             if is_op(call, "add"):
                 result |= {params[a]: 0.0 for a in call.args if a in params and _is_bias(a.struct_info)}
     return result
+
+
+def network(backbone: Function) -> str:
+    """The number of a backbone's ops and a digest of their names."""
+    names = [b.value.op.name for b in backbone.bindings if isinstance(b.value, Call) and isinstance(b.value.op, Op)]
+    return f"{len(names)} ops, {hashlib.sha256(' '.join(names).encode()).hexdigest()[:8]}"
 
 
 def _is_bias(info: StructInfo) -> bool:

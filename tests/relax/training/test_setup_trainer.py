@@ -97,8 +97,9 @@ def test_attributes() -> None:
         "hyperparameters": {"lr": 0.1, "momentum": 0.2, "dampening": 0, "weight_decay": 0, "nesterov": False,
                             "maximize": False},
         "initial": {}, "optimizer_states": ("num_steps", "v of y"), "run_time": {}, "averages": {},
-        "precision": "float32",
+        "precision": "float32", "loss_options": {}, "network": module.attrs["training"]["network"],
     }  # fmt: skip
+    assert module.attrs["training"]["network"].startswith("2 ops, ")
     numbers = {k: v for k, v in module.attrs.items() if k not in ("optim_state", "training", "convention")}
     assert numbers == {"param_num": 1, "state_num": 1, "input_num": 1, "flush_subnormals": True}
     assert module.attrs["optim_states"] is module.attrs["optim_state"] is module.get_attr("optim_states")

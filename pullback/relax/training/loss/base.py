@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import math
 from typing import Any
+
+import numpy as np
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
 from pullback.relax import op
@@ -56,6 +60,11 @@ class Loss:
         """How many outputs of the backbone the loss takes."""
         return self._num_backbone_outputs
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the loss was made with besides its reduction, by name; of arrays a digest."""
+        return {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
+
     def expression(self, *variables: Var) -> Expr:
         """The loss of the parameters; their names are those of this method's parameters."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither expression nor __call__")
@@ -101,6 +110,17 @@ class Loss:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._reduction!r})"
+
+
+def _plain(value: Any) -> Any:
+    """A value as a module attribute holds it."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return f"{value.dtype}{value.shape}, {hashlib.sha256(value.tobytes()).hexdigest()[:8]}"
+    return type(value).__name__
 
 
 def class_axis(rank: int) -> int:

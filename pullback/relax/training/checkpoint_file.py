@@ -1,0 +1,306 @@
+"""The format of checkpoints: what a file must be before any of it is believed.
+
+A checkpoint is a safetensors file: eight bytes of length, a JSON header, tensors one after the other. Anybody may have
+written it, so everything is checked by the schema here: the header's size, every name, shape, dtype and place, and
+every entry of the metadata with its type and range. What does not fit is a CheckpointError. Tensors are read last, into
+memory whose size the trainer states, and a SHA-256 of names, types, bytes and metadata finds flipped bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from pullback.ir.errors import CheckpointError
+from pullback.relax.struct_info import format_shape
+from pullback.runtime.dtype import numpy_dtype
+from pullback.runtime.files import open_regular, shown
+from pullback.runtime.tensor import Tensor
+
+FORMAT, VERSION = "pullback-checkpoint", "1"
+_LENGTH_BYTES = 8
+_MOST_AXES = 64
+_CHUNK = 1 << 20
+_CODES = {  # safetensors' names of element types
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
+    "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor lies in a file, counted from the end of the header, and what it is."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    begin: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{format_shape(self.shape)} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """The metadata of a checkpoint, each entry of its type and in its range."""
+
+    parameters: tuple[str, ...]
+    states: tuple[str, ...]
+    optimizer: str
+    random: Mapping[str, Any]
+    epochs: int
+    steps: int
+    optimizer_states: tuple[str, ...] = ()
+    hyperparameters: Mapping[str, Any] | None = None
+    loss: str = ""
+    training: Mapping[str, Any] | None = None  # what the file was trained with; not in older files
+
+
+class CheckpointFile:
+    """An open checkpoint whose header is whole and fits the schema; its tensors are not read yet."""
+
+    def __init__(self, path: str, file: BinaryIO, longest_header: int) -> None:
+        self.path, self._file = path, file
+        size = file.seek(0, 2)
+        file.seek(0)
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if size < _LENGTH_BYTES or length > size - _LENGTH_BYTES:
+            self.refuse(f"it has {size} bytes, too few for its header: it is truncated, or no checkpoint")
+        if length > longest_header:
+            self.refuse(f"its header has {length} bytes, a checkpoint of this trainer has no {longest_header}")
+        self._first = _LENGTH_BYTES + length
+        try:
+            header = _mapping(_json(file.read(length).decode()))
+            self.metadata = {key: _text(value) for key, value in _mapping(header.pop("__metadata__", None)).items()}
+            kind, version = self.metadata["format"], self.metadata["version"]
+        except (ValueError, KeyError) as error:
+            self.refuse("it is no checkpoint of pullback, or its header is damaged", error)
+        if kind != FORMAT or version != VERSION:
+            self.refuse(f"expected format {FORMAT} version {VERSION}, got {shown(kind)} version {shown(version)}")
+        self.tensors = self._tensors(header, size - self._first)
+        self.record = self._record()
+
+    def refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:
+        """Raise the CheckpointError for a file that is damaged or of another kind."""
+        hint = "load a file that trainer.save(…) wrote; a damaged one cannot be mended, go back to an older one"
+        raise CheckpointError(f"{shown(self.path)}: {problem}", hint=hint) from cause
+
+    def _tensors(self, header: dict[str, Any], size: int) -> dict[str, Entry]:
+        """The table of tensors, which lie one after the other and fill the file."""
+        try:
+            found = {name: _entry(value) for name, value in header.items()}
+        except ValueError as error:
+            self.refuse(f"it is truncated or damaged ({error})", error)
+        end = 0
+        for name, entry in sorted(found.items(), key=lambda item: (item[1].begin, item[1].end)):
+            if entry.begin != end:
+                self.refuse(
+                    f"it is truncated or damaged ({shown(name)} does not begin where the tensor before it ends)"
+                )
+            end = entry.end
+        if end != size:
+            self.refuse(f"it is truncated or damaged ({end} bytes of tensors are announced, {size} follow the header)")
+        return found
+
+    def _record(self) -> Record:
+        values: dict[str, Any] = {}
+        for name, (read, problem) in _SCHEMA.items():
+            if name in self.metadata:
+                try:
+                    values[name] = read(self.metadata[name])
+                except ValueError as error:
+                    self.refuse(f"{problem} ({name}: {error})", error)
+            elif name not in _OPTIONAL:
+                self.refuse(f"its metadata is damaged ({name} is missing)")
+        return Record(**values)
+
+    def read(self, wanted: Mapping[str, Tensor]) -> None:
+        """Read tensors into the memory given for them, and check that all of the file is as it was written.
+
+        The memory has the types that the file states. The other tensors are read past.
+        """
+        digest = digest_of_metadata(self.metadata)
+        for name in sorted(self.tensors):
+            entry = self.tensors[name]
+            digest.update(_announced(name, entry.dtype, entry.shape))
+            self._file.seek(self._first + entry.begin)
+            into = wanted.get(name)
+            memory = None if into is None else np.asarray(into).reshape(-1).view(np.uint8)
+            for part in self._parts(entry.end - entry.begin, memory):
+                digest.update(part)
+        if digest.hexdigest() != self.metadata.get("sha256"):
+            self.refuse("its contents do not match their SHA-256")
+        for name, into in wanted.items():
+            if into.dtype == "bool" and (np.asarray(into).view(np.uint8) > 1).any():
+                self.refuse(f"{shown(name)} holds a byte that is neither true nor false")
+
+    def _parts(self, count: int, memory: np.ndarray | None) -> Iterator[memoryview]:
+        """The next bytes of the file, part by part; they are left in the memory if there is any."""
+        passing = np.empty(min(count, _CHUNK), np.uint8)
+        for begin in range(0, count, _CHUNK):
+            length = min(_CHUNK, count - begin)
+            part = memoryview(passing[:length] if memory is None else memory[begin : begin + length])
+            if self._file.readinto(part) != length:  # type: ignore[attr-defined]
+                self.refuse("it is truncated: it became shorter while it was read")
+            yield part
+
+
+@contextmanager
+def open_checkpoint(path: str, longest_header: int) -> Iterator[CheckpointFile]:
+    """A checkpoint, open for reading. Raises CheckpointError when there is none that fits the schema, or when it cannot
+    be read."""
+    try:
+        with open_regular(path) as file:
+            yield CheckpointFile(path, file, longest_header)
+    except OSError as error:
+        raise CheckpointError(f"{shown(path)}: cannot be read: {error.strerror}") from error
+
+
+def digest(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
+    """SHA-256 of names, types and bytes of the tensors, and of the metadata but ``sha256`` itself."""
+    result = digest_of_metadata(metadata)
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        result.update(_announced(name, array.dtype.name, array.shape))
+        result.update(array.reshape(-1).view(np.uint8).data)
+    return result.hexdigest()
+
+
+def digest_of_metadata(metadata: Mapping[str, str]) -> Any:
+    result = hashlib.sha256()
+    for key in sorted(metadata.keys() - {"sha256"}):
+        result.update(f"{key!r}={metadata[key]!r};".encode())
+    return result
+
+
+def _announced(name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+    return f"{name!r}:{dtype}{shape or (1,)};".encode()  # version 1 does not tell a scalar from a vector of one
+
+
+# ---- the schema: each function takes what JSON gives, and raises a ValueError that says what is wrong ----------------
+
+
+def _json(text: str) -> Any:
+    """A JSON value in which no key comes twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"an object was expected, not {_kind(value)}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a text was expected, not {_kind(value)}")
+    return value
+
+
+def _integer(value: Any, bits: int = 63) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"an integer was expected, not {_kind(value)}")
+    if not 0 <= value < 2**bits:
+        raise ValueError(f"it must be from 0 to 2^{bits} - 1")
+    return value
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _entry(value: Any) -> Entry:
+    """One line of the table of tensors."""
+    entry = _mapping(value)
+    if entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ValueError("a tensor has a dtype, a shape and data_offsets, and nothing else")
+    code, shape, offsets = _text(entry["dtype"]), entry["shape"], entry["data_offsets"]
+    if code not in _CODES:
+        raise ValueError("a tensor's dtype is unknown")
+    if not isinstance(shape, list) or len(shape) > _MOST_AXES:
+        raise ValueError(f"a shape is a list of at most {_MOST_AXES} sizes")
+    if not isinstance(offsets, list) or len(offsets) != 2:
+        raise ValueError("data_offsets are two numbers")
+    sizes, (begin, end) = tuple(map(_integer, shape)), map(_integer, offsets)
+    if end - begin != math.prod(sizes) * numpy_dtype(_CODES[code]).itemsize:
+        raise ValueError(f"a tensor of shape {format_shape(sizes)} does not take {end - begin} bytes")
+    return Entry(sizes, _CODES[code], begin, end)
+
+
+def _number(text: str) -> int:
+    """A counter, which is written without sign, space or leading zero."""
+    if not text.isascii() or not text.isdecimal() or len(text) > 19 or str(int(text)) != text:
+        raise ValueError("a number ≥ 0 was expected")
+    return _integer(int(text))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = _texts(text)
+    if len(set(names)) < len(names):
+        raise ValueError("a name comes twice")
+    return names
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    values = _json(text)
+    if not isinstance(values, list):
+        raise ValueError(f"a list was expected, not {_kind(values)}")
+    return tuple(map(_text, values))
+
+
+def _plain(text: str) -> dict[str, Any]:
+    """Numbers, texts, truth values and nulls, or lists of them, by name."""
+    values = _mapping(_json(text))
+    for value in itertools.chain.from_iterable(v if isinstance(v, list) else [v] for v in values.values()):
+        if isinstance(value, (dict, list)):
+            raise ValueError("an entry is nested too deeply")
+    return values
+
+
+def _generator(text: str) -> dict[str, Any]:
+    """The state of NumPy's generator PCG64."""
+    value = _mapping(_json(text))
+    if value.keys() != {"bit_generator", "state", "has_uint32", "uinteger"} or value["bit_generator"] != "PCG64":
+        raise ValueError("it is no state of PCG64")
+    numbers = _mapping(value["state"])
+    if numbers.keys() != {"state", "inc"}:
+        raise ValueError("it is no state of PCG64")
+    _integer(numbers["state"], 128), _integer(value["has_uint32"], 1), _integer(value["uinteger"], 32)
+    if _integer(numbers["inc"], 128) % 2 == 0:
+        raise ValueError("its increment must be odd")
+    return value
+
+
+_DAMAGED = "its metadata is damaged"
+_SCHEMA: dict[str, tuple[Callable[[str], Any], str]] = {
+    "parameters": (_names, _DAMAGED),
+    "states": (_names, _DAMAGED),
+    "optimizer": (str, _DAMAGED),
+    "random": (_generator, "its random generator cannot be restored"),
+    "epochs": (_number, _DAMAGED),
+    "steps": (_number, _DAMAGED),
+    "optimizer_states": (_texts, _DAMAGED),
+    "hyperparameters": (_plain, _DAMAGED),
+    "loss": (str, _DAMAGED),
+    "training": (_plain, _DAMAGED),
+}
+_OPTIONAL = ("optimizer_states", "hyperparameters", "loss", "training")
