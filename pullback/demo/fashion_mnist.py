@@ -7,15 +7,19 @@
 3. the cache, `$XDG_CACHE_HOME/pullback/fashion-mnist`,
 4. the data set's mirrors, into the cache (unless `PULLBACK_OFFLINE=1`),
 5. the sample that comes with pullback: the official 10,000 test images, split 8,000 / 2,000.
+
+Files of 2 to 5 must be the official ones, by the SHA-256 of what they hold: those that are not are passed over with a
+line that says so, and replaced by the next download. `PULLBACK_DATA` may name other data in files of that format. No
+file takes more than 64 MiB of memory, whatever it unpacks to.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import math
 import os
-import tempfile
 import urllib.request
 import zlib
 from collections.abc import Callable
@@ -25,6 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from pullback.ir.errors import UserError
+from pullback.runtime.files import open_regular, write_atomically
 
 CLASS_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
@@ -79,17 +84,21 @@ def load(report: Callable[[str], None] = print) -> FashionMNIST:
                 hint="name a folder with the four Fashion-MNIST files, or unset PULLBACK_DATA",
             )
         return _whole(folder, f"Fashion-MNIST, {{}}, from PULLBACK_DATA ({folder})")
-    if _complete(DEBIAN_FOLDER):
-        return _whole(DEBIAN_FOLDER, "Fashion-MNIST, {}, from Debian's package dataset-fashion-mnist")
-    cache = cache_folder()
-    if _complete(cache) or _download_quietly(cache, report):
-        return _whole(cache, f"Fashion-MNIST, {{}}, from {cache}")
+    known = ((DEBIAN_FOLDER, "Debian's package dataset-fashion-mnist"), (cache_folder(), str(cache_folder())))
+    for folder, origin in known:
+        if all(_find(folder, name) is not None for name in SHA256):
+            try:
+                return _whole(folder, f"Fashion-MNIST, {{}}, from {origin}", official=True)
+            except DataError as error:
+                report(f"{error.message}: it is passed over.")
+    if _download_quietly(cache_folder(), report):
+        return _whole(cache_folder(), f"Fashion-MNIST, {{}}, from {cache_folder()}", official=True)
     return sample()
 
 
 def sample() -> FashionMNIST:
     """The sample that comes with pullback: the official test images, the first 8,000 to train, the rest to test."""
-    x, y = _read_pair(SAMPLE_FOLDER, TEST_IMAGES, TEST_LABELS)
+    x, y = _read_pair(SAMPLE_FOLDER, TEST_IMAGES, TEST_LABELS, official=True)
     cut = SAMPLE_TRAIN
     source = (
         f"a sample of Fashion-MNIST: its official test set of {len(x):,} images, "
@@ -104,9 +113,12 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "pullback" / "fashion-mnist"
 
 
-def read_idx(path: Path, rank: int) -> np.ndarray:
-    """The bytes of an IDX file (plain or gzip) as a uint8 array of `rank` dimensions; checks magic number and sizes."""
+def read_idx(path: Path, rank: int, name: str | None = None) -> np.ndarray:
+    """The bytes of an IDX file (plain or gzip) as a uint8 array of `rank` dimensions; checks magic number and sizes,
+    and the content when the `name` of an official file is given."""
     data = _read(path)
+    if name is not None and hashlib.sha256(data).hexdigest() != SHA256[name]:
+        raise DataError(f"{path} is not the official file: its checksum differs")
     header = 4 + 4 * rank
     if len(data) < header:
         raise DataError(f"{path}: {len(data)} bytes are too few for an IDX header of {header} bytes")
@@ -126,17 +138,18 @@ def read_idx(path: Path, rank: int) -> np.ndarray:
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
 
-def _whole(folder: Path, source: str) -> FashionMNIST:
-    x_train, y_train = _read_pair(folder, TRAIN_IMAGES, TRAIN_LABELS)
-    x_test, y_test = _read_pair(folder, TEST_IMAGES, TEST_LABELS)
+def _whole(folder: Path, source: str, official: bool = False) -> FashionMNIST:
+    x_train, y_train = _read_pair(folder, TRAIN_IMAGES, TRAIN_LABELS, official)
+    x_test, y_test = _read_pair(folder, TEST_IMAGES, TEST_LABELS, official)
     sizes = f"{len(x_train):,} training and {len(x_test):,} test images"
     return FashionMNIST(x_train, y_train, x_test, y_test, CLASS_NAMES, source.format(sizes), whole=True)
 
 
-def _read_pair(folder: Path, images_name: str, labels_name: str) -> tuple[np.ndarray, np.ndarray]:
+def _read_pair(folder: Path, images_name: str, labels_name: str, official: bool) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels that belong together, as float32 rows in [0, 1] and int64 class indices."""
     images_path, labels_path = _existing(folder, images_name), _existing(folder, labels_name)
-    images, labels = read_idx(images_path, 3), read_idx(labels_path, 1)
+    images = read_idx(images_path, 3, images_name if official else None)
+    labels = read_idx(labels_path, 1, labels_name if official else None)
     if images.shape[1:] != (28, 28):
         height, width = images.shape[1:]
         raise DataError(f"{images_path}: expected images of 28 x 28 pixels, found {height} x {width}")
@@ -158,19 +171,35 @@ def _existing(folder: Path, name: str) -> Path:
     return path
 
 
-def _complete(folder: Path) -> bool:
-    return all(_find(folder, name) is not None for name in SHA256)
-
-
 def _read(path: Path) -> bytes:
+    """What a file holds, unpacked; a DataError when it cannot be read or is too large."""
     try:
-        return _unpack(path.read_bytes(), path.suffix == ".gz")
+        with open_regular(path) as file:
+            content = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            data = content.read(MAXIMUM_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
+    return _bounded(data, str(path))
 
 
-def _unpack(data: bytes, packed: bool) -> bytes:
-    return gzip.decompress(data) if packed else data
+def _unpack(data: bytes, where: str) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        return _bounded(file.read(MAXIMUM_BYTES + 1), where)
+
+
+def _bounded(data: bytes, where: str) -> bytes:
+    if len(data) > MAXIMUM_BYTES:
+        raise DataError(f"{where}: it holds more than {MAXIMUM_BYTES >> 20} MiB, too much for Fashion-MNIST")
+    return data
+
+
+def _is_official(folder: Path, name: str) -> bool:
+    """Whether the folder holds the official file of that name."""
+    path = _find(folder, name)
+    try:
+        return path is not None and hashlib.sha256(_read(path)).hexdigest() == SHA256[name]
+    except DataError:
+        return False
 
 
 def _download_quietly(folder: Path, report: Callable[[str], None]) -> bool:
@@ -182,7 +211,7 @@ def _download_quietly(folder: Path, report: Callable[[str], None]) -> bool:
     for mirror in MIRRORS:
         try:
             for name in SHA256:
-                if _find(folder, name) is None:
+                if not _is_official(folder, name):
                     _download(mirror, name, folder)
             return True
         except (OSError, DataError, EOFError, zlib.error) as error:  # URLError and time-outs are OSErrors
@@ -195,14 +224,12 @@ def _download(mirror: str, name: str, folder: Path) -> None:
     """One file from a mirror, its content checked, moved into place in one step."""
     with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=TIMEOUT_SECONDS) as response:
         data = response.read(MAXIMUM_BYTES)
-    if hashlib.sha256(_unpack(data, packed=True)).hexdigest() != SHA256[name]:
+    content = _unpack(data, f"{mirror}{name}.gz")
+    if hashlib.sha256(content).hexdigest() != SHA256[name]:
         raise DataError(f"{mirror}{name}.gz is not the official file: its checksum differs")
     folder.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, folder / f"{name}.gz")
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    plain, packed = folder / name, folder / f"{name}.gz"
+    if plain.exists():  # it would be taken first, and is not the official one
+        write_atomically(plain, content)
+    else:
+        write_atomically(packed, data)
