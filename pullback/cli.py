@@ -11,7 +11,9 @@ import typer
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="pullback: a training compiler.")
 
-ScriptFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A Python file or a saved script.")]
+ScriptFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="A Python file or a saved script. It is run.")
+]
 ModuleName = Annotated[
     str | None, typer.Option(help="The module's or trainer's name in the file, when there are several.")
 ]
@@ -79,7 +81,10 @@ def show(
     picture: Annotated[Path | None, typer.Option(dir_okay=False, help="Draw the arena over time (PNG).")] = None,
     size: Sizes = None,
 ) -> None:
-    """Print the module that a file defines, or what memory one of its functions takes."""
+    """Print the module that a file defines, or what memory one of its functions takes.
+
+    The file is run as Python to find that out: show only files that you would run.
+    """
     from pullback import show as shown
 
     with errors_in_one_line():
@@ -106,7 +111,7 @@ def tune(
 ) -> None:
     """Measure the products and convolutions of a function with other tiles; the compiler takes the best from then on.
 
-    Results stay the same, bit for bit. PULLBACK_TUNED=0 goes back to the default tiles.
+    The file is run. Results stay the same, bit for bit. PULLBACK_TUNED=0 goes back to the default tiles.
     """
     from rich.console import Console
     from rich.table import Table

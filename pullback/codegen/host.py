@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import llvmlite.binding as llvm
 
 from pullback.codegen import headroom, worker
 from pullback.ir.errors import TargetError
+from pullback.ir.forks import around
 
 lock = threading.RLock()  # held around sequences of LLVM calls that belong together
 
@@ -32,8 +32,7 @@ def _release_llvm() -> None:
 
 
 _llvmlites = getattr(llvm.ffi.lib, "_lock", contextlib.nullcontext())  # llvmlite's own lock, around each call of LLVM
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_llvm, after_in_parent=_release_llvm, after_in_child=_release_llvm)
+around(_wait_for_llvm, _release_llvm)
 
 
 @dataclass(frozen=True)

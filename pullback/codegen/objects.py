@@ -25,6 +25,7 @@ from concurrent.futures import TimeoutError as NotYet
 
 from pullback.codegen import headroom, host, worker
 from pullback.codegen.compile import compile_object
+from pullback.ir.forks import in_child, renewed
 from pullback.runtime.library import get_num_threads
 from pullback.target import Target
 
@@ -248,8 +249,8 @@ class _Idle:
         self._lock = threading.Lock()
         self._helpers: list[_Helper] = []
         atexit.register(self._end)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+        renewed(self, "_lock")
+        in_child(self._forget)
 
     def take(self) -> _Helper:
         """One that was given back, or a new one."""
@@ -267,8 +268,8 @@ class _Idle:
             self._helpers.append(helper)
 
     def _forget(self) -> None:
-        """In a fork's child: the workers are those of its parent, and so was who held the lock."""
-        self._lock, self._helpers = threading.Lock(), []
+        """In a fork's child: the workers are those of its parent."""
+        self._helpers = []
 
     def _end(self) -> None:
         with self._lock:

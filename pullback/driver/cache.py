@@ -28,6 +28,7 @@ import numpy
 from pullback import codegen
 from pullback.driver.folder import TEMPORARY, Files, Folder, FolderError
 from pullback.ir.errors import UserError
+from pullback.ir.forks import in_child, renewed
 
 _MAGIC = b"pullback object 2\n"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
@@ -57,6 +58,7 @@ class ObjectCache:
         self.limit_bytes, self.limit_entries = limit_bytes, limit_entries
         self.enabled = is_on()
         self._lock = threading.Lock()
+        renewed(self, "_lock")
         self._held: tuple[int, int] | None = None  # bytes and number of all entries, as far as known
         self.folder = Folder(Path(directory) if directory is not None else default_directory())
         if self.enabled:
@@ -264,5 +266,4 @@ def _cache_for(enabled: bool, directory: Path) -> ObjectCache:
     return ObjectCache(directory)
 
 
-if hasattr(os, "register_at_fork"):  # a fork's child opens its own: another thread may have held the lock of this one
-    os.register_at_fork(after_in_child=_cache_for.cache_clear)
+in_child(_cache_for.cache_clear)  # it opens its own: another thread may have held the lock of this one

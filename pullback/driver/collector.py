@@ -7,10 +7,12 @@ every 700 new objects, which takes a twelfth of the time to a first step. Rare o
 from __future__ import annotations
 
 import gc
-import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from pullback.ir.forks import in_child, renewed
 
 _OBJECTS = 10_000  # new ones between two collections: a few MiB
 _lock = threading.Lock()
@@ -46,11 +48,11 @@ def _restore() -> None:
 
 def _forget() -> None:
     """In a fork's child no other thread is inside, though one may have been when it was forked."""
-    global _lock, _inside
+    global _inside
     if _inside:
         _restore()
-    _lock, _inside = threading.Lock(), 0
+    _inside = 0
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+renewed(sys.modules[__name__], "_lock")
+in_child(_forget)

@@ -19,6 +19,7 @@ from pullback.driver.native import NativeFunction, compile_function
 from pullback.driver.profile import PROFILE_RUNS, kernel_counts
 from pullback.driver.signature import Signature, nested
 from pullback.ir.errors import ArgumentError, NameNotFound, TargetError
+from pullback.ir.forks import finished_first, renewed
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.interpreter import evaluate
@@ -36,6 +37,7 @@ class Executable:
         self.module, self.target = module, target
         self._functions: dict[str, CompiledFunction] = {}
         self._lock = threading.Lock()
+        renewed(self, "_lock")
 
     def function(self, name: str) -> CompiledFunction:
         """The function of that name; a NameNotFound lists those there are."""
@@ -66,6 +68,7 @@ class CompiledFunction:
         self.donated: tuple[int, ...] = tuple(function.attrs.get("donate", ()))
         self._native: dict[tuple[tuple[str, int], ...], NativeFunction] = {}
         self._lock = threading.Lock()
+        renewed(self, "_lock")
 
     def __call__(self, *args: Any) -> Any:
         flat, sizes = self.signature.flatten(args)
@@ -81,7 +84,7 @@ class CompiledFunction:
         of fresh tensors; ``call.set(i, tensor)`` replaces an input of the same type; ``call.donated`` names the inputs
         that a call overwrites."""
         flat, sizes = self.signature.flatten(_nest(self.signature, tensors))
-        return self._flat_call(flat, sizes)
+        return finished_first(self._flat_call(flat, sizes), "_lock")
 
     def profile(self, *args: Any, runs: int = PROFILE_RUNS) -> Report:
         """Run a few times, after one that does not count, and tell the time, FLOPs and bytes of each kernel."""
@@ -181,6 +184,7 @@ class InterpretedCall:
     def __init__(self, function: CompiledFunction, flat: list[Tensor]) -> None:
         self.function, self.flat = function, list(flat)
         self.donated = function.donated
+        self._lock = threading.RLock()  # held while donated inputs are overwritten
 
     def set(self, index: int, value: Tensor) -> None:
         self.flat[index] = value
@@ -190,8 +194,9 @@ class InterpretedCall:
         result = evaluate(self.function.executable.module, self.function.name, arrays)
         leaves = _leaves(result)
         fresh = len(leaves) - len(self.donated)
-        for value, i in zip(leaves[fresh:], self.donated, strict=True):
-            self.flat[i].copyfrom(value)
+        with self._lock:
+            for value, i in zip(leaves[fresh:], self.donated, strict=True):
+                self.flat[i].copyfrom(value)
         return [tensor(v, copy=True) for v in leaves[:fresh]]
 
     def repeat(self, epoch: Epoch, seconds: float) -> None:

@@ -188,7 +188,8 @@ class BoundCall:
     def __init__(self, native: NativeFunction, flat: Sequence[Tensor]) -> None:
         self.native, self.inputs = native, list(flat)
         self.donated = tuple(i for _, i in native.layout.donated)
-        self._lock = threading.RLock()  # a signal's handler may call again, just when the native function has returned
+        # A signal's handler may call again, just when the native function has returned. Forks wait: executable.bind.
+        self._lock = threading.RLock()
         tensors = [*self.inputs, *native.constants]
         self._first_output = len(tensors)
         self._pointers = (ctypes.c_void_p * (len(tensors) + len(native.layout.fresh)))(*(t.data_ptr for t in tensors))

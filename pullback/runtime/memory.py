@@ -7,13 +7,13 @@ anybody else see these bytes?" is the question "does the lease live?", and there
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from pullback.ir.forks import renewed
 from pullback.runtime.library import allocate, allocate_zeros, library
 
 
@@ -109,13 +109,8 @@ class ZeroMemory(Memory):
         return self._block is None
 
 
-def _renew_locks() -> None:
-    """In a fork's child, which has not the thread that may have held them."""
-    Memory._lease_lock, ZeroMemory._lock = threading.Lock(), threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
+renewed(Memory, "_lease_lock")
+renewed(ZeroMemory, "_lock")
 
 
 class BorrowedMemory(Memory):

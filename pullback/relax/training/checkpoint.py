@@ -19,6 +19,7 @@ import numpy as np
 import safetensors.numpy
 
 from pullback.ir.errors import ArgumentError, CheckpointError
+from pullback.relax.convention import LOSS_SCALE, OF_OPTIMIZER
 from pullback.relax.struct_info import format_shape
 from pullback.relax.training.checkpoint_file import FORMAT, VERSION, CheckpointFile, digest, open_checkpoint
 from pullback.relax.training.initialize import static_shape
@@ -220,6 +221,7 @@ def _check_optimizer_states(file: CheckpointFile, interface: Interface, states: 
                 number(name, value, entry["least"], entry["below"])
             except ArgumentError as error:
                 file.refuse(error.message, error)
-    scale = 1.0 if interface.loss_scale is None else float(states[interface.loss_scale].item())
-    if not scale >= 0.0:
-        file.refuse(f"its loss scale is {scale}")
+    kinds = (kind for kind, _ in interface.convention.kept if kind in OF_OPTIMIZER)
+    for scale in (float(state.item()) for kind, state in zip(kinds, states, strict=True) if kind == LOSS_SCALE):
+        if not scale >= 0.0:
+            file.refuse(f"its loss scale is {scale}")

@@ -57,7 +57,7 @@ def _bar() -> Any:
     if not _may_be_a_terminal():
         return None
     try:
-        from rich import progress
+        from rich import console, progress
     except ImportError:
         raise UserError(
             "the progress bar needs the package rich, which is missing",
@@ -68,6 +68,7 @@ def _bar() -> Any:
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(),
+        console=console.Console(),  # that of the process has a lock and one bar: a fork's child cannot use it
         auto_refresh=False,
         transient=True,
     )

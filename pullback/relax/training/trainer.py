@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.forks import renewed
 from pullback.ir.module import IRModule
 from pullback.relax.convention import ADJOINT, BACKBONE, LOSS, LOSS_SCALE, OPTIMIZER, STEP
 from pullback.relax.training.checkpoint import Checkpoints
@@ -57,6 +58,7 @@ class Trainer(Fitting, Checkpoints):
         self._seed = int(self._generator.integers(2**63))
         self._epochs = 0
         self._turn = threading.RLock()  # held while a compiled function reads or overwrites the values
+        renewed(self, "_turn", "_generator")
         self._zero_init = zero_init_param_state
         self._setup: tuple[IRModule, SetupTrainer] | None = None
         check_model(train_mod)

@@ -258,7 +258,8 @@ static void reset_after_fork(void)
     release_pool();
 }
 
-static void register_fork_handler(void)
+/* When the library is loaded: a fork may come while the first job is being prepared. */
+__attribute__((constructor)) static void register_fork_handler(void)
 {
     pthread_atfork(NULL, NULL, reset_after_fork);
 }
@@ -282,10 +283,8 @@ static void start_workers(int wanted)
 {
     if (pool.workers >= wanted)
         return;
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     sigset_t blocked, before;
-    pthread_once(&once, register_fork_handler);
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         sigdelset(&blocked, faults[i]);

@@ -130,7 +130,10 @@ def from_source(
 
     ``I``, ``R`` and ``T`` are known without imports; ``extra_vars`` are further Python names that the text may use.
     When the text defines several things, ``name`` says which one is wanted. ``file`` is the name that messages show.
-    The text is evaluated, so it must come from someone you trust.
+
+    **The text is evaluated as Python, and this is no sandbox**: a call of any function that it can name (``open`` and
+    ``__import__`` among them) runs while it is read. Read a text only if you would run a program of whoever wrote it;
+    parameters of strangers are read with ``trainer.load`` (see docs/security.md).
     """
     if not isinstance(text, str):
         raise ScriptError(f"from_source takes the text of a script, not {type(text).__name__}")
