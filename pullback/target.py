@@ -95,6 +95,10 @@ class Target:
 
         return self.vector_bytes // nbytes(dtype)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle: its text, so that what is for this machine is for the one where it is read."""
+        return Target, (str(self),)
+
     def __str__(self) -> str:
         """The shortest text that gives this target back: ``llvm`` for this machine."""
         if self.is_host:

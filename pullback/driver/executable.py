@@ -53,6 +53,10 @@ class Executable:
 
     __getitem__ = function
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copies: the module. Machine code is compiled again, or read from the cache."""
+        return Executable, (self.module, self.target)
+
     def memory(self, name: str, **sizes: int) -> MemoryReport:
         """The memory that a call of the function takes; ``sizes`` are its symbolic sizes, by name. It is compiled if it
         is not yet, and not run."""
@@ -69,6 +73,9 @@ class CompiledFunction:
         self._native: dict[tuple[tuple[str, int], ...], NativeFunction] = {}
         self._lock = threading.Lock()
         renewed(self, "_lock")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Executable.function, (self.executable, self.name)
 
     def __call__(self, *args: Any) -> Any:
         flat, sizes = self.signature.flatten(args)

@@ -124,6 +124,14 @@ class IRModule:
     def copy(self) -> IRModule:
         return IRModule(self.functions, self.attrs)
 
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> IRModule:
+        """A module with attributes of its own, of the same functions, which do not change."""
+        result = memo[id(self)] = IRModule(self.functions)
+        result.attrs = copy.deepcopy(self.attrs, memo)
+        return result
+
     def with_attr(self, key: str, value: Any) -> IRModule:
         return self.with_attrs({key: value})
 

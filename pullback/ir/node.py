@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -94,6 +95,28 @@ class Node:
 
     def __str__(self) -> str:
         return self.script() if Node._printer is not None else repr(self)
+
+    def __copy__(self: AnyNode) -> AnyNode:
+        """Itself: nodes do not change."""
+        return self
+
+    def __deepcopy__(self: AnyNode, memo: Mapping[int, Any]) -> AnyNode:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle, which knows no mappings that are read-only."""
+        return {k: _Attributes(v) if isinstance(v, MappingProxyType) else v for k, v in vars(self).items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        thawed = {k: MappingProxyType(v.values) if isinstance(v, _Attributes) else v for k, v in state.items()}
+        vars(self).update(thawed)
+
+
+class _Attributes:
+    """A read-only mapping in a pickle."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = dict(values)
 
 
 def set_printer(printer: Any) -> None:

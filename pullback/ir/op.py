@@ -178,6 +178,20 @@ class Op(Node):
     def __repr__(self) -> str:
         return f"Op({self.name})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle: its name. What it does is known where it is registered."""
+        if Op.registry.get(self.name) is not self:
+            raise UserError(f"operator {self.name} cannot be pickled: it is not registered")
+        return _registered, (self.name,)
+
+
+def _registered(name: str) -> Op:
+    """The op that a pickle names."""
+    if name not in Op.registry:
+        hint = "import the module that registers it before you unpickle what uses it"
+        raise NameNotFound(f"there is no operator {name} in this process", hint=hint)
+    return Op.registry[name]
+
 
 def alias(name: str, of: str) -> None:
     """Make ``relax.<name>`` another name of the op ``relax.<of>``; printed scripts have the op's own."""

@@ -3,7 +3,8 @@
     from pullback.script import ir as I, relax as R, tir as T
 
 ``@I.ir_module`` on a class, ``@R.function`` and ``@T.prim_func`` on a function read the *source* of what they decorate:
-its body never runs as Python. Printing a node and parsing the text back gives a structurally equal node.
+its body never runs as Python, but each expression in it is evaluated: a text is a program of whoever wrote it
+(docs/security.md). Printing a node and parsing the text back gives a structurally equal node.
 """
 
 from pullback.script import ir, relax, tir

@@ -16,7 +16,7 @@ from tests.docs.blocks import ROOT, python_text
 from tests.test_layers import ROOMS
 
 MAP = ROOT / "docs" / "map.md"
-DOCUMENTS = ("README.md", "docs/map.md", "docs/tutorial.md")
+DOCUMENTS = ("README.md", "docs/map.md", "docs/tutorial.md", "docs/security.md")
 
 
 def test_programs_run(tmp_path):

@@ -7,7 +7,8 @@
     >>> loss = trainer.update(x, y)
 
 The older form, ``Trainer(model, param_num, setup_trainer)`` and then ``.build(target=…, device=…)``, does the first two
-lines itself. ``fit``, ``evaluate``, ``save`` and ``load`` come from the files fit.py and checkpoint.py.
+lines itself. ``fit``, ``evaluate``, ``save`` and ``load`` come from the files fit.py and checkpoint.py, copies and
+pickles from copies.py.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pullback.ir.forks import renewed
 from pullback.ir.module import IRModule
 from pullback.relax.convention import ADJOINT, BACKBONE, LOSS, LOSS_SCALE, OPTIMIZER, STEP
 from pullback.relax.training.checkpoint import Checkpoints
+from pullback.relax.training.copies import Copies
 from pullback.relax.training.data import check_labels
 from pullback.relax.training.fit import Fitting
 from pullback.relax.training.initialize import full, generator, random_state, xavier_uniform, zeros
@@ -36,7 +38,7 @@ from pullback.runtime.device import Device, cpu
 from pullback.runtime.tensor import Tensor, tensor
 
 
-class Trainer(Fitting, Checkpoints):
+class Trainer(Fitting, Checkpoints, Copies):
     """Trains the model of a trainer module.
 
     ``train_mod``: what :class:`SetupTrainer` returned. ``vm``: a virtual machine with that module compiled. ``device``:

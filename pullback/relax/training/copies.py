@@ -1,0 +1,55 @@
+"""Copies of trainers: ``pickle``, ``copy.deepcopy`` and ``copy.copy``.
+
+A copy goes on bit for bit as the original would. It has values and a random generator of its own, those of a whole
+step whatever other threads do. Compiled code is no part of a pickle: it is compiled again, or comes from the cache.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+from pullback.ir.forks import renewed
+from pullback.relax.training.interface import Interface
+from pullback.relax.training.program import Program, Programs
+
+_DERIVED = ("_turn", "_interface", "_programs")
+_SHARED = ("mod", "vm", "device")  # nobody changes them
+
+
+class Copies:
+    """The part of a trainer that is copied and pickled."""
+
+    _turn: threading.RLock
+    _values: Any
+    _generator: Any
+    mod: Any
+    vm: Any
+    _load_module: Any
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._turn:
+            state = {name: value for name, value in vars(self).items() if name not in _DERIVED}
+            state["_generator"] = copy.deepcopy(self._generator)
+            if "_values" in state:  # it is built: no longer of use is what it was built from
+                state["_values"], state["_setup"] = self._values.copy(), None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._turn = threading.RLock()
+        renewed(self, "_turn", "_generator")
+        if "_values" in state:
+            self._interface = Interface.of(self.mod)
+            self._programs = Programs(self.mod, Program(self.vm, self._interface), self._load_module)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        result = memo[id(self)] = type(self).__new__(type(self))
+        state = self.__getstate__()
+        result.__setstate__({k: v if k in _SHARED else copy.deepcopy(v, memo) for k, v in state.items()})
+        return result
+
+    def __copy__(self) -> Any:
+        """As deep as any: two trainers that overwrite the same values would be of no use."""
+        return copy.deepcopy(self)
