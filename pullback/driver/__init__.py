@@ -34,7 +34,7 @@ def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
     for name, function in module.items():
         if isinstance(function, Function):
             _check_shapes_known(name, function)
-    if target == "debug":
+    if isinstance(target, str) and target == "debug":
         return Executable(joined(module), None)
     return Executable(prepare(module), Target(target))
 

@@ -383,7 +383,7 @@ def const(value: Any, dtype: str | None = None) -> Constant:
         ) from None
     if dtype is None and not hasattr(value, "dtype"):
         dtype = {"f": "float32", "i": "int64", "b": "bool"}.get(array.dtype.kind)
-    return Constant(_converted(array, dtype) if dtype else array)
+    return Constant(array if dtype is None else _converted(array, dtype))
 
 
 def _converted(array: np.ndarray, dtype: str) -> np.ndarray:

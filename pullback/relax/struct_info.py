@@ -66,6 +66,9 @@ class TensorStructInfo(StructInfo):
         self, shape: Sequence[Any] | None = None, dtype: str = "float32", ndim: int | None = None, span: Any = None
     ) -> None:
         values = getattr(shape, "values", shape)  # a ShapeExpr is fine too
+        if values is not None and not isinstance(values, Iterable):
+            hint = "write (3,) for one axis, () for a scalar, None where the shape is unknown"
+            raise ShapeError(f"a shape must be a sequence of sizes, got {type(shape).__name__} {shape!r}", hint=hint)
         sizes = None if values is None else tuple([dim(s) for s in values])
         if sizes is not None and ndim is not None and ndim != len(sizes):
             raise ShapeError(f"ndim={ndim} does not fit the shape {format_shape(sizes)}")

@@ -23,7 +23,7 @@ def numpy_dtype(dtype: object) -> np.dtype:
         return found
     try:
         found = np.dtype(dtype)  # type: ignore[call-overload]
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise DTypeError(f"unknown dtype {dtype!r}", hint=f"known ones are {', '.join(NUMPY_DTYPES)}") from error
     dtype_name(found)
     return found

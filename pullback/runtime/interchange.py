@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -95,10 +96,10 @@ def array_of(data: Any, dtype: np.dtype | None) -> np.ndarray:
         array = _array_of_python_data(data, dtype)
     elif "numpy.ma" in sys.modules and isinstance(data, np.ma.MaskedArray):  # np.ma is slow to import
         raise ArgumentError("a tensor has no mask", hint="choose values for the masked elements: array.filled(value)")
-    elif isinstance(data, (np.ndarray, np.generic)) or not hasattr(data, "__dlpack__"):
+    elif isinstance(data, (np.ndarray, np.generic)):
         array = np.asarray(data)
     else:
-        array = _array_of_exporter(data)
+        array = _array_of_foreign(data)
     dtype_name(array.dtype)
     return array
 
@@ -108,6 +109,8 @@ def _array_of_python_data(data: Any, dtype: np.dtype | None) -> np.ndarray:
         array = np.asarray(data, dtype)
     except OverflowError as error:
         raise ArgumentError(f"a value does not fit the dtype: {error}") from error
+    except TypeError as error:
+        raise ArgumentError(f"cannot make a tensor of this: {error}") from error
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise ArgumentError(f"cannot make a tensor of this: {error}") from error
@@ -126,16 +129,17 @@ def _has_typed_leaf(data: Any) -> bool:
     return type(data) not in _PYTHON_SCALARS and hasattr(data, "dtype")
 
 
-def _array_of_exporter(exporter: Any) -> np.ndarray:
-    try:
-        return _from_dlpack(exporter)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        reason = error
-    if hasattr(exporter, "__array__"):
+def _array_of_foreign(data: Any) -> np.ndarray:
+    """What another library's object gives for an array, by DLPack or else by NumPy's protocol; whatever its code raises
+    becomes an ArgumentError."""
+    ways: list[Callable[[Any], np.ndarray]] = [_from_dlpack] if hasattr(data, "__dlpack__") else []
+    ways += [np.asarray] if not ways or hasattr(data, "__array__") else []
+    for way in ways:
         try:
-            return np.asarray(exporter)
-        except (RuntimeError, TypeError, ValueError) as error:
+            return way(data)
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:
             reason = error
-    raise ArgumentError(f"cannot read a {type(exporter).__name__}: {reason}") from reason
+    hint = "detach it first: tensor.detach()" if getattr(data, "requires_grad", False) is True else None
+    raise ArgumentError(f"cannot read a {type(data).__name__}: {reason}", hint=hint) from reason

@@ -48,6 +48,7 @@ class DataSet:
         self.rows = next(iter(lengths.values()))
         if self.rows == 0:
             raise ArgumentError("the data set is empty: it has 0 rows")
+        self._arrays = [np.require(array, requirements="CA") for array in self._arrays]
         if interface.targets:
             check_labels(self._arrays[len(interface.inputs)], interface)
         self._buffers: dict[int, tuple[Batch, list[Column]]] = {}
@@ -60,7 +61,7 @@ class DataSet:
         if array.ndim == 0 or array.shape[1:] != wanted:
             expected = format_shape(("rows", *wanted))
             raise ShapeError(f"{slot} must have shape {expected}, got {format_shape(array.shape)}")
-        return np.require(array, requirements="CA")
+        return array
 
     def epochs(
         self, size: int, order: np.ndarray | None = None, weighted: bool = True, drop_last: bool = False

@@ -107,7 +107,10 @@ class Fitting:
         Python twenty times a second. Ctrl-C (KeyboardInterrupt) leaves the last complete step, and so does a step that
         fails, since a value of its batch is out of range: an ArgumentError names it.
         """
-        _check_count("epochs", epochs)
+        _check_count("epochs", epochs, may_be_none=False)
+        for name, value in (("shuffle", shuffle), ("progress", progress), ("detect_nan", detect_nan)):
+            if not isinstance(value, (bool, np.bool_, int)):
+                raise ArgumentError(f"{name} must be True or False, got {type(value).__name__}")
         _check_count("batch_size", batch_size)
         if seed is not None:
             generator(seed)  # an error comes before anything is compiled
@@ -149,6 +152,8 @@ class Fitting:
         which the optimizer ``EMA`` keeps.
         """
         _check_count("batch_size", batch_size)
+        if not isinstance(averaged, (bool, np.bool_)):
+            raise ArgumentError(f"averaged must be True or False, got {type(averaged).__name__}")
         data = self._data_set(x, y)
         self._values.check_complete(self._interface)
         return self._evaluate(data, self._batch_size(batch_size, data.rows), averaged)
@@ -255,8 +260,10 @@ def _check_drop_last(drop_last: Any, rows: int, size: int) -> None:
         raise ArgumentError(message, hint="give a smaller batch_size, or leave drop_last out")
 
 
-def _check_count(name: str, number: int | None) -> None:
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+def _check_count(name: str, number: int | None, may_be_none: bool = True) -> None:
+    if number is None and may_be_none:
+        return
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ArgumentError(f"{name} must be an int ≥ 1, got {number!r}")
 
 

@@ -83,8 +83,8 @@ def _targets(module: IRModule, loss: Loss, asked: Any) -> list[StructInfo]:
         return [asked]
     if isinstance(asked, (list, tuple)):
         return list(asked)
-    if asked is not None and asked != _ONE_HOT:
+    if asked is not None and not (isinstance(asked, str) and asked == _ONE_HOT):
         raise ArgumentError(f'targets must be a struct info, a list of them, or "{_ONE_HOT}", got {asked!r}')
     if not isinstance(prediction, TensorStructInfo) or prediction.shape is None:
         raise ArgumentError("the type of the targets cannot be told from the prediction's", hint="give targets=…")
-    return [prediction] if asked == _ONE_HOT else loss.default_targets(prediction)
+    return [prediction] if asked is not None else loss.default_targets(prediction)

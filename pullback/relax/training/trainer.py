@@ -152,6 +152,8 @@ class Trainer(Fitting, Checkpoints, Copies):
         when there is no such run-time value, or the number is out of the bounds of the hyperparameter.
         """
         record = self._interface.record
+        if not isinstance(name, str):
+            raise ArgumentError(f"the name of a run-time value must be a string, got {type(name).__name__}")
         if name not in record.run_time:
             known = ", ".join(record.run_time) or "none"
             given = record.hyperparameters.get(name)

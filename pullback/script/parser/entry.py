@@ -137,6 +137,11 @@ def from_source(
     """
     if not isinstance(text, str):
         raise ScriptError(f"from_source takes the text of a script, not {type(text).__name__}")
+    if extra_vars is not None and not isinstance(extra_vars, Mapping):
+        raise ScriptError(f"extra_vars must be a dict of Python values by name, not {type(extra_vars).__name__}")
+    for what, value in (("name", name), ("file", file)):
+        if value is not None and not isinstance(value, str):
+            raise ScriptError(f"{what} must be a string, not {type(value).__name__}")
     source = Source(file or f"<script {next(_texts)}>", text)
     constants: dict[str, Any] = {}
     environment = Environment.of_text(extra_vars).child(constants)

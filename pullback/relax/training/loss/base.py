@@ -38,7 +38,7 @@ class Loss:
     reductions: tuple[str, ...] = REDUCTIONS
 
     def __init__(self, loss_name: str, num_backbone_outputs: int, reduction: str = "mean") -> None:
-        if reduction not in self.reductions:
+        if not isinstance(reduction, str) or reduction not in self.reductions:
             allowed = ", ".join(map(repr, self.reductions))
             raise ArgumentError(f"reduction must be one of {allowed}, got {reduction!r}")
         self._loss_name = loss_name

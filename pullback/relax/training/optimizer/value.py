@@ -118,6 +118,8 @@ def number(name: str, value: Any, least: float | None = None, below: float | Non
         result = float(value)
     except (TypeError, ValueError):
         raise ArgumentError(f"{name} must be a number, got {value!r}") from None
+    except OverflowError:
+        raise ArgumentError(f"{name} must be a number that a float64 can hold, got a larger one") from None
     if not np.isfinite(result) or (least is not None and result < least):
         bound = "" if least is None else f" ≥ {least:g}"
         raise ArgumentError(f"{name} must be a finite number{bound}, got {value!r}")

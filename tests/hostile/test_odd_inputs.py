@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pullback.ir import CheckpointError
-from tests.errors.models import LABELS, X, Y, classifier_trainer, linear_trainer
+import pullback
+from pullback import relax
+from pullback.ir import CheckpointError, UserError
+from pullback.relax.training import loss, lr_schedule, optimizer
+from tests.errors.models import LABELS, X, Y, classifier_trainer, linear, linear_trainer
 from tests.errors.test_errors import digest
 
 
@@ -99,4 +103,38 @@ def test_every_damage_to_a_checkpoint_is_found(damage: str, tmp_path: Path) -> N
     assert digest(trainer) == before
     file.write_bytes(whole)
     trainer.load(file)
+    assert digest(trainer) == before
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda t: pullback.tensor([{}]),
+        lambda t: pullback.tensor(type("Lying", (), {"__array__": lambda *_, **__: "text"})()),
+        lambda t: pullback.tensor(type("Half", (), {"__dlpack__": lambda *_, **__: None})()),
+        lambda t: pullback.nd.zeros((2,), relax.TensorStructInfo((2,), "float32")),
+        lambda t: relax.TensorStructInfo(7),
+        lambda t: relax.TensorStructInfo(...),
+        lambda t: relax.const(1.0, np.ones(3)),
+        lambda t: optimizer.SGD(10**400),
+        lambda t: lr_schedule.StepLR(10**400, 3),
+        lambda t: loss.CrossEntropyLoss(np.ones(3)),
+        lambda t: t.set_hyperparameter([], 1.0),
+        lambda t: t.evaluate(X, Y, averaged=np.ones(3)),
+        lambda t: t.fit(X, Y, epochs=None),
+        lambda t: t.fit(X, Y, shuffle="no"),
+        lambda t: t.fit(X, np.broadcast_to(np.float32(0), (2**50, 2))),
+        lambda t: pullback.compile(linear, np.ones(3)),
+        lambda t: pullback.trainer(linear, loss.MSELoss(), optimizer.SGD(0.1), targets=np.ones(3)),
+        lambda t: pullback.script.from_source("x = 1", extra_vars=np.ones(3)),
+        lambda t: pullback.script.from_source("x = 1", name=7),
+        lambda t: pullback.script.from_source("x = 1", file=np.ones(3)),
+    ],
+    ids=itertools.count(),
+)
+def test_mistakes_that_were_bare_errors(mistake: Any) -> None:
+    trainer = linear_trainer()
+    before = digest(trainer)
+    with pytest.raises(UserError):
+        mistake(trainer)
     assert digest(trainer) == before

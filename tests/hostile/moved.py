@@ -1,0 +1,33 @@
+"""Whole entries of the object cache in each other's places."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+import pullback
+from tests.hostile.caches import X, files, module, right
+from tests.hostile.oracle import Finding, outcome
+
+
+def case(r: random.Random, folder: Path) -> None:
+    cache = folder / "cache"
+    shutil.rmtree(cache, ignore_errors=True)
+    with mock.patch.dict(os.environ, PULLBACK_CACHE_DIR=str(cache)):
+        for number in range(4):
+            pullback.compile(module(number)).function("main")(X)
+        first, second = r.sample(files(cache), 2)
+        data = second.read_bytes()
+        second.write_bytes(first.read_bytes())
+        if r.random() < 0.5:
+            first.write_bytes(data)
+        what = f"{first.name} in the place of {second.name}"
+        for number in range(4):
+            value, error = outcome(what, lambda n=number: pullback.compile(module(n)).function("main")(X))
+            if error is None and not np.allclose(value.numpy(), right(number), 1e-4):
+                raise Finding(f"{what}: gives {value.numpy()}, right is {right(number)}")
