@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from pullback.ir.errors import ScriptError
 from pullback.ir.node import Span
 
 Definition = ast.ClassDef | ast.FunctionDef
+_NO_CHARACTER = re.compile("[\ud800-\udfff]")  # surrogates, which UTF-8 has no bytes for
 
 NO_SOURCE_HINT = (
     "the parser reads source text, which python -c, exec and some consoles do not keep: put the program in a file or a "
@@ -30,6 +32,8 @@ class Source:
     def __init__(self, file: str, text: str, first_line: int = 1, indent: int = 0) -> None:
         self.file, self.lines, self.first_line, self.indent = file, text.splitlines(), first_line, indent
         self.at: Span | None = None
+        if not text.isascii() and (place := _NO_CHARACTER.search(text)):
+            raise ScriptError(f"this is no text: {place.group()!r} at {place.start()} is half a character")
         try:
             self.tree = ast.parse(text)
         except SyntaxError as error:

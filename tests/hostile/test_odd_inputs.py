@@ -128,6 +128,7 @@ def test_every_damage_to_a_checkpoint_is_found(damage: str, tmp_path: Path) -> N
         lambda t: pullback.trainer(linear, loss.MSELoss(), optimizer.SGD(0.1), targets=np.ones(3)),
         lambda t: pullback.script.from_source("x = 1", extra_vars=np.ones(3)),
         lambda t: pullback.script.from_source("x = 1", name=7),
+        lambda t: pullback.script.from_source("x = '\ud800'"),
         lambda t: pullback.script.from_source("x = 1", file=np.ones(3)),
     ],
     ids=itertools.count(),

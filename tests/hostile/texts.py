@@ -116,6 +116,8 @@ def case(r: random.Random, folder: Path) -> None:
     printed, error = outcome(f"{what}, printed", lambda: found.script())
     if error is not None:
         return
+    if "I.opaque" in printed:
+        return  # it holds a value that has no text, and says so
     again, error = outcome(f"{what}, read again", lambda: from_source(printed))
     if error is not None or not structural_equal(found, again):
         raise Finding(f"{what}: its print reads as something else: {error}")

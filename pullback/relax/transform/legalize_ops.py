@@ -9,6 +9,7 @@ and its attributes, so that :class:`RaiseOps` brings the ops back and the compil
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
@@ -20,6 +21,7 @@ from pullback.relax.op.kernel import loops_of
 from pullback.relax.op_calls import lacks_state
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.eliminate_common_subexpr import attrs_key
+from pullback.tir.stmt import PrimFunc
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,27 @@ class _Legalize(ExprMutator):
 
     def kernel(self, call: Call) -> str:
         """The name of the kernel for this op on operands of these types, made on first use."""
-        infos = tuple([_by_name(a.struct_info) for a in call.args])
-        key = (call.op.name, infos, attrs_key(call.attrs))  # type: ignore[union-attr]
+        key = _key(call)
         if key not in self.kernels:
             name = self.module.unique_name(call.op.short.replace(".", "_"))  # type: ignore[union-attr]
-            self.module[name] = loops_of(call, name)
+            self.module[name] = kernel = loops_of(call, name)
             self.kernels[key] = name
+            _made[kernel] = key
         return self.kernels[key]
+
+
+_made: WeakKeyDictionary[PrimFunc, object] = WeakKeyDictionary()  # kernels, and what they were made of
+
+
+def is_lowered(call: Call, kernel: PrimFunc) -> bool:
+    """Whether a kernel is what LegalizeOps makes of a call, and not what somebody made of that."""
+    return _made.get(kernel) == _key(call) or loops_of(call, kernel.name).digest == kernel.digest
+
+
+def _key(call: Call) -> object:
+    """What the kernel of a call depends on."""
+    infos = tuple([_by_name(a.struct_info) for a in call.args])
+    return call.op.name, infos, attrs_key(call.attrs)  # type: ignore[union-attr]
 
 
 def _by_name(info: StructInfo) -> object:

@@ -4,7 +4,8 @@
         →
     y = R.matmul(x, w)
 
-Kernels that nobody calls any more are removed; kernels written by the user (no origin) stay.
+Kernels that nobody calls any more are removed. Kernels written by the user stay: those without an origin, and those
+that are not, or are no longer, what their origin becomes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pullback.relax.analysis import called_functions
 from pullback.relax.expr import Call, Function
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_call_tir
+from pullback.relax.transform.legalize_ops import is_lowered
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class RaiseOps(Pass):
         freed: set[str] = set()
         for name, function in module.items():
             if isinstance(function, Function):
-                result[name] = _Raise(freed).function(function)
+                result[name] = _Raise(module, freed).function(function)
         used = {n for f in result.functions.values() if isinstance(f, Function) for n in called_functions(f)}
         for name in freed - used:
             del result[name]
@@ -40,14 +42,17 @@ class RaiseOps(Pass):
 
 
 class _Raise(ExprMutator):
-    def __init__(self, freed: set[str]) -> None:
+    def __init__(self, module: IRModule, freed: set[str]) -> None:
         super().__init__()
-        self.freed = freed
+        self.module, self.freed = module, freed
 
     def expr(self, expr: Any) -> Any:
         origin = expr.attrs.get("origin") if is_call_tir(expr) else None
         if not origin:
             return super().expr(expr)
-        self.freed.add(expr.args[0].name)
         args = tuple([self.expr(a) for a in expr.args[1].fields])
-        return Call(Op.get(origin["op"]), args, origin["attrs"], span=expr.span)
+        raised = Call(Op.get(origin["op"]), args, origin["attrs"], span=expr.span)
+        if not is_lowered(raised, self.module[expr.args[0]]):
+            return super().expr(expr)
+        self.freed.add(expr.args[0].name)
+        return raised

@@ -25,6 +25,7 @@ from pullback.relax.transform import (
     RepeatBroadcasts,
     Simplify,
 )
+from pullback.script import from_source
 from pullback.script import ir as I
 from pullback.script import relax as R
 from tests.helpers import round_trip
@@ -250,6 +251,47 @@ def test_legalize_then_raise_gives_the_same_module():
     assert not any(getattr(b.value, "op", None) and b.value.op.short != "call_tir" for b in legal["main"].bindings)
     round_trip(legal)
     assert structural_equal(RaiseOps()(legal), Model)
+
+
+def test_an_edited_kernel_is_not_raised():
+    """What the text says counts, for compiled code as for the interpreter, though it says too what it came from."""
+
+    @I.ir_module
+    class Model:
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32"), w: R.Tensor((3, 2), "float32")):
+            with R.dataflow():
+                y = R.matmul(x, w)
+                z = R.add(y, y)
+                R.output(z)
+            return z
+
+    text = LegalizeOps()(Model).script()
+    assert structural_equal(RaiseOps()(from_source(text)), Model)
+    edited = from_source(text.replace("T.float32(0.0)", "T.float32(5.0)"))
+    assert [name for name, f in RaiseOps()(edited).items() if not isinstance(f, Function)] == ["matmul"]
+    x, w = np.ones((2, 3), "float32"), np.ones((3, 2), "float32")
+    for target in ("llvm", "debug"):
+        found = pullback.compile(edited, target).function("main")(x, w)
+        np.testing.assert_array_equal(found, np.full((2, 2), 16.0))
+
+
+def test_another_origin_is_not_believed():
+    @I.ir_module
+    class Model:
+        @R.function
+        def main(x: R.Tensor((2, 2), "float32")):
+            with R.dataflow():
+                y = R.sum(x, axis=1)
+                R.output(y)
+            return y
+
+    text = LegalizeOps()(Model).script()
+    module = from_source(text.replace('"axis": 1', '"axis": 0').replace("'axis': 1", "'axis': 0"))
+    assert '"axis": 0' in module.script()
+    for target in ("llvm", "debug"):
+        found = pullback.compile(module, target).function("main")(np.array([[1, 2], [3, 4]], "float32"))
+        np.testing.assert_array_equal(found, [3, 7])
 
 
 def test_legalized_functions_share_kernels_of_the_same_types():
