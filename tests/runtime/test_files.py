@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,12 +131,15 @@ def test_the_owner_stays(tmp_path: Path) -> None:
 
 @as_somebody
 @pytest.mark.parametrize("mode", [0o555, 0o333, 0o000])
-def test_folders_without_rights(mode: int, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
+def test_folders_without_rights(mode: int) -> None:
+    with tempfile.TemporaryDirectory() as outer:  # pytest's folders are closed to others
+        os.chmod(outer, 0o755)
+        check_rights(mode, Path(outer) / "folder")
+
+
+def check_rights(mode: int, folder: Path) -> None:
     folder.mkdir()
     os.chown(folder, 65534, 65534)
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(parent.stat().st_mode | 0o011)
     file = folder / "file"
     file.write_bytes(b"old")
     os.chown(file, 65534, 65534)
