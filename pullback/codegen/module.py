@@ -148,9 +148,9 @@ class _Kernel:
         """The runtime's function runs the task on a closure with these fields."""
         builder = emitter.builder
         closure = builder.name("closure")
-        builder.entry.append(f"  {closure} = alloca {_struct(fields)}, align 8")
+        builder.entry.append(f"  {closure} = alloca [{len(fields)} x i64], align 8")
         for i, capture in enumerate(fields):
-            field = builder.pure(f"getelementptr {_struct(fields)}, ptr {closure}, i32 0, i32 {i}")
+            field = builder.pure(f"getelementptr i64, ptr {closure}, i32 {i}")
             builder.effect(f"store {capture.type} {capture.operand}, ptr {field}")
         slot = builder.pure(f"getelementptr {RUNTIME}, ptr %rt, i32 0, i32 {_SLOTS[function]}")
         run = builder.pure(f"load ptr, ptr {slot}", 0)
@@ -227,15 +227,11 @@ def _used_buffers(node: Stmt, outer: Statements) -> list[Buffer]:
     return [b for b in used if b in outer.memory]
 
 
-def _struct(fields: Sequence[_Capture]) -> str:
-    return "{ " + ", ".join(c.type for c in fields) + " }"
-
-
 def _loaded(builder: FunctionBuilder, fields: Sequence[_Capture]) -> dict[_Capture, str]:
-    """The fields of a closure, each with its type."""
+    """The fields of a closure, each with its type; none is larger than 8 bytes, so each has as many."""
     found = {}
     for i, capture in enumerate(fields):
-        field = builder.fresh(f"getelementptr {_struct(fields)}, ptr %closure, i32 0, i32 {i}")
+        field = builder.fresh(f"getelementptr i64, ptr %closure, i32 {i}")
         found[capture] = f"{capture.type} {builder.fresh(f'load {capture.type}, ptr {field}')}"
     return found
 

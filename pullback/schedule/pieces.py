@@ -12,7 +12,7 @@ is meant, and its elements lie side by side.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pullback.schedule.affine import affine
 from pullback.schedule.along import Along
@@ -20,7 +20,8 @@ from pullback.tir import Binary, BufferLoad, BufferStore, IntImm, PrimExpr, Sele
 from pullback.tir.expr import COMPARISONS, binary
 from pullback.tir.visitor import Mutator, substitute, walk
 
-_MOST = 32  # pieces: more are not worth the code
+_MOST = 32  # pieces: more are not worth the code, unless as many selects are in it that go
+_AT_ONCE = 8  # cuts for which all of the body is looked at
 _SHORT = 8  # elements that pieces have on average, where it is no select that makes them
 _STEPS = (*COMPARISONS, "min", "max", "floordiv")
 
@@ -35,13 +36,20 @@ def pieces(axes: Sequence[Var], extents: Sequence[Extent], body: Stmt) -> list[t
     axis = axes[-1]
     known = {v: e for v, e in zip(axes, extents, strict=True) if isinstance(e, int) and e > 0}
     cuts = _cuts(axis, known, body) if axis in known else []
-    if not cuts or len(cuts) >= _MOST:
+    selects = {id(n) for n in walk(body) if isinstance(n, Select)}
+    if not cuts or len(cuts) >= max(_MOST, len(selects) + 1):
         return [(extents[-1], body)]
-    result: list[tuple[Extent, Stmt]] = []
-    for begin, end in itertools.pairwise([0, *cuts, known[axis]]):
-        moved = substitute(body, {axis: axis + begin}) if begin else body
-        result.append((end - begin, _Decided({**known, axis: end - begin}, axis).stmt(moved)))
-    return result
+    return list(_divided(axis, known, cuts, body))
+
+
+def _divided(axis: Var, extents: Mapping[Var, int], cuts: list[int], body: Stmt) -> Iterator[tuple[Extent, Stmt]]:
+    """The pieces. Of a long concatenation, halves first: each reads only half of what is put together."""
+    chosen = cuts if len(cuts) <= _AT_ONCE else [cuts[len(cuts) // 2]]
+    for begin, end in itertools.pairwise([0, *chosen, extents[axis]]):
+        known = {**extents, axis: end - begin}
+        piece = _Decided(known, axis).stmt(substitute(body, {axis: axis + begin}) if begin else body)
+        within = [c - begin for c in cuts if begin < c < end]
+        yield from _divided(axis, known, within, piece) if within else [(end - begin, piece)]
 
 
 def _cuts(axis: Var, extents: Mapping[Var, int], body: Stmt) -> list[int]:

@@ -65,13 +65,13 @@ define internal void @scaled_row_sums.task0(ptr %closure, i64 %begin, i64 %end) 
 entry:
   br label %start
 start:
-  %t1 = getelementptr { ptr, ptr, ptr, ptr }, ptr %closure, i32 0, i32 0
+  %t1 = getelementptr i64, ptr %closure, i32 0
   %t2 = load ptr, ptr %t1
-  %t3 = getelementptr { ptr, ptr, ptr, ptr }, ptr %closure, i32 0, i32 1
+  %t3 = getelementptr i64, ptr %closure, i32 1
   %t4 = load ptr, ptr %t3
-  %t5 = getelementptr { ptr, ptr, ptr, ptr }, ptr %closure, i32 0, i32 2
+  %t5 = getelementptr i64, ptr %closure, i32 2
   %t6 = load ptr, ptr %t5
-  %t7 = getelementptr { ptr, ptr, ptr, ptr }, ptr %closure, i32 0, i32 3
+  %t7 = getelementptr i64, ptr %closure, i32 3
   %t8 = load ptr, ptr %t7
   call void @scaled_row_sums.task0.body(ptr %t2, ptr %t4, ptr %t6, ptr %t8, i64 %begin, i64 %end)
   ret void
@@ -79,16 +79,16 @@ start:
 
 define void @scaled_row_sums(ptr %rt, ptr noalias readonly %b0, ptr noalias readonly %b1, ptr noalias readonly %b2, ptr noalias %b3) nounwind "no-builtins" "prefer-vector-width"="512" {
 entry:
-  %closure1 = alloca { ptr, ptr, ptr, ptr }, align 8
+  %closure1 = alloca [4 x i64], align 8
   br label %start
 start:
-  %t2 = getelementptr { ptr, ptr, ptr, ptr }, ptr %closure1, i32 0, i32 0
+  %t2 = getelementptr i64, ptr %closure1, i32 0
   store ptr %b0, ptr %t2
-  %t3 = getelementptr { ptr, ptr, ptr, ptr }, ptr %closure1, i32 0, i32 1
+  %t3 = getelementptr i64, ptr %closure1, i32 1
   store ptr %b1, ptr %t3
-  %t4 = getelementptr { ptr, ptr, ptr, ptr }, ptr %closure1, i32 0, i32 2
+  %t4 = getelementptr i64, ptr %closure1, i32 2
   store ptr %b3, ptr %t4
-  %t5 = getelementptr { ptr, ptr, ptr, ptr }, ptr %closure1, i32 0, i32 3
+  %t5 = getelementptr i64, ptr %closure1, i32 3
   store ptr %b2, ptr %t5
   %t6 = getelementptr { i64, ptr, ptr, ptr }, ptr %rt, i32 0, i32 1
   %t7 = load ptr, ptr %t6

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from pullback import te, tir
+from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.pieces import pieces
 from pullback.tir import Buffer, For, Var, as_expr, select, seq, store
 from pullback.tir import interpreter as tir_interpreter
-from pullback.tir.stmt import PrimFunc
+from pullback.tir.stmt import BufferStore, PrimFunc
 from pullback.tir.visitor import walk
 from tests.schedule.native import natively
 from tests.schedule.test_schedules import group_of, run
@@ -136,3 +137,17 @@ def test_an_index_that_depends_on_more_than_the_axis_stays():
     x = te.placeholder((5, 40), name="x")
     run(group_of(te.compute((5, 40), lambda i, j: x[i, tir.minimum(i * 9 + j, 39)], "shifted")))
     run(group_of(te.compute((5, 40), lambda i, j: x[(i * 40 + j) * 5 // 200, j], "divided")))
+
+
+@pytest.mark.parametrize("count", [9, 40, 100])
+def test_a_long_concatenation_has_a_piece_for_each_part(count):
+    """Each reads one part, side by side; halving comes to the same as cutting at once."""
+    sizes = [1 + 3 * k % 5 for k in range(count)]
+    concat = concatenation(sizes, rows=2)
+    function = Elementwise.recognize(group_of(concat)).lower("concat")
+    stores = [n for n in walk(function.body) if isinstance(n, BufferStore)]
+    assert len(stores) == count and not any(isinstance(n, tir.Select) for n in walk(function.body))
+    inputs = [np.random.default_rng(k).standard_normal((2, n)).astype(np.float32) for k, n in enumerate(sizes)]
+    result = np.zeros((2, sum(sizes)), np.float32)
+    tir_interpreter.run(function, [*inputs, result])
+    np.testing.assert_array_equal(result, np.concatenate(inputs, 1))

@@ -11,18 +11,22 @@ a reduction reads it, or if it is a tensor that is in memory in any case, with a
 Reductions of the same large value are joined, though none reads another: it is read once.
 Nothing is joined across a view, though it moves no memory. One in the same shape stands there for that alone, and goes.
 A call that gives a tuple and the items that are taken from it are together from the beginning.
+
+How long this takes grows with the number of bindings: a group has a bounded number of ops, and an op of many operands,
+such as a long concatenation, is a kernel by itself. Of the operands of such an op, those that are computed alike are
+taken alike: one is declined for all of them.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.ir.module import IRModule
+from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
@@ -46,6 +50,8 @@ from pullback.schedule.choose import is_one_kernel
 from pullback.schedule.group import Group, Machine
 
 _MOST_OPS = 40  # of one group: beyond that compiling slows down and nothing is gained
+_MOST_OPERANDS = 32  # of an op in a group with others: each of them would look at all of these again
+_MOST_SIBLINGS = 16  # reductions after one of the same value that are tried with it
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,8 @@ class _Fusion:
 
     def fusible(self, k: int) -> bool:
         value = self.bindings[k].value
-        return has_te(value) and not is_view(value) and not self.looks_at_values(value)
+        few = len(self.reads[k]) <= _MOST_OPERANDS
+        return few and has_te(value) and not is_view(value) and not self.looks_at_values(value)
 
     def joins(self, k: int) -> bool:
         """Whether the binding may be in a group with others."""
@@ -176,12 +183,16 @@ class _Fusion:
     def absorb(self, k: int) -> None:
         """Join binding ``k`` with the groups of what it reads, the latest first."""
         pending = sorted(self.reads[k], reverse=True)
+        declined: set[Hashable] = set()
         while pending:
             source = pending.pop(0)
             group = self.group_of[k]
             if source in group.members or not self.joins(source):
                 continue
-            if k in self.waiting and source not in self.waiting | self.free:
+            if k in self.waiting and source not in self.waiting and source not in self.free:
+                continue
+            kind = self.kind(source, k)
+            if kind in declined:
                 continue
             if source in self.free and k not in self.free:
                 merged = _Set(group.members, group.copies | {source})
@@ -195,6 +206,18 @@ class _Fusion:
                     self.adopt(merged)
                     if source in self.waiting:  # its operands are now read here
                         pending = sorted({*pending, *self.external_reads(merged)}, reverse=True)
+            if kind is not None and self.group_of[k] is group:
+                declined.add(kind)
+
+    def kind(self, source: int, reader: int) -> Hashable:
+        """What is computed for one of many operands of the reader, which all play the same role; None for any other."""
+        value = self.bindings[reader].value
+        if not (isinstance(value, Call) and isinstance(value.op, Op) and value.op.signature.variadic):
+            return None
+        if source not in self.reads[reader]:
+            return None
+        members = {source} if source in self.free else self.group_of[source].members
+        return structure((self.bindings[m] for m in sorted(members)), [self.bindings[source].var])
 
     def join_siblings(self) -> None:
         """Join reductions of the same large value, which is then read once."""
@@ -204,11 +227,13 @@ class _Fusion:
                 for source in self.largest_reads(self.group_of[k]):
                     siblings.setdefault(source, []).append(k)
         for sums in siblings.values():
-            for one, other in itertools.combinations(sums, 2):
-                a, b = self.group_of[one], self.group_of[other]
-                merged = _Set(a.members | b.members, a.copies | b.copies)
-                if a is not b and self.accepted(merged):
-                    self.adopt(merged)
+            for n, one in enumerate(sums):
+                for other in sums[n + 1 : n + 1 + _MOST_SIBLINGS]:
+                    a, b = self.group_of[one], self.group_of[other]
+                    if a is not b and len(a.members) + len(b.members) <= _MOST_OPS:
+                        merged = _Set(a.members | b.members, a.copies | b.copies)
+                        if self.accepted(merged):
+                            self.adopt(merged)
 
     def largest_reads(self, group: _Set) -> list[Var]:
         """Of what a group reads from outside, values or parameters, the largest."""
@@ -228,10 +253,13 @@ class _Fusion:
 
     def accepted(self, candidate: _Set) -> bool:
         """Whether the set is one kernel and leaves the graph acyclic."""
-        everything, outputs = candidate.members | candidate.copies, self.outputs(candidate)
+        everything = candidate.members | candidate.copies
+        if len(everything) > _MOST_OPS:
+            return False
+        outputs = self.outputs(candidate)
         if any(isinstance(self.bindings[m].var.struct_info, TupleStructInfo) for m in outputs):
             return False
-        if len(everything) > _MOST_OPS or self.makes_cycle(candidate):
+        if self.makes_cycle(candidate):
             return False
         return self.recognized(sorted(everything), outputs)
 

@@ -2,6 +2,7 @@
 
     multiply(x, 1) → x          divide(x, 1) → x            subtract(x, 0) → x
     astype(astype(x, wider), dtype) → astype(x, dtype)      of floats
+    strided_slice(strided_slice(x, …), …) → strided_slice(x, …), and x where that takes all of it
     broadcast_to(x, x.shape) → x, and the same for reshape, permute_dims, astype, collapse_sum_to that change nothing
 
 ``ones`` and ``zeros`` count as the constants they are, when their shape makes no difference. ``add(x, 0)`` and
@@ -21,7 +22,7 @@ from pullback.ir.passes import FunctionPass
 from pullback.relax.expr import Call, Constant, Expr, Function, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_op
-from pullback.relax.struct_info import same_info
+from pullback.relax.struct_info import TensorStructInfo, same_info
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
 _IDENTITY_IF_SAME_TYPE = ("broadcast_to", "reshape", "astype", "collapse_sum_to", "collapse_sum_like", "flatten")
@@ -46,6 +47,10 @@ class _Simplify(ExprMutator):
             return call
         if call.op.short == "astype":
             call = self.direct_cast(call)
+        if call.op.short == "strided_slice":
+            call = self.direct_slice(call)
+            if same_info(call.args[0].struct_info, call.struct_info) and _taken(call) is not None:
+                return call.args[0]
         name, args = call.op.short, call.args  # type: ignore[union-attr]
         if name in _IDENTITY_IF_SAME_TYPE and same_info(args[0].struct_info, call.struct_info):
             return args[0]
@@ -67,6 +72,20 @@ class _Simplify(ExprMutator):
         if value.struct_info.dtype not in _HOLDS.get(origin.struct_info.dtype, ()):  # type: ignore[union-attr]
             return call
         return Call(call.op, (origin,), call.attrs, span=call.span)
+
+    def direct_slice(self, call: Call) -> Call:
+        """The slice of a slice, from where that came; only of those that go forwards through known sizes."""
+        source = call.args[0]
+        value = self.builder.lookup(source) if isinstance(source, Var) else None
+        inner = _taken(value) if is_op(value, "strided_slice") else None
+        outer = _taken(call) if inner is not None else None
+        if inner is None or outer is None:
+            return call
+        origin = value.args[0]  # type: ignore[union-attr]
+        taken = [first[then.start : then.stop : then.step] for first, then in zip(inner, outer, strict=True)]
+        axes = [k for k, size in enumerate(origin.struct_info.shape) if taken[k] != range(size)]
+        begin, end, strides = ([getattr(taken[k], part) for k in axes] for part in ("start", "stop", "step"))
+        return call.op(origin, axes, begin, end, strides if any(s != 1 for s in strides) else None)  # type: ignore[operator]
 
     def is_filled(self, expr: Any, number: int) -> bool:
         """Whether every element of the value is ``number``, and not -0.0."""
@@ -90,3 +109,17 @@ def _are_all(data: np.ndarray, number: int) -> bool:
 def _is_identity(call: Call) -> bool:
     axes, ndim = call.attrs["axes"], call.args[0].struct_info.ndim  # type: ignore[union-attr]
     return (ndim <= 1) if axes is None else [a % ndim for a in axes] == list(range(ndim))
+
+
+def _taken(call: Any) -> list[range] | None:
+    """What a slice takes of each axis; None where sizes are symbolic, or it goes backwards."""
+    info = call.args[0].struct_info
+    if not isinstance(info, TensorStructInfo) or not info.is_static:
+        return None
+    ranges = [range(size) for size in info.shape]  # type: ignore[union-attr, arg-type]
+    axes, strides = call.attrs["axes"], call.attrs["strides"] or [1] * len(call.attrs["axes"])
+    for axis, begin, end, stride in zip(axes, call.attrs["begin"], call.attrs["end"], strides, strict=True):
+        if not all(isinstance(v, int) for v in (begin, end, stride)) or stride < 0:
+            return None
+        ranges[axis] = ranges[axis][begin:end:stride]
+    return ranges

@@ -8,6 +8,8 @@ comes in the wrong order or is overwritten too early is found, whatever the plan
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -106,12 +108,35 @@ class _Range:
         return self.where is other.where and self.first < other.end and other.first < self.end
 
 
+class _Held:
+    """What one memory holds: the names of values at ranges that do not overlap, in order."""
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []
+        self.ends: list[int] = []
+        self.names: list[Name] = []
+
+    def get(self, place: _Range) -> Name | None:
+        """The value that lies exactly there."""
+        k = bisect_left(self.firsts, place.first)
+        found = k < len(self.firsts) and (self.firsts[k], self.ends[k]) == (place.first, place.end)
+        return self.names[k] if found else None
+
+    def put(self, place: _Range, name: Name | None) -> None:
+        """The value, or nothing, in the place of all that lies there."""
+        begin, end = bisect_right(self.ends, place.first), bisect_left(self.firsts, place.end)
+        new = name is not None and place.first < place.end
+        self.firsts[begin:end] = [place.first] if new else []
+        self.ends[begin:end] = [place.end] if new else []
+        self.names[begin:end] = [name] if new else []  # type: ignore[list-item]
+
+
 class _Machine:
     """Memory that holds names of values."""
 
     def __init__(self, plan: Plan, wanted: _Dataflow, module: IRModule, donate: dict[int, int], deep: bool) -> None:
         self.plan, self.wanted, self.module, self.donate, self.deep = plan, wanted, module, donate, deep
-        self.memory: dict[Buffer | None, dict[_Range, Name]] = {}  # of each parameter, and of the arena
+        self.memory: dict[Buffer | None, _Held] = {}  # of each parameter, and of the arena
         self.done: set[int] = set()
         self.parameters = plan.host.buffers
         self.known_parameters = frozenset(self.parameters)
@@ -127,7 +152,7 @@ class _Machine:
             len(self.parameters) == self.first_output + len(plan.fresh), "the buffers are not those of the plan"
         )
         for buffer, name in zip(self.parameters, names, strict=False):
-            self.held(self.range(buffer))[self.range(buffer)] = name
+            self.held(self.range(buffer)).put(self.range(buffer), name)
 
     def require(self, condition: bool, message: str) -> None:
         if not condition:
@@ -136,9 +161,9 @@ class _Machine:
 
     # -- memory
 
-    def held(self, place: _Range) -> dict[_Range, Name]:
+    def held(self, place: _Range) -> _Held:
         """What is held in the memory of which the place is a part."""
-        return self.memory.setdefault(place.where, {})
+        return self.memory.setdefault(place.where, _Held())
 
     def range(self, buffer: Buffer) -> _Range:
         size = _nbytes(buffer)
@@ -163,11 +188,7 @@ class _Machine:
             self.require(place.where in self.may_write, f"{buffer.name} is written, and it was not donated")
             early = self.now < self.last_check and place.where not in self.parameters[self.first_output :]
             self.require(not early, f"the donated {buffer.name} is overwritten before the last check")
-        held = self.held(place)
-        for other in [r for r in held if r.overlaps(place)]:
-            del held[other]
-        if name is not None and place.first < place.end:
-            held[place] = name
+        self.held(place).put(place, name)
 
     # -- statements
 
@@ -362,7 +383,7 @@ def _constant(data: np.ndarray) -> Name:
 
 
 def _nbytes(buffer: Buffer) -> int:
-    return int(np.prod(buffer.shape, dtype=np.int64)) * nbytes(buffer.dtype)
+    return math.prod(buffer.shape) * nbytes(buffer.dtype)  # type: ignore[arg-type]
 
 
 def _show(name: Name | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -312,6 +314,62 @@ def test_layers_that_are_alike_are_recognized_once(monkeypatch: pytest.MonkeyPat
             builder.emit_func_output(out)
         FuseOps()(builder.get())
     assert 0 < counts[0] == counts[1] == counts[2]
+
+
+def _many(kind: str, count: int) -> IRModule:
+    """A function with an op of many operands, or a value that many ops read."""
+    x = Var("x", TensorStructInfo((8, 16)))
+    width = 16 if kind == "sums" else 8
+    weights = [Var(f"w{k}", TensorStructInfo((16, width + k % 7 if kind == "widths" else width))) for k in range(count)]
+    builder = BlockBuilder()
+    with builder.function("main", [x, *weights]):
+        with builder.dataflow():
+            parts = [builder.emit(op.matmul(x, w)) for w in weights]
+            if kind == "sums":
+                parts = [builder.emit(op.sum(op.multiply(x, p), axis=[1])) for p in parts]
+            elif kind == "elementwise":
+                parts = [builder.emit(op.tanh(p)) for p in parts]
+            value = builder.emit(op.stack(parts, 0) if kind in ("stack", "sums") else op.concat(parts, 1))
+            out = builder.emit_output(op.square(value))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+@pytest.mark.parametrize("kind", ["products", "widths", "elementwise", "stack", "sums"])
+def test_the_work_grows_with_the_number_of_bindings(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work: the operands of all ops that schedules are asked about, and of all candidates that are looked at."""
+    work = []
+    asked, accepted = fuse_ops._Fusion.asked, fuse_ops._Fusion.accepted
+
+    def counted(self: fuse_ops._Fusion, order: list[int], outputs: list[int]) -> bool:
+        work[-1] += sum(1 + len(self.reads[k]) for k in order)
+        return asked(self, order, outputs)
+
+    def looked_at(self: fuse_ops._Fusion, candidate: fuse_ops._Set) -> bool:
+        work[-1] += 1
+        return accepted(self, candidate)
+
+    monkeypatch.setattr(fuse_ops._Fusion, "asked", counted)
+    monkeypatch.setattr(fuse_ops._Fusion, "accepted", looked_at)
+    for count in (25, 50, 100, 200):
+        work.append(0)
+        FuseOps()(_many(kind, count))
+    assert all(later <= 2.3 * earlier for earlier, later in itertools.pairwise(work)), work
+
+
+def test_of_many_alike_one_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A concatenation takes no product: what it would not do with one it would not do with the others."""
+    declined = []
+    asked = fuse_ops._Fusion.asked
+
+    def counted(self: fuse_ops._Fusion, order: list[int], outputs: list[int]) -> bool:
+        answer = asked(self, order, outputs)
+        declined.append(not answer)
+        return answer
+
+    monkeypatch.setattr(fuse_ops._Fusion, "asked", counted)
+    FuseOps()(_many("products", 20))
+    assert sum(declined) <= 3
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import pullback
 from pullback import relax, tir
 from pullback.ir import IRModule, ShapeError, UserError, assert_structural_equal, structural_equal
-from pullback.relax import BlockBuilder, Function, TensorStructInfo, Var
+from pullback.relax import BlockBuilder, Call, Function, TensorStructInfo, Var, op
 from pullback.relax.transform import (
     BindParams,
     BindSizes,
@@ -135,6 +135,43 @@ def test_simplify_is_exact():
             return c
 
     check(Simplify(), Before, Expected)
+
+
+def test_simplify_slices_from_where_a_value_came():
+    """All slices of a slice of 7 rows, with strides: the elements are NumPy's, and one slice is left, or none."""
+    rng, steps = np.random.default_rng(0), (None, 1, 2, 3)
+    x = np.arange(7 * 3, dtype=np.float32).reshape(7, 3)
+    for _ in range(40):
+        (a, b, c, d), (s, t) = rng.integers(-8, 9, 4).tolist(), (steps[k] for k in rng.integers(0, 4, 2))
+        var, builder = Var("x", TensorStructInfo((7, 3))), BlockBuilder()
+        with builder.function("main", [var]):
+            with builder.dataflow():
+                first = builder.emit(op.strided_slice(var, [0], [a], [b], None if s is None else [s]))
+                second = op.strided_slice(first, [0, 1], [c, 0], [d, 2], None if t is None else [t, 1])
+                out = builder.emit_output(op.strided_slice(builder.emit(second), [1], [0], [2]))
+            builder.emit_func_output(out)
+        simple = Simplify()(builder.get())
+        calls = [v.value for v in simple["main"].bindings if isinstance(v.value, Call)]
+        assert len(calls) <= 1 and all(c.args[0] is simple["main"].params[0] for c in calls)
+        result = pullback.compile(simple, "debug").function("main")(x)
+        np.testing.assert_array_equal(result.numpy(), x[a:b:s][c:d:t, :2])
+
+
+def test_simplify_leaves_slices_that_go_backwards():
+    """A slice that turns rows round is no identity, though its type is its argument's."""
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((7,), "float32")):
+            y = R.strided_slice(x, axes=[0], begin=[-1], end=[-100], strides=[-1])
+            z = R.strided_slice(y, axes=[0], begin=[0], end=[7])
+            return z
+
+    x = np.arange(7, dtype=np.float32)
+    simple = Simplify()(Before)
+    assert [b.value.op.short for b in simple["main"].bindings if isinstance(b.value, Call)] == ["strided_slice"]
+    np.testing.assert_array_equal(pullback.compile(simple, "debug").function("main")(x).numpy(), x[::-1])
 
 
 def test_simplify_casts_from_where_a_value_came():

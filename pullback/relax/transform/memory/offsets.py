@@ -7,6 +7,7 @@ smallest arena wins; where none reaches the bound, the block that sticks out is 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping, Sequence
 
 from pullback.relax.transform.memory.values import Block
@@ -80,8 +81,7 @@ def _place(order: Sequence[Block], live: Mapping[Block, Interval]) -> dict[Block
                 at, waste = end, gap - need
             end = max(end, high)
         offsets[block] = at if at >= 0 else end
-        ranges.append((offsets[block], offsets[block] + need, first, last))
-        ranges.sort()
+        insort(ranges, (offsets[block], offsets[block] + need, first, last))
     return offsets
 
 

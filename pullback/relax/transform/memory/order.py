@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pullback.relax.transform.memory.values import Step, Value
 
 Before = dict[Step, set[Step]]  # the steps that each step has to wait for
+After = dict[Step, set[Step]]  # those that wait for it
 _MUCH = 16  # times the bytes of little
 
 
@@ -20,14 +21,22 @@ def data_dependences(steps: list[Step]) -> Before:
     return {s: {v.step for v in s.inputs if v.step is not None} for s in steps}
 
 
-def depends(step: Step, on: Step, before: Before) -> bool:
-    """Whether ``step`` has to wait for ``on``, directly or through others."""
-    stack, seen = [step], {step}
+def followers(before: Before) -> After:
+    """The same, seen from the steps that others wait for."""
+    after: After = {s: set() for s in before}
+    for step, sources in before.items():
+        for source in sources:
+            after[source].add(step)
+    return after
+
+
+def leads_to(step: Step, others: Collection[Step], after: After) -> bool:
+    """Whether any of the others has to wait for the step, directly or through others."""
+    stack, seen = [step] if others else [], {step}
     while stack:
-        current = stack.pop()
-        if current is on:
+        fresh = after[stack.pop()] - seen
+        if not fresh.isdisjoint(others):
             return True
-        fresh = before[current] - seen
         seen |= fresh
         stack.extend(fresh)
     return False
@@ -52,15 +61,14 @@ def _condenses(step: Step) -> bool:
 
 def _topological(steps: list[Step], before: Before, key: Callable[[Step, int], int]) -> list[Step]:
     number = {s: k for k, s in enumerate(steps)}
-    waiting = {s: len(before[s]) for s in steps}
-    after = _after(before)
+    waiting, after = {s: len(before[s]) for s in steps}, followers(before)
     heap = [(key(s, number[s]), number[s]) for s in steps if not waiting[s]]
     heapq.heapify(heap)
     order: list[Step] = []
     while heap:
         step = steps[heapq.heappop(heap)[1]]
         order.append(step)
-        for s in after.get(step, ()):
+        for s in after[step]:
             waiting[s] -= 1
             if not waiting[s]:
                 heapq.heappush(heap, (key(s, number[s]), number[s]))
@@ -68,35 +76,39 @@ def _topological(steps: list[Step], before: Before, key: Callable[[Step, int], i
 
 
 def _greedy(steps: list[Step], before: Before, number: Mapping[Step, int]) -> list[Step]:
-    readers: dict[Value, int] = {}
+    readers: dict[Value, set[Step]] = {}  # those that are still to come
     for step in steps:
-        for value in dict.fromkeys(step.inputs):
-            readers[value] = readers.get(value, 0) + 1
-    waiting, after = {s: len(before[s]) for s in steps}, _after(before)
-    ready = [s for s in steps if not waiting[s]]
-    order: list[Step] = []
+        for value in step.inputs:
+            readers.setdefault(value, set()).add(step)
+    waiting, after = {s: len(before[s]) for s in steps}, followers(before)
+    heap: list[tuple[int, int]] = []
 
     def growth(step: Step) -> int:
         """Bytes more that are alive after the step."""
         new = sum(v.nbytes for v in step.outputs if v.block is None)
-        return new - sum(v.nbytes for v in dict.fromkeys(step.inputs) if v.block is None and readers[v] == 1)
+        return new - sum(v.nbytes for v in dict.fromkeys(step.inputs) if v.block is None and len(readers[v]) == 1)
 
-    while ready:
-        step = min(ready, key=lambda s: (growth(s), number[s]))
-        ready.remove(step)
-        order.append(step)
+    def push(step: Step) -> None:
+        """A step that is pushed again grows less than before: its older entries come when it is done."""
+        heapq.heappush(heap, (growth(step), number[step]))
+
+    for step in steps:
+        if not waiting[step]:
+            push(step)
+    done: dict[Step, None] = {}
+    while heap:
+        step = steps[heapq.heappop(heap)[1]]
+        if step in done:
+            continue
+        done[step] = None
         for value in dict.fromkeys(step.inputs):
-            readers[value] -= 1
-        for s in after.get(step, ()):
+            readers[value].discard(step)
+            if len(readers[value]) == 1:
+                (last,) = readers[value]
+                if not waiting[last]:
+                    push(last)
+        for s in after[step]:
             waiting[s] -= 1
             if not waiting[s]:
-                ready.append(s)
-    return order
-
-
-def _after(before: Before) -> dict[Step, list[Step]]:
-    after: dict[Step, list[Step]] = {}
-    for step, sources in before.items():
-        for source in sources:
-            after.setdefault(source, []).append(step)
-    return after
+                push(s)
+    return list(done)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pullback.ir.errors import InternalError
 from pullback.relax.transform.memory.offsets import Interval, live_bytes
-from pullback.relax.transform.memory.order import Before, data_dependences, depends
+from pullback.relax.transform.memory.order import After, Before, data_dependences, followers, leads_to
 from pullback.relax.transform.memory.values import Block, Step, Steps, Value
 from pullback.tir.in_place import may_share
 
@@ -24,6 +24,7 @@ class Results:
     fresh: list[tuple[int, Value]] = field(default_factory=list)
     copies: list[Step] = field(default_factory=list)
     before: Before = field(default_factory=dict)
+    after: After = field(default_factory=dict)
     updates: set[Step] = field(default_factory=set)  # those that overwrite donated inputs
 
 
@@ -49,7 +50,8 @@ class Proofs:
 
 def place_results(steps: Steps, donate: Mapping[int, int], proofs: Proofs) -> Results:
     """Decide where every result is written, and what has to wait for what."""
-    results = Results(before=data_dependences(steps.steps))
+    before = data_dependences(steps.steps)
+    results = Results(before=before, after=followers(before))
     taken: set[Value] = set()
     copies: list[tuple[Value, Value]] = []
     for k, value in enumerate(steps.results):
@@ -98,16 +100,18 @@ def _donated(
 def _overwrite(value: Value, source: Value, steps: Steps, results: Results, proofs: Proofs) -> bool:
     """Whether ``value`` may be written over the donated ``source``; then its step waits for all other readers of the
     old value and for all checks."""
-    step, before = value.step, results.before
-    if step is None or value.shape != source.shape or source in steps.results:
+    step = value.step
+    if step is None or value.shape != source.shape or source in steps.returned:
         return False
     output, reads = step.outputs.index(value), [i for i, v in enumerate(step.inputs) if v is source]
     if len(reads) > 1 or not all(proofs.may_share(step, output, i) for i in reads):
         return False
-    others = {s for s in steps.steps if s is not step and (s.message is not None or source in s.inputs)}
-    if any(depends(s, step, before) for s in others):
+    others = {s for s in (*steps.checks, *steps.readers.get(source, ())) if s is not step}
+    if leads_to(step, others, results.after):
         return False  # somebody needs both the new value and the old one
-    before[step] |= others
+    results.before[step] |= others
+    for other in others:
+        results.after[other].add(step)
     results.updates.add(step)
     for i in reads:
         step.shared[output] = i

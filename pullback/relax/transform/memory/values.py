@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,9 +48,9 @@ class Value:
     block: Block | None = None
     step: Step | None = None
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * nbytes(self.dtype)
+        return math.prod(self.shape) * nbytes(self.dtype)
 
     @property
     def memory(self) -> Block:
@@ -84,6 +86,23 @@ class Steps:
     steps: list[Step]
     results: list[Value]
     kernels: dict[str, PrimFunc]
+
+    @cached_property
+    def checks(self) -> list[Step]:
+        return [s for s in self.steps if s.message is not None]
+
+    @cached_property
+    def readers(self) -> dict[Value, list[Step]]:
+        """The steps that read each value."""
+        result: dict[Value, list[Step]] = {}
+        for step in self.steps:
+            for value in dict.fromkeys(step.inputs):
+                result.setdefault(value, []).append(step)
+        return result
+
+    @cached_property
+    def returned(self) -> set[Value]:
+        return set(self.results)
 
     def add_copy(self, source: Value, target: Value) -> Step:
         """The step, not yet among ``steps``, that copies a value."""
