@@ -15,6 +15,8 @@ functions of the same arguments:
     constant_check(x, y, *, …)                the same, of arguments that are constants: the op has a meaning for others
     decompose(x, y, *, training, axis, …)     expressions -> an expression in other ops (for several results a tuple),
                                               in the form for training or for inference
+    divisor(x, y, *, axis, …)                 expressions -> what a sum over the batch is divided by where the result,
+                                              a scalar, is such a mean: a size or an expression, 1 where it is the sum
 
 An op has ``te``, or ``kernel``, or is only what it decomposes to. One without ``gradient`` that decomposes is
 differentiated as what it decomposes to.
@@ -134,6 +136,7 @@ class Op(Node):
     constant_check: Callable[..., Any] | None = field(default=None, compare=False)
     check_message: str = field(default="", compare=False)
     decompose: Callable[..., Any] | None = field(default=None, compare=False)
+    divisor: Callable[..., Any] | None = field(default=None, compare=False)
     precision: str = field(default="full", compare=False)
     singular: bool = field(default=False, compare=False)
     zeros: str = field(default="keeps", compare=False)

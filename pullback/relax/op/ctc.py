@@ -46,7 +46,7 @@ from pullback.relax.op.family import (
     zero_gradient,
 )
 from pullback.relax.op.kernel import Lines
-from pullback.relax.op.loss import check_reduction, reduced, reduced_array
+from pullback.relax.op.loss import check_reduction, divisor_of_shape, reduced, reduced_array
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.reduce import all_of
 from pullback.relax.op.sample import Floats, Ints, sample
@@ -504,6 +504,7 @@ composite(
     te=None,
     expect=_ctc_expect,
     decompose=_ctc_loss,
+    divisor=lambda log_probs, *_, reduction, **attrs: divisor_of_shape(log_probs.shape[1:2], reduction),
     numpy=in_wide(_ctc_array),
     family="loss",
     doc="-log of the probability of all alignments of the targets (N, L) with the times of log_probs (T, N, C), whose\n"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback import te
 from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.op import Op
 from pullback.relax.expr import const
@@ -30,9 +31,9 @@ from pullback.relax.op.family import (
     widened,
 )
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.reduce import scalar_count
+from pullback.relax.op.reduce import count, scalar_count
 from pullback.relax.op.sample import Floats, sample
-from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -81,6 +82,12 @@ def reduced_array(each: np.ndarray, reduction: str) -> np.ndarray:
         return np.asarray(np.sum(each, dtype=each.dtype) / each.dtype.type(count))
 
 
+def divisor_of_shape(shape: Sequence[Dim], reduction: str) -> Dim:
+    """What :func:`reduced` divides the sum of elements of this shape by."""
+    axes = {"mean": range(len(shape)), "batchmean": range(len(shape))[:1]}
+    return count(shape, axes.get(reduction, ()))
+
+
 def unreduced(dy: Any, each: Any, reduction: str) -> Any:
     """The adjoint of :func:`reduced`, in the shape of ``each`` (a tensor of that shape)."""
     if reduction == "none":
@@ -127,6 +134,10 @@ def pointwise(
         found = gradient(each, *map(widened, args), **own)  # type: ignore[misc]
         return tuple(None if g is None else narrowed(g, a.dtype) for g, a in zip(found, args, strict=True))
 
+    def divisor(*args: Any, reduction: str, **own: Any) -> Any:
+        shape = element(*map(widened, args), **own).shape
+        return divisor_of_shape(shape, reduction)
+
     if gradient is not None:
         rules["gradient"] = adjoint
     return composite(
@@ -134,6 +145,7 @@ def pointwise(
         f"{tensors} | reduction='mean'" + (f", {attrs}" if attrs else ""),
         expect=checked,
         decompose=decompose,
+        divisor=divisor,
         numpy=in_wide(meaning),
         family="loss",
         **rules,
@@ -526,4 +538,29 @@ pointwise(
         sample((2, 4), _SIGNS, reduction="sum", margin=0.5, smooth=False),
         sample((2, 4), _SIGNS, reduction="none", smooth=False),
     ],
+)
+
+# -- what a loss is divided by
+
+
+def _check_divisor(loss: TensorStructInfo, divisor: TensorStructInfo) -> None:
+    for label, info in (("loss", loss), ("divisor", divisor)):
+        expect_dtype("nn.with_divisor", info, "float", label)
+        if known_shape("nn.with_divisor", info, label):
+            raise ShapeError(f"nn.with_divisor: {label} must be a scalar, got shape {format_shape(info.shape)}")
+
+
+composite(
+    "nn.with_divisor",
+    "loss, divisor",
+    expect=_check_divisor,
+    decompose=lambda loss, divisor: loss,
+    te=lambda loss, divisor: te.compute((), lambda: loss[()], "loss"),
+    numpy=lambda loss, divisor: loss,
+    gradient=lambda dy, y, loss, divisor: (dy, None),
+    divisor=lambda loss, divisor: divisor,
+    family="loss",
+    doc="The loss as it is, a scalar, said to be a sum over the batch divided by a scalar, which is 0 where nothing\n"
+    "counts: whoever combines batches weighs this one by it. The divisor gets no adjoint.",
+    samples=[sample((), Floats((), 1.0, 9.0), smooth=False)],
 )

@@ -29,7 +29,7 @@ from pullback.relax.op.family import (
     widened,
 )
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.reduce import all_of, scalar_count, te_cast, te_reduce, te_sum
+from pullback.relax.op.reduce import all_of, count, scalar_count, te_cast, te_reduce, te_sum
 from pullback.relax.op.sample import Floats, Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
 from pullback.tir.expr import INTEGERS
@@ -238,7 +238,13 @@ class _Targets:
             self.weight = ops.astype(self.valid, predictions.dtype)
         else:
             self.weight = masked(self.valid, ops.take(weights, self.index, 0, "clip"))
-        self.scale = dy / ops.sum(self.weight) if reduction == "mean" else dy
+        self.total = ops.sum(self.weight)
+        self.scale = self.per_total(dy) if reduction == "mean" else dy
+
+    def per_total(self, value: Any) -> Any:
+        """A scalar divided by the sum of the weights; 0 where nothing counts."""
+        counts = ops.not_equal(self.total, 0.0)
+        return masked(counts, value / ops.where(counts, self.total, ops.ones_like(self.total)))
 
     def over_classes(self, value: Any) -> Any:
         """A value in the shape of the targets, with an axis of size 1 where the classes are."""
@@ -262,6 +268,14 @@ def _nll_gradient(
     chosen = ops.logical_and(t.hot(True, False, "bool"), t.over_classes(t.valid))
     dx = masked(chosen, t.over_classes(-(t.weight * t.scale)))
     return (dx, None) if weights is None else (dx, None, _weights_adjoint(t, y, predictions, reduction))
+
+
+def _nll_divisor(predictions: Any, targets: Any, weights: Any = None, *, reduction: str, ignore_index: int) -> Any:
+    """The sum of the weights of the targets that count."""
+    if reduction == "sum":
+        return 1
+    weights = None if weights is None else widened(weights)
+    return _Targets(None, widened(predictions), targets, weights, "sum", ignore_index).total
 
 
 _NLL_SAMPLES = [
@@ -290,6 +304,7 @@ define(
         )
     ),
     gradient=rule_in_wide(_nll_gradient),
+    divisor=_nll_divisor,
     check=_target_check,
     check_message=f"nn.nll_loss: {_TARGET_CHECK}",
     family="class loss",
@@ -365,13 +380,23 @@ def _cross_entropy(
         t = _Targets(const(1.0, logs.dtype), logs, targets, weights, "sum", ignore_index)
         each = masked(t.valid, -ops.sum(logs if spread is None else ops.multiply_no_nan(logs, spread), axis))
         smooth = each if reduction == "none" else ops.sum(each)
-        smooth = smooth / ops.sum(t.weight) if reduction == "mean" else smooth
+        smooth = t.per_total(smooth) if reduction == "mean" else smooth
         loss = loss * (1.0 - label_smoothing) + smooth * (share * label_smoothing)
     return narrowed(loss, dtype)
 
 
 def _reduced(each: Any, reduction: str) -> Any:
     return each if reduction == "none" else ops.sum(each) if reduction == "sum" else ops.mean(each)
+
+
+def _cross_entropy_divisor(
+    predictions: Any, targets: Any, weights: Any = None, *, label_smoothing: float, **attrs: Any
+) -> Any:
+    """Of class indices the sum of their weights, of probabilities the number of rows."""
+    if _of_indices(targets):
+        return _nll_divisor(predictions, targets, weights, **attrs)
+    others = [a for a in range(len(predictions.shape)) if a != _class_axis(predictions)]
+    return 1 if attrs["reduction"] == "sum" else count(predictions.shape, others)
 
 
 def _cross_entropy_array(
@@ -423,6 +448,7 @@ composite(
     expect=_cross_entropy_expect,
     decompose=_cross_entropy,
     numpy=in_wide(_cross_entropy_array),
+    divisor=_cross_entropy_divisor,
     check=_cross_entropy_check,
     check_message=f"nn.cross_entropy: {_TARGET_CHECK}",
     family="class loss",
@@ -487,6 +513,7 @@ define(
     te=_logits_te,
     numpy=in_wide(_logits),
     gradient=rule_in_wide(_logits_gradient),
+    divisor=lambda predictions, labels: predictions.shape[0] if len(predictions.shape) > 1 else 1,
     family="probability loss",
     doc="-Σ predictions·labels / N over all elements, with N the first size (1 for rank 1). As in TVM, the\n"
     "predictions are taken as they are: give it log-probabilities, R.nn.log_softmax(logits).",

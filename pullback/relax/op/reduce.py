@@ -127,9 +127,9 @@ def reduction(
     gradient: Callable[..., Any],
     dtypes: str = "number",
     empty: bool = True,
-    precision: str = "full",
     doc: str = "",
     samples: Sequence[Any] = (),
+    **rules: Any,
 ) -> Op:
     """A reduction. ``te(x, axes, keepdims)`` takes axes counted from the front; ``gradient(dy, y, x, axis)`` gets dy
     and y with the reduced axes as size 1; ``empty``: whether the reduction of nothing has a value."""
@@ -153,9 +153,9 @@ def reduction(
         te=lambda x, *, axis, keepdims: te_cast(te(x, normalize_axes(name, axis, x.ndim), keepdims), x.dtype),
         numpy=in_wide(lambda x, axis, keepdims: numpy(x, normalize_axes(name, axis, x.ndim), keepdims)),
         gradient=adjoint,
-        precision=precision,
         family="reduction",
         doc=doc,
+        **rules,
         samples=[*SAMPLES, *(EMPTY if empty and dtypes == "number" else ()), *samples],
     )
 
@@ -167,6 +167,7 @@ reduction(
     te=te_sum,
     numpy=lambda x, axes, keepdims: np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype),
     gradient=lambda dy, y, x, axis: ops.broadcast_to(dy, x.shape),
+    divisor=lambda x, **attrs: 1,
     doc="Σ x over the axes, in x's dtype; 0 of nothing.",
     samples=[sample(Ints((3, 4), -5, 5, "int32"), axis=0)],
 )
@@ -175,6 +176,7 @@ reduction(
     te=te_mean,
     numpy=lambda x, axes, keepdims: np.sum(x, axis=axes, keepdims=keepdims) / x.dtype.type(count(x.shape, axes)),
     gradient=lambda dy, y, x, axis: ops.broadcast_to(dy / scalar_count(x, axis), x.shape),
+    divisor=lambda x, *, axis, keepdims: count(x.shape, normalize_axes("mean", axis, len(x.shape))),
     dtypes="float",
     doc="Σ x / n over the axes; NaN of nothing.",
 )
