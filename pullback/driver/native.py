@@ -247,12 +247,13 @@ class BoundCall:
     def repeat(self, epoch: Epoch, seconds: float) -> None:
         """Gather and call, until the epoch's batches are done or so many seconds have passed; at least once.
 
-        The tensors that the epoch gathers into are inputs of this call. All results but the first, the loss, are lost.
+        The tensors that the epoch gathers into are inputs of this call. The first result is the loss, the second its
+        divisor; what overwrites no input is lost.
         Raises ArgumentError when a check fails; then ``epoch.done`` is the number of the batch that failed it.
         """
 
         def entry(runtime: int, buffers: int, arena: int, trace: None) -> int:
-            return epoch.run(self.native.address, buffers, arena, outputs[0], seconds)
+            return epoch.run(self.native.address, buffers, arena, outputs[:2], seconds)
 
         outputs = self.native.fresh_outputs()
         self._call(entry, outputs, None)

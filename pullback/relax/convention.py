@@ -36,15 +36,22 @@ from pullback.relax.struct_info import flat_infos
 
 BACKBONE, LOSS, ADJOINT, OPTIMIZER = "backbone", "backbone_loss", "backbone_loss_adjoint", "optimizer"
 STEP = "__step"  # forward, loss, backward and optimizer as one function, which overwrites what the trainer keeps
+DIVISOR = "__divisor"  # what the loss is divided by, unless it adds up: see relax/transform/loss_divisor.py
 EVALUATE = "__evaluate"  # loss and prediction of a batch: see relax/training/evaluation.py
 ATTRIBUTE = "convention"
 
 INPUT, PARAMETER, STATE, TARGET, RANDOM = "input", "parameter", "state", "target", "random state"
 OPTIMIZER_STATE, HYPERPARAMETER, LOSS_SCALE = "optimizer state", "hyperparameter", "loss scale"
-OUTPUT, LOSS_VALUE, GRADIENT = "output", "loss", "gradient"
-OF_OPTIMIZER = (OPTIMIZER_STATE, HYPERPARAMETER, LOSS_SCALE)  # what the optimizer keeps besides the parameters
+BATCH_WEIGHT = "batch weight"  # an optimizer state that the step sets to the divisor of the batch's loss
+OUTPUT, LOSS_VALUE, DIVISOR_VALUE, GRADIENT = "output", "loss", "divisor", "gradient"
+OF_OPTIMIZER = (
+    OPTIMIZER_STATE,
+    HYPERPARAMETER,
+    LOSS_SCALE,
+    BATCH_WEIGHT,
+)  # what the optimizer keeps besides the parameters
 KEPT = (PARAMETER, STATE, RANDOM, *OF_OPTIMIZER)  # what a trainer keeps, and a step overwrites
-KINDS = (INPUT, *KEPT, TARGET, OUTPUT, LOSS_VALUE, GRADIENT)
+KINDS = (INPUT, *KEPT, TARGET, OUTPUT, LOSS_VALUE, DIVISOR_VALUE, GRADIENT)
 _OF_A_CALL = (OUTPUT, GRADIENT)  # what the adjoint returns and a step does not
 
 Value = tuple[str, int]  # the kind, and which of that kind
@@ -88,7 +95,7 @@ class Convention:
         """What the attribute ``convention`` says, or else the older attributes; an ArgumentError when that does not
         fit the functions. A module with neither has the convention of no function."""
         if ATTRIBUTE in module.attrs:
-            result = _parsed(module.attrs[ATTRIBUTE])
+            result = _parsed(module.attrs[ATTRIBUTE])._with_step(_adds_up(module))
         elif "param_num" in module.attrs and isinstance(module.functions.get(BACKBONE), Function):
             result = Convention.made(module, random=_integer(module, "random_state_num"), kinds=_older_kinds(module))
         else:
@@ -118,7 +125,7 @@ class Convention:
             ADJOINT: _roles([*loss, *scale], [*values, (GRADIENT, params)]),
             OPTIMIZER: _roles([(PARAMETER, params), (GRADIENT, params), *optimizer], [(PARAMETER, params), *optimizer]),
         }
-        return Convention({name: roles for name, roles in made.items() if name in module})._with_step()
+        return Convention({name: roles for name, roles in made.items() if name in module})._with_step(_adds_up(module))
 
     def __getitem__(self, name: str) -> Roles:
         return self.functions[name]
@@ -142,17 +149,22 @@ class Convention:
         first = (v for kind in (PARAMETER, STATE, RANDOM) for v in self[LOSS].takes if v[0] == kind)
         return (*first, *self.optimizer_states)
 
-    def _with_step(self) -> Convention:
+    def _with_step(self, adds_up: bool) -> Convention:
         """And the roles of the joined step, which takes what the adjoint takes and what the optimizer keeps. It returns
-        what the adjoint returns of a whole batch, the loss first, then the new values of all that the trainer keeps.
+        what the adjoint returns of a whole batch, the loss first, and the divisor of a loss that does not add up, then
+        the new values of all that the trainer keeps.
         """
         if ADJOINT not in self or OPTIMIZER not in self or LOSS not in self:
             return self
         takes = [v for v in self[ADJOINT].takes if v[0] not in OF_OPTIMIZER]
         returns = [v for v in self[ADJOINT].returns if v[0] not in (*_OF_A_CALL, *KEPT)]
-        step = Roles((*takes, *self.optimizer_states), (*returns, *self.kept))
-        evaluation = Roles(self[LOSS].takes, ((LOSS_VALUE, 0), (OUTPUT, 0)))
-        return Convention({STEP: step, EVALUATE: evaluation} | self.functions)
+        divisor: tuple[Value, ...] = () if adds_up else ((DIVISOR_VALUE, 0),)
+        made = {
+            STEP: Roles((*takes, *self.optimizer_states), (*returns, *divisor, *self.kept)),
+            EVALUATE: Roles(self[LOSS].takes, ((LOSS_VALUE, 0), *divisor, (OUTPUT, 0))),
+        }
+        own = {} if adds_up else {DIVISOR: Roles(self[LOSS].takes, divisor)}
+        return Convention(made | own | self.functions)
 
     @staticmethod
     def _check(name: str, roles: Roles, function: Any) -> None:
@@ -253,6 +265,12 @@ def _integer(module: IRModule, key: str) -> int:
     return int(getattr(value, "value", value))
 
 
+def _adds_up(module: IRModule) -> bool:
+    """Whether the loss is a sum over the batch: by the record that SetupTrainer leaves."""
+    record = module.attrs.get("training")
+    return isinstance(record, Mapping) and record.get("reduction") == "sum"
+
+
 def _older_kinds(module: IRModule) -> dict[int, str]:
     """Of the optimizer states, in a module of an older version: the number of the loss scale was an attribute."""
     number = module.attrs.get("loss_scale_state")
@@ -274,7 +292,7 @@ def _parsed(attribute: Any) -> Convention:
         kinds = ", ".join(KINDS)
         message = f"the module attribute {ATTRIBUTE!r} has the unknown kind {min(unknown)!r}; there are: {kinds}"
         raise ArgumentError(message, hint=_HOW)
-    return Convention(result)._with_step()
+    return Convention(result)
 
 
 _HOW = "SetupTrainer writes it; modules without it are read by param_num and state_num"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,10 +40,10 @@ class _Epoch(ctypes.Structure):
         ("first", ctypes.c_int64),
         ("batch_rows", ctypes.c_int64),
         ("batches", ctypes.c_int64),
-        ("loss_weight", ctypes.c_double),
         ("done", ctypes.c_int64),
         ("loss", ctypes.c_double),
         ("loss_sum", ctypes.c_double),
+        ("divisor_sum", ctypes.c_double),
         ("failure", ctypes.c_int32),
     )
 
@@ -55,7 +56,9 @@ class _Call(ctypes.Structure):
         ("buffers", ctypes.c_void_p),
         ("arena", ctypes.c_void_p),
         ("loss", ctypes.c_void_p),
+        ("divisor", ctypes.c_void_p),
         ("loss_dtype", ctypes.c_int32),
+        ("divisor_dtype", ctypes.c_int32),
     )
 
 
@@ -84,13 +87,13 @@ class Epoch:
     """Batches of equally many rows, and how far a loop over them has come.
 
     The batches begin at position ``first`` of ``order`` (the rows as they are, if it is None). Each batch's rows are
-    copied, and converted, into the tensors of ``columns``. ``loss_sum`` adds up the losses, each times ``loss_weight``.
+    copied, and converted, into the tensors of ``columns``. The loss of a batch is a sum divided by its divisor:
+    ``loss_sum`` adds up these sums, ``divisor_sum`` the divisors. A batch whose divisor is 0 counts for nothing.
     """
 
     def __init__(
-        self, columns: Sequence[Column], order: np.ndarray | None, first: int, batch_rows: int, batches: int,
-        loss_weight: float,
-    ) -> None:  # fmt: skip
+        self, columns: Sequence[Column], order: np.ndarray | None, first: int, batch_rows: int, batches: int
+    ) -> None:
         rows = len(columns[0].source)
         self.batch_rows, self.batches = batch_rows, batches
         self._order = None if order is None else np.ascontiguousarray(order, np.int64)
@@ -103,7 +106,7 @@ class Epoch:
             raise ArgumentError(f"{batches} batches of {batch_rows} rows from {first} on do not fit in {length} rows")
         self._native = _Epoch(
             records, len(records), rows, None if self._order is None else self._order.ctypes.data, first, batch_rows,
-            batches, loss_weight,
+            batches,
         )  # fmt: skip
 
     @property
@@ -118,32 +121,41 @@ class Epoch:
 
     @property
     def loss(self) -> float:
-        """The loss of the last batch."""
-        return self._native.loss
+        """The loss of the last batch that counts; NaN before there is one."""
+        return self._native.loss if self._native.divisor_sum else math.nan
 
     @property
     def loss_sum(self) -> float:
-        """The weighted losses of all batches done."""
+        """The losses of all batches done, each times its divisor."""
         return self._native.loss_sum
+
+    @property
+    def divisor_sum(self) -> float:
+        """The divisors of all batches done."""
+        return self._native.divisor_sum
 
     def gather(self) -> None:
         """Copy the rows of the next batch into its tensors."""
         check(library.pb_epoch_gather(ctypes.byref(self._native)))
 
-    def count(self, loss: float) -> None:
+    def count(self, loss: float, divisor: float = 1.0) -> None:
         """A step on the gathered batch has been made elsewhere, with this loss."""
         native = self._native
-        native.loss = loss
-        native.loss_sum += loss * native.loss_weight
         native.done += 1
+        if divisor:
+            native.loss = loss
+            native.loss_sum += loss * divisor
+            native.divisor_sum += divisor
 
-    def run(self, function: int, buffers: int, arena: int, loss: Tensor, seconds: float) -> int:
+    def run(self, function: int, buffers: int, arena: int, results: Sequence[Tensor], seconds: float) -> int:
         """Gather and call the native ``function`` until all batches are done, or for about ``seconds``; at least once.
 
-        ``buffers``, ``arena``: addresses for the function, which writes ``loss``. Returns 0, or what the function
-        returned when it failed: then the batch is not counted as done.
+        ``buffers``, ``arena``: addresses for the function, which writes ``results``: the loss and, if there are two,
+        its divisor. Returns 0, or what the function returned when it failed: then the batch is not counted as done.
         """
-        call = _Call(function, buffers, arena, loss.data_ptr, _CODES[loss.dtype])
+        loss, *rest = results
+        divisor, code = (rest[0].data_ptr, _CODES[rest[0].dtype]) if rest else (None, 0)
+        call = _Call(function, buffers, arena, loss.data_ptr, divisor, _CODES[loss.dtype], code)
         status = library.pb_epoch_run(ctypes.byref(self._native), ctypes.byref(call), int(seconds * 1e9))
         if status == STATUS_STEP:
             return self._native.failure

@@ -55,7 +55,7 @@ def test_what_the_functions_take() -> None:
     assert convention[LOSS].takes == convention[EVALUATE].takes == (*model, (TARGET, 0))
     assert convention[ADJOINT].returns == (("loss", 0), (STATE, 0), (STATE, 1), (GRADIENT, 0))
     assert convention[STEP].takes == (*model, (TARGET, 0), ("optimizer state", 0))
-    assert convention[STEP].returns == (("loss", 0), *convention.kept)
+    assert convention[STEP].returns == (("loss", 0), ("divisor", 0), *convention.kept)
     assert convention[STEP].donated == (1, 2, 3, 5)
     assert convention[LOSS].arrange({v: i for i, v in enumerate(convention[LOSS].takes)}) == [0, 1, 2, 3, 4]
 

@@ -35,7 +35,7 @@ def values(shape, dtype):
 def gathered(source, dtype, order, size):
     """All whole batches of ``size`` rows, one after another."""
     batch = Tensor((size, *source.shape[1:]), dtype)
-    epoch = Epoch([Column(source, batch)], order, 0, size, len(source) // size, 1.0)
+    epoch = Epoch([Column(source, batch)], order, 0, size, len(source) // size)
     found = []
     while epoch.left:
         epoch.gather()
@@ -70,7 +70,7 @@ def test_large_batches_are_gathered_by_all_threads(threads):
 def test_several_columns_and_a_later_beginning():
     x, y, order = values((10, 2), "float32"), values((10,), "int64"), RNG.permutation(10)
     tensors = Tensor((3, 2), "float32"), Tensor((3,), "int64")
-    epoch = Epoch([Column(x, tensors[0]), Column(y, tensors[1])], order, 4, 3, 2, 1.0)
+    epoch = Epoch([Column(x, tensors[0]), Column(y, tensors[1])], order, 4, 3, 2)
     epoch.count(1.0)
     epoch.gather()
     np.testing.assert_array_equal(tensors[0].numpy(), x[order[7:10]])
@@ -80,16 +80,24 @@ def test_several_columns_and_a_later_beginning():
         epoch.gather()
 
 
+def test_losses_weigh_as_their_divisors():
+    epoch = Epoch([Column(values((8, 2), "float32"), Tensor((2, 2), "float32"))], None, 0, 2, 4)
+    assert np.isnan(epoch.loss)
+    for loss, divisor in ((float("nan"), 0.0), (1.5, 2.0), (0.25, 4.0), (float("inf"), 0.0)):
+        epoch.count(loss, divisor)
+    assert (epoch.loss, epoch.loss_sum, epoch.divisor_sum, epoch.left) == (0.25, 4.0, 6.0, 0)
+
+
 def test_what_does_not_fit_is_refused():
     data, batch = values((10, 2), "float32"), Tensor((3, 2), "float32")
     with pytest.raises(ArgumentError, match="row 10 is out of range: the data set has 10 rows"):
-        Epoch([Column(data, batch)], np.full(10, 10), 0, 3, 1, 1.0).gather()
+        Epoch([Column(data, batch)], np.full(10, 10), 0, 3, 1).gather()
     for first, batches in ((0, 4), (2, 3), (-1, 1), (0, -1)):
         with pytest.raises(ArgumentError, match="do not fit in 10 rows"):
-            Epoch([Column(data, batch)], None, first, 3, batches, 1.0)
+            Epoch([Column(data, batch)], None, first, 3, batches)
     with pytest.raises(ArgumentError, match="different numbers of rows"):
-        Epoch([Column(data, batch), Column(data[:5], batch)], None, 0, 3, 1, 1.0)
+        Epoch([Column(data, batch), Column(data[:5], batch)], None, 0, 3, 1)
     with pytest.raises(ArgumentError, match="cannot be gathered"):
         Column(data[:, :1], batch)
     with pytest.raises(ArgumentError, match="dtype 11 can't become dtype 10"):
-        Epoch([Column(data.astype(np.float64), batch)], None, 0, 3, 1, 1.0).gather()
+        Epoch([Column(data.astype(np.float64), batch)], None, 0, 3, 1).gather()

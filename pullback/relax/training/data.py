@@ -64,19 +64,18 @@ class DataSet:
         return array
 
     def epochs(
-        self, size: int, order: np.ndarray | None = None, weighted: bool = True, drop_last: bool = False
+        self, size: int, order: np.ndarray | None = None, drop_last: bool = False
     ) -> Iterator[tuple[Batch, Epoch]]:
         """All rows, ``size`` at a time, then what is left unless ``drop_last``: each a loop over batches that share the
         tensors of one.
 
-        Rows come in the given order, else as they are. The loss of a batch counts as often as it has rows if
-        ``weighted``, else once.
+        Rows come in the given order, else as they are.
         """
         whole, rest = divmod(self.rows, size)
         for first, rows, batches in ((0, size, whole), (whole * size, 0 if drop_last else rest, 1)):
             if rows and batches:
                 batch, columns = self._buffer(rows)
-                yield batch, Epoch(columns, order, first, rows, batches, float(rows) if weighted else 1.0)
+                yield batch, Epoch(columns, order, first, rows, batches)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All rows as they are, ``size`` at a time, the last batch with what is left."""

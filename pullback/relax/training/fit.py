@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError
+from pullback.relax.convention import DIVISOR_VALUE, EVALUATE, LOSS_VALUE, OUTPUT
 from pullback.relax.training.data import Batch, DataSet
 from pullback.relax.training.diagnose import check_finite
 from pullback.relax.training.initialize import generator
@@ -29,13 +30,12 @@ SLICE_SECONDS = 0.05  # how long steps may run before Python looks after signals
 class EpochRecord:
     """One epoch of ``fit``: the mean loss of its rows, each at the moment it was trained on.
 
-    ``accuracy``, that of the training rows, is always None: a step gives no predictions. Of the validation rows, the
-    ``validation_loss`` is None where fit got none, the ``validation_accuracy`` also where the loss knows no classes.
+    Of the validation rows, the ``validation_loss`` is None where fit got none, the ``validation_accuracy`` also where
+    the loss knows no classes. The accuracy on the training rows is not measured, since a step gives no predictions.
     """
 
     epoch: int  # counted from 1 over all calls of fit
     loss: float
-    accuracy: float | None
     validation_loss: float | None
     validation_accuracy: float | None
     seconds: float
@@ -53,7 +53,8 @@ class History:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What ``evaluate`` found: the mean loss of ``count`` rows, and the share of right predictions."""
+    """What ``evaluate`` found on ``count`` rows: the mean loss, and the share of right predictions (None: no classes,
+    or no row that counts)."""
 
     loss: float
     accuracy: float | None
@@ -102,10 +103,13 @@ class Fitting:
         it was before that step, and says which op is to blame; it makes steps slower. Without it, the first epoch whose
         loss is not finite gives a RuntimeWarning, and training goes on.
 
-        The loss of an epoch is the mean over its rows: batch losses weighted by their rows when the loss reduces by
-        "mean", and summed, then divided by the rows, when by "sum". Steps run in a native loop, which comes back to
-        Python twenty times a second. Ctrl-C (KeyboardInterrupt) leaves the last complete step, and so does a step that
-        fails, since a value of its batch is out of range: an ArgumentError names it.
+        The loss of an epoch is the mean over all that its batches count, as if they were one: each batch's loss weighs
+        as much as what it was divided by, such as the number of targets that are not ignored, or the sum of their
+        weights. A batch that counts nothing weighs 0; where none counts anything, the loss is NaN. Losses that reduce
+        by "sum" are summed, then divided by the rows. ``relax.training.loss`` says how a loss of one's own is read.
+        Steps run in a native loop, which comes back to Python twenty times a second. Ctrl-C (KeyboardInterrupt) leaves
+        the last complete step, and so does a step that fails, since a value of its batch is out of range: an
+        ArgumentError names it.
         """
         _check_count("epochs", epochs, may_be_none=False)
         for name, value in (("shuffle", shuffle), ("progress", progress), ("detect_nan", detect_nan)):
@@ -130,16 +134,18 @@ class Fitting:
             for _ in range(epochs):
                 started = time.perf_counter()
                 order = self._generator.permutation(data.rows) if shuffle else None
-                loops = data.epochs(size, order, self._interface.record.reduction != "sum", drop_last)
-                loss = sum(self._train(batch, epoch, bar, detect_nan) for batch, epoch in loops) / rows
+                total = divisor = 0.0
+                for batch, epoch in data.epochs(size, order, drop_last):
+                    self._train(batch, epoch, bar, detect_nan)
+                    total, divisor = total + epoch.loss_sum, divisor + epoch.divisor_sum
+                loss = self._mean(total, divisor, rows)
                 self._epochs += 1
                 if not math.isfinite(loss) and all(math.isfinite(e.loss) for e in history.epochs):
-                    _warn_of(self._epochs, loss)
+                    _warn_of(self._epochs, loss, divisor)
                 found = self._evaluate(validation_data, size) if validation_data is not None else None
                 record = EpochRecord(
-                    self._epochs, loss, None, found and found.loss, found and found.accuracy,
-                    time.perf_counter() - started,
-                )  # fmt: skip
+                    self._epochs, loss, found and found.loss, found and found.accuracy, time.perf_counter() - started
+                )
                 history.epochs.append(record)
                 bar.epoch(_line(record))
         return history
@@ -147,9 +153,9 @@ class Fitting:
     def evaluate(self, x: Any, y: Any, batch_size: int | None = None, *, averaged: bool = False) -> Evaluation:
         """The mean loss over all rows, and the accuracy when the loss is a cross entropy; nothing is updated.
 
-        Arguments are as for :meth:`fit`. The accuracy is the share of rows (pixels, tokens, …) whose largest
-        prediction is at the right class; ignored targets do not count. ``averaged`` takes the parameters' averages,
-        which the optimizer ``EMA`` keeps.
+        Arguments are as for :meth:`fit`, and so is the mean: the loss of all rows in one batch, NaN where none counts.
+        The accuracy is the share of rows (pixels, tokens, …) whose largest prediction is at the right class; ignored
+        targets do not count. ``averaged`` takes the parameters' averages, which the optimizer ``EMA`` keeps.
         """
         _check_count("batch_size", batch_size)
         if not isinstance(averaged, (bool, np.bool_)):
@@ -185,8 +191,8 @@ class Fitting:
         for batch, _ in validation.epochs(size) if validation is not None else ():
             self._programs.of(batch.rows).evaluate.bind(batch.inputs, batch.targets, self._values)
 
-    def _train(self, batch: Batch, epoch: Epoch, bar: Progress, detect_nan: bool) -> float:
-        """Train on all batches of a loop; returns the weighted sum of their losses."""
+    def _train(self, batch: Batch, epoch: Epoch, bar: Progress, detect_nan: bool) -> None:
+        """Train on all batches of a loop."""
         while epoch.left:
             done = epoch.done
             if detect_nan:
@@ -194,7 +200,12 @@ class Fitting:
             else:
                 self._steps(batch, epoch, SLICE_SECONDS)
             bar.advance((epoch.done - done) * batch.rows, epoch.loss)
-        return epoch.loss_sum
+
+    def _mean(self, total: float, divisor: float, rows: int) -> float:
+        """The loss of all batches, given their sum and their divisors': NaN where nothing counts."""
+        if (DIVISOR_VALUE, 0) not in self._interface.convention[EVALUATE].returns:  # it adds up
+            divisor = rows
+        return total / divisor if divisor else math.nan
 
     def _steps(self, batch: Batch, epoch: Epoch, seconds: float) -> None:
         """Train on the batches that are left of an epoch, for about so long, and on one at least."""
@@ -213,30 +224,34 @@ class Fitting:
         with self._turn:
             before = self._values.copy()
             self._steps(batch, epoch, 0.0)
-            if np.isfinite(epoch.loss):
+            if np.isfinite(epoch.loss_sum):
                 return
             self._values = before
         check_finite(self.mod, self._interface, batch, before, epoch.loss)
 
     def _evaluate(self, data: DataSet, size: int, averaged: bool = False) -> Evaluation:
-        total, right, counted = 0.0, 0, 0
-        record = self._interface.record
+        total, divisor, right, counted = 0.0, 0.0, 0, 0
         for batch in data.batches(size):
             evaluate = self._programs.of(batch.rows).evaluate
             with self._turn:
                 values = self._values.averaged(self._interface) if averaged else self._values
                 results = evaluate(batch.inputs, batch.targets, values)
-            loss, prediction = float(results[0]), results[1]
-            total += loss if record.reduction == "sum" else loss * batch.rows
-            if record.classification:
-                found = data.correct(batch, prediction)
-                right, counted = right + found[0], counted + found[1]
-        return Evaluation(total / data.rows, right / counted if counted else None, data.rows)
+            found = dict(zip(self._interface.convention[EVALUATE].returns, results, strict=True))
+            own = float(found[DIVISOR_VALUE, 0].item()) if (DIVISOR_VALUE, 0) in found else 1.0
+            if own:  # a batch that counts nothing has no loss
+                total, divisor = total + found[LOSS_VALUE, 0].item() * own, divisor + own
+            if self._interface.record.classification:
+                correct = data.correct(batch, found[OUTPUT, 0])
+                right, counted = right + correct[0], counted + correct[1]
+        loss = self._mean(total, divisor, data.rows)
+        return Evaluation(loss, right / counted if counted else None, data.rows)
 
 
-def _warn_of(epoch: int, loss: float) -> None:
+def _warn_of(epoch: int, loss: float, divisor: float) -> None:
     message = (
-        f"the loss of epoch {epoch} is {loss}; fit(…, detect_nan=True) stops before the first such step,"
+        f"no row of epoch {epoch} counts, so that its loss is {loss}: all targets are ignored, or all weights are 0"
+        if not divisor
+        else f"the loss of epoch {epoch} is {loss}; fit(…, detect_nan=True) stops before the first such step,"
         " keeps what was trained until then, and says which op is to blame"
     )
     warnings.warn(message, RuntimeWarning, stacklevel=3)  # of the call of fit

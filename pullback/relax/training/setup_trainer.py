@@ -132,18 +132,21 @@ class SetupTrainer(Pass):
         without_random = len(module[LOSS].params)
         module = AddRandomState(LOSS)(module)
         params = [module[LOSS].params[i] for i in model.taken(PARAMETER)]
-        optimizer = self._scaling_optimizer().init(params)
+        optimizer = self._scaling_optimizer()
+        optimizer.take_loss(self.loss.reduction == "sum")
+        optimizer.init(params)
         has_scale = LOSS_SCALE in optimizer.state_kinds.values()
         module = with_adjoint(module, model.taken(PARAMETER), has_scale, self.precision in HALF)
         module[OPTIMIZER] = optimizer.get_function()
         random = len(module[LOSS].params) - without_random
         source = {n: d for n, d in source_digests(module).items() if n != LOSS or takes_any_rows}
+        record = TrainingRecord.of(self.loss, optimizer, backbone, self.precision, source)
+        module = module.with_attr("training", vars(record).copy())
         module = module.with_attrs({
             "input_num": len(model.taken(INPUT)),
             "optim_state": optimizer.state or (),
             ATTRIBUTE: Convention.made(module, random, optimizer.state_kinds).attribute,
             FLUSH_SUBNORMALS: self.flush_subnormals,
-            "training": vars(TrainingRecord.of(self.loss, optimizer, backbone, self.precision, source)).copy(),
         })  # fmt: skip
         if self.legalize:
             module = LegalizeOps()(module)

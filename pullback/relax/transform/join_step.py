@@ -1,12 +1,13 @@
 """JoinStep: forward, loss, backward and optimizer of a trainer module as one function.
 
     __step(inputs…, params…, states…, targets…, random state?, optimizer states…)
-        -> (loss, new params…, new states…, new random state?, new optimizer states…)
+        -> (loss, divisor?, new params…, new states…, new random state?, new optimizer states…)
 
 What the functions take is what ``relax/convention.py`` says. The new values take over the memory of the old ones when
 the function is compiled (attribute ``donate``: of the flattened parameters those whose new values the last results
-are). A random state is (seed, number of the step): the step counts it on. What the adjoint takes of the optimizer's
-states, such as a loss scale, it gets from these.
+are). The divisor is what the loss is divided by (``loss_divisor.py``), if it is no sum; optimizer states that are a
+batch's weight are set to it before the optimizer reads them. A random state is (seed, number of the step): the step
+counts it on. What the adjoint takes of the optimizer's states, such as a loss scale, it gets from these.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import (
     ADJOINT,
+    BATCH_WEIGHT,
+    DIVISOR,
+    DIVISOR_VALUE,
     GRADIENT,
+    LOSS,
     OPTIMIZER,
     RANDOM,
     STEP,
@@ -30,8 +35,11 @@ from pullback.relax.convention import (
     is_trainer_module,
 )
 from pullback.relax.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relax.op.family import masked, narrowed
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import StructInfo, TupleStructInfo, flat_infos
+from pullback.relax.transform.loss_divisor import GUARDED, loss_divisor
+from pullback.relax.transform.raise_ops import RaiseOps
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,9 @@ class JoinStep(Pass):
             return module
         convention = Convention.of(module)
         result = module.copy()
-        result[STEP] = _joined(module, convention)
+        if DIVISOR in convention:
+            result[DIVISOR] = loss_divisor(RaiseOps()(module), convention[LOSS])
+        result[STEP] = _joined(result, convention)
         return result
 
 
@@ -55,8 +65,15 @@ def _joined(module: IRModule, convention: Convention) -> Function:
     with builder.dataflow():
         result = builder.emit(module.get_global_var(ADJOINT)(*adjoint.arrange(variables)), "adjoint")
         new = dict(zip(adjoint.returns, _leaves(builder, result), strict=True))
-        gradients = {v: e for v, e in new.items() if v[0] == GRADIENT}
-        arguments = _nested(optimizer.arrange(variables | gradients), module[OPTIMIZER])
+        given = {v: e for v, e in new.items() if v[0] == GRADIENT}
+        if DIVISOR in convention:
+            divisor = builder.emit(module.get_global_var(DIVISOR)(*convention[DIVISOR].arrange(variables)), "divisor")
+            new[DIVISOR_VALUE, 0] = divisor
+            if not module[DIVISOR].attrs[GUARDED]:  # 0 / 0 of a batch that counts nothing
+                counts = builder.emit(ops.not_equal(divisor, 0.0))
+                given = {v: masked(counts, gradient) for v, gradient in given.items()}
+            given |= {v: narrowed(divisor, s.dtype) for v, s in variables.items() if v[0] == BATCH_WEIGHT}
+        arguments = _nested(optimizer.arrange(variables | given), module[OPTIMIZER])
         updated = builder.emit(module.get_global_var(OPTIMIZER)(*arguments), "updated")
         new |= dict(zip(optimizer.returns, _leaves(builder, updated), strict=True))
         one = Constant(np.array([0, 1], np.uint64))

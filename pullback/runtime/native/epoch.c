@@ -155,11 +155,28 @@ static double float_value(const void *address, int32_t dtype)
     }
 }
 
+static int is_float(int32_t dtype)
+{
+    return dtype >= PB_FLOAT16 && dtype <= PB_BFLOAT16;
+}
+
+/* A batch that counts nothing has the divisor 0 and a loss that is no number. */
+static void count_loss(pb_epoch *epoch, double loss, double divisor)
+{
+    if (divisor == 0)
+        return;
+    double sum = loss * divisor; /* a statement of its own: never a fused multiply-add */
+    epoch->loss = loss;
+    epoch->loss_sum += sum;
+    epoch->divisor_sum += divisor;
+}
+
 pb_status pb_epoch_run(pb_epoch *epoch, const pb_call *call, int64_t nanoseconds)
 {
     int64_t start = pb_now_ns();
-    if (call->loss_dtype < PB_FLOAT16 || call->loss_dtype > PB_BFLOAT16)
-        return pb_fail(PB_ERROR_ARGUMENT, "a loss is a floating-point number, not of dtype %d", (int)call->loss_dtype);
+    if (!is_float(call->loss_dtype) || (call->divisor != NULL && !is_float(call->divisor_dtype)))
+        return pb_fail(PB_ERROR_ARGUMENT, "a loss and its divisor are floating-point numbers, not of dtypes %d and %d",
+                       (int)call->loss_dtype, (int)call->divisor_dtype);
     epoch->failure = 0;
     while (epoch->done < epoch->batches) {
         pb_status status = pb_epoch_gather(epoch);
@@ -168,9 +185,8 @@ pb_status pb_epoch_run(pb_epoch *epoch, const pb_call *call, int64_t nanoseconds
         epoch->failure = call->function(pb_runtime_get(), call->buffers, call->arena, NULL);
         if (epoch->failure != 0)
             return pb_fail(PB_ERROR_STEP, "the step on batch %lld failed", (long long)epoch->done);
-        epoch->loss = float_value(call->loss, call->loss_dtype);
-        double weighted = epoch->loss * epoch->loss_weight; /* a statement of its own: never a fused multiply-add */
-        epoch->loss_sum += weighted;
+        count_loss(epoch, float_value(call->loss, call->loss_dtype),
+                   call->divisor != NULL ? float_value(call->divisor, call->divisor_dtype) : 1);
         epoch->done++;
         if (pb_now_ns() - start >= nanoseconds)
             break;

@@ -134,10 +134,10 @@ typedef struct pb_epoch {
     int64_t first;        /* where in the order the first batch begins */
     int64_t batch_rows;
     int64_t batches;
-    double loss_weight;   /* of one batch in the sum */
     int64_t done;         /* batches, so far */
-    double loss;          /* of the last one */
-    double loss_sum;      /* of all so far, each times loss_weight */
+    double loss;          /* of the last one whose divisor was not 0 */
+    double loss_sum;      /* of all those so far, each times its divisor */
+    double divisor_sum;
     int32_t failure;      /* what the function returned, if it was not 0 */
 } pb_epoch;
 
@@ -146,8 +146,10 @@ typedef struct pb_call {
     int32_t (*function)(const pb_runtime *runtime, void *const *buffers, void *arena, int64_t *trace);
     void *const *buffers;
     void *arena;
-    const void *loss;   /* one of the buffers: a number that the function writes */
-    int32_t loss_dtype; /* pb_dtype, a floating-point one */
+    const void *loss;      /* one of the buffers: a number that the function writes */
+    const void *divisor;   /* another: what the loss is a sum over the batch divided by; NULL: 1 */
+    int32_t loss_dtype;    /* pb_dtype, a floating-point one */
+    int32_t divisor_dtype; /* the same */
 } pb_call;
 
 /* Whether a gather can turn the one pb_dtype into the other; it does so only where that changes no value. */

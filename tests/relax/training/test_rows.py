@@ -44,6 +44,7 @@ WITHOUT_BATCH = {
          "random.uniform"), "it takes a random state, and its attributes say its shape"
     ),
     **dict.fromkeys(("broadcast_to", "grad.diagonal"), "an attribute says the size"),
+    "nn.with_divisor": "its operands are scalars",
     "nn.ctc_alphas": "the rows are the second axis of its result, as a part of nn.ctc_loss",
 }  # fmt: skip
 

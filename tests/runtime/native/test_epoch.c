@@ -1,6 +1,7 @@
 /* Native epochs, a part of test_rt.c: a step that adds up what it gets. */
 
 enum { ROWS = 23, WIDTH = 5000, BATCH = 4 }; /* a batch of 80 kB is gathered by several threads */
+enum { DIVISOR = 4, EMPTY = 3 };             /* of the loss of each batch, but the third, which counts for nothing */
 
 struct sums {
     int64_t calls, labels, refused_label;
@@ -16,7 +17,7 @@ static void add_pixels(void *closure, int64_t begin, int64_t end)
             rows[i] += batch[i * WIDTH + j];
 }
 
-/* Buffers: the batch's pixels, its labels, the loss, the sums. Refuses a label before it changes anything. */
+/* Buffers: the batch's pixels, its labels, the loss, the sums, the divisor. Refuses a label before it changes anything. */
 static int32_t add_up(const pb_runtime *runtime, void *const *buffers, void *arena, int64_t *trace)
 {
     const int64_t *labels = buffers[1];
@@ -35,7 +36,8 @@ static int32_t add_up(const pb_runtime *runtime, void *const *buffers, void *are
         sums->pixels += rows[i];
     }
     sums->calls++;
-    *(float *)buffers[2] = 0.5f * (float)sums->calls;
+    *(float *)buffers[2] = sums->calls == EMPTY ? NAN : 0.5f * (float)sums->calls;
+    *(double *)buffers[4] = sums->calls == EMPTY ? 0 : DIVISOR;
     return 0;
 }
 
@@ -46,9 +48,10 @@ struct data {
     float batch[BATCH][WIDTH];
     int64_t batch_labels[BATCH];
     float loss;
+    double divisor;
     struct sums sums;
     char arena[64];
-    void *buffers[4];
+    void *buffers[5];
     pb_column columns[2];
     pb_epoch epoch;
     pb_call call;
@@ -68,9 +71,10 @@ static struct data *new_data(void)
     d->columns[0] = (pb_column){d->pixels, d->batch, WIDTH, PB_UINT8, PB_FLOAT32};
     d->columns[1] = (pb_column){d->labels, d->batch_labels, 1, PB_INT32, PB_INT64};
     d->buffers[0] = d->batch, d->buffers[1] = d->batch_labels, d->buffers[2] = &d->loss, d->buffers[3] = &d->sums;
+    d->buffers[4] = &d->divisor;
     d->epoch = (pb_epoch){.columns = d->columns, .column_count = 2, .rows = ROWS, .order = d->order,
-                          .batch_rows = BATCH, .batches = ROWS / BATCH, .loss_weight = 4};
-    d->call = (pb_call){add_up, d->buffers, d->arena, &d->loss, PB_FLOAT32};
+                          .batch_rows = BATCH, .batches = ROWS / BATCH};
+    d->call = (pb_call){add_up, d->buffers, d->arena, &d->loss, &d->divisor, PB_FLOAT32, PB_FLOAT64};
     return d;
 }
 
@@ -84,8 +88,10 @@ static void check_sums(const struct data *d, int64_t batches)
     }
     CHECK(d->epoch.done == batches && d->sums.calls == batches);
     CHECK(d->sums.labels == labels && d->sums.pixels == (double)pixels);
-    CHECK(d->epoch.loss == 0.5 * (double)batches);
-    CHECK(d->epoch.loss_sum == 4 * 0.5 * (double)(batches * (batches + 1) / 2));
+    int64_t empty = batches >= EMPTY, sum = batches * (batches + 1) / 2 - empty * EMPTY;
+    CHECK(d->epoch.loss == 0.5 * (double)(batches == EMPTY ? EMPTY - 1 : batches));
+    CHECK(d->epoch.loss_sum == DIVISOR * 0.5 * (double)sum);
+    CHECK(d->epoch.divisor_sum == DIVISOR * (double)(batches - empty));
 }
 
 static void test_epoch(void)
@@ -131,6 +137,8 @@ static void test_epochs_that_make_no_sense(void)
     CHECK(pb_epoch_gather(&d->epoch) == PB_ERROR_ARGUMENT);
     d->call.loss_dtype = PB_INT32;
     CHECK(pb_epoch_run(&d->epoch, &d->call, 0) == PB_ERROR_ARGUMENT);
+    d->call.loss_dtype = PB_FLOAT32, d->call.divisor_dtype = PB_INT64;
+    CHECK(pb_epoch_run(&d->epoch, &d->call, 0) == PB_ERROR_ARGUMENT);
     CHECK(d->sums.calls == 0);
     free(d);
     for (int32_t from = -1; from <= PB_DTYPES; from++)
@@ -152,6 +160,17 @@ static void *run_epochs(void *argument)
         free(d);
     }
     return argument;
+}
+
+/* Without a divisor, each batch weighs 1. */
+static void test_an_epoch_of_sums(void)
+{
+    struct data *d = new_data();
+    d->call.divisor = NULL;
+    d->epoch.batches = 2;
+    CHECK(pb_epoch_run(&d->epoch, &d->call, INT64_MAX) == PB_OK);
+    CHECK(d->epoch.loss_sum == 0.5 * (1 + 2) && d->epoch.divisor_sum == 2);
+    free(d);
 }
 
 static void test_concurrent_epochs(void)

@@ -455,6 +455,7 @@ int main(void)
     test_shutdown();
     test_epoch();
     test_epochs_that_make_no_sense();
+    test_an_epoch_of_sums();
     test_concurrent_epochs();
     test_fork();
     CHECK(pb_shutdown() == PB_OK);

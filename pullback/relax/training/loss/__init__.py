@@ -12,6 +12,13 @@ The formulas are PyTorch's. A loss of one's own is a subclass that overrides :me
             return self._with_reduction(op.log(op.cosh(predictions - targets)))
 
 Overriding ``__call__`` itself, with a BlockBuilder of one's own, works as well.
+
+A loss is a sum over the batch divided by its *divisor*: how many elements it counts, or the sum of their weights.
+Batches are combined as Σ divisor·loss / Σ divisor, which is the loss of one big batch, in ``fit``, ``evaluate`` and
+``optimizer.Accumulate``. The divisor is read off the formula (``relax/transform/loss_divisor.py``): ``op.mean(x)`` has
+the number of x's elements, ``op.sum(w * l) / op.sum(w)`` the sum of weights, and PyTorch's losses what PyTorch divides
+by. Where a formula says nothing, it is the number of rows; ``op.nn.with_divisor(loss, divisor)`` says another one. The
+losses of batches whose ``reduction`` is "sum" add up.
 """
 
 from __future__ import annotations

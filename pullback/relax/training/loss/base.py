@@ -30,7 +30,8 @@ class Loss:
 
     ``loss_name`` names the function; ``num_backbone_outputs`` is how many of its first parameters are outputs of the
     backbone, the others are targets; ``reduction`` is "mean", "sum" or "none" (which gives a loss per element or row,
-    not a scalar, and cannot be trained on).
+    not a scalar, and cannot be trained on). Batches whose reduction is "sum" are added up; of other losses, the formula
+    says what a batch weighs (see the package).
     """
 
     classification = False  # whether predictions have a class axis, so that an accuracy can be told

@@ -126,6 +126,7 @@ class Optimizer:
         self.param_list: list[Var] | None = None
         self.dtype: str | None = None
         self._state: tuple[Any, ...] | None = None
+        self._loss_adds_up = False
 
     # ---- what a subclass says ----------------------------------------------------------------------------------------
 
@@ -225,6 +226,10 @@ class Optimizer:
     def is_frozen(self, name: str) -> bool:
         """Whether a parameter of this name is left as it is."""
         return False
+
+    def take_loss(self, adds_up: bool) -> None:
+        """Take to heart, before :meth:`init`, whether the loss is a sum over the batch: those of batches add up."""
+        self._loss_adds_up = adds_up
 
     def take(self, params: list[Var]) -> None:
         """Check the parameters; set ``param_list`` and ``dtype``."""

@@ -2,8 +2,8 @@
 
     >>> EMA(Accumulate(ClipByGlobalNorm(AdamW(1e-3), 1.0), 4), 0.999)
 
-They are read from the outside in: this one adds up the gradients of four batches, clips their mean, hands it to AdamW,
-and averages the weights after each batch. A wrapper's own states come after those of what it wraps.
+They are read from the outside in: this one joins the gradients of four batches, clips what that gives, hands it to
+AdamW, and averages the weights after each batch. A wrapper's own states come after those of what it wraps.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from pullback.ir.errors import ArgumentError
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.convention import BATCH_WEIGHT
 from pullback.relax.expr import Expr, Var, const
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.training.optimizer.base import AVERAGE, AVERAGE_COUNT, Optimizer, Parameter, State
@@ -51,6 +52,10 @@ class Wrapper(Optimizer):
 
     def is_frozen(self, name: str) -> bool:
         return self.optimizer.is_frozen(name)
+
+    def take_loss(self, adds_up: bool) -> None:
+        super().take_loss(adds_up)
+        self.optimizer.take_loss(adds_up)
 
     def take(self, params: list[Var]) -> None:
         super().take(params)
@@ -152,10 +157,15 @@ class ClipByGlobalNorm(Wrapper):
 
 
 class Accumulate(Wrapper):
-    """One step of the wrapped optimizer for ``every`` batches, on the mean of their gradients.
+    """One step of the wrapped optimizer for ``every`` batches, with the gradient that the loss of all their rows has.
 
     Calls in between add to sums, one for each parameter (in float32 of half precision), and change no parameter and no
     state of the wrapped optimizer, whose step count (that of its schedules) is the number of its own steps.
+
+    A batch weighs as much as its loss's divisor (how many rows or elements it counts, or the sum of their weights):
+    Σ divisor·gradient / Σ divisor, so batches may differ in size, and one that counts nothing weighs 0. Where none
+    counts, the gradient is 0. Gradients of a loss that is a sum add up. A trainer's step puts the divisor of the batch
+    in the state ``divisor``; by itself, the optimizer function takes what it is given there, 1 at first.
     """
 
     def __init__(self, optimizer: Optimizer, every: int) -> None:
@@ -164,8 +174,12 @@ class Accumulate(Wrapper):
         self.every = count("every", every)
 
     def own_states(self, params: Sequence[Var]) -> list[State]:
-        sums = [TensorStructInfo(p.shape, "float32" if is_half(p.dtype) else p.dtype) for p in params]
-        return [State(info, owner=p.name, name="grad_sum") for p, info in zip(params, sums, strict=True)]
+        infos = [TensorStructInfo(p.shape, "float32" if is_half(p.dtype) else p.dtype) for p in params]
+        sums = [State(info, owner=p.name, name="grad_sum") for p, info in zip(params, infos, strict=True)]
+        if self._loss_adds_up:
+            return sums
+        scalar = TensorStructInfo((), "float64")
+        return [State(scalar, 1.0, name="divisor", role=BATCH_WEIGHT), State(scalar, name="divisor_sum"), *sums]
 
     def wrap(
         self,
@@ -178,13 +192,26 @@ class Accumulate(Wrapper):
     ) -> tuple[list[Expr], list[Expr], list[Expr]]:
         every = const(self.every, "int64")
         is_last = builder.emit(op.equal(op.mod(count, every), const(self.every - 1, "int64")), "is_last")
+        divisors, old_sums = own[: -len(params)], own[-len(params) :]
+        weight = total_weight = None
+        if divisors:
+            weight = builder.emit(divisors[0], "divisor")
+            total_weight = builder.emit(op.add(divisors[1], weight), "divisor_sum")
         given: list[Parameter] = []
         sums: list[Expr] = []
-        for parameter, old in zip(params, own, strict=True):
+        for parameter, old in zip(params, old_sums, strict=True):
             name, dtype = parameter.declared.name, old.dtype
-            total = builder.emit(op.add(old, parameter.gradient), f"{name}_grad_sum")
-            given.append(with_gradient(builder, parameter, op.divide(total, cast(float(self.every), dtype))))
+            gradient = parameter.gradient if weight is None else op.multiply(parameter.gradient, cast(weight, dtype))
+            total = builder.emit(op.add(old, gradient), f"{name}_grad_sum")
+            mean = total if total_weight is None else op.divide(total, cast(_not_zero(total_weight), dtype))
+            given.append(with_gradient(builder, parameter, mean))
             sums.append(builder.emit(op.where(is_last, cast(0.0, dtype), total), f"{name}_grad_sum_new"))
+        kept: list[Expr] = []
+        if total_weight is not None:
+            zero = cast(0.0, "float64")
+            kept = [divisors[0], builder.emit(op.where(is_last, zero, total_weight), "divisor_sum_new")]
+            states = self.optimizer.states([p.declared for p in params])
+            inner = [total_weight if s.role == BATCH_WEIGHT else v for s, v in zip(states, inner, strict=True)]
         made = builder.emit(op.floor_divide(count, every), "num_steps_inner")
         new, changed = self.optimizer.emit(builder, made, given, inner)
 
@@ -192,7 +219,12 @@ class Accumulate(Wrapper):
             return old if value is old else builder.emit(op.where(is_last, value, old))
 
         values_old = [p.value for p in params]
-        return list(map(on_last, new, values_old)), list(map(on_last, changed, inner)), sums
+        return list(map(on_last, new, values_old)), list(map(on_last, changed, inner)), kept + sums
+
+
+def _not_zero(total: Expr) -> Expr:
+    """What a sum is divided by that is 0 where the total is."""
+    return op.where(op.equal(total, as_scalar(0.0)), as_scalar(1.0), total)
 
 
 class EMA(Wrapper):
