@@ -6,17 +6,27 @@ to native code.
 
 from __future__ import annotations
 
-from pullback import ir, nd, relax, runtime, script, target, te, tir
+from pullback import ir, nd, relax, runtime, script, shortcuts, target, te, tir
 from pullback.driver import compile
 from pullback.ir import IRModule
-from pullback.relax import op, training, transform  # noqa: F401
+from pullback.ir.words import missing_from
+from pullback.relax import op, training, transform
 from pullback.relax.training import make_trainer as trainer
 from pullback.runtime import Device, Tensor, cpu, device, tensor
 from pullback.runtime.vm import VirtualMachine
 
+shortcuts.install()
+
 __version__ = "0.1.0"
 
 __all__ = [
-    "Device", "IRModule", "Tensor", "VirtualMachine", "compile", "cpu", "device", "ir", "nd", "relax", "runtime",
-    "script", "target", "te", "tensor", "tir", "trainer",
+    "Device", "IRModule", "Tensor", "VirtualMachine", "compile", "cpu", "device", "ir", "nd", "op", "relax", "runtime",
+    "script", "target", "te", "tensor", "tir", "trainer", "training", "transform",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
+
+
+__getattr__ = missing_from(globals())

@@ -30,7 +30,7 @@ def errors_in_one_line() -> Iterator[None]:
 
     try:
         yield
-    except (UserError, OSError) as error:
+    except (UserError, OSError, MemoryError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
 
@@ -38,6 +38,10 @@ def errors_in_one_line() -> Iterator[None]:
 @app.callback()
 def pullback_command() -> None:
     """pullback: a training compiler."""
+    from pullback.ir.environment import check_environment
+
+    with errors_in_one_line():
+        check_environment()
 
 
 @app.command()

@@ -52,7 +52,10 @@ class Target:
                 raise TargetError(f"unknown target option -{option}", hint=hint)
         for option in ("mtriple", "mcpu"):
             if not isinstance(options.get(option, ""), (str, type(None))):
-                raise TargetError(f"{option} of the target must be a string, got {options[option]!r}")
+                raise TargetError(
+                    f"{option} of the target must be a string, got {options[option]!r}",
+                    hint='write it as text: {"kind": "llvm", "mcpu": "znver4"}',
+                )
         triple, cpu, features = _resolve(options.get("mtriple"), options.get("mcpu"), options.get("mattr"))
         for name, value in (("kind", kind), ("triple", triple), ("cpu", cpu), ("features", features)):
             object.__setattr__(self, name, value)
@@ -119,7 +122,10 @@ def _parse(text: str) -> tuple[str | None, dict[str, str]]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise TargetError(f"{text!r} cannot be read as a target: {error}") from None
+        raise TargetError(
+            f"{text!r} cannot be read as a target: {error}",
+            hint='a target is written "llvm" or "llvm -mcpu=znver4 -mattr=+avx2"',
+        ) from None
     options: dict[str, str] = {}
     for word in words[1:]:
         name, sign, value = word.partition("=")
@@ -136,10 +142,16 @@ def _resolve(
     if isinstance(attributes, str):
         attributes = [a for a in attributes.split(",") if a]
     if attributes is not None and not isinstance(attributes, (list, tuple)):
-        raise TargetError(f"mattr of the target must be a string or a list of them, got {attributes!r}")
+        raise TargetError(
+            f"mattr of the target must be a string or a list of them, got {attributes!r}",
+            hint='write it as text: {"kind": "llvm", "mcpu": "znver4"}',
+        )
     for feature in attributes or ():
         if not isinstance(feature, str) or feature[:1] not in ("+", "-"):
-            raise TargetError(f"feature {feature!r} of the target needs a + or - before its name")
+            raise TargetError(
+                f"feature {feature!r} of the target needs a + or - before its name",
+                hint="write -mattr=+avx2 to switch a feature on, -mattr=-avx2 to switch it off",
+            )
     features = tuple(sorted(attributes)) if attributes is not None else None
     from pullback.codegen import host
 

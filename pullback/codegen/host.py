@@ -112,7 +112,9 @@ def check_cpu(triple_name: str, name: str, features: tuple[str, ...]) -> None:
     LLVM only prints a warning for those, to the standard error of the process: so it is asked in a process of its own.
     """
     if not all(c.isalnum() or c in "-_.+" for c in name):
-        raise TargetError(f"{name!r} can't be the name of a CPU of {triple_name}")
+        raise TargetError(
+            f"{name!r} can't be the name of a CPU of {triple_name}", hint="a name has letters, digits and -"
+        )
     if not sys.executable:  # Python inside another program: LLVM's warning has to do
         return
     command = [sys.executable, "-c", _MAKE_MACHINE, triple_name, name, ",".join(features)]
@@ -121,7 +123,8 @@ def check_cpu(triple_name: str, name: str, features: tuple[str, ...]) -> None:
         unknown = re.search(f"'(.*)' is not a recognized {kind}", answer)
         if unknown is not None:
             what = "CPU" if kind == "processor" else "feature"
-            hint = f"`clang --target={triple_name} --print-supported-cpus` lists the CPUs" if what == "CPU" else None
+            listing = "cpus" if what == "CPU" else "extensions"
+            hint = f"`clang --target={triple_name} --print-supported-{listing}` lists them"
             raise TargetError(f"there is no {what} {unknown.group(1)!r} for {triple_name}", hint=hint)
 
 

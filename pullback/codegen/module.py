@@ -18,6 +18,7 @@ from pullback.codegen.own_copies import OwnCopies
 from pullback.codegen.poly import Poly
 from pullback.codegen.statements import Statements, stored_buffers
 from pullback.codegen.values import Value, memory_type, register_type
+from pullback.ir.depth import deep
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, Var
@@ -30,6 +31,7 @@ _STREAMS = ("x86_64", "amd64")  # has stores past the caches, and must be told t
 RUNTIME = "{ i64, ptr, ptr, ptr }"  # struct pb_runtime: abi, parallel_for, now_ns, parallel_share
 
 
+@deep
 def emit_module(functions: Sequence[PrimFunc], target: Target) -> str:
     """The LLVM IR of the functions. Host functions are exported; kernels too when there are no host functions."""
     hosts = [f for f in functions if f.attrs.get("kind") == "host"]
@@ -46,6 +48,7 @@ def emit_module(functions: Sequence[PrimFunc], target: Target) -> str:
     return _module(target, shared, texts)
 
 
+@deep
 def emit_kernel(kernel: PrimFunc, target: Target, symbol: str) -> str:
     """The LLVM IR of a module with one kernel, whose symbol is seen by the objects that it is linked with alone."""
     shared = Globals()
@@ -53,6 +56,7 @@ def emit_kernel(kernel: PrimFunc, target: Target, symbol: str) -> str:
     return _module(target, shared, texts)
 
 
+@deep
 def emit_host(host: PrimFunc, target: Target, kernels: Mapping[str, PrimFunc], symbols: Mapping[str, str]) -> str:
     """The LLVM IR of a module with one host function; its kernels are in other objects, under the given symbols."""
     shared = Globals()

@@ -12,7 +12,7 @@ from pullback.codegen.memory import padded
 from pullback.codegen.neighbours import NeighbourStores
 from pullback.codegen.poly import Atom, Poly
 from pullback.codegen.values import Value
-from pullback.ir.errors import InternalError
+from pullback.ir.errors import InternalError, UserError
 from pullback.ir.node import remembered
 from pullback.tir.caches import LINE
 from pullback.tir.expr import (
@@ -154,11 +154,17 @@ class Statements(NeighbourStores):
             return
         if node.kind == "unrolled":
             if extent.const is None:
-                raise InternalError(f"the unrolled loop over {node.var.name} has a symbolic extent")
+                hint = "make it a serial loop, or its extent a number"
+                raise UserError(
+                    f"the unrolled loop over {node.var.name} has a symbolic extent", span=node.span, hint=hint
+                )
             self._iterations(node, Poly.of(0), extent.const, self._fills_registers(node))
         elif node.kind == "vectorized":
             if self.lanes is not None:
-                raise InternalError(f"the vectorized loop over {node.var.name} is inside another one")
+                hint = "make one of the two a serial loop"
+                raise UserError(
+                    f"the vectorized loop over {node.var.name} is inside another one", span=node.span, hint=hint
+                )
             self._vectorized(node, extent)
         elif node.kind == "parallel":
             self._parallel(node, extent)

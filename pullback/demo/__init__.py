@@ -19,10 +19,10 @@ def main(epochs: int = 5, picture: str | Path | None = "fashion_mnist.png", thre
     """Train, print loss and accuracy of every epoch, write `picture` (None: no picture); returns the trainer."""
     if epochs < 1:
         raise ArgumentError(f"epochs must be at least 1, got {epochs}")
-    if threads is not None and threads < 1:
-        raise ArgumentError(f"threads must be at least 1, got {threads}")
     if threads is not None:
-        os.environ["PULLBACK_NUM_THREADS"] = str(threads)
+        from pullback.runtime import set_num_threads
+
+        set_num_threads(threads)
     if picture is not None:
         plots.require_matplotlib()
         _check_writable(Path(picture))
@@ -68,7 +68,9 @@ def _check_writable(path: Path) -> None:
     """A picture that cannot be written is an error before training, not after it."""
     folder = path.parent
     if not folder.is_dir():
-        raise FileNotFoundError(f"the picture {str(path)!r} cannot be written: there is no folder {str(folder)!r}")
+        raise FileNotFoundError(
+            f"the picture {str(path)!r} cannot be written: there is no folder {str(folder)!r}",
+        )
     if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
         raise PermissionError(f"the picture {str(path)!r} cannot be written there")
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pullback.ir.environment import switch
 from pullback.ir.errors import UserError
 from pullback.runtime.files import open_regular, write_atomically
 
@@ -178,7 +179,9 @@ def _read(path: Path) -> bytes:
             content = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
             data = content.read(MAXIMUM_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
+        raise DataError(
+            f"{path}: cannot be read: {error}", hint="check the path, and that the file may be read"
+        ) from error
     return _bounded(data, str(path))
 
 
@@ -204,7 +207,7 @@ def _is_official(folder: Path, name: str) -> bool:
 
 def _download_quietly(folder: Path, report: Callable[[str], None]) -> bool:
     """Whether the whole data set now lies in `folder`; a failure is one line, never an exception."""
-    if os.environ.get("PULLBACK_OFFLINE") == "1":
+    if switch("PULLBACK_OFFLINE"):
         return False
     problem: Exception | None = None
     report("Fetching Fashion-MNIST (30 MB, once; PULLBACK_OFFLINE=1 turns this off) ...")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pullback.driver.collector import rare_collections
 from pullback.driver.executable import Executable
 from pullback.driver.pipeline import joined, prepare
+from pullback.ir.environment import check_environment
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
+from pullback.ir.words import explained
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import TensorStructInfo, flat_infos
@@ -17,6 +20,7 @@ from pullback.target import Target
 
 
 @rare_collections()
+@partial(explained, name="pullback.compile")
 def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
     """Compile a module for ``target``: ``"llvm"`` (this machine), a Target, or ``"debug"`` (the interpreter).
 
@@ -24,6 +28,7 @@ def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
     module is not well-formed, ArgumentError when an op cannot take the values of a constant, and TargetError when the
     target does not exist.
     """
+    check_environment()
     if isinstance(module, Function):
         module = IRModule.from_expr(module)
     if not isinstance(module, IRModule):

@@ -19,20 +19,17 @@ does not read what `python -m pullback tune` has found.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
+from pullback.ir.environment import switch, variable
 from pullback.ir.errors import UserError
 from pullback.schedule.choose import SCHEDULES
 
 
 def level() -> int:
     """The rung asked for, 0 by default."""
-    text = os.environ.get("PULLBACK_DEBUG", "0") or "0"
-    if text not in ("0", "1", "2", "3", "4", "5"):
-        raise UserError(f"PULLBACK_DEBUG must be 0 to 5, not {text!r}")
-    return int(text)
+    return int(variable("PULLBACK_DEBUG", "0"))
 
 
 def poison() -> bool:
@@ -45,17 +42,9 @@ def verify() -> bool:
     return switch("PULLBACK_VERIFY") or level() >= 1
 
 
-def switch(name: str, default: str = "0") -> bool:
-    """An environment variable that is 0 or 1."""
-    text = os.environ.get(name, default) or default
-    if text not in ("0", "1"):
-        raise UserError(f"{name} must be 0 or 1, not {text!r}")
-    return text == "1"
-
-
 def switched_off() -> tuple[str, ...]:
     """The schedules to do without, sorted; none by default."""
-    names = sorted(filter(None, os.environ.get("PULLBACK_WITHOUT", "").split(",")))
+    names = sorted(filter(None, variable("PULLBACK_WITHOUT").split(",")))
     known = [kind.__name__ for kind in SCHEDULES]
     for name in names:
         if name not in known:

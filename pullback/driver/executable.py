@@ -21,6 +21,7 @@ from pullback.driver.signature import Signature, nested
 from pullback.ir.errors import ArgumentError, NameNotFound, TargetError
 from pullback.ir.forks import finished_first, renewed
 from pullback.ir.module import IRModule
+from pullback.ir.words import guided
 from pullback.relax.expr import Function
 from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import symbolic_vars
@@ -30,6 +31,7 @@ from pullback.runtime.tensor import Tensor, allocate_zeros, tensor
 from pullback.target import Target
 
 
+@guided
 class Executable:
     """The functions of a compiled module. ``target`` is None for the interpreter."""
 
@@ -47,7 +49,10 @@ class Executable:
         function = self.module.functions.get(name)
         if not isinstance(function, Function):
             names = [n for n, f in self.module.items() if isinstance(f, Function) and not f.attrs.get("private")]
-            raise NameNotFound(f"the executable has no function {name!r}; it has: {', '.join(names) or 'none'}")
+            raise NameNotFound(
+                f"the executable has no function {name!r}; it has: {', '.join(names) or 'none'}",
+                hint="executable.function(name) takes one of these names",
+            )
         with self._lock:
             return self._functions.setdefault(name, CompiledFunction(self, name, function))
 
@@ -63,6 +68,7 @@ class Executable:
         return self.function(name).memory(**sizes)
 
 
+@guided
 class CompiledFunction:
     """One function: ``f(*args)``. Specialised, and compiled, for every set of symbolic sizes that it meets."""
 

@@ -227,7 +227,10 @@ class BoundCall:
         for k in others:
             begin, end = self._extents[k]
             if begin < last and first < end and k != index:
-                raise ArgumentError(f"{self.native.name}: inputs {index} and {k} share memory, and one is overwritten")
+                raise ArgumentError(
+                    f"{self.native.name}: inputs {index} and {k} share memory, and one is overwritten",
+                    hint="give copies: array.copy()",
+                )
 
     def __call__(self) -> list[Tensor]:
         return self._run(None)

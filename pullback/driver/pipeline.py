@@ -17,10 +17,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from pullback.driver.debug import show_stage, verify
 from pullback.driver.options import Options
+from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import flat_infos, symbolic_vars
@@ -48,8 +47,6 @@ from pullback.relax.transform.verify_plan import verify_plan
 from pullback.schedule.group import Group, Machine
 from pullback.target import Target
 
-DEEPEST = 5000  # calls: an adjoint of loops may be an expression that is nested deeper than Python's default allows
-
 
 def prepare(module: IRModule) -> IRModule:
     """The steps that concern the module as a whole."""
@@ -74,6 +71,7 @@ def whole_function(module: IRModule, name: str, sizes: dict[str, int]) -> Functi
     return remove_dead_bindings(resolve_match_casts(function))
 
 
+@deep
 def lower_function(
     module: IRModule,
     name: str,
@@ -115,11 +113,11 @@ def donations(function: Function) -> dict[int, int]:
     return {first + k: i for k, i in enumerate(donated)}
 
 
+@deep
 def plan_function(
     module: IRModule, name: str, sizes: dict[str, int], target: Target, options: Options | None = None
 ) -> Plan:
     """Everything from a prepared module to the plan of one function."""
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEPEST))
     options = options or Options.of(target)
     work, donate = lower_function(module, name, sizes, target, options=options)
     plan = plan_memory(name, work[name], work, donate, MemoryOptions(poison=options.poison))

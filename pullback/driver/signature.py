@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pullback.ir.errors import ArgumentError, DTypeError, PullbackError, ShapeError
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
+from pullback.relax.advice import shape_advice
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import (
     StructInfo,
@@ -51,7 +52,10 @@ class Signature:
         if isinstance(info, TupleStructInfo):
             if not isinstance(value, (tuple, list)) or len(value) != len(info.fields):
                 given = f"{len(value)} values" if isinstance(value, (tuple, list)) else type(value).__name__
-                raise ArgumentError(f"{self.name}: {name} must be a tuple of {len(info.fields)} values, got {given}")
+                raise ArgumentError(
+                    f"{self.name}: {name} must be a tuple of {len(info.fields)} values, got {given}",
+                    hint="nest the arguments as the parameters are",
+                )
             for k, (field, item) in enumerate(zip(info.fields, value, strict=True)):
                 self._argument(f"{name}[{k}]", field, item, flat, sizes)
             return
@@ -63,8 +67,8 @@ class Signature:
         if not isinstance(value, Tensor):
             try:
                 value = tensor(value)
-            except PullbackError as error:
-                raise type(error)(f"{self.name}: {name}: {error}") from None
+            except UserError as error:
+                raise type(error)(f"{self.name}: {name}: {error.message}", hint=error.hint) from None
         if value.dtype != info.dtype:
             message = f"{self.name}: {name} must have dtype {info.dtype}, got {value.dtype}"
             raise DTypeError(message, hint=f'convert it first: array.astype("{info.dtype}")')
@@ -74,7 +78,8 @@ class Signature:
             known = ", ".join(f"{v.name} = {before[v]}" for v in symbolic_vars(info) if v in before)
             expected, given = format_shape(shape), format_shape(value.shape)
             where = f" with {known}" if known else ""
-            raise ShapeError(f"{self.name}: {name} must have shape {expected}{where}, got {given}")
+            hint = shape_advice(shape, value.shape, info.dtype)
+            raise ShapeError(f"{self.name}: {name} must have shape {expected}{where}, got {given}", hint=hint)
         return value
 
     def unflatten(self, values: Sequence[Any]) -> Any:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pullback.driver.cache import compiler_fingerprint, object_cache
-from pullback.driver.debug import switch
 from pullback.driver.folder import Folder, FolderError
+from pullback.ir.environment import switch
 from pullback.ir.errors import UserError
 from pullback.schedule.tuning import Choice, Choices
 from pullback.target import Target

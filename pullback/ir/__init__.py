@@ -2,12 +2,14 @@
 
 from pullback.ir.errors import (
     ArgumentError,
+    CallError,
     CheckpointError,
     CompileError,
     DifferentiationError,
     DTypeError,
     InternalError,
     NameNotFound,
+    NoAttribute,
     PullbackError,
     ScriptError,
     ShapeError,
@@ -27,7 +29,8 @@ from pullback.ir.node import (
 from pullback.ir.op import Op
 
 __all__ = [
-    "ArgumentError", "CheckpointError", "CompileError", "DTypeError", "DifferentiationError", "GlobalVar", "IRModule",
-    "InternalError", "NameNotFound", "Node", "Op", "PullbackError", "ScriptError", "ShapeError", "Span", "TargetError",
-    "UserError", "assert_structural_equal", "span_scope", "structural_digest", "structural_equal", "structural_hash",
+    "ArgumentError", "CallError", "CheckpointError", "CompileError", "DTypeError", "DifferentiationError", "GlobalVar",
+    "IRModule", "InternalError", "NameNotFound", "NoAttribute", "Node", "Op", "PullbackError", "ScriptError",
+    "ShapeError", "Span", "TargetError", "UserError", "assert_structural_equal", "span_scope", "structural_digest",
+    "structural_equal", "structural_hash",
 ]  # fmt: skip

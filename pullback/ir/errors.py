@@ -6,19 +6,45 @@ A user error says what was expected, what came, where (a span with a caret under
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pullback.ir.node import Span
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """``: did you mean …?``, or nothing. A dotted name that ends in ``name`` is the best guess."""
+def suggestion(
+    name: str, known: Iterable[str], words: Mapping[str, str] = MappingProxyType({}), start: str = ""
+) -> str:
+    """``: did you mean …?``, or nothing.
+
+    A dotted name that ends in ``name`` is the best guess. Next ``words`` say what to write for those of other systems,
+    and only then come names that are spelled nearly the same. ``start`` stands before all known names: ``R.``.
+    """
     known = list(known)
     last = name.rpartition(".")[2]
-    close = [k for k in known if k.rpartition(".")[2] == last] or difflib.get_close_matches(name, known, n=1)
-    return f": did you mean {close[0]}?" if close else ""
+    same = [k for k in known if k.rpartition(".")[2].lower() == last.lower()]
+    if not same and last.lower() in words:
+        return f": {words[last.lower()]}"
+    close = same or _nearly(name, known)
+    return f": did you mean {start}{close[0]}?" if close else ""
+
+
+def near(name: str, known: Iterable[str]) -> list[str]:
+    """The known name that is spelled nearly the same: one or two letters differ. At most one, in a list."""
+    longer = 1 if len(name) < 6 else 2
+    alike = [k for k in known if abs(len(k) - len(name)) <= longer]
+    return difflib.get_close_matches(name, alike, n=1, cutoff=0.75)
+
+
+def _nearly(name: str, known: list[str]) -> list[str]:
+    """The known names whose last part is spelled nearly as that of ``name``, those of the same namespace first."""
+    prefix, _, last = name.rpartition(".")
+    ends = {k.rpartition(".")[2] for k in known}
+    close = near(last, ends)
+    found = [k for k in known if k.rpartition(".")[2] in close]
+    return sorted(found, key=lambda k: k.rpartition(".")[0] != prefix)
 
 
 class PullbackError(Exception):
@@ -58,6 +84,14 @@ class ScriptError(UserError, SyntaxError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class CallError(UserError, TypeError):
+    """A function of pullback's was called with arguments that it does not take."""
+
+
+class NoAttribute(UserError, AttributeError):
+    """An object of pullback's has no such method or attribute."""
 
 
 class NameNotFound(UserError, KeyError):

@@ -9,6 +9,7 @@ from typing import Any
 
 from pullback.ir.errors import NameNotFound, UserError
 from pullback.ir.node import Closed, Node
+from pullback.ir.words import guided
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,7 @@ def set_call_global(function: Any) -> None:
     _call_global = function
 
 
+@guided
 class IRModule:
     """Functions by name, in the order of definition, with module attributes.
 
@@ -65,13 +67,16 @@ class IRModule:
         key = _key(name)
         if key not in self.functions:
             known = ", ".join(self.functions) or "none"
-            raise NameNotFound(f"the module has no function {key!r}; it has: {known}")
+            raise NameNotFound(
+                f"the module has no function {key!r}; it has: {known}", hint="module['name'] takes one of these names"
+            )
         return self.functions[key]
 
     def __setitem__(self, name: str | GlobalVar, function: Any) -> None:
         key = _key(name)
-        if not key or not key.isprintable():
-            raise UserError(f"the name of a function must be printable and not empty, got {key!r}")
+        if not isinstance(key, str) or not key or not key.isprintable():
+            hint = "it is how the function is called: a string such as 'main'"
+            raise UserError(f"the name of a function must be printable and not empty, got {key!r}", hint=hint)
         if not isinstance(function, Node):
             hint = "functions come from @R.function, @T.prim_func or a BlockBuilder"
             raise UserError(f"{key} of a module must be a function, got {type(function).__name__}", hint=hint)

@@ -20,34 +20,48 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from pullback.ir.depth import deep
 from pullback.ir.errors import PullbackError
 
 AnyNode = TypeVar("AnyNode")
 Answer = TypeVar("Answer")
 
 
+LONGEST_LINE = 160  # characters of a source line that messages show
+
+
 @dataclass(frozen=True)
 class Span:
-    """A place in the user's source: one-based line, zero-based columns; ``text`` is the line when no file holds it."""
+    """A place in the user's source: one-based line, zero-based columns; ``text`` is the line when no file holds it.
+
+    ``origin`` is the call that the user wrote there, of what a pass has made of it: errors name that call.
+    """
 
     file: str
     line: int
     column: int = 0
     end_column: int | None = None
     text: str | None = None
+    origin: Any = field(default=None, compare=False, repr=False)
 
     def source_line(self) -> str:
         return self.text if self.text is not None else linecache.getline(self.file, self.line).rstrip("\n")
 
     def caret(self) -> str:
-        """``file:line:column``, the source line, and carets under the place."""
+        """``file:line:column``, the source line (of a long one, the part around the place), and carets under it."""
         source = self.source_line()
         where = f"  --> {self.file}:{self.line}:{self.column + 1}"
         if not source.strip():
             return where
-        indent = len(source) - len(source.lstrip())
-        width = max(1, min(self.end_column or self.column + 1, len(source)) - self.column)
-        return f"{where}\n    {source.lstrip()}\n    {' ' * max(0, self.column - indent)}{'^' * width}"
+        first = len(source) - len(source.lstrip())
+        start, end = self.column, min(self.end_column or self.column + 1, len(source))
+        if len(source) - first > LONGEST_LINE:
+            first = max(first, min(start - LONGEST_LINE // 4, len(source) - LONGEST_LINE))
+        shown = source[first : first + LONGEST_LINE]
+        width = max(1, min(end, first + len(shown)) - start)
+        more = "…" if first + len(shown) < len(source.rstrip()) else ""
+        less = "…" if source[:first].strip() else ""
+        return f"{where}\n    {less}{shown}{more}\n    {' ' * (len(less) + max(0, start - first))}{'^' * width}"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column + 1}"
@@ -152,17 +166,30 @@ def structural_equal(a: Any, b: Any) -> bool:
     Symbols correspond one to one, by first occurrence, inside the node that binds them; spans and the names of symbols
     do not count.
     """
-    return _Comparer().equal(a, b, "root") is None
+    return _Comparer().equal(a, b, _ROOT) is None
 
 
 def assert_structural_equal(a: Any, b: Any) -> None:
     """Raise ``ValueError`` naming the first place where ``a`` and ``b`` differ, with both texts."""
-    difference = _Comparer().equal(a, b, "root")
+    difference = _Comparer().equal(a, b, _ROOT)
     if difference is not None:
         raise ValueError(f"structures differ at {difference}\n--- left\n{a}\n--- right\n{b}")
 
 
-Triple = tuple[Any, Any, str]  # two parts and where they stand
+Path = tuple[Any, str]  # where a part stands: the path of what it is part of, and its place there
+Triple = tuple[Any, Any, Path]  # two parts and where they stand
+
+
+_ROOT: Path = (None, "root")
+
+
+def _text(path: Path | None) -> str:
+    """A path in words, written only where there is a difference: deep structures have long ones."""
+    places = []
+    while path is not None:
+        path, place = path
+        places.append(place)
+    return "".join(reversed(places))
 
 
 class _Comparer:
@@ -175,7 +202,7 @@ class _Comparer:
         self.forward: dict[int, Any] = {}
         self.backward: dict[int, Any] = {}
 
-    def equal(self, a: Any, b: Any, path: str) -> str | None:
+    def equal(self, a: Any, b: Any, path: Path) -> str | None:
         """None, or the path of the first difference."""
         pending: list[Triple | Callable[[], None]] = [(a, b, path)]
         while pending:
@@ -189,38 +216,38 @@ class _Comparer:
             pending.extend(reversed(result))
         return None
 
-    def step(self, a: Any, b: Any, path: str) -> str | list[Triple | Callable[[], None]]:
+    def step(self, a: Any, b: Any, path: Path) -> str | list[Triple | Callable[[], None]]:
         if isinstance(a, Symbol) or isinstance(b, Symbol):
             return self.symbol(a, b, path)
         if isinstance(a, Closed) and isinstance(b, Closed):
             return _Comparer().equal(a.node, b.node, path) or []
         if isinstance(a, Node) or hasattr(a, "structural_items"):
             if type(a) is not type(b):
-                return f"{path}: {type(a).__name__} against {type(b).__name__}"
+                return f"{_text(path)}: {type(a).__name__} against {type(b).__name__}"
             return self.binder(a, b, path) if getattr(a, "binder", None) else self.node(a, b, path)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             if a.keys() != b.keys():
-                return f"{path}: keys {sorted(map(str, a))} against {sorted(map(str, b))}"
-            return [(a[k], b[k], f"{path}[{k!r}]") for k in a]
+                return f"{_text(path)}: keys {sorted(map(str, a))} against {sorted(map(str, b))}"
+            return [(a[k], b[k], (path, f"[{k!r}]")) for k in a]
         if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
             if len(a) != len(b):
-                return f"{path}: length {len(a)} against {len(b)}"
-            return [(x, y, f"{path}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True))]
+                return f"{_text(path)}: length {len(a)} against {len(b)}"
+            return [(x, y, (path, f"[{i}]")) for i, (x, y) in enumerate(zip(a, b, strict=True))]
         array_a, array_b = _as_array(a), _as_array(b)
         if array_a is not None and array_b is not None and type(a) is type(b):
             same = array_a.dtype == array_b.dtype and array_a.shape == array_b.shape
-            return [] if same and array_a.tobytes() == array_b.tobytes() else f"{path}: constants differ"
+            return [] if same and array_a.tobytes() == array_b.tobytes() else f"{_text(path)}: constants differ"
         if isinstance(a, float) and isinstance(b, float):
-            return [] if repr(a) == repr(b) else f"{path}: {a!r} against {b!r}"  # NaN is NaN, -0.0 is not 0.0
+            return [] if repr(a) == repr(b) else f"{_text(path)}: {a!r} against {b!r}"  # NaN is NaN, -0.0 is not 0.0
         same = type(a) is type(b) and a == b
-        return [] if same else f"{path}: {a!r} against {b!r}"
+        return [] if same else f"{_text(path)}: {a!r} against {b!r}"
 
-    def node(self, a: Any, b: Any, path: str) -> list[Triple | Callable[[], None]]:
+    def node(self, a: Any, b: Any, path: Path) -> list[Triple | Callable[[], None]]:
         items_a, items_b = node_items(a), node_items(b)
         name = type(a).__name__
-        return [(x, y, f"{path}.{name}.{k}") for (k, x), (_, y) in zip(items_a, items_b, strict=True)]
+        return [(x, y, (path, f".{name}.{k}")) for (k, x), (_, y) in zip(items_a, items_b, strict=True)]
 
-    def binder(self, a: Any, b: Any, path: str) -> list[Triple | Callable[[], None]]:
+    def binder(self, a: Any, b: Any, path: Path) -> list[Triple | Callable[[], None]]:
         """A node that binds a symbol: inside it, the symbols of the two sides correspond anew."""
         x, y = id(getattr(a, a.binder)), id(getattr(b, b.binder))
         outer = self.forward.pop(x, None), self.backward.pop(y, None)
@@ -233,12 +260,12 @@ class _Comparer:
 
         return [*self.node(a, b, path), leave]
 
-    def symbol(self, a: Any, b: Any, path: str) -> str | list[Triple | Callable[[], None]]:
+    def symbol(self, a: Any, b: Any, path: Path) -> str | list[Triple | Callable[[], None]]:
         if type(a) is not type(b):
-            return f"{path}: {type(a).__name__} against {type(b).__name__}"
+            return f"{_text(path)}: {type(a).__name__} against {type(b).__name__}"
         if id(a) in self.forward or id(b) in self.backward:
             ok = self.forward.get(id(a)) is b and self.backward.get(id(b)) is a
-            return [] if ok else f"{path}: {a.name} against {b.name}"
+            return [] if ok else f"{_text(path)}: {a.name} against {b.name}"
         self.forward[id(a)], self.backward[id(b)] = b, a
         return self.node(a, b, path)
 
@@ -312,6 +339,7 @@ def _fields_of_digest(type_: type) -> tuple[str, ...] | None:
     return None if hasattr(type_, "structural_items") else _structural_fields(type_)
 
 
+@deep
 def structural_digest(node: Any) -> bytes:
     """A 32-byte digest of the structure: equal for structurally equal nodes, stable between processes."""
     import hashlib

@@ -43,12 +43,16 @@ scale. Those not named begin with what their trainer draws, or 0.
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pullback.ir.errors import InternalError, NameNotFound, UserError, suggestion
+from pullback.ir.errors import CallError, InternalError, NameNotFound, UserError, suggestion
+from pullback.ir.foreign import OPS
 from pullback.ir.node import Node
+from pullback.ir.words import unknown_argument
 
 PRECISIONS = ("low", "same", "data", "full")
 ZEROS = ("keeps", "makes", "mixes")
@@ -81,18 +85,21 @@ class Signature:
         """Positional and keyword arguments of a Python call as (tensor arguments, attributes)."""
         names = [*self.tensors, *self.attrs]
         if len(args) > len(names):
-            raise UserError(f"{op} takes ({self}), got {len(args)} arguments")
+            hint = "several numbers or tensors are one argument: a list of them"
+            raise CallError(f"{op} takes ({self}), got {len(args)} arguments", hint=hint)
         values = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
             if name not in names or name in values:
-                problem = "got twice" if name in values else "does not exist"
-                raise UserError(f"{op}: argument {name!r} {problem}", hint=f"its arguments are ({self})")
+                if name in values:
+                    raise CallError(f"{op}: argument {name!r} got twice", hint=f"its arguments are ({self})")
+                hint = unknown_argument(name, names, f"its arguments are ({self})")
+                raise CallError(f"{op}: argument {name!r} does not exist", hint=hint)
             values[name] = value
         tensors = []
         for name in self.tensors:
             value = values.get(name)
             if value is None and name not in self.optional:
-                raise UserError(f"{op}: argument {name!r} is missing", hint=f"its arguments are ({self})")
+                raise CallError(f"{op}: argument {name!r} is missing", hint=f"its arguments are ({self})")
             if value is not None:
                 tensors.append(value)
             elif any(values.get(later) is not None for later in self.tensors[self.tensors.index(name) + 1 :]):
@@ -107,14 +114,35 @@ class Signature:
         attrs = {}
         for name, default in self.attrs.items():
             if values.get(name, default) is _REQUIRED:
-                raise UserError(f"{op}: argument {name!r} is missing", hint=f"its arguments are ({self})")
+                raise CallError(f"{op}: argument {name!r} is missing", hint=f"its arguments are ({self})")
             attrs[name] = values.get(name, default)
         return tensors, attrs
+
+    def of_python(self) -> inspect.Signature:
+        """What ``inspect.signature`` and editors show of the op."""
+        parameters: list[inspect.Parameter] = []
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        defaults = {n: None if n in self.optional else _REQUIRED for n in self.tensors} | dict(self.attrs)
+        for name, default in defaults.items():
+            value = inspect.Parameter.empty if default is _REQUIRED else default
+            if default is _REQUIRED and parameters and parameters[-1].default is not inspect.Parameter.empty:
+                kind = inspect.Parameter.KEYWORD_ONLY  # Python has no parameter without a default after one with it
+            parameters.append(inspect.Parameter(name, kind, default=value))
+        return inspect.Signature(parameters)
 
     def __str__(self) -> str:
         parts = [n + ("=None" if n in self.optional else "") for n in self.tensors]
         parts += [n if d is _REQUIRED else f"{n}={d!r}" for n, d in self.attrs.items()]
         return ", ".join(parts)
+
+
+class _PythonSignature:
+    """``__signature__`` of ops: of the class there is none."""
+
+    def __get__(self, op: Op | None, owner: type) -> inspect.Signature:
+        if op is None:
+            raise AttributeError("__signature__")
+        return op.signature.of_python()
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +152,8 @@ class Op(Node):
     registry: ClassVar[dict[str, Op]] = {}
     aliases: ClassVar[dict[str, str]] = {}  # other full names of ops
     build: ClassVar[Callable[[Op, list[Any], dict[str, Any]], Any] | None] = None  # set by relax
+
+    __signature__: ClassVar[Any] = _PythonSignature()
 
     name: str
     signature: Signature = field(compare=False)
@@ -151,7 +181,8 @@ class Op(Node):
         op = Op.find(name) or Op.find(f"relax.{name}")
         if op is None:
             known = (op.short for op in Op.registry.values())
-            raise NameNotFound(f"there is no operator {name!r}{suggestion(name, known)}")
+            hint = "python -m pullback ops lists the ops"
+            raise NameNotFound(f"there is no operator {name!r}{suggestion(name, known, OPS)}", hint=hint)
         return op
 
     @staticmethod
@@ -163,6 +194,13 @@ class Op(Node):
     def short(self) -> str:
         """The name as written after ``R.``: ``nn.relu``."""
         return self.name.removeprefix("relax.")
+
+    @property
+    def usage(self) -> str:
+        """How the op is called, and the first sentence of what it gives."""
+        first = re.split(r"(?<=[.:;])\s", " ".join(self.doc.split()), maxsplit=1)[0].rstrip(".:;")
+        lower = first[:1].isascii() and not first[1:2].isupper()
+        return f"R.{self.short}({self.signature}) gives {first[:1].lower() + first[1:] if lower else first}"
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.depth import deep
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 
@@ -25,7 +26,7 @@ class Pass:
         if not isinstance(module, IRModule):
             hint = "wrap a function with IRModule.from_expr(function)" if hasattr(module, "params") else None
             raise UserError(f"{self.name} works on an IRModule, not on {type(module).__name__}", hint=hint)
-        return self.run(module)
+        return deep(self.run)(module)
 
 
 @dataclass(frozen=True)

@@ -55,14 +55,15 @@ def sub_exprs(expr: Any) -> Iterator[Any]:
 
 
 def used_vars(expr: Any) -> Iterator[Var]:
-    """The variables in an expression, in order, with repetitions."""
-    if isinstance(expr, Var):
-        yield expr
-    for sub in sub_exprs(expr):
-        if isinstance(sub, Var):
-            yield sub
-        else:
-            yield from used_vars(sub)
+    """The variables in an expression, in order, with repetitions; those of a part that is there twice, once."""
+    rest, seen = [expr], set()
+    while rest:
+        current = rest.pop()
+        if isinstance(current, Var):
+            yield current
+        elif isinstance(current, (Call, Tuple, TupleGetItem)) and id(current) not in seen:
+            seen.add(id(current))
+            rest += reversed(list(sub_exprs(current)))
 
 
 def post_order_visit(expr: Any, visit: Any) -> None:
@@ -71,12 +72,18 @@ def post_order_visit(expr: Any, visit: Any) -> None:
         for binding in expr.bindings:
             post_order_visit(binding.value, visit)
         post_order_visit(expr.body.body, visit)
-    else:
-        if isinstance(expr, Call) and not isinstance(expr.op, Expr):
-            visit(expr.op)
-        for sub in sub_exprs(expr):
-            post_order_visit(sub, visit)
-    visit(expr)
+        visit(expr)
+        return
+    rest = [(expr, False)]
+    while rest:
+        current, is_done = rest.pop()
+        if is_done:
+            visit(current)
+            continue
+        rest.append((current, True))
+        rest += [(sub, False) for sub in reversed(list(sub_exprs(current)))]
+        if isinstance(current, Call) and not isinstance(current.op, Expr):
+            visit(current.op)
 
 
 def users(function: Function) -> dict[Var, list[Binding]]:
@@ -151,12 +158,20 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
                 raise UserError(message, span=node.span, hint="make it a parameter of the function, or bind it before")
         for sub in [expr, *sub_exprs(expr)]:
             if isinstance(sub, GlobalVar) and functions is not None and sub.name not in functions:
-                raise UserError(f"{name}: there is no function {sub.name} in the module", span=node.span)
+                raise UserError(
+                    f"{name}: there is no function {sub.name} in the module",
+                    span=node.span,
+                    hint="add it to the module, or mend the name: cls.name names a function of the module",
+                )
         if isinstance(expr, Call):
             callee = expr.op
             if isinstance(callee, GlobalVar) and functions is not None:
                 if callee.name not in functions:
-                    raise UserError(f"{name}: there is no function {callee.name} in the module", span=node.span)
+                    raise UserError(
+                        f"{name}: there is no function {callee.name} in the module",
+                        span=node.span,
+                        hint="add it to the module, or mend the name: cls.name calls a function of the module",
+                    )
                 if not isinstance(functions[callee.name], Function):
                     hint = f"write R.call_tir(cls.{callee.name}, (x, …), R.Tensor(…))"
                     message = f"{name}: {callee.name} is a kernel of the loop IR, not a graph function"
@@ -220,7 +235,11 @@ class _KernelType:
                 kind = DTypeError if getattr(info, "dtype", None) != wanted.dtype else ShapeError
                 expected = format_info(bind_sizes(wanted, sizes))
                 message = f"{caller}: {self.name} takes {buffer} as {expected}, got {format_info(info)}"
-                raise kind(message, span=span)
+                raise kind(
+                    message,
+                    span=span,
+                    hint="the kernel's buffers must have the types of the arguments, then those of out_sinfo",
+                )
 
 
 def _fields(info: StructInfo) -> tuple[StructInfo, ...]:

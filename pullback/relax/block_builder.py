@@ -9,6 +9,7 @@ from typing import Any
 
 from pullback.ir.errors import UserError
 from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.words import guided
 from pullback.relax.expr import (
     Binding,
     BindingBlock,
@@ -28,6 +29,7 @@ from pullback.relax.expr import (
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
 
 
+@guided
 class BlockBuilder:
     """Builds functions and a module of them.
 
@@ -74,6 +76,7 @@ class BlockBuilder:
     def normalize(self, expr: Any) -> Expr:
         """``expr`` with every nested argument bound to a variable."""
         expr = as_relax(expr)
+        self._bind_nested(expr)
         if isinstance(expr, Call):
             args = tuple([self._atom(a) for a in expr.args])
             if all(map(is_, args, expr.args)):
@@ -87,14 +90,20 @@ class BlockBuilder:
             return expr if value is expr.tuple_value else TupleGetItem(value, expr.index, span=expr.span)
         return expr
 
+    def _bind_nested(self, expr: Expr) -> None:
+        """Bind all calls inside ``expr``, the innermost first."""
+        waiting = _nested_calls(expr)[::-1]
+        while waiting:
+            inside = [e for e in _nested_calls(waiting[-1]) if e not in self._nested]
+            if inside:
+                waiting += reversed(inside)
+                continue
+            call = waiting.pop()
+            if call not in self._nested:
+                self._nested[call] = self.emit(call)
+
     def _atom(self, expr: Any) -> Any:
-        if isinstance(expr, Tuple):
-            return self.normalize(expr)
-        if isinstance(expr, (Call, TupleGetItem)):
-            if expr not in self._nested:
-                self._nested[expr] = self.emit(expr)
-            return self._nested[expr]
-        return expr
+        return self.normalize(expr) if isinstance(expr, Tuple) else self._nested.get(expr, expr)
 
     def emit(self, expr: Any, name: str | None = None) -> Var:
         """Bind ``expr`` to a new variable of the current block (a DataflowVar inside ``dataflow()``)."""
@@ -202,6 +211,23 @@ class BlockBuilder:
     def get(self) -> IRModule:
         """The module of all functions built."""
         return self.module
+
+
+def _nested_calls(expr: Any) -> list[Expr]:
+    """The operands of an expression that are no atoms, those in tuples too."""
+    if isinstance(expr, Tuple):
+        parts: tuple[Any, ...] = expr.fields
+    elif isinstance(expr, Call):
+        parts = expr.args
+    else:
+        parts = (expr.tuple_value,) if isinstance(expr, TupleGetItem) else ()
+    found: list[Expr] = []
+    for part in parts:
+        if isinstance(part, (Call, TupleGetItem)):
+            found.append(part)
+        elif isinstance(part, Tuple):
+            found += _nested_calls(part)
+    return found
 
 
 def var(name: str, shape: Sequence[Any], dtype: str = "float32") -> Var:

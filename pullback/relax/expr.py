@@ -50,6 +50,16 @@ def _infix(name: str, swapped: bool = False) -> Any:
     return method
 
 
+_method: Any = None  # what a tensor's attributes and items are: the hooks of set_methods
+_item: Any = None
+
+
+def set_methods(method: Any, item: Any) -> None:
+    """Install ``method(x, name)`` and ``item(x, index)`` of tensors (``relax/op`` does so on import)."""
+    global _method, _item
+    _method, _item = method, item
+
+
 @dataclass(frozen=True, eq=False)
 class Expr(Node):
     """Base of graph expressions; infix operators build calls of the registered ops."""
@@ -83,24 +93,44 @@ class Expr(Node):
     __pow__, __rpow__ = _infix("power"), _infix("power", True)
     __matmul__, __rmatmul__ = _infix("matmul"), _infix("matmul", True)
     __lt__, __le__, __gt__, __ge__ = _infix("less"), _infix("less_equal"), _infix("greater"), _infix("greater_equal")
+    __lshift__, __rshift__ = _infix("left_shift"), _infix("right_shift")
     __and__, __or__, __xor__ = _infix("logical_and"), _infix("logical_or"), _infix("logical_xor")
     __array_ufunc__ = None  # so that `ndarray + expr` asks us
 
     def __neg__(self) -> Call:
         return Op.get("negative")(self)
 
-    def astype(self, dtype: str) -> Call:
-        return Op.get("astype")(self, dtype)
+    def __pos__(self) -> Expr:
+        return self
+
+    def __invert__(self) -> Call:
+        return Op.get("logical_not" if self.dtype == "bool" else "bitwise_not")(self)
+
+    def __abs__(self) -> Call:
+        return Op.get("abs")(self)
+
+    def __round__(self) -> Call:
+        return Op.get("round")(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """Methods of tensors, which ``relax/op/methods.py`` knows."""
+        if name.startswith("_") or not isinstance(self.struct_info, TensorStructInfo):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return _method(self, name)
 
     def __getitem__(self, index: Any) -> Expr:
         if isinstance(self.struct_info, TupleStructInfo):
             return tuple_get_item(self, index)
-        raise UserError("only tuples can be indexed with []", span=self.span, hint="use R.take or R.strided_slice")
+        if isinstance(self.struct_info, TensorStructInfo):
+            return _item(self, index)
+        hint = "tuples and tensors have items"
+        raise UserError(f"{format_info(self.struct_info)} cannot be indexed with []", span=self.span, hint=hint)
 
     def __iter__(self) -> Iterator[Expr]:
         info = self.struct_info
         if not isinstance(info, TupleStructInfo):
-            raise UserError(f"cannot unpack {format_info(info)}: it is no tuple", span=self.span)
+            hint = "R.unbind(x) gives the rows of a tensor as a tuple" if isinstance(info, TensorStructInfo) else None
+            raise UserError(f"cannot unpack {format_info(info)}: it is no tuple", span=self.span, hint=hint)
         return (tuple_get_item(self, i) for i in range(len(info.fields)))
 
     def __bool__(self) -> bool:
@@ -208,7 +238,11 @@ class TupleGetItem(Expr):
     def __post_init__(self) -> None:
         info = self.tuple_value.struct_info
         if not isinstance(info, TupleStructInfo):
-            raise UserError(f"cannot take item {self.index} of {format_info(info)}: it is no tuple", span=self.span)
+            raise UserError(
+                f"cannot take item {self.index} of {format_info(info)}: it is no tuple",
+                span=self.span,
+                hint="only tuples have items",
+            )
         if not 0 <= self.index < len(info.fields):
             raise UserError(f"index {self.index} is outside {format_info(info)}", span=self.span)
 
@@ -219,7 +253,11 @@ class TupleGetItem(Expr):
 
 def tuple_get_item(value: Expr, index: int) -> Expr:
     """``value[index]``; of an explicit tuple, the field itself. Negative indices count from the end."""
-    index = index + len(value.struct_info.fields) if index < 0 else index  # type: ignore[attr-defined]
+    count = len(value.struct_info.fields)  # type: ignore[attr-defined]
+    if not isinstance(index, int) or not -count <= index < count:
+        hint = f"its items are 0 to {count - 1}" if count else "it is empty"
+        raise UserError(f"{index!r} is no item of {format_info(value.struct_info)}", hint=hint)
+    index = index + count if index < 0 else index
     if isinstance(value, Tuple) and 0 <= index < len(value.fields):
         return value.fields[index]
     return TupleGetItem(value, index)
@@ -252,7 +290,8 @@ class Call(Expr):
             except UserError as error:
                 named = error.message.startswith("a size ")  # what dim() raises knows no op
                 message = f"{self.op.short}: {error.message}" if named else error.message
-                raise type(error)(message, span=error.span or self.span, hint=error.hint) from None
+                hint = error.hint or self.op.usage
+                raise type(error)(message, span=error.span or self.span, hint=hint) from None
             except (TypeError, ValueError, AttributeError, OverflowError) as error:
                 given = ", ".join(f"{k}={v!r}" for k, v in self.attrs.items())
                 message = f"{self.op.short} does not take {given}: {error}"
@@ -280,7 +319,7 @@ def _call_info(name: str, info: FuncStructInfo, call: Call) -> StructInfo:
         if not match_info(expected, arg.struct_info, sizes):
             given = format_info(arg.struct_info)
             message = f"argument {i} of {name}: expected {format_info(expected)}, got {given}"
-            raise ShapeError(message, span=call.span)
+            raise ShapeError(message, span=call.span, hint="the callee's parameters say which types it takes")
     return bind_sizes(info.ret, sizes)
 
 
@@ -355,7 +394,11 @@ class Function(Expr):
             object.__setattr__(self, "ret_struct_info", self.body.struct_info)
         elif not same_info(self.ret_struct_info, self.body.struct_info):
             declared, found = format_info(self.ret_struct_info), format_info(self.body.struct_info)
-            raise ShapeError(f"the function returns {found} but declares {declared}", span=self.span)
+            raise ShapeError(
+                f"the function returns {found} but declares {declared}",
+                span=self.span,
+                hint="change what stands after ->, or leave it out",
+            )
 
     @property
     def struct_info(self) -> StructInfo:
@@ -396,7 +439,10 @@ def _converted(array: np.ndarray, dtype: str) -> np.ndarray:
         limits = np.iinfo(wanted)
         for number in array.reshape(-1).tolist():
             if not isinstance(number, (int, float)) or not limits.min <= number <= limits.max or number != int(number):
-                raise DTypeError(f"the number {number!r} does not fit a constant of dtype {dtype}")
+                raise DTypeError(
+                    f"the number {number!r} does not fit a constant of dtype {dtype}",
+                    hint='choose a wider dtype: R.const(value, "int32"), or a number that fits',
+                )
     try:
         with np.errstate(over="ignore", under="ignore"):
             result = array.astype(wanted)
@@ -425,6 +471,8 @@ def as_relax(value: Any, dtype: str | None = None) -> Expr:
         return PrimValue(value)
     if isinstance(value, (bool, int, float)):
         return const(value, dtype)
+    if isinstance(value, Op):
+        raise UserError(f"{value.short} is an op, not a value", hint=f"call it: R.{value.short}({value.signature})")
     if hasattr(value, "numpy") or hasattr(value, "__array__"):
         return Constant(np.asarray(value.numpy() if hasattr(value, "numpy") else value))
     hint = "use a variable of the function, a number, or R.const(array)"
@@ -445,7 +493,9 @@ def _build(op: Op, tensors: Sequence[Any], attrs: dict[str, Any]) -> Call:
             )
         expr = as_relax(tensor, weak)
         if not isinstance(expr.struct_info, TensorStructInfo):
-            hint = "lists of numbers become a tensor with R.const(…)" if isinstance(tensor, list) else None
+            hint = "the items of a tuple are x[0], x[1], …; a shape becomes a tensor with R.shape_to_tensor"
+            if isinstance(tensor, list):
+                hint = "lists of numbers become a tensor with R.const(…)"
             if isinstance(tensor, PrimExpr):
                 hint = "R works on tensors: T has the functions of the scalars in @T.prim_func"
             given = format_info(expr.struct_info)
@@ -461,7 +511,9 @@ def _checked(op: Op, name: str, value: Any) -> Any:
     """An attribute whose default is a bool or a float is of that kind; type rules look at the others."""
     kind, wanted = _KINDS.get(type(op.signature.attrs[name]), (object, ""))
     if not isinstance(value, kind):
-        raise ArgumentError(f"{op.short}: {name} must be {wanted}, got {value!r}")
+        raise ArgumentError(
+            f"{op.short}: {name} must be {wanted}, got {value!r}", hint="write it without quotes: a value of Python"
+        )
     return value
 
 

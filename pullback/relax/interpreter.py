@@ -27,6 +27,7 @@ from pullback.relax.expr import (
     Var,
 )
 from pullback.relax.matching import bind_size, bind_sizes, match_info
+from pullback.relax.mutator import check_origin
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
 from pullback.runtime.dtype import numpy_dtype
@@ -101,11 +102,21 @@ class _Frame:
             raise InternalError(f"{call.op} has no NumPy meaning")
         arguments = [self.eval(a) for a in call.args]
         attrs = {k: self.attr(v) for k, v in call.attrs.items()}
+        if self.sizes:
+            self.check_types(call, arguments, attrs)
         try:
             result = call.op.numpy(*arguments, **attrs)
         except UserError as error:
             raise ArgumentError(error.message, span=error.span or call.span, hint=error.hint) from None
         return conform(result, bind_sizes(call.struct_info, self.sizes), call)
+
+    def check_types(self, call: Call, arguments: Sequence[Any], attrs: dict[str, Any]) -> None:
+        """The type rule once more, now that the sizes are known: native code does the same before it is compiled."""
+        try:
+            Call(call.op, tuple(Var("x", value_info(a)) for a in arguments), attrs, span=call.span)
+        except UserError:
+            check_origin(call, self.sizes)
+            raise
 
     def attr(self, value: Any) -> Any:
         if isinstance(value, PrimExpr):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from operator import is_
 from typing import Any
 
+from pullback.ir.errors import UserError
 from pullback.ir.op import Op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import (
@@ -128,13 +129,21 @@ class ExprMutator:
     def _call(self, call: Call) -> Call:
         op = self.expr(call.op) if isinstance(call.op, Expr) else call.op
         args = tuple([self.expr(a) for a in call.args])
-        attrs = {k: self._attr(v) for k, v in call.attrs.items()} if self.sizes else call.attrs
+        attrs = self.bound_attrs(call)
         if not self.sizes and op is call.op and all(map(is_, args, call.args)):
             return call
         sinfo = tuple(bind_sizes(s, self.sizes) for s in call.sinfo_args) if self.sizes else call.sinfo_args
         # An op's result type follows from its arguments' types: the same of them, the same of it.
         known = not self.sizes and op is call.op and isinstance(op, Op) and all(map(_same_type, args, call.args))
-        return Call(op, args, attrs, sinfo, call.info if known else None, span=call.span)  # type: ignore[arg-type]
+        try:
+            return Call(op, args, attrs, sinfo, call.info if known else None, span=call.span)  # type: ignore[arg-type]
+        except UserError:
+            check_origin(call, self.sizes)
+            raise
+
+    def bound_attrs(self, call: Call) -> Mapping[str, Any]:
+        """A call's attributes with the sizes replaced."""
+        return {k: self._attr(v) for k, v in call.attrs.items()} if self.sizes else call.attrs
 
     def _attr(self, value: Any) -> Any:
         if isinstance(value, PrimExpr):
@@ -143,6 +152,14 @@ class ExprMutator:
 
     def rewrite_call(self, call: Call) -> Expr:
         return call
+
+
+def check_origin(call: Call, sizes: Mapping[SizeVar, Any]) -> None:
+    """Raise the error that the call which the user wrote has with these sizes, if ``call`` was made of it by a pass."""
+    origin = call.span.origin if call.span is not None else None
+    if isinstance(origin, Call) and isinstance(origin.op, Op):
+        args = [Var("x", bind_sizes(a.struct_info, sizes)) for a in origin.args]  # type: ignore[union-attr]
+        Call(origin.op, tuple(args), ExprMutator(sizes).bound_attrs(origin), span=origin.span)
 
 
 def _same_type(a: Any, b: Any) -> bool:

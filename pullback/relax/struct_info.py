@@ -143,11 +143,17 @@ def dim(size: Any) -> Dim:
     except AttributeError:
         number = None
     if number is None:
-        raise ShapeError(f"a size must be an int or a symbolic int64 expression, not {size!r}") from None
+        raise ShapeError(
+            f"a size must be an int or a symbolic int64 expression, not {size!r}",
+            hint='sizes are whole numbers, or names of symbolic sizes: R.Tensor(("n", 4), "float32")',
+        ) from None
     if number < 0:
-        raise ShapeError(f"a size cannot be negative: {number}")
+        raise ShapeError(
+            f"a size cannot be negative: {number}",
+            hint="sizes are 0 or more; -1 means what is left over in R.reshape only",
+        )
     if number >= 2**63:
-        raise ShapeError(f"a size must be less than 2**63, got {number}")
+        raise ShapeError(f"a size must be less than 2**63, got {number}", hint="no memory holds that many elements")
     return number
 
 

@@ -20,7 +20,7 @@ class Device:
         if self.kind != "cpu":
             raise TargetError(f"unknown device {self.kind!r}", hint='the only kind of device is "cpu"')
         if isinstance(self.index, bool) or not isinstance(self.index, int):
-            raise TargetError(f"a device's index must be an int, got {self.index!r}")
+            raise TargetError(f"a device's index must be an int, got {self.index!r}", hint="write pullback.cpu(0)")
         if self.index != 0:
             raise TargetError(f"there is no device cpu({self.index})", hint="the only device is cpu(0)")
 

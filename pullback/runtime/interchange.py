@@ -91,7 +91,8 @@ def array_of(data: Any, dtype: np.dtype | None) -> np.ndarray:
     Python floats become float32, ints int64 and bools bool; arrays keep their types.
     """
     if data is None:
-        raise ArgumentError("expected a number, lists or an array, got None")
+        hint = "is a function that should return it without a return?"
+        raise ArgumentError("expected a number, lists or an array, got None", hint=hint)
     if is_python_data(data):
         array = _array_of_python_data(data, dtype)
     elif "numpy.ma" in sys.modules and isinstance(data, np.ma.MaskedArray):  # np.ma is slow to import
@@ -117,7 +118,9 @@ def _array_of_python_data(data: Any, dtype: np.dtype | None) -> np.ndarray:
         hint = "nested lists are rows of one length"
         raise ShapeError("cannot make a tensor of these lists: they differ in length", hint=hint) from error
     if array.dtype == object and all(type(v) is int for v in array.flat):
-        raise ArgumentError("an integer is too large for every dtype of a tensor")
+        raise ArgumentError(
+            "an integer is too large for every dtype of a tensor", hint="use floats, or smaller numbers"
+        )
     if dtype is None and array.dtype == np.float64 and not _has_typed_leaf(data):
         return array.astype(np.float32)
     return array

@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 
+from pullback.ir.environment import MOST_THREADS
 from pullback.ir.errors import ArgumentError, InternalError, UserError
 
 LIBRARY_NAME = "libpullback_rt.so"
@@ -71,7 +72,6 @@ def check(status: int) -> None:
 
 
 library = load(NATIVE_DIRECTORY / LIBRARY_NAME)
-check(library.pb_check_environment())
 
 
 def allocate(nbytes: int) -> int:
@@ -95,6 +95,7 @@ def allocate_zeros(sizes: Sequence[int]) -> list[int]:
 
 def runtime_table() -> int:
     """The address of the ``pb_runtime`` table that compiled code calls the runtime through."""
+    check(library.pb_check_environment())
     return library.pb_runtime_get()
 
 
@@ -106,8 +107,11 @@ def get_num_threads() -> int:
 def set_num_threads(threads: int) -> None:
     """Changes how many threads compiled code uses; its results do not depend on it."""
     if isinstance(threads, bool) or not isinstance(threads, int):
-        raise ArgumentError(f"the number of threads must be an int, got {threads!r}")
-    check(library.pb_set_num_threads(min(max(threads, -1), 2**31 - 1)))
+        raise ArgumentError(f"the number of threads must be an int, got {threads!r}", hint="such as 4")
+    if not 1 <= threads <= MOST_THREADS:
+        hint = "more threads than cores make nothing faster: os.cpu_count() says how many there are"
+        raise ArgumentError(f"the number of threads must be from 1 to {MOST_THREADS}, got {threads}", hint=hint)
+    check(library.pb_set_num_threads(threads))
 
 
 def allocation_count() -> int:

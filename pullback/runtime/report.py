@@ -1,7 +1,7 @@
 """Where the time of a call went, kernel by kernel, and what each kernel did in it.
 
 report = trainer.profile_step(x, y)           # or vm.profile("main", x)
-print(report)                                 # a table
+print(report)                                 # a table: equal kernels are one row, the most expensive come first
 print(report.table(230, 30))                  # with the share of the machine's limits: 230 GFLOP/s, 30 GB/s
 report.chrome_trace("step.json")              # for chrome://tracing and ui.perfetto.dev
 """
@@ -9,11 +9,14 @@ report.chrome_trace("step.json")              # for chrome://tracing and ui.perf
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+MOST_ROWS = 20  # of a printed report
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Report:
-    """The kernel calls of a function, in order, in the median of some runs. Printing it gives a table.
+    """The kernel calls of a function, in order, in the median of some runs. Printing it gives a table of those alike.
 
     ``total`` is the sum of the kernels, ``wall`` the time of the whole call as seen from Python; both in microseconds.
     """
@@ -77,15 +80,33 @@ class Report:
     def total(self) -> float:
         return sum(call.microseconds for call in self.calls)
 
-    def rows(self, gflops: float | None = None, gigabytes_per_second: float | None = None) -> list[list[str]]:
-        """The table: a heading, then a row for each call. With the machine's limits there is a last column: the share
-        of the roofline that they give."""
-        limits = None if gflops is None or gigabytes_per_second is None else (gflops, gigabytes_per_second)
-        rows = [["kernel", "µs", "share", "GFLOP/s", "GB/s", *(["roofline"] if limits else [])]]
-        total = self.total or 1.0
+    def groups(self) -> list[tuple[KernelTime, int]]:
+        """Calls of kernels that do the same, as one with their time, FLOPs and bytes added up, and how many they are:
+        the most expensive first. Names differ at most by a number at their end."""
+        alike: dict[tuple[Any, ...], list[KernelTime]] = {}
         for call in self.calls:
+            alike.setdefault((re.sub(r"_\d+$", "", call.name), call.flops, call.bytes), []).append(call)
+        found = [(_added(calls[0].name, calls), len(calls)) for calls in alike.values()]
+        return sorted(found, key=lambda group: -group[0].microseconds)
+
+    def rows(
+        self, gflops: float | None = None, gigabytes_per_second: float | None = None, most: int | None = MOST_ROWS
+    ) -> list[list[str]]:
+        """The table: a heading, then a row for each of :meth:`groups`, at most so many, and one for the rest. With the
+        machine's limits there is a last column: the share of the roofline that they give."""
+        limits = None if gflops is None or gigabytes_per_second is None else (gflops, gigabytes_per_second)
+        groups = self.groups()
+        if most is not None and len(groups) > most + 1:
+            rest = groups[most:]
+            others = _added(f"{len(rest)} others", [call for call, _ in rest])
+            groups = [*groups[:most], (others, sum(count for _, count in rest))]
+        counts = ["calls"] if any(count > 1 for _, count in groups) else []
+        rows = [["kernel", *counts, "µs", "share", "GFLOP/s", "GB/s", *(["roofline"] if limits else [])]]
+        total = self.total or 1.0
+        for call, count in groups:
             rates = [_rate(call.gflops), _rate(call.gigabytes_per_second)]
-            row = [call.name, f"{call.microseconds:.2f}", f"{call.microseconds / total:.1%}", *rates]
+            times = [f"{call.microseconds:.2f}", f"{call.microseconds / total:.1%}"]
+            row = [call.name, *([str(count)] if counts else []), *times, *rates]
             if limits:
                 share = call.share_of_roofline(*limits)
                 row.append("" if share is None else f"{share:.0%}")
@@ -96,11 +117,13 @@ class Report:
     def title(self) -> str:
         return f"{self.function}: {self.total:.1f} µs in {len(self.calls)} kernels, {self.wall:.1f} µs with the call"
 
-    def table(self, gflops: float | None = None, gigabytes_per_second: float | None = None) -> Any:
+    def table(
+        self, gflops: float | None = None, gigabytes_per_second: float | None = None, most: int | None = MOST_ROWS
+    ) -> Any:
         """The table for ``rich.print``. The machine's limits for float32 are the caller's to know: GFLOP/s, GB/s."""
         from rich.table import Table
 
-        heading, *rows = self.rows(gflops, gigabytes_per_second)
+        heading, *rows = self.rows(gflops, gigabytes_per_second, most)
         table = Table(title=self.title, title_justify="left")
         for number, name in enumerate(heading):
             table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
@@ -126,6 +149,17 @@ class Report:
             for row in rows
         ]
         return "\n".join([self.title, *lines])
+
+
+def _added(name: str, calls: Sequence[KernelTime]) -> KernelTime:
+    """Several calls as one."""
+    flops, moved = [c.flops for c in calls], [c.bytes for c in calls]
+    return KernelTime(
+        name,
+        sum(c.microseconds for c in calls),
+        None if None in flops else sum(f for f in flops if f is not None),
+        None if None in moved else sum(b for b in moved if b is not None),
+    )
 
 
 def _rate(value: float | None) -> str:

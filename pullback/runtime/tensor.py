@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
+from pullback.ir.words import guided
 from pullback.runtime.device import Device, cpu
 from pullback.runtime.dtype import dtype_name, numpy_dtype
 from pullback.runtime.interchange import CPU_DLPACK_DEVICE, array_of, is_python_data, to_dlpack
@@ -51,6 +52,7 @@ def _ordering(symbol: str, compare: Callable[[Any, Any], bool]) -> Callable[[Ten
     return method
 
 
+@guided
 class Tensor:
     """A C-contiguous array in memory of its own, or in memory borrowed from another library's array.
 
@@ -133,7 +135,10 @@ class Tensor:
     def item(self) -> bool | int | float:
         """The only element, as a Python number."""
         if self.size != 1:
-            raise ShapeError(f"only a tensor with one element is a number; this one has shape {self.shape}")
+            raise ShapeError(
+                f"only a tensor with one element is a number; this one has shape {self.shape}",
+                hint="take an element, x[0, 1], or all of them, x.numpy()",
+            )
         value = self._view().item()
         return value if isinstance(value, (bool, int, float)) else float(value)
 
@@ -196,10 +201,14 @@ class Tensor:
             raise ArgumentError("this tensor borrows memory that is read-only", hint="use tensor(data, copy=True)")
         array = np.asarray(source) if isinstance(source, Tensor) else array_of(source, self._numpy_dtype)
         if array.shape != self.shape:
-            raise ShapeError(f"cannot copy shape {array.shape} into a tensor of shape {self.shape}")
+            raise ShapeError(
+                f"cannot copy shape {array.shape} into a tensor of shape {self.shape}",
+                hint="reshape it, or make a new tensor",
+            )
         if not np.can_cast(array.dtype, self._numpy_dtype, "same_kind"):
             raise DTypeError(
-                f"cannot copy {dtype_name(array.dtype)} into a tensor of {self.dtype} without losing values"
+                f"cannot copy {dtype_name(array.dtype)} into a tensor of {self.dtype} without losing values",
+                hint="copy an array of that dtype: array.astype(…)",
             )
         np.copyto(self._view(), array, casting="same_kind")
         return self
@@ -303,7 +312,7 @@ def _checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     except TypeError as error:
         raise ShapeError(f"a shape must be a sequence of ints, got {shape!r}") from error
     if sizes and min(sizes) < 0:
-        raise ShapeError(f"a shape has no negative sizes, got {shape!r}")
+        raise ShapeError(f"a shape has no negative sizes, got {shape!r}", hint="sizes are 0 or more")
     return sizes
 
 

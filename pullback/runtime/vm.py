@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.words import guided
 from pullback.runtime.device import Device, cpu
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor
 
 
+@guided
 class VirtualMachine:
     """Runs the functions of ``executable`` (what ``pullback.compile`` returns) on ``device``.
 
@@ -22,7 +24,7 @@ class VirtualMachine:
     def __init__(self, executable: Any, device: Device | None = None, profile: bool = False) -> None:
         if not hasattr(executable, "function"):
             message = f"a VirtualMachine runs what pullback.compile returns, not {type(executable).__name__}"
-            raise ArgumentError(message)
+            raise ArgumentError(message, hint="write VirtualMachine(pullback.compile(module))")
         if device is not None and not isinstance(device, Device):
             raise ArgumentError(f"expected a Device, got {device!r}", hint="pullback.cpu() is one")
         self.executable, self.device, self.profiling = executable, device or cpu(), profile

@@ -20,14 +20,15 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import pullback.relax.op  # noqa: F401  registers the ops
-from pullback.ir.errors import ScriptError, UserError, suggestion
+from pullback.ir.errors import ScriptError, UserError
 from pullback.ir.node import current_span
 from pullback.ir.op import Op
 from pullback.relax import expr as _expr
 from pullback.relax import struct_info as _info
 from pullback.relax.op.call_tir import call_tir as _call_tir
 from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
-from pullback.relax.op.namespace import Namespace
+from pullback.relax.op.namespace import Namespace, no_op
+from pullback.script.names import public_names
 from pullback.script.sizes import read_shape
 from pullback.tir.expr import DTYPES
 
@@ -40,12 +41,15 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(_ops, name)
     except AttributeError:
-        known = [*__dir__(), *(op.short for op in Op.registry.values())]
-        raise AttributeError(f"there is no R.{name}{suggestion(name, known)}") from None
+        raise no_op(name, *_own_names()) from None
+
+
+def _own_names() -> list[str]:
+    return public_names(globals(), "const", "dtype", "call_tir_with_grad")
 
 
 def __dir__() -> list[str]:
-    return sorted({*(n for n in globals() if not n.startswith("_")), *dir(_ops)})
+    return sorted({*_own_names(), *dir(_ops)})
 
 
 # -- types
@@ -89,7 +93,8 @@ def as_info(value: Any) -> _info.StructInfo:
     if value in (Tensor, Tuple, Prim, Object, Callable):
         value = value()
     if not isinstance(value, _info.StructInfo):
-        raise ScriptError(f"expected a type such as R.Tensor((64, 10), 'float32'), not {value!r}")
+        hint = "types are R.Tensor, R.Tuple, R.Shape, R.Prim, R.Object and R.Callable"
+        raise ScriptError(f"expected a type such as R.Tensor((64, 10), 'float32'), not {value!r:.80}", hint=hint)
     return value
 
 
@@ -170,17 +175,20 @@ def match_cast(value: Any, struct_info: Any) -> MatchCast:
 
 def dataflow() -> NoReturn:
     """``with R.dataflow():`` opens a block without side effects; ``R.output`` ends it."""
-    raise UserError("R.dataflow() means something only inside @R.function")
+    hint = "write with R.dataflow(): in a function; outside of scripts BlockBuilder has dataflow()"
+    raise UserError("R.dataflow() means something only inside @R.function, after with", hint=hint)
 
 
 def output(*variables: Any) -> NoReturn:
     """The variables of a dataflow block that are visible after it."""
-    raise UserError("R.output() means something only inside a dataflow block of @R.function")
+    hint = "it is the last line of a block, R.output(y); outside of scripts BlockBuilder has emit_output(y)"
+    raise UserError("R.output() means something only inside a dataflow block of @R.function", hint=hint)
 
 
 def func_attr(attrs: Mapping[str, Any]) -> NoReturn:
     """Attributes of the function."""
-    raise UserError("R.func_attr() means something only inside @R.function")
+    hint = "it is a line of its own in a function; outside of scripts functions have with_attr(key, value)"
+    raise UserError("R.func_attr() means something only inside @R.function", hint=hint)
 
 
 def function(

@@ -10,9 +10,11 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pullback.ir.depth import deep
 from pullback.ir.errors import ScriptError
 from pullback.ir.node import Span
 
+NESTED_HINT = "give intermediate results names, each on a line of its own"
 Definition = ast.ClassDef | ast.FunctionDef
 _NO_CHARACTER = re.compile("[\ud800-\udfff]")  # surrogates, which UTF-8 has no bytes for
 
@@ -35,15 +37,15 @@ class Source:
         if not text.isascii() and (place := _NO_CHARACTER.search(text)):
             raise ScriptError(f"this is no text: {place.group()!r} at {place.start()} is half a character")
         try:
-            self.tree = ast.parse(text)
+            self.tree = deep(ast.parse)(text)
         except SyntaxError as error:
+            hint = NESTED_HINT if "nested" in str(error.msg) else "a script is the text of Python functions and classes"
             line, column = (error.lineno or 1), max(0, (error.offset or 1) - 1)
             end = error.end_offset if error.end_lineno == error.lineno else None
-            raise ScriptError(
-                f"this is not Python: {error.msg}", span=self._span(line, column, end - 1 if end else None)
-            ) from None
+            span = self._span(line, column, end - 1 if end else None)
+            raise ScriptError(f"this is not Python: {error.msg}", span=span, hint=hint) from None
         except (RecursionError, MemoryError):  # Python's parser raises the latter too
-            raise ScriptError("this text is nested too deeply") from None
+            raise ScriptError("this text is nested too deeply for Python's parser", hint=NESTED_HINT) from None
 
     @staticmethod
     def inline(text: str, at: Span | None) -> Source:
@@ -54,7 +56,7 @@ class Source:
         except ScriptError:
             expression = False
         if not expression:
-            raise ScriptError(f"{text!r} is not an expression", span=at)
+            raise ScriptError(f"{text!r} is not an expression", span=at, hint='write a size as "n" or "n * 2"')
         source.at = at
         return source
 

@@ -18,15 +18,46 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pullback.ir.errors import ScriptError, ShapeError, UserError, suggestion
+from pullback.ir.errors import NoAttribute, ScriptError, ShapeError, UserError, suggestion
+from pullback.script.names import public_names
 from pullback.script.sizes import read_shape
 from pullback.tir import expr as _expr
 from pullback.tir import stmt as _stmt
 
 
 def __getattr__(name: str) -> NoReturn:
-    known = [n for n in globals() if not n.startswith("_")]
-    raise AttributeError(name if name.startswith("__") else f"there is no T.{name}{suggestion(name, known)}")
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise NoAttribute(f"there is no T.{name}{suggestion(name, __dir__(), _WORDS, 'T.')}")
+
+
+def __dir__() -> list[str]:
+    return public_names(
+        globals(), "Binary", "Buffer", "Cast", "Select", "Var", "call", "cast", "fma", "let", "max", "min", "select"
+    )
+
+
+_WORDS = {
+    "block": "loops and stores are written directly, without blocks",
+    "axis": "loop variables are indices directly",
+    "match_buffer": "a buffer is a parameter: A: T.Buffer((4,), 'float32')",
+    "handle": "a parameter is a T.Buffer or a scalar such as T.int64",
+    "reads": "there are no blocks: leave it out",
+    "writes": "there are no blocks: leave it out",
+    "allocate": "write T.alloc_buffer(shape, dtype)",
+    "decl_buffer": "write T.alloc_buffer(shape, dtype)",
+    "if_then_else": "write T.select(condition, a, b)",
+    "where": "write T.select(condition, a, b)",
+    "unroll": "write T.unrolled(n)",
+    "vectorize": "write T.vectorized(n)",
+    "thread_binding": "write T.parallel(n)",
+    "range": "write range(n)",
+    "sum": "add up in a loop, into an element of a buffer",
+    "abs_": "write T.abs",
+    "fabs": "write T.abs",
+    "sigmoid": "write 1.0 / (1.0 + T.exp(-x))",
+    "relu": "write T.max(x, 0.0)",
+}
 
 
 # -- dtypes
@@ -46,7 +77,7 @@ class DType:
         if isinstance(value, str):
             value = float(value)
         if isinstance(value, float) and not _expr.is_float(self.name):
-            raise ScriptError(f"T.{self.name}({value!r}): the constant is not an integer")
+            raise ScriptError(f"T.{self.name}({value!r}): the constant is not an integer", hint="round it: T.int32(2)")
         return _expr.const(value, self.name)
 
     def __str__(self) -> str:
@@ -81,7 +112,8 @@ def cast(value: Any, dtype: Any) -> _expr.PrimExpr:
 def _intrinsic(name: str, arity: int) -> Callable[..., _expr.PrimExpr]:
     def intrinsic(*args: Any) -> _expr.PrimExpr:
         if len(args) != arity:
-            raise ScriptError(f"T.{name} takes {arity} argument{'s' * (arity > 1)}, got {len(args)}")
+            hint = f"write T.{name}({', '.join('abc'[:arity])}): scalars of one dtype"
+            raise ScriptError(f"T.{name} takes {arity} argument{'s' * (arity > 1)}, got {len(args)}", hint=hint)
         return _expr.call(name, *_weak(args))
 
     intrinsic.__name__ = intrinsic.__qualname__ = name
@@ -139,7 +171,10 @@ def Buffer(shape: Any, dtype: Any = "float32", scope: str = "global", offset: in
         else:
             good = isinstance(size, int) and 0 <= size < 2**63
         if not good:
-            raise ShapeError(f"a size of a buffer must be an int ≥ 0 or a symbolic int64 expression, not {size!r}")
+            raise ShapeError(
+                f"a size of a buffer must be an int ≥ 0 or a symbolic int64 expression, not {size!r}",
+                hint='sizes are whole numbers, or names of symbolic sizes: T.Buffer(("n", 4), "float32")',
+            )
     return _expr.Buffer(UNNAMED, sizes, str(dtype), scope, offset)
 
 
@@ -159,7 +194,10 @@ def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> Al
     """``acc = T.alloc_buffer((8, 48))``: scratch memory for the rest of the block, contents undefined."""
     buffer = Buffer(shape, dtype, scope)
     if scope == "local" and not all(isinstance(s, (int, _expr.IntImm)) for s in buffer.shape):
-        raise ShapeError("the shape of a local buffer must be constant")
+        raise ShapeError(
+            "the shape of a local buffer must be constant",
+            hint="local memory has a size that is known: a number for each axis, or a buffer that is a parameter",
+        )
     return Allocation(buffer)
 
 
@@ -224,7 +262,9 @@ def prefetch(element: _expr.BufferLoad, kind: str = "read") -> _stmt.Prefetch:
     """``T.prefetch(x[i, j], "write")``: a hint that the element is read, or written, soon. Nothing changes."""
     if not isinstance(element, _expr.BufferLoad) or kind not in _stmt.PREFETCH_KINDS:
         kinds = " or ".join(map(repr, _stmt.PREFETCH_KINDS))
-        raise ScriptError(f"T.prefetch takes an element of a buffer, then {kinds}")
+        raise ScriptError(
+            f"T.prefetch takes an element of a buffer, then {kinds}", hint='write T.prefetch(A[i], "read")'
+        )
     return _stmt.Prefetch(element.buffer, element.indices, kind)
 
 
@@ -244,7 +284,7 @@ def check(flag: _expr.Buffer, code: int) -> _stmt.Check:
 
 def scope() -> NoReturn:
     """``with T.scope():`` ends the life of the values and buffers named inside it."""
-    raise UserError("T.scope() means something only inside @T.prim_func")
+    raise UserError("T.scope() means something only inside @T.prim_func", hint="write with T.scope(): in a function")
 
 
 def func_attr(attrs: Mapping[str, Any]) -> NoReturn:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.depth import deep
 from pullback.ir.errors import InternalError
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
@@ -20,6 +21,7 @@ from pullback.tir.expr import INTEGERS, Binary, Call, Cast, FloatImm, IntImm, Pr
 from pullback.tir.interpreter import maximum, minimum, power
 
 
+@deep
 def evaluate(
     outputs: Sequence[Tensor], feeds: Mapping[Tensor, np.ndarray], sizes: Mapping[Var, int] | None = None
 ) -> list[np.ndarray]:

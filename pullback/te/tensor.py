@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
-from pullback.ir.errors import InternalError
+from pullback.ir.errors import InternalError, ShapeError, UserError
 from pullback.ir.node import Node, Symbol
 from pullback.tir.expr import PrimExpr, Var, as_expr
 from pullback.tir.visitor import walk
@@ -83,6 +83,10 @@ class Tensor(Symbol):
         indices = indices if isinstance(indices, tuple) else (indices,)
         return TensorLoad(self, tuple(as_expr(i) for i in indices))
 
+    def __iter__(self) -> NoReturn:
+        hint = "say what one element is: te.compute(shape, lambda i, j: …), with te.sum over a te.reduce_axis"
+        raise UserError(f"the tensor expression {self.name} cannot be gone through", hint=hint)
+
 
 @dataclass(frozen=True, eq=False)
 class TensorLoad(PrimExpr):
@@ -93,7 +97,9 @@ class TensorLoad(PrimExpr):
 
     def __post_init__(self) -> None:
         if len(self.indices) != self.tensor.ndim:
-            raise InternalError(f"{self.tensor.name} has rank {self.tensor.ndim}, got {len(self.indices)} indices")
+            hint = "an element is read by one index for each axis"
+            message = f"{self.tensor.name} has rank {self.tensor.ndim}, got {len(self.indices)} indices"
+            raise ShapeError(message, hint=hint)
 
     @property
     def dtype(self) -> str:

@@ -82,6 +82,7 @@ class _Adjoint:
     tapes: dict[Stmt, _Tape] = field(default_factory=dict)
     sums: dict[Buffer, Buffer] = field(default_factory=dict)  # of adjoints, by the buffer whose they are
     scalars: dict[Var, Buffer] = field(default_factory=dict)  # likewise of names
+    again: dict[Var, Var] = field(default_factory=dict)  # names that are given on the way back too: other variables
 
     def __post_init__(self) -> None:
         buffers = self.function.buffers
@@ -125,25 +126,24 @@ class _Adjoint:
 
     def _needed(self, nodes: Sequence[Stmt]) -> set[Buffer]:
         """The buffers that are written and that derivatives, indices or conditions read on the way back."""
-        read: set[Buffer] = set()
+        read: list[PrimExpr] = []
         one = Var("d", "float64")
         for node in nodes:
             if isinstance(node, BufferStore):
-                for index in node.indices:
-                    read.update(load.buffer for load in loads(index))
+                read += node.indices
             if isinstance(node, (BufferStore, Let)) and is_float(node.value.dtype):
                 for leaf, part in contributions(node.value, cast(node.value.dtype, one)):
                     if self._sum_of(leaf) is None:
                         continue
-                    read.update(load.buffer for load in loads(part))
+                    read.append(part)
                     if isinstance(leaf, BufferLoad):
-                        read.update(load.buffer for index in leaf.indices for load in loads(index))
+                        read += leaf.indices
             elif isinstance(node, For) and any(load.buffer in self.written for load in loads(node.extent)):
                 raise DifferentiationError(
                     f"the number of iterations over {node.var.name} depends on memory that {self.function.name} writes",
                     span=node.span,
                 )
-        return read & self.written
+        return {n.buffer for n in distinct(*read) if isinstance(n, BufferLoad)} & self.written
 
     def _sum_of(self, leaf: BufferLoad | Var) -> Buffer | None:
         """Where the adjoint of a load or a name is added up; None when it is of no interest."""
@@ -168,7 +168,7 @@ class _Adjoint:
                 self.sums[self.inputs[k]] = result
             else:
                 self._sum_of(_first(self.inputs[k]))
-        back = self.backward(self.body, ())
+        back = substitute(self.backward(self.body, ()), self.again)
         forward = self.forward(self.body) if self.tapes else None
         begin, floats = [], [b for b in self.outputs if is_float(b.dtype)]
         for output, seed in zip(floats, seeds, strict=True):
@@ -270,7 +270,7 @@ class _Adjoint:
             if kind is not None:
                 return For(node.var, node.extent, body, kind)
             turn = Var(f"{node.var.name}_turn")
-            return For(turn, node.extent, _bound(node.var, node.extent - 1 - turn, body))
+            return For(turn, node.extent, self.bound(node.var, node.extent - 1 - turn, body))
         if isinstance(node, Allocate):
             total = self._sum_of(_first(node.buffer)) if is_float(node.buffer.dtype) else None
             clear = None if total is None else _filled(total)
@@ -296,11 +296,15 @@ class _Adjoint:
         body = self.backward(node.body, loops)
         total = self._sum_of(node.var) if is_float(node.var.dtype) else None
         if total is None:
-            return _bound(node.var, value, body)
+            return self.bound(node.var, value, body)
         d = Var(f"d_{node.var.name}", node.var.dtype)
         spread = Let(d, cast(d.dtype, total[0]), seq(*self.added(node.value, d, MASKED)))
         whole = seq(store(total, (0,), const(0, total.dtype)), body, spread)
-        return _bound(node.var, value, Allocate(total, whole))
+        return self.bound(node.var, value, Allocate(total, whole))
+
+    def bound(self, var: Var, value: PrimExpr, body: Stmt) -> Stmt:
+        self.again[var] = Var(var.name, var.dtype)
+        return Let(var, value, body)
 
     def backward_store(self, node: BufferStore, loops: tuple[For, ...]) -> Stmt:
         target, place = node.buffer, node.indices
@@ -378,12 +382,6 @@ class _Naming(Mutator):
     def expr(self, node: PrimExpr) -> PrimExpr:
         name = self.names.get(id(node))
         return super().expr(node) if name is None else name
-
-
-def _bound(var: Var, value: PrimExpr, body: Stmt) -> Stmt:
-    """A name on the way back: another variable than that of the run forwards."""
-    own = Var(var.name, var.dtype)
-    return Let(own, value, substitute(body, {var: own}))
 
 
 class _Serial(Mutator):

@@ -12,39 +12,54 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pullback.ir.depth import deep
 from pullback.ir.errors import ShapeError
 from pullback.tir.expr import Binary, BufferLoad, Cast, IntImm, PrimExpr, Var
 from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq
 from pullback.tir.visitor import walk
 
+MOST_COPIES = 1 << 14  # of the body of unrolled loops
 Range = tuple[int, int]  # the least and the largest value, both taken
 
 
+@deep
 def check_bounds(function: PrimFunc) -> None:
-    """Raise a ShapeError at the first access that lies outside its buffer whenever the kernel runs."""
-    _check(function.name, function.body, {})
+    """Raise a ShapeError at the first access that lies outside its buffer whenever the kernel runs, and at unrolled
+    loops that are too long to be written out."""
+    _check(function.name, function.body, {}, 1)
 
 
-def _check(name: str, node: Any, ranges: Mapping[Var, Range]) -> None:
+def _check(name: str, node: Any, ranges: Mapping[Var, Range], copies: int) -> None:
+    """``copies``: how many times unrolled loops write the statement."""
     if isinstance(node, Seq):
         for stmt in node.stmts:
-            _check(name, stmt, ranges)
+            _check(name, stmt, ranges, copies)
     elif isinstance(node, For):
         extent = _range(node.extent, {})
         if extent is None:
-            _check(name, node.body, ranges)
+            _check(name, node.body, ranges, copies)
         elif extent[0] > 0:  # an empty loop touches nothing
-            _check(name, node.body, {**ranges, node.var: (0, extent[0] - 1)})
+            if node.kind == "unrolled":
+                copies *= extent[0]
+                _expect_short(name, node, copies)
+            _check(name, node.body, {**ranges, node.var: (0, extent[0] - 1)}, copies)
     elif isinstance(node, Let):
         _loads(name, node.value, ranges, node.span)
-        _check(name, node.body, ranges)
+        _check(name, node.body, ranges, copies)
     elif isinstance(node, Allocate):
-        _check(name, node.body, ranges)
+        _check(name, node.body, ranges, copies)
     elif isinstance(node, If):
         _loads(name, node.condition, ranges, node.span)
     elif isinstance(node, BufferStore):
         _loads(name, node.value, ranges, node.span)
         _access(name, node, ranges, node.span)
+
+
+def _expect_short(name: str, node: For, copies: int) -> None:
+    if copies > MOST_COPIES:
+        message = f"{name}: the unrolled loop over {node.var.name} writes its body {copies} times"
+        hint = f"at most {MOST_COPIES} are possible: make it a serial loop, for {node.var.name} in range(…)"
+        raise ShapeError(message, span=node.span, hint=hint)
 
 
 def _loads(name: str, value: PrimExpr, ranges: Mapping[Var, Range], span: Any) -> None:

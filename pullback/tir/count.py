@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.depth import deep
 from pullback.tir.expr import ARITHMETIC, Binary, Buffer, BufferLoad, Call, PrimExpr, Var, is_float, nbytes
 from pullback.tir.interpreter import evaluate
 from pullback.tir.stmt import BufferStore, For, If, Let, PrimFunc, Stmt
@@ -41,6 +42,7 @@ class DataDependent(Exception):
     """The number of iterations depends on the values in memory."""
 
 
+@deep
 def count(function: PrimFunc) -> Count | None:
     """The count of a kernel with constant shapes; None where it depends on values in memory or scalar arguments.
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
-from pullback.ir.errors import DTypeError, InternalError
+from pullback.ir.errors import DTypeError, InternalError, ShapeError, UserError
 from pullback.ir.node import Node, Symbol
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -122,6 +122,13 @@ class PrimExpr(Node):
 
     def __rmod__(self, other: Any) -> PrimExpr:
         return binary("floormod", other, self)
+
+    def __pow__(self, other: Any) -> PrimExpr:
+        other = as_expr(other, self.dtype)
+        if not is_float(self.dtype) or other.dtype != self.dtype:
+            hint = "convert them: T.cast('float32', …)"
+            raise DTypeError(f"a power is of two floats of one dtype, not {self.dtype} and {other.dtype}", hint=hint)
+        return call("pow", self, other)
 
     def __neg__(self) -> PrimExpr:
         # 0 - x would turn -0.0 into +0.0
@@ -239,11 +246,11 @@ class Binary(PrimExpr):
         if kind not in _KINDS:
             raise InternalError(f"unknown binary kind {kind!r}")
         if dtype != other:
-            raise DTypeError(f"{kind} of {dtype} and {other}: cast one side")
+            raise DTypeError(f"{kind} of {dtype} and {other}: cast one side", hint='T.cast("float32", value) converts')
         if kind in LOGIC and dtype != "bool":
-            raise DTypeError(f"logical {kind} needs bool, not {dtype}")
+            raise DTypeError(f"logical {kind} needs bool, not {dtype}", hint="compare it with something: x != 0.0")
         if kind in BITWISE and not (is_integer(dtype) or dtype == "bool"):
-            raise DTypeError(f"{kind} needs integers, not {dtype}")
+            raise DTypeError(f"{kind} needs integers, not {dtype}", hint='convert them: T.cast("int32", value)')
         # Kept: asked of a deep expression at each of its nodes, it would be looked for down to the leaves each time.
         self.__dict__["_dtype"] = "bool" if kind in _TO_BOOL else dtype
 
@@ -263,7 +270,10 @@ class Select(PrimExpr):
     def __post_init__(self) -> None:
         dtype = self.a.dtype
         if self.condition.dtype != "bool" or dtype != self.b.dtype:
-            raise DTypeError(f"select({self.condition.dtype}, {dtype}, {self.b.dtype})")
+            raise DTypeError(
+                f"select({self.condition.dtype}, {dtype}, {self.b.dtype})",
+                hint="the condition must be bool, and both values of one dtype",
+            )
         self.__dict__["_dtype"] = dtype
 
     @property
@@ -299,7 +309,10 @@ class Call(PrimExpr):
             raise InternalError(f"unknown intrinsic {self.name} with {len(self.args)} arguments")
         given = tuple(a.dtype for a in self.args)
         if given != OPERANDS.get(self.name, given):
-            raise DTypeError(f"{self.name} takes {', '.join(OPERANDS[self.name])}, got {', '.join(given)}")
+            raise DTypeError(
+                f"{self.name} takes {', '.join(OPERANDS[self.name])}, got {', '.join(given)}",
+                hint='convert the arguments: T.cast("int32", value)',
+            )
 
     @property
     def dtype(self) -> str:
@@ -331,14 +344,21 @@ class Buffer(Symbol):
         indices = indices if isinstance(indices, tuple) else (indices,)
         return BufferLoad(self, tuple(as_expr(i) for i in indices))
 
+    def __iter__(self) -> NoReturn:
+        raise UserError(
+            f"the buffer {self.name} cannot be gone through", hint="loop over its indices: for i in range(n)"
+        )
+
 
 def check_indices(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> None:
     """Raise unless there is one integer for each axis."""
     if len(indices) != len(buffer.shape):
-        raise InternalError(f"{buffer.name} has rank {len(buffer.shape)}, got {len(indices)} indices")
+        hint = "an element is read and written by one index for each axis"
+        raise ShapeError(f"{buffer.name} has rank {len(buffer.shape)}, got {len(indices)} indices", hint=hint)
     for index in indices:
         if index.dtype not in INTEGERS:
-            raise DTypeError(f"an index of {buffer.name} must be an integer, got {index.dtype}")
+            hint = "convert it: T.cast('int64', …)"
+            raise DTypeError(f"an index of {buffer.name} must be an integer, got {index.dtype}", hint=hint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,9 +427,14 @@ def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
         return const(int(value), dtype or "int64")
     if isinstance(value, float) or hasattr(value, "__float__"):
         if dtype is not None and not is_float(dtype):
-            raise DTypeError(f"the Python float {value!r} cannot become {dtype}")
+            hint = "convert the other side: T.cast('float32', …)"
+            raise DTypeError(f"the Python float {value!r} cannot become {dtype}", hint=hint)
         return const(float(value), dtype or "float32")
-    raise DTypeError(f"not a scalar: {value!r}")
+    if isinstance(value, Buffer):
+        hint = f"its elements are scalars: {value.name}[{', '.join('ijklmn'[: len(value.shape)]) or '()'}]"
+        raise DTypeError(f"the buffer {value.name} is no scalar", hint=hint)
+    hint = "scalars are numbers, loop variables, elements of buffers, and what T makes of them"
+    raise DTypeError(f"not a scalar: {value!r:.80}", hint=hint)
 
 
 def _fold(kind: str, a: int, b: int) -> int | bool | None:

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.depth import deep, on_large_stack
 from pullback.ir.errors import InternalError
+from pullback.ir.node import Node, remembered
 from pullback.tir import pairs, philox
 from pullback.tir.expr import (
     Binary,
@@ -44,7 +46,7 @@ from pullback.tir.stmt import (
     Seq,
     Stmt,
 )
-from pullback.tir.visitor import walk
+from pullback.tir.visitor import children, walk
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -61,10 +63,11 @@ def run(func: PrimFunc, arguments: Sequence[Any], kernels: Mapping[str, PrimFunc
 
     ``kernels`` are those that a host function calls. Gives the status: 0, or the code of a failed Check.
     """
-    with np.errstate(all="ignore"):
-        return _Frame(func, arguments, kernels or {}).run()
+    frame = _Frame(func, arguments, kernels or {})
+    return on_large_stack(frame.run) if _is_deep(func) else frame.run()
 
 
+@deep
 def evaluate(expr: PrimExpr, values: Mapping[Var, Any]) -> np.ndarray:
     """The value of an expression without loads; arrays of equal shape as variables are evaluated element by element."""
     shape = np.broadcast_shapes(*(np.shape(v) for v in values.values()))
@@ -73,6 +76,16 @@ def evaluate(expr: PrimExpr, values: Mapping[Var, Any]) -> np.ndarray:
     frame.env = {var: np.asarray(value, numpy_dtype(var.dtype)) for var, value in values.items()}
     with np.errstate(all="ignore"):
         return np.broadcast_to(frame.expr(expr), shape)
+
+
+@remembered
+def _is_deep(func: PrimFunc) -> bool:
+    """Whether statements and expressions are nested more than a few dozen levels: a run writes as it goes, so it cannot
+    begin again when the stack proves too small."""
+    level: list[Node] = [func.body]
+    for _ in range(50):
+        level = list({id(child): child for node in level for child in children(node)}.values())
+    return bool(level)
 
 
 class _Stop(Exception):
@@ -124,7 +137,8 @@ class _Frame:
 
     def run(self) -> int:
         try:
-            self.stmt(self.func.body)
+            with np.errstate(all="ignore"):
+                self.stmt(self.func.body)
         except _Stop as stop:
             return stop.args[0]
         return 0

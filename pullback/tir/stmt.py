@@ -92,7 +92,10 @@ class BufferStore(Stmt):
         object.__setattr__(self, "value", as_expr(self.value, self.buffer.dtype))
         object.__setattr__(self, "indices", tuple(as_expr(i) for i in self.indices))
         if self.value.dtype != self.buffer.dtype:
-            raise DTypeError(f"storing {self.value.dtype} in {self.buffer.name}, which holds {self.buffer.dtype}")
+            raise DTypeError(
+                f"storing {self.value.dtype} in {self.buffer.name}, which holds {self.buffer.dtype}",
+                hint='convert it: T.cast("float32", value) has the buffer\'s dtype',
+            )
         check_indices(self.buffer, self.indices)
 
 

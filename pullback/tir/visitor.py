@@ -8,6 +8,7 @@ from dataclasses import fields
 from operator import is_
 from typing import Any
 
+from pullback.ir.depth import deep
 from pullback.ir.node import Node
 from pullback.tir.expr import (
     Binary,
@@ -78,10 +79,11 @@ def _pre_order(node: Any, kinds: type | tuple[type, ...]) -> Iterator[Any]:
                 stack.append(value)
 
 
-def distinct(node: Node) -> Iterator[Node]:
-    """All sub-nodes, the node itself first, those that are shared once: an expression of many shared parts, such as a
-    derivative, is large as a tree."""
-    stack, seen = [node], {id(node)}
+def distinct(*nodes: Node) -> Iterator[Node]:
+    """All sub-nodes, the nodes themselves first, those that are shared once: an expression of many shared parts, such
+    as a derivative, is large as a tree."""
+    stack = list({id(node): node for node in nodes}.values())
+    seen = set(map(id, stack))
     while stack:
         current = stack.pop()
         yield current
@@ -188,12 +190,14 @@ class Substitute(Mutator):
         return self.buffers.get(buffer, buffer)
 
 
+@deep
 def substitute(node: Any, variables: Mapping[Var, Any]) -> Any:
     """``node`` (expression or statement) with the variables replaced by expressions."""
     mutator = Substitute(variables)
     return mutator.stmt(node) if isinstance(node, Stmt) else mutator.expr(node)
 
 
+@deep
 def rewrite(node: Any, rule: Callable[[PrimExpr], PrimExpr | None]) -> Any:
     """Bottom-up: every expression for which ``rule`` returns something is replaced by it."""
 

@@ -23,7 +23,7 @@ from pullback.ir import IRModule, Op, UserError
 from pullback.ir.op import define, is_packaged
 from pullback.relax import op
 from pullback.relax.op import register_gradient, register_op
-from pullback.relax.op.own import _TE_GRADIENTS, register_te_gradient
+from pullback.relax.op.register import _TE_GRADIENTS, register_te_gradient
 from pullback.schedule.tuning import Choice, Choices
 from pullback.script import from_source
 from pullback.target import Target

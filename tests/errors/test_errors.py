@@ -142,3 +142,19 @@ def test_the_digest_sees_every_part_of_a_trainer() -> None:
     for change in changes(trainer):
         assert digest(trainer) not in known, change
         known.append(digest(trainer))
+
+
+WITHOUT_HINT = {  # programs whose message says all that there is to say, and why
+    "fit_step": "a check of values as they run has the op's words, compiled into the program",
+    "index_take_outside": "a check of values as they run has the op's words, compiled into the program",
+    "nn_ctc_loss_label": "a check of values as they run has the op's words, compiled into the program",
+    "nn_nll_loss_label": "a check of values as they run has the op's words, compiled into the program",
+    "vision_roi_align_batch": "a check of values as they run has the op's words, compiled into the program",
+    "tensor_huge": "a MemoryError, as NumPy has it",
+}
+
+
+def test_every_message_says_how_to_mend_it() -> None:
+    folder = Path(__file__).parent / "programs"
+    without = {p.stem for p in folder.glob("*.txt") if "hint: " not in p.read_text()}
+    assert without == set(WITHOUT_HINT)

@@ -139,3 +139,11 @@ def test_what_is_remembered_of_a_node_is_asked_once_and_goes_with_it():
     del var
     gc.collect()
     assert watched() is None
+
+
+@pytest.mark.parametrize("column", [4, 500, 1990])
+def test_a_message_shows_the_part_of_a_long_line_around_the_place(column):
+    line = "    " + "".join(chr(ord("a") + k % 26) for k in range(1994))
+    _, shown, caret = Span("f.py", 3, column, column + 5, line).caret().split("\n")
+    assert len(shown) < 170
+    assert shown[caret.index("^") :][: caret.count("^")] == line[column : column + 5]

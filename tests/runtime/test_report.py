@@ -59,3 +59,27 @@ def test_chrome_trace(tmp_path):
 
 def test_of_a_kernel_without_time_there_is_no_rate():
     assert KernelTime("k", 0.0, 1, 1).gflops is None
+
+
+def test_equal_kernels_are_one_row_and_the_most_expensive_come_first():
+    calls = [KernelTime("relu", 1.0, 10, 8)]
+    calls += [KernelTime(f"matmul_add_{k}", 2.0, 100, 40) for k in range(300)]
+    calls += [KernelTime("matmul_add_300", 50.0, 7000, 40), KernelTime("sort", 3.0)]
+    report = Report("main", tuple(calls), 700.0)
+    heading, *rows = report.rows()
+    assert heading == ["kernel", "calls", "µs", "share", "GFLOP/s", "GB/s"]
+    assert [row[:3] for row in rows] == [
+        ["matmul_add_0", "300", "600.00"], ["matmul_add_300", "1", "50.00"], ["sort", "1", "3.00"],
+        ["relu", "1", "1.00"],
+    ]  # fmt: skip
+    assert rows[0][4] == "0.1"  # as each of them
+    assert len(report.calls) == 303 and str(report).count("\n") == 5
+
+
+def test_what_takes_least_is_added_up():
+    report = Report("main", tuple(KernelTime(f"{chr(97 + k)}x", float(k + 1), k, k) for k in range(26)), 400.0)
+    rows = report.rows()[1:]
+    assert len(rows) == 21 and rows[0][0] == "zx"
+    assert rows[-1][:3] == ["6 others", "6", "21.00"]
+    assert len(report.rows(most=None)) == 27
+    assert sum(float(row[2]) for row in rows) == pytest.approx(report.total)

@@ -205,12 +205,13 @@ def test_the_environment_sets_the_number():
 
 @pytest.mark.parametrize("value", ["0", "two", "300", "-2", "1.5"])
 def test_an_environment_that_makes_no_sense(value):
-    done = run_python("import pullback.runtime", PULLBACK_NUM_THREADS=value)
+    done = run_python("import pullback; pullback.runtime.runtime_table()", PULLBACK_NUM_THREADS=value)
     assert done.returncode != 0
     assert done.stderr.splitlines()[-1] == (
         "pullback.ir.errors.UserError: PULLBACK_NUM_THREADS must be a whole number from 1 to 256, "
         f'got "{value}"; mend it or unset it'
     )
+    assert run_python("import pullback", PULLBACK_NUM_THREADS=value).returncode == 0
 
 
 # The task is machine code, as in compiled functions: CPython may hang in a fork's child if a thread that is not its own

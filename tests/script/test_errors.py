@@ -33,10 +33,11 @@ PROGRAMS = {
             return y
         """,
         """
-        there is no R.substract: did you mean subtract?
+        there is no R.substract: did you mean R.subtract?
           --> model.py:4:9
             y = R.substract(x, x)
                 ^^^^^^^^^^^
+        hint: python -m pullback ops lists the ops
         """,
     ),
     "shadowed name": (
@@ -72,51 +73,52 @@ PROGRAMS = {
           --> model.py:4:18
             y = R.add(x, z)
                          ^
+        hint: assign it on a line above
         """,
     ),
     "index of a tensor": (
         """
         @R.function
         def main(x: R.Tensor((2, 3), "float32")):
-            y = R.exp(x[0])
+            y = R.exp(x[2])
             return y
         """,
         """
-        only tuples can be indexed with []
+        index 2 is outside axis 0, whose size is 2
           --> model.py:4:15
-            y = R.exp(x[0])
+            y = R.exp(x[2])
                       ^^^^
-        hint: use R.take or R.strided_slice
+        hint: the indices of that axis are -2 to 1
         """,
     ),
     "method of a tensor": (
         """
         @R.function
         def main(x: R.Tensor((2, 3), "float32")):
-            y = x.sum()
+            y = x.split(2)
             return y
         """,
         """
-        a graph value of type Tensor((2, 3), float32) has no attribute 'sum'
+        a graph value of type Tensor((2, 3), float32) has no attribute 'split'
           --> model.py:4:9
-            y = x.sum()
-                ^^^^^
-        hint: ops are functions: R.sum(x, axis=None, keepdims=False)
+            y = x.split(2)
+                ^^^^^^^
+        hint: ops are functions: R.split(x, indices_or_sections, axis=0)
         """,
     ),
-    "transposed tensor": (
+    "device of a tensor": (
         """
         @R.function
         def main(x: R.Tensor((2, 3), "float32")):
-            y = x.T
+            y = x.cuda()
             return y
         """,
         """
-        a graph value of type Tensor((2, 3), float32) has no attribute 'T'
+        a graph value of type Tensor((2, 3), float32) has no attribute 'cuda'
           --> model.py:4:9
-            y = x.T
-                ^^^
-        hint: ops are functions: R.permute_dims(x, axes=None)
+            y = x.cuda()
+                ^^^^^^
+        hint: everything runs on the CPU of this machine: leave it out
         """,
     ),
     "attribute of nothing": (
@@ -131,6 +133,7 @@ PROGRAMS = {
           --> model.py:4:9
             y = x.nothing
                 ^^^^^^^^^
+        hint: ops are functions: R.name(x, …)
         """,
     ),
     "shapes": (
@@ -294,6 +297,7 @@ PROGRAMS = {
           --> model.py:3:45
             def main(x: R.Tensor((2, 3), "float32"), *, w: R.Tensor((2, 3), "float32")):
                                                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        hint: write each parameter with its type; several tensors can be one R.Tuple
         """,
     ),
     "parameter without a type": (
@@ -321,6 +325,7 @@ PROGRAMS = {
           --> model.py:4:5
             return x
             ^^^^^^^^
+        hint: change what stands after ->, or leave it out
         """,
     ),
     "wrong annotation": (
@@ -405,6 +410,7 @@ PROGRAMS = {
           --> model.py:7:13
             y = cls.mian(x)
                 ^^^^^^^^
+        hint: its functions are main
         """,
     ),
     "two functions of one name": (
@@ -453,6 +459,7 @@ PROGRAMS = {
           --> model.py:4:12
             return return x
                    ^^^^^^
+        hint: a script is the text of Python functions and classes
         """,
     ),
     "unpacking": (
@@ -467,6 +474,7 @@ PROGRAMS = {
           --> model.py:4:5
             a, b, c = t
             ^^^^^^^
+        hint: each item has a name; _ may be the name of several
         """,
     ),
     "a helper that fails": (
@@ -481,6 +489,7 @@ PROGRAMS = {
           --> model.py:4:18
             y = R.add(x, int("one"))
                          ^^^^^^^^^^
+        hint: this is computed by Python when the text is read; what is computed when the function runs are ops
         """,
     ),
 }

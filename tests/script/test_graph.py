@@ -318,7 +318,7 @@ def test_outside_scripts() -> None:
     x = relax.Var("x", R.Tensor(("n", 3), "float32"))
     assert R.add(x, x).struct_info == x.struct_info
     assert R.nn.relu(x).op.short == "nn.relu"
-    with pytest.raises(AttributeError, match=r"there is no R\.mattmul: did you mean matmul"):
+    with pytest.raises(AttributeError, match=r"there is no R\.mattmul: did you mean R\.matmul"):
         R.mattmul  # noqa: B018
     with pytest.raises(Exception, match=r"means something only inside @R\.function"):
         R.dataflow()

@@ -34,6 +34,7 @@ PROGRAMS = {
           --> model.py:4:9
             for i, j in T.grid(2, 3, 4):
                 ^^^^
+        hint: one name for each extent: for i in range(n), for i, j in T.grid(m, n)
         """,
     ),
     "a prefetch": (
@@ -47,6 +48,7 @@ PROGRAMS = {
           --> model.py:4:5
             T.prefetch(A[0], "fetch")
             ^^^^^^^^^^^^^^^^^^^^^^^^^
+        hint: write T.prefetch(A[i], "read")
         """,
     ),
     "while": (
@@ -76,6 +78,7 @@ PROGRAMS = {
           --> model.py:5:9
             A[i] = B[i]
             ^^^^^^^^^^^
+        hint: convert it: T.cast("float32", value) has the buffer's dtype
         """,
     ),
     "dtypes in an operation": (
@@ -90,6 +93,7 @@ PROGRAMS = {
           --> model.py:5:16
             A[i] = A[i] + B[i] * 2
                    ^^^^^^^^^^^^^^^
+        hint: T.cast("float32", value) converts
         """,
     ),
     "rank of an index": (
@@ -103,6 +107,7 @@ PROGRAMS = {
           --> model.py:4:5
             A[0, 0] = 1.0
             ^^^^^^^^^^^^^
+        hint: an element is read and written by one index for each axis
         """,
     ),
     "shadowed loop variable": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -30,6 +31,7 @@ from pullback.relax.op import (  # noqa: F401
     manipulate,
     margin_loss,
     max_pool,
+    methods,
     nn,
     norm,
     norm_pool,
@@ -52,14 +54,17 @@ from pullback.relax.op import (  # noqa: F401
     suppression,
 )
 from pullback.relax.op.call_tir import call_tir, call_tir_with_grad  # noqa: F401, F811
-from pullback.relax.op.namespace import Namespace
-from pullback.relax.op.own import register_gradient, register_op  # noqa: F401
+from pullback.relax.op.namespace import Namespace, no_op
+from pullback.relax.op.register import register_gradient, register_op  # noqa: F401
 
 nn = Namespace("nn")  # type: ignore[assignment]  # noqa: F811  relax.op.nn.relu, not the file of that family
 random = Namespace("random")  # type: ignore[assignment]  # noqa: F811
 grad = Namespace("grad")  # ops that gradients need
 image = Namespace("image")
 vision = Namespace("vision")
+for _name, _namespace in {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision}.items():
+    _module = sys.modules.setdefault(f"{__name__}.{_name}", ModuleType(f"{__name__}.{_name}"))
+    _module.__getattr__ = _namespace.__getattr__  # type: ignore[method-assign]  # from pullback.relax.op.nn import relu
 for _name in [name for name, value in globals().items() if isinstance(value, ModuleType)]:
     if Op.find(f"relax.{_name}") is not None:
         globals()[_name] = Op.find(f"relax.{_name}")  # relax.op.sort is the op, not the file of that name
@@ -71,7 +76,11 @@ def __getattr__(name: str) -> Any:
     op = Op.find(f"relax.{name}")
     if op is not None:
         return op
-    raise AttributeError(f"there is no operator {name!r}")
+    if any(full.startswith(f"relax.{name}.") for full in Op.registry):
+        return Namespace(name)  # of the user's own ops: relax.op.own.swish
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise no_op(name)
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback import te, tir
 from pullback.ir.op import define
-from pullback.relax.op.family import expect_dtype, in_wide, wide
+from pullback.relax.op.family import expect_dtype, in_wide, specialize, wide
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.pooling import (
     ATTRIBUTES,
@@ -36,6 +36,7 @@ from pullback.relax.op.sample import Sample
 from pullback.relax.op.window import (
     SPATIAL,
     Layout,
+    Windowed,
     canonical,
     data_info,
     last_axes,
@@ -143,18 +144,21 @@ def _define(rank: int) -> None:
         size = tuple(pool(data, attrs).sizes)
         return (getattr(ops.grad, f"avg_pool{rank}d")(dy, size=size, **attrs),)
 
-    define(
-        average,
-        signature("data", rank),
-        infer=lambda data, **attrs: pool_infer(average, rank, data, attrs, "float"),
-        te=lambda data, **attrs: _average_te(data, pool(data, attrs)),
-        numpy=in_wide(lambda data, **attrs: _average_array(data, pool(data, attrs))),
-        gradient=adjoint,
-        precision="same",
-        family="pooling",
-        doc=f"The mean of each window: of its elements in the data, or with count_include_pad of those in the padded\n"
-        f"data, whose padding is 0. {ATTRIBUTES}",
-        samples=[Sample((data,), attrs) for data, _, attrs in _SAMPLES[rank]],
+    specialize(
+        define(
+            average,
+            signature("data", rank),
+            infer=lambda data, **attrs: pool_infer(average, rank, data, attrs, "float"),
+            te=lambda data, **attrs: _average_te(data, pool(data, attrs)),
+            numpy=in_wide(lambda data, **attrs: _average_array(data, pool(data, attrs))),
+            gradient=adjoint,
+            precision="same",
+            family="pooling",
+            doc="The mean of each window: of its elements in the data, or with count_include_pad of those in the\n"
+            f"padded data, whose padding is 0. {ATTRIBUTES}",
+            samples=[Sample((data,), attrs) for data, _, attrs in _SAMPLES[rank]],
+        ),
+        Windowed,
     )
     define(
         gradient,
@@ -196,10 +200,15 @@ def _adaptive_bounds(o: tir.PrimExpr, size: Dim, count: Dim) -> tuple[tir.PrimEx
 
 
 def _adaptive_taps(size: Dim, count: Dim) -> tuple[Dim, bool]:
-    """How many elements the windows have at most, and whether some may have fewer."""
+    """How many elements the windows have at most, and whether some may have fewer.
+
+    With size = q·count + r, window o has q + ⌈(o·r mod count + r) / count⌉ elements, and o·r mod count takes all
+    multiples of g = gcd(r, count) below count: the last, count - g, gives one more element if r > g.
+    """
     if isinstance(size, int) and isinstance(count, int):
-        lengths = {-(-(o + 1) * size // count) - o * size // count for o in range(count)}
-        return max(lengths), len(lengths) > 1
+        q, r = divmod(size, count)
+        ragged = r > math.gcd(r, count)
+        return q + (r > 0) + ragged, ragged
     if _divides(count, size):
         return 1, False
     return canonical(tir.minimum((size + (count - 1)) // count + 1, size)), True

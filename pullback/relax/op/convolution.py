@@ -18,11 +18,20 @@ from pullback import te
 from pullback.ir.errors import ShapeError
 from pullback.ir.op import define
 from pullback.relax.op.convolution_form import Form, swapped, w_array, w_te, x_array, x_te, y_array, y_te
-from pullback.relax.op.family import expect_dtype, expect_same_dtype
+from pullback.relax.op.family import expect_dtype, expect_same_dtype, specialize
 from pullback.relax.op.linear_algebra import accumulator
 from pullback.relax.op.reduce import te_cast
 from pullback.relax.op.sample import Ints, Sample, sample
-from pullback.relax.op.window import SPATIAL, Layout, data_info, expect_room, numbers, spatial_sizes, standard_shape
+from pullback.relax.op.window import (
+    SPATIAL,
+    Layout,
+    Windowed,
+    data_info,
+    expect_room,
+    numbers,
+    spatial_sizes,
+    standard_shape,
+)
 from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.polynomial import at_most
@@ -126,8 +135,10 @@ def _product(
     gradient: Callable[..., tuple[Any, Any]],
     doc: str,
     samples: Sequence[Sample],
+    words: bool = False,
 ) -> None:
-    """One of the ops; ``parse`` turns the attributes into what the rules take after the two operands."""
+    """One of the ops; ``parse`` turns the attributes into what the rules take after the two operands. ``words``: users
+    may say padding="same" or "valid"."""
 
     def te_rule(a: te.Tensor, b: te.Tensor, **attrs: Any) -> te.Tensor:
         out = attrs["out_dtype"]
@@ -141,7 +152,7 @@ def _product(
     def adjoints(dy: Any, y: Any, a: Any, b: Any, **attrs: Any) -> tuple[Any, Any]:
         return _cast_gradient(lambda *args: gradient(*args, *parse(attrs)), dy, a, b, attrs["out_dtype"])
 
-    define(
+    op = define(
         name,
         signature,
         infer=lambda a, b, **attrs: infer(a, b, *parse(attrs), attrs["out_dtype"]),
@@ -154,6 +165,8 @@ def _product(
         doc=doc,
         samples=samples,
     )
+    if words:
+        specialize(op, Windowed)
 
 
 def _define(rank: int) -> None:
@@ -188,8 +201,10 @@ def _define(rank: int) -> None:
         ),
         doc="Σ over k, i of data[n, g·I + i, p·stride - before + k·dilation] · weight[o, i, k], zeros outside data:\n"
         "the cross-correlation that PyTorch and TVM call a convolution. data: (N, groups·I, …), weight:\n"
-        f"(O, I, kernel…), result: (N, O, …). A bias is a separate add.\n{attributes}",
+        '(O, I, kernel…), result: (N, O, …). A bias is a separate add. padding may also be "same" or "valid".\n'
+        f"{attributes}",
         samples=_CONVOLUTIONS[rank],
+        words=True,
     )
     _product(
         transpose,

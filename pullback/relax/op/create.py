@@ -89,7 +89,10 @@ class _Full(Op):  # as users call it: the fill value may be a tensor
             value = Constant(value)
         if isinstance(value, Expr) and hasattr(value.struct_info, "dtype") and hasattr(value.struct_info, "ndim"):
             if value.struct_info.ndim != 0:
-                raise ShapeError(f"full: fill_value must have shape (), got {value.struct_info}")
+                raise ShapeError(
+                    f"full: fill_value must have shape (), got {value.struct_info}",
+                    hint="a number, or a tensor of one element reshaped to ()",
+                )
             if not isinstance(value, Constant):
                 cast = value if dtype in (None, value.dtype) else ops.astype(value, dtype)
                 return ops.broadcast_to(cast, attrs["shape"])
@@ -141,7 +144,10 @@ _constant("ones", 1)
 
 def _full_like_infer(x: TensorStructInfo, fill_value: TensorStructInfo, *, dtype: str | None) -> TensorStructInfo:
     if known_shape("full_like", fill_value, "fill_value") != ():
-        raise ShapeError(f"full_like: fill_value must have shape (), got {fill_value}")
+        raise ShapeError(
+            f"full_like: fill_value must have shape (), got {fill_value}",
+            hint="a number, or a tensor of one element reshaped to ()",
+        )
     if dtype is None:
         expect_same_dtype("full_like", x, fill_value)
     return TensorStructInfo(known_shape("full_like", x), _known_dtype("full_like", dtype or x.dtype))
@@ -198,7 +204,7 @@ def _range(start: Any, end: Any, step: Any, dtype: str | None) -> tuple[Any, Any
     for name, value in ("start", start), ("end", end), ("step", step):
         number = isinstance(value, (int, float)) and abs(value) < 2**63  # NaN and infinity are not
         if not number and not isinstance(value, tir.PrimExpr):
-            raise UserError(f"arange: {name} must be a finite number, got {value!r}")
+            raise UserError(f"arange: {name} must be a finite number, got {value!r}", hint="such as 1.0")
     if isinstance(step, (int, float)) and step == 0:
         raise UserError("arange: the step cannot be 0")
     kind = dtype or ("float32" if any(isinstance(v, float) for v in (start, end, step)) else "int64")

@@ -346,7 +346,10 @@ def _nan_to_num_infer(x: TensorStructInfo, **attrs: Any) -> TensorStructInfo:
     for name, value in attrs.items():
         optional = value is None and name != "nan"
         if not optional and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise UserError(f"nan_to_num: {name} must be a number, got {value!r}")
+            raise UserError(
+                f"nan_to_num: {name} must be a number, got {value!r}",
+                hint="what stands in the place of NaN or infinities",
+            )
         if value is not None:
             expect_holds("nan_to_num", name, value, x.dtype)
     return elementwise_infer("nan_to_num", "float", None)(x)

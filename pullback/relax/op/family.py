@@ -22,6 +22,7 @@ from pullback.runtime.dtype import BFLOAT16
 from pullback.tir.expr import DTYPES, FLOATS, INTEGERS, holds, is_half, out_of_range
 from pullback.tir.polynomial import same
 
+MOST_RESULTS = 1 << 16  # of one op
 NUMBERS = FLOATS + INTEGERS
 DTYPE_CLASSES = {
     "float": FLOATS,
@@ -84,6 +85,13 @@ def expect_member(op: str, name: str, value: Any, known: Sequence[Any]) -> None:
     """Raise a UserError unless an attribute is one of those known."""
     if value not in known:
         raise UserError(f"{op}: {name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def expect_results(op: str, count: int) -> None:
+    """Raise a ShapeError when an op would have too many results: each is a variable, and a tensor."""
+    if count > MOST_RESULTS:
+        hint = "strided_slice and take give single parts; reshape makes of one axis two"
+        raise ShapeError(f"{op}: {count} results are too many, at most {MOST_RESULTS} can be had", hint=hint)
 
 
 def normalize_axis(op: str, axis: int, ndim: int) -> int:

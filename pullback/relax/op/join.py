@@ -12,7 +12,7 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.op import define
-from pullback.relax.op.family import expect_same_dtype, known_shape, normalize_axis
+from pullback.relax.op.family import expect_results, expect_same_dtype, known_shape, normalize_axis
 from pullback.relax.op.manipulate import te_reshape
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Bools, Ints, sample
@@ -128,6 +128,7 @@ def _cuts(size: Dim, indices_or_sections: Any) -> list[Dim]:
         sections = indices_or_sections
         if sections < 1:
             raise ShapeError(f"split: the number of sections must be positive, got {sections}")
+        expect_results("split", sections)
         if not isinstance(size, int):
             step = size if sections == 1 else (size + (sections - 1)) // sections
             return [dim(tir.minimum(tir.as_expr(step) * k, size)) for k in range(sections)] + [size]

@@ -16,7 +16,7 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import ShapeError
 from pullback.ir.op import define
-from pullback.relax.op.family import expect_dtype, in_wide, zero_gradient
+from pullback.relax.op.family import expect_dtype, in_wide, specialize, zero_gradient
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.pooling import (
     ATTRIBUTES,
@@ -38,6 +38,7 @@ from pullback.relax.op.reduce import te_cast
 from pullback.relax.op.sample import Ints, Sample
 from pullback.relax.op.window import (
     SPATIAL,
+    Windowed,
     data_info,
     numbers,
     reduced,
@@ -226,18 +227,22 @@ def _define(rank: int) -> None:
         size = tuple(_pool(maximum, rank, data, attrs).sizes)
         return (getattr(ops.grad, f"max_pool{rank}d")(dy, chosen, size=size, **attrs),)
 
-    define(
-        maximum,
-        signature("data", rank),
-        infer=lambda data, **attrs: pool_infer(maximum, rank, data, attrs, "number"),
-        te=lambda data, **attrs: _max_te(data, _pool(maximum, rank, data, attrs)),
-        numpy=in_wide(lambda data, **attrs: _max_array(data, _pool(maximum, rank, data, attrs))),
-        gradient=adjoint,
-        precision="same",
-        family="pooling",
-        doc=f"The largest element of each window, NaN if any is; padding counts as -∞. {ATTRIBUTES}\n"
-        "The first of equal elements gets the adjoint, the first NaN if there is one. count_include_pad means nothing.",
-        samples=[Sample((data,), attrs, smooth) for data, _, attrs, smooth in _SAMPLES[rank]],
+    specialize(
+        define(
+            maximum,
+            signature("data", rank),
+            infer=lambda data, **attrs: pool_infer(maximum, rank, data, attrs, "number"),
+            te=lambda data, **attrs: _max_te(data, _pool(maximum, rank, data, attrs)),
+            numpy=in_wide(lambda data, **attrs: _max_array(data, _pool(maximum, rank, data, attrs))),
+            gradient=adjoint,
+            precision="same",
+            family="pooling",
+            doc=f"The largest element of each window, NaN if any is; padding counts as -∞. {ATTRIBUTES}\n"
+            "The first of equal elements gets the adjoint, the first NaN if there is one. count_include_pad means\n"
+            "nothing.",
+            samples=[Sample((data,), attrs, smooth) for data, _, attrs, smooth in _SAMPLES[rank]],
+        ),
+        Windowed,
     )
     define(
         choice,

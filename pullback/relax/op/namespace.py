@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pullback.ir.errors import suggestion
+from pullback.ir.errors import NoAttribute, suggestion
+from pullback.ir.foreign import OPS
 from pullback.ir.op import Op
+
+
+def no_op(name: str, *others: str) -> NoAttribute:
+    """The error of a name after ``R.`` that is no op; ``others`` are known there too."""
+    known = [op.short for op in Op.registry.values() if not op.name.startswith("relax.grad.")]
+    known += [alias.removeprefix("relax.") for alias in Op.aliases]
+    return NoAttribute(f"there is no R.{name}{suggestion(name, [*known, *others], OPS, 'R.')}")
 
 
 class Namespace:
@@ -21,8 +29,9 @@ class Namespace:
         inner = self._start + name + "."
         if any(full.startswith(inner) for full in Op.registry):
             return Namespace(inner.removeprefix("relax.").rstrip("."))
-        full = (self._start + name).removeprefix("relax.")
-        raise AttributeError(f"there is no R.{full}{suggestion(full, (op.short for op in Op.registry.values()))}")
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise no_op((self._start + name).removeprefix("relax."))
 
     def __dir__(self) -> list[str]:
         names = [full.removeprefix(self._start) for full in Op.registry if full.startswith(self._start)]

@@ -266,7 +266,9 @@ def _group_norm_infer(
     info = _check_channels(name, x, gamma, beta, channel_axis, axes)
     channels = x.sizes[channel_axis]
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
-        raise UserError(f"{name}: num_groups must be an int ≥ 1, got {num_groups!r}")
+        raise UserError(
+            f"{name}: num_groups must be an int ≥ 1, got {num_groups!r}", hint="give a whole number, 1 or more"
+        )
     if not isinstance(channels, int):
         raise ShapeError(f"{name}: the number of channels must be known, axis {channel_axis} has the size {channels}")
     if channels % num_groups:

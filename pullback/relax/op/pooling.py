@@ -33,16 +33,16 @@ Condition = list[tir.PrimExpr]
 
 WINDOW = "padding=0, dilation=1, ceil_mode=False, count_include_pad=False"
 ATTRIBUTES = (
-    "strides=None is 1, as in TVM. padding: an int, one for each axis, or before all and then after all; at most\n"
-    "half of the window. ceil_mode: a last window may reach beyond the padded data, if it starts within the data\n"
-    "or the padding before them."
+    "strides=None is the window, as in PyTorch. padding: an int, one for each axis, or before all and then after\n"
+    "all, at most half of the window; or 'same' or 'valid', as in Keras. ceil_mode: a last window may reach beyond\n"
+    "the padded data, if it starts within the data or the padding before them."
 )
 
 
 def signature(tensors: str, rank: int, more: str = "") -> str:
     """The signature of a pooling over ``rank`` axes."""
     layouts = f"layout='NC{SPATIAL[rank]}', out_layout=None"
-    return f"{tensors} | {more}pool_size=1, strides=None, {WINDOW}, {layouts}"
+    return f"{tensors} | {more}pool_size=1, strides=1, {WINDOW}, {layouts}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def pool_layouts(op: str, rank: int, attrs: dict[str, Any]) -> tuple[Layout, Lay
 def pool_of(op: str, rank: int, sizes: Sequence[Dim], attrs: dict[str, Any]) -> Pool:
     """The windows over data of these spatial sizes, from the attributes of a call."""
     taps = numbers(op, "pool_size", attrs["pool_size"], rank)
-    strides = numbers(op, "strides", 1 if attrs["strides"] is None else attrs["strides"], rank)
+    strides = numbers(op, "strides", taps if attrs["strides"] is None else attrs["strides"], rank)
     dilation = numbers(op, "dilation", attrs["dilation"], rank)
     before, after = paddings(op, attrs["padding"], rank)
     axes = [Axis(*v) for v in zip(sizes, taps, strides, before, after, dilation, strict=True)]

@@ -187,7 +187,7 @@ def _check_floats(name: str, dtype: Any, **numbers: Any) -> None:
     _expect(name, dtype, FLOATS, "a floating-point type")
     for argument, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise UserError(f"{name}: {argument} must be a finite number, got {value!r}")
+            raise UserError(f"{name}: {argument} must be a finite number, got {value!r}", hint="such as 1.0")
 
 
 def _float_word(*, dtype: str, **_: Any) -> str:

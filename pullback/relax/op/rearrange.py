@@ -16,6 +16,7 @@ from pullback.relax.op.family import (
     composite,
     expect_dtype,
     expect_int,
+    expect_results,
     expect_same_dtype,
     known_shape,
     normalize_axis,
@@ -41,7 +42,7 @@ def _chunk_expect(x: TensorStructInfo, *, chunks: int, axis: int) -> None:
     expect_int("chunk", "chunks", chunks)
     if chunks < 1:
         raise ShapeError(f"chunk: the number of chunks must be positive, got {chunks}")
-    _known_size("chunk", x, axis)
+    expect_results("chunk", min(chunks, _known_size("chunk", x, axis)[1] or chunks))
 
 
 def _chunk_cuts(x: Any, chunks: int, axis: int) -> list[int]:
@@ -77,8 +78,10 @@ def _unbind(x: Any, *, axis: int) -> Any:
 
 
 def _unbind_expect(x: TensorStructInfo, *, axis: int) -> None:
-    if _known_size("unbind", x, axis)[1] == 0:
+    size = _known_size("unbind", x, axis)[1]
+    if size == 0:
         raise ShapeError("unbind: an axis of size 0 has no slices")
+    expect_results("unbind", size)
 
 
 composite(

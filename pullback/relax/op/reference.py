@@ -32,6 +32,14 @@ from pullback.runtime.dtype import numpy_dtype
 from pullback.tir import PrimExpr, as_expr, call, cast, const, fma, maximum, minimum, select
 from pullback.tir.interpreter import intrinsic
 
+for _name, _op in {
+    "cat": "concat", "concatenate": "concat", "transpose": "permute_dims", "permute": "permute_dims",
+    "absolute": "abs", "neg": "negative", "sub": "subtract", "mul": "multiply", "div": "divide",
+    "true_divide": "divide", "pow": "power", "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal",
+    "gt": "greater", "ge": "greater_equal", "clamp": "clip", "mm": "matmul", "bmm": "matmul",
+    "remainder": "mod",
+}.items():  # fmt: skip
+    alias(_name, _op)  # names that PyTorch and NumPy have for the same
 alias("floor_mod", "mod")
 alias("log_add_exp", "logaddexp")
 

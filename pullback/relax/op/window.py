@@ -14,6 +14,7 @@ import numpy as np
 
 from pullback import te, tir
 from pullback.ir.errors import ShapeError, UserError
+from pullback.ir.op import Op
 from pullback.relax.op.family import known_shape
 from pullback.relax.struct_info import Dim, TensorStructInfo, dim, format_shape
 from pullback.tir.polynomial import at_most
@@ -86,6 +87,47 @@ def paddings(op: str, value: Any, rank: int) -> tuple[tuple[int, ...], tuple[int
         )
     each = given * (2 * rank // len(given))
     return each[:rank], each[rank:]
+
+
+class Windowed(Op):  # as users call it: padding may be a word
+    __doc__ = Op.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors, attrs = self.signature.bind(self.short, args, kwargs)
+        if isinstance(attrs["padding"], str):
+            attrs["padding"] = _padding_of_word(self.short, attrs["padding"], tensors, attrs)
+        return super().__call__(*tensors, **attrs)
+
+
+def _padding_of_word(op: str, word: str, tensors: Sequence[Any], attrs: dict[str, Any]) -> tuple[int, ...]:
+    """The padding before and after each axis. "valid": none. "same": with stride 1 the result has the data's sizes,
+    with others ⌈size / stride⌉, as in Keras. Of an odd number, more stands after the data."""
+    if word not in ("same", "valid"):
+        hint = 'padding is "same", "valid", or numbers: one, one for each axis, or all before and then all after'
+        raise ShapeError(f"{op}: there is no padding {word!r}", hint=hint)
+    data = attrs["data_layout"] if "data_layout" in attrs else attrs["layout"]
+    rank = len(data) - 2
+    if "pool_size" in attrs:
+        taps: Sequence[Any] = numbers(op, "pool_size", attrs["pool_size"], rank)
+    else:
+        kernel = layout(op, "kernel_layout", attrs["kernel_layout"], "OI" + SPATIAL[rank])
+        taps = kernel.to_standard(known_shape(op, tensors[1].struct_info, "weight"))[2:]
+    strides = numbers(op, "strides", taps if attrs["strides"] is None else attrs["strides"], rank)
+    dilation = numbers(op, "dilation", attrs["dilation"], rank)
+    sizes = data_layout(op, "layout", data, rank).to_standard(known_shape(op, tensors[0].struct_info, "data"))[2:]
+    total = []
+    for size, tap, stride, apart in zip(sizes, taps, strides, dilation, strict=True):
+        span = (tap - 1) * apart + 1
+        if word == "valid":
+            total.append(0)
+        elif stride == 1:
+            total.append(span - 1)
+        elif isinstance(size, int):
+            total.append(max((-(-size // stride) - 1) * stride + span - size, 0))
+        else:
+            hint = "give the padding in numbers"
+            raise ShapeError(f'{op}: padding="same" with strides needs sizes that are known, got {size}', hint=hint)
+    return (*(t // 2 for t in total), *(t - t // 2 for t in total))
 
 
 def _are_ints(values: Sequence[Any], least: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pullback.ir.words import missing_from
 from pullback.relax.training import loss, lr_schedule, optimizer, setup_trainer, trainer, utils
 from pullback.relax.training.fit import EpochRecord, Evaluation, History
 from pullback.relax.training.loss import Loss
@@ -15,3 +16,5 @@ __all__ = [
     "AppendLoss", "EpochRecord", "Evaluation", "History", "Loss", "Optimizer", "SetupTrainer", "Trainer", "append_loss",
     "loss", "lr_schedule", "make_trainer", "optimizer", "setup_trainer", "trainer", "utils",
 ]  # fmt: skip
+
+__getattr__ = missing_from(globals())

@@ -19,6 +19,7 @@ import numpy as np
 import safetensors.numpy
 
 from pullback.ir.errors import ArgumentError, CheckpointError
+from pullback.ir.words import guided
 from pullback.relax.convention import LOSS_SCALE, OF_OPTIMIZER
 from pullback.relax.struct_info import format_shape
 from pullback.relax.training.checkpoint_file import FORMAT, VERSION, CheckpointFile, digest, open_checkpoint
@@ -34,6 +35,7 @@ _ON_PURPOSE = "load(â€¦, strict=False) takes its values in spite of that, load(â
 _SAME_MODEL = "load it into a trainer of the model that it was saved from"
 
 
+@guided
 class Checkpoints:
     """The part of a trainer that saves and loads."""
 
@@ -75,7 +77,9 @@ class Checkpoints:
         try:
             write_atomically(file, safetensors.numpy.save(tensors, metadata))
         except OSError as error:
-            raise CheckpointError(f"{shown(file)}: cannot be written: {error.strerror}") from error
+            raise CheckpointError(
+                f"{shown(file)}: cannot be written: {error.strerror}", hint="the folder must exist and be writable"
+            ) from error
 
     def load(self, path: str | os.PathLike[str], *, strict: bool = True, params_only: bool = False) -> None:
         """Go on from a file that :meth:`save` wrote.

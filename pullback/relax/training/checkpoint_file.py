@@ -161,7 +161,8 @@ def open_checkpoint(path: str, longest_header: int) -> Iterator[CheckpointFile]:
         with open_regular(path) as file:
             yield CheckpointFile(path, file, longest_header)
     except OSError as error:
-        raise CheckpointError(f"{shown(path)}: cannot be read: {error.strerror}") from error
+        message = f"{shown(path)}: cannot be read: {error.strerror}"
+        raise CheckpointError(message, hint="check the path, and that the file may be read") from error
 
 
 def digest(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:

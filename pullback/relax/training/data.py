@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
+from pullback.relax.advice import shape_advice
 from pullback.relax.struct_info import format_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.loss import class_axis
@@ -44,10 +45,15 @@ class DataSet:
         lengths = {s.name: len(a) for a, s in zip(self._arrays, self._slots, strict=True) if interface.has_rows(s)}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name} has {rows}" for name, rows in lengths.items())
-            raise ArgumentError(f"inputs and targets must have the same number of rows: {listed}")
+            raise ArgumentError(
+                f"inputs and targets must have the same number of rows: {listed}",
+                hint="row i of the targets belongs to row i of the inputs: were x and y cut differently, or exchanged?",
+            )
         self.rows = next(iter(lengths.values()))
         if self.rows == 0:
-            raise ArgumentError("the data set is empty: it has 0 rows")
+            raise ArgumentError(
+                "the data set is empty: it has 0 rows", hint="give at least one row; was a filter too strict?"
+            )
         self._arrays = [np.require(array, requirements="CA") for array in self._arrays]
         if interface.targets:
             check_labels(self._arrays[len(interface.inputs)], interface)
@@ -60,7 +66,8 @@ class DataSet:
         wanted: tuple[Any, ...] = slot.info.sizes[1:]
         if array.ndim == 0 or array.shape[1:] != wanted:
             expected = format_shape(("rows", *wanted))
-            raise ShapeError(f"{slot} must have shape {expected}, got {format_shape(array.shape)}")
+            message = f"{slot} must have shape {expected}, got {format_shape(array.shape)}"
+            raise ShapeError(message, hint=shape_advice(("rows", *wanted), array.shape, slot.info.dtype))
         return array
 
     def epochs(
@@ -144,6 +151,7 @@ def _several(values: Any, slots: Sequence[Slot], kind: str) -> list[Any]:
         got = f"{len(values)} of them" if isinstance(values, (list, tuple)) else type(values).__name__
         names = ", ".join(slot.name for slot in slots)
         raise ArgumentError(
-            f"the model takes {len(slots)} {kind}s, so a list of arrays for {names} is needed, got {got}"
+            f"the model takes {len(slots)} {kind}s, so a list of arrays for {names} is needed, got {got}",
+            hint="one array for each input; several are a list",
         )
     return list(values)

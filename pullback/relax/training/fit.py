@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.words import guided
 from pullback.relax.convention import DIVISOR_VALUE, EVALUATE, LOSS_VALUE, OUTPUT
 from pullback.relax.training.data import Batch, DataSet
 from pullback.relax.training.diagnose import check_finite
@@ -61,6 +62,7 @@ class Evaluation:
     count: int
 
 
+@guided
 class Fitting:
     """The part of a trainer that runs over data sets."""
 
@@ -120,7 +122,10 @@ class Fitting:
             generator(seed)  # an error comes before anything is compiled
         data = self._data_set(x, y)
         if validation is not None and (not isinstance(validation, (tuple, list)) or len(validation) != 2):
-            raise ArgumentError(f"validation must be a pair (inputs, targets), got {type(validation).__name__}")
+            raise ArgumentError(
+                f"validation must be a pair (inputs, targets), got {type(validation).__name__}",
+                hint="write validation=(x_test, y_test)",
+            )
         validation_data = None if validation is None else self._data_set(*validation)
         size = self._batch_size(batch_size, data.rows)
         _check_drop_last(drop_last, data.rows, size)
@@ -279,7 +284,7 @@ def _check_count(name: str, number: int | None, may_be_none: bool = True) -> Non
     if number is None and may_be_none:
         return
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ArgumentError(f"{name} must be an int ≥ 1, got {number!r}")
+        raise ArgumentError(f"{name} must be an int ≥ 1, got {number!r}", hint="give a whole number, 1 or more")
 
 
 def _line(record: EpochRecord) -> str:

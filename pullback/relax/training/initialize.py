@@ -33,7 +33,7 @@ def xavier_uniform(slot: Slot, generator: np.random.Generator) -> Tensor:
 def generator(seed: int) -> np.random.Generator:
     """NumPy's generator PCG64 with a seed; an ArgumentError when it is none."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ArgumentError(f"a seed must be an int ≥ 0, got {seed!r}")
+        raise ArgumentError(f"a seed must be an int ≥ 0, got {seed!r}", hint="such as seed=0")
     return np.random.Generator(np.random.PCG64(seed))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
+from pullback.ir.words import explained
 from pullback.relax.convention import BACKBONE
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.training.loss import Loss
@@ -26,6 +28,7 @@ _ONE_HOT = "one-hot"
 _INITIALIZERS = ("xavier", "zeros")
 
 
+@partial(explained, name="pullback.trainer")
 def make_trainer(
     module: IRModule,
     loss: Loss,
@@ -58,7 +61,10 @@ def make_trainer(
     check_precision(precision)
     check_flush(flush_subnormals)
     if init not in _INITIALIZERS:
-        raise ArgumentError(f"init must be one of {', '.join(map(repr, _INITIALIZERS))}, got {init!r}")
+        raise ArgumentError(
+            f"init must be one of {', '.join(map(repr, _INITIALIZERS))}, got {init!r}",
+            hint="xavier draws weights, zeros are all 0",
+        )
     infos = [*_predictions(module, loss), *_targets(module, loss, targets)]
     legalize = False  # the compiler starts from the ops in any case
     setup = SetupTrainer(loss, optimizer, infos, legalize, precision, flush_subnormals)
@@ -84,7 +90,10 @@ def _targets(module: IRModule, loss: Loss, asked: Any) -> list[StructInfo]:
     if isinstance(asked, (list, tuple)):
         return list(asked)
     if asked is not None and not (isinstance(asked, str) and asked == _ONE_HOT):
-        raise ArgumentError(f'targets must be a struct info, a list of them, or "{_ONE_HOT}", got {asked!r}')
+        raise ArgumentError(
+            f'targets must be a struct info, a list of them, or "{_ONE_HOT}", got {asked!r}',
+            hint='R.Tensor((64,), "int64"), or "one-hot"',
+        )
     if not isinstance(prediction, TensorStructInfo) or prediction.shape is None:
         raise ArgumentError("the type of the targets cannot be told from the prediction's", hint="give targets=…")
     return [prediction] if asked is not None else loss.default_targets(prediction)

@@ -28,6 +28,7 @@ from pullback.ir.module import IRModule
 from pullback.ir.node import structural_digest, structural_equal
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
+from pullback.ir.words import guided
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.convention import (
     ADJOINT,
@@ -74,6 +75,7 @@ from pullback.tir.stmt import FLUSH_SUBNORMALS
 OLD_BACKBONE = "predict"  # the backbone's name in older programs
 
 
+@guided
 @dataclass(frozen=True)
 class SetupTrainer(Pass):
     """Make a trainer module from a module with the function ``backbone`` and the attributes ``param_num``,
@@ -310,7 +312,7 @@ def check_loss_and_optimizer(loss: Any, optimizer: Any) -> None:
     ):
         if isinstance(value, kind):
             continue
-        given, hint = repr(value), None
+        given, hint = repr(value), f"it is an object, such as relax.training.{name}.{example}"
         if isinstance(value, type):
             given = f"the class {value.__name__}"
             if issubclass(value, kind):
@@ -351,19 +353,31 @@ def check_backbone(module: IRModule) -> Roles:
     check_model(module)
     if BACKBONE not in module:
         known = ", ".join(module) or "none"
-        raise NameNotFound(f"a model needs a function {BACKBONE!r}; the module has: {known}")
+        raise NameNotFound(
+            f"a model needs a function {BACKBONE!r}; the module has: {known}",
+            hint="name the function that gives the prediction backbone (or predict)",
+        )
     backbone = module[BACKBONE]
     if not isinstance(backbone, Function):
-        raise UserError(f"{BACKBONE} must be a graph function, it is a {type(backbone).__name__}")
+        raise UserError(
+            f"{BACKBONE} must be a graph function, it is a {type(backbone).__name__}",
+            hint="decorate it with @R.function",
+        )
     check_well_formed(module)
     params, states = _count(module, "param_num"), _count(module, "state_num")
     total = len(backbone.params)
     if params + states > total:
         raise ArgumentError(
-            f"the backbone has {total} parameters, but param_num + state_num = {params} + {states}", span=backbone.span
+            f"the backbone has {total} parameters, but param_num + state_num = {params} + {states}",
+            span=backbone.span,
+            hint="module_attrs: parameters are the last but states of the backbone's, states the last",
         )
     if params == 0:
-        raise ArgumentError("param_num is 0: there is nothing to train", span=backbone.span)
+        raise ArgumentError(
+            "param_num is 0: there is nothing to train",
+            span=backbone.span,
+            hint='count the trained parameters in I.module_attrs({"param_num": 2, "state_num": 0})',
+        )
     _check_names(backbone.params)
     roles = Convention.made(module)[BACKBONE]
     _check_params([backbone.params[i] for i in roles.taken(PARAMETER)])
@@ -417,6 +431,7 @@ def _check_updated_states(backbone: Function, count: int) -> None:
             f"state_num is {count}, so the backbone must return a prediction and {count} updated states,"
             f" it returns {format_info(info)}",
             span=backbone.span,
+            hint="return (prediction, new_state, …), a tuple",
         )
     for state, updated in zip(backbone.params[-count:], results[-count:], strict=True):
         if not same_info(state.struct_info, updated):

@@ -22,6 +22,7 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.forks import renewed
 from pullback.ir.module import IRModule
+from pullback.ir.words import guided, no_attribute
 from pullback.relax.convention import ADJOINT, BACKBONE, LOSS, LOSS_SCALE, OPTIMIZER, STEP
 from pullback.relax.training.checkpoint import Checkpoints
 from pullback.relax.training.copies import Copies
@@ -38,6 +39,7 @@ from pullback.runtime.device import Device, cpu
 from pullback.runtime.tensor import Tensor, tensor
 
 
+@guided
 class Trainer(Fitting, Checkpoints, Copies):
     """Trains the model of a trainer module.
 
@@ -76,7 +78,10 @@ class Trainer(Fitting, Checkpoints, Copies):
     def build(self, target: Any = "llvm", device: Device | None = None, profile: bool = False) -> Trainer:
         """Set up and compile the model, in the older form of the constructor; returns the trainer."""
         if self._setup is None:
-            raise UserError("this trainer was made with a virtual machine: there is nothing to build")
+            raise UserError(
+                "this trainer was made with a virtual machine: there is nothing to build",
+                hint="use it as it is: trainer.fit(x, y)",
+            )
         from pullback.driver import compile
         from pullback.runtime.vm import VirtualMachine
 
@@ -111,7 +116,7 @@ class Trainer(Fitting, Checkpoints, Copies):
     def __getattr__(self, name: str) -> Any:
         if name in ("mod", "vm", "device", "_interface", "_programs", "_values") and self.__dict__.get("_setup"):
             raise UserError("this trainer is not built yet", hint="call trainer.build(target=…, device=…) first")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise no_attribute("the trainer", name, dir(Trainer))
 
     # ---- parameters and states ---------------------------------------------------------------------------------------
 
@@ -157,7 +162,8 @@ class Trainer(Fitting, Checkpoints, Copies):
         if name not in record.run_time:
             known = ", ".join(record.run_time) or "none"
             given = record.hyperparameters.get(name)
-            hint = None if given is None else f"it is {given}; RunTime({given}) in its place would be one"
+            hint = "RunTime(0.1) in the place of a number, SGD(RunTime(0.1)), can be set between steps"
+            hint = hint if given is None else f"it is {given}; RunTime({given}) in its place would be one"
             hint = f"it follows from the step: {given}" if isinstance(given, str) else hint
             raise ArgumentError(f"the optimizer has no run-time value {name!r}; it has: {known}", hint=hint)
         entry = record.run_time[name]
@@ -286,7 +292,10 @@ class Trainer(Fitting, Checkpoints, Copies):
         """
         program, inputs, labels = self._arguments(input_instances, targets)
         if inputs and 0 in inputs[0].shape[:1]:
-            raise ArgumentError(f"{self._interface.inputs[0]} has 0 rows: a step needs at least one")
+            raise ArgumentError(
+                f"{self._interface.inputs[0]} has 0 rows: a step needs at least one",
+                hint="give a batch of one row or more",
+            )
         self._values.check_complete(self._interface)
         try:
             with self._turn:
@@ -372,6 +381,6 @@ def _as_list(values: Any, slots: Sequence[Slot], kind: str) -> list[Any]:
             f"the model takes {len(slots)} {kind}{plural} ({names}), got {len(given)}",
             hint=f"a list holds one entry for each {kind}; nested lists of numbers go into an array first"
             if isinstance(values, (list, tuple)) and any(isinstance(v, (list, tuple, int, float)) for v in values)
-            else None,
+            else f"arrays come in the order of the model's declaration; several {kind}s in one list",
         )
     return given

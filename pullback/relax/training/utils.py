@@ -23,7 +23,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import DataflowVar, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.matching import bind_sizes, match_info
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op.own import register_te_gradient  # noqa: F401  a public name of this module
+from pullback.relax.op.register import register_te_gradient  # noqa: F401  a public name of this module
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
 from pullback.tir.expr import FLOATS
 from pullback.tir.expr import Var as SizeVar
@@ -44,7 +44,10 @@ class AppendLoss(Pass):
     def run(self, module: IRModule) -> IRModule:
         backbone = module[self.func_name]
         if not isinstance(backbone, Function):
-            raise ArgumentError(f"{self.func_name} is a kernel of the loop IR, not a graph function")
+            raise ArgumentError(
+                f"{self.func_name} is a kernel of the loop IR, not a graph function",
+                hint="name an @R.function; a kernel is called by one with R.call_tir",
+            )
         result = module.copy()
         joined = append_loss(backbone, self.loss_function, self.num_backbone_outputs)
         result[self.new_func_name or f"{self.func_name}_loss"] = joined
@@ -144,7 +147,10 @@ def _results(function: Function) -> list[Expr]:
 def _match(outputs: Sequence[Expr], loss: Function, count: int) -> dict[SizeVar, Any]:
     """Check that the first outputs fit the loss's first parameters; returns the loss's symbolic sizes."""
     if count > len(outputs):
-        raise ArgumentError(f"the loss takes {count} outputs of the backbone, which has {len(outputs)}")
+        raise ArgumentError(
+            f"the loss takes {count} outputs of the backbone, which has {len(outputs)}",
+            hint="the loss's arguments are the backbone's outputs, then the targets: return as many from the backbone",
+        )
     if count > len(loss.params):
         raise ArgumentError(f"num_backbone_outputs is {count}, but the loss has {len(loss.params)} parameters")
     sizes: dict[SizeVar, Any] = {}

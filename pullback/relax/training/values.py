@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError, suggestion
+from pullback.relax.advice import shape_advice
 from pullback.relax.matching import match_info
 from pullback.relax.struct_info import TensorStructInfo, format_shape
 from pullback.relax.training.interface import Slot
@@ -30,7 +31,8 @@ def as_tensor(value: Any, slot: Slot, sizes: dict[Any, Any] | None = None) -> Te
     array = as_array(value, slot)
     given = TensorStructInfo(array.shape, info.dtype)
     if not match_info(info, given, {} if sizes is None else sizes):
-        raise ShapeError(f"{slot} must have shape {format_shape(info.shape)}, got {format_shape(array.shape)}")
+        message = f"{slot} must have shape {format_shape(info.shape)}, got {format_shape(array.shape)}"
+        raise ShapeError(message, hint=shape_advice(info.sizes, array.shape, info.dtype))
     return value if isinstance(value, Tensor) and value.dtype == info.dtype else tensor(array)
 
 
@@ -42,7 +44,8 @@ def as_array(value: Any, slot: Slot, gathered: bool = False) -> np.ndarray:
     wanted = slot.numpy_dtype
     reads_python_floats = is_python_data(value) and wanted.kind not in "iub"
     if isinstance(value, (str, bytes, Iterator)):
-        hint = "np.stack(list(…)) makes an array of what a generator gives" if isinstance(value, Iterator) else None
+        text = "numbers that are written as text are read by np.array(text.split(), float)"
+        hint = "np.stack(list(…)) makes an array of what a generator gives" if isinstance(value, Iterator) else text
         raise ArgumentError(f"{slot}: expected a number, lists or an array, got a {type(value).__name__}", hint=hint)
     try:
         is_tensor = isinstance(value, Tensor)
@@ -100,11 +103,18 @@ def copies_by_name(values: Any, slots: Sequence[Slot], kind: str) -> dict[int, T
         unknown = [str(name) for name in values if name not in positions]
         if unknown:
             known = ", ".join(positions) or "none"
-            raise ArgumentError(f"there is no {kind} {', '.join(unknown)}; the {kind}s are: {known}")
+            hint = f"give those that there are by their names{suggestion(unknown[0], positions)}"
+            raise ArgumentError(f"there is no {kind} {', '.join(unknown)}; the {kind}s are: {known}", hint=hint)
         return {positions[name]: fresh_copy(value, slots[positions[name]]) for name, value in values.items()}
     if not isinstance(values, (list, tuple)):
-        raise ArgumentError(f"expected a list or a dict of {kind}s, got {type(values).__name__}")
+        raise ArgumentError(
+            f"expected a list or a dict of {kind}s, got {type(values).__name__}",
+            hint='write {"name": array}, as trainer.export_states() does',
+        )
     if len(values) != len(slots):
         names = ", ".join(slot.name for slot in slots) or "none"
-        raise ArgumentError(f"expected {len(slots)} {kind}s ({names}), got {len(values)}")
+        raise ArgumentError(
+            f"expected {len(slots)} {kind}s ({names}), got {len(values)}",
+            hint="one array for each, in that order, or a dict by name",
+        )
     return {i: fresh_copy(value, slot) for i, (value, slot) in enumerate(zip(values, slots, strict=True))}

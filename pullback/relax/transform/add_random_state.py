@@ -39,7 +39,10 @@ class AddRandomState(Pass):
     def run(self, module: IRModule) -> IRModule:
         name = self.func_name.name if isinstance(self.func_name, GlobalVar) else self.func_name
         if name is not None and not isinstance(module[name], Function):
-            raise ArgumentError(f"{self.name}: {name} is a kernel of the loop IR, not a graph function")
+            raise ArgumentError(
+                f"{self.name}: {name} is a kernel of the loop IR, not a graph function",
+                hint="name an @R.function; a kernel is called by one with R.call_tir",
+            )
         result = module.copy()
         for key, function in module.items():
             chosen = key == name if name is not None else isinstance(function, Function) and not _is_private(function)

@@ -15,7 +15,7 @@ statistics of the batch, or by its moving ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pullback.ir.errors import ArgumentError, UserError
@@ -40,7 +40,10 @@ class _DecomposeOps(Pass):
     def run(self, module: IRModule) -> IRModule:
         name = self.func_name.name if isinstance(self.func_name, GlobalVar) else self.func_name
         if name is not None and not isinstance(module[name], Function):
-            raise ArgumentError(f"{self.name}: {name} is a kernel of the loop IR, not a graph function")
+            raise ArgumentError(
+                f"{self.name}: {name} is a kernel of the loop IR, not a graph function",
+                hint="name an @R.function; a kernel is called by one with R.call_tir",
+            )
         result = module.copy()
         for key, function in module.items():
             if isinstance(function, Function) and name in (None, key):
@@ -91,7 +94,10 @@ class _Decompose(ExprMutator):
         if not self.wanted(call):
             return call
         attrs = dict(call.attrs) | {"training": self.training and call.attrs.get("training", True)}
-        with span_scope(call.span):
+        span = call.span
+        if span is not None and span.origin is None:
+            span = replace(span, origin=call)
+        with span_scope(span):
             try:
                 return call.op.decompose(*call.args, **attrs)  # type: ignore[union-attr, misc]
             except UserError as error:

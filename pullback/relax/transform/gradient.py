@@ -28,6 +28,7 @@ from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
+from pullback.ir.words import guided
 from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var
@@ -47,6 +48,7 @@ from pullback.tir.expr import FLOATS
 Adjoint = Any
 
 
+@guided
 @dataclass(frozen=True)
 class Gradient(Pass):
     """Add ``<f>_adjoint``, which returns ``(what f returned, (adjoints…))``.
@@ -71,7 +73,10 @@ class Gradient(Pass):
         raised = RaiseOps()(module)  # a legalised op has the op's gradient
         function = raised[name]
         if not isinstance(function, Function):
-            raise DifferentiationError(f"{name} is a kernel of the loop IR, not a graph function")
+            raise DifferentiationError(
+                f"{name} is a kernel of the loop IR, not a graph function",
+                hint="name an @R.function; a kernel is called by one with R.call_tir",
+            )
         required = _required_indices(name, function, self.require_grads)
         whole = decompose_what_has_no_gradient(inline_calls(function, raised))
         result = module.copy()
@@ -102,7 +107,10 @@ def _required_indices(name: str, function: Function, required: Var | str | Seque
             )
         index = function.params.index(var)
         if index in indices:
-            raise DifferentiationError(f"the gradient of {name} with respect to {var.name} is required twice")
+            raise DifferentiationError(
+                f"the gradient of {name} with respect to {var.name} is required twice",
+                hint="name each parameter once in require_grads",
+            )
         if not _is_differentiable(var.struct_info):
             info = format_info(var.struct_info)
             message = f"the gradient with respect to {var.name} of {name} cannot be taken: it is {info}"
@@ -123,10 +131,15 @@ def _target(name: str, function: Function, index: int) -> Expr:
     info = result.struct_info
     if isinstance(info, TupleStructInfo):
         if not 0 <= index < len(info.fields):
-            raise DifferentiationError(f"target_index {index} is outside the {len(info.fields)} results of {name}")
+            raise DifferentiationError(
+                f"target_index {index} is outside the {len(info.fields)} results of {name}",
+                hint="results are counted from 0",
+            )
         result = result.fields[index] if isinstance(result, Tuple) else TupleGetItem(result, index)
     elif index != 0:
-        raise DifferentiationError(f"target_index {index} is outside the single result of {name}")
+        raise DifferentiationError(
+            f"target_index {index} is outside the single result of {name}", hint="results are counted from 0"
+        )
     info = result.struct_info
     if not isinstance(info, TensorStructInfo) or info.ndim != 0 or info.dtype not in FLOATS:
         raise DifferentiationError(

@@ -47,7 +47,11 @@ class _Inline(ExprMutator):
         name = value.op.name
         if name in self.stack:
             cycle = " → ".join((*self.stack, name))
-            raise UserError(f"recursive functions are not supported yet: {cycle}", span=value.span)
+            raise UserError(
+                f"recursive functions are not supported yet: {cycle}",
+                span=value.span,
+                hint="write the steps out: calls are inlined when they are compiled",
+            )
         callee = self.module[name]
         nested = _Inline(self.module, (*self.stack, name))
         callee = (

@@ -20,7 +20,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Expr, Tuple, TupleGetItem
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.kernel import loops_of
-from pullback.relax.op.own import te_gradient
+from pullback.relax.op.register import te_gradient
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
 from pullback.te.naive import naive_kernel

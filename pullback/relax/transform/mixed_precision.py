@@ -73,12 +73,18 @@ class MixedPrecision(Pass):
     def __post_init__(self) -> None:
         if not isinstance(self.dtype, str) or self.dtype not in HALF:
             known = " or ".join(map(repr, HALF))
-            raise ArgumentError(f"MixedPrecision: dtype must be {known}, got {self.dtype!r}")
+            raise ArgumentError(
+                f"MixedPrecision: dtype must be {known}, got {self.dtype!r}",
+                hint="float32 is what is computed without the pass",
+            )
 
     def run(self, module: IRModule) -> IRModule:
         name = self.func_name.name if isinstance(self.func_name, GlobalVar) else self.func_name
         if name is not None and not isinstance(module[name], Function):
-            raise ArgumentError(f"{self.name}: {name} is a kernel of the loop IR, not a graph function")
+            raise ArgumentError(
+                f"{self.name}: {name} is a kernel of the loop IR, not a graph function",
+                hint="name an @R.function; a kernel is called by one with R.call_tir",
+            )
         result = module.copy()
         for key, function in module.items():
             is_public = isinstance(function, Function) and not function.attrs.get("private")

@@ -3,7 +3,7 @@
     for panel: for k in the axes of the sum: for j in vectorized(width):
         panels[panel, k, j] = b[k, panel · width + j]
 
-The whole factor is copied, before the tasks begin or by each thread for itself (`own.py`).
+The whole factor is copied, before the tasks begin or by each thread for itself (`register.py`).
 """
 
 from __future__ import annotations

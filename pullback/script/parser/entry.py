@@ -59,7 +59,10 @@ def concise(function: Callable[..., Any]) -> Callable[..., Any]:
 def decorate(decorator: Callable[..., Any], function: Any, frame: FrameType, options: Mapping[str, Any]) -> Any:
     """What ``@R.function`` and ``@T.prim_func`` do: read the function now, or let its class be read later."""
     if not isinstance(function, FunctionType):
-        raise ScriptError(f"only Python functions can be decorated, not {function!r}")
+        raise ScriptError(
+            f"only Python functions can be decorated, not {function!r}",
+            hint="put @R.function or @T.prim_func above a def",
+        )
     if "." in function.__qualname__.rpartition("<locals>.")[2]:
         return Deferred(decorator, function)
     code = function.__code__
@@ -131,17 +134,21 @@ def from_source(
     ``I``, ``R`` and ``T`` are known without imports; ``extra_vars`` are further Python names that the text may use.
     When the text defines several things, ``name`` says which one is wanted. ``file`` is the name that messages show.
 
-    **The text is evaluated as Python, and this is no sandbox**: a call of any function that it can name (``open`` and
-    ``__import__`` among them) runs while it is read. Read a text only if you would run a program of whoever wrote it;
+    **The text is evaluated as Python, and this is no sandbox**: a call of any function that it can name or import from
+    this package's modules runs while it is read. Read a text only if you would run a program of whoever wrote it;
     parameters of strangers are read with ``trainer.load`` (see docs/security.md).
     """
     if not isinstance(text, str):
-        raise ScriptError(f"from_source takes the text of a script, not {type(text).__name__}")
+        raise ScriptError(
+            f"from_source takes the text of a script, not {type(text).__name__}",
+            hint="read a file with pathlib.Path(name).read_text()",
+        )
     if extra_vars is not None and not isinstance(extra_vars, Mapping):
-        raise ScriptError(f"extra_vars must be a dict of Python values by name, not {type(extra_vars).__name__}")
+        message = f"extra_vars must be a dict of Python values by name, not {type(extra_vars).__name__}"
+        raise ScriptError(message, hint='from_source(text, {"N": 64})')
     for what, value in (("name", name), ("file", file)):
         if value is not None and not isinstance(value, str):
-            raise ScriptError(f"{what} must be a string, not {type(value).__name__}")
+            raise ScriptError(f"{what} must be a string, not {type(value).__name__}", hint=f'{what}="…"')
     source = Source(file or f"<script {next(_texts)}>", text)
     constants: dict[str, Any] = {}
     environment = Environment.of_text(extra_vars).child(constants)
@@ -169,7 +176,11 @@ def _imported(source: Source, node: ast.Import | ast.ImportFrom) -> dict[str, An
     if any(module.partition(".")[0] not in ("pullback", "__future__") for module in modules):
         raise source.error(node, "a text imports only from pullback", "pass other Python values as extra_vars")
     names: dict[str, Any] = {}
-    exec(compile(ast.Module([node], []), source.file, "exec"), {"__name__": "<script>"}, names)
+    try:
+        exec(compile(ast.Module([node], []), source.file, "exec"), {"__name__": "<script>"}, names)
+    except (ImportError, SyntaxError) as error:
+        hint = "a text begins with: from pullback.script import ir as I, relax as R, tir as T"
+        raise source.error(node, str(error).partition(" (/")[0], hint) from None
     return names
 
 

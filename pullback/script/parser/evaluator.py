@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from pullback.ir.depth import on_large_stack
 from pullback.ir.errors import InternalError, ScriptError, UserError
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
+from pullback.ir.words import explanation
 from pullback.relax.expr import Expr
-from pullback.relax.struct_info import TensorStructInfo
 from pullback.script.source import Source
 from pullback.tir import expr as tir
 
@@ -39,6 +41,18 @@ SCALAR_COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
 }  # fmt: skip
 
+_OUTSIDE = "do it in Python, outside of the function"
+_SEEN = "return the value as a further result, and print that; print(module) shows the program"
+EFFECTS = {
+    "print": _SEEN, "input": "pass the value as a parameter", "open": _OUTSIDE, "exec": _OUTSIDE, "eval": _OUTSIDE,
+    "breakpoint": "compile for \"debug\", or return the value as a further result", "exit": _OUTSIDE, "quit": _OUTSIDE,
+    "compile": _OUTSIDE, "__import__": _OUTSIDE, "setattr": "values never change: give the new one a name",
+    "delattr": "values never change", "globals": _OUTSIDE, "locals": _OUTSIDE, "help": _OUTSIDE,
+}  # fmt: skip
+
+MOST_DIGITS = 1 << 20  # of a number in bits, or items of a list, that a script may have Python compute
+DEEP = 60  # levels of nested expressions, from which on the rest is evaluated on a large stack
+
 UNSUPPORTED = {
     ast.Lambda: ("a lambda", "define a Python function outside and call it"),
     ast.ListComp: ("a comprehension", "write the values out, or call a Python function that builds them"),
@@ -47,7 +61,7 @@ UNSUPPORTED = {
     ast.DictComp: ("a comprehension", "write the values out, or call a Python function that builds them"),
     ast.NamedExpr: ("an assignment inside an expression", "assign on a line of its own"),
     ast.JoinedStr: ("an f-string", "build the string outside the function"),
-    ast.Await: ("await", None),
+    ast.Await: ("await", "everything in a function is computed when it is called: leave it out"),
     ast.Yield: ("yield", "return the values as a tuple"),
     ast.YieldFrom: ("yield", "return the values as a tuple"),
     ast.Set: ("a set", "use a tuple"),
@@ -59,13 +73,18 @@ class Evaluator:
 
     def __init__(self, source: Source, names: Names) -> None:
         self.source, self.names = source, names
+        self._level = 0  # of nested expressions
 
     def eval(self, node: ast.expr) -> Any:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
-            what, hint = UNSUPPORTED.get(type(node), (f"{type(node).__name__}", None))
+            what, hint = UNSUPPORTED.get(type(node), (f"{type(node).__name__}", "write it as a call of an op"))
             raise self.source.error(node, f"{what} cannot be used in a script", hint)
-        return method(node)
+        self._level += 1
+        try:
+            return on_large_stack(method, node) if self._level == DEEP else method(node)
+        finally:
+            self._level -= 1
 
     @contextlib.contextmanager
     def blame(self, node: ast.AST, what: Callable[[], str] | None = None) -> Iterator[None]:
@@ -79,10 +98,20 @@ class Evaluator:
                     raise
                 raise type(error)(error.message, span=span, hint=error.hint) from None
             except InternalError as error:
-                raise ScriptError(str(error), span=span) from error
+                raise ScriptError(str(error), span=span, hint=self._advice(node)) from error
             except Exception as error:
                 doing = what() if what is not None else "this"
-                raise ScriptError(f"{doing} raised {type(error).__name__}: {error}", span=span) from error
+                message = f"{doing} raised {type(error).__name__}: {error}"
+                raise ScriptError(message, span=span, hint=self._advice(node)) from error
+
+    def _advice(self, node: ast.AST) -> str:
+        """What to do about an error that Python raised: of a function that has the name of an op, call the op."""
+        name = node.func if isinstance(node, ast.Call) else None
+        last = name.attr if isinstance(name, ast.Attribute) else name.id if isinstance(name, ast.Name) else ""
+        op = next((n for n in (last, f"nn.{last}") if Op.find(f"relax.{n}") is not None), None)
+        if op is not None:
+            return f"functions of Python do not work on graph values: R.{op}({Op.get(op).signature})"
+        return "this is computed by Python when the text is read; what is computed when the function runs are ops"
 
     # -- leaves and containers
 
@@ -130,15 +159,16 @@ class Evaluator:
             try:
                 return getattr(value, node.attr)
             except AttributeError as error:
-                if isinstance(value, Expr):
-                    what, hint = f"{describe(value)} has no attribute {node.attr!r}", _op_hint(node)
-                    raise ScriptError(what, hint=hint) from None
-                raise ScriptError(str(error)) from None
+                hint = getattr(error, "hint", None) or self._names_of(node)
+                raise ScriptError(getattr(error, "message", str(error)), hint=hint) from None
+
+    def _names_of(self, node: ast.Attribute) -> str:
+        """Where the names are listed among which an attribute was looked for."""
+        owner = ast.unparse(node.value)
+        return "python -m pullback ops lists the ops" if owner.startswith("R") else f"dir({owner}) lists the names"
 
     def _subscript(self, node: ast.Subscript) -> Any:
         value, index = self.eval(node.value), self.eval(node.slice)
-        if isinstance(value, Expr) and isinstance(value.struct_info, TensorStructInfo):
-            raise self.source.error(node, "only tuples can be indexed with []", "use R.take or R.strided_slice")
         with self.blame(node, lambda: f"the index {ast.unparse(node.slice)}"):
             return value[index]
 
@@ -155,14 +185,29 @@ class Evaluator:
         """Call a Python value; parsers extend it for what only they understand."""
         with self.blame(node, lambda: f"calling {ast.unparse(node.func)}"):
             if not callable(function):
-                raise ScriptError(f"{ast.unparse(node.func)} cannot be called: it is {describe(function)}")
-            return function(*args, **kwargs)
+                hint = "values are combined by ops, R.multiply(a, b), or operators, a * b"
+                raise ScriptError(f"{ast.unparse(node.func)} cannot be called: it is {describe(function)}", hint=hint)
+            self.refuse_effects(function)
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                problem = explanation(error, ast.unparse(node.func), function, args, kwargs)
+                raise problem or error from None
+
+    def refuse_effects(self, function: Any) -> None:
+        """A ScriptError where a call would do something once, while the text is read, that looks as if it were done
+        whenever the function runs."""
+        name = next((n for n in EFFECTS if getattr(builtins, n, self) is function), None)
+        if name is not None:
+            message = f"{name} would run once, when this text is read, not when the function runs"
+            raise ScriptError(message, hint=EFFECTS[name])
 
     # -- operators
 
     def _binop(self, node: ast.BinOp) -> Any:
         a, b = self.eval(node.left), self.eval(node.right)
         with self.blame(node, lambda: ast.unparse(node)):
+            _expect_moderate(node.op, a, b)
             if isinstance(b, tir.PrimExpr) and not isinstance(a, tir.PrimExpr | Expr):
                 a = tir.as_expr(a, b.dtype)
             return BINARY[type(node.op)](a, b)
@@ -227,14 +272,23 @@ class Evaluator:
         return self.eval(node.body if condition else node.orelse)
 
 
-_OPS_OF_ATTRIBUTES = {"T": "permute_dims", "transpose": "permute_dims", "dot": "matmul", "swapaxes": "permute_dims"}
-
-
-def _op_hint(node: ast.Attribute) -> str | None:
-    """What to write instead of ``x.sum``, where there is such an op."""
-    asked = _OPS_OF_ATTRIBUTES.get(node.attr, node.attr)
-    name = next((n for n in (asked, f"nn.{asked}") if f"relax.{n}" in Op.registry), None)
-    return None if name is None else f"ops are functions: R.{name}({Op.get(name).signature})"
+def _expect_moderate(op: ast.operator, a: Any, b: Any) -> None:
+    """A ScriptError where Python's own arithmetic would give something of millions of digits or items."""
+    if not isinstance(b, int) and not isinstance(a, int):
+        return
+    if isinstance(op, ast.Pow) and isinstance(a, int) and isinstance(b, int):
+        size = a.bit_length() * max(b, 0)
+    elif isinstance(op, ast.LShift) and isinstance(a, int) and isinstance(b, int):
+        size = a.bit_length() + max(b, 0) if a else 0
+    elif isinstance(op, ast.Mult) and isinstance(a, str | bytes | list | tuple) and isinstance(b, int):
+        size = len(a) * max(b, 0)
+    elif isinstance(op, ast.Mult) and isinstance(b, str | bytes | list | tuple) and isinstance(a, int):
+        size = len(b) * max(a, 0)
+    else:
+        return
+    if size > MOST_DIGITS:
+        hint = "numbers of the host have 64 bits; a float is written 1e10"
+        raise ScriptError(f"this value would have {size} digits or items", hint=hint)
 
 
 def describe(value: Any) -> str:

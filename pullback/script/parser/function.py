@@ -24,6 +24,23 @@ STATEMENTS = {
 }  # fmt: skip
 
 
+_PYTHON = "do it in Python, outside of the function: this is a text that is read, not run"
+HINTS = {
+    ast.Delete: "a name stands for one value: just do not use it any more",
+    ast.Raise: _PYTHON, ast.Try: _PYTHON, ast.Assert: _PYTHON, ast.ClassDef: _PYTHON, ast.Match: _PYTHON,
+    ast.Import: "import it outside of the function", ast.ImportFrom: "import it outside of the function",
+    ast.Global: "leave it out: names of Python are read from outside, and never assigned",
+    ast.Nonlocal: "leave it out: names of Python are read from outside, and never assigned",
+    ast.Break: "a loop runs over its whole extent: choose by a condition",
+    ast.Continue: "a loop runs over its whole extent: choose by a condition",
+    ast.AsyncFunctionDef: "write a plain function", ast.AsyncFor: "write a plain for", ast.AsyncWith: _PYTHON,
+    ast.Return: "return stands at the end of the function", ast.Pass: "leave it out", ast.FunctionDef: _PYTHON,
+    ast.For: "loops go over range(n), without an else", ast.If: _PYTHON, ast.While: _PYTHON,
+    ast.With: _PYTHON, ast.AugAssign: "a name stands for one value: assign the result to a new name",
+    ast.AnnAssign: "give it a value: name: type = value",
+}  # fmt: skip
+
+
 class FunctionParser:
     """Reads one function: subclasses read the statements."""
 
@@ -51,7 +68,8 @@ class FunctionParser:
         args = self.node.args
         odd = args.vararg or args.kwarg or next(iter([*args.kwonlyargs, *args.posonlyargs]), None)
         if odd is not None:
-            raise self.source.error(odd, f"parameters of {self.kind} are plain: no *, **, / or keyword-only ones")
+            hint = "write each parameter with its type; several tensors can be one R.Tuple"
+            raise self.source.error(odd, f"parameters of {self.kind} are plain: no *, **, / or keyword-only ones", hint)
         if args.defaults:
             hint = "pass the value in every call, or write it into the function: R.const(1.0)"
             raise self.source.error(args.defaults[0], f"parameters of {self.kind} have no default values", hint)
@@ -79,13 +97,14 @@ class FunctionParser:
     def unsupported(self, node: ast.stmt) -> ScriptError:
         """The error for a statement that this kind of function cannot hold."""
         what = STATEMENTS.get(type(node), type(node).__name__)
-        return self.source.error(node, f"{what} cannot be used in {self.kind}", self.hints.get(type(node)))
+        hint = self.hints.get(type(node)) or HINTS.get(type(node))
+        return self.source.error(node, f"{what} cannot be used in {self.kind}", hint)
 
     def add_attrs(self, node: ast.Call) -> None:
         """``func_attr({...})``."""
         attrs = self.eval(node.args[0]) if len(node.args) == 1 and not node.keywords else None
         if not isinstance(attrs, dict):
-            raise self.source.error(node, "func_attr takes one dictionary")
+            raise self.source.error(node, "func_attr takes one dictionary", 'write R.func_attr({"name": value})')
         self.attrs.update(attrs)
 
     def new_scalar(self, name: str, value: ast.expr) -> ScalarVar | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from pullback.ir.errors import ScriptError, ShapeError
+from pullback.ir.errors import ScriptError, ShapeError, suggestion
 from pullback.ir.module import GlobalVar
 from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
@@ -35,6 +35,10 @@ from pullback.script.parser.function import FunctionParser, is_docstring
 from pullback.script.parser.scope import assigned_names
 from pullback.script.sizes import sizes_scope
 from pullback.script.source import Source
+
+PLACES = (
+    "R.where chooses by element, R.slice_scatter, R.scatter_elements and R.index_put give a tensor with other elements"
+)
 
 
 class GraphEvaluator(Evaluator):
@@ -126,7 +130,10 @@ class GraphFunctionParser(FunctionParser):
                 body = self.builder.finish(result)
                 if self.declared is not None and not same_info(self.declared, body.struct_info):
                     found, declared = format_info(body.struct_info), format_info(self.declared)
-                    raise ShapeError(f"the function returns {found} but declares {declared}")
+                    raise ShapeError(
+                        f"the function returns {found} but declares {declared}",
+                        hint="change what stands after ->, or leave it out",
+                    )
             return Function(tuple(self.params), body, self.declared, self.attrs, span=self.span)
 
     def returned(self, node: ast.Return) -> Expr:
@@ -162,7 +169,8 @@ class GraphFunctionParser(FunctionParser):
         elif self.is_call_of(call, R.output):
             hint = "a return stands after the block, not in it"
             raise self.source.error(node, "R.output must be the last statement of a dataflow block", hint)
-        elif self.eval(call) is not None:
+        else:
+            self.eval(call)
             hint = "assign it to a name, or delete the line"
             raise self.source.error(node, "the value of this expression is not used", hint)
 
@@ -206,7 +214,7 @@ class GraphFunctionParser(FunctionParser):
             self.unpack(target, node.value)
             return
         if not isinstance(target, ast.Name):
-            raise self.source.error(target, "only names can be assigned; values are never changed in place")
+            raise self.source.error(target, "only names can be assigned; values are never changed in place", PLACES)
         size = self.new_scalar(target.id, node.value)
         if size is not None:
             self.scope.define(target.id, size, self.source.span(target))
@@ -215,7 +223,9 @@ class GraphFunctionParser(FunctionParser):
 
     def annotated_assignment(self, node: ast.AnnAssign) -> None:
         if not isinstance(node.target, ast.Name):
-            raise self.source.error(node.target, "only names can be assigned; values are never changed in place")
+            raise self.source.error(
+                node.target, "only names can be assigned; values are never changed in place", PLACES
+            )
         info = self.struct_info(node.annotation)
         self.bind(node.target, node.value, self.eval(node.value), info)  # type: ignore[arg-type]
 
@@ -252,19 +262,22 @@ class GraphFunctionParser(FunctionParser):
         if isinstance(value, Expr) and not isinstance(value, Tuple):
             with self.evaluator.blame(node):
                 if not isinstance(value.struct_info, TupleStructInfo):
-                    raise ScriptError(f"cannot unpack {format_info(value.struct_info)}: it is no tuple")
+                    hint = "R.split and R.unbind make a tuple of a tensor"
+                    raise ScriptError(f"cannot unpack {format_info(value.struct_info)}: it is no tuple", hint=hint)
                 whole = value if isinstance(value, Var) else self.builder.emit(value)
                 self.bound.add(whole)
                 items: list[Any] = [TupleGetItem(whole, i) for i in range(len(value.struct_info.fields))]
         elif isinstance(value, Tuple | tuple | list):
             items = list(value.fields if isinstance(value, Tuple) else value)
         else:
-            raise self.source.error(node, f"cannot unpack {describe(value)}")
+            raise self.source.error(node, f"cannot unpack {describe(value)}", "only tuples are unpacked: a, b = (x, y)")
         if len(items) != len(target.elts):
-            raise self.source.error(target, f"{len(target.elts)} names for a tuple of {len(items)}")
+            hint = "each item has a name; _ may be the name of several"
+            raise self.source.error(target, f"{len(target.elts)} names for a tuple of {len(items)}", hint)
         for name, item in zip(target.elts, items, strict=True):
             if not isinstance(name, ast.Name):
-                raise self.source.error(name, "a tuple is unpacked to plain names")
+                hint = "write a, b, c = …; an inner tuple on a line of its own"
+                raise self.source.error(name, "a tuple is unpacked to plain names", hint)
             self.bind(name, node, item, None)
 
     # -- values
@@ -320,7 +333,8 @@ class ModuleNames:
         if not isinstance(name, str):
             raise ScriptError(f"functions of {self._name} are named by strings, not {name!r}")
         if name not in self._types:
-            raise ScriptError(f"{self._name} has no function {name!r}{R.suggestion(name, list(self._types))}")
+            hint = f"its functions are {', '.join(self._types) or 'none'}"
+            raise ScriptError(f"{self._name} has no function {name!r}{suggestion(name, list(self._types))}", hint=hint)
         if name in self._untyped:
             raise ScriptError(
                 f"{name} is called before its definition and has no return type",

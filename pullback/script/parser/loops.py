@@ -144,7 +144,8 @@ class LoopFunctionParser(FunctionParser):
         if isinstance(target, ast.Subscript):
             return self.store(target, node, self.eval(node.value))
         if not isinstance(target, ast.Name):
-            raise self.source.error(target, "only names and elements of buffers can be assigned")
+            hint = "write name = value, or buffer[i] = value, one a line"
+            raise self.source.error(target, "only names and elements of buffers can be assigned", hint)
         span = self.source.span(target)
         scalar = self.new_scalar(target.id, node.value)
         value = scalar if scalar is not None else self.eval(node.value)
@@ -165,7 +166,8 @@ class LoopFunctionParser(FunctionParser):
         """``x: T.float32 = value``."""
         dtype = self.eval_annotation(node.annotation)
         if not isinstance(node.target, ast.Name) or not isinstance(dtype, T.DType):
-            raise self.source.error(node, "an annotated assignment is written name: T.float32 = value")
+            hint = "a scalar has a dtype of T: T.float32, T.int64, …"
+            raise self.source.error(node, "an annotated assignment is written name: T.float32 = value", hint)
         value = self.eval(node.value)  # type: ignore[arg-type]
         with self.evaluator.blame(node.value):  # type: ignore[arg-type]
             value = as_expr(value, dtype.name)
@@ -203,7 +205,8 @@ class LoopFunctionParser(FunctionParser):
         names = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
         loop = self.loop_range(node.iter)
         if len(names) != len(loop.extents) or not all(isinstance(n, ast.Name) for n in names):
-            raise self.source.error(node.target, f"{len(loop.extents)} loop variables are expected here")
+            hint = "one name for each extent: for i in range(n), for i, j in T.grid(m, n)"
+            raise self.source.error(node.target, f"{len(loop.extents)} loop variables are expected here", hint)
         self.scope.push()
         variables = []
         for name, extent in zip(names, loop.extents, strict=True):

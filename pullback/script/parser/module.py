@@ -87,12 +87,23 @@ def function_parser(
         call = decorator if isinstance(decorator, ast.Call) else None
         value = evaluator.eval(call.func if call else decorator)
         if value not in kinds:
-            raise source.error(decorator, f"{ast.unparse(decorator)} is no decorator of script functions")
+            hint = "functions are decorated with @R.function or @T.prim_func"
+            raise source.error(decorator, f"{ast.unparse(decorator)} is no decorator of script functions", hint)
         options = {k.arg: evaluator.eval(k.value) for k in call.keywords if k.arg} if call else {}
         known = ("private", "name", "names") if value is R.function else ("private", "name")
         unknown = next((k for k in options if k not in known), None)
         if unknown is not None:
-            raise source.error(decorator, f"{ast.unparse(call.func)} has no option {unknown!r}")  # type: ignore[union-attr]
+            name = ast.unparse(call.func)  # type: ignore[union-attr]
+            raise source.error(decorator, f"{name} has no option {unknown!r}", "its options are private= and name=")
+        if call is not None and (call.args or any(k.arg is None for k in call.keywords)):
+            hint = "its options are private= and name="
+            raise source.error(decorator, f"{ast.unparse(call.func)} takes options by name", hint)
+        wanted = options.get("name")
+        if wanted is not None and (not isinstance(wanted, str) or not wanted.isprintable() or not wanted):
+            hint = "it is how the function is called: a string such as 'main'"
+            raise source.error(
+                decorator, f"the name of a function must be printable and not empty, got {wanted!r}", hint
+            )
         return kinds[value](source, node, environment, options), options
     raise ScriptError(
         f"function {node.name} has no decorator", span=source.span_of_name(node), hint="write @R.function above it"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.ir.errors import ScriptError
+from pullback.ir.errors import ScriptError, near
 from pullback.ir.node import Span
 from pullback.script.environment import Environment
 from pullback.script.sizes import Sizes
@@ -82,12 +81,13 @@ class Scope:
             hint = "a name lives until the end of its block: keep the value in a buffer that is allocated before"
             raise ScriptError(f"{name!r} is not visible here: the block that assigns it has ended", hint=hint)
         if name in self.assigned:
-            raise ScriptError(f"{name!r} is read before it is assigned")
+            raise ScriptError(f"{name!r} is read before it is assigned", hint="assign it on a line above")
         if name in self.environment:
             return self.environment[name]
         local = [n for level in self.levels for n in level] + list(self.sizes.by_name)
-        close = difflib.get_close_matches(name, [*local, *self.environment], n=1)
-        hint = f"did you mean {close[0]!r}?" if close else None
+        close = near(name, [*local, *self.environment])
+        otherwise = "assign it before, or import it outside; a text that is read by from_source takes it by extra_vars"
+        hint = f"did you mean {close[0]!r}?" if close else otherwise
         raise ScriptError(f"the name {name!r} is not defined", hint=hint)
 
 

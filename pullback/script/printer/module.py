@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Binding, BindingBlock, Function, SeqExpr
 from pullback.relax.struct_info import StructInfo
@@ -18,6 +19,7 @@ from pullback.tir.expr import Buffer, PrimExpr
 from pullback.tir.stmt import PrimFunc, Stmt
 
 
+@deep
 def script(node: Any, *, name: str | None = None, header: bool = True, types: bool = False) -> str:
     """A module, function, or part of one as script text.
 

@@ -1,5 +1,8 @@
 # The number of threads is negative.
 # environment: PULLBACK_NUM_THREADS=-2
-import pullback
+import numpy as np
 
-print(pullback.__version__)
+import pullback
+from tests.errors.models import linear, X
+
+pullback.compile(linear)["backbone"](X, np.zeros((3, 2), "float32"), np.zeros(2, "float32"))

@@ -23,6 +23,7 @@ losses of batches whose ``reduction`` is "sum" add up.
 
 from __future__ import annotations
 
+from pullback.ir.words import missing_from
 from pullback.relax.training.loss.base import REDUCTIONS, Loss, class_axis
 from pullback.relax.training.loss.classification import (
     CategoricalCrossEntropyLoss,
@@ -56,3 +57,5 @@ __all__ = [
     "Loss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss",
     "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss", "class_axis",
 ]  # fmt: skip
+
+__getattr__ = missing_from(globals())

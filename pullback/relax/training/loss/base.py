@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
+from pullback.ir.words import guided
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Expr, Function, Var
@@ -38,10 +39,16 @@ class Loss:
     shared_targets: tuple[str, ...] = ()  # targets that have no row for each row of the batch
     reductions: tuple[str, ...] = REDUCTIONS
 
+    def __init_subclass__(cls) -> None:
+        guided(cls)
+
     def __init__(self, loss_name: str, num_backbone_outputs: int, reduction: str = "mean") -> None:
         if not isinstance(reduction, str) or reduction not in self.reductions:
             allowed = ", ".join(map(repr, self.reductions))
-            raise ArgumentError(f"reduction must be one of {allowed}, got {reduction!r}")
+            raise ArgumentError(
+                f"reduction must be one of {allowed}, got {reduction!r}",
+                hint="a mean divides by what is counted, none keeps a loss for each row",
+            )
         self._loss_name = loss_name
         self._num_backbone_outputs = num_backbone_outputs
         self._reduction = reduction
@@ -100,7 +107,10 @@ class Loss:
         required = sum(p.default is p.empty for p in declared)
         if not required <= count <= len(names):
             wanted = ", ".join(names[:required]) + "".join(f"[, {n}]" for n in names[required:])
-            raise ArgumentError(f"{type(self).__name__} takes the types of ({wanted}), got {count} of them")
+            raise ArgumentError(
+                f"{type(self).__name__} takes the types of ({wanted}), got {count} of them",
+                hint="loss_args of SetupTrainer, or targets= of pullback.trainer, has one type for each",
+            )
         return names[:count]
 
     def _with_reduction(self, expr: Expr) -> Expr:
@@ -157,7 +167,10 @@ def _parameter(name: str, arg: Any) -> Var:
 def tensor_info(loss: str, var: Var) -> TensorStructInfo:
     info = var.struct_info
     if not isinstance(info, TensorStructInfo) or info.shape is None:
-        raise ShapeError(f"{loss}: {var.name} must be a tensor of known shape, got {format_info(info)}")
+        raise ShapeError(
+            f"{loss}: {var.name} must be a tensor of known shape, got {format_info(info)}",
+            hint='declare the shape, such as R.Tensor(("n", 10), "float32")',
+        )
     return info
 
 

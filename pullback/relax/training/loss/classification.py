@@ -177,7 +177,7 @@ class MultiLabelSoftMarginLoss(Loss):
 
 def _check_ignore_index(value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentError(f"ignore_index must be an int, got {value!r}")
+        raise ArgumentError(f"ignore_index must be an int, got {value!r}", hint="such as -100, which no class has")
 
 
 def _log_softmax(predictions: Var, axis: int) -> Expr:
@@ -198,7 +198,10 @@ def _check_logits(loss: str, predictions: Var, weights: Var | None) -> int:
         weight = tensor_info(loss, weights)
         if weight.ndim != 1 or not same(weight.sizes[0], classes) or weight.dtype != prediction.dtype:
             wanted = format_info(TensorStructInfo((classes,), prediction.dtype))
-            raise ShapeError(f"{loss}: weights must be one factor for each class, {wanted}, got {format_info(weight)}")
+            raise ShapeError(
+                f"{loss}: weights must be one factor for each class, {wanted}, got {format_info(weight)}",
+                hint='such as np.ones(10, "float32") for ten classes',
+            )
     return axis
 
 
@@ -220,7 +223,8 @@ def _is_indices(loss: str, predictions: Var, targets: Var, axis: int) -> bool:
     if not same_shape(rows, target.sizes):
         raise ShapeError(
             f"{loss}: targets must be class indices of shape {format_shape(rows)} or probabilities of shape"
-            f" {format_shape(shape)}, got {format_shape(target.shape)}"
+            f" {format_shape(shape)}, got {format_shape(target.shape)}",
+            hint="class indices are one int a row: labels of shape (N, 1) need reshape(-1), one-hot ones argmax(1)",
         )
     if target.dtype not in INTEGERS:
         raise DTypeError(f"{loss}: class indices must have an integer dtype, got {target.dtype}", hint="such as int64")

@@ -25,6 +25,7 @@ Overriding ``init`` and ``get_function`` themselves works as well.
 
 from __future__ import annotations
 
+from pullback.ir.words import missing_from
 from pullback.relax.training.optimizer.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from pullback.relax.training.optimizer.adaptive import Adadelta, Adafactor, Adagrad, RMSprop
 from pullback.relax.training.optimizer.base import Now, Optimizer, State, Step
@@ -40,3 +41,5 @@ __all__ = [
     "ClipByGlobalNorm", "ClipByValue", "DynamicLossScale", "Lion", "MomentumSGD", "NAdam", "Now", "Optimizer",
     "ParameterGroups", "RAdam", "RMSprop", "RunTime", "Schedule", "State", "Step", "Wrapper", "hyperparameter",
 ]  # fmt: skip
+
+__getattr__ = missing_from(globals())

@@ -87,7 +87,7 @@ class Adam(Moments):
 
     def __init__(
         self,
-        lr: Hyperparameter,
+        lr: Hyperparameter = 1e-3,
         betas: tuple[Any, Any] = (0.9, 0.999),
         eps: Hyperparameter = 1e-8,
         weight_decay: Hyperparameter = 0,

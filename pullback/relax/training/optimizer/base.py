@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
+from pullback.ir.words import guided
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import HYPERPARAMETER, OF_OPTIMIZER
@@ -121,6 +122,9 @@ class Optimizer:
             made._made_with = inspect.signature(cls).bind(*args, **kwargs)
         return made
 
+    def __init_subclass__(cls) -> None:
+        guided(cls)
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.param_list: list[Var] | None = None
@@ -157,7 +161,10 @@ class Optimizer:
     @state.setter
     def state(self, value: Sequence[Any] | None) -> None:
         if value is not None and self._state is not None and len(value) != len(self._state):
-            raise ArgumentError(f"{self.name} has {len(self._state)} states, got {len(value)}")
+            raise ArgumentError(
+                f"{self.name} has {len(self._state)} states, got {len(value)}",
+                hint="its states are the step count, then those of each parameter, as init makes them",
+            )
         self._state = None if value is None else tuple(value)
 
     @property
@@ -236,18 +243,27 @@ class Optimizer:
         seen: set[Var] = set()
         for param in params:
             if not isinstance(param, Var):
-                raise ArgumentError(f"{self.name} optimizes variables, got {type(param).__name__} {param!r}")
+                raise ArgumentError(
+                    f"{self.name} optimizes variables, got {type(param).__name__} {param!r}",
+                    hint="init takes the relax.Var parameters of the adjoint; values are given to the trainer",
+                )
             info = param.struct_info
             if not isinstance(info, TensorStructInfo) or info.dtype not in FLOATS:
                 raise DTypeError(
                     f"{self.name} optimizes float tensors, parameter {param.name} is {format_info(info)}",
                     span=param.span,
+                    hint="integers have no gradient: make it an input or a state of the model",
                 )
             if param in seen:
-                raise ArgumentError(f"parameter {param.name} is given to {self.name} twice")
+                raise ArgumentError(
+                    f"parameter {param.name} is given to {self.name} twice", hint="give each parameter once"
+                )
             seen.add(param)
         if not params:
-            raise ArgumentError(f"{self.name} has no parameter to optimize")
+            raise ArgumentError(
+                f"{self.name} has no parameter to optimize",
+                hint="param_num of the module says how many parameters there are",
+            )
         self.param_list = params
         self.dtype = self.scalar_dtype or ("float64" if any(p.dtype == "float64" for p in params) else "float32")
 

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from pullback.ir.errors import ArgumentError
+from pullback.ir.words import unknown_argument
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Expr, Var
 from pullback.relax.training.optimizer.base import Optimizer, Parameter, State
@@ -66,7 +67,10 @@ class ParameterGroups(Wrapper):
         names = [p.name for p in params]
         for pattern in self.groups:
             if not any(fnmatchcase(name, pattern) for name in names):
-                raise ArgumentError(f"no parameter matches {pattern!r}; the parameters are: {', '.join(names)}")
+                raise ArgumentError(
+                    f"no parameter matches {pattern!r}; the parameters are: {', '.join(names)}",
+                    hint="patterns are those of a shell: 'layer1.*', '*_b'",
+                )
         if all(map(self.is_frozen, names)):
             raise ArgumentError(f"all parameters are frozen: {', '.join(names)}")
         for optimizer, places in self._members(params):
@@ -132,7 +136,8 @@ def _changed(optimizer: Optimizer, pattern: str, options: Mapping[str, Any]) -> 
     unknown = [str(k) for k in changes if k not in known]
     if unknown:
         has = f"{kind.__name__} has no argument {', '.join(unknown)}; it has: {', '.join(known)}, frozen"
-        raise ArgumentError(f"group {pattern!r}: {has}")
+        hint = unknown_argument(unknown[0], known, "a group changes arguments of the optimizer that it wraps")
+        raise ArgumentError(f"group {pattern!r}: {has}", hint=hint)
     try:
         result = inspect.BoundArguments(made_with.signature, made_with.arguments | changes)
         return kind(*result.args, **result.kwargs)

@@ -43,7 +43,10 @@ class DynamicLossScale(Wrapper):
         super().__init__(optimizer)
         self.name = f"DynamicLossScale({optimizer.name})"
         if any(isinstance(part, DynamicLossScale) for part in layers(optimizer)):
-            raise ArgumentError("an optimizer has one loss scale: DynamicLossScale is in DynamicLossScale")
+            raise ArgumentError(
+                "an optimizer has one loss scale: DynamicLossScale is in DynamicLossScale",
+                hint="wrap once, outermost: DynamicLossScale(SGD(0.1))",
+            )
         self.init_scale = number("init_scale", init_scale)
         self.growth_factor = number("growth_factor", growth_factor)
         self.backoff_factor = number("backoff_factor", backoff_factor)
@@ -51,7 +54,9 @@ class DynamicLossScale(Wrapper):
         if self.init_scale <= 0:
             raise ArgumentError(f"init_scale must be positive, got {init_scale!r}")
         if self.growth_factor <= 1:
-            raise ArgumentError(f"growth_factor must be more than 1, got {growth_factor!r}")
+            raise ArgumentError(
+                f"growth_factor must be more than 1, got {growth_factor!r}", hint="the scale grows by it: such as 2.0"
+            )
         if not 0 < self.backoff_factor < 1:
             raise ArgumentError(f"backoff_factor must be between 0 and 1, got {backoff_factor!r}")
 

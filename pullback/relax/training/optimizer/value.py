@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
+from pullback.ir.words import guided
 from pullback.relax import op
 from pullback.relax.expr import Expr, as_relax, const
 from pullback.relax.struct_info import TensorStructInfo, format_info
@@ -29,6 +30,9 @@ class Schedule:
     Schedules are numbers of the graph, so they change at every step without any work in Python, and resume with the
     step count of a checkpoint.
     """
+
+    def __init_subclass__(cls) -> None:
+        guided(cls)
 
     def value(self, step: Expr) -> Scalar:
         """The value in the step number ``step`` (int64 scalar, 0 in the first): a float64 scalar."""
@@ -106,7 +110,10 @@ def hyperparameter(name: str, value: Any, least: float | None = None, below: flo
     if isinstance(value, Schedule):
         return value
     if isinstance(value, type) and issubclass(value, Schedule):
-        raise ArgumentError(f"{name} must be a number or a schedule, got the class {value.__name__}")
+        raise ArgumentError(
+            f"{name} must be a number or a schedule, got the class {value.__name__}",
+            hint="make one: CosineAnnealingLR(0.1, T_max=100)",
+        )
     if callable(value):
         return LambdaLR(value)
     return number(name, value, least, below)
@@ -117,12 +124,16 @@ def number(name: str, value: Any, least: float | None = None, below: float | Non
     try:
         result = float(value)
     except (TypeError, ValueError):
-        raise ArgumentError(f"{name} must be a number, got {value!r}") from None
+        raise ArgumentError(
+            f"{name} must be a number, got {value!r}",
+            hint="such as 0.01, a schedule from relax.training.lr_schedule, or RunTime(0.01)",
+        ) from None
     except OverflowError:
-        raise ArgumentError(f"{name} must be a number that a float64 can hold, got a larger one") from None
+        message = f"{name} must be a number that a float64 can hold, got a larger one"
+        raise ArgumentError(message, hint="such as 0.01") from None
     if not np.isfinite(result) or (least is not None and result < least):
         bound = "" if least is None else f" ≥ {least:g}"
-        raise ArgumentError(f"{name} must be a finite number{bound}, got {value!r}")
+        raise ArgumentError(f"{name} must be a finite number{bound}, got {value!r}", hint="such as 0.01")
     if below is not None and result >= below:
         raise ArgumentError(f"{name} must be less than {below:g}, got {value!r}")
     return result
@@ -131,7 +142,7 @@ def number(name: str, value: Any, least: float | None = None, below: float | Non
 def pair(name: str, value: Any) -> tuple[Any, Any]:
     """Two values."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ArgumentError(f"{name} must be a pair of numbers, got {value!r}")
+        raise ArgumentError(f"{name} must be a pair of numbers, got {value!r}", hint="such as betas=(0.9, 0.999)")
     return value[0], value[1]
 
 
@@ -140,7 +151,7 @@ def momenta(betas: Any) -> tuple[Any, Any]:
     given = [_named(value, f"beta{i + 1}") for i, value in enumerate(pair("betas", betas))]
     first, second = (hyperparameter(f"betas[{i}]", value, 0.0) for i, value in enumerate(given))
     if any(isinstance(b, float) and b >= 1 for b in (first, second)):
-        raise ArgumentError(f"betas must be less than 1, got {betas!r}")
+        raise ArgumentError(f"betas must be less than 1, got {betas!r}", hint="such as betas=(0.9, 0.999)")
     return tuple(hyperparameter(f"betas[{i}]", value, 0.0, 1.0) for i, value in enumerate((first, second)))
 
 
@@ -151,7 +162,7 @@ def _named(value: Any, name: str) -> Any:
 def count(name: str, value: Any, least: int = 1) -> int:
     """An int ≥ ``least``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ArgumentError(f"{name} must be an int ≥ {least}, got {value!r}")
+        raise ArgumentError(f"{name} must be an int ≥ {least}, got {value!r}", hint="such as 1, 2 or 4")
     return int(value)
 
 

@@ -38,7 +38,10 @@ class Wrapper(Optimizer):
         kind = type(self).__name__
         if not isinstance(optimizer, Optimizer):
             given = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else repr(optimizer)
-            raise ArgumentError(f"{kind} wraps an optimizer, such as Adam(1e-3), got {given}")
+            raise ArgumentError(
+                f"{kind} wraps an optimizer, such as Adam(1e-3), got {given}",
+                hint="write ClipByGlobalNorm(Adam(1e-3), 1.0)",
+            )
         if type(optimizer).get_function is not Optimizer.get_function or type(optimizer).init is not Optimizer.init:
             message = f"{kind} cannot wrap {type(optimizer).__name__}, which makes its function itself"
             raise ArgumentError(message, hint="override update in place of init and get_function")
