@@ -71,8 +71,8 @@ def damage(path: Path, paths: list[Path], r: random.Random) -> str:
 
 
 def case(r: random.Random, folder: Path) -> None:
-    cache, number = folder / "cache", next(_numbers) % 4
-    shutil.rmtree(cache, ignore_errors=True)
+    case_number = next(_numbers)
+    cache, number = folder / f"cache{case_number}", case_number % 4  # a folder that was refused once stays so
     before = os.environ.get("PULLBACK_CACHE_DIR")
     os.environ["PULLBACK_CACHE_DIR"] = str(cache)
     try:
@@ -92,3 +92,4 @@ def case(r: random.Random, folder: Path) -> None:
             del os.environ["PULLBACK_CACHE_DIR"]
         else:
             os.environ["PULLBACK_CACHE_DIR"] = before
+        shutil.rmtree(cache, ignore_errors=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
-import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -12,10 +12,11 @@ import pullback
 from tests.hostile.caches import X, files, is_right, module, right
 from tests.hostile.oracle import Finding, outcome
 
+_numbers = itertools.count()
+
 
 def case(r: random.Random, folder: Path) -> None:
-    cache = folder / "cache"
-    shutil.rmtree(cache, ignore_errors=True)
+    cache = folder / f"cache{next(_numbers)}"
     with mock.patch.dict(os.environ, PULLBACK_CACHE_DIR=str(cache)):
         for number in range(4):
             pullback.compile(module(number)).function("main")(X)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pullback.ir.forks import renewed
 from pullback.relax.training.interface import Interface
-from pullback.relax.training.program import Program, Programs
+from pullback.relax.training.program import Programs
 
 _DERIVED = ("_turn", "_interface", "_programs")
 _SHARED = ("mod", "vm", "device")  # nobody changes them
@@ -42,7 +42,7 @@ class Copies:
         renewed(self, "_turn", "_generator")
         if "_values" in state:
             self._interface = Interface.of(self.mod)
-            self._programs = Programs(self.mod, Program(self.vm, self._interface), self._load_module)
+            self._programs = Programs(self.mod, self._interface, self.vm, self._load_module)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         result = memo[id(self)] = type(self).__new__(type(self))

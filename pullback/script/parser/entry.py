@@ -51,6 +51,8 @@ def concise(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         except UserError as error:
             raise error.with_traceback(None) from error.__cause__
+        except RecursionError:
+            raise ScriptError("this text is nested too deeply") from None
 
     return wrapper
 
