@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from pullback.ir.errors import UserError
+from pullback.ir.forks import in_child
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -109,3 +110,16 @@ def _many_calls() -> Iterator[None]:
             _running -= 1
             if _running == 0:
                 sys.setrecursionlimit(_old_limit)
+
+
+def _in_child() -> None:
+    """A fork's child has the one thread that forked: on a large stack or not."""
+    global _lock, _running
+    _lock = threading.Lock()
+    here = int(_on_large_stack.get())
+    if _running and not here:
+        sys.setrecursionlimit(_old_limit)
+    _running = here
+
+
+in_child(_in_child)

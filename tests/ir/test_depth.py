@@ -1,6 +1,7 @@
 """Functions that recurse get the stack that they need, and the process keeps its settings."""
 
 import contextvars
+import os
 import sys
 import threading
 
@@ -77,3 +78,24 @@ def test_threads_do_so_at_the_same_time():
         thread.join()
     assert found == [20_000] * 4
     assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_forks_child_has_pythons_limit_and_a_free_lock():
+    limit, started, done = sys.getrecursionlimit(), threading.Event(), threading.Event()
+
+    def wait():
+        started.set()
+        done.wait(60)
+
+    thread = threading.Thread(target=lambda: on_large_stack(wait))
+    thread.start()
+    started.wait(60)
+    child = os.fork()
+    if child == 0:
+        right = sys.getrecursionlimit() == limit and deep(levels)(20_000) == 20_000
+        os._exit(0 if right and sys.getrecursionlimit() == limit else 1)
+    _, status = os.waitpid(child, 0)
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -42,13 +42,16 @@ SCALAR_COMPARE: dict[type[ast.cmpop], str] = {
 }  # fmt: skip
 
 _OUTSIDE = "do it in Python, outside of the function"
-_SEEN = "return the value as a further result, and print that; print(module) shows the program"
-EFFECTS = {
-    "print": _SEEN, "input": "pass the value as a parameter", "open": _OUTSIDE, "exec": _OUTSIDE, "eval": _OUTSIDE,
-    "breakpoint": "compile for \"debug\", or return the value as a further result", "exit": _OUTSIDE, "quit": _OUTSIDE,
-    "compile": _OUTSIDE, "__import__": _OUTSIDE, "setattr": "values never change: give the new one a name",
-    "delattr": "values never change", "globals": _OUTSIDE, "locals": _OUTSIDE, "help": _OUTSIDE,
-}  # fmt: skip
+EFFECTS = {  # what people write as if it ran whenever the function does
+    "print": "return the value as a further result, and print that; print(module) shows the program",
+    "input": "pass the value as a parameter",
+    "breakpoint": 'compile for "debug", or return the value as a further result',
+    "setattr": "values never change: give the new one a name",
+    "delattr": "values never change",
+    "exit": _OUTSIDE,
+    "quit": _OUTSIDE,
+    "help": _OUTSIDE,
+}
 
 MOST_DIGITS = 1 << 20  # of a number in bits, or items of a list, that a script may have Python compute
 DEEP = 60  # levels of nested expressions, from which on the rest is evaluated on a large stack
