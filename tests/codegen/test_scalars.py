@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pullback.tir import Buffer, Call, PrimFunc, binary, call, cast, loop, select, store
+from pullback.tir import Buffer, Call, PrimFunc, binary, call, cast, const, loop, select, store
 from pullback.tir.expr import (
     ARITHMETIC,
     BITWISE,
@@ -162,3 +162,14 @@ def test_half_conversions_are_right_for_all_values(dtype, native):
         wide[: 2**15] = every.astype(np.float32)[: 2**15] * np.float32(1.0009765625)
     body = loop("i", 2**16, lambda i: store(z, i, cast(dtype, y[i])), "vectorized")
     native.check(PrimFunc("narrow", (y, z), body), wide, np.zeros(2**16, numpy_dtype(dtype)))
+
+
+@pytest.mark.parametrize("value", [1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-7, -(1 + 2**-8), 3.3e38, 2.0**-133, 1e39, -0.0])
+def test_constants_of_bfloat16_are_the_nearest(native, value):
+    """Of two that are as near, the even one."""
+    y = Buffer("y", (3,), "bfloat16")
+    kernel = PrimFunc("f", (y,), loop("i", 3, lambda i: store(y, i, const(value, "bfloat16"))))
+    (result,) = native.check(kernel, np.zeros(3, numpy_dtype("bfloat16")))
+    with np.errstate(over="ignore"):
+        expected = np.full(3, value).astype("float32").astype(numpy_dtype("bfloat16"))
+    assert result.tobytes() == expected.tobytes()

@@ -29,9 +29,9 @@ from pullback.script import ir as I
 from pullback.script import relax as R
 
 
-def kernel(name: str = "i", factor: float = 2.0) -> tir.PrimFunc:
-    a = tir.Buffer("A", (4,))
-    return tir.PrimFunc("k", (a,), tir.loop(name, 4, lambda i: tir.store(a, i, a[i] * factor)))
+def kernel(name: str = "i", factor: float = 2.0, size: int = 4, kind: str = "serial") -> tir.PrimFunc:
+    a = tir.Buffer("A", (size,))
+    return tir.PrimFunc("k", (a,), tir.loop(name, 4, lambda i: tir.store(a, i, a[i] * factor), kind))
 
 
 def test_nodes_are_frozen_and_compare_by_identity():
@@ -147,3 +147,58 @@ def test_a_message_shows_the_part_of_a_long_line_around_the_place(column):
     _, shown, caret = Span("f.py", 3, column, column + 5, line).caret().split("\n")
     assert len(shown) < 170
     assert shown[caret.index("^") :][: caret.count("^")] == line[column : column + 5]
+
+
+X, Y = tir.Var("x"), tir.Var("y")
+ONES = np.ones(3, np.float32)
+PAIRS = {  # what differs in one thing
+    "name of a field": ({"a": 1}, {"b": 1}),
+    "number": ((1, 2), (1, 3)),
+    "int and float": (1, 1.0),
+    "int and bool": (1, True),
+    "signs of zeros": (0.0, -0.0),
+    "string": ("a", "b"),
+    "length": ((1, 2), (1, 2, 2)),
+    "nesting": (((1, 2), 3), (1, (2, 3))),
+    "nothing": ((None, 1), (1, None)),
+    "elements": (ONES, np.array([1, 1, 2], np.float32)),
+    "elements of many": (np.ones(1000), np.concatenate([np.ones(999), [2.0]])),
+    "dtype of the same bytes": (ONES.view(np.int32), ONES),
+    "dtype": (ONES, ONES.astype(np.float64)),
+    "shape": (np.ones((2, 3)), np.ones((3, 2))),
+    "sign of a zero in an array": (np.array([0.0]), np.array([-0.0])),
+    "which variables are the same": ((X, Y, X), (X, Y, Y)),
+    "variables in another order": ((X, Y, X, Y), (X, Y, Y, X)),
+    "dtype of a variable": (tir.Var("n", "int64"), tir.Var("n", "int32")),
+    "kind of a node": (X + Y, X * Y),
+    "kind of a loop": (kernel(), kernel(kind="vectorized")),
+    "size of a buffer": (kernel(), kernel(size=5)),
+    "attribute of a module": (IRModule({"k": kernel()}, {"a": 1}), IRModule({"k": kernel()}, {"a": 2})),
+    "name of a function": (IRModule({"k": kernel()}), IRModule({"l": kernel()})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PAIRS)
+def test_one_difference_is_seen(what):
+    for a, b in (PAIRS[what], reversed(PAIRS[what])):
+        assert structural_equal(a, a)
+        assert structural_hash(a) == structural_hash(a)
+        assert not structural_equal(a, b)
+        assert structural_hash(a) != structural_hash(b)
+
+
+def test_nan_is_nan():
+    assert structural_equal(float("nan"), float("nan"))
+    assert structural_hash((float("nan"),)) == structural_hash((float("nan"),))
+
+
+def test_what_a_node_binds_is_its_own():
+    """The same variable bound twice, one loop after the other, is as good as two variables."""
+    a, i, j = tir.Buffer("A", (4,)), tir.Var("i"), tir.Var("j")
+
+    def twice(first: tir.Var, second: tir.Var) -> tir.PrimFunc:
+        loops = [tir.For(v, tir.as_expr(4), tir.store(a, v, 1.0)) for v in (first, second)]
+        return tir.PrimFunc("k", (a,), tir.seq(*loops))
+
+    assert structural_equal(twice(i, i), twice(i, j))
+    assert structural_hash(twice(i, i)) == structural_hash(twice(i, j))

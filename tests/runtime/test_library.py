@@ -82,3 +82,9 @@ def test_a_large_block_lies_in_huge_pages_and_takes_no_more_memory():
         assert resident <= 2 * 2048
     finally:
         library.library.pb_free(address)
+
+
+def test_a_library_of_another_version_is_refused(monkeypatch):
+    monkeypatch.setattr(library, "ABI", library.ABI + 1)
+    with pytest.raises(ImportError, match=r"has ABI \d+, expected \d+: it is stale. Build it with"):
+        library.load(library.NATIVE_DIRECTORY / library.LIBRARY_NAME)

@@ -1,6 +1,7 @@
 """Tensors: making them, reading them, copying them."""
 
 import copy
+import ctypes
 import gc
 import operator
 import os
@@ -358,3 +359,22 @@ def test_a_dropped_tensors_memory_is_used_again(nbytes):
     """Fresh memory costs a fault of each page, which takes longer than most kernels do."""
     gc.collect()
     assert len({empty((nbytes,), "uint8").data_ptr for _ in range(5)}) == 1
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_bfloat16_is_exported_as_such(versioned):
+    """The capsule holds DLPack's code of bfloat16, 4, and 16 bits; one lane."""
+    kept = tensor(np.array([1.5, -2.0], ml_dtypes.bfloat16))
+    capsule = kept.__dlpack__(max_version=(1, 0) if versioned else None)
+    text = repr(capsule).partition('"')[2].partition('"')[0]
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    offset = {"dltensor": 20, "dltensor_versioned": 52}[text]
+    held = (ctypes.c_uint8 * 4).from_address(pointer(capsule, text.encode()) + offset)
+    assert (held[0], held[1], held[2]) == (4, 16, 1)
+
+
+def test_an_array_of_another_dtype_holds_its_numbers():
+    array = np.asarray(tensor([1.5, 2.5]), "float64")
+    assert array.dtype == np.float64 and array.tolist() == [1.5, 2.5]
+    assert np.asarray(tensor([1, 300]), "uint8").tolist() == [1, 44]

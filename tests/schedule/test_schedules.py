@@ -289,7 +289,7 @@ def test_what_an_output_holds_in_part_or_costs_nothing_is_computed_by_all() -> N
         assert all(any(t is y for t in g.inputs) for g in groups)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5), (2, 0, 3), (4, 1, 6)])
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5), (2, 0, 3), (4, 1, 6), (100_003,), (98_304,)])
 def test_elementwise(shape):
     x, y = te.placeholder(shape, name="x"), te.placeholder(shape[-1:], name="y")
     z = te.compute(shape, lambda *i: x[i] * 2.0 + y[i[-1:]], "z")

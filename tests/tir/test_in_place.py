@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from pullback import tir
 from pullback.script import from_source
 from pullback.tir.access_order import reads_come_first
 from pullback.tir.in_place import may_share, share
@@ -254,3 +256,53 @@ def test_not_what_is_never_written():
     function = kernel("    for i in range(4):\n        C[i, 0] = A[i, 0]\n")
     a, b, _ = function.buffers
     assert not may_share(function, a, b)
+
+
+def drawn(seed: int):
+    """A kernel of two loops around two nests, which read one element of A and write one of B: rows of 12 elements."""
+    rng = np.random.default_rng(seed)
+    a, b = tir.Buffer("A", (5, 12)), tir.Buffer("B", (5, 12))
+    extents = [int(n) for n in rng.integers(2, 5, 2)]
+
+    def index(outer, inner, inner_extent: int, size: int):
+        """An index below ``size``, of digits of the outer loops and of the inner one."""
+        terms = [*zip(outer, extents, strict=True), (inner, inner_extent)]
+        result, room = tir.as_expr(int(rng.integers(0, 3))), size - 3
+        for var, extent in terms:
+            kind, factor = int(rng.integers(4)), int(rng.integers(1, 4))
+            digit, count = [(var, extent), (var // 2, -(-extent // 2)), (var % 2, min(2, extent)), (None, 1)][kind]
+            if digit is not None and factor * (count - 1) <= room:
+                result, room = result + digit * factor, room - factor * (count - 1)
+        return result
+
+    def body(i, j):
+        count = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+        one, other = tir.Var("k"), tir.Var("l")
+        rows = (
+            [i % 5, i % 5]
+            if rng.random() < 0.5
+            else [index((i, j), one, count[0], 5), index((i, j), other, count[1], 5)]
+        )
+        read = a[rows[0], index((i, j), one, count[0], 12)]
+        s = tir.Buffer("s", (1,), scope="local")
+        first = tir.For(one, tir.as_expr(count[0]), tir.store(s, 0, read))
+        second = tir.For(
+            other, tir.as_expr(count[1]), tir.BufferStore(b, s[0], (rows[1], index((i, j), other, count[1], 12)))
+        )
+        return tir.Allocate(s, tir.seq(*((first, second) if rng.random() < 0.8 else (second, first))))
+
+    kinds = [str(rng.choice(["serial", "parallel"])) for _ in range(2)]
+    loops = tir.loop("i", extents[0], lambda i: tir.loop("j", extents[1], lambda j: body(i, j), kinds[1]), kinds[0])
+    return tir.PrimFunc("k", (a, b), loops)
+
+
+def test_what_is_proven_is_so():
+    """Of random kernels: never proven where going through all iterations finds a read after a store."""
+    proven = refuted = 0
+    for seed in range(600):
+        function = drawn(seed)
+        a, b = function.buffers
+        is_proven, is_so = may_share(function, a, b), reads_come_first(share(function, "shared", {b: a}), a)
+        assert is_so or not is_proven, seed
+        proven, refuted = proven + is_proven, refuted + (not is_so)
+    assert min(proven, refuted) > 60, (proven, refuted)

@@ -21,13 +21,14 @@ N, M = Var("n"), Var("m")
         (N // 2 + M, M + N // 2),
         ((N + M) // 4, (M + N) // 4),
         (N - N, 0),
+        (3, 3),
     ],
 )
 def test_same(a, b):
     assert same(a, b)
 
 
-@pytest.mark.parametrize(("a", "b"), [(N, M), (N * 2, N * 3), (N // 2, N % 2), (N + 1, N), (N, Var("n"))])
+@pytest.mark.parametrize(("a", "b"), [(N, M), (N * 2, N * 3), (N // 2, N % 2), (N + 1, N), (N, Var("n")), (3, 4)])
 def test_different(a, b):
     assert not same(a, b)
 

@@ -137,3 +137,16 @@ def test_errors(name: str) -> None:
     make, kind, message = ERRORS[name]
     with pytest.raises(kind, match="vision.roi_.*: .*" + message):
         make()
+
+
+@TARGETS
+def test_the_first_of_equal_pixels_is_the_greatest(target: str) -> None:
+    """It alone gets the adjoint."""
+    rois, image = np.array([[0, 0.0, 0.0, 3.0, 2.0]]), np.ones((1, 1, 4, 5))
+    image[0, 0, 0, 0] = 0.0
+    module = module_of(lambda x, r: ops.sum(ops.vision.roi_pool(x, r, 1, 1.0)), image, rois)
+    adjoint = Gradient("main", ["x0"])(module)
+    parameter = adjoint["main_adjoint"].params[0].name
+    assert parameter == "x0"
+    _, (dx,) = pullback.compile(adjoint, target).function("main_adjoint")(image, rois)
+    assert np.argwhere(dx.numpy()[0, 0]).tolist() == [[0, 1]]
