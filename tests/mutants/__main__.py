@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shlex
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ def main() -> int:
         start = time.monotonic()
         with house() as folder:
             (folder / "pullback" / file).write_text(text)
-            result, how = caught(folder, tests.split(" "), arguments.seconds)
+            result, how = caught(folder, shlex.split(tests), arguments.seconds)
         if result == "survived" and equal:
             result, how = "equal", equal
         print(f"{result:9} {time.monotonic() - start:4.0f} s  {change}" + (f"   ({how})" if how else ""), flush=True)

@@ -14,7 +14,7 @@ from pullback.relax import TensorStructInfo
 from pullback.relax.convention import LOSS_SCALE, Convention
 from pullback.relax.training import SetupTrainer, Trainer
 from pullback.relax.training.loss import CrossEntropyLoss, MSELoss
-from pullback.relax.training.lr_schedule import LinearLR
+from pullback.relax.training.lr_schedule import LambdaLR, LinearLR
 from pullback.relax.training.optimizer import (
     EMA,
     SGD,
@@ -233,6 +233,15 @@ def test_the_scale_grows_and_shrinks_as_in_gradscaler() -> None:
     assert scales == [8, 8, 16, 16, 8, 8, 8, 4, 4, 4, 8, 8, 8, 16]
     assert [float(p[0][0]) for p, _ in found] == [-1, -2, -3, -4, -4, -5, -6, -6, -7, -8, -9, -10, -11, -12]
     assert [int(states[0]) for _, states in found] == list(range(1, 15))
+
+
+def test_skipped_steps_are_none_of_the_schedules() -> None:
+    """The rate 1, 2, 3, … of the wrapped optimizer goes on where it was before a step that was skipped."""
+    gradients = [[np.array([g], "float32")] for g in (1, np.inf, 1, np.nan, np.nan, 1)]
+    rate = LambdaLR(lambda step: step.astype("float64") + 1.0)
+    found = list(run(DynamicLossScale(SGD(rate), 8.0), [np.zeros(1, "float32")], gradients, "debug"))
+    assert [float(p[0][0]) for p, _ in found] == [-1, -1, -3, -3, -3, -6]
+    assert [int(states[-1]) for _, states in found] == [0, 1, 1, 2, 3, 3]
 
 
 def test_the_scale_does_not_become_infinite() -> None:
