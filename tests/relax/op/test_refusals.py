@@ -14,7 +14,7 @@ from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, ShapeErr
 from pullback.ir.module import GlobalVar
 from pullback.relax import op as graph
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Expr, ShapeExpr, Tuple, Var
+from pullback.relax.expr import Expr, ShapeExpr, Var
 from pullback.relax.interpreter import evaluate
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.own import register_op, te_gradient
