@@ -175,6 +175,23 @@ def test_overlapping_donated_memory_is_refused(trainer_module):
         relax.VirtualMachine(pullback.compile(trainer_module)).bind("__step", tensors)
 
 
+@pytest.mark.parametrize("shift", [-1, 0, 1, 143])
+def test_memory_that_overlaps_in_part_is_refused(trainer_module, shift):
+    """Two views of one array, of which one is overwritten; of neighbours nothing is said."""
+    tensors = step_arguments(trainer_module)
+    weights = [i for i, t in enumerate(tensors) if t.shape == (12, 12)]
+    large = np.zeros(3 * 144, np.float32)
+    first, second = (large[144 + s : 288 + s].reshape(12, 12) for s in (0, shift))
+    machine = relax.VirtualMachine(pullback.compile(trainer_module))
+    tensors[weights[0]], tensors[weights[1]] = pullback.tensor(first), pullback.tensor(second)
+    with pytest.raises(ArgumentError, match=f"inputs {weights[0]} and {weights[1]} share memory"):
+        machine.bind("__step", tensors)
+    tensors[weights[1]] = pullback.tensor(large[288:].reshape(12, 12))
+    bound = machine.bind("__step", tensors)
+    with pytest.raises(ArgumentError, match=f"inputs {weights[1]} and {weights[0]} share memory"):
+        bound.set(weights[1], pullback.tensor(second))
+
+
 def test_read_only_memory_is_not_overwritten(trainer_module):
     tensors = step_arguments(trainer_module)
     weights = next(i for i, t in enumerate(tensors) if t.shape == (12, 12))

@@ -373,6 +373,19 @@ def test_names_that_a_report_of_memory_shows():
     assert key("x") == key("x") != key("data")
 
 
+@pytest.mark.parametrize("call, shown", [("R.take(x, i, 0)", True), ("R.nn.nll_loss(x, i)", True), ("x + x", False)])
+def test_places_that_messages_show(call, shown):
+    """The place of a call that looks at values is in its message; that of another is nowhere in the code."""
+
+    def key(before: str) -> str:
+        text = "@R.function\ndef main(x: R.Tensor((4, 3), 'float32'), i: R.Tensor((4,), 'int64')):\n"
+        built = prepare(IRModule({"main": from_source(f"{text}{before}    y = {call}\n    return y\n")}))
+        return function_key(built, "main", {}, HOST)
+
+    assert key("") == key("")
+    assert (key("") != key("    # another line\n")) is shown
+
+
 def test_types_of_parameters():
     kinds = [((4, 3), "float32"), ((3, 4), "float32"), ((4, 3), "float64"), ((12,), "float32")]
     assert len({key_of(op.exp, kind) for kind in kinds}) == 4

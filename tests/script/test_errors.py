@@ -343,6 +343,21 @@ PROGRAMS = {
         hint: change the annotation, or use R.match_cast when the type is known only at run time
         """,
     ),
+    "wrong annotation of a dtype": (
+        """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            y: R.Tensor(ndim=2, dtype="float64") = x
+            return y
+        """,
+        """
+        y is declared Tensor((?), float64) but is Tensor((2, 3), float32)
+          --> model.py:4:44
+            y: R.Tensor(ndim=2, dtype="float64") = x
+                                                   ^
+        hint: change the annotation, or use R.match_cast when the type is known only at run time
+        """,
+    ),
     "unused value": (
         """
         @R.function

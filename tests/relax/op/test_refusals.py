@@ -343,7 +343,7 @@ def _twice(x: te.Tensor) -> te.Tensor:
 
 
 def test_ops_of_users_are_looked_at() -> None:
-    with pytest.raises(ArgumentError, match="precision must be one of .*, got 'half'"):
+    with pytest.raises(ArgumentError, match=r"precision must be one of .*, got 'half'"):
         register_op("refusals_half", precision="half")
     with pytest.raises(ArgumentError, match="there is an op exp already"):
         register_op("exp")(_twice)
