@@ -192,6 +192,23 @@ def test_memory_that_overlaps_in_part_is_refused(trainer_module, shift):
         bound.set(weights[1], pullback.tensor(second))
 
 
+def test_inputs_are_replaced_by_their_like(trainer_module):
+    """A prepared call looks at the type of each new input: the pointer is all that machine code gets."""
+    tensors = step_arguments(trainer_module)
+    bound = relax.VirtualMachine(pullback.compile(trainer_module)).bind("__step", tensors)
+    at = next(i for i, t in enumerate(tensors) if t.shape == (12, 12))
+    for wrong in (np.zeros((12, 12), "int32"), np.zeros((12, 12)), np.zeros((12, 11), "float32"), np.zeros(144, "f4")):
+        with pytest.raises(ArgumentError, match=rf"input {at} must be Tensor\(\(12, 12\), float32\), got Tensor"):
+            bound.set(at, pullback.tensor(wrong))
+    for place in (-1, len(tensors)):
+        with pytest.raises(ArgumentError, match=f"has {len(tensors)} inputs, there is no input {place}"):
+            bound.set(place, tensors[at])
+    before = tensors[at].numpy()
+    bound.set(at, pullback.tensor(np.zeros((12, 12), "float32")))
+    bound()
+    np.testing.assert_array_equal(tensors[at].numpy(), before)
+
+
 def test_read_only_memory_is_not_overwritten(trainer_module):
     tensors = step_arguments(trainer_module)
     weights = next(i for i, t in enumerate(tensors) if t.shape == (12, 12))

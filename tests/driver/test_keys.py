@@ -379,7 +379,7 @@ def test_places_that_messages_show(call, shown):
 
     def key(before: str) -> str:
         text = "@R.function\ndef main(x: R.Tensor((4, 3), 'float32'), i: R.Tensor((4,), 'int64')):\n"
-        built = prepare(IRModule({"main": from_source(f"{text}{before}    y = {call}\n    return y\n")}))
+        built = prepare(IRModule({"main": from_source(f"{text}{before}    y = {call}\n    return y\n", file="m.py")}))
         return function_key(built, "main", {}, HOST)
 
     assert key("") == key("")

@@ -39,6 +39,13 @@ def test_categories_of_a_training_step():
     assert "saved for backward" in str(report) and report.steps[report.peak_step] in str(report)
 
 
+def test_an_adjoint_by_itself_saves_for_its_backward_part():
+    module = mlp_trainer_module((20, 12, 5), 8, Adam(0.01))
+    report = pullback.compile(module).memory("backbone_loss_adjoint")
+    assert report.arena["saved for backward"] >= 4 * 8 * 12
+    assert report.categories["optimizer states"] == 0 and report.categories["inputs"] == 4 * 8 * 20 + 8 * 8
+
+
 def test_a_function_without_gradients_saves_nothing():
     executable = pullback.compile(mlp_trainer_module((20, 12, 5), 8))
     report = pullback.VirtualMachine(executable).memory("backbone")

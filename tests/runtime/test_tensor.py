@@ -378,3 +378,14 @@ def test_an_array_of_another_dtype_holds_its_numbers():
     array = np.asarray(tensor([1.5, 2.5]), "float64")
     assert array.dtype == np.float64 and array.tolist() == [1.5, 2.5]
     assert np.asarray(tensor([1, 300]), "uint8").tolist() == [1, 44]
+
+
+def test_the_protocol_of_numpy_casts_itself():
+    """NumPy casts what it gets; others who call the protocol look at what it gives."""
+    held = pullback.tensor(np.array([1.5, -2.5], "float32"))
+    assert held.__array__().dtype == np.float32 and np.shares_memory(held.__array__(), np.asarray(held))
+    assert held.__array__(np.float64).dtype == np.float64 and held.__array__("int32").tolist() == [1, -2]
+    assert not np.shares_memory(held.__array__(copy=True), np.asarray(held))
+    assert np.shares_memory(held.__array__(np.float32, copy=False), np.asarray(held))
+    with pytest.raises(ValueError, match="a tensor of float32 cannot become float64 without a copy"):
+        held.__array__(np.float64, copy=False)

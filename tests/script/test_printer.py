@@ -141,6 +141,40 @@ def test_calls_that_no_op_builds() -> None:
     assert "b = R.TupleGetItem((x, x), 1)" in text
 
 
+def returning(call: relax.Call, *params: relax.Var) -> relax.Function:
+    """A function of one call."""
+    y = relax.Var("y", call.struct_info)
+    return relax.Function(params, relax.SeqExpr((relax.BindingBlock((relax.VarBinding(y, call),)),), y))
+
+
+def test_attributes_that_are_nearly_the_default() -> None:
+    """0 and -0.0 equal the default 0.0, True equals 1: they are others, and are written."""
+    x = relax.Var("x", relax.TensorStructInfo((2, 3), "float32"))
+    for value in (-0.0, 0, False, 1.0):
+        call = relax.op.nn.pad(x, (1, 1, 1, 1), pad_value=value)
+        attrs = call.attrs | {"pad_value": value}
+        made = returning(relax.Call(call.op, call.args, attrs), x)
+        if value == 0 and type(value) is not float:  # what the op would make a float is written part by part
+            assert '"pad_value": ' in made.script() or f"pad_value={value!r}" in made.script()
+        else:
+            assert f"pad_value={value!r}" in made.script()
+        round_trip(made)
+    plain = returning(relax.op.nn.pad(x, (1, 1, 1, 1)), x)
+    assert "pad_value" not in plain.script()
+    round_trip(plain)
+
+
+def test_a_tensor_that_is_left_out_makes_required_attributes_keywords() -> None:
+    """One after a tensor that may be left out cannot stand in its place."""
+    state = relax.Var("state", relax.TensorStructInfo((2,), "uint64"))
+    drawn = returning(relax.op.random.bits(state, (3,)), state)
+    assert "R.random.bits(state, (3,))" in drawn.script()
+    round_trip(drawn)
+    without = returning(relax.op.random.bits(shape=(3,)))
+    assert "R.random.bits(shape=(3,))" in without.script()
+    round_trip(without)
+
+
 def test_names_of_functions() -> None:
     x = relax.Var("x", R.Tensor((2,), "float32"))
     identity = relax.Function((x,), x)
