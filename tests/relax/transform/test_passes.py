@@ -507,3 +507,25 @@ def test_products_of_matrices_share_what_others_repeat():
             return (a, b, c)
 
     assert_structural_equal(RepeatBroadcasts()(Before), Expected)
+
+
+def test_dead_code_keeps_what_is_checked_at_run_time():
+    """A match_cast that nobody reads still says what the value must be; a call that nobody reads is removed."""
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+            with R.dataflow():
+                y = R.match_cast(x, R.Tensor((3,), "float32"))
+                z = R.exp(y)  # noqa: F841
+                R.output()
+            return x
+
+    cleaned = DeadCodeElimination()(Before)
+    assert [b.var.name for b in cleaned["main"].bindings] == ["y"]
+    for module in (Before, cleaned):
+        run = pullback.compile(module, "debug")["main"]
+        assert run(np.ones(3, "float32")).shape == (3,)
+        with pytest.raises(UserError, match="match_cast expected"):
+            run(np.ones(2, "float32"))
