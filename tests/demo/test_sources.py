@@ -29,6 +29,9 @@ IMAGES = np.arange(2 * 28 * 28, dtype=np.int64).reshape(2, 28, 28).astype(np.uin
 LABELS = np.array([9, 0], np.uint8)
 
 
+sample_of_nothing = object()
+
+
 def idx(array: np.ndarray) -> bytes:
     """An IDX file of unsigned bytes."""
     header = (0x0800 | array.ndim).to_bytes(4, "big") + b"".join(size.to_bytes(4, "big") for size in array.shape)
@@ -97,6 +100,8 @@ def test_a_file_cut_in_its_packing_is_an_error(tmp_path):
 
 
 def test_folders_are_looked_at_in_order(tmp_path, monkeypatch):
+    official(monkeypatch, tmp_path)
+    monkeypatch.setattr(fashion_mnist, "sample", lambda: sample_of_nothing)
     for name in ("debian", "cache/pullback/fashion-mnist"):
         (tmp_path / name).mkdir(parents=True)
         write(tmp_path / name)
@@ -104,7 +109,7 @@ def test_folders_are_looked_at_in_order(tmp_path, monkeypatch):
     (tmp_path / "debian" / TRAIN_LABELS).unlink()
     assert str(tmp_path / "cache") in load().source
     (tmp_path / "cache/pullback/fashion-mnist" / TRAIN_LABELS).unlink()
-    assert "a sample" in load().source
+    assert load() is sample_of_nothing
 
 
 def test_the_sample_is_the_official_test_set_in_two(tmp_path):
@@ -163,16 +168,6 @@ def test_the_next_mirror_gives_what_the_first_lacks(tmp_path, monkeypatch):
     asked = served(monkeypatch, having | {f"{MIRRORS[1]}{name}.gz": data for name, data in files.items()})
     assert load(lambda line: None).whole
     assert [url.rsplit("/", 1)[0] + "/" for url in asked] == [MIRRORS[0]] * 2 + [MIRRORS[1]] * 3
-
-
-def test_a_file_that_is_not_the_official_one_is_not_kept(tmp_path, monkeypatch):
-    files = official(monkeypatch, tmp_path)
-    files[TEST_LABELS] = gzip.compress(idx(np.array([8], np.uint8)))
-    served(monkeypatch, {f"{mirror}{name}.gz": data for mirror in MIRRORS for name, data in files.items()})
-    lines: list[str] = []
-    assert "a sample" in load(lines.append).source
-    assert "checksum differs" in lines[-1]
-    assert f"{TEST_LABELS}.gz" not in {p.name for p in fashion_mnist.cache_folder().iterdir()}
 
 
 def test_offline_asks_nobody(tmp_path, monkeypatch):
