@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pullback  # noqa: F401: all ops are there
+from pullback.ir.op import Op
+
+_PACKAGE = Path(__file__).resolve().parents[2] / "pullback"
+_OF_OPS = [f"tests/relax/op/test_{name}.py" for name in ("refusals", "errors", "values", "gradients")]
+
 _ROOMS = (  # the first that a file's path begins with
-    ("ir/", "tests/ir tests/script tests/relax/test_graph_ir.py"),
+    ("ir/", "tests/ir tests/relax/test_graph_ir.py tests/script"),
     ("runtime/", "tests/runtime"),
     ("tir/math", "tests/codegen/test_math.py tests/tir"),
     ("tir/", "tests/tir tests/codegen/test_loops.py"),
@@ -19,13 +28,30 @@ _ROOMS = (  # the first that a file's path begins with
     ("relax/op/", "tests/relax/op"),
     ("relax/transform/", "tests/relax/transform"),
     ("relax/training/", "tests/relax/training"),
-    ("relax/", "tests/relax/test_graph_ir.py tests/relax/transform tests/script"),
+    (
+        "relax/",
+        "tests/relax/test_well_formed.py tests/relax/test_types.py tests/relax/test_rewriting.py"
+        " tests/relax/test_graph_ir.py tests/relax/transform tests/script",
+    ),
     ("script/", "tests/script tests/errors"),
     ("driver/", "tests/driver"),
-    ("", "tests/docs tests/examples tests/errors"),
+    ("demo/", "tests/demo"),
+    ("", "tests/test_show.py tests/docs tests/examples tests/errors"),
 )
 
 
 def tests_of(file: str) -> str:
-    """The arguments of pytest for a file of the package, such as ``relax/op/pad.py``."""
+    """The arguments of pytest for a file of the package, such as ``relax/op/pad.py``: of a family of ops, the tests of
+    these."""
+    names = _ops_of(file) if file.startswith("relax/op/") else []
+    if names:
+        return f'{" ".join(_OF_OPS)} -k "{" or ".join(["refused", *names])}"'
     return next(tests for prefix, tests in _ROOMS if file.startswith(prefix))
+
+
+def _ops_of(file: str) -> list[str]:
+    """The ops that a file makes, by their names or its own, as pytest's option -k takes them."""
+    shorts = {op.short for op in Op.registry.values()}
+    stem = Path(file).stem
+    found = set(re.findall(r'\(\n? *"([a-z0-9_.]+)",\n', (_PACKAGE / file).read_text())) & shorts
+    return sorted({name.split(".")[-1] for name in found} | {stem for short in shorts if stem in short})

@@ -389,3 +389,16 @@ def test_the_protocol_of_numpy_casts_itself():
     assert np.shares_memory(held.__array__(np.float32, copy=False), np.asarray(held))
     with pytest.raises(ValueError, match="a tensor of float32 cannot become float64 without a copy"):
         held.__array__(np.float64, copy=False)
+
+
+def test_only_aligned_arrays_are_shared():
+    """Machine code reads whole elements: data that begin in the middle of one are copied."""
+    memory = np.zeros(4 * 8 + 1, np.uint8)
+    for shift, shared in ((0, True), (1, False)):
+        array = memory[shift : shift + 32].view(np.float32)
+        array[:] = np.arange(8)
+        made = tensor(array)
+        assert np.shares_memory(np.asarray(made), memory) is shared and made.data_ptr % 4 == 0
+        np.testing.assert_array_equal(made.numpy(), np.arange(8))
+    with pytest.raises(ArgumentError, match="without a copy"):
+        tensor(array, copy=False)

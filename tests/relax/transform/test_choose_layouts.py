@@ -60,3 +60,18 @@ def test_what_only_the_gradient_of_a_weight_reads_has_its_channels_innermost():
     shapes = [tuple(b.var.struct_info.shape) for b in work["main_adjoint"].bindings if "concat" in b.var.name]
     assert shapes
     assert set(shapes) <= {(4, 6, 7, 16)}
+
+
+def test_results_lie_as_they_are_declared():
+    """A value that the function returns stays as it is, whoever else reads it."""
+    x = Var("x", TensorStructInfo((4, 16, 6, 7), "float32"))
+    weights = [Var(f"w{k}", TensorStructInfo((16, 16, 3, 3), "float32")) for k in range(2)]
+    builder = BlockBuilder()
+    with builder.function("main", [x, *weights]):
+        with builder.dataflow():
+            first = builder.emit_output(ops.nn.relu(ops.nn.conv2d(x, weights[0], padding=1)))
+            second = builder.emit_output(ops.nn.relu(ops.nn.conv2d(first, weights[1], padding=1)))
+        builder.emit_func_output((first, second))
+    work, _ = lower_function(prepare(builder.get()), "main", {}, Target("llvm"))
+    assert [tuple(i.shape) for i in work["main"].ret_struct_info.fields] == [(4, 16, 6, 7)] * 2
+    assert work["main"].ret_struct_info == work["main"].body.body.struct_info

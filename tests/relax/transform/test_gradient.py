@@ -155,6 +155,13 @@ def test_target_index():
             DifferentiationError,
             "target_index 5 is outside the 2 results of pair",
         ),
+        (
+            ("pair", Losses["pair"].params[0], -1),
+            DifferentiationError,
+            "target_index -1 is outside the 2 results of pair",
+        ),
+        (("vector", None, 1), DifferentiationError, "target_index 1 is outside the single result of vector"),
+        (("pair", ["x", "x"]), DifferentiationError, "the gradient of pair with respect to x is required twice"),
         (("pair", Losses["vector"].params[0], 1), DifferentiationError, "x is not a parameter of pair"),
     ],
 )

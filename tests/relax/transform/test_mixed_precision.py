@@ -14,6 +14,7 @@ from pullback import te
 from pullback.ir import ArgumentError, InternalError, IRModule, assert_structural_equal
 from pullback.ir.op import Op, define
 from pullback.relax import BlockBuilder, Call, Constant, Function, TensorStructInfo, Tuple, Var, op
+from pullback.relax.analysis import check_well_formed
 from pullback.relax.op import register_op
 from pullback.relax.struct_info import same_info
 from pullback.relax.transform import Gradient, LegalizeOps, MixedPrecision, RebatchInputs, ToMixedPrecision
@@ -467,3 +468,37 @@ def test_every_op_takes_what_it_says(op: Op, rounded: Op) -> None:
 
 def results(value: Any) -> list[np.ndarray]:
     return [v.numpy() for v in (value if isinstance(value, tuple) else (value,))]
+
+
+def test_parameters_of_a_norm_stay_in_float32_wherever_they_come_from() -> None:
+    """Of batch norm the data are in half precision; a scale that a product made is cast back."""
+    x, w = Var("x", TensorStructInfo((8, 4), "float32")), Var("w", TensorStructInfo((4, 4), "float32"))
+    kept = [Var(name, TensorStructInfo((4,), "float32")) for name in ("a", "beta", "mean", "variance")]
+    builder = BlockBuilder()
+    with builder.function("main", [x, w, *kept]):
+        with builder.dataflow():
+            gamma = builder.emit(op.matmul(kept[0], w), "gamma")
+            data = builder.emit(op.matmul(x, w), "data")
+            out = builder.emit_output(op.nn.batch_norm(data, gamma, *kept[1:], 1)[0])
+        builder.emit_func_output(out)
+    mixed = MixedPrecision("main")(builder.get())
+    calls = [b.value for b in mixed["main"].bindings if isinstance(b.value, Call)]
+    (norm,) = (c for c in calls if c.op is Op.get("nn.batch_norm"))
+    assert [a.struct_info.dtype for a in norm.args] == ["bfloat16", *["float32"] * 4]
+
+
+def test_each_dataflow_block_casts_for_itself() -> None:
+    """A value that was cast in one block is not seen in the next."""
+    x, w = Var("x", TensorStructInfo((4, 4), "float32")), Var("w", TensorStructInfo((4, 4), "float32"))
+    builder = BlockBuilder()
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            first = builder.emit_output(op.matmul(x, w))
+        with builder.dataflow():
+            second = builder.emit_output(op.matmul(w, x))
+        builder.emit_func_output((first, second))
+    mixed = MixedPrecision("main")(builder.get())
+    check_well_formed(mixed)
+    calls = [b.value for b in mixed["main"].bindings if isinstance(b.value, Call)]
+    casts = [c.args[0].name for c in calls if c.op is Op.get("astype")]
+    assert sorted(casts)[-4:] == ["w", "w", "x", "x"]
