@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pullback  # noqa: F401: all ops are there
+import pullback  # noqa: F401 - all ops are there
 from pullback.ir.op import Op
 
 _PACKAGE = Path(__file__).resolve().parents[2] / "pullback"
@@ -15,7 +15,7 @@ _ROOMS = (  # the first that a file's path begins with
     ("ir/", "tests/ir tests/relax/test_graph_ir.py tests/script"),
     ("runtime/", "tests/runtime"),
     ("tir/math", "tests/codegen/test_math.py tests/tir"),
-    ("tir/", "tests/tir tests/codegen/test_loops.py"),
+    ("tir/", "tests/tir/test_intervals.py tests/tir/test_expr.py tests/tir tests/codegen/test_loops.py"),
     ("te/", "tests/relax/op/test_attention.py tests/schedule/test_schedules.py tests/schedule/test_random.py"),
     (
         "schedule/reduction/",
@@ -27,13 +27,17 @@ _ROOMS = (  # the first that a file's path begins with
     ("codegen/", "tests/codegen"),
     ("relax/op/", "tests/relax/op"),
     ("relax/transform/", "tests/relax/transform"),
-    ("relax/training/", "tests/relax/training"),
+    (
+        "relax/training/",
+        "tests/relax/training/test_refusals.py tests/relax/training/test_optimizer.py"
+        " tests/relax/training/test_optimizer_formulas.py tests/relax/training",
+    ),
     (
         "relax/",
         "tests/relax/test_well_formed.py tests/relax/test_types.py tests/relax/test_rewriting.py"
         " tests/relax/test_graph_ir.py tests/relax/transform tests/script",
     ),
-    ("script/", "tests/script tests/errors"),
+    ("script/", "tests/script/test_refusals.py tests/script tests/errors"),
     ("driver/", "tests/driver"),
     ("demo/", "tests/demo"),
     ("", "tests/test_show.py tests/docs tests/examples tests/errors"),
@@ -42,11 +46,13 @@ _ROOMS = (  # the first that a file's path begins with
 
 def tests_of(file: str) -> str:
     """The arguments of pytest for a file of the package, such as ``relax/op/pad.py``: of a family of ops, the tests of
-    these."""
+    these; else first those that bear its name."""
     names = _ops_of(file) if file.startswith("relax/op/") else []
     if names:
         return f'{" ".join(_OF_OPS)} -k "{" or ".join(["refused", *names])}"'
-    return next(tests for prefix, tests in _ROOMS if file.startswith(prefix))
+    path = Path("tests") / Path(file).parent / f"test_{Path(file).stem}.py"
+    mirror = [path.as_posix()] if (_PACKAGE.parent / path).exists() else []
+    return " ".join([*mirror, next(tests for prefix, tests in _ROOMS if file.startswith(prefix))])
 
 
 def _ops_of(file: str) -> list[str]:
