@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import numpy as np
@@ -16,7 +17,7 @@ def test_no_two_pieces_share_a_byte():
     small = SmallMemory()
     pieces = [small.take() for _ in range(2 * _PIECES + 3)]
     places = sorted(p.address for p in pieces)
-    assert all(b - a >= SmallMemory.limit for a, b in zip(places, places[1:], strict=False))
+    assert all(b - a >= SmallMemory.limit for a, b in itertools.pairwise(places))
     assert all(p.nbytes == SmallMemory.limit and p.writable and p.address % 64 == 0 for p in pieces)
     tensors = [Tensor((16,), "int32", memory=p) for p in pieces]
     for k, t in enumerate(tensors):
