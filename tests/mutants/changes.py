@@ -16,6 +16,7 @@ _FUNCTIONS = {
     "sorted": "list", "floor": "ceil",
 }  # fmt: skip
 _TYPING = ("TypeVar", "cast", "field", "dataclass", "NamedTuple")
+_FOR_TESTS = ("sample", "Sample", "Floats", "Ints", "Bools")  # what an op is tested on
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,10 @@ def _walk(tree: ast.AST, text: str, span, change, between) -> Iterator[Change]:
 
 
 def _is_only_words(node: ast.AST) -> bool:
-    """Docstrings, annotations, imports and messages: nothing of these is computed with."""
+    """Docstrings, annotations, imports, messages and samples: nothing of these is computed with."""
     if isinstance(node, (ast.Import, ast.ImportFrom, ast.arguments, ast.JoinedStr, ast.AnnAssign)):
         return not isinstance(node, ast.AnnAssign) or node.value is None
-    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TYPING
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TYPING + _FOR_TESTS
     return is_call or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 

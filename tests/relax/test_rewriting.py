@@ -187,14 +187,16 @@ def test_types_are_deduced_anew_where_arguments_changed():
 
 
 def test_types_of_calls_with_sizes_are_deduced_anew():
-    """Of arguments whose types are the same, too: an attribute holds the size."""
-    x, builder = Var("x", info(1)), BlockBuilder()
+    """Of calls without tensors, and on constants, too: an attribute holds the size."""
+    x, builder = Var("x", info(N)), BlockBuilder()
     builder.begin(["x"])
     with builder.dataflow():
-        out = builder.emit_output(op.broadcast_to(x, (N,)))
-    bound = ExprMutator({N: 4}).function(Function((x, Var("w", info(N))), builder.finish(out)))
-    assert [b.var.struct_info for b in bound.bindings] == [info(4)]
-    assert bound.ret_struct_info == info(4)
+        zeros = builder.emit(op.zeros((N,), "float32"))
+        ones = builder.emit(op.broadcast_to(relax.const(1.0, "float32"), (N,)))
+        out = builder.emit_output(op.add(op.add(zeros, ones), x))
+    bound = ExprMutator({N: 4}).function(Function((x,), builder.finish(out)))
+    assert {b.var.struct_info for b in bound.bindings} == {info(4)} and bound.ret_struct_info == info(4)
+    check_well_formed(bound)
 
 
 def test_emit_body_takes_the_sizes_of_its_arguments():

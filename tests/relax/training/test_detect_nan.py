@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pullback.ir import IRModule, UserError
-from pullback.relax import BlockBuilder, TensorStructInfo, Var, op
+from pullback.relax import BlockBuilder, TensorStructInfo, Var, const, op
 from pullback.relax.training import make_trainer
 from pullback.relax.training.loss import MSELoss
 from pullback.relax.training.optimizer import SGD
@@ -63,3 +63,18 @@ def test_detect_nan_changes_no_bit() -> None:
     watched.fit(X, Y, epochs=2, seed=1, progress=False, detect_nan=True)
     plain.fit(X, Y, epochs=2, seed=1, progress=False)
     assert_same(params(watched), params(plain))
+
+
+def test_an_infinity_that_is_meant_is_not_to_blame() -> None:
+    """The NaN is named, though an infinity came before it."""
+    x, w = Var("x", TensorStructInfo((2, 3))), Var("w", TensorStructInfo((3,)))
+    builder = BlockBuilder()
+    with builder.function("backbone", [x, w]):
+        with builder.dataflow():
+            masked = builder.emit(op.subtract(x, const(np.array([np.inf, 0.0, 0.0], "float32"))), "masked")
+            out = builder.emit_output(op.multiply(op.log(op.subtract(op.exp(masked), 1.0)), w), "out")
+        builder.emit_func_output(out)
+    module = builder.get().with_attrs({"param_num": 1, "state_num": 0})
+    trainer = make_trainer(module, MSELoss(), SGD(0.1), target="debug")
+    with pytest.raises(UserError, match=r"the first NaN is .* = log\("):
+        trainer.fit(np.ones((2, 3), "float32"), np.zeros((2, 3), "float32"), progress=False, detect_nan=True)

@@ -382,3 +382,25 @@ def test_progress_without_an_output(closed: bool, monkeypatch: pytest.MonkeyPatc
         output.close()
     monkeypatch.setattr(sys, "stdout", output)
     trainer_of().fit(X, Y)
+
+
+def test_an_ignored_class_is_right_nowhere() -> None:
+    """A target that is ignored does not count, even where the prediction is that very class."""
+    trainer = trainer_of(loss=CrossEntropyLoss(ignore_index=1))
+    trainer.fit(X, Y, epochs=2, seed=1, progress=False)
+    predicted = np.concatenate([trainer.predict(X[k : k + 8]).numpy().argmax(1) for k in range(0, 24, 8)])
+    ignored = np.where(predicted == predicted[0], 1, Y[:24])  # a class that is predicted
+    ignored[:4] = 1
+    counted = ignored != 1
+    found = trainer.evaluate(X[:24], ignored)
+    assert found.accuracy == (predicted == ignored)[counted].mean()
+    assert (
+        trainer.evaluate(X[:8], np.where(predicted[:8] == 1, predicted[:8], 0)).accuracy
+        == ((predicted[:8] == 0) & (predicted[:8] != 1)).sum() / (predicted[:8] != 1).sum()
+    )
+    everywhere = trainer_of(loss=CrossEntropyLoss(ignore_index=int(predicted[0])), model=mlp(8))
+    everywhere.load_params([p.numpy() for p in trainer.params.values()])
+    rows = np.flatnonzero(predicted[:8] == predicted[0])
+    labels = np.full(8, (int(predicted[0]) + 1) % 5)
+    labels[rows] = predicted[0]
+    assert everywhere.evaluate(X[:8], labels).accuracy == (predicted[:8] == labels)[labels != predicted[0]].mean()
