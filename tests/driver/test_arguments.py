@@ -111,7 +111,7 @@ def module_of(*infos: Any) -> IRModule:
     (TensorStructInfo((), "float32"),), (TensorStructInfo(ndim=2),), (TupleStructInfo((TensorStructInfo((2,)),)),),
 ])  # fmt: skip
 def test_batches_need_a_batch_dimension(infos):
-    with pytest.raises(ShapeError, match="input p0 is .*: it has no batch dimension"):
+    with pytest.raises(ShapeError, match=r"input p0 is .*: it has no batch dimension"):
         relax.transform.RebatchInputs(4)(module_of(*infos))
 
 

@@ -17,7 +17,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Expr, ShapeExpr, Var
 from pullback.relax.interpreter import evaluate
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.own import register_op, te_gradient
+from pullback.relax.op.register import register_op, te_gradient
 from pullback.relax.struct_info import TensorStructInfo
 
 N = tir.Var("n")
