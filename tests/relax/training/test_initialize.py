@@ -7,6 +7,8 @@ import pytest
 
 import pullback
 from pullback.relax import BlockBuilder, TensorStructInfo, Var, op
+from pullback.relax.training.initialize import generator, xavier_uniform
+from pullback.relax.training.interface import Slot
 from pullback.relax.training.loss import CrossEntropyLoss
 from pullback.relax.training.optimizer import SGD
 
@@ -40,3 +42,22 @@ def test_a_weight_along_one_axis_is_drawn() -> None:
     """A 1x1 convolution to one channel has the shape of a bias, and is none."""
     found = trainer_of((4, 1, 1), (1, 4, 1, 1)).params["h"].numpy()
     assert (found != 0).all() and np.abs(found).max() <= np.sqrt(6 / 5)
+
+
+@pytest.mark.parametrize("shape, fans", [
+    ((64, 32), 96), ((32, 64), 96), ((24, 8, 3, 3), 32 * 9), ((8, 24, 5), 32 * 5), ((4, 6, 2, 3, 4), 10 * 24),
+])  # fmt: skip
+def test_the_bound_is_that_of_both_fans(shape: tuple[int, ...], fans: int) -> None:
+    """Kernel positions multiply both fans; enough numbers are drawn to come near the bound, and none passes it."""
+    slot = Slot("parameter", "w", TensorStructInfo(shape, "float32"))
+    values = np.concatenate([xavier_uniform(slot, generator(seed)).numpy().ravel() for seed in range(8)])
+    bound = np.sqrt(6 / fans)
+    assert np.float32(bound) >= np.abs(values).max() > 0.99 * bound and abs(values.mean()) < 0.1 * bound
+    half = Slot("parameter", "w", TensorStructInfo(shape, "float16"))
+    assert xavier_uniform(half, generator(1)).dtype == "float16"
+
+
+def test_vectors_begin_at_zero() -> None:
+    for shape in ((), (5,)):
+        slot = Slot("parameter", "b", TensorStructInfo(shape, "float32"))
+        assert not xavier_uniform(slot, generator(1)).numpy().any()
