@@ -56,7 +56,7 @@ def test_intervals_hold_all_values(seed: int) -> None:
 @pytest.mark.parametrize("expr, low, high", [
     (I - J, -2, 3), (J - I, -3, 2), (I * -2, -6, 0), ((I - 2) * (J - 1), -2, 2), (minimum(I, J), 0, 2),
     (maximum(I, J), 0, 3), (I // 2, 0, 1), ((I - 3) // 2, -2, 0), (I % 8, 0, 3), (I % 3, 0, 2), ((I - 1) % 4, 0, 3),
-    (Select(I < 2, J, I + 5), 0, 8),
+    (Select(I < 2, J, I + 5), 0, 8), ((I + 2) // (J + 1), 0, 5), ((I - 5) // (J + 1), -5, -1),
 ])  # fmt: skip
 def test_intervals_are_tight(expr: PrimExpr, low: int, high: int) -> None:
     assert interval(expr, {I: (0, 3), J: (0, 2)}) == (low, high)
