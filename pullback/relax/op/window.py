@@ -72,7 +72,9 @@ def spatial_sizes(op: str, name: str, value: Any, rank: int, least: int = 1) -> 
     """An attribute with a size for each spatial axis, or one for all: numbers, or expressions of symbolic sizes."""
     given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
     given = tuple(map(canonical, given))
-    numbers(op, name, [least if isinstance(s, tir.PrimExpr) else s for s in given], rank, least)
+    if not any(isinstance(s, tir.PrimExpr) for s in given):
+        return numbers(op, name, value, rank, least)
+    numbers(op, name, tuple(least if isinstance(s, tir.PrimExpr) else s for s in given), rank, least)
     return given
 
 
