@@ -10,14 +10,15 @@ from typing import Annotated
 
 import typer
 
+from benchmarks import compile_time, micro, page, training, worth
 from benchmarks import contractions as contractions_benchmark
 from benchmarks import gemm as gemm_benchmark
 from benchmarks import losses as losses_benchmark
-from benchmarks import micro, page, training, worth
 from benchmarks import ops as ops_benchmark
 from benchmarks import ulp as ulp_benchmark
 from benchmarks.kernels.ops import SIZES
 from benchmarks.models import MODELS
+from benchmarks.networks import GRAPHS, NETWORKS
 from benchmarks.training import default_peers
 from pullback.schedule.choose import SCHEDULES
 
@@ -147,6 +148,25 @@ def schedules(
 ) -> None:
     """What each schedule is worth: training steps with it switched off."""
     raise typer.Exit(0 if worth.run(_models(models), _names(without), rounds, seconds, threads, json) else 1)
+
+
+@app.command("compile")
+def compile_(
+    networks: Annotated[str, typer.Option(help="Which networks, comma-separated.")] = ",".join(NETWORKS),
+    graphs: Annotated[str, typer.Option(help="Which families of graphs that grow.")] = ",".join(GRAPHS),
+    sizes: Annotated[str, typer.Option(help="How large each graph of a family is.")] = "25,50,100,200",
+    rounds: Rounds = 2,
+    threads: Threads = 2,
+    against: Annotated[Path | None, typer.Option(exists=True, help="Another checkout, with its .venv.")] = None,
+    json: JsonFile = None,
+) -> None:
+    """Processor time of cold compiles: networks, and graphs as they grow deeper and wider."""
+    unknown = [n for n in _names(networks) if n not in NETWORKS] + [n for n in _names(graphs) if n not in GRAPHS]
+    if unknown:
+        raise typer.BadParameter(f"no network or graph {unknown[0]!r}; there are {', '.join([*NETWORKS, *GRAPHS])}")
+    numbers = [int(size) for size in _names(sizes)]
+    good = compile_time.run(_names(networks), _names(graphs), numbers, rounds, threads, against, json)
+    raise typer.Exit(0 if good else 1)
 
 
 @app.command("page")
