@@ -60,6 +60,7 @@ class Expressions(Arithmetic):
         self.is_alone = False  # these are all lanes of their loop: what is the same in all is used once
         self._memo: dict[int, Value] = {}
         self._polys: dict[int, tuple[PrimExpr, Poly]] = {}  # of variables alone: known while these are bound
+        self._new_polys: list[int] = []  # those that the variable bound last has made known
         self._late_polys: dict[int, Poly] = {}  # of values too
         self._asked = 0  # how often a value has become part of a polynomial
         self._orders = itertools.count()
@@ -91,15 +92,17 @@ class Expressions(Arithmetic):
 
     @contextlib.contextmanager
     def bound(self, var: Var, meaning: Poly | Value) -> Iterator[None]:
-        """``var`` means that inside."""
-        saved = self._memo, self._late_polys, self._polys
-        self._memo, self._late_polys, self._polys = {}, {}, {}
+        """``var`` means that inside. Polynomials that are known outside do not have it: they stay."""
+        saved, inside = (self._memo, self._late_polys, self._new_polys), []
+        self._memo, self._late_polys, self._new_polys = {}, {}, inside
         self.env[var] = meaning
         try:
             yield
         finally:
             del self.env[var]
-            self._memo, self._late_polys, self._polys = saved
+            self._memo, self._late_polys, self._new_polys = saved
+            for key in inside:
+                del self._polys[key]
 
     # ---- index arithmetic
 
@@ -110,13 +113,17 @@ class Expressions(Arithmetic):
         if isinstance(node, IntImm):
             return Poly.of(node.value)
         key = id(node)
-        if key in self._polys:
-            return self._polys[key][1]
-        if key in self._late_polys:
-            return self._late_polys[key]
+        known = self._polys.get(key)
+        if known is not None:
+            return known[1]
+        late = self._late_polys.get(key)
+        if late is not None:
+            self._asked += 1
+            return late
         before, poly = self._asked, self._poly(node)
         if self._asked == before:
             self._polys[key] = node, poly
+            self._new_polys.append(key)
         else:
             self._late_polys[key] = poly
         return poly
@@ -466,8 +473,8 @@ class Expressions(Arithmetic):
 
     def inline(self, template: expansions.Template, *args: Value) -> Value:
         """The value of an expansion at these arguments."""
-        saved = self._memo, self._late_polys, self._polys
-        self._memo, self._late_polys, self._polys = {}, {}, {}
+        saved = self._memo, self._late_polys, self._polys, self._new_polys
+        self._memo, self._late_polys, self._polys, self._new_polys = {}, {}, {}, []
         for var, value in zip(template.params, args, strict=True):
             self.env[var] = value
         try:
@@ -475,7 +482,7 @@ class Expressions(Arithmetic):
         finally:
             for var in template.params:
                 self.env.pop(var, None)
-            self._memo, self._late_polys, self._polys = saved
+            self._memo, self._late_polys, self._polys, self._new_polys = saved
 
 
 class _Raw(Value):
