@@ -535,4 +535,11 @@ LOSSES: dict[str, Row] = {
     ),
 }
 
-ROWS: dict[str, Row] = MOVING | CREATING | REDUCING | PRODUCTS | GATHERING | LAYERS | LOSSES
+# Products of adjoints: PyTorch has the plain ones.
+GUARDED: dict[str, Row] = {
+    "multiply_no_nan": Row(two, lambda o, x, y: o.multiply_no_nan(x, y), lambda t, x, y: x * y),
+    "xdivy": Row(probabilities, lambda o, x, y: o.xdivy(x, y), lambda t, x, y: x / y),
+    "nn.with_divisor": Row(two, lambda o, x, y: o.nn.with_divisor(o.sum(x * y), 1.0), lambda t, x, y: (x * y).sum()),
+}
+
+ROWS: dict[str, Row] = MOVING | CREATING | REDUCING | PRODUCTS | GATHERING | LAYERS | LOSSES | GUARDED
