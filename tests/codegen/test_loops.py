@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pullback.codegen import compile_assembly, emit_module
-from pullback.ir.errors import InternalError
+from pullback.ir.errors import InternalError, UserError
 from pullback.runtime.dtype import numpy_dtype
 from pullback.target import Target
 from pullback.tir import (
@@ -367,12 +367,17 @@ def twice(kind, x):
     (lambda x, b: store(x, Var("loose"), 1.0), "not bound"),
     (lambda x, b: For(Var("i"), Var("n"), store(x, 0, 1.0), "unrolled"), "not bound|symbolic"),
     (lambda x, b: twice("parallel", x), "is inside a parallel"),
-    (lambda x, b: twice("vectorized", x), "is inside another"),
 ])  # fmt: skip
 def test_errors(body, message, native):
     x, other = Buffer("x", (4,)), Buffer("other", (4,))
     with pytest.raises(InternalError, match=message):
         native.load([PrimFunc("f", (x,), body(x, other))])
+
+
+def test_lanes_inside_lanes_are_the_user_s_mistake(native):
+    x = Buffer("x", (4,))
+    with pytest.raises(UserError, match="the vectorized loop over j is inside another one"):
+        native.load([PrimFunc("f", (x,), twice("vectorized", x))])
 
 
 @settings(max_examples=40, deadline=None)
