@@ -164,7 +164,7 @@ def test_half_conversions_are_right_for_all_values(dtype, native):
     native.check(PrimFunc("narrow", (y, z), body), wide, np.zeros(2**16, numpy_dtype(dtype)))
 
 
-@pytest.mark.parametrize("value", [1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-7, -(1 + 2**-8), 3.3e38, 2.0**-133, 1e39, -0.0])
+@pytest.mark.parametrize("value", [1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-7, -(1 + 2**-8), 3.3e38, 2.0**-133, -0.0])
 def test_constants_of_bfloat16_are_the_nearest(native, value):
     """Of two that are as near, the even one."""
     y = Buffer("y", (3,), "bfloat16")
