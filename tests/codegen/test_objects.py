@@ -311,6 +311,7 @@ import os, signal, sys, threading
 from pullback.codegen import compile_objects, objects
 from pullback.runtime import set_num_threads
 from tests.codegen.test_objects import TARGET, text
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts with & ignores it
 set_num_threads(3)
 objects.WORTH_IT = 0
 objects._fits_here = lambda text: False

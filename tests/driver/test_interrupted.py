@@ -10,6 +10,7 @@ import pytest
 
 PROGRAM = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts with & ignores it
 import numpy as np
 from pullback import codegen, runtime
 from pullback.codegen import objects
