@@ -36,7 +36,7 @@ def test_a_device_is_a_value():
         (lambda: device(""), 'unknown device \'\'\nhint: known ones are "cpu", "llvm"'),
         (lambda: device(3), "expected a target or a device's name, got 3"),
         (lambda: cpu(1), "there is no device cpu(1)\nhint: the only device is cpu(0)"),
-        (lambda: cpu("0"), "a device's index must be an int, got '0'"),
+        (lambda: cpu("0"), "a device's index must be an int, got '0'\nhint: write pullback.cpu(0)"),
         (lambda: Device("gpu"), "unknown device 'gpu'\nhint: the only kind of device is \"cpu\""),
     ],
 )

@@ -259,7 +259,7 @@ def _warn_of(epoch: int, loss: float, divisor: float) -> None:
         else f"the loss of epoch {epoch} is {loss}; fit(…, detect_nan=True) stops before the first such step,"
         " keeps what was trained until then, and says which op is to blame"
     )
-    warnings.warn(message, RuntimeWarning, stacklevel=3)  # of the call of fit
+    warnings.warn(message, RuntimeWarning, stacklevel=4)  # the call of fit, which words.py wraps
 
 
 def _of_the_last_batch(error: UserError, left: int, rows: int, size: int) -> UserError:
