@@ -54,6 +54,8 @@ KEPT = (PARAMETER, STATE, RANDOM, *OF_OPTIMIZER)  # what a trainer keeps, and a 
 KINDS = (INPUT, *KEPT, TARGET, OUTPUT, LOSS_VALUE, DIVISOR_VALUE, GRADIENT)
 _OF_A_CALL = (OUTPUT, GRADIENT)  # what the adjoint returns and a step does not
 
+_LONGEST = 1 << 20  # values of a run, in an attribute that people may have written
+
 Value = tuple[str, int]  # the kind, and which of that kind
 T = TypeVar("T")
 
@@ -225,6 +227,8 @@ def _values(runs: Iterable[tuple[Any, ...]]) -> tuple[Value, ...]:
     next_of: dict[str, int] = {}
     result: list[Value] = []
     for kind, length, *begins in runs:
+        if length > _LONGEST:
+            raise ValueError(f"a run of {length} values")
         first = begins[0] if begins else next_of.get(kind, 0)
         result += [(kind, i) for i in range(first, first + length)]
         next_of[kind] = first + length

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pullback import tir
 from pullback.ir import structural_equal
-from pullback.tir.expr import ARITHMETIC, BITWISE, COMPARISONS, DTYPES, FLOATS, INTEGERS, LOGIC
+from pullback.tir.expr import ARITHMETIC, BITWISE, COMPARISONS, DTYPES, FLOATS, INTEGERS, LOGIC, holds
 from tests.helpers import round_trip
 
 BUFFERS = {d: tir.Buffer(f"A_{d}", (4, 8), d) for d in DTYPES}
@@ -20,7 +20,7 @@ UNARY = ("exp", "sqrt", "abs", "not", "floor")
 
 def constants(dtype: str) -> st.SearchStrategy[tir.PrimExpr]:
     if dtype in FLOATS:
-        return st.floats().map(lambda v: tir.FloatImm(v, dtype))
+        return st.floats().filter(lambda v: holds(dtype, v)).map(lambda v: tir.FloatImm(v, dtype))
     if dtype == "bool":
         return st.booleans().map(lambda v: tir.IntImm(v, "bool"))
     limits = np.iinfo(dtype)

@@ -159,7 +159,7 @@ def test_checkpoints_of_other_groups_are_refused(tmp_path: Any) -> None:
             r"'eps'; it has: lr, beta1\nhint: it is 1e-08; RunTime\(1e-08\) in its place would be one",
         ),
         ("weight_decay", 0.1, "'weight_decay'; it has: lr, beta1\nhint: it follows from the step: StepLR"),
-        ("rate", 0.1, "'rate'; it has: lr, beta1$"),
+        ("rate", 0.1, "'rate'; it has: lr, beta1\nhint: RunTime"),
     ],
 )
 def test_errors(name: str, value: Any, message: str) -> None:
