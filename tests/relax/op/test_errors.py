@@ -10,7 +10,7 @@ import pytest
 
 import pullback
 from pullback import tir
-from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
+from pullback.ir.errors import ArgumentError, CallError, DTypeError, ShapeError, UserError
 from pullback.ir.op import Op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Expr, Var, const
@@ -427,7 +427,7 @@ def test_dtypes(name: str) -> None:
 @pytest.mark.parametrize("name", VALUES)
 def test_attributes(name: str) -> None:
     build, message = VALUES[name]
-    check(build, UserError, message)
+    check(build, CallError if name in ("missing", "unknown") else UserError, message)
 
 
 def refuses(call: Expr, params: list[Var], values: list[Any], message: str) -> None:
