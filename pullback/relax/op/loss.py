@@ -562,5 +562,5 @@ composite(
     family="loss",
     doc="The loss as it is, a scalar, said to be a sum over the batch divided by a scalar, which is 0 where nothing\n"
     "counts: whoever combines batches weighs this one by it. The divisor gets no adjoint.",
-    samples=[sample((), Floats((), 1.0, 9.0), smooth=False)],
+    samples=[sample((), Floats((), 1.0, 9.0)), sample((), Floats((), 0.5, 1.0)), sample((), Floats((), 9.0, 99.0))],
 )
