@@ -5,7 +5,7 @@
     joined       JoinStep: a trainer module gets ``__step``; InferByConvention: what predicts has its form for that
     inlined      InlineFunctions: one function, no calls of others; ResolveMatchCast; DeadCodeElimination
     decomposed   DecomposeOpsForTraining: composite ops become primitive ones
-    simplified   CanonicalizeBindings, Simplify, FoldConstant, MoveViews, EliminateCommonSubexpr
+    simplified   CanonicalizeBindings, SharePrefixes, Simplify, FoldConstant, MoveViews, EliminateCommonSubexpr
     recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
     fused        FuseOps: groups that are one kernel each
     laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
@@ -42,6 +42,7 @@ from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.rematerialize import Rematerialize
 from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import resolve_match_casts
+from pullback.relax.transform.share_prefixes import SharePrefixes
 from pullback.relax.transform.simplify import Simplify
 from pullback.relax.transform.verify_plan import verify_plan
 from pullback.schedule.group import Group, Machine
@@ -91,6 +92,7 @@ def lower_function(
     for step in (
         DecomposeOpsForTraining(),
         CanonicalizeBindings(),
+        SharePrefixes(),
         Simplify(),
         CanonicalizeBindings(),
         FoldConstant(),

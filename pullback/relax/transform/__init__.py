@@ -23,6 +23,7 @@ from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.rebatch_inputs import RebatchInputs
 from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import ResolveMatchCast
+from pullback.relax.transform.share_prefixes import SharePrefixes
 from pullback.relax.transform.simplify import Simplify
 from pullback.relax.transform.unrounded_products import UnroundedProducts
 
@@ -60,6 +61,7 @@ __all__ = [
     "RaiseOps",
     "RebatchInputs", "RepeatBroadcasts", "ResolveMatchCast",
     "Sequential",
+    "SharePrefixes",
     "Simplify",
     "ToMixedPrecision",
     "UnroundedProducts",

@@ -41,6 +41,7 @@ from pullback.relax.transform.fold_transpose import fold_transposes
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.kernel_gradients import KernelGradients, operands
 from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.share_prefixes import share_prefixes
 from pullback.relax.transform.structural_zeros import DENSE, MASKED, StructuralZeros
 from pullback.tir.expr import FLOATS
 
@@ -78,7 +79,7 @@ class Gradient(Pass):
                 hint="name an @R.function; a kernel is called by one with R.call_tir",
             )
         required = _required_indices(name, function, self.require_grads)
-        whole = decompose_what_has_no_gradient(inline_calls(function, raised))
+        whole = share_prefixes(decompose_what_has_no_gradient(inline_calls(function, raised)))
         result = module.copy()
         adjoint = differentiate(name, whole, required, self.target_index, KernelGradients(result))
         result[f"{name}_adjoint"] = adjoint
