@@ -2,7 +2,7 @@
 
 The text is nearly final: values are numbered, invariants hoisted, tiles unrolled, lanes explicit. So two passes do:
 SROA, which makes registers of local buffers, and the simplification of control flow. LLVM's -O2 made no kernel faster
-and took twice the time (in the code generator, strength reduction and scheduling still run).
+and took twice the time. In the code generator strength reduction is left out, and scheduling runs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import sys
+from collections.abc import Iterator
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -29,19 +30,23 @@ def compile_object(ir_text: str, target: Target) -> bytes:
     """Relocatable, position-independent object code; its only undefined symbols are functions of libm."""
     with host.lock:
         machine = host.machine(target.triple, target.cpu, target.features)
-        return machine.emit_object(_optimized(ir_text, machine))
+        with _well_formed():
+            return worker.object_code(ir_text, machine)
 
 
 def compile_assembly(ir_text: str, target: Target) -> str:
     """The same as assembly text, to look at."""
     with host.lock:
         machine = host.machine(target.triple, target.cpu, target.features)
-        return machine.emit_assembly(_optimized(ir_text, machine))
+        with _well_formed(), worker.without_strength_reduction(machine):
+            return machine.emit_assembly(worker.optimized(ir_text, machine))
 
 
-def _optimized(ir_text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+@contextlib.contextmanager
+def _well_formed() -> Iterator[None]:
+    """Inside a text is compiled."""
     try:
-        return worker.optimized(ir_text, machine)
+        yield
     except RuntimeError as error:
         raise InternalError(f"the generated LLVM IR is not well-formed: {error}") from None
 
