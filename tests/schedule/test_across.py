@@ -9,7 +9,7 @@ from pullback import te, tir
 from pullback.schedule.choose import lower
 from pullback.schedule.group import Group, Machine
 from pullback.te import interpreter as te_interpreter
-from pullback.tir.visitor import walk
+from pullback.tir.visitor import children, walk
 from tests.schedule.limits import limit
 from tests.schedule.native import natively
 from tests.schedule.test_contraction import product
@@ -29,7 +29,9 @@ def is_turned(group: Group) -> bool:
     stores = [
         n for n in walk(lower(group, "kernel").body) if isinstance(n, tir.BufferStore) and n.buffer.name == "tile"
     ]
-    return any(isinstance(m, tir.BufferLoad) and m.buffer.name == "acc" for n in stores for m in walk(n.value))
+    return any(
+        isinstance(m, tir.BufferLoad) and m.buffer.name in ("acc", "kept") for n in stores for m in walk(n.value)
+    )
 
 
 def check_natively(group: Group) -> None:
@@ -71,8 +73,31 @@ def test_few_columns_are_stored_one_by_one(channels: int, turned: int, monkeypat
     limit(monkeypatch, _TAPS=0.0)
     result, machine = result_of(64, "weight", (3, 9, 8, 14, channels, 3, 2, 1))
     body = lower(group_of(result, machine=machine), "kernel").body
-    columns = [n.extent for n in walk(body) if isinstance(n, tir.For) and n.var.name == "column"]
-    assert sum(c.value for c in columns) == turned
+    squares = {
+        id(n): block.extent.value
+        for block in walk(body)
+        if isinstance(block, tir.For) and block.var.name == "block"
+        for n in walk(block.body)
+    }
+    columns = [n for n in walk(body) if isinstance(n, tir.For) and n.var.name == "column"]
+    assert sum(n.extent.value * squares.get(id(n), 1) for n in columns) == turned
+
+
+@pytest.mark.parametrize("kernel", [3, 6])
+def test_the_code_of_many_results_apart_in_memory_is_a_loop(kernel: int) -> None:
+    """Squares that are turned, or vectors whose lanes are stores by themselves, are written out once."""
+    gradient, machine = result_of(64, "weight", (3, 24, 9, 9, 64, kernel, 2, 1))
+    group = group_of(gradient, machine=machine)
+    check_natively(group)
+    results = group.buffers[gradient].name
+
+    def written(node: tir.Stmt) -> int:
+        """Statements that write results, those of unrolled loops so often as they are written out."""
+        own = isinstance(node, tir.BufferStore) and node.buffer.name == results
+        inside = own + sum(written(n) for n in children(node) if isinstance(n, tir.Stmt))
+        return inside * node.extent.value if isinstance(node, tir.For) and node.kind == "unrolled" else inside
+
+    assert 0 < written(lower(group, "kernel").body) <= 2 * 16  # columns of a square, of a whole tile and of the rest
 
 
 @pytest.mark.parametrize(("size", "turned"), [(64, True), (32, False)])

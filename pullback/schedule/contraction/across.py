@@ -1,7 +1,7 @@
 """Results across the vectors: a register tile whose columns lie apart in memory, and its rows side by side.
 
     acc[r, j], r in rows, j in vectorized(columns)
-    tile = acc turned in registers                          size × size elements at a time
+    tile = acc turned in registers                          size × size elements at a time; of many, in a loop
     for j in columns: for r in vectorized(rows): out[j, r] = f(tile[j, r], …)
 
 So the gradient of a convolution's weights is stored (and what its optimizer reads and writes with it): its vectors lie
@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.transpose import turned_tile
-from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, loop, minimum, seq
+from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, loop, minimum, seq, store
 
 _MASKED = 64  # bytes of vectors that may be stored in part, with gaps, as soon as a whole
+MANY = 3  # squares, or vectors, of a tile: from so many on a finish that would be long for each is a loop
 LEAST_RUN = 4  # elements side by side, and of a square's side
 Counts = Sequence[tuple[Var, int]]
 Finish = Callable[[Mapping[Var, PrimExpr], PrimExpr], Stmt]
@@ -66,14 +67,13 @@ def stored_across(
             result = result * count + move[v]
         return result
 
-    def block(first: int) -> Stmt:
-        count = min(size, columns - first)
+    def block(source: Buffer, first: PrimExpr, count: int) -> Stmt:
 
         def element(r: PrimExpr, lane: PrimExpr) -> PrimExpr:
             lane = lane if count == size else minimum(lane, count - 1)
-            return acc[number(minimum(r, rows - 1)), lane + first]
+            return source[number(minimum(r, rows - 1)), lane + first]
 
-        steps, tiles = turned_tile(size, acc.dtype, element)
+        steps, tiles = turned_tile(size, source.dtype, element)
 
         def of_column(c: PrimExpr) -> Stmt:
             return loop("run", rows // run, lambda k: of_run(c, k), "unrolled")
@@ -89,17 +89,35 @@ def stored_across(
             body = Allocate(buffer, body)
         return body
 
-    def rest(first: int) -> Stmt:
+    def rest(source: Buffer, first: int) -> Stmt:
         """The last columns, row by row."""
         j = Var("j")
 
         def of_row(p: PrimExpr) -> Stmt:
-            return finish({**moves(p), column: j + first}, acc[number(p), j + first])
+            return finish({**moves(p), column: j + first}, source[number(p), j + first])
 
         return For(j, as_expr(columns - first), loop("r", rows, of_row, "unrolled"), "vectorized")
 
-    turned = columns if _is_worth_turning(rows, columns % size, size) else columns // size * size
-    return seq(*(block(first) for first in range(0, turned, size)), rest(turned) if turned < columns else None)
+    blocks, left = divmod(columns, size)
+
+    def last(source: Buffer) -> Stmt | None:
+        if not left:
+            return None
+        one_more = _is_worth_turning(rows, left, size)
+        return block(source, as_expr(blocks * size), left) if one_more else rest(source, blocks * size)
+
+    if blocks < MANY:
+        return seq(*(block(acc, as_expr(k * size), size) for k in range(blocks)), last(acc))
+    return from_memory(acc, lambda kept: seq(loop("block", blocks, lambda k: block(kept, k * size, size)), last(kept)))
+
+
+def from_memory(acc: Buffer, finish: Callable[[Buffer], Stmt]) -> Stmt:
+    """A finish that reads the sums of a tile from memory, where a loop finds them: registers have no numbers. It is for
+    what is much longer than to put them there, and would be written out for all of them."""
+    (rows, columns), j = acc.shape, Var("j")
+    kept = Buffer("kept", acc.shape, acc.dtype, "local")
+    keep = loop("r", rows, lambda r: store(kept, (r, j), acc[r, j]), "unrolled")
+    return Allocate(kept, seq(For(j, as_expr(columns), keep, "vectorized"), finish(kept)))
 
 
 def _is_worth_turning(rows: int, columns: int, size: int) -> bool:

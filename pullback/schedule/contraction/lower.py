@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pullback.schedule.contraction.across import stored_across
+from pullback.schedule.contraction.across import MANY, from_memory, stored_across
 from pullback.schedule.contraction.ahead import (
     TERMS_AHEAD,
     Hints,
@@ -363,7 +363,9 @@ class Lowering:
     def _acc(self, rows: int, columns: int) -> Buffer:
         return Buffer("acc", (self._count(rows), columns), self.anchor.dtype, "local")
 
-    def _over_rows(self, rows: int, body: Callable[[PrimExpr, dict[Var, PrimExpr]], Stmt]) -> Stmt:
+    def _over_rows(
+        self, rows: int, body: Callable[[PrimExpr, dict[Var, PrimExpr]], Stmt], kind: str = "unrolled"
+    ) -> Stmt:
         """``body(number, moves)`` for every row of the tile."""
         counts = self._counts(rows)
 
@@ -371,7 +373,7 @@ class Lowering:
             if k == len(counts):
                 return body(number, moves)
             v, count = counts[k]
-            return loop("r", count, lambda r: nest(k + 1, number * count + r, {**moves, v: r}), "unrolled")
+            return loop("r", count, lambda r: nest(k + 1, number * count + r, {**moves, v: r}), kind)
 
         return nest(0, as_expr(0), {})
 
@@ -446,6 +448,10 @@ class Lowering:
         )  # fmt: skip
         if across is not None:
             return across
+        lines, rest = divmod(columns, lanes_of(self.problem))
+        is_apart = self.blocking.column is not self.problem.outputs[-1]  # each lane is a store by itself
+        if is_apart and not rest and self._count(rows) * lines >= MANY:
+            return from_memory(acc, lambda kept: self._line_by_line(kept, spot, rows, lines))
         number, total = as_expr(0), acc[0, 0]
 
         def element(r: PrimExpr, j: PrimExpr, at: Spot) -> Stmt:
@@ -456,6 +462,20 @@ class Lowering:
         nest = self._over_tile(spot, rows, columns, element)
         whole_vectors = columns % lanes_of(self.problem) == 0
         return functions_apart(nest, number, self._count(rows) * columns, total) if whole_vectors else nest
+
+    def _line_by_line(self, kept: Buffer, spot: Spot, rows: int, lines: int) -> Stmt:
+        """The elementwise stages on one vector of a tile after another."""
+        lanes, column = lanes_of(self.problem), self.blocking.column
+
+        def row(r: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
+            return loop("line", lines, lambda line: vector(r, moves, line * lanes))
+
+        def vector(r: PrimExpr, moves: dict[Var, PrimExpr], first: PrimExpr) -> Stmt:
+            j = Var("j")
+            value = spot.at({**moves, column: first + j}).value
+            return For(j, as_expr(lanes), finished(self.problem, value, kept[r, first + j]), "vectorized")
+
+        return self._over_rows(rows, row, "serial")
 
     def _ahead(
         self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr], when: PrimExpr | None = None
