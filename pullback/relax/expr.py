@@ -24,7 +24,7 @@ import numpy as np
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GlobalVar, set_call_global
-from pullback.ir.node import Node, Symbol
+from pullback.ir.node import Node, Symbol, made_quickly
 from pullback.ir.op import Op
 from pullback.relax.matching import bind_sizes, match_info
 from pullback.relax.struct_info import (
@@ -60,6 +60,7 @@ def set_methods(method: Any, item: Any) -> None:
     _method, _item = method, item
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Expr(Node):
     """Base of graph expressions; infix operators build calls of the registered ops."""
@@ -137,6 +138,7 @@ class Expr(Node):
         raise UserError("a graph value has no truth value at compile time", span=self.span, hint="use R.where")
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Var(Expr, Symbol):
     """A variable: a name plus identity, with its static type."""
@@ -159,11 +161,13 @@ class Var(Expr, Symbol):
         return [("info", self.info)]
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class DataflowVar(Var):
     """A variable that is visible only inside its dataflow block."""
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Constant(Expr):
     """An array known at compile time (read-only)."""
@@ -183,6 +187,7 @@ class Constant(Expr):
         return TensorStructInfo(self.data.shape, self.data.dtype.name)
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class ShapeExpr(Expr):
     """A shape as a value: ``R.shape([n, 4])``."""
@@ -203,6 +208,7 @@ class ShapeExpr(Expr):
         return len(self.values)
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class PrimValue(Expr):
     """A scalar of the host."""
@@ -215,6 +221,7 @@ class PrimValue(Expr):
         return PrimStructInfo(getattr(self.value, "dtype", kind))
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Tuple(Expr):
     fields: tuple[Expr, ...]
@@ -230,6 +237,7 @@ class Tuple(Expr):
         return len(self.fields)
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class TupleGetItem(Expr):
     tuple_value: Expr
@@ -263,6 +271,7 @@ def tuple_get_item(value: Expr, index: int) -> Expr:
     return TupleGetItem(value, index)
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Call(Expr):
     """An op, a function of the module or a variable of function type, applied.
@@ -323,6 +332,7 @@ def _call_info(name: str, info: FuncStructInfo, call: Call) -> StructInfo:
     return bind_sizes(info.ret, sizes)
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Binding(Node):
     """A value and the variable that names it."""
@@ -331,6 +341,7 @@ class Binding(Node):
     value: Expr
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class VarBinding(Binding):
     """``var = value``."""
@@ -339,6 +350,7 @@ class VarBinding(Binding):
         return [("value", self.value), ("var", self.var)]
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class MatchCast(Binding):
     """``var = R.match_cast(value, struct_info)``: checked when it runs; binds new symbolic sizes."""
@@ -349,6 +361,7 @@ class MatchCast(Binding):
         return [("value", self.value), ("target", self.target), ("var", self.var)]
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class BindingBlock(Node):
     bindings: tuple[Binding, ...]
@@ -357,11 +370,13 @@ class BindingBlock(Node):
         object.__setattr__(self, "bindings", tuple(self.bindings))
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class DataflowBlock(BindingBlock):
     """Bindings without side effects or control flow."""
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class SeqExpr(Expr):
     blocks: tuple[BindingBlock, ...]
@@ -376,6 +391,7 @@ class SeqExpr(Expr):
         return (b for block in self.blocks for b in block.bindings)
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Function(Expr):
     """A graph function. ``attrs["private"]`` marks one that is not called from outside the module."""

@@ -15,13 +15,14 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from pullback.ir.errors import InternalError, ShapeError, UserError
-from pullback.ir.node import Node, Symbol
+from pullback.ir.node import Node, Symbol, made_quickly
 from pullback.tir.expr import PrimExpr, Var, as_expr
 from pullback.tir.visitor import walk
 
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class ReduceAxis(Node):
     """An axis of summation: a loop variable and its extent."""
@@ -30,6 +31,7 @@ class ReduceAxis(Node):
     extent: int | PrimExpr
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Reduce(Node):
     """``kind`` over all values of ``source`` as the axes run; argmax and argmin give the first index (int64)."""
@@ -49,6 +51,7 @@ class Reduce(Node):
         return "int64" if self.kind.startswith("arg") else self.source.dtype
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Tensor(Symbol):
     """A tensor: ``axes`` and ``body`` say what element ``[axes]`` is; a placeholder has neither."""
@@ -88,6 +91,7 @@ class Tensor(Symbol):
         raise UserError(f"the tensor expression {self.name} cannot be gone through", hint=hint)
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class TensorLoad(PrimExpr):
     """``tensor[indices]`` inside an element expression."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from pullback.ir.errors import DTypeError, InternalError, ShapeError, UserError
-from pullback.ir.node import Node, Symbol
+from pullback.ir.node import Node, Symbol, made_quickly
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 ARITHMETIC = ("add", "sub", "mul", "div", "floordiv", "floormod", "truncmod", "min", "max")
@@ -79,6 +79,7 @@ def nbytes(dtype: str) -> int:
     return bits(dtype) // 8
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class PrimExpr(Node):
     """Base of scalar expressions; ``==`` is identity, comparisons are methods :meth:`equal` etc."""
@@ -177,6 +178,7 @@ class PrimExpr(Node):
         raise TypeError("a symbolic scalar has no truth value at compile time; use Select or an if in the script")
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Var(PrimExpr, Symbol):
     """A scalar variable: a name plus identity (loop variables, symbolic sizes, let-bound values)."""
@@ -192,6 +194,7 @@ class Var(PrimExpr, Symbol):
         return self.type
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class IntImm(PrimExpr):
     """An integer or bool constant."""
@@ -215,6 +218,7 @@ class IntImm(PrimExpr):
         return self.value
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class FloatImm(PrimExpr):
     """A floating-point constant (its value is rounded to ``type`` by whoever evaluates it)."""
@@ -235,6 +239,7 @@ class FloatImm(PrimExpr):
         return self.value
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Binary(PrimExpr):
     kind: str
@@ -259,6 +264,7 @@ class Binary(PrimExpr):
         return self.__dict__["_dtype"]
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Select(PrimExpr):
     """``a`` where ``condition`` holds, else ``b``; both are evaluated."""
@@ -281,6 +287,7 @@ class Select(PrimExpr):
         return self.__dict__["_dtype"]
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Cast(PrimExpr):
     """Conversion of value. Float to integer truncates and saturates (NaN gives 0); to bool is ``!= 0``."""
@@ -296,6 +303,7 @@ class Cast(PrimExpr):
         return self.type
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Call(PrimExpr):
     """A pure scalar intrinsic of :data:`INTRINSICS`."""
@@ -319,6 +327,7 @@ class Call(PrimExpr):
         return self.type
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Buffer(Symbol):
     """A dense row-major array in memory: a name plus identity.
@@ -361,6 +370,7 @@ def check_indices(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> None:
             raise DTypeError(f"an index of {buffer.name} must be an integer, got {index.dtype}", hint=hint)
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class BufferLoad(PrimExpr):
     buffer: Buffer

@@ -31,7 +31,7 @@ _Path = tuple[tuple[Stmt, int], ...]
 class _Access:
     """A read or a store with the statements around it: loops, and which part of every sequence or branch it is in."""
 
-    indices: tuple[PrimExpr, ...]
+    indices: tuple[Polynomial, ...]
     path: _Path
 
 
@@ -92,7 +92,8 @@ class _Accesses:
         found: dict[Buffer, list[_Access]], node: BufferLoad | BufferStore, lets: dict[Var, PrimExpr], path: _Path
     ) -> None:
         if node.buffer in found:
-            found[node.buffer].append(_Access(tuple(substitute(i, lets) for i in node.indices), path))
+            indices = (substitute(i, lets) if lets else i for i in node.indices)
+            found[node.buffer].append(_Access(tuple(map(Polynomial.of, indices)), path))
 
 
 @remembered
@@ -263,16 +264,15 @@ def _determined(var: Var, extent: int, digits: list[_Digit]) -> bool:
     return reached >= extent
 
 
-def _split(index: PrimExpr, common: set[Var], extents: dict[Var, int]) -> tuple[dict[_Digit, int], int, int] | None:
+def _split(index: Polynomial, common: set[Var], extents: dict[Var, int]) -> tuple[dict[_Digit, int], int, int] | None:
     """An index as factors of digits of common variables, and the least and greatest value of the rest."""
-    polynomial = Polynomial.of(index)
     factors: dict[_Digit, int] = {}
     low = high = 0
-    for monomial, factor in polynomial.terms.items():
+    for monomial, factor in index.terms.items():
         if not monomial:
             low, high = low + factor, high + factor
             continue
-        digit = _digit(polynomial.atoms[monomial[0]]) if len(monomial) == 1 else None
+        digit = _digit(index.atoms[monomial[0]]) if len(monomial) == 1 else None
         if digit is None or digit.var not in extents:
             return None
         if digit.var in common:

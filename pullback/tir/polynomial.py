@@ -28,13 +28,13 @@ class Polynomial:
             a, b = Polynomial.of(expr.a), Polynomial.of(expr.b)
             return a * b if expr.kind == "mul" else a.plus(b, 1 if expr.kind == "add" else -1)
         if isinstance(expr, Binary):
-            a, b = simplify(expr.a), simplify(expr.b)
-            folded = binary(expr.kind, a, b)
+            a, b = Polynomial.of(expr.a), Polynomial.of(expr.b)
+            folded = binary(expr.kind, a.expr(), b.expr())
             if isinstance(folded, IntImm):
                 return Polynomial({(): folded.value}, {})
             if not isinstance(folded, Binary):
                 return Polynomial.of(folded)
-            return Polynomial._atom(f"({key(a)} {expr.kind} {key(b)})", folded)
+            return Polynomial._atom(f"({a.key} {expr.kind} {b.key})", folded)
         if isinstance(expr, Var):
             return Polynomial._atom(f"{expr.name}#{id(expr)}", expr)
         return Polynomial._atom(f"#{id(expr)}", expr)
@@ -67,6 +67,11 @@ class Polynomial:
             result = result.plus(term, 1)
         return result
 
+    @property
+    def key(self) -> str:
+        """A string that is equal for polynomials that are."""
+        return " + ".join(f"{self.terms[m]}*{'*'.join(m)}" for m in sorted(self.terms)) or "0"
+
     def expr(self) -> PrimExpr:
         """The polynomial as an expression, terms in a fixed order."""
         result: PrimExpr = IntImm(0)
@@ -96,8 +101,7 @@ def _divided(name: str, atom: PrimExpr) -> Polynomial:
 
 def key(expr: int | PrimExpr) -> str:
     """A string that is equal for sizes that are equal as polynomials."""
-    p = Polynomial.of(expr)
-    return " + ".join(f"{p.terms[m]}*{'*'.join(m)}" for m in sorted(p.terms)) or "0"
+    return Polynomial.of(expr).key
 
 
 def simplify(expr: int | PrimExpr) -> PrimExpr:

@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pullback.ir.errors import DTypeError, InternalError, UserError
-from pullback.ir.node import Node, structural_digest
+from pullback.ir.node import Node, made_quickly, structural_digest
 from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr, check_indices
 
 FLUSH_SUBNORMALS = "flush_subnormals"  # an attribute of host functions, and of the modules that they are made from
@@ -34,11 +34,13 @@ LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
 PREFETCH_KINDS = ("read", "write")
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Stmt(Node):
     """Base of statements."""
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
     binder = "var"
@@ -54,6 +56,7 @@ class For(Stmt):
             raise InternalError(f"unknown loop kind {self.kind!r}")
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Let(Stmt):
     binder = "var"
@@ -67,6 +70,7 @@ class Let(Stmt):
             raise DTypeError(f"let {self.var.name}: {self.var.dtype} = {self.value.dtype}")
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Allocate(Stmt):
     binder = "buffer"
@@ -75,6 +79,7 @@ class Allocate(Stmt):
     body: Stmt
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class If(Stmt):
     condition: PrimExpr
@@ -82,6 +87,7 @@ class If(Stmt):
     otherwise: Stmt | None = None
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class BufferStore(Stmt):
     buffer: Buffer
@@ -99,6 +105,7 @@ class BufferStore(Stmt):
         check_indices(self.buffer, self.indices)
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Prefetch(Stmt):
     """A hint: bring the line of memory with this element into the nearest cache, to be read, or written."""
@@ -114,11 +121,13 @@ class Prefetch(Stmt):
             raise InternalError(f"unknown kind of prefetch {self.kind!r}: it is one of {', '.join(PREFETCH_KINDS)}")
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Seq(Stmt):
     stmts: tuple[Stmt, ...]
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class KernelCall(Stmt):
     """Run the PrimFunc ``name`` of the module on these buffers and scalars, the values of its scalar parameters."""
@@ -128,6 +137,7 @@ class KernelCall(Stmt):
     scalars: tuple[PrimExpr, ...] = ()
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class Check(Stmt):
     """Leave the host function with status ``code`` when ``buffer[0]`` (bool, one element) is false."""
@@ -136,6 +146,7 @@ class Check(Stmt):
     code: int
 
 
+@made_quickly
 @dataclass(frozen=True, eq=False)
 class PrimFunc(Node):
     """A function over buffers. Distinct buffer parameters never overlap in memory.

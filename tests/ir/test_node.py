@@ -22,7 +22,7 @@ from pullback.ir import (
     structural_equal,
     structural_hash,
 )
-from pullback.ir.node import remembered
+from pullback.ir.node import Node, made_quickly, remembered
 from pullback.ir.op import Signature, define
 from pullback.ir.passes import Sequential, module_pass
 from pullback.script import ir as I
@@ -202,3 +202,37 @@ def test_what_a_node_binds_is_its_own():
 
     assert structural_equal(twice(i, i), twice(i, j))
     assert structural_hash(twice(i, i)) == structural_hash(twice(i, j))
+
+
+def test_nodes_are_made_as_dataclasses_are() -> None:
+    """Positions, names, defaults, the span's default and what is checked after: as the generated ``__init__`` does."""
+
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class Slow(Node):
+        first: int
+        second: str = "two"
+        third: list[int] = dataclasses.field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            if self.first < 0:
+                raise ValueError("negative")
+
+    @made_quickly
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class Quick(Slow):
+        fourth: float = 0.5
+
+    assert vars(Quick(1)) == {**vars(Slow(1)), "fourth": 0.5}
+    assert vars(Quick(1, "b", third=[3], fourth=2.0)) == {**vars(Slow(1, "b", [3])), "fourth": 2.0}
+    assert Quick(1).third is not Quick(1).third
+    span = Span("file.py", 3, 4, "text")
+    with span_scope(span):
+        assert Quick(1).span is span and Quick(1, span=None).span is None
+    assert dataclasses.replace(Quick(1, "b"), first=2).second == "b"
+    with pytest.raises(ValueError, match="negative"):
+        Quick(-1)
+    for wrong in ((), (1, "b", [], 0.5, None)):
+        with pytest.raises(TypeError):
+            Quick(*wrong)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Quick(1).first = 2  # type: ignore[misc]

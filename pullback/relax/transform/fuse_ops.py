@@ -301,17 +301,17 @@ class _Fusion:
         end, further = -1, max(wanted, default=-1)
         while further > end:
             end, further = further, self.reach[further]
-        stack = [r for m in candidate.members for r in self.readers[m] if r not in candidate.members]
-        seen: set[int] = set()
+        seen = set(candidate.members)
+        stack = [r for m in candidate.members for r in self.readers[m] if r <= end and r not in seen]
         while stack:
             k = stack.pop()
-            if k in seen or k > end:
+            if k in seen:
                 continue
-            for member in self.group_of[k].members:
-                if member in wanted:
-                    return True
-                seen.add(member)
-                stack.extend(r for r in self.readers[member] if r not in candidate.members)
+            members = self.group_of[k].members
+            if not wanted.isdisjoint(members):
+                return True
+            seen |= members
+            stack.extend([r for m in members for r in self.readers[m] if r <= end and r not in seen])
         return False
 
     # -- writing the result

@@ -298,6 +298,8 @@ class _Machine:
 def _same_kernel(original: PrimFunc, kernel: PrimFunc, inputs: int) -> dict[Buffer, Buffer] | None:
     """The buffer of ``kernel`` for each of ``original`` when both compute the same, where outputs may be inputs, and
     workspaces are parameters; else None."""
+    if original is kernel:
+        return {b: b for b in kernel.buffers}
     pairs: dict[Any, Any] = dict(zip(original.buffers[:inputs], kernel.buffers[:inputs], strict=True))
     if not _same(original.body, kernel.body, pairs):
         return None
