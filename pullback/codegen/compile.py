@@ -2,7 +2,7 @@
 
 The text is nearly final: values are numbered, invariants hoisted, tiles unrolled, lanes explicit. So two passes do:
 SROA, which makes registers of local buffers, and the simplification of control flow. LLVM's -O2 made no kernel faster
-and took twice the time. In the code generator strength reduction is left out, and scheduling runs.
+and took twice the time. In the code generator scheduling runs, and strength reduction where it is of use.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pullback.target import Target
 LLVMLITE_VERSION: str = llvmlite.__version__
 LLVM_VERSION = ".".join(map(str, llvm.llvm_version_info))
 _numbers = itertools.count()
+_ENOUGH_REGISTERS = 32
 
 
 def compile_object(ir_text: str, target: Target) -> bytes:
@@ -31,15 +32,22 @@ def compile_object(ir_text: str, target: Target) -> bytes:
     with host.lock:
         machine = host.machine(target.triple, target.cpu, target.features)
         with _well_formed():
-            return worker.object_code(ir_text, machine)
+            return worker.object_code(ir_text, machine, needs_strength_reduction(target))
 
 
 def compile_assembly(ir_text: str, target: Target) -> str:
     """The same as assembly text, to look at."""
     with host.lock:
         machine = host.machine(target.triple, target.cpu, target.features)
-        with _well_formed(), worker.without_strength_reduction(machine):
+        kept = needs_strength_reduction(target)
+        with _well_formed(), contextlib.nullcontext() if kept else worker.without_strength_reduction():
             return machine.emit_assembly(worker.optimized(ir_text, machine))
+
+
+def needs_strength_reduction(target: Target) -> bool:
+    """Whether LLVM has to make variables of addresses. Instructions of x86-64 add up the parts of an address that
+    change in a loop; but where registers for vectors are few, sums went to memory without."""
+    return target.arch not in ("x86_64", "amd64") or target.registers < _ENOUGH_REGISTERS
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 
 from pullback.codegen import headroom, host, worker
-from pullback.codegen.compile import compile_object
+from pullback.codegen.compile import compile_object, needs_strength_reduction
 from pullback.ir.forks import in_child, renewed
 from pullback.runtime.library import get_num_threads
 from pullback.target import Target
@@ -202,7 +202,8 @@ class _Helper:
     def compile(self, text: str, target: Target) -> bytes | None:
         """The object code, or None when LLVM refuses the text; an OSError or EOFError when the worker is gone."""
         options = host.machine_options(target.triple, target.cpu, target.features)
-        request = {"triple": host.whole_triple(target.triple), "options": options}
+        kept = needs_strength_reduction(target)
+        request = {"triple": host.whole_triple(target.triple), "options": options, "strength_reduction": kept}
         with self._asking:
             worker.send(self._requests.fileno(), request, text.encode())
             self._waiting.acquire()

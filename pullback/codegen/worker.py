@@ -1,8 +1,8 @@
 """LLVM IR text to object code: in this process, or as the program of another one, which reads texts and writes objects.
 
 As a program (see ``objects.py``) it imports nothing but llvmlite, so it starts in a tenth of a second. It answers each
-request, a line of JSON {"triple", "options", "length"} and the text, by a line {"ok", "length"} and the object code, or
-LLVM's message. It ends when its input does, or after a while without requests.
+request, a line of JSON {"triple", "options", "strength_reduction", "length"} and the text, by a line {"ok", "length"}
+and the object code, or LLVM's message. It ends when its input does, or after a while without requests.
 """
 
 from __future__ import annotations
@@ -46,15 +46,9 @@ def optimized(ir_text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
 
 
 @contextlib.contextmanager
-def without_strength_reduction(machine: llvm.TargetMachine) -> Iterator[None]:
-    """Inside, LLVM's code generator for x86-64 leaves out a pass that takes two fifths of its time. It makes variables
-    of addresses that change in loops; but of ours only small parts do, and instructions of x86-64 add those themselves.
-
-    It is an option of all of LLVM in this process, which others may use too: so it is set back.
-    """
-    if not machine.triple.startswith("x86_64"):
-        yield
-        return
+def without_strength_reduction() -> Iterator[None]:
+    """Inside, LLVM's code generator makes no variables of addresses that change in loops, which takes two fifths of its
+    time. It is an option of all of LLVM in this process, which others may use too: so it is set back."""
     llvm.set_option("", "-disable-lsr=true")
     try:
         yield
@@ -62,10 +56,10 @@ def without_strength_reduction(machine: llvm.TargetMachine) -> Iterator[None]:
         llvm.set_option("", "-disable-lsr=false")
 
 
-def object_code(ir_text: str, machine: llvm.TargetMachine) -> bytes:
+def object_code(ir_text: str, machine: llvm.TargetMachine, strength_reduction: bool) -> bytes:
     """The text as object code; a RuntimeError when it is malformed."""
     module = optimized(ir_text, machine)
-    with without_strength_reduction(machine):
+    with contextlib.nullcontext() if strength_reduction else without_strength_reduction():
         return machine.emit_object(module)
 
 
@@ -76,7 +70,7 @@ def serve(requests: int, answers: int) -> None:
             request, text = receive(requests)
             try:
                 machine = target_machine(request["triple"], request["options"])
-                ok, answer = True, object_code(text.decode(), machine)
+                ok, answer = True, object_code(text.decode(), machine, request["strength_reduction"])
             except RuntimeError as error:
                 ok, answer = False, str(error).encode()
             send(answers, {"ok": ok}, answer)
