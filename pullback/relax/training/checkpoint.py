@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from pullback.ir.errors import ArgumentError, CheckpointError
 from pullback.ir.words import guided
-from pullback.relax.convention import LOSS_SCALE, OF_OPTIMIZER
+from pullback.relax.convention import LOSS_SCALE, OF_OPTIMIZER, OPTIMIZER_STATE
 from pullback.relax.struct_info import format_shape
 from pullback.relax.training.checkpoint_file import FORMAT, VERSION, CheckpointFile, digest, open_checkpoint
 from pullback.relax.training.initialize import static_shape
@@ -28,10 +28,11 @@ from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.step import Values
 from pullback.runtime.files import path_of, shown, write_atomically
-from pullback.runtime.tensor import Tensor
+from pullback.runtime.tensor import Tensor, tensor
 
 _PREFIX = {"parameter": "param.", "state": "state.", "random state": "random.", "optimizer state": "optimizer."}
 _ON_PURPOSE = "load(…, strict=False) takes its values in spite of that, load(…, params_only=True) parameters and states"
+_LATER = {"divisor": 1.0, "divisor_sum": 0.0}  # Accumulate's states that older files lack, between two of its steps
 _SAME_MODEL = "load it into a trainer of the model that it was saved from"
 
 
@@ -87,6 +88,7 @@ class Checkpoints:
         Hyperparameters are those of this trainer's optimizer, not the file's, but for run-time values, which are
         states. A file that was trained with another loss, or with another network of the same parameters, is refused,
         unless ``strict`` is False. (Files of versions that did not record them are taken, and so is another precision.)
+        Of older versions, a file of ``Accumulate`` is taken when it was saved between two steps of the optimizer.
         ``params_only`` takes parameters and states alone, whatever they were trained with: the optimizer's states,
         counters and random numbers stay.
 
@@ -106,14 +108,18 @@ class Checkpoints:
                 _check_identity(checkpoint, interface)
             groups = (interface.params, interface.states)
             groups += () if params_only else (interface.random, interface.optimizer_states)
-            wanted = {_key(slot): slot for slot in itertools.chain(*groups)}
+            later = {} if params_only else _later_states(checkpoint, interface)
+            wanted = dict(_keys_in_file(groups, later))
             _check_types(checkpoint, wanted, all_of_them=not params_only)
             tensors = {key: Tensor(static_shape(slot), slot.info.dtype) for key, slot in wanted.items()}
             checkpoint.read(tensors)
-            loaded = [tuple(tensors[_key(slot)] for slot in group) for group in groups]
+            read = iter(tensors.values())
+            loaded = [tuple(later[s] if s in later else next(read) for s in group) for group in groups]
             record = checkpoint.record
             if not params_only:
                 _check_optimizer_states(checkpoint, interface, loaded[-1])
+                if later:
+                    _check_between_steps(checkpoint, interface, loaded[-1])
                 generator = np.random.Generator(np.random.PCG64())
                 generator.bit_generator.state = record.random
         with self._turn:
@@ -125,6 +131,28 @@ class Checkpoints:
 
 def _key(slot: Slot) -> str:
     return _PREFIX[slot.kind] + slot.name
+
+
+def _keys_in_file(groups: Iterable[tuple[Slot, ...]], later: Mapping[Slot, Tensor]) -> Iterator[tuple[str, Slot]]:
+    """The name in the file of each slot that it holds: optimizer states are numbered without those that came later."""
+    for group in groups:
+        missing = 0
+        for slot in group:
+            if slot in later:
+                missing += 1
+            elif slot.kind == OPTIMIZER_STATE:
+                yield _PREFIX[slot.kind] + str(int(slot.name) - missing), slot
+            else:
+                yield _key(slot), slot
+
+
+def _later_states(file: CheckpointFile, interface: Interface) -> dict[Slot, Tensor]:
+    """Initial values of this trainer's optimizer states that a file of an older version does not have."""
+    mine, found = interface.record.optimizer_states, file.record.optimizer_states
+    if not found or mine == found or tuple(name for name in mine if name not in _LATER) != found:
+        return {}
+    pairs = zip(mine, interface.optimizer_states, strict=True)
+    return {slot: tensor(_LATER[name], slot.info.dtype) for name, slot in pairs if name in _LATER}
 
 
 def _longest_header(interface: Interface) -> int:
@@ -171,6 +199,8 @@ def _check_optimizer(file: CheckpointFile, interface: Interface) -> None:
             " load(…, params_only=True)",
         )
     names, found = interface.record.optimizer_states, record.optimizer_states
+    if _later_states(file, interface):
+        return
     for i, (mine, other) in enumerate(itertools.zip_longest(names, found, fillvalue="missing")):
         if names and found and mine != other:
             raise CheckpointError(
@@ -208,6 +238,18 @@ def _check_types(file: CheckpointFile, wanted: Mapping[str, Slot], all_of_them: 
             raise CheckpointError(
                 f"{shown(file.path)}: {slot} is {format_shape(shape)} {dtype} in this trainer, {entry} in the file",
                 hint=_SAME_MODEL,
+            )
+
+
+def _check_between_steps(file: CheckpointFile, interface: Interface, states: Sequence[Tensor]) -> None:
+    """Sums of gradients are 0: those of an older version do not say how much they weigh."""
+    for label, state in zip(interface.record.optimizer_states, states, strict=True):
+        if label.startswith("grad_sum") and np.asarray(state).any():
+            raise CheckpointError(
+                f"{shown(file.path)}: was saved by an older version between two batches whose gradients are accumulated"
+                f" ({label} is not 0)",
+                hint="load a file that was saved after a step of the optimizer, or parameters and states alone with"
+                " load(…, params_only=True)",
             )
 
 
