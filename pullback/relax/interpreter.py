@@ -33,6 +33,7 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStruct
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import interpreter as tir_interpreter
+from pullback.tir.defined import defined
 from pullback.tir.expr import PrimExpr
 
 
@@ -129,7 +130,9 @@ class _Frame:
         infos = [bind_sizes(s, self.sizes) for s in call.sinfo_args]
         results = [np.empty(i.shape, numpy_dtype(i.dtype)) for i in infos]  # type: ignore[attr-defined]
         scalars = list(self.eval(call.args[2])) if len(call.args) > 2 else []
-        tir_interpreter.run(self.module[call.args[0]], [*arguments, *results, *scalars])  # type: ignore[index]
+        kernel = self.module[call.args[0]]  # type: ignore[index]
+        kernel = defined(kernel, kernel.buffers[len(arguments) :])
+        tir_interpreter.run(kernel, [*arguments, *results, *scalars])
         return results[0] if len(results) == 1 else tuple(results)
 
     def check_origin(self, call: Call, arguments: Sequence[np.ndarray]) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 
 class Environment:
-    """Layers of names; an inner layer hides the outer ones."""
+    """Layers of names; an inner layer hides the outer ones. ``hints`` say how to write names that are not here."""
 
-    def __init__(self, *layers: Mapping[str, Any]) -> None:
-        self.layers = layers
+    def __init__(self, *layers: Mapping[str, Any], hints: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.layers, self.hints = layers, hints
 
-    def child(self, layer: Mapping[str, Any]) -> Environment:
+    def child(self, layer: Mapping[str, Any], hints: Mapping[str, str] | None = None) -> Environment:
         """This environment with one more, innermost layer."""
-        return Environment(layer, *self.layers)
+        return Environment(layer, *self.layers, hints=self.hints if hints is None else hints)
 
     def __contains__(self, name: str) -> bool:
         return any(name in layer for layer in self.layers)

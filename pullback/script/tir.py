@@ -191,7 +191,7 @@ class Allocation:
 
 
 def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> Allocation:
-    """``acc = T.alloc_buffer((8, 48))``: scratch memory for the rest of the block, contents undefined."""
+    """``acc = T.alloc_buffer((8, 48))``: scratch memory for the rest of the block. It holds zeros."""
     buffer = Buffer(shape, dtype, scope)
     if scope == "local" and not all(isinstance(s, (int, _expr.IntImm)) for s in buffer.shape):
         raise ShapeError(

@@ -16,9 +16,6 @@ from pullback.ir import IRModule, structural_equal
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.script import from_source
-from pullback.tir import BufferStore, PrimFunc
-from pullback.tir.interpreter import run
-from pullback.tir.visitor import walk
 from tests.hostile.oracle import Finding, outcome
 
 NUMBERS = ["0", "-1", "1", "2", "7", "1.5", "1e400", "2**31", str(2**63), "9" * 50, "9" * 5000, "0x" + "f" * 40, "1j"]
@@ -138,27 +135,6 @@ def is_small(function: Function) -> bool:
     )
 
 
-def writes_all(kernel: PrimFunc) -> bool:
-    """Whether what a kernel gives does not depend on what its parameters held that it writes and does not read."""
-    written = {n.buffer for n in walk(kernel.body) if isinstance(n, BufferStore)}
-    found: list[list[np.ndarray]] = []
-    if not all(isinstance(s, int) for b in kernel.buffers for s in b.shape):
-        return False
-    if max((np.prod(b.shape, dtype=float) for b in kernel.buffers), default=0) > 1e5:
-        return False
-    for fill in (1, 2):
-        arrays = [
-            np.full(b.shape, fill if b in written else 1).astype(pullback.runtime.dtype.numpy_dtype(b.dtype))
-            for b in kernel.buffers
-        ]
-        try:
-            run(kernel, arrays)
-        except Exception:  # whatever is wrong with it is another finding
-            return False
-        found.append([a.copy() for a in arrays])
-    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(*found, strict=True))
-
-
 def compare(what: str, module: IRModule, name: str, function: Function, r: random.Random) -> None:
     """Compiled code gives what the interpreter gives."""
     generator = np.random.default_rng(r.randrange(2**32))
@@ -173,8 +149,6 @@ def compare(what: str, module: IRModule, name: str, function: Function, r: rando
     (expected, first), (value, second) = results
     if (first is None) != (second is None):
         raise Finding(f"{what}: {name} fails for one of the targets alone: {first or second}")
-    if not all(writes_all(f) for f in module.functions.values() if isinstance(f, PrimFunc)):
-        return  # what a kernel does not write holds what was there before
     for a, b in zip(_leaves(expected), _leaves(value), strict=True) if first is None else ():
         if not np.allclose(a.astype(float), b.astype(float), 1e-3, 1e-3, equal_nan=True):
             raise Finding(f"{what}: {name} gives {b} compiled, {a} interpreted")

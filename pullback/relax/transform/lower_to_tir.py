@@ -31,6 +31,7 @@ from pullback.schedule.choose import Schedule, recognize, scheduled
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.split import split
 from pullback.tir import PrimFunc
+from pullback.tir.defined import defined
 from pullback.tir.lanes import independent_lanes
 from pullback.tir.specialize import specialize
 
@@ -108,6 +109,7 @@ class _Lowering(ExprMutator):
         shapes = [info.shape for info in (*(v.struct_info for v in values), *call.sinfo_args)]
         scalars = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
         kernel = specialize(self.module[name], shapes, scalars)
+        kernel = defined(kernel, kernel.buffers[len(values) :])
         kernel = replace(kernel, body=independent_lanes(kernel.body))
         return call_tir(GlobalVar(self.share(name, kernel)), call.args[1], call.sinfo_args)  # type: ignore[arg-type]
 

@@ -32,6 +32,7 @@ class ModuleParser:
         self.names = ModuleNames(node.name)
         self.constants: dict[str, Any] = {node.name: self.names}
         self.environment = environment
+        self.hints: dict[str, str] = {}
         self.evaluator = Evaluator(source, Scope(environment.child(self.constants)))
 
     def parse(self) -> IRModule:
@@ -56,9 +57,11 @@ class ModuleParser:
         return IRModule(functions, attrs)
 
     def function(self, node: ast.FunctionDef) -> tuple[str, GraphFunctionParser | LoopFunctionParser]:
-        environment = self.closures(node, self.environment).child(self.constants)
+        environment = self.closures(node, self.environment).child(self.constants, self.hints)
         parser, options = function_parser(self.source, node, environment)
-        return options.get("name") or node.name, parser
+        name = options.get("name") or node.name
+        self.hints[name] = f"a function of the module is written with its name: {self.node.name}.{name}"
+        return name, parser
 
     def other(self, node: ast.stmt) -> dict[str, Any]:
         """A statement of the class that is no function: module attributes, or a constant for the functions."""

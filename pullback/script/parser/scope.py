@@ -87,7 +87,7 @@ class Scope:
         local = [n for level in self.levels for n in level] + list(self.sizes.by_name)
         close = near(name, [*local, *self.environment])
         otherwise = "assign it before, or import it outside; a text that is read by from_source takes it by extra_vars"
-        hint = f"did you mean {close[0]!r}?" if close else otherwise
+        hint = self.environment.hints.get(name) or (f"did you mean {close[0]!r}?" if close else otherwise)
         raise ScriptError(f"the name {name!r} is not defined", hint=hint)
 
 
