@@ -97,7 +97,7 @@ def made_quickly(kind: type[AnyType]) -> type[AnyType]:
     """
     names: dict[str, Any] = {"_MISSING": MISSING}
     parameters: list[str] = []
-    body = ["values = self.__dict__"]
+    body = ["_fields = self.__dict__"]
     for item in sorted(fields(kind), key=lambda item: item.kw_only):  # type: ignore[arg-type]
         parameter, value = item.name, item.name
         if item.kw_only and "*" not in parameters:
@@ -110,7 +110,7 @@ def made_quickly(kind: type[AnyType]) -> type[AnyType]:
             names[f"_{item.name}"] = item.default
             parameter += f"=_{item.name}"
         parameters.append(parameter)
-        body.append(f"values[{item.name!r}] = {value}")
+        body.append(f"_fields[{item.name!r}] = {value}")
     if hasattr(kind, "__post_init__"):
         body.append("self.__post_init__()")
     exec(f"def __init__(self, {', '.join(parameters)}):\n    " + "\n    ".join(body), names)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+from pullback.ir.depth import deep
 from pullback.ir.node import Node
 from pullback.tir.expr import Buffer, BufferLoad, IntImm, PrimExpr, Var, const
 from pullback.tir.stmt import Allocate, BufferStore, For, Let, PrimFunc, Seq, Stmt, loop, seq, store
 from pullback.tir.visitor import Mutator, distinct, statements
 
 
+@deep
 def defined(kernel: PrimFunc, outputs: Collection[Buffer]) -> PrimFunc:
     """The kernel, of known sizes, such that its results do not depend on what memory held before."""
     body = _Locals().stmt(kernel.body)
