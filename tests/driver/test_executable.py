@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback import relax, runtime
+from pullback import relax, runtime, tir
 from pullback.driver import executable, native
 from pullback.ir import ArgumentError, DTypeError, NameNotFound, ShapeError, TargetError
 from pullback.script import ir as I
@@ -55,6 +55,23 @@ def test_symbolic_sizes_specialize(scale):
         y, (s, _) = scale(x, PAIR)
         assert y.shape == (n, 4)
         assert float(s) == 12 * n
+
+
+@pytest.mark.parametrize("target", ["debug", "llvm"])
+def test_sizes_of_all_arguments_have_to_agree(target):
+    builder, n = relax.BlockBuilder(), tir.Var("n")
+    sizes = {"x": (n, 4), "twice": (n * 2,), "same": (n,)}
+    params = [relax.Var(name, relax.TensorStructInfo(shape, "float32")) for name, shape in sizes.items()]
+    with builder.function("main", params), builder.dataflow():
+        total = relax.op.sum(params[0]) + relax.op.sum(params[1]) + relax.op.sum(params[2])
+        builder.emit_func_output(builder.emit_output(total))
+    main = pullback.compile(builder.get(), target).function("main")
+    ones = [np.ones(shape, "float32") for shape in ((3, 4), (6,), (3,))]
+    assert float(main(*ones)) == 21
+    for place, rows in ((0, (4, 4)), (1, (7,)), (1, (5,)), (2, (2,)), (2, (6,))):
+        wrong = [np.ones(rows, "float32") if k == place else x for k, x in enumerate(ones)]
+        with pytest.raises(ShapeError, match="must have shape"):
+            main(*wrong)
 
 
 def test_results_are_fresh(scale):

@@ -62,7 +62,10 @@ WHOLE = {  # all of y is written first
 PART = {  # with the value that is right
     "a shorter loop": ((Y, "for i, j in T.grid(3, 3):", "    y[i, j] = x[i, j]"), lambda x: x * [1, 1, 1, 0]),
     "a loop that does not run": ((Y, "for k, i, j in T.grid(0, 3, 4):", "    y[i, j] = x[i, j]"), lambda x: x * 0),
-    "a loop inside that does not run": ((Y, "for i in range(3):", "    for j in range(0):", "        y[i, j] = x[i, j]"), lambda x: x * 0),
+    "a loop inside that does not run": (
+        (Y, "for i in range(3):", "    for j in range(0):", "        y[i, j] = x[i, j]"),
+        lambda x: x * 0,
+    ),
     "a branch": (
         (Y, "for i, j in T.grid(3, 4):", "    if x[i, j] > T.float32(0):", "        y[i, j] = x[i, j]"),
         lambda x: np.maximum(x, 0),
