@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from pullback.driver.memory import MemoryReport
 from pullback.driver.native import NativeFunction, compile_function
 from pullback.driver.profile import PROFILE_RUNS, kernel_counts
 from pullback.driver.signature import Signature, nested
-from pullback.ir.errors import ArgumentError, NameNotFound, TargetError
+from pullback.ir.errors import ArgumentError, CallError, NameNotFound, TargetError
 from pullback.ir.forks import finished_first, renewed
 from pullback.ir.module import IRModule
 from pullback.ir.words import guided
@@ -40,6 +40,10 @@ class Executable:
         self._functions: dict[str, CompiledFunction] = {}
         self._lock = threading.Lock()
         renewed(self, "_lock")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        hint = "call one of them: executable.function(name)(…), or executable[name](…)"
+        raise CallError("an executable holds functions, it is not called itself", hint=hint)
 
     def function(self, name: str) -> CompiledFunction:
         """The function of that name; a NameNotFound lists those there are."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
-from pullback.ir.errors import NameNotFound, UserError
+from pullback.ir.errors import CallError, NameNotFound, UserError
 from pullback.ir.node import Closed, Node
 from pullback.ir.words import guided
 
@@ -62,6 +62,10 @@ class IRModule:
     def from_expr(function: Any) -> IRModule:
         """A module with one function, ``main``."""
         return IRModule({"main": function})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        hint = "compile it: pullback.compile(module).function(name)(…), or train it: pullback.trainer(module, …)"
+        raise CallError("a module is a program, it is not called itself", hint=hint)
 
     def __getitem__(self, name: str | GlobalVar) -> Any:
         key = _key(name)

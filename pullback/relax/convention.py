@@ -23,7 +23,7 @@ A module without the attribute, written by hand or by an older version, has the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -104,6 +104,7 @@ class Convention:
             return Convention({})
         for name, roles in result.functions.items():
             result._check(name, roles, module.functions.get(name))
+        result._check_step()
         return result
 
     @staticmethod
@@ -182,6 +183,30 @@ class Convention:
                     hint="a pass that changes what a function takes or returns changes the module attribute"
                     f" {ATTRIBUTE!r} too",
                 )
+
+    def _check_step(self) -> None:
+        """What the functions of a step take is there, once."""
+        if STEP not in self.functions:
+            return
+        made = set(self[ADJOINT].returns)
+        kept = {*self[ADJOINT].takes, *self.optimizer_states}
+        for name in (ADJOINT, LOSS, DIVISOR, OPTIMIZER, STEP):
+            takes = self.functions[name].takes if name in self else ()
+            _check_there(f"{name} takes", takes, kept | made if name == OPTIMIZER else kept)
+        drawn = {v for v in kept if v[0] == RANDOM}
+        _check_there(
+            f"{STEP} returns", self[STEP].returns, made | drawn | {*self[OPTIMIZER].returns, (DIVISOR_VALUE, 0)}
+        )
+
+
+def _check_there(what: str, values: Sequence[Value], found: Collection[Value]) -> None:
+    seen: set[Value] = set()
+    for value in values:
+        if value in seen or value not in found:
+            problem = "twice" if value in seen else "which nothing gives"
+            message = f"by the module attribute {ATTRIBUTE!r}, {what} {value[0]} number {value[1]}, {problem}"
+            raise ArgumentError(message, hint=_HOW)
+        seen.add(value)
 
 
 _ALL = (BACKBONE, LOSS, ADJOINT, OPTIMIZER)
@@ -288,7 +313,7 @@ def _parsed(attribute: Any) -> Convention:
             str(name): _roles(*([(str(kind), *map(int, numbers)) for kind, *numbers in r] for r in (takes, returns)))
             for name, (takes, returns) in attribute.items()
         }
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
         message = f"the module attribute {ATTRIBUTE!r} maps functions to what they take and return, as runs of (kind,"
         raise ArgumentError(f"{message} count): {error}", hint=_HOW) from None
     unknown = {kind for r in result.values() for kind, _ in (*r.takes, *r.returns)} - set(KINDS)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.at_run_time import AtRunTime
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GlobalVar, set_call_global
 from pullback.ir.node import Node, Symbol, made_quickly
@@ -62,8 +63,14 @@ def set_methods(method: Any, item: Any) -> None:
 
 @made_quickly
 @dataclass(frozen=True, eq=False)
-class Expr(Node):
+class Expr(AtRunTime, Node):
     """Base of graph expressions; infix operators build calls of the registered ops."""
+
+    described = "a graph value"
+    to_choose = "use R.where"
+    to_convert = "R.astype(x, dtype) converts it; R has the functions of NumPy, such as R.exp(x)"
+    to_count = "x.shape has the sizes of a tensor"
+    to_change = "R.where chooses by element, R.slice_scatter, R.scatter_elements and R.index_put give a new tensor"
 
     @property
     def struct_info(self) -> StructInfo:
@@ -125,17 +132,22 @@ class Expr(Node):
         if isinstance(self.struct_info, TensorStructInfo):
             return _item(self, index)
         hint = "tuples and tensors have items"
-        raise UserError(f"{format_info(self.struct_info)} cannot be indexed with []", span=self.span, hint=hint)
+        raise UserError(f"{format_info(self.struct_info)} cannot be indexed with []", hint=hint)
 
     def __iter__(self) -> Iterator[Expr]:
         info = self.struct_info
         if not isinstance(info, TupleStructInfo):
             hint = "R.unbind(x) gives the rows of a tensor as a tuple" if isinstance(info, TensorStructInfo) else None
-            raise UserError(f"cannot unpack {format_info(info)}: it is no tuple", span=self.span, hint=hint)
+            raise UserError(f"cannot unpack {format_info(info)}: it is no tuple", hint=hint)
         return (tuple_get_item(self, i) for i in range(len(info.fields)))
 
-    def __bool__(self) -> bool:
-        raise UserError("a graph value has no truth value at compile time", span=self.span, hint="use R.where")
+    def __len__(self) -> int:
+        info = self.struct_info
+        if isinstance(info, TupleStructInfo):
+            return len(info.fields)
+        if isinstance(info, TensorStructInfo) and info.shape and isinstance(info.shape[0], int):
+            return info.shape[0]
+        return super().__len__()
 
 
 @made_quickly
@@ -485,7 +497,10 @@ def as_relax(value: Any, dtype: str | None = None) -> Expr:
         return Tuple(tuple(as_relax(v) for v in value))
     if isinstance(value, PrimExpr):
         return PrimValue(value)
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, bool):
+        hint = f"R.equal(x, y) and R.not_equal(x, y) compare elements; a constant is R.const({value})"
+        raise UserError(f"{value} is no tensor: in Python, == and != compare graph values as objects", hint=hint)
+    if isinstance(value, (int, float)):
         return const(value, dtype)
     if isinstance(value, Op):
         raise UserError(f"{value.short} is an op, not a value", hint=f"call it: R.{value.short}({value.signature})")

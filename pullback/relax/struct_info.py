@@ -66,7 +66,7 @@ class TensorStructInfo(StructInfo):
         self, shape: Sequence[Any] | None = None, dtype: str = "float32", ndim: int | None = None, span: Any = None
     ) -> None:
         values = getattr(shape, "values", shape)  # a ShapeExpr is fine too
-        if values is not None and not isinstance(values, Iterable):
+        if values is not None and (not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0):
             hint = "write (3,) for one axis, () for a scalar, None where the shape is unknown"
             raise ShapeError(f"a shape must be a sequence of sizes, got {type(shape).__name__} {shape!r}", hint=hint)
         sizes = None if values is None else tuple([dim(s) for s in values])
@@ -140,7 +140,7 @@ def dim(size: Any) -> Dim:
         return dim(value)
     try:
         number = None if isinstance(value, bool) else value.__index__()
-    except AttributeError:
+    except (AttributeError, TypeError):
         number = None
     if number is None:
         raise ShapeError(

@@ -9,12 +9,13 @@ A DAG of these is what a schedule turns into loops (room ``schedule``).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
 
-from pullback.ir.errors import InternalError, ShapeError, UserError
+from pullback.ir.errors import CallError, InternalError, ShapeError, UserError
 from pullback.ir.node import Node, Symbol, made_quickly
 from pullback.tir.expr import PrimExpr, Var, as_expr
 from pullback.tir.visitor import walk
@@ -87,8 +88,19 @@ class Tensor(Symbol):
         return TensorLoad(self, tuple(as_expr(i) for i in indices))
 
     def __iter__(self) -> NoReturn:
+        self._refuse("be gone through")
+
+    def _computed_with(self, other: Any = None) -> NoReturn:
+        self._refuse("be computed with as a whole")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _computed_with
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _computed_with
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = __float__ = __int__ = _computed_with
+    __array_ufunc__ = None
+
+    def _refuse(self, what: str) -> NoReturn:
         hint = "say what one element is: te.compute(shape, lambda i, j: …), with te.sum over a te.reduce_axis"
-        raise UserError(f"the tensor expression {self.name} cannot be gone through", hint=hint)
+        raise UserError(f"the tensor expression {self.name} cannot {what}", hint=hint)
 
 
 @made_quickly
@@ -121,9 +133,21 @@ def compute(shape: Sequence[int | PrimExpr], element: Callable[..., Any], name: 
     names = list(code.co_varnames[: code.co_argcount]) if code is not None else []
     names = names if len(names) == len(shape) else [f"i{k}" for k in range(len(shape))]
     axes = tuple(Var(n) for n in names)
+    if code is None or code.co_argcount != len(axes):
+        _check_takes(element, axes)
     body = element(*axes)
     body = body if isinstance(body, Reduce) else as_expr(body)
     return Tensor(name, tuple(shape), body.dtype, axes, body)
+
+
+def _check_takes(element: Callable[..., Any], axes: tuple[Var, ...]) -> None:
+    try:
+        inspect.signature(element).bind(*axes)
+    except TypeError as error:
+        hint = "it takes an index for each axis: lambda i, j: …"
+        raise CallError(f"te.compute: an element has {len(axes)} indices, its function: {error}", hint=hint) from None
+    except ValueError:  # a built-in function that does not say what it takes
+        pass
 
 
 def reduce_axis(extent: int | PrimExpr, name: str = "k") -> ReduceAxis:

@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from pullback.ir.at_run_time import AtRunTime
 from pullback.ir.errors import DTypeError, InternalError, ShapeError, UserError
 from pullback.ir.node import Node, Symbol, made_quickly
 
@@ -81,8 +82,13 @@ def nbytes(dtype: str) -> int:
 
 @made_quickly
 @dataclass(frozen=True, eq=False)
-class PrimExpr(Node):
+class PrimExpr(AtRunTime, Node):
     """Base of scalar expressions; ``==`` is identity, comparisons are methods :meth:`equal` etc."""
+
+    described = "a symbolic scalar"
+    to_choose = "T.select(condition, a, b) chooses, a & b and a | b combine conditions; a script has if"
+    to_convert = "T.cast(dtype, x) converts it; T has the functions of math, such as T.exp(x)"
+    to_count = to_change = "a scalar has no elements"
 
     @property
     def dtype(self) -> str:
@@ -173,9 +179,6 @@ class PrimExpr(Node):
 
     def astype(self, dtype: str) -> PrimExpr:
         return cast(dtype, self)
-
-    def __bool__(self) -> bool:
-        raise TypeError("a symbolic scalar has no truth value at compile time; use Select or an if in the script")
 
 
 @made_quickly
@@ -432,7 +435,8 @@ def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
     if isinstance(value, PrimExpr):
         return value
     if isinstance(value, bool):
-        return const(value, dtype or "bool")
+        hint = f"a.equal(b) and a.not_equal(b) compare values; a constant is T.bool({value})"
+        raise DTypeError(f"{value} is no scalar: in Python, == and != compare expressions as objects", hint=hint)
     if isinstance(value, int) or (hasattr(value, "__index__") and not isinstance(value, float)):
         return const(int(value), dtype or "int64")
     if isinstance(value, float) or hasattr(value, "__float__"):
@@ -502,6 +506,7 @@ def cast(dtype: str, value: Any) -> PrimExpr:
 
 def select(condition: PrimExpr, a: Any, b: Any) -> PrimExpr:
     """``a`` if condition else ``b``, Python scalars weak."""
+    condition = as_expr(condition)
     if not isinstance(a, PrimExpr):
         a = as_expr(a, b.dtype if isinstance(b, PrimExpr) else None)
     if not isinstance(b, PrimExpr):

@@ -121,6 +121,7 @@ def test_a_module_without_a_convention() -> None:
         (3, "maps functions to what they take and return"),
         ({"backbone": ((("input", 1),),)}, "maps functions to what they take and return"),
         ({"backbone": ((("input", "x"),), ())}, "maps functions to what they take and return"),
+        ({"backbone": ((("input", float("inf")),), ())}, "maps functions to what they take and return"),
         ({"backbone": ((("inptu", 1),), ())}, "the unknown kind 'inptu'; there are: input, parameter"),
         (
             {"backbone": ((("input", 1), ("parameter", 2)), (("output", 1),))},
@@ -136,3 +137,24 @@ def test_errors(attribute: Any, message: str) -> None:
     module = mlp().with_attr(ATTRIBUTE, attribute)
     with pytest.raises(ArgumentError, match=message):
         Convention.of(module)
+
+
+@pytest.mark.parametrize(
+    ("function", "which", "old", "new", "message"),
+    [
+        (LOSS, 0, (PARAMETER, 6), (PARAMETER, 6, 1), "backbone_loss takes parameter number 6, which nothing gives"),
+        ("optimizer", 0, (GRADIENT, 6), (GRADIENT, 6, 3), "optimizer takes gradient number 6, which nothing gives"),
+        ("optimizer", 0, (GRADIENT, 6), (TARGET, 6), "optimizer takes target number 1, which nothing gives"),
+        (ADJOINT, 0, (TARGET, 1), (INPUT, 1, 0), "backbone_loss_adjoint takes input number 0, twice"),
+    ],
+)
+def test_a_step_takes_what_there_is(function: str, which: int, old: Any, new: Any, message: str) -> None:
+    module = MODULES["lowered"]
+    attribute = dict(Convention.of(module).attribute)
+    roles = list(attribute[function])
+    assert old in roles[which]
+    roles[which] = tuple(new if run == old else run for run in roles[which])
+    attribute[function] = tuple(roles)
+    changed = module.with_attr(ATTRIBUTE, {k: v for k, v in attribute.items() if k in module.functions})
+    with pytest.raises(ArgumentError, match=message):
+        pullback.compile(changed, "debug")

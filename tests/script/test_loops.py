@@ -159,7 +159,7 @@ def test_sequences_that_no_text_would_have() -> None:
     for body in (
         tir.Seq(()), tir.Seq((s,)), tir.Seq((tir.Seq((s, s)), tir.Seq(()), tir.Seq((tir.Seq((s,)),)))), tir.Seq((let,)),
         tir.Seq((let, let, tir.Seq((s, s)))), tir.Let(tir.Var("y"), tir.as_expr(1), tir.Seq((let,))),
-        tir.If(tir.as_expr(True), tir.Seq(()), tir.Seq(())), tir.If(tir.as_expr(True), let, tir.Seq((let, s))),
+        tir.If(tir.IntImm(1, "bool"), tir.Seq(()), tir.Seq(())), tir.If(tir.IntImm(1, "bool"), let, tir.Seq((let, s))),
     ):  # fmt: skip
         round_trip(tir.PrimFunc("k", (a,), body))
 

@@ -215,3 +215,13 @@ def test_an_annotation_where_the_value_does_not_say_the_type() -> None:
     y = relax.Var("y", R.Object())
     function = relax.Function((x,), relax.SeqExpr((relax.BindingBlock((relax.VarBinding(y, x),)),), y))
     assert "y: R.Object = x" in round_trip(function)
+
+
+def test_nested_negations_print_in_one_go() -> None:
+    """Each operand is printed once: 2 to the power of 200 texts take long."""
+    x = tir.Var("x", "bool")
+    value: tir.PrimExpr = x
+    for _ in range(200):
+        value = tir.call("not", value)
+    a = tir.Buffer("a", (1,), "bool")
+    assert "not not not x" in round_trip(tir.PrimFunc("k", (a, x), tir.store(a, 0, value)))

@@ -50,7 +50,9 @@ def expressions(draw: st.DrawFn, dtype: str, depth: int) -> tir.PrimExpr:
     if kind == "select":
         return draw(st.sampled_from([tir.select, tir.Select]))(sub("bool"), sub(dtype), sub(dtype))
     if kind == "cast":
-        return draw(st.sampled_from([tir.cast, tir.expr.Cast]))(dtype, sub(draw(st.sampled_from(DTYPES))))
+        value = sub(draw(st.sampled_from(DTYPES)))
+        fits = not isinstance(value, tir.IntImm) or dtype not in FLOATS or holds(dtype, float(value.value))
+        return draw(st.sampled_from([tir.cast, tir.expr.Cast]) if fits else st.just(tir.expr.Cast))(dtype, value)
     if kind == "call":
         name = draw(st.sampled_from([*UNARY, "fma", "pow", "reinterpret"]))
         if name == "reinterpret":
@@ -83,7 +85,9 @@ def statements(draw: st.DrawFn, depth: int) -> tir.Stmt:
         scope = draw(st.sampled_from(["local", "workspace"]))
         width = 8 if scope == "local" else SCALARS["int64"] * 2
         buffer = tir.Buffer("acc", (2, width), draw(st.sampled_from(DTYPES)), scope)
-        return tir.Allocate(buffer, tir.seq(tir.store(BUFFERS["bool"], (0, 0), True), draw(statements(depth - 1))))
+        return tir.Allocate(
+            buffer, tir.seq(tir.store(BUFFERS["bool"], (0, 0), tir.IntImm(1, "bool")), draw(statements(depth - 1)))
+        )
     if kind == "if":
         otherwise = draw(st.one_of(st.none(), statements(depth - 1)))
         return tir.If(draw(expressions("bool", 2)), draw(statements(depth - 1)), otherwise)

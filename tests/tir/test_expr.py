@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pullback import tir
-from pullback.ir.errors import DTypeError, ShapeError
+from pullback.ir.errors import DTypeError, ShapeError, UserError
 from pullback.tir.expr import (
     Binary,
     Buffer,
@@ -55,7 +55,7 @@ def test_types_are_looked_at(build: Any, message: str) -> None:
 
 
 def test_a_scalar_has_no_truth_value() -> None:
-    with pytest.raises(TypeError, match="no truth value at compile time"):
+    with pytest.raises(UserError, match="no truth value at compile time"):
         bool(I < 3)
 
 

@@ -85,6 +85,9 @@ def _states_infer(
     blank: int,
 ) -> TensorStructInfo:
     rows, length = _expect_labels("nn.ctc_states", targets, input_lengths, target_lengths)
+    if not isinstance(sizes, (tuple, list)) or len(sizes) != 2:
+        raise UserError(f"nn.ctc_states: sizes must be how many times and classes there are, got {sizes!r}")
+    dim(sizes[0])
     _expect_blank("nn.ctc_states", blank, dim(sizes[1]))
     return TensorStructInfo((rows, length * 2 + 1), "int64")
 

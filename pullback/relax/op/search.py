@@ -42,7 +42,7 @@ from pullback.tir import (
     seq,
     store,
 )
-from pullback.tir.expr import FLOATS
+from pullback.tir.expr import FLOATS, const
 
 
 def _search_infer(
@@ -75,7 +75,7 @@ def _search_kernel(inputs: Sequence[Buffer], outputs: Sequence[Buffer], *, right
 
         found = search(lambda edge: edge <= value if right else edge < value)  # not so of a NaN among the edges
         if values.dtype in FLOATS:
-            found = If(call("isnan", value), search(lambda edge: as_expr(right) | ~call("isnan", edge)), found)
+            found = If(call("isnan", value), search(lambda edge: const(right, "bool") | ~call("isnan", edge)), found)
         return Let(value, values[place], found)
 
     return lines.each(element)

@@ -110,7 +110,7 @@ class Interface:
         declared = self.inputs[0].info.shape or ()
         try:
             shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
-        except ValueError:  # lists of different lengths
+        except (TypeError, ValueError):  # a shape that is none, lists of different lengths
             return None
         if shape == declared:  # what almost every step of a training meets
             return self.batch  # type: ignore[return-value]

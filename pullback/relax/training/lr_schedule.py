@@ -169,7 +169,7 @@ class OneCycleLR(Schedule):
         self.pct_start = number("pct_start", pct_start, 0.0)
         if self.pct_start > 1:
             raise ArgumentError(f"pct_start must be at most 1, got {pct_start!r}")
-        if anneal_strategy not in ("cos", "linear"):
+        if not isinstance(anneal_strategy, str) or anneal_strategy not in ("cos", "linear"):
             raise ArgumentError(f'anneal_strategy must be "cos" or "linear", got {anneal_strategy!r}')
         self.anneal_strategy = anneal_strategy
         self.div_factor = _positive("div_factor", div_factor)
@@ -268,7 +268,7 @@ def _positive(name: str, value: Any) -> float:
 
 
 def _counts(name: str, values: Any) -> list[int]:
-    if not isinstance(values, (list, tuple, np.ndarray)):
+    if not isinstance(values, (list, tuple, np.ndarray)) or (isinstance(values, np.ndarray) and values.ndim == 0):
         raise ArgumentError(f"{name} must be a list of steps, got {values!r}")
     return [count(f"{name}[{i}]", value, 0) for i, value in enumerate(values)]
 

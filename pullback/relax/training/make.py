@@ -60,7 +60,7 @@ def make_trainer(
     check_loss_and_optimizer(loss, optimizer)
     check_precision(precision)
     check_flush(flush_subnormals)
-    if init not in _INITIALIZERS:
+    if not isinstance(init, str) or init not in _INITIALIZERS:
         raise ArgumentError(
             f"init must be one of {', '.join(map(repr, _INITIALIZERS))}, got {init!r}",
             hint="xavier draws weights, zeros are all 0",

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.errors import ArgumentError, CallError, UserError
 from pullback.ir.forks import renewed
 from pullback.ir.module import IRModule
 from pullback.ir.words import guided, no_attribute
@@ -87,7 +87,7 @@ class Trainer(Fitting, Checkpoints, Copies):
 
         model, setup = self._setup
         module = setup(model)
-        device = device or cpu()
+        device = cpu() if device is None else device
         self._start(module, VirtualMachine(compile(module, target), device, profile=profile), device)
         return self
 
@@ -262,6 +262,10 @@ class Trainer(Fitting, Checkpoints, Copies):
         return {s.name: v.copy() for s, v in zip(slots, values, strict=True)}  # type: ignore[union-attr]
 
     # ---- running -----------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        hint = "trainer.predict(x) computes predictions, trainer.fit(x, y) and trainer.update(x, y) train"
+        raise CallError("a trainer is not called itself", hint=hint)
 
     def predict(self, *input_instances: Any, averaged: bool = False) -> Tensor | tuple[Tensor, ...]:
         """What the backbone returns for these inputs, without the updated states: one tensor, or a tuple of several.

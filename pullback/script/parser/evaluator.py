@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from pullback.ir.at_run_time import NoValueYet
 from pullback.ir.depth import on_large_stack
 from pullback.ir.errors import InternalError, ScriptError, UserError
 from pullback.ir.node import span_scope
@@ -109,12 +110,15 @@ class Evaluator:
 
     def _advice(self, node: ast.AST) -> str:
         """What to do about an error that Python raised: of a function that has the name of an op, call the op."""
+        instead = self._op_instead(node)
+        at_once = "this is computed by Python when the text is read"
+        return instead or f"{at_once}; what is computed when the function runs are ops"
+
+    def _op_instead(self, node: ast.AST) -> str | None:
         name = node.func if isinstance(node, ast.Call) else None
         last = name.attr if isinstance(name, ast.Attribute) else name.id if isinstance(name, ast.Name) else ""
         op = next((n for n in (last, f"nn.{last}") if Op.find(f"relax.{n}") is not None), None)
-        if op is not None:
-            return f"functions of Python do not work on graph values: R.{op}({Op.get(op).signature})"
-        return "this is computed by Python when the text is read; what is computed when the function runs are ops"
+        return op and f"functions of Python do not work on graph values: R.{op}({Op.get(op).signature})"
 
     # -- leaves and containers
 
@@ -181,7 +185,8 @@ class Evaluator:
         kwargs: dict[str, Any] = {}
         for keyword in node.keywords:
             value = self.eval(keyword.value)
-            kwargs.update({keyword.arg: value} if keyword.arg is not None else value)
+            with self.blame(keyword.value):
+                kwargs.update({keyword.arg: value} if keyword.arg is not None else value)
         return self.call(node, function, args, kwargs)
 
     def call(self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -196,6 +201,8 @@ class Evaluator:
             except TypeError as error:
                 problem = explanation(error, ast.unparse(node.func), function, args, kwargs)
                 raise problem or error from None
+            except NoValueYet as error:
+                raise NoValueYet(error.message, hint=self._op_instead(node) or error.hint) from None
 
     def refuse_effects(self, function: Any) -> None:
         """A ScriptError where a call would do something once, while the text is read, that looks as if it were done

@@ -98,13 +98,17 @@ class ScalarPrinter:
         return f"{self.expr(expr.a, left)} {symbol} {self.expr(expr.b, own + 1)}", own
 
     def _call(self, expr: Call) -> tuple[str, int]:
+        own = expr.type == call(expr.name, *expr.args).dtype
+        if expr.name == "not" and own:
+            return self._not(expr)
         args = [self.expr(a) if a.dtype == "int64" and expr.type == "int64" else self.typed(a) for a in expr.args]
         if expr.name == "reinterpret":
             return f'T.reinterpret("{expr.type}", {args[0]})', ATOM
-        if call(expr.name, *expr.args).dtype != expr.type:
-            return f'T.call("{expr.name}", {", ".join(args)}, dtype="{expr.type}")', ATOM
-        if expr.name != "not":
+        if own:
             return f"T.{expr.name}({', '.join(args)})", ATOM
+        return f'T.call("{expr.name}", {", ".join(args)}, dtype="{expr.type}")', ATOM
+
+    def _not(self, expr: Call) -> tuple[str, int]:
         operand, own = expr.args[0], NOT if expr.type == "bool" else UNARY
         if isinstance(operand, IntImm) and operand.type == "int64":
             return f"~T.int64({operand.value})", UNARY

@@ -8,6 +8,7 @@ host.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -53,8 +54,15 @@ class LambdaLR(Schedule):
     """
 
     def __init__(self, function: Callable[[Expr], Any]) -> None:
-        if not callable(function):
-            raise ArgumentError(f"LambdaLR takes a function of the step, got {function!r}")
+        if not callable(function) or isinstance(function, type):
+            raise ArgumentError(f"LambdaLR takes a function of the step, got {function!r}", hint=_OF_STEP)
+        try:
+            inspect.signature(function).bind(0)
+        except TypeError as error:
+            message = f"LambdaLR takes a function of one argument, the step: {error} in {function!r}"
+            raise ArgumentError(message, hint=_OF_STEP) from None
+        except ValueError:  # a built-in function that does not say what it takes
+            pass
         self._function = function
 
     def value(self, step: Expr) -> Scalar:
@@ -73,6 +81,9 @@ class LambdaLR(Schedule):
 
     def __repr__(self) -> str:
         return f"LambdaLR({getattr(self._function, '__name__', type(self._function).__name__)})"
+
+
+_OF_STEP = 'such as lambda step: 0.1 / (1.0 + 0.01 * step.astype("float64"))'
 
 
 @dataclass(frozen=True)
@@ -122,15 +133,17 @@ def hyperparameter(name: str, value: Any, least: float | None = None, below: flo
 def number(name: str, value: Any, least: float | None = None, below: float | None = None) -> float:
     """A finite float within its bounds."""
     try:
-        result = float(value)
+        result = None if isinstance(value, (str, bytes, bool, np.bool_)) else float(value)
     except (TypeError, ValueError):
-        raise ArgumentError(
-            f"{name} must be a number, got {value!r}",
-            hint="such as 0.01, a schedule from relax.training.lr_schedule, or RunTime(0.01)",
-        ) from None
+        result = None
     except OverflowError:
         message = f"{name} must be a number that a float64 can hold, got a larger one"
         raise ArgumentError(message, hint="such as 0.01") from None
+    if result is None:
+        raise ArgumentError(
+            f"{name} must be a number, got {value!r}",
+            hint="such as 0.01, a schedule from relax.training.lr_schedule, or RunTime(0.01)",
+        )
     if not np.isfinite(result) or (least is not None and result < least):
         bound = "" if least is None else f" ≥ {least:g}"
         raise ArgumentError(f"{name} must be a finite number{bound}, got {value!r}", hint="such as 0.01")

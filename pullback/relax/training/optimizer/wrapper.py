@@ -128,7 +128,9 @@ class ClipByGlobalNorm(Wrapper):
     def __init__(self, optimizer: Optimizer, max_norm: Hyperparameter, norm_type: float = 2.0) -> None:
         super().__init__(optimizer)
         self.max_norm = hyperparameter("max_norm", max_norm, 0.0)
-        self.norm_type = math.inf if norm_type == math.inf else number("norm_type", norm_type)
+        self.norm_type = (
+            math.inf if isinstance(norm_type, float) and norm_type == math.inf else number("norm_type", norm_type)
+        )
         if self.norm_type <= 0:
             raise ArgumentError(f"norm_type must be positive, got {norm_type!r}")
 
