@@ -17,7 +17,7 @@ import numpy as np
 from pullback.driver.memory import MemoryReport
 from pullback.driver.native import NativeFunction, compile_function
 from pullback.driver.profile import PROFILE_RUNS, kernel_counts
-from pullback.driver.signature import Signature, nested
+from pullback.driver.signature import Signature, donated_inputs, nested
 from pullback.ir.errors import ArgumentError, CallError, NameNotFound, TargetError
 from pullback.ir.forks import finished_first, renewed
 from pullback.ir.module import IRModule
@@ -79,7 +79,7 @@ class CompiledFunction:
     def __init__(self, executable: Executable, name: str, function: Function) -> None:
         self.executable, self.name = executable, name
         self.signature = Signature(name, function)
-        self.donated: tuple[int, ...] = tuple(function.attrs.get("donate", ()))
+        self.donated = donated_inputs(function)
         self._native: dict[tuple[tuple[str, int], ...], NativeFunction] = {}
         self._lock = threading.Lock()
         renewed(self, "_lock")

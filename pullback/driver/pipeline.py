@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from pullback.driver.debug import show_stage, verify
 from pullback.driver.options import Options
+from pullback.driver.signature import donated_inputs
 from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
 from pullback.relax.expr import Function
@@ -110,7 +111,7 @@ def lower_function(
 
 def donations(function: Function) -> dict[int, int]:
     """What a function donates: number of the flattened result -> number of the input whose memory it takes over."""
-    donated = function.attrs.get("donate", ())
+    donated = donated_inputs(function)
     first = len(flat_infos(function.ret_struct_info)) - len(donated)  # the last results are their new values
     return {first + k: i for k, i in enumerate(donated)}
 

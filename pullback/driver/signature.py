@@ -12,8 +12,10 @@ from pullback.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    flat_infos,
     format_info,
     format_shape,
+    same_info,
     symbolic_vars,
 )
 from pullback.runtime.tensor import Tensor, tensor
@@ -85,6 +87,24 @@ class Signature:
     def unflatten(self, values: Sequence[Any]) -> Any:
         """Flat results as nested tuples."""
         return nested(self.result, iter(values))
+
+
+def donated_inputs(function: Function) -> tuple[int, ...]:
+    """The flattened inputs that the function's last results overwrite, by its attribute ``donate``. A UserError where
+    these do not fit: a text may say anything."""
+    given = function.attrs.get("donate", ())
+    inputs = [info for p in function.params for info in flat_infos(p.struct_info)]
+    results = flat_infos(function.ret_struct_info)
+    numbers = tuple(given) if isinstance(given, (tuple, list)) else (None,)
+    fits = len(set(numbers)) == len(numbers) <= len(results) and all(
+        type(i) is int and 0 <= i < len(inputs) and same_info(inputs[i], result)
+        for i, result in zip(numbers, results[len(results) - len(numbers) :], strict=False)
+    )
+    if not fits:
+        message = f"the attribute 'donate' names inputs that the last results overwrite, each once: {given!r:.80}"
+        hint = f"there are {len(inputs)} inputs, counted from 0, and {len(results)} results; types have to be equal"
+        raise UserError(message, span=function.span, hint=hint)
+    return numbers  # type: ignore[return-value]
 
 
 def nested(info: StructInfo, flat: Iterator[Any]) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from pullback.ir.arguments import mapping
 from pullback.ir.errors import CallError, NameNotFound, UserError
 from pullback.ir.node import Closed, Node
 from pullback.ir.words import guided
@@ -54,8 +55,9 @@ class IRModule:
 
     def __init__(self, functions: Mapping[Any, Any] | None = None, attrs: Mapping[str, Any] | None = None) -> None:
         self.functions: dict[str, Any] = {}
-        self.attrs: dict[str, Any] = copy.copy(attrs) if isinstance(attrs, dict) else dict(attrs or {})
-        for name, function in (functions or {}).items():
+        attrs = {} if attrs is None else mapping("attrs", attrs)
+        self.attrs: dict[str, Any] = copy.copy(attrs) if isinstance(attrs, dict) else dict(attrs)
+        for name, function in ({} if functions is None else mapping("functions", functions)).items():
             self[name] = function
 
     @staticmethod
@@ -176,4 +178,6 @@ class IRModule:
 
 
 def _key(name: str | GlobalVar) -> str:
+    if not isinstance(name, (str, GlobalVar)):
+        raise NameNotFound(f"a function's name is a string, got {name!r:.80}", hint="module['name'] takes a name")
     return name.name if isinstance(name, GlobalVar) else name

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.arguments import sequence, whole
 from pullback.ir.at_run_time import AtRunTime
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GlobalVar, set_call_global
@@ -239,7 +240,7 @@ class Tuple(Expr):
     fields: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", tuple(as_relax(f) for f in self.fields))
+        object.__setattr__(self, "fields", tuple(as_relax(f) for f in sequence("fields", self.fields)))
 
     @property
     def struct_info(self) -> StructInfo:
@@ -256,6 +257,8 @@ class TupleGetItem(Expr):
     index: int
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "index", whole("the index of an item", self.index))
+        object.__setattr__(self, "tuple_value", as_relax(self.tuple_value))
         info = self.tuple_value.struct_info
         if not isinstance(info, TupleStructInfo):
             raise UserError(

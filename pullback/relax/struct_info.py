@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pullback.ir.arguments import sequence
 from pullback.ir.errors import DTypeError, InternalError, ShapeError
 from pullback.ir.node import Node
 from pullback.tir.expr import DTYPES, IntImm, PrimExpr, Var, nbytes
@@ -112,7 +113,7 @@ class TupleStructInfo(StructInfo):
     fields: tuple[StructInfo, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", tuple(self.fields))
+        object.__setattr__(self, "fields", sequence("fields", self.fields))
 
 
 @dataclass(frozen=True, eq=False)

@@ -264,6 +264,8 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None, *, copy: 
     NumPy: True always copies, None only where needed, False never. Where no copy is made the tensor and the array share
     their memory.
     """
+    if copy is not None and not isinstance(copy, bool):
+        raise ArgumentError(f"copy must be True, False or None, got {copy!r}")
     wanted = None if dtype is None else numpy_dtype(dtype)
     if isinstance(data, Tensor):
         if (wanted is None or wanted == data._numpy_dtype) and _checked_device(device) == data.device:

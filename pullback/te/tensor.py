@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
 
+from pullback.ir.arguments import sequence
 from pullback.ir.errors import CallError, InternalError, ShapeError, UserError
 from pullback.ir.node import Node, Symbol, made_quickly
 from pullback.tir.expr import PrimExpr, Var, as_expr
@@ -124,11 +125,12 @@ class TensorLoad(PrimExpr):
 
 def placeholder(shape: Sequence[int | PrimExpr], dtype: str = "float32", name: str = "p") -> Tensor:
     """An input tensor."""
-    return Tensor(name, tuple(shape), dtype)
+    return Tensor(name, sequence("shape", shape), dtype)
 
 
 def compute(shape: Sequence[int | PrimExpr], element: Callable[..., Any], name: str = "t") -> Tensor:
     """The tensor whose element at the axes is ``element(*axes)``; a function of one ``*indices`` works too."""
+    shape = sequence("shape", shape)
     code = getattr(element, "__code__", None)
     names = list(code.co_varnames[: code.co_argcount]) if code is not None else []
     names = names if len(names) == len(shape) else [f"i{k}" for k in range(len(shape))]
@@ -137,7 +139,7 @@ def compute(shape: Sequence[int | PrimExpr], element: Callable[..., Any], name: 
         _check_takes(element, axes)
     body = element(*axes)
     body = body if isinstance(body, Reduce) else as_expr(body)
-    return Tensor(name, tuple(shape), body.dtype, axes, body)
+    return Tensor(name, shape, body.dtype, axes, body)
 
 
 def _check_takes(element: Callable[..., Any], axes: tuple[Var, ...]) -> None:

@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from pullback.ir.arguments import sequence
 from pullback.ir.at_run_time import AtRunTime
 from pullback.ir.errors import DTypeError, InternalError, ShapeError, UserError
 from pullback.ir.node import Node, Symbol, made_quickly
@@ -347,9 +348,10 @@ class Buffer(Symbol):
 
     def __post_init__(self) -> None:
         _known(self.dtype)
-        if self.scope not in ("global", "local", "workspace", "arena"):
-            raise InternalError(f"unknown scope {self.scope!r}")
-        shape = tuple(int(s) if isinstance(s, IntImm) else s for s in self.shape)
+        scopes = ("global", "local", "workspace", "arena")
+        if not isinstance(self.scope, str) or self.scope not in scopes:
+            raise UserError(f"unknown scope {self.scope!r}", hint=f"the scopes are {', '.join(scopes)}")
+        shape = tuple(int(s) if isinstance(s, IntImm) else s for s in sequence("shape", self.shape))
         object.__setattr__(self, "shape", shape)
 
     def __getitem__(self, indices: Any) -> BufferLoad:
@@ -388,7 +390,7 @@ class BufferLoad(PrimExpr):
 
 
 def _known(dtype: str) -> None:
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise DTypeError(f"unknown dtype {dtype!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
 
 
@@ -437,6 +439,8 @@ def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
     if isinstance(value, bool):
         hint = f"a.equal(b) and a.not_equal(b) compare values; a constant is T.bool({value})"
         raise DTypeError(f"{value} is no scalar: in Python, == and != compare expressions as objects", hint=hint)
+    if isinstance(value, type):
+        raise DTypeError(f"not a scalar: the class {value.__name__}", hint="make one of it: T.float32(1.5)")
     if isinstance(value, int) or (hasattr(value, "__index__") and not isinstance(value, float)):
         return const(int(value), dtype or "int64")
     if isinstance(value, float) or hasattr(value, "__float__"):

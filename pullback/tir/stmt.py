@@ -168,7 +168,7 @@ class PrimFunc(Node):
         if not isinstance(numbers, (tuple, list)) or any(k not in buffers for k in numbers):
             raise UserError(
                 f"{self.name}: the attribute 'streamed' names buffers by their numbers as parameters, a tuple out of "
-                f"{tuple(buffers)}: it is {numbers!r}", span=self.span,
+                f"{tuple(buffers)}: it is {numbers!r}", span=self.span, hint="leave it out: the compiler sees what streams",
             )  # fmt: skip
 
     @property

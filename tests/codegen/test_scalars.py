@@ -146,7 +146,7 @@ def test_reinterpret(a, b, native):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_select_and_constants(dtype, native):
-    one = True if dtype == "bool" else 1
+    one = const(1, "bool") if dtype == "bool" else 1
     func = elementwise("f", ["bool", dtype], dtype, lambda c, a: select(c, a, one))
     native.check(func, sample("bool"), sample(dtype), np.zeros(N, numpy_dtype(dtype)))
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback import relax
+from pullback import relax, te, tir
 from pullback.ir import UserError
 from pullback.ir.op import Op
 from pullback.relax.expr import Call
 from pullback.relax.training import SetupTrainer, loss, lr_schedule, optimizer
+from pullback.script import from_source
 from tests.errors.models import linear
 from tests.relax.op.backends import call_of
 from tests.samples import all_ops, cases
@@ -41,7 +42,7 @@ def tried(what: str, call: Callable[[], Any]) -> Iterator[str]:
 
 
 def of_ops() -> Iterator[str]:
-    for op in all_ops():
+    for op in (op for op in all_ops() if op.family != "own"):  # other tests register ops of their own
         for attr in _call(op).attrs:
             for odd in ODD:
                 call = _call(op)
@@ -127,14 +128,39 @@ def of_trainers(folder: Path) -> Iterator[str]:
                     yield from tried(f"trainer.{name}({parameter.name}={odd!r})", lambda: bound(**arguments))  # noqa: B023
 
 
+X1 = relax.Var("x", relax.TensorStructInfo((2,), "float32"))
+USUAL: dict[Callable[..., Any], dict[str, Any]] = {
+    pullback.trainer: {"module": linear, "loss": loss.MSELoss(), "optimizer": optimizer.SGD(0.1)},
+    pullback.compile: {"module": linear},
+    pullback.tensor: {"data": [1.0]},
+    pullback.device: {"target": "llvm"},
+    pullback.cpu: {},
+    pullback.VirtualMachine: {"executable": pullback.compile(linear, "debug")},
+    from_source: {"text": "x = 1"},
+    relax.const: {"value": 1.0},
+    relax.Var: {"name": "x", "info": X1.struct_info},
+    relax.Constant: {"data": np.ones(2)},
+    relax.Tuple: {"fields": [X1]},
+    relax.TupleGetItem: {"tuple_value": relax.Tuple([X1]), "index": 0},
+    relax.TensorStructInfo: {},
+    relax.TupleStructInfo: {"fields": []},
+    relax.ShapeStructInfo: {"values": (3,)},
+    relax.PrimStructInfo: {"dtype": "int64"},
+    pullback.IRModule: {},
+    te.placeholder: {"shape": (3,)},
+    te.compute: {"shape": (3,), "element": lambda i: i},
+    te.reduce_axis: {"extent": 3},
+    tir.Var: {"name": "i"},
+    tir.Buffer: {"name": "a", "shape": (3,)},
+}
+NEEDED_BY_PASSES = {
+    "func_name": "backbone", "params": {}, "sizes": {}, "dtype": "bfloat16", "names": ["backbone"], "rows": 2,
+    "function": "backbone", "batch": 2,
+}  # fmt: skip
+
+
 def of_functions() -> Iterator[str]:
-    usual = {
-        pullback.trainer: {"module": linear, "loss": loss.MSELoss(), "optimizer": optimizer.SGD(0.1)},
-        pullback.compile: {"module": linear},
-        relax.TensorStructInfo: {},
-        relax.const: {"value": 1.0},
-    }
-    for function, arguments in usual.items():
+    for function, arguments in USUAL.items():
         for parameter in inspect.signature(function).parameters:
             for odd in ODD:
                 given = {**arguments, parameter: odd}
@@ -142,9 +168,30 @@ def of_functions() -> Iterator[str]:
                 yield from tried(what, lambda: function(**given))  # noqa: B023
 
 
-@pytest.mark.parametrize("part", ["ops", "trainers", "functions", *PARTS])
+def of_passes() -> Iterator[str]:
+    """Passes are run too."""
+    for name, kind in vars(relax.transform).items():
+        if (
+            not inspect.isclass(kind)
+            or not issubclass(kind, relax.transform.Pass)
+            or kind in (*ABSTRACT, *OF_THE_COMPILER)
+        ):
+            continue
+        parameters = inspect.signature(kind).parameters.values()
+        given = {p.name: NEEDED_BY_PASSES[p.name] for p in parameters if p.default is p.empty}
+        for parameter in parameters:
+            for odd in ODD:
+                arguments = {**given, parameter.name: odd}
+                yield from tried(f"{name}({parameter.name}={odd!r})", lambda: kind(**arguments)(linear))  # noqa: B023
+
+
+ABSTRACT = (relax.transform.Pass, relax.transform.FunctionPass, relax.transform.Sequential)
+OF_THE_COMPILER = (relax.transform.FuseOps, relax.transform.LowerToTir)  # what they take is no user's
+
+
+@pytest.mark.parametrize("part", ["ops", "trainers", "functions", "passes", *PARTS])
 def test_only_errors_of_ours(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # some of these values are paths
-    found = {"ops": of_ops, "trainers": lambda: of_trainers(tmp_path), "functions": of_functions}
+    found = {"ops": of_ops, "trainers": lambda: of_trainers(tmp_path), "functions": of_functions, "passes": of_passes}
     problems = list(found[part]() if part in found else of_classes(part))
     assert not problems, "\n".join(problems)

@@ -218,10 +218,12 @@ def test_an_annotation_where_the_value_does_not_say_the_type() -> None:
 
 
 def test_nested_negations_print_in_one_go() -> None:
-    """Each operand is printed once: 2 to the power of 200 texts take long."""
-    x = tir.Var("x", "bool")
-    value: tir.PrimExpr = x
-    for _ in range(200):
-        value = tir.call("not", value)
-    a = tir.Buffer("a", (1,), "bool")
-    assert "not not not x" in round_trip(tir.PrimFunc("k", (a, x), tir.store(a, 0, value)))
+    """Each operand is printed once, as 2 to the power of 300 texts take long; and without parentheses, of which Python
+    reads no more than 200 inside one another."""
+    for dtype, name, text in (("bool", "not", "not not not x"), ("int32", "not", "~~~x"), ("int64", "-", "---x")):
+        x = tir.Var("x", dtype)
+        value: tir.PrimExpr = x
+        for _ in range(300):
+            value = -value if name == "-" else tir.call(name, value)
+        a = tir.Buffer("a", (1,), dtype)
+        assert text in round_trip(tir.PrimFunc("k", (a, x), tir.store(a, 0, value)))

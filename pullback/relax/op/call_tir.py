@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pullback.ir.arguments import mapping
 from pullback.ir.errors import UserError
 from pullback.ir.module import GlobalVar
-from pullback.ir.op import define
+from pullback.ir.op import Op, define
 from pullback.relax.expr import Call, Expr, ShapeExpr, Tuple, as_relax
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 
@@ -25,6 +26,19 @@ def _infer(*args: Any, **attrs: Any) -> StructInfo:
 call_tir_op = define(
     "call_tir", "func, args, tir_vars? | origin=None", infer=_infer, zeros="makes", family="call_tir", doc=__doc__
 )
+
+
+def _checked_origin(origin: Any) -> dict[str, Any]:
+    """The op that a kernel was made of, and its attributes: LegalizeOps writes them, in a text that people may change."""
+    found = dict(mapping("origin", origin))
+    if set(found) != {"op", "attrs"} or not isinstance(found["op"], str) or not isinstance(found["attrs"], Mapping):
+        hint = "LegalizeOps writes it, and RaiseOps reads it: leave it as it is, or out"
+        raise UserError('origin must be {"op": the name of an op, "attrs": its attributes}', hint=hint)
+    op = Op.find(found["op"])
+    unknown = sorted(map(str, set(found["attrs"]) - set(op.signature.attrs))) if op is not None else []
+    if unknown:
+        raise UserError(f"origin: {found['op']} has no attribute {unknown[0]!r}", hint="leave origin as it was, or out")
+    return found
 
 
 def call_tir(
@@ -52,7 +66,7 @@ def call_tir(
     operands: tuple[Any, ...] = (func, values)
     if tir_vars is not None:
         operands += (tir_vars if isinstance(tir_vars, ShapeExpr) else ShapeExpr(tuple(tir_vars)),)
-    attrs: dict[str, Any] = {"origin": dict(origin)} if origin else {}
+    attrs: dict[str, Any] = {"origin": _checked_origin(origin)} if origin else {}
     if te_grad_name is not None:
         attrs |= {"te_grad_name": te_grad_name, "te_grad_kwargs": dict(te_grad_kwargs or {})}
     return Call(call_tir_op, operands, attrs, infos)

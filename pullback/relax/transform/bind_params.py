@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.arguments import mapping
 from pullback.ir.errors import DTypeError, NameNotFound, ShapeError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
@@ -43,8 +44,8 @@ def bind_params(function: Function, values: Mapping[Any, Any]) -> Function:
     """``function`` with the named parameters replaced by constants."""
     by_name = {p.name: p for p in function.params}
     bound: dict[Var, Constant] = {}
-    for key, value in values.items():
-        name = key if isinstance(key, str) else key.name
+    for key, value in mapping("params", values).items():
+        name = getattr(key, "name", key)
         if name not in by_name:
             raise NameNotFound(f"there is no parameter {name!r}; the parameters are {', '.join(by_name)}")
         constant = value if isinstance(value, Constant) else as_relax(np.asarray(value))

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pullback.ir.module import IRModule
+from pullback.ir.arguments import sequence
+from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.passes import FunctionPass
 from pullback.relax.analysis import called_functions, has_side_effect, used_vars
 from pullback.relax.expr import Binding, Function, SeqExpr, Var
@@ -31,12 +32,13 @@ class DeadCodeElimination(FunctionPass):
         result = super().run(module)
         if self.entry_functions is None:
             return result
-        wanted, stack = set(), list(self.entry_functions)
+        wanted, stack = set(), list(sequence("entry_functions", self.entry_functions))
         while stack:
             name = stack.pop()
+            function = result[name]
+            name = name.name if isinstance(name, GlobalVar) else name
             if name not in wanted:
                 wanted.add(name)
-                function = result[name]
                 stack.extend(called_functions(function) if isinstance(function, Function) else ())
         for name in [n for n in result if n not in wanted]:
             del result[name]

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.arguments import sequence, whole
 from pullback.ir.errors import DifferentiationError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import span_scope
@@ -93,7 +94,7 @@ def _required_indices(name: str, function: Function, required: Var | str | Seque
         if required is None
         else [required]
         if isinstance(required, (Var, str))
-        else list(required)
+        else list(sequence("require_grads", required))
     )
     by_name = {p.name: p for p in function.params}
     indices = []
@@ -128,7 +129,7 @@ def _is_differentiable(info: Any) -> bool:
 
 def _target(name: str, function: Function, index: int) -> Expr:
     """The result that is differentiated."""
-    result = function.body.body
+    index, result = whole("target_index", index), function.body.body
     info = result.struct_info
     if isinstance(info, TupleStructInfo):
         if not 0 <= index < len(info.fields):

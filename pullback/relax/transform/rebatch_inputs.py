@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pullback.ir.arguments import sequence, whole
 from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
@@ -35,10 +36,10 @@ class RebatchInputs(Pass):
         return result
 
     def rebatched(self, function: Function) -> Function:
-        infos = []
+        infos, input_num, also = [], whole("input_num", self.input_num), set(map(str, sequence("also", self.also)))
         for i, param in enumerate(function.params):
             info = param.struct_info
-            if i < self.input_num or param.name in self.also:
+            if i < input_num or param.name in also:
                 if not isinstance(info, TensorStructInfo) or not info.shape:
                     raise ShapeError(f"input {param.name} is {format_info(info)}: it has no batch dimension")
                 info = TensorStructInfo((self.batch, *info.shape[1:]), info.dtype)

@@ -93,6 +93,8 @@ class ScalarPrinter:
             return f'T.Binary("{expr.kind}", {self.expr(expr.a)}, {self.expr(expr.b)})', ATOM
         if expr.kind in FUNCTIONS:
             return f"T.{expr.kind}({self.expr(expr.a)}, {self.expr(expr.b)})", ATOM
+        if expr.kind == "sub" and isinstance(expr.a, IntImm) and expr.a.value == 0:
+            return f"-{self.expr(expr.b, UNARY)}", UNARY
         symbol, own = INFIX[expr.kind]
         left = own + 1 if expr.kind in COMPARISONS else own
         return f"{self.expr(expr.a, left)} {symbol} {self.expr(expr.b, own + 1)}", own
