@@ -28,6 +28,7 @@ ARITHMETIC = ("add", "sub", "mul", "div", "floordiv", "floormod", "truncmod", "m
 LOGIC = ("and", "or")  # on bool
 BITWISE = ("bitand", "bitor", "bitxor", "shl", "shr")  # on integers; shr is arithmetic for signed types
 KINDS = ARITHMETIC + COMPARISONS + LOGIC + BITWISE
+_ON_NUMBERS = frozenset(("div", "floordiv", "floormod", "truncmod", "shl", "shr"))
 _KINDS, _TO_BOOL = frozenset(KINDS), frozenset(COMPARISONS + LOGIC)
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -49,6 +50,12 @@ INTRINSICS = {
     "pair": 2,  # two bfloat16 in one uint32: see pairs.py
     "pair_dot": 3,  # the products of two pairs added to a float32
 }  # fmt: skip
+_ON_FLOATS = frozenset((
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos",
+    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "pow", "atan2", "multiply_no_nan",
+    "xdivy",
+))  # fmt: skip
+_ALIKE = ("pow", "atan2", "fma", "multiply_no_nan", "xdivy")
 OPERANDS = {"pair": ("bfloat16", "bfloat16"), "pair_dot": ("uint32", "uint32", "float32")}  # of the particular ones
 RESULTS = {"isnan": "bool", "isinf": "bool", "isfinite": "bool", "pair": "uint32", "pair_dot": "float32"}
 
@@ -258,6 +265,8 @@ class Binary(PrimExpr):
             raise DTypeError(f"{kind} of {dtype} and {other}: cast one side", hint='T.cast("float32", value) converts')
         if kind in LOGIC and dtype != "bool":
             raise DTypeError(f"logical {kind} needs bool, not {dtype}", hint="compare it with something: x != 0.0")
+        if dtype == "bool" and kind in _ON_NUMBERS:
+            raise DTypeError(f"{kind} needs numbers, not bool", hint='convert them: T.cast("int32", value)')
         if kind in BITWISE and not (is_integer(dtype) or dtype == "bool"):
             raise DTypeError(f"{kind} needs integers, not {dtype}", hint='convert them: T.cast("int32", value)')
         # Kept: asked of a deep expression at each of its nodes, it would be looked for down to the leaves each time.
@@ -319,7 +328,16 @@ class Call(PrimExpr):
     def __post_init__(self) -> None:
         if INTRINSICS.get(self.name) != len(self.args):
             raise InternalError(f"unknown intrinsic {self.name} with {len(self.args)} arguments")
+        if self.name in _ON_FLOATS and self.args[0].dtype not in FLOATS:
+            hint = 'convert it: T.cast("float32", value)'
+            raise DTypeError(f"{self.name} needs floats, not {self.args[0].dtype}", hint=hint)
+        if self.name == "not" and self.args[0].dtype in FLOATS:
+            hint = "compare it with something: x != 0.0"
+            raise DTypeError(f"not needs bool or integers, not {self.args[0].dtype}", hint=hint)
         given = tuple(a.dtype for a in self.args)
+        if self.name in _ALIKE and len(set(given)) > 1:
+            hint = 'convert the arguments: T.cast("float32", value)'
+            raise DTypeError(f"{self.name} takes arguments of one dtype, got {', '.join(given)}", hint=hint)
         if given != OPERANDS.get(self.name, given):
             raise DTypeError(
                 f"{self.name} takes {', '.join(OPERANDS[self.name])}, got {', '.join(given)}",

@@ -27,7 +27,7 @@ from typing import Any
 
 from pullback.ir.errors import DTypeError, InternalError, UserError
 from pullback.ir.node import Node, made_quickly, structural_digest
-from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr, check_indices
+from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr, check_indices, const
 
 FLUSH_SUBNORMALS = "flush_subnormals"  # an attribute of host functions, and of the modules that they are made from
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
@@ -95,7 +95,9 @@ class BufferStore(Stmt):
     indices: tuple[PrimExpr, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", as_expr(self.value, self.buffer.dtype))
+        is_bool = isinstance(self.value, bool) and self.buffer.dtype == "bool"
+        value = const(self.value, "bool") if is_bool else as_expr(self.value, self.buffer.dtype)
+        object.__setattr__(self, "value", value)
         object.__setattr__(self, "indices", tuple(as_expr(i) for i in self.indices))
         if self.value.dtype != self.buffer.dtype:
             raise DTypeError(
@@ -168,7 +170,8 @@ class PrimFunc(Node):
         if not isinstance(numbers, (tuple, list)) or any(k not in buffers for k in numbers):
             raise UserError(
                 f"{self.name}: the attribute 'streamed' names buffers by their numbers as parameters, a tuple out of "
-                f"{tuple(buffers)}: it is {numbers!r}", span=self.span, hint="leave it out: the compiler sees what streams",
+                f"{tuple(buffers)}: it is {numbers!r}", span=self.span,
+                hint="leave it out: the compiler knows what streams",
             )  # fmt: skip
 
     @property

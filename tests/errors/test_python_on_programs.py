@@ -67,7 +67,6 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a tensor expression times": lambda: 2.0 * A,
     "a tensor expression as a number": lambda: float(A),
     "a tensor expression in numpy": lambda: np.ones(4) * A,
-    "a stored comparison": lambda: tir.store(tir.Buffer("b", (4,), "bool"), (0,), INDEX == 3),
     "call of a module": lambda: linear(np.ones((4, 3))),
     "call of an executable": lambda: pullback.compile(linear, "debug")(np.ones((4, 3))),
     "call of a trainer": lambda: counting_trainer()(np.ones((4, 3))),

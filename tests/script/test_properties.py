@@ -15,7 +15,6 @@ from tests.helpers import round_trip
 
 BUFFERS = {d: tir.Buffer(f"A_{d}", (4, 8), d) for d in DTYPES}
 SCALARS = {d: tir.Var(f"s_{d}", d) for d in DTYPES}
-UNARY = ("exp", "sqrt", "abs", "not", "floor")
 
 
 def constants(dtype: str) -> st.SearchStrategy[tir.PrimExpr]:
@@ -39,7 +38,11 @@ def expressions(draw: st.DrawFn, dtype: str, depth: int) -> tir.PrimExpr:
         kinds += ["binary", "select", "cast", "call", "negate", "compare"]
     kind = draw(st.sampled_from(kinds))
     if kind == "binary":
-        table = LOGIC + BITWISE if dtype == "bool" else ARITHMETIC + (BITWISE if dtype in INTEGERS else ())
+        table = (
+            LOGIC + ("bitand", "bitor", "bitxor")
+            if dtype == "bool"
+            else ARITHMETIC + (BITWISE if dtype in INTEGERS else ())
+        )
         operation = draw(st.sampled_from(table))
         return draw(st.sampled_from([tir.binary, tir.Binary]))(operation, sub(dtype), sub(dtype))
     if kind == "compare" and dtype == "bool":
@@ -54,7 +57,8 @@ def expressions(draw: st.DrawFn, dtype: str, depth: int) -> tir.PrimExpr:
         fits = not isinstance(value, tir.IntImm) or dtype not in FLOATS or holds(dtype, float(value.value))
         return draw(st.sampled_from([tir.cast, tir.expr.Cast]) if fits else st.just(tir.expr.Cast))(dtype, value)
     if kind == "call":
-        name = draw(st.sampled_from([*UNARY, "fma", "pow", "reinterpret"]))
+        floats, others = ("exp", "sqrt", "pow"), ("not",)
+        name = draw(st.sampled_from(["abs", "floor", "fma", "reinterpret", *(floats if dtype in FLOATS else others)]))
         if name == "reinterpret":
             return tir.call(name, sub(draw(st.sampled_from(DTYPES))), dtype=dtype)
         return tir.call(name, *(sub(dtype) for _ in range({"fma": 3, "pow": 2}.get(name, 1))))
@@ -85,9 +89,7 @@ def statements(draw: st.DrawFn, depth: int) -> tir.Stmt:
         scope = draw(st.sampled_from(["local", "workspace"]))
         width = 8 if scope == "local" else SCALARS["int64"] * 2
         buffer = tir.Buffer("acc", (2, width), draw(st.sampled_from(DTYPES)), scope)
-        return tir.Allocate(
-            buffer, tir.seq(tir.store(BUFFERS["bool"], (0, 0), tir.IntImm(1, "bool")), draw(statements(depth - 1)))
-        )
+        return tir.Allocate(buffer, tir.seq(tir.store(BUFFERS["bool"], (0, 0), True), draw(statements(depth - 1))))
     if kind == "if":
         otherwise = draw(st.one_of(st.none(), statements(depth - 1)))
         return tir.If(draw(expressions("bool", 2)), draw(statements(depth - 1)), otherwise)

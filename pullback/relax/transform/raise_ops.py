@@ -50,8 +50,10 @@ class _Raise(ExprMutator):
         origin = expr.attrs.get("origin") if is_call_tir(expr) else None
         if not origin:
             return super().expr(expr)
-        args = tuple([self.expr(a) for a in expr.args[1].fields])
-        raised = Call(Op.get(origin["op"]), args, origin["attrs"], span=expr.span)
+        args, op = tuple([self.expr(a) for a in expr.args[1].fields]), Op.get(origin["op"])
+        if not set(origin["attrs"]) <= set(op.signature.attrs):  # the op never had these
+            return super().expr(expr)
+        raised = Call(op, args, origin["attrs"], span=expr.span)
         if not is_lowered(raised, self.module[expr.args[0]]):
             return super().expr(expr)
         self.freed.add(expr.args[0].name)
