@@ -34,6 +34,17 @@ def is_turned(group: Group) -> bool:
     )
 
 
+def times_written(group: Group, result: te.Tensor) -> int:
+    """How often the code has the statement that writes a result, once for each iteration of an unrolled loop."""
+
+    def count(node: tir.Stmt) -> int:
+        own = isinstance(node, tir.BufferStore) and node.buffer.name == group.buffers[result].name
+        inside = own + sum(count(n) for n in children(node) if isinstance(n, tir.Stmt))
+        return inside * node.extent.value if isinstance(node, tir.For) and node.kind == "unrolled" else inside
+
+    return count(lower(group, "kernel").body)
+
+
 def check_natively(group: Group) -> None:
     rng = np.random.default_rng(0)
     feeds = {t: rng.standard_normal(t.shape).astype(t.dtype) for t in group.inputs}
@@ -89,15 +100,31 @@ def test_the_code_of_many_results_apart_in_memory_is_a_loop(kernel: int) -> None
     gradient, machine = result_of(64, "weight", (3, 24, 9, 9, 64, kernel, 2, 1))
     group = group_of(gradient, machine=machine)
     check_natively(group)
-    results = group.buffers[gradient].name
+    assert 0 < times_written(group, gradient) <= 2 * 16  # columns of a square, of a whole tile and of the rest
 
-    def written(node: tir.Stmt) -> int:
-        """Statements that write results, those of unrolled loops so often as they are written out."""
-        own = isinstance(node, tir.BufferStore) and node.buffer.name == results
-        inside = own + sum(written(n) for n in children(node) if isinstance(n, tir.Stmt))
-        return inside * node.extent.value if isinstance(node, tir.For) and node.kind == "unrolled" else inside
 
-    assert 0 < written(lower(group, "kernel").body) <= 2 * 16  # columns of a square, of a whole tile and of the rest
+def updated(gradient: te.Tensor) -> te.Tensor:
+    """A weight after a step of an optimizer with two moments: much to read and write for each element."""
+    weight, first, second = (te.placeholder(gradient.shape, name=n) for n in ("weight", "first", "second"))
+
+    def update(*i: tir.Var) -> tir.PrimExpr:
+        mean, square = first[i] * 0.5 + gradient[i] * 0.5, second[i] * 0.75 + gradient[i] * gradient[i] * 0.25
+        return weight[i] - mean * 0.125 / (tir.call("sqrt", tir.call("abs", square)) + 0.5)
+
+    return te.compute(gradient.shape, update, "updated")
+
+
+@pytest.mark.parametrize("kernel", [3, 4])
+def test_a_long_finish_of_one_square_is_a_loop_over_its_columns(kernel: int) -> None:
+    gradient, machine = result_of(64, "weight", (3, 5, 8, 14, 16, kernel, 2, 1))
+    brief, result = group_of(gradient, machine=machine), updated(gradient)
+    long = group_of(result, machine=machine)
+    assert is_turned(brief)
+    assert is_turned(long)
+    assert times_written(brief, gradient) >= 16
+    assert 0 < times_written(long, result) <= 2
+    run(long)
+    check_natively(long)
 
 
 @pytest.mark.parametrize(("size", "turned"), [(64, True), (32, False)])

@@ -21,6 +21,7 @@ from pullback.schedule.winograd.algebra import DATA, RESULTS, WEIGHTS
 from pullback.schedule.winograd.order import Order
 from pullback.tir import as_expr
 from pullback.tir.polynomial import simplify
+from tests.schedule.test_across import check_natively, times_written, updated
 from tests.schedule.test_contraction import product, stored, turned
 from tests.schedule.test_schedules import SMALL, group_of, run
 
@@ -231,6 +232,21 @@ def test_work_before_and_after_the_sum():
     group = group_of(result)
     assert isinstance(recognize(group), Winograd)
     run(group)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("machine", [SMALL, Machine(64, 32)], ids=["4 lanes", "16 lanes"])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("columns", [32, 37])
+def test_what_follows_the_gradient_of_weights_is_written_once_for_all_taps(channels_last, machine, columns):
+    """As an optimizer, which is long."""
+    gradient = product("weight", (2, 4, 6, 6, columns, 3, 1, 1), channels_last)
+    result = updated(gradient)
+    group = group_of(result, machine=machine)
+    assert isinstance(recognize(group), Winograd)
+    assert 0 < times_written(group, result) <= 2  # for whole vectors, and for what is left of the columns
+    run(group)
+    check_natively(group)
 
 
 def test_blocks_are_even():

@@ -12,13 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 from pullback.schedule.contraction.problem import Problem
 from pullback.schedule.transpose import turned_tile
 from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, loop, minimum, seq, store
+from pullback.tir.visitor import walk
 
 _MASKED = 64  # bytes of vectors that may be stored in part, with gaps, as soon as a whole
 MANY = 3  # squares, or vectors, of a tile: from so many on a finish that would be long for each is a loop
+LONG = (
+    40  # nodes of a finish beside which it takes nothing to read a square from memory, where a loop finds its columns
+)
 LEAST_RUN = 4  # elements side by side, and of a square's side
 Counts = Sequence[tuple[Var, int]]
 Finish = Callable[[Mapping[Var, PrimExpr], PrimExpr], Stmt]
@@ -84,7 +89,9 @@ def stored_across(
             body = finish({**moves(place), column: c + first}, tiles[-1][c * size + place])
             return For(i, as_expr(run), body, "vectorized")
 
-        body = seq(steps, loop("column", count, of_column, "unrolled"))
+        brief = of_column(as_expr(0))
+        is_long = sum(1 for _ in islice(walk(brief), LONG)) == LONG
+        body = seq(steps, loop("column", count, of_column, "serial" if is_long else "unrolled"))
         for buffer in reversed(tiles):
             body = Allocate(buffer, body)
         return body

@@ -12,7 +12,9 @@ and where the tiles are summed, as in the gradient by the weights:
     for chunk in parallel(chunks of the tiles): for round of it:
         region, t as before; for tile: for j:       u[p, tile, j] = G·weights
         for p:                                      m[chunk, p, c, j] += Σ_tile t[p, tile, c]·u[p, tile, j]
-    for c in parallel: for j in vectorized(columns): out[results, c, j] = f(Aᵀ·Σ_chunk m, …)
+    for c in parallel: for lines of columns:
+        for j in vectorized(columns):               acc[tap, j] = Aᵀ·Σ_chunk m
+        for taps and j:                             out[tap, c, j] = f(acc[tap, j], …)
 
 A point is multiplied for the tiles that need it (``order.py``). Each element of m is one sum; blocks, rounds and chunks
 follow from the shapes, so the order of all sums is fixed.
@@ -20,15 +22,18 @@ follow from the shapes, so the order of all sums is fixed.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from pullback.schedule.contraction.across import stored_across
 from pullback.schedule.contraction.columns import lanes_of
+from pullback.schedule.contraction.finish import whole_or_rest
 from pullback.schedule.contraction.lower import finished
 from pullback.schedule.contraction.region import Region
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.microkernel import Product
-from pullback.schedule.pointwise import buffer_readers, point_of, tasks
+from pullback.schedule.pointwise import buffer_readers, outer_loops, point_of, tasks
 from pullback.schedule.tiles import choose_tile
 from pullback.schedule.winograd.algebra import DATA, RESULTS, WEIGHTS, Grid, Values, grid_points
 from pullback.schedule.winograd.order import Order, Part
@@ -307,20 +312,44 @@ class Lowering:
                 return {**batch, **long, filter.column: j}
 
             grid = {at: m[as_expr(p), number, j] for p, at in enumerate(self.points)}
-            return For(j, as_expr(self.columns), self._finish(grid, 2, place), "vectorized")
+            return For(j, as_expr(self.columns), self._finish(grid, place), "vectorized")
 
         return self._over_tiles(bases, tile, apart=True)
 
     def _results_of_sums(self, m: Buffer) -> Stmt:
+        lanes, columns = lanes_of(self.problem), self.columns
+
+        def line(number: PrimExpr) -> Stmt:
+            first = number * lanes
+            return whole_or_rest(first, columns, lanes, lambda n: self._taps(m, first, n))
+
+        return tasks([self.filter.channel], [self.channels], loop("line", -(-columns // lanes), line), self.threads)
+
+    def _taps(self, m: Buffer, first: PrimExpr, columns: int) -> Stmt:
+        """The results of all taps for so many columns, which ``acc`` holds one row a tap."""
         filter, j = self.filter, Var("j")
+        taps = [(p.tap, 3) for p in filter.pairs]
+        acc = Buffer("acc", (math.prod(n for _, n in taps), columns), self.dtype, "local")
+        values = Values()
+        totals = values.transformed({at: self._total(m, p, first + j) for p, at in enumerate(self.points)}, RESULTS[3])
 
-        def place(at: tuple[int, ...]) -> Place:
-            taps = {p.tap: as_expr(p.tap_at(i)) for p, i in zip(filter.pairs, at, strict=True)}
-            return {**taps, filter.channel: filter.channel, filter.column: j}
+        def row(at: tuple[int, ...]) -> PrimExpr:
+            return _number(as_expr(p.tap_at(i)) for p, i in zip(filter.pairs, at, strict=True))
 
-        grid = {at: self._total(m, p, j) for p, at in enumerate(self.points)}
-        body = For(j, as_expr(self.columns), self._finish(grid, 3, place), "vectorized")
-        return tasks([filter.channel], [self.channels], body, self.threads)
+        fill = values.around(seq(*(store(acc, (row(at), j), total) for at, total in totals.items())))
+        corner = {v: as_expr(0) for v, _ in taps} | {filter.channel: filter.channel, filter.column: first}
+
+        def finish(moves: Place, total: PrimExpr) -> Stmt:
+            return finished(self.problem, {**corner, **moves, filter.column: first + moves[filter.column]}, total)
+
+        put = stored_across(self.problem, filter.column, taps, columns, acc, lanes_of(self.problem), finish)
+        if put is None:
+            i, place = Var("i"), {v: as_expr(v) for v, _ in taps}
+            put = For(
+                i, as_expr(columns), finish({**place, filter.column: i}, acc[_number(place.values()), i]), "vectorized"
+            )
+            put = outer_loops(list(place), [n for _, n in taps], put, threads=False)
+        return Allocate(acc, seq(For(j, as_expr(columns), fill, "vectorized"), put))
 
     def _total(self, m: Buffer, p: int, j: Var) -> PrimExpr:
         """The sum of the partial sums, pair by pair."""
@@ -330,9 +359,14 @@ class Lowering:
             terms = [*pairs, *([terms[-1]] if len(terms) % 2 else [])]
         return terms[0]
 
-    def _finish(self, grid: Grid, results: int, place: Callable[[tuple[int, ...]], Place | None]) -> Stmt:
+    def _finish(self, grid: Grid, place: Callable[[tuple[int, ...]], Place | None]) -> Stmt:
         """The results of a grid of products, and the elementwise stages on each."""
         values = Values()
-        totals = values.transformed(grid, RESULTS[results])
+        totals = values.transformed(grid, RESULTS[2])
         wanted = [(value, total) for at, total in totals.items() if (value := place(at)) is not None]
         return values.around(seq(*(finished(self.problem, value, total) for value, total in wanted)))
+
+
+def _number(taps: Iterable[PrimExpr]) -> PrimExpr:
+    """The row that these taps have."""
+    return functools.reduce(lambda number, tap: number * 3 + tap, taps)
