@@ -242,8 +242,8 @@ class Tuple(Expr):
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", tuple(as_relax(f) for f in sequence("fields", self.fields)))
 
-    @property
-    def struct_info(self) -> StructInfo:
+    @cached_property  # of many fields, each asks for it
+    def struct_info(self) -> StructInfo:  # type: ignore[override]
         return TupleStructInfo(tuple(f.struct_info for f in self.fields))
 
     def __len__(self) -> int:

@@ -76,6 +76,29 @@ class _Set:
     copies: set[int] = field(default_factory=set)
 
 
+class _Reach:
+    """How far the groups reach that begin at a number or before it. Each entry knows the furthest of those that begin
+    at as many numbers up to its own as its lowest bit says (a Fenwick tree, numbered from 1)."""
+
+    def __init__(self, count: int) -> None:
+        self._furthest = [-1] * (count + 1)
+
+    def add(self, first: int, last: int) -> None:
+        """A group from ``first`` to ``last``."""
+        k = first + 1
+        while k < len(self._furthest) and self._furthest[k] < last:  # those above know one that goes as far already
+            self._furthest[k] = last
+            k += k & -k
+
+    def of(self, number: int) -> int:
+        """The last member of all groups that begin at ``number`` or before it; at least the number itself."""
+        furthest, k = number, number + 1
+        while k:
+            furthest = max(furthest, self._furthest[k])
+            k &= k - 1
+        return furthest
+
+
 class _Fusion:
     def __init__(self, function: Function, module: IRModule, machine: Machine) -> None:
         self.function, self.module, self.machine = function, module, machine
@@ -89,7 +112,7 @@ class _Fusion:
         self.returned = {self.definition[v] for v in used_vars(function.body.body) if v in self.definition}
         free, self.reduces, self.looks_at_values = once(is_free), once(reduces), once(looks_at_values)
         self.free = {k for k, b in enumerate(self.bindings) if free(b.value)}
-        self.reach = list(range(len(self.bindings)))  # the last one of all groups that begin here or earlier
+        self.reach = _Reach(len(self.bindings))
         self.group_of = {k: _Set({k}) for k, b in enumerate(self.bindings)}
         for k in range(len(self.bindings)):
             if (call := self.taken_from(k)) is not None:
@@ -246,10 +269,7 @@ class _Fusion:
     def adopt(self, merged: _Set) -> None:
         for m in merged.members:
             self.group_of[m] = merged
-        k, last = min(merged.members), max(merged.members)
-        while self.reach[k] < last:  # it never falls, so that later ones are as far already
-            self.reach[k] = last
-            k += 1
+        self.reach.add(min(merged.members), max(merged.members))
 
     def accepted(self, candidate: _Set) -> bool:
         """Whether the set is one kernel and leaves the graph acyclic."""
@@ -300,7 +320,7 @@ class _Fusion:
         wanted = self.external_reads(candidate)
         end, further = -1, max(wanted, default=-1)
         while further > end:
-            end, further = further, self.reach[further]
+            end, further = further, self.reach.of(further)
         seen = set(candidate.members)
         stack = [r for m in candidate.members for r in self.readers[m] if r <= end and r not in seen]
         while stack:

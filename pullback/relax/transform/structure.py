@@ -41,7 +41,7 @@ def structure(bindings: Iterable[Binding], outputs: Sequence[Var], params: Seque
     for binding in bindings:
         value = binding.value
         if isinstance(value, Call):
-            attrs = tuple((name, _exact(attr)) for name, attr in sorted(value.attrs.items()))
+            attrs = tuple([(name, _exact(attr)) for name, attr in sorted(value.attrs.items())]) if value.attrs else ()
             calls.append((value.op, attrs, tuple(map(atom, value.args))))
         else:
             calls.append(atom(value))

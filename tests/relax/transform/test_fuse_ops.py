@@ -291,6 +291,17 @@ def test_cycles_are_found_by_the_bounded_search(seed: int, monkeypatch: pytest.M
     assert any(asked) and not all(asked)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_how_far_groups_reach(seed: int) -> None:
+    rng, groups, count = np.random.default_rng(seed), [], 37
+    reach = fuse_ops._Reach(count)
+    for _ in range(60):
+        groups.append(sorted(map(int, rng.integers(0, count, 2))))
+        reach.add(*groups[-1])
+        for number in range(count):
+            assert reach.of(number) == max([number, *(last for first, last in groups if first <= number)])
+
+
 def test_layers_that_are_alike_are_recognized_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     asked = fuse_ops._Fusion.asked
