@@ -12,7 +12,9 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+Something = TypeVar("Something")
 _NAMES = re.compile(r"%[\w.]+")
 ATTRIBUTES = '"no-builtins" "prefer-vector-width"="512"'
 
@@ -55,8 +57,9 @@ class FunctionBuilder:
         self.lines: list[str | list[str]] = []
         self.block = "start"
         self.clock = 0  # counts events that make loads out of date
+        self.ended = 0  # scopes
         self._count = 0
-        self._known: dict[object, str] = {}  # the results that are in scope, by text and version
+        self._known: dict[object, Any] = {}  # the results that are in scope, by text and version
         self._scopes: list[list[object]] = [[]]  # what was numbered in each open scope
         self._loops: list[_Loop] = []
         self._depth: dict[str, int] = {}  # the loop depth at which a name is defined
@@ -112,6 +115,16 @@ class FunctionBuilder:
         self._scopes[loop.scope].append(key)
         return name
 
+    def known(self, key: object) -> Any:
+        """What was remembered under a key that is no instruction's, in a scope that is open."""
+        return self._known.get(key)
+
+    def remember(self, key: object, value: Something) -> Something:
+        """Until the scope ends: the value has results of instructions."""
+        self._known[key] = value
+        self._scopes[-1].append(key)
+        return value
+
     def _invariant_depth(self, text: str, version: int | None, speculate: bool) -> int:
         """The number of loops around the outermost place where the instruction may stand."""
         current = len(self._loops)
@@ -140,6 +153,7 @@ class FunctionBuilder:
         self._scopes.append([])
 
     def _close(self) -> None:
+        self.ended += 1
         for key in self._scopes.pop():
             del self._known[key]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pullback.codegen.arithmetic import Arithmetic
 from pullback.codegen.builder import FunctionBuilder
@@ -39,14 +39,23 @@ _EXACT = ("abs", "floor", "ceil", "trunc", "round")  # of a number with few digi
 _SIGN = {"lt": (-1,), "le": (-1, 0), "gt": (1,), "ge": (0, 1), "eq": (0,), "ne": (-1, 1)}
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
+class Lanes(NamedTuple):
     """The vectorized loop that code is emitted for: ``active`` is how many lanes count, if not all and known."""
 
     count: int
     atom: Atom
     mask: Value | None = None
     active: int | None = None
+
+
+class _Known(NamedTuple):
+    """A polynomial that is known of an expression. ``depth``: of the innermost variable in it. ``block``: how many
+    blocks had ended when instructions were written of which it has the results."""
+
+    node: PrimExpr
+    poly: Poly
+    depth: int
+    block: int | None
 
 
 class Expressions(Arithmetic):
@@ -59,10 +68,13 @@ class Expressions(Arithmetic):
         self.lanes: Lanes | None = None
         self.is_alone = False  # these are all lanes of their loop: what is the same in all is used once
         self._memo: dict[int, Value] = {}
-        self._polys: dict[int, tuple[PrimExpr, Poly]] = {}  # of variables alone: known while these are bound
-        self._new_polys: list[int] = []  # those that the variable bound last has made known
-        self._late_polys: dict[int, Poly] = {}  # of values too
+        self._depths: dict[Var, int] = {}  # of the variables bound inside: 1 for the first one that was, and so on
+        self._polys: dict[int, _Known] = {}  # known while the variables in them are bound
+        self._of_depth: list[list[int]] = [[]]  # the keys of those polynomials whose innermost variable has that depth
+        self._late_polys: dict[int, Poly] = {}  # of values in memory too
+        self._depth = 0  # of the innermost variable that the polynomial which is being computed has
         self._asked = 0  # how often a value has become part of a polynomial
+        self._divided_here = 0  # and how often a quotient or an extreme has, which is known until a block ends
         self._orders = itertools.count()
         self._atoms: dict[str, Atom] = {}
 
@@ -80,7 +92,6 @@ class Expressions(Arithmetic):
     # ---- environment
 
     def atom(self, ref: str, bounds: tuple[int, int] | None = None, width: int = 0) -> Atom:
-        self._asked += 1
         known = self._atoms.get(ref)
         if known is None:  # a value is one atom, so that it cancels itself
             known = self._atoms[ref] = Atom(ref, next(self._orders), bounds, width)
@@ -92,47 +103,60 @@ class Expressions(Arithmetic):
 
     @contextlib.contextmanager
     def bound(self, var: Var, meaning: Poly | Value) -> Iterator[None]:
-        """``var`` means that inside. Polynomials that are known outside do not have it: they stay."""
-        saved, inside = (self._memo, self._late_polys, self._new_polys), []
-        self._memo, self._late_polys, self._new_polys = {}, {}, inside
+        """``var`` means that inside. Polynomials that do not have it stay known."""
+        saved, inside = (self._memo, self._late_polys), []  # type: ignore[var-annotated]
+        self._memo, self._late_polys = {}, {}
+        self._depths[var] = len(self._of_depth)
+        self._of_depth.append(inside)
         self.env[var] = meaning
         try:
             yield
         finally:
-            del self.env[var]
-            self._memo, self._late_polys, self._new_polys = saved
+            del self.env[var], self._depths[var]
+            self._memo, self._late_polys = saved
+            self._of_depth.pop()
             for key in inside:
-                del self._polys[key]
+                self._polys.pop(key, None)
 
     # ---- index arithmetic
 
     def poly(self, node: PrimExpr | int) -> Poly:
         """An int64 expression as a polynomial."""
-        if isinstance(node, int):
-            return Poly.of(node)
-        if isinstance(node, IntImm):
-            return Poly.of(node.value)
         key = id(node)
         known = self._polys.get(key)
-        if known is not None:
-            return known[1]
+        if known is not None and (known.block is None or known.block == self.builder.ended):
+            if known.depth > self._depth:
+                self._depth = known.depth
+            if known.block is not None:
+                self._divided_here += 1
+            return known.poly
+        if isinstance(node, int):
+            return Poly.of(node)
         late = self._late_polys.get(key)
         if late is not None:
             self._asked += 1
             return late
-        before, poly = self._asked, self._poly(node)
-        if self._asked == before:
-            self._polys[key] = node, poly
-            self._new_polys.append(key)
+        outer, asked, divided = self._depth, self._asked, self._divided_here
+        self._depth = 0
+        poly = self._poly(node)
+        if self._asked == asked:
+            self._polys[key] = _Known(
+                node, poly, self._depth, self.builder.ended if self._divided_here > divided else None
+            )
+            self._of_depth[self._depth].append(key)
         else:
             self._late_polys[key] = poly
+        self._depth = max(self._depth, outer)
         return poly
 
     def _poly(self, node: PrimExpr) -> Poly:
+        if isinstance(node, IntImm):
+            return Poly.of(node.value)
         if node.dtype != "int64":
             return self.poly_of(self.cast(self.value(node), "int64"))
         if isinstance(node, Var):
             meaning = self._meaning(node)
+            self._depth = self._depths.get(node, 0)
             return meaning if isinstance(meaning, Poly) else self.poly_of(meaning)
         if isinstance(node, Binary):
             if node.kind == "add":
@@ -150,6 +174,7 @@ class Expressions(Arithmetic):
         if isinstance(node, Select):
             condition = self.value(node.condition)
             if condition.const is not None:
+                self._depth = len(self._of_depth) - 1
                 return self.poly(node.a if condition.const else node.b)
         return self.poly_of(self._value(node))
 
@@ -164,8 +189,9 @@ class Expressions(Arithmetic):
             pick = min if node.kind == "min" else max
             return b + self.pattern([pick(d, 0) for d in known])
         value = self.binary(node.kind, self.poly_value(a), self.poly_value(b))
+        self._divided_here += 1
         if value.lanes > 1:
-            return self.poly_of(value)
+            return Poly.of(self.atom(value.ref, None, 64))
         limits = a.range, b.range
         pick = min if node.kind == "min" else max
         both = None not in limits
@@ -193,6 +219,7 @@ class Expressions(Arithmetic):
                 exact = Poly({m: c // divisor for m, c in uniform.terms.items()})
                 return exact + self.pattern([(v + const) // divisor for v in split[1]])
         value = self.poly_value(numerator, narrow=True)
+        self._divided_here += 1
         by = constant(divisor, value.dtype)
         if bounds is not None and bounds[0] >= 0:
             result = self.op("udiv", value.dtype, value, by)
@@ -223,7 +250,9 @@ class Expressions(Arithmetic):
     def poly_of(self, value: Value) -> Poly:
         """An integer value as a polynomial: a number or one atom."""
         if value.const is not None:
+            self._depth = len(self._of_depth) - 1
             return Poly.of(int(value.const))
+        self._asked += 1
         return Poly.of(self.atom(value.ref, None, 64 if value.lanes > 1 else 0))
 
     def scalar(self, poly: Poly) -> str:
@@ -473,8 +502,8 @@ class Expressions(Arithmetic):
 
     def inline(self, template: expansions.Template, *args: Value) -> Value:
         """The value of an expansion at these arguments."""
-        saved = self._memo, self._late_polys, self._polys, self._new_polys
-        self._memo, self._late_polys, self._polys, self._new_polys = {}, {}, {}, []
+        saved = self._memo, self._late_polys, self._polys, self._of_depth, self._depth
+        self._memo, self._late_polys, self._polys, self._of_depth = {}, {}, {}, [[]]
         for var, value in zip(template.params, args, strict=True):
             self.env[var] = value
         try:
@@ -482,7 +511,7 @@ class Expressions(Arithmetic):
         finally:
             for var in template.params:
                 self.env.pop(var, None)
-            self._memo, self._late_polys, self._polys, self._new_polys = saved
+            self._memo, self._late_polys, self._polys, self._of_depth, self._depth = saved
 
 
 class _Raw(Value):

@@ -185,7 +185,15 @@ class MemoryAccess(Expressions):
         return self.memory[buffer]
 
     def access(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> Access:
+        """How to get at these elements; known until the block ends in which their address was computed."""
         memory, polys = self._memory(buffer), [self.poly(i) for i in indices]
+        key = buffer, memory.pointer, self.lanes, *[frozenset(p.terms.items()) for p in polys]
+        known = self.builder.known(key)
+        if known is None:
+            known = self.builder.remember(key, self._access(memory, buffer, polys))
+        return known
+
+    def _access(self, memory: Memory, buffer: Buffer, polys: list[Poly]) -> Access:
         flat = self._flat(memory, polys)
         size, element = nbytes(buffer.dtype), memory_type(buffer.dtype)
         if not flat.varies:
@@ -325,19 +333,28 @@ class MemoryAccess(Expressions):
         size = min(lanes, 1 << (span.bit_length() - 1))
         if size == 1 or -(-span // size) > MOST_VECTORS:
             return self._load_each(access, element, version)
-        vector, result = f"<{size} x {element}>", ""
-        for number in range(-(-span // size)):
-            start = min(number * size, span - size)  # the last one ends at the last element
-            place = self._shifted(access.pointer, element, low + start)
-            loaded = self.builder.pure(f"load {vector}, ptr {place}, align {access.align}", version)
+        vector, starts = f"<{size} x {element}>", [min(k, span - size) for k in range(0, span, size)]
+        loaded = [  # the last one ends at the last element
+            self.builder.pure(
+                f"load {vector}, ptr {self._shifted(access.pointer, element, low + start)}, align {access.align}",
+                version,
+            )
+            for start in starts
+        ]
+        if size == lanes and len(loaded) <= 2:
+            picks = [k if k < size else size + k - starts[1] for k in offsets]
+            return self._shuffled(vector, loaded[0], loaded[-1], picks)
+        result = ""
+        for number, (start, some) in enumerate(zip(starts, loaded, strict=True)):
+            part = some
             if size < lanes:
-                loaded = self._shuffled(vector, loaded, loaded, [max(0, min(k - start, size - 1)) for k in offsets])
+                part = self._shuffled(vector, part, part, [max(0, min(k - start, size - 1)) for k in offsets])
                 picks = list(range(lanes, 2 * lanes))
             else:
                 picks = [lanes + max(0, min(k - start, size - 1)) for k in offsets]
             held = [number > 0 and k < number * size for k in offsets]  # by the vectors before
             picks = [lane if h else p for lane, (h, p) in enumerate(zip(held, picks, strict=True))]
-            result = self._shuffled(f"<{lanes} x {element}>", result or loaded, loaded, picks)
+            result = self._shuffled(f"<{lanes} x {element}>", result or part, part, picks)
         return result
 
     def _load_each(self, access: Access, element: str, version: int) -> str:

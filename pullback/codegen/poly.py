@@ -7,6 +7,7 @@ division is exact, or vanishes, when the coefficients and the ranges say so. All
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +33,12 @@ class Atom:
     @property
     def is_lane(self) -> bool:
         return self.ref is None
+
+
+@functools.cache
+def lane_number(lanes: int) -> Atom:
+    """The number of a lane, of so many."""
+    return Atom(None, 1 << 60, (0, lanes - 1))
 
 
 Monomial = tuple[Atom, ...]

@@ -10,7 +10,7 @@ from itertools import islice
 from pullback.codegen.expressions import Lanes
 from pullback.codegen.memory import padded
 from pullback.codegen.neighbours import NeighbourStores
-from pullback.codegen.poly import Atom, Poly
+from pullback.codegen.poly import Poly, lane_number
 from pullback.codegen.values import Value
 from pullback.ir.errors import InternalError, UserError
 from pullback.ir.node import remembered
@@ -320,7 +320,7 @@ class Statements(NeighbourStores):
 
     def _vectors(self, node: For, begin: Poly, end: Poly, width: int) -> None:
         """The vectors of so many lanes from one number to another."""
-        lane = Atom(None, 1 << 60, (0, width - 1))
+        lane = lane_number(width)
         self.lanes = Lanes(width, lane)
 
         def vector(number: Poly) -> None:
@@ -343,7 +343,7 @@ class Statements(NeighbourStores):
             with self.bound(node.var, start):
                 self.stmt(body)
             return
-        lane = Atom(None, 1 << 60, (0, lanes - 1))
+        lane = lane_number(lanes)
         self.lanes = Lanes(lanes, lane, mask, active if mask is not None else None)
         with self.bound(node.var, start + Poly.of(lane)):
             self._of_lanes(body)
@@ -393,13 +393,16 @@ class Statements(NeighbourStores):
 
     def _is_tile(self, node: For) -> bool:
         """Whether the body keeps values of this loop's lanes in a local buffer of an outer scope: registers."""
-        own = {n.buffer for n in walk(node.body) if isinstance(n, Allocate)}
-        for n in walk(node.body):
-            if isinstance(n, (BufferLoad, BufferStore)) and n.buffer not in own:
-                memory = self.memory.get(n.buffer)
-                if memory is not None and memory.local and _is_in(n.indices, node.var):
-                    return True
-        return False
+        known = [self.memory.get(buffer) for buffer in _buffers_along(node)]
+        return any(memory is not None and memory.local for memory in known)
+
+
+@remembered
+def _buffers_along(node: For) -> tuple[Buffer, ...]:
+    """Buffers of an outer scope of which a loop's iterations read or write different elements."""
+    own = {n.buffer for n in statements(node.body) if isinstance(n, Allocate)}
+    accesses = [n for n in walk(node.body) if isinstance(n, (BufferLoad, BufferStore)) and n.buffer not in own]
+    return tuple({n.buffer: None for n in accesses if _is_in(n.indices, node.var)})
 
 
 @remembered

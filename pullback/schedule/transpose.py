@@ -165,7 +165,7 @@ def copied_across(
 
 
 def _lines(row: Var, lane: Var, size: int, body: Stmt) -> Stmt:
-    return For(row, as_expr(size), For(lane, as_expr(size), body, "vectorized"), "unrolled")
+    return For(lane, as_expr(size), For(row, as_expr(size), body, "unrolled"), "vectorized")
 
 
 def _place(load: BufferLoad) -> object:

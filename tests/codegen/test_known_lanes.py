@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pullback.codegen import compile_assembly, emit_module
+from pullback.schedule.transpose import turned_tile
 from pullback.target import Target
-from pullback.tir import Buffer, PrimFunc, loop, maximum, minimum, select, store
+from pullback.tir import Allocate, Buffer, PrimFunc, loop, maximum, minimum, select, seq, store
 
 ACCESSES = {
     "every second": lambda i, n: i * 2 + 1,
@@ -72,3 +73,15 @@ def test_comparisons_of_known_lanes(native):
 
     body = loop("i", 30, lambda i: store(B, i, element(i)), "vectorized")
     native.check(PrimFunc("kernel", (A, B), body), np.linspace(-1, 1, 30, dtype="float32"), np.zeros(30, "int64"))
+
+
+def test_elements_of_two_vectors_are_one_shuffle():
+    """As in each step of a square that is turned in registers."""
+    A, B = Buffer("A", (256,)), Buffer("B", (256,))
+    steps, tiles = turned_tile(16, "float32", lambda r, lane: A[r * 16 + lane])
+    out = loop("r", 16, lambda r: loop("i", 16, lambda i: store(B, r * 16 + i, tiles[-1][r * 16 + i]), "vectorized"))
+    body = seq(steps, out)
+    for tile in reversed(tiles):
+        body = Allocate(tile, body)
+    text = emit_module([PrimFunc("kernel", (A, B), body)], Target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4"))
+    assert text.count("shufflevector") == 4 * 16

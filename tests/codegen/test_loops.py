@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pullback.codegen import compile_assembly, emit_module
+from pullback.codegen.expressions import Expressions
 from pullback.ir.errors import InternalError, UserError
 from pullback.runtime.dtype import numpy_dtype
 from pullback.target import Target
@@ -400,3 +401,44 @@ def test_random_kernels(native, n, rows, offset, stride, dtype, split):
 
     data = np.arange(rows * size).reshape(rows, size).astype(dtype)
     native.check(PrimFunc("f", (x, y), loop("r", rows, body, "parallel")), data, np.zeros_like(data))
+
+
+@pytest.mark.parametrize("kind", ["serial", "unrolled", "vectorized"])
+def test_an_index_that_blocks_share_is_computed_where_it_is_used(kind, native):
+    """A quotient and a loaded index, in both branches of a condition, after it, and behind a loop: what one block has
+    computed is not there for the next. The loaded index is another one once it was overwritten."""
+    n = 6
+    place, x, y = Buffer("place", (n,), "int64"), Buffer("x", (64,)), Buffer("y", (4, n, n))
+
+    def body(i):
+        quotient, loaded = (place[0] * 5 + i * 3 + 1) // 7, place[i] + i // 2
+        bound = minimum(i * 2, quotient)
+
+        def row(k, j):
+            return store(y, (k, i, j), x[quotient + j] + x[loaded] + x[bound])
+
+        def over(k, inner="serial"):
+            return loop("j", n, lambda j: row(k, j), inner)
+
+        branch = If((i + place[1]) % 3 < 1, over(0), over(1, "unrolled"))
+        return seq(branch, over(2), store(place, i, (place[i] + 3) % 5), over(3))
+
+    func = PrimFunc("f", (place, x, y), loop("i", n, body, kind))
+    native.check(func, np.arange(n) % 4 + 1, floats(64), zeros(4, n, n))
+
+
+def test_an_index_is_computed_once_while_its_variables_last(monkeypatch):
+    """Whatever is bound inside of them, and however much is stored there."""
+    asked = []
+    plain = Expressions._divided
+    monkeypatch.setattr(Expressions, "_divided", lambda self, *args: asked.append(1) or plain(self, *args))
+    x, y = Buffer("x", (64,)), Buffer("y", (40, 8, 16))
+
+    def row(task):
+        def at(r, j):
+            return store(y, (task, r, j), x[(task * 3 + 1) // 7])
+
+        return loop("r", 8, lambda r: loop("j", 16, lambda j: at(r, j), "vectorized"), "unrolled")
+
+    emit_module([PrimFunc("f", (x, y), loop("task", 40, row))], Target("llvm"))
+    assert len(asked) == 1
