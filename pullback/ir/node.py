@@ -311,12 +311,14 @@ def _as_array(value: Any) -> np.ndarray | None:
 def remembered(ask: Callable[[AnyNode], Answer]) -> Callable[[AnyNode], Answer]:
     """``ask``, a question about a node, asked once while the node lives: nodes do not change."""
     answers: WeakKeyDictionary[AnyNode, Answer] = WeakKeyDictionary()
+    missing: Any = object()
 
     @functools.wraps(ask)
     def answer(node: AnyNode) -> Answer:
-        if node not in answers:
-            answers[node] = ask(node)
-        return answers[node]
+        known = answers.get(node, missing)
+        if known is missing:
+            known = answers[node] = ask(node)
+        return known
 
     return answer
 

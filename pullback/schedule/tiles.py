@@ -99,16 +99,18 @@ def tiles(
     rows: int, columns: int, lanes: int, registers: int, most_rows: int = 16, reads: Reads | None = None
 ) -> Iterator[tuple[float, Tile]]:
     """(cycles for one term of all sums, tile) for each tile that fits the registers."""
+    once = reads or Reads()
+    again = replace(once, again=True)
     for vectors in (1, 2, 3, 4, 6, 8, 12):
         if vectors > 1 and (vectors - 1) * lanes >= columns:
             break
         if vectors > 4 and rows > 4:
             break  # where rows come again, so do the vectors of B: wide panels would leave the nearest cache
-        streams = 16 if vectors == 1 or (reads is not None and reads.far) else 8
+        streams = 16 if vectors == 1 or once.far else 8
         most = min((registers - vectors - 1) // vectors, streams)
         for m in range(1, min(most, most_rows, rows) + 1):
             width = min(vectors * lanes, columns) if columns < lanes else vectors * lanes
-            own = replace(reads or Reads(), again=rows > m or (reads is not None and reads.again))
+            own = again if rows > m else once
             step = functools.partial(_step, registers=registers, reads=own)
             least = _EDGE[own.plain and registers > 16]
             cycles = _alone(vectors, registers, own) * _cycles(rows, columns, m, vectors, lanes, step, least)

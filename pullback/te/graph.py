@@ -8,7 +8,7 @@ from typing import Any
 from pullback.ir.errors import InternalError
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir.expr import Binary, FloatImm, IntImm, PrimExpr, Var, call, const, is_float, maximum, minimum
-from pullback.tir.visitor import Mutator, walk
+from pullback.tir.visitor import Mutator, Substitute, walk
 
 
 def body_expr(tensor: Tensor) -> PrimExpr:
@@ -107,15 +107,12 @@ class Lower(Mutator):
         return known
 
 
-class _Element(Mutator):
+class _Element(Substitute):
     """One element of a stage: its axes replaced by indices, and what it reads by the elements of other stages."""
 
     def __init__(self, lower: Lower, places: Mapping[Var, PrimExpr]) -> None:
-        super().__init__()
-        self.lower, self.places = lower, places
-
-    def var(self, var: Var) -> PrimExpr:
-        return self.places.get(var, var)
+        super().__init__(places)
+        self.lower = lower
 
     def _expr(self, node: PrimExpr) -> PrimExpr:
         if isinstance(node, TensorLoad):

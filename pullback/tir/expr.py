@@ -214,6 +214,8 @@ class IntImm(PrimExpr):
     type: str = "int64"
 
     def __post_init__(self) -> None:
+        if self.type == "int64" and type(self.value) is int:
+            return
         if self.type != "bool" and not is_integer(self.type):
             raise DTypeError(f"an integer constant needs an integer or bool dtype, not {self.type}")
         object.__setattr__(self, "value", int(self.value))
@@ -454,6 +456,8 @@ def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
     """A PrimExpr from a Python number; without ``dtype`` ints are int64, floats float32, bools bool."""
     if isinstance(value, PrimExpr):
         return value
+    if type(value) is int and dtype in (None, "int64"):
+        return IntImm(value)
     if isinstance(value, bool):
         hint = f"a.equal(b) and a.not_equal(b) compare values; a constant is T.bool({value})"
         raise DTypeError(f"{value} is no scalar: in Python, == and != compare expressions as objects", hint=hint)

@@ -183,6 +183,11 @@ class Substitute(Mutator):
         super().__init__()
         self.variables, self.buffers = variables or {}, buffers or {}
 
+    def expr(self, node: PrimExpr) -> PrimExpr:
+        if isinstance(node, Var):  # half of all nodes are leaves
+            return self.var(node)
+        return node if isinstance(node, (IntImm, FloatImm)) else super().expr(node)
+
     def var(self, var: Var) -> PrimExpr:
         return self.variables.get(var, var)
 

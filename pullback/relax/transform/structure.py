@@ -30,7 +30,7 @@ def structure(bindings: Iterable[Binding], outputs: Sequence[Var], params: Seque
         if isinstance(expr, TupleGetItem):
             return atom(expr.tuple_value), expr.index
         if isinstance(expr, Constant) and expr.data.size == 1:
-            return str(expr.data.dtype), expr.data.shape, expr.data.tobytes()
+            return expr.data.dtype.char, expr.data.shape, expr.data.tobytes()
         number = numbers.get(expr)
         if number is not None:
             return number
