@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.builder import FunctionBuilder, Globals
@@ -285,10 +285,12 @@ class _HostStatements(Statements):
     """Adds the statements that only host functions have."""
 
     def __init__(
-        self, builder: FunctionBuilder, target: Target, kernels: Mapping[str, PrimFunc], symbols: Mapping[str, str]
-    ) -> None:
+        self, builder: FunctionBuilder, target: Target, kernels: Mapping[str, PrimFunc], symbols: Mapping[str, str],
+        params: Sequence[Buffer],
+    ) -> None:  # fmt: skip
         super().__init__(builder, target)
         self.kernels, self.symbols, self.calls = kernels, symbols, 0
+        self.slots = {buffer: number for number, buffer in enumerate(params)}
 
     def stmt_kernelcall(self, node: KernelCall) -> None:
         kernel = self.kernels.get(node.name)
@@ -303,14 +305,14 @@ class _HostStatements(Statements):
         buffers, values = iter(node.buffers), iter(node.scalars)
         for param in kernel.params:
             if isinstance(param, Buffer):
-                operands.append(f"ptr {self.pointer(next(buffers))}")
+                operands.append(f"ptr {self.address(next(buffers))}")
             else:
                 operands.append(self.value(next(values)).typed)
         self.builder.effect(f"call void @{_quoted(self.symbols[node.name])}({', '.join(operands)})")
         self.written(*node.buffers)
 
     def stmt_check(self, node: Check) -> None:
-        byte = self.builder.fresh(f"load i8, ptr {self.pointer(node.buffer)}")
+        byte = self.builder.fresh(f"load i8, ptr {self.address(node.buffer)}")
         failed, passed = self.builder.label("failed"), self.builder.label("passed")
         self.builder.branch_if(self.builder.fresh(f"icmp eq i8 {byte}, 0"), failed, passed)
         self.builder.start(failed)
@@ -320,19 +322,24 @@ class _HostStatements(Statements):
     def trace(self, index: int) -> None:
         self.builder.effect(f"call void @pb.trace(ptr %rt, ptr %trace, i64 {index})")
 
-    def pointer(self, buffer: Buffer) -> str:
-        """Where a buffer lies: buffers of scope arena need no declaration."""
-        if buffer not in self.memory:
-            if buffer.scope != "arena":
-                raise InternalError(f"the buffer {buffer.name} is not a parameter of the host function")
-            place = f"getelementptr i8, ptr %arena, i64 {buffer.offset}"
-            name = self.builder.name("arena")
-            self.builder.entry.append(f"  {name} = {place}")
-            self.bind_buffer(buffer, name)
-        return self.memory[buffer].pointer
+    def address(self, buffer: Buffer, emit: Callable[[str], str] | None = None) -> str:
+        """Where a buffer lies; those of scope arena need no declaration. A call computes what it needs: hundreds of
+        addresses from the beginning on went to memory and came back, and LLVM took long to find out where."""
+        emit = emit or self.builder.fresh
+        if buffer in self.slots:
+            return emit(f"load ptr, ptr {emit(f'getelementptr ptr, ptr %buffers, i64 {self.slots[buffer]}')}")
+        if buffer.scope != "arena":
+            raise InternalError(f"the buffer {buffer.name} is not a parameter of the host function")
+        return emit(f"getelementptr i8, ptr %arena, i64 {buffer.offset}")
+
+    def at_entry(self, text: str) -> str:
+        name = self.builder.name("place")
+        self.builder.entry.append(f"  {name} = {text}")
+        return name
 
     def access(self, buffer, indices):
-        self.pointer(buffer)
+        if buffer not in self.memory:
+            self.bind_buffer(buffer, self.address(buffer, self.at_entry))
         return super().access(buffer, indices)
 
 
@@ -356,17 +363,12 @@ class _Host:
     def emit_as(self, symbol: str, linkage: str = "", attributes: str = "") -> str:
         header = f"define {linkage}i32 @{symbol}(ptr %rt, ptr %buffers, ptr %arena, ptr %trace){attributes}"
         builder = FunctionBuilder(header, self.shared)
-        emitter = _HostStatements(builder, self.target, self.kernels, self.symbols)
+        emitter = _HostStatements(builder, self.target, self.kernels, self.symbols, self.func.buffers)
         scalars = [p for p in self.func.params if not isinstance(p, Buffer)]
-        for i, param in enumerate([*self.func.buffers, *scalars]):
-            builder.entry.append(f"  %slot{i} = getelementptr ptr, ptr %buffers, i64 {i}")
-            builder.entry.append(f"  %p{i} = load ptr, ptr %slot{i}")
-            if not isinstance(param, Buffer):
-                builder.entry.append(f"  %v{i} = load {memory_type(param.dtype)}, ptr %p{i}")
-                value = emitter.from_memory(f"%v{i}", param.dtype, 1)
-                emitter.env[param] = _scalar_meaning(emitter, param, value.ref)
-        for i, buffer in enumerate(self.func.buffers):
-            emitter.bind_buffer(buffer, f"%p{i}")
+        for i, param in enumerate(scalars, len(self.func.buffers)):
+            place = emitter.at_entry(f"load ptr, ptr {emitter.at_entry(f'getelementptr ptr, ptr %buffers, i64 {i}')}")
+            value = emitter.at_entry(f"load {memory_type(param.dtype)}, ptr {place}")
+            emitter.env[param] = _scalar_meaning(emitter, param, emitter.from_memory(value, param.dtype, 1).ref)
         self.shared.define("pb.trace", _TRACE)
         emitter.stmt(self.func.body)
         emitter.trace(emitter.calls)

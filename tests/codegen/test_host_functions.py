@@ -1,6 +1,7 @@
 """Host functions: calls, arena, checks, traces, conditions; and objects that travel between processes."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -46,6 +47,17 @@ def test_calls_checks_and_trace(native):
     y[:] = 0
     status, _ = native.host(library, "main", [-x, y], 512)
     assert status == 7 and not y.any()
+
+
+def test_a_call_computes_the_addresses_that_it_takes():
+    """No register holds one from the beginning of the function to its last call."""
+    text = emit_module([*kernels(), host()], Target("llvm"))
+    entry, body = re.search(r"define i32 @main.*?entry:(.*?)start:(.*?)\n}", text, re.DOTALL).groups()
+    assert "%buffers" not in entry and "%arena" not in entry
+    for line in body.splitlines():
+        for name in re.findall(r"ptr (%t\d+)", line if "call void @kernel" in line else ""):
+            before = body[: body.index(line)].splitlines()[-6:]
+            assert any(text.strip().startswith(f"{name} =") for text in before), line
 
 
 @pytest.mark.parametrize("sign, status", [(1, 0), (-1, 7)])
