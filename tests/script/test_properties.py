@@ -39,7 +39,7 @@ def expressions(draw: st.DrawFn, dtype: str, depth: int) -> tir.PrimExpr:
     kind = draw(st.sampled_from(kinds))
     if kind == "binary":
         table = (
-            LOGIC + ("bitand", "bitor", "bitxor")
+            (*LOGIC, "bitand", "bitor", "bitxor")
             if dtype == "bool"
             else ARITHMETIC + (BITWISE if dtype in INTEGERS else ())
         )
