@@ -128,6 +128,11 @@ class Node:
     _printer = None  # not a field: the hook of set_printer
     binder = None  # not a field either: the name of the field that holds the symbol which this node binds
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__repr__" not in vars(cls):  # a dataclass writes one otherwise, as long as all that a node reaches
+            cls.__repr__ = _outline  # type: ignore[method-assign, assignment]
+
     def script(self, **options: Any) -> str:
         """The node as script text: printing and parsing it back gives a structurally equal node."""
         if Node._printer is None:
@@ -155,6 +160,27 @@ class Node:
     def __setstate__(self, state: dict[str, Any]) -> None:
         thawed = {k: MappingProxyType(v.values) if isinstance(v, _Attributes) else v for k, v in state.items()}
         vars(self).update(thawed)
+
+
+_DEEPEST, _MOST = 4, 8  # how deep an outline goes, and how many items of a sequence it shows
+
+
+def _outline(node: Any) -> str:
+    """The fields of a node and, not too deep, of those in it: :meth:`Node.script` is all of it."""
+    return _outlined(node, _DEEPEST)
+
+
+def _outlined(value: Any, depth: int) -> str:
+    if isinstance(value, Node) and type(value).__repr__ is _outline:
+        if not depth:
+            return f"{type(value).__name__}(…)"
+        shown = (f for f in fields(value) if f.repr)
+        parts = (f"{f.name}={_outlined(getattr(value, f.name), depth - 1)}" for f in shown)
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if isinstance(value, tuple):
+        parts = [_outlined(v, depth) for v in value[:_MOST]] + ["…"] * (len(value) > _MOST)
+        return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+    return repr(value)
 
 
 class _Attributes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pullback.ir.node import structural_digest
 from pullback.schedule.tuning import Choices
-from pullback.te.graph import read_counts, stages
+from pullback.te.graph import nodes_inlined, read_counts, stages
 from pullback.te.orient import orient
 from pullback.te.tensor import Tensor
 from pullback.tir import Buffer, BufferLoad, Call, PrimExpr, PrimFunc, Stmt, fma, pairs
@@ -18,6 +18,7 @@ from pullback.tir.expr import is_float, nbytes
 from pullback.tir.visitor import Mutator, walk
 
 NOMINAL_BYTES = 512 << 10  # of a second cache
+LONGEST_ELEMENT = 4000  # nodes of an element with the stages before it written out
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,13 @@ class Group:
     @cached_property
     def stages(self) -> list[Tensor]:
         return stages(self.outputs)
+
+    @cached_property
+    def is_exponential(self) -> bool:
+        """Whether elementwise stages, of which each uses the one before several times, would be very long written out
+        in what reads them."""
+        nodes = nodes_inlined(self.stages, lambda stage, _: stage.is_reduction)
+        return max(nodes.values(), default=0) > LONGEST_ELEMENT
 
     @cached_property
     def reductions(self) -> list[Tensor]:

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from pullback.schedule.choose import is_one_kernel
 from pullback.schedule.cost import is_costly
-from pullback.schedule.group import Group, Machine
-from pullback.te.graph import body_expr, is_index_map, placeholders, read_counts, stages
+from pullback.schedule.group import LONGEST_ELEMENT, Group, Machine
+from pullback.te.graph import body_expr, is_index_map, nodes_inlined, placeholders, read_counts, stages
 from pullback.te.orient import orient
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import PrimExpr
@@ -31,7 +31,9 @@ def split(outputs: Sequence[Tensor], machine: Machine) -> list[_Piece]:
     turned = orient(outputs)
     order = stages(turned)
     counts = read_counts(order)
-    kept = [s for s in order if _in_memory(s, turned, counts)]
+    in_memory = {s for s in order if _in_memory(s, turned, counts)}
+    nodes = nodes_inlined(order, lambda stage, count: stage in in_memory or count > LONGEST_ELEMENT)
+    kept = [s for s in order if s in in_memory or nodes[s] > LONGEST_ELEMENT]
     cutter = _Cutter(dict(zip(turned, outputs, strict=True)), kept, machine)
     result: list[_Piece] = []
     members: list[Tensor] = []

@@ -73,6 +73,17 @@ def read_counts(all_stages: Sequence[Tensor]) -> dict[Tensor, int]:
     return counts
 
 
+def nodes_inlined(order: Sequence[Tensor], kept: Callable[[Tensor, int], bool]) -> dict[Tensor, int]:
+    """How many nodes the element of each stage has as a tree, with the stages that it reads written out in it, but for
+    those that are ``kept(stage, nodes)``."""
+    nodes: dict[Tensor, int] = {}
+    read_as: dict[Tensor, int] = {}
+    for stage in order:
+        nodes[stage] = stage.nodes + sum(read_as.get(load.tensor, 1) for load in loads_of(stage))
+        read_as[stage] = 1 if kept(stage, nodes[stage]) else nodes[stage]
+    return nodes
+
+
 Reader = Callable[[tuple[PrimExpr, ...]], PrimExpr]
 
 

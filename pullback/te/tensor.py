@@ -9,6 +9,7 @@ A DAG of these is what a schedule turns into loops (room ``schedule``).
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ from typing import Any, NoReturn
 from pullback.ir.arguments import sequence
 from pullback.ir.errors import CallError, InternalError, ShapeError, UserError
 from pullback.ir.node import Node, Symbol, made_quickly
+from pullback.te.shared import with_parts_apart
 from pullback.tir.expr import PrimExpr, Var, as_expr
-from pullback.tir.visitor import walk
+from pullback.tir.visitor import substitute, walk
 
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
 
@@ -84,6 +86,13 @@ class Tensor(Symbol):
         source = self.body.source if isinstance(self.body, Reduce) else self.body
         return tuple(n for n in walk(source) if isinstance(n, TensorLoad))
 
+    @cached_property
+    def nodes(self) -> int:
+        """How many nodes the element has as a tree."""
+        if self.body is None:
+            return 0
+        return builtins.sum(1 for _ in walk(self.body.source if isinstance(self.body, Reduce) else self.body))
+
     def __getitem__(self, indices: Any) -> TensorLoad:
         indices = indices if isinstance(indices, tuple) else (indices,)
         return TensorLoad(self, tuple(as_expr(i) for i in indices))
@@ -138,8 +147,14 @@ def compute(shape: Sequence[int | PrimExpr], element: Callable[..., Any], name: 
     if code is None or code.co_argcount != len(axes):
         _check_takes(element, axes)
     body = element(*axes)
-    body = body if isinstance(body, Reduce) else as_expr(body)
+    if not isinstance(body, Reduce):
+        body = with_parts_apart(as_expr(body), lambda part: compute(shape, _at(axes, part), name)[axes])
     return Tensor(name, shape, body.dtype, axes, body)
+
+
+def _at(axes: tuple[Var, ...], value: PrimExpr) -> Callable[..., PrimExpr]:
+    """The element ``value`` at the ``axes`` as a function of its place."""
+    return lambda *place: substitute(value, dict(zip(axes, place, strict=True)))
 
 
 def _check_takes(element: Callable[..., Any], axes: tuple[Var, ...]) -> None:

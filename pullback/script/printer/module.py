@@ -6,7 +6,9 @@ from typing import Any
 
 from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
-from pullback.relax.expr import Binding, BindingBlock, Function, SeqExpr
+from pullback.relax.analysis import free_vars
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Binding, BindingBlock, Call, Expr, Function, SeqExpr, Tuple, TupleGetItem
 from pullback.relax.struct_info import StructInfo
 from pullback.script.printer.graph import GraphPrinter
 from pullback.script.printer.layout import Lines, indented
@@ -92,6 +94,30 @@ def _part(node: Any, types: bool) -> str:
         graph.block(node, lines)
     elif isinstance(node, Binding):
         graph.binding(node, lines)
+    elif isinstance(node, Expr) and _repeats(node):
+        return _part(_bound(node), types)
     else:
         return graph.expr(node)
     return lines.text()
+
+
+def _repeats(expr: Expr) -> bool:
+    """Whether calls inside are used more than once: written out each time, the text may be exponentially long."""
+    seen: set[Any] = set()
+    stack: list[Any] = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Call) and node in seen:
+            return True
+        if node not in seen and isinstance(node, (Call, Tuple, TupleGetItem)):
+            seen.add(node)
+            stack += node.args if isinstance(node, Call) else [getattr(node, "tuple_value", None)]
+            stack += node.fields if isinstance(node, Tuple) else ()
+    return False
+
+
+def _bound(expr: Expr) -> SeqExpr:
+    """The expression with a name for each call inside."""
+    builder = BlockBuilder()
+    builder.begin([v.name for v in free_vars(Function((), SeqExpr((), expr)))])
+    return builder.finish(expr)
