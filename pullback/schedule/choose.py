@@ -8,7 +8,7 @@ from pullback.ir.errors import InternalError
 from pullback.schedule.attention import AttentionBackward, AttentionForward
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.elementwise import Elementwise
-from pullback.schedule.group import Group
+from pullback.schedule.group import LONGEST_ELEMENT, Group
 from pullback.schedule.random import Random
 from pullback.schedule.reduction import Reduction
 from pullback.schedule.scatter import Scatter
@@ -31,6 +31,8 @@ def recognize(group: Group) -> Schedule | None:
 def is_one_kernel(group: Group) -> bool:
     """Whether there is a schedule for the group. Filters are contractions, too: which is faster is not asked."""
     group = group.oriented
+    if group.longest_element > LONGEST_ELEMENT and len(group.stages) > 1 and not group.fallback:
+        return False
     asked = _asked(group)
     return any(kind.recognize(group) is not None for kind in asked if kind is not Winograd or Contraction not in asked)
 

@@ -12,13 +12,13 @@ from pullback.ir.node import structural_digest
 from pullback.schedule.tuning import Choices
 from pullback.te.graph import nodes_inlined, read_counts, stages
 from pullback.te.orient import orient
-from pullback.te.tensor import Tensor
+from pullback.te.tensor import Tensor, TensorLoad
 from pullback.tir import Buffer, BufferLoad, Call, PrimExpr, PrimFunc, Stmt, fma, pairs
 from pullback.tir.expr import is_float, nbytes
 from pullback.tir.visitor import Mutator, walk
 
 NOMINAL_BYTES = 512 << 10  # of a second cache
-LONGEST_ELEMENT = 4000  # nodes of an element with the stages before it written out
+LONGEST_ELEMENT = 1500  # nodes of an element with the stages before it written out
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,13 @@ class Group:
         return stages(self.outputs)
 
     @cached_property
-    def is_exponential(self) -> bool:
-        """Whether elementwise stages, of which each uses the one before several times, would be very long written out
-        in what reads them."""
-        nodes = nodes_inlined(self.stages, lambda stage, _: stage.is_reduction)
-        return max(nodes.values(), default=0) > LONGEST_ELEMENT
+    def longest_element(self) -> int:
+        """How many nodes the longest element has, with the stages before it written out in it. Where nothing is
+        reduced, a stage that is read at the point where it is computed has a name."""
+        inlined = nodes_inlined(self.stages, lambda stage, _: stage.is_reduction)
+        if self.reductions:
+            return max(inlined.values(), default=0)
+        return max((s.nodes + sum(_as_read(s, load, inlined) for load in s.loads) for s in self.stages), default=0)
 
     @cached_property
     def reductions(self) -> list[Tensor]:
@@ -183,6 +185,12 @@ class _Unfused(Mutator):
 def bytes_of(buffer: Buffer) -> int:
     """Of what is known of its shape."""
     return math.prod(s for s in buffer.shape if isinstance(s, int)) * nbytes(buffer.dtype)
+
+
+def _as_read(stage: Tensor, load: TensorLoad, inlined: Mapping[Tensor, int]) -> int:
+    """How many nodes a stage writes for what it reads."""
+    here = load.tensor.shape == stage.shape and same_axes(load.indices, stage.axes)
+    return 1 if here else inlined.get(load.tensor, 1)
 
 
 def same_axes(indices: Sequence[object], axes: Sequence[object]) -> bool:

@@ -62,6 +62,39 @@ def test_before_what_sums_up(end: str) -> None:
     agree(Gradient("main")(module_of(ENDS[end])))
 
 
+HALF = SHAPE[0] // 2
+MOVES: dict[str, Callable[[Expr], Expr]] = {  # each element is used at two places
+    "rolled": lambda y: op.roll(y, 1, 0),
+    "flipped": lambda y: op.flip(y, 0),
+    "turned": op.permute_dims,
+    "padded": lambda y: op.nn.pad(y, [(1, 0), (0, 0)])[:-1],
+    "halves exchanged": lambda y: op.concat([y[HALF:], y[:HALF]], axis=0),
+    "parts exchanged": lambda y: op.concat(list(op.split(y, 2, 0))[::-1], axis=0),
+    "repeated": lambda y: op.repeat(y[:HALF], 2, 0),
+    "tiled": lambda y: op.tile(y[:HALF], (2, 1)),
+    "taken": lambda y: op.take(y, relax.const(np.arange(SHAPE[0])[::-1].copy()), axis=0),
+    "a row": lambda y: y[0:1],
+    "reshaped": lambda y: op.reshape(op.reshape(y, (SHAPE[0] * SHAPE[1],)), SHAPE),
+}
+
+
+@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize("move", MOVES)
+def test_at_several_places(move: str, summed: bool) -> None:
+    """As in a simulation: each step reads neighbours."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorStructInfo(SHAPE, "float32"))
+    with builder.function("main", [x]), builder.dataflow():
+        y: Expr = x
+        for _ in range(20):
+            y = builder.emit((y + MOVES[move](y)) * 0.5)
+        builder.emit_func_output(builder.emit_output(op.sum(y * y) if summed else y))
+    if summed:
+        agree(Gradient("main")(builder.get()))
+    else:
+        a, b = (pullback.compile(builder.get(), target).function("main")(X) for target in ("debug", "llvm"))
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
 def test_without_names() -> None:
     agree(Gradient("main")(module_of(op.sum, emitted=False)))
 

@@ -50,8 +50,6 @@ class Reduction:
     def recognize(group: Group) -> Reduction | None:
         if not group.reductions:
             return None
-        if not group.fallback and group.is_exponential:
-            return None
         if not group.fallback and any(is_matmul(r) or terms_of(r) for r in group.reductions):
             return None
         program = build(group)
