@@ -7,6 +7,7 @@ not nested deeply pay nothing.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import sys
@@ -26,7 +27,9 @@ MOST_CALLS = 150_000  # nested ones that this stack has room for: 3.5 KB each, w
 
 _lock = threading.Lock()  # for the two settings of the process below
 _running = 0  # large stacks
-_old_limit = 0
+_trying = 0  # calls on stacks of the usual size
+_tries = threading.local()  # of this thread, as count
+_old_limit: int | None = None  # while Python's limit is raised
 _on_large_stack = contextvars.ContextVar("pullback_on_large_stack", default=False)
 
 
@@ -36,11 +39,15 @@ def deep(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        try:
+        if _on_large_stack.get():
             return function(*args, **kwargs)
-        except RecursionError:
-            if _on_large_stack.get():
-                raise
+        if _begin_to_try():
+            try:
+                return function(*args, **kwargs)
+            except RecursionError:
+                pass
+            finally:
+                _end_to_try()
         return on_large_stack(function, *args, **kwargs)
 
     return call
@@ -94,12 +101,36 @@ def _start(run: Callable[[], Any]) -> threading.Thread:
     return thread
 
 
+# Python's limit of nested calls is one for all threads. While it is raised, calls on a usual stack would not be stopped
+# in time: so these go to a large stack at once. And it must not be lowered while a call of another thread that began
+# before is deeper than that: Python would end the process. So it is lowered when all of these have come back.
+
+
+def _begin_to_try() -> bool:
+    """Whether a call may be tried on a stack of the usual size."""
+    global _trying
+    with _lock:
+        if _old_limit is not None:
+            return False
+        _trying += 1
+        _tries.count = getattr(_tries, "count", 0) + 1
+    return True
+
+
+def _end_to_try() -> None:
+    global _trying
+    with _lock:
+        _trying -= 1
+        _tries.count -= 1
+        _lower_limit()
+
+
 @contextmanager
 def _many_calls() -> Iterator[None]:
     """Python's limit of nested calls is raised while at least one large stack is in use."""
     global _running, _old_limit
     with _lock:
-        if _running == 0:
+        if _old_limit is None:
             _old_limit = sys.getrecursionlimit()
             sys.setrecursionlimit(max(_old_limit, MOST_CALLS))
         _running += 1
@@ -108,18 +139,24 @@ def _many_calls() -> Iterator[None]:
     finally:
         with _lock:
             _running -= 1
-            if _running == 0:
-                sys.setrecursionlimit(_old_limit)
+            _lower_limit()
+
+
+def _lower_limit() -> None:
+    """Set Python's limit back when nobody needs it any more."""
+    global _old_limit
+    if _old_limit is not None and not _running and _trying == getattr(_tries, "count", 0):
+        with contextlib.suppress(RecursionError):  # this thread is deeper than that itself: the next one does it
+            sys.setrecursionlimit(_old_limit)
+            _old_limit = None
 
 
 def _in_child() -> None:
-    """A fork's child has the one thread that forked: on a large stack or not."""
-    global _lock, _running
+    """A fork's child has the one thread that forked: on a large stack or not, and inside calls that it tries."""
+    global _lock, _running, _trying
     _lock = threading.Lock()
-    here = int(_on_large_stack.get())
-    if _running and not here:
-        sys.setrecursionlimit(_old_limit)
-    _running = here
+    _running, _trying = int(_on_large_stack.get()), getattr(_tries, "count", 0)
+    _lower_limit()
 
 
 in_child(_in_child)

@@ -68,6 +68,38 @@ def test_context_variables_and_errors_go_through():
         on_large_stack(fail)
 
 
+def test_the_limit_is_not_lowered_under_a_call_that_is_deeper():
+    """One thread is on a large stack; a call that another began before goes deep meanwhile, and ends after it."""
+    before, found = sys.getrecursionlimit(), []
+    begun, raised, deeper, lowered = (threading.Event() for _ in range(4))
+
+    def below(n):
+        if n:
+            return 1 + below(n - 1)
+        deeper.set()
+        assert lowered.wait(60)
+        return levels(10)
+
+    @deep
+    def goes_deep():
+        begun.set()
+        assert raised.wait(60)
+        return below(5_000)
+
+    def large():
+        raised.set()
+        assert deeper.wait(60)
+
+    other = threading.Thread(target=lambda: found.append(goes_deep()))
+    other.start()
+    assert begun.wait(60)
+    on_large_stack(large)
+    lowered.set()
+    other.join()
+    assert found == [5_010]
+    assert sys.getrecursionlimit() == before
+
+
 def test_threads_do_so_at_the_same_time():
     before = sys.getrecursionlimit()
     found = []
