@@ -171,7 +171,7 @@ class NativeFunction:
 
     def fresh_outputs(self) -> list[Tensor]:
         return [
-            kind.with_memory(_small.take() if nbytes <= SmallMemory.limit else OwnedMemory(nbytes))
+            kind._with_memory(_small.take() if nbytes <= SmallMemory.limit else OwnedMemory(nbytes))
             for kind, nbytes in self._fresh
         ]
 

@@ -77,7 +77,7 @@ class Tensor:
             raise ArgumentError(f"a tensor of {nbytes} bytes does not fit in memory of {memory.nbytes} bytes")
         self._memory = OwnedMemory(nbytes) if memory is None else memory
 
-    def with_memory(self, memory: Memory) -> Tensor:
+    def _with_memory(self, memory: Memory) -> Tensor:
         """A tensor of the same type in other memory, which has room for it: made without a second look at the type."""
         result = Tensor.__new__(Tensor)
         result.shape, result._numpy_dtype, result.dtype = self.shape, self._numpy_dtype, self.dtype

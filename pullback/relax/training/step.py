@@ -53,7 +53,7 @@ class Values:
 
     def unpinned(self) -> Values:
         """These values, those that somebody else sees replaced by copies: a step must not change what others hold."""
-        if not any(value.is_pinned() for value in self.all):
+        if not any(value._memory.is_pinned() for value in self.all):
             return self
         copies = (tuple(v.copy() if v is not None and v.is_pinned() else v for v in group) for group in self.groups)
         return Values(*copies)  # type: ignore[arg-type]
