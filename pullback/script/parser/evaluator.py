@@ -152,7 +152,9 @@ class Evaluator:
                 with self.blame(value):
                     result.update(self.eval(value))
             else:
-                result[self.eval(key)] = self.eval(value)
+                name, item = self.eval(key), self.eval(value)
+                with self.blame(key, lambda: "a key"):
+                    result[name] = item
         return result
 
     def _slice(self, node: ast.Slice) -> slice:

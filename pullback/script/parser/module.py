@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from pullback.ir.arguments import mapping
 from pullback.ir.errors import ScriptError
 from pullback.ir.module import IRModule
 from pullback.script import ir as I
@@ -70,7 +71,9 @@ class ModuleParser:
                 return {}
             if self.evaluator.eval(node.value.func) is I.module_attrs:
                 self.evaluator.eval(node.value)
-                return dict(self.evaluator.eval(node.value.args[0])) if node.value.args else {}
+                given = self.evaluator.eval(node.value.args[0]) if node.value.args else {}
+                with self.evaluator.blame(node, lambda: "I.module_attrs"):
+                    return dict(mapping("the attributes of a module", given))
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             self.constants[node.targets[0].id] = self.evaluator.eval(node.value)
             return {}
