@@ -131,6 +131,8 @@ class Convention:
         return Convention({name: roles for name, roles in made.items() if name in module})._with_step(_adds_up(module))
 
     def __getitem__(self, name: str) -> Roles:
+        if name not in self.functions:
+            raise ArgumentError(f"the convention of the module says nothing of the function {name}", hint=_HOW)
         return self.functions[name]
 
     def __contains__(self, name: str) -> bool:

@@ -158,3 +158,12 @@ def test_a_step_takes_what_there_is(function: str, which: int, old: Any, new: An
     changed = module.with_attr(ATTRIBUTE, {k: v for k, v in attribute.items() if k in module.functions})
     with pytest.raises(ArgumentError, match=message):
         pullback.compile(changed, "debug")
+
+
+@pytest.mark.parametrize("name", [LOSS, ADJOINT, "optimizer"])
+def test_a_convention_that_lacks_a_function(name: str) -> None:
+    attribute = {k: v for k, v in MODULES["states"].attrs[ATTRIBUTE].items() if k != name}
+    assert len(attribute) < len(MODULES["states"].attrs[ATTRIBUTE])
+    changed = MODULES["states"].with_attr(ATTRIBUTE, attribute)
+    with pytest.raises(ArgumentError, match="says nothing of the function"):
+        Trainer(changed, pullback.VirtualMachine(pullback.compile(changed)), pullback.cpu())
