@@ -453,7 +453,8 @@ def out_of_range(number: Any, dtype: str) -> DTypeError:
 
 
 def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
-    """A PrimExpr from a Python number; without ``dtype`` ints are int64, floats float32, bools bool."""
+    """A PrimExpr from a Python number; without ``dtype`` ints are int64, floats float32. Bools are refused: they
+    are what Python's ``==`` gives."""
     if isinstance(value, PrimExpr):
         return value
     if type(value) is int and dtype in (None, "int64"):
