@@ -118,6 +118,10 @@ class Signature:
             attrs[name] = values.get(name, default)
         return tensors, attrs
 
+    def takes(self, count: int) -> bool:
+        """Whether a call may have so many tensors."""
+        return self.variadic or len(self.tensors) - len(self.optional) <= count <= len(self.tensors)
+
     def of_python(self) -> inspect.Signature:
         """What ``inspect.signature`` and editors show of the op."""
         parameters: list[inspect.Parameter] = []

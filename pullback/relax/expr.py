@@ -24,7 +24,7 @@ import numpy as np
 
 from pullback.ir.arguments import sequence, whole
 from pullback.ir.at_run_time import AtRunTime
-from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
+from pullback.ir.errors import ArgumentError, CallError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GlobalVar, set_call_global
 from pullback.ir.node import Node, Symbol, made_quickly
 from pullback.ir.op import Op
@@ -309,6 +309,9 @@ class Call(Expr):
         if isinstance(self.op, Op):
             if self.sinfo_args:
                 return self.sinfo_args[0] if len(self.sinfo_args) == 1 else TupleStructInfo(self.sinfo_args)
+            if not self.op.signature.takes(len(self.args)):
+                message = f"{self.op.short} does not take {len(self.args)} tensors"
+                raise CallError(message, span=self.span, hint=self.op.usage)
             try:
                 return self.op.infer(*(a.struct_info for a in self.args), **self.attrs)
             except UserError as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pullback import te
 from pullback.ir.errors import InternalError
 from pullback.ir.module import GlobalVar, IRModule
-from pullback.ir.op import Op
+from pullback.ir.op import Op, Signature
 from pullback.ir.passes import Pass
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
@@ -199,7 +199,7 @@ def _infer_check(value: TensorStructInfo, *, message: str) -> TensorStructInfo:
     return value
 
 
-CHECK = Op("relax.check", Op.get("call_tir").signature, _infer_check)
+CHECK = Op("relax.check", Signature.parse("value | message"), _infer_check)
 
 
 def is_check(expr: object) -> bool:

@@ -51,8 +51,8 @@ class _Raise(ExprMutator):
         if not origin:
             return super().expr(expr)
         args, op = tuple([self.expr(a) for a in expr.args[1].fields]), Op.get(origin["op"])
-        if not set(origin["attrs"]) <= set(op.signature.attrs):  # the op never had these
-            return super().expr(expr)
+        if not set(origin["attrs"]) <= set(op.signature.attrs) or (op.te is None and op.kernel is None):
+            return super().expr(expr)  # LegalizeOps never made it of that
         raised = Call(op, args, origin["attrs"], span=expr.span)
         if not is_lowered(raised, self.module[expr.args[0]]):
             return super().expr(expr)

@@ -7,8 +7,9 @@ import pytest
 
 import pullback
 from pullback import relax, tir
-from pullback.ir import IRModule, ShapeError, UserError, assert_structural_equal, structural_equal
+from pullback.ir import IRModule, Op, ShapeError, UserError, assert_structural_equal, structural_equal
 from pullback.relax import BlockBuilder, Call, Function, TensorStructInfo, Var, op
+from pullback.relax.op.call_tir import call_tir
 from pullback.relax.transform import (
     BindParams,
     BindSizes,
@@ -29,6 +30,7 @@ from pullback.script import from_source
 from pullback.script import ir as I
 from pullback.script import relax as R
 from tests.helpers import round_trip
+from tests.samples import all_ops, cases, dtypes_of
 
 
 def check(step, before, expected) -> None:
@@ -329,6 +331,30 @@ def test_another_origin_is_not_believed():
     for target in ("llvm", "debug"):
         found = pullback.compile(module, target).function("main")(np.array([[1, 2], [3, 4]], "float32"))
         np.testing.assert_array_equal(found, [3, 7])
+
+
+@pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.short)
+def test_an_origin_of_other_tensors_is_an_error_or_not_believed(op: Op):
+    """Any op, said to be the origin of a kernel that computes something else from one, two or three vectors."""
+    attrs = next((case.attrs for dtype in dtypes_of(op) for case in cases(op, dtype)), {})
+    vector = TensorStructInfo((3,), "float32")
+    for count in (1, 2, 3):
+        params = [Var(f"x{k}", vector) for k in range(count)]
+        buffers = [tir.Buffer(name, (3,), "float32") for name in [*(v.name for v in params), "out"]]
+        body = tir.loop("i", 3, lambda i, out=buffers[-1]: tir.BufferStore(out, tir.const(7.5, "float32"), (i,)))
+        module = IRModule({"other": tir.PrimFunc("other", tuple(buffers), body)})
+        origin = {"op": op.name, "attrs": dict(attrs)}
+        builder = BlockBuilder(module)
+        with builder.function("main", params):
+            call = call_tir(module.get_global_var("other"), params, (vector,), origin=origin)
+            builder.emit_func_output(builder.emit(call))
+        module = builder.get()
+        try:
+            raised = RaiseOps()(module)
+        except UserError as error:
+            assert error.hint and op.short in str(error)
+        else:
+            assert structural_equal(raised, module)
 
 
 def test_legalized_functions_share_kernels_of_the_same_types():
