@@ -25,11 +25,12 @@ from pullback.relax.expr import Call, Expr, Function, Tuple
 from pullback.relax.op.kernel import kernel_of
 from pullback.relax.op_calls import lacks_state
 from pullback.relax.struct_info import TensorStructInfo, symbolic_vars
-from pullback.relax.transform.compose import stand_ins
+from pullback.relax.transform.compose import looks_at_values, stand_ins
 from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
 from pullback.relax.transform.structure import once
 from pullback.target import Target
-from pullback.tir.stmt import FLUSH_SUBNORMALS
+from pullback.tir.checked import checked
+from pullback.tir.stmt import FLUSH_SUBNORMALS, PrimFunc
 
 
 def part(module: IRModule, name: str) -> IRModule:
@@ -63,6 +64,10 @@ def function_key(
     for call in calls:
         if call.span and is_checked(call):
             digest.update(call.span.caret().encode())
+    for kernel in reached.functions.values():
+        if isinstance(kernel, PrimFunc):
+            for access in checked(kernel)[1]:
+                digest.update(access.text.encode())
     if not all_packaged() or not all(is_packaged(op) for op in {c.op for c in calls} if isinstance(op, Op)):
         for meaning in _meanings(reached, name, sizes):
             digest.update(meaning)
@@ -122,7 +127,7 @@ def _is_checked(call: Call) -> bool:
     if not isinstance(call.op, Op):
         return False
     if call.op.check is not None or call.op.decompose is None or lacks_state(call):
-        return call.op.check is not None
+        return call.op.check is not None and (is_packaged(call.op) or looks_at_values(call))
     parts: list[Call] = []
     try:
         form = call.op.decompose(*call.args, **{"training": True} | call.attrs)

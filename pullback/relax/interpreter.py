@@ -33,6 +33,7 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStruct
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import interpreter as tir_interpreter
+from pullback.tir.checked import checked
 from pullback.tir.defined import defined
 from pullback.tir.expr import PrimExpr
 
@@ -131,8 +132,12 @@ class _Frame:
         results = [np.empty(i.shape, numpy_dtype(i.dtype)) for i in infos]  # type: ignore[attr-defined]
         scalars = list(self.eval(call.args[2])) if len(call.args) > 2 else []
         kernel = self.module[call.args[0]]  # type: ignore[index]
-        kernel = defined(kernel, kernel.buffers[len(arguments) :])
-        tir_interpreter.run(kernel, [*arguments, *results, *scalars])
+        kernel, accesses = checked(defined(kernel, kernel.buffers[len(arguments) :]))
+        flags = [np.empty((), bool) for _ in accesses]
+        tir_interpreter.run(kernel, [*arguments, *results, *flags, *scalars])
+        for flag, access in zip(flags, accesses, strict=True):
+            if not flag:
+                raise ArgumentError(access.message, span=access.span, hint=access.hint)
         return results[0] if len(results) == 1 else tuple(results)
 
     def check_origin(self, call: Call, arguments: Sequence[np.ndarray]) -> None:

@@ -1,10 +1,11 @@
-"""Accesses that certainly lie outside their buffers, found before a kernel is compiled: machine code does not check.
+"""Accesses that certainly lie outside their buffers, found before a kernel is compiled.
 
       for i in range(4):          i + 1 takes the values 1 … 4
           B[i] = A[i + 1]    →    index 4 is outside axis 0 of A, which has 4 elements
 
-Nothing is said of what cannot be known: symbolic sizes, what stands under an ``if``, indices that are not a sum of
-loop variables times constants, each variable once.
+Nothing is said of what cannot be known: symbolic sizes, loops whose length depends on data, what stands under an
+``if`` or is one side of a choice, indices that are not a sum of loop variables times constants, each variable once.
+That is checked while the kernel runs (``checked.py``).
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 
 from pullback.ir.depth import deep
 from pullback.ir.errors import ShapeError
-from pullback.tir.expr import Binary, BufferLoad, Cast, IntImm, PrimExpr, Var
+from pullback.tir.expr import Binary, BufferLoad, Cast, IntImm, PrimExpr, Select, Var, as_expr
 from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq
-from pullback.tir.visitor import walk
+from pullback.tir.visitor import children, distinct, walk
 
 MOST_COPIES = 1 << 14  # of the body of unrolled loops
 Range = tuple[int, int]  # the least and the largest value, both taken
@@ -26,28 +27,30 @@ Range = tuple[int, int]  # the least and the largest value, both taken
 def check_bounds(function: PrimFunc) -> None:
     """Raise a ShapeError at the first access that lies outside its buffer whenever the kernel runs, and at unrolled
     loops that are too long to be written out."""
-    _check(function.name, function.body, {}, 1)
+    sizes = frozenset(v for b in function.buffers for n in b.shape for v in distinct(as_expr(n)) if isinstance(v, Var))
+    _check(function.name, function.body, {}, 1, sizes)
 
 
-def _check(name: str, node: Any, ranges: Mapping[Var, Range], copies: int) -> None:
+def _check(name: str, node: Any, ranges: Mapping[Var, Range], copies: int, sizes: frozenset[Var]) -> None:
     """``copies``: how many times unrolled loops write the statement."""
     if isinstance(node, Seq):
         for stmt in node.stmts:
-            _check(name, stmt, ranges, copies)
+            _check(name, stmt, ranges, copies, sizes)
     elif isinstance(node, For):
         extent = _range(node.extent, {})
         if extent is None:
-            _check(name, node.body, ranges, copies)
+            if all(v in sizes for v in distinct(node.extent) if not isinstance(v, (Binary, IntImm))):
+                _check(name, node.body, ranges, copies, sizes)
         elif extent[0] > 0:  # an empty loop touches nothing
             if node.kind == "unrolled":
                 copies *= extent[0]
                 _expect_short(name, node, copies)
-            _check(name, node.body, {**ranges, node.var: (0, extent[0] - 1)}, copies)
+            _check(name, node.body, {**ranges, node.var: (0, extent[0] - 1)}, copies, sizes)
     elif isinstance(node, Let):
         _loads(name, node.value, ranges, node.span)
-        _check(name, node.body, ranges, copies)
+        _check(name, node.body, ranges, copies, sizes)
     elif isinstance(node, Allocate):
-        _check(name, node.body, ranges, copies)
+        _check(name, node.body, ranges, copies, sizes)
     elif isinstance(node, If):
         _loads(name, node.condition, ranges, node.span)
     elif isinstance(node, BufferStore):
@@ -63,9 +66,17 @@ def _expect_short(name: str, node: For, copies: int) -> None:
 
 
 def _loads(name: str, value: PrimExpr, ranges: Mapping[Var, Range], span: Any) -> None:
-    for node in walk(value):
+    stack = [value]
+    while stack:
+        node = stack.pop()
         if isinstance(node, BufferLoad):
             _access(name, node, ranges, node.span or span)
+        elif isinstance(node, Select):
+            stack.append(node.condition)  # which of the sides counts is not known
+        elif isinstance(node, Binary) and node.kind in ("and", "or"):
+            stack.append(node.a)
+        else:
+            stack += [c for c in children(node) if isinstance(c, PrimExpr)]
 
 
 def _access(name: str, node: BufferLoad | BufferStore, ranges: Mapping[Var, Range], span: Any) -> None:

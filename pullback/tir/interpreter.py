@@ -221,6 +221,8 @@ class _Frame:
             if self.mask is not None:
                 chosen = np.broadcast_to(self.mask, self.shape)
                 value, index = value[chosen], tuple(i[chosen] for i in index)
+            if not index:
+                value = value.flat[-1]  # one element for all: the last one stays
         array[index] = value
 
     def stmt_prefetch(self, node: Prefetch) -> None:

@@ -12,7 +12,9 @@ kernels that are called by ``R.call_tir_with_grad``.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,8 +24,10 @@ from pullback import te
 from pullback.ir.errors import ArgumentError, NameNotFound, UserError, suggestion
 from pullback.ir.op import PRECISIONS, Op, define
 from pullback.relax.op.family import known_shape
+from pullback.relax.op.reduce import all_of
 from pullback.relax.op.sample import Sample, sample
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.te.checked import checked
 from pullback.te.interpreter import evaluate
 
 _Function = Callable[..., Any]
@@ -56,20 +60,34 @@ def register_op(
     def register(function: _Function) -> Op:
         if f"relax.{name}" in Op.registry:
             raise ArgumentError(f"there is an op {name} already", hint="to change its gradient, use register_gradient")
+        message = f"{name}: an index is outside its axis"
+
+        def safe(*tensors: te.Tensor, **attrs: Any) -> tuple[list[te.Tensor], list[te.Tensor]]:
+            return checked(_listed(name, function(*tensors, **attrs)))
 
         def build(*tensors: te.Tensor, **attrs: Any) -> Any:
-            return function(*tensors, **attrs)
+            results = safe(*tensors, **attrs)[0]
+            return results[0] if len(results) == 1 else tuple(results)
+
+        def check(*tensors: te.Tensor, **attrs: Any) -> te.Tensor | None:
+            conditions = [all_of(c) for c in safe(*tensors, **attrs)[1]]
+            if len(conditions) < 2:
+                return conditions[0] if conditions else None
+            return te.compute((), lambda: functools.reduce(operator.and_, (c[()] for c in conditions)), "check")
 
         def infer(*infos: TensorStructInfo, **attrs: Any) -> StructInfo:
             shapes = [known_shape(name, info) for info in infos]
             inputs = [te.placeholder(s, i.dtype, f"x{k}") for k, (s, i) in enumerate(zip(shapes, infos, strict=True))]
-            results = [TensorStructInfo(t.shape, t.dtype) for t in _listed(name, build(*inputs, **attrs))]
+            results = [TensorStructInfo(t.shape, t.dtype) for t in _listed(name, function(*inputs, **attrs))]
             return results[0] if len(results) == 1 else TupleStructInfo(tuple(results))
 
         def meaning(*arrays: np.ndarray, **attrs: Any) -> Any:
             inputs = [te.placeholder(a.shape, a.dtype.name, f"x{k}") for k, a in enumerate(arrays)]
-            outputs = _listed(name, build(*inputs, **attrs))
-            values = evaluate(outputs, dict(zip(inputs, arrays, strict=True)))
+            outputs, conditions = safe(*inputs, **attrs)
+            feeds = dict(zip(inputs, arrays, strict=True))
+            if not all(c.all() for c in evaluate(conditions, feeds)):
+                raise ArgumentError(message)
+            values = evaluate(outputs, feeds)
             return values[0] if len(values) == 1 else tuple(values)
 
         return define(
@@ -79,6 +97,8 @@ def register_op(
             te=build,
             numpy=numpy or meaning,
             gradient=gradient,
+            check=check,
+            check_message=message,
             precision=precision,
             singular=True,  # it is not known that it has no poles
             family="own",

@@ -23,7 +23,7 @@ from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetIt
 from pullback.relax.mutator import Emitter
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.relax.transform.compose import compose, has_te, is_view
+from pullback.relax.transform.compose import compose, has_te, is_view, looks_at_values
 from pullback.relax.transform.fuse_ops import primitive
 from pullback.relax.transform.structure import function_structure, results_of
 from pullback.schedule.affine import affine
@@ -89,7 +89,7 @@ class _Layouts:
             if is_tuple and len(items) != len(callee.body.body.fields):
                 return None
             return _Node(binding, callee, list(value.args), results)
-        is_kernel = has_te(value) and not is_view(value) and value.op.check is None
+        is_kernel = has_te(value) and not is_view(value) and not looks_at_values(value)
         if not is_kernel or not isinstance(value.struct_info, TensorStructInfo):
             return None
         function, arguments = primitive([VarBinding(binding.var, value)], [binding.var])

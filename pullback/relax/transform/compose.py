@@ -135,7 +135,7 @@ def stand_ins(call: Call) -> list[te.Tensor]:
 
 def is_free(value: Any) -> bool:
     """Whether a call only moves or repeats elements, so that any reader may do it itself."""
-    if not has_te(value) or isinstance(value.struct_info, TupleStructInfo) or value.op.check is not None:
+    if not has_te(value) or isinstance(value.struct_info, TupleStructInfo) or looks_at_values(value):
         return False
     (tensor,) = compose_call(value)
     return not tensor.is_placeholder and is_index_map(tensor)
@@ -153,7 +153,7 @@ def reduces(value: Any) -> bool:
 
 def op_stages(call: Any) -> list[te.Tensor]:
     """The te stages of a call of one op with one result; empty for anything else."""
-    if not has_te(call) or is_view(call) or call.op.check is not None:
+    if not has_te(call) or is_view(call) or looks_at_values(call):
         return []
     return stages(compose_call(call)) if isinstance(call.struct_info, TensorStructInfo) else []
 

@@ -31,6 +31,7 @@ from pullback.schedule.choose import Schedule, recognize, scheduled
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.split import split
 from pullback.tir import PrimFunc
+from pullback.tir.checked import checked
 from pullback.tir.defined import defined
 from pullback.tir.lanes import independent_lanes
 from pullback.tir.specialize import specialize
@@ -109,9 +110,17 @@ class _Lowering(ExprMutator):
         shapes = [info.shape for info in (*(v.struct_info for v in values), *call.sinfo_args)]
         scalars = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
         kernel = specialize(self.module[name], shapes, scalars)
-        kernel = defined(kernel, kernel.buffers[len(values) :])
+        kernel, accesses = checked(defined(kernel, kernel.buffers[len(values) :]))
         kernel = replace(kernel, body=independent_lanes(kernel.body))
-        return call_tir(GlobalVar(self.share(name, kernel)), call.args[1], call.sinfo_args)  # type: ignore[arg-type]
+        infos = (*call.sinfo_args, *(TensorStructInfo((), "bool") for _ in accesses))
+        result = call_tir(GlobalVar(self.share(name, kernel)), call.args[1], infos)  # type: ignore[arg-type]
+        if not accesses:
+            return result
+        whole = self.builder.emit(result, name)
+        (*results,) = (self.builder.emit(TupleGetItem(whole, k), name) for k in range(len(call.sinfo_args)))
+        for k, access in enumerate(accesses, len(call.sinfo_args)):
+            self.expect(self.builder.emit(TupleGetItem(whole, k), access.flag.name), access.text)
+        return results[0] if len(results) == 1 else Tuple(tuple(results))
 
     def group(self, name: str, function: Function, arguments: Sequence[Expr], var: Var) -> Expr:
         """The calls that compute what the primitive function returns; functions that do the same are lowered once."""
@@ -189,6 +198,10 @@ class _Lowering(ExprMutator):
         message = call.op.check_message  # type: ignore[union-attr]
         if call.span is not None:
             message += f"\n{call.span.caret()}"
+        self.expect(value, message)
+
+    def expect(self, value: Expr, message: str) -> None:
+        """Bind a look at a bool scalar: where it is false, the call fails with the message."""
         assert isinstance(value, Var)
         self.builder.emit_output(Call(CHECK, (value,), {"message": message}), "checked")
 

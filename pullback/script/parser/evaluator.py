@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pullback.ir.at_run_time import NoValueYet
 from pullback.ir.depth import on_large_stack
-from pullback.ir.errors import InternalError, ScriptError, UserError
+from pullback.ir.errors import DTypeError, InternalError, ScriptError, UserError
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.words import explanation
@@ -228,7 +228,7 @@ class Evaluator:
         value = self.eval(node.operand)
         with self.blame(node, lambda: ast.unparse(node)):
             if isinstance(node.op, ast.Not):
-                return tir.call("not", value) if isinstance(value, tir.PrimExpr) else not value
+                return _negation(value) if isinstance(value, tir.PrimExpr) else not value
             if isinstance(node.op, ast.USub):
                 return -value
             return +value if isinstance(node.op, ast.UAdd) else ~value
@@ -248,7 +248,7 @@ class Evaluator:
         if isinstance(a, Expr) or isinstance(b, Expr):
             raise ScriptError(f"{kind!r} does not work on tensors", hint=f"use R.logical_{kind}(a, b)")
         if isinstance(a, tir.PrimExpr):
-            return tir.binary(kind, a, b)
+            return tir.binary(kind, a, tir.const(b, "bool") if isinstance(b, bool) else b)
         return b  # a is a Python value that decides nothing
 
     def _compare(self, node: ast.Compare) -> Any:
@@ -301,6 +301,13 @@ def _expect_moderate(op: ast.operator, a: Any, b: Any) -> None:
     if size > MOST_DIGITS:
         hint = "numbers of the host have 64 bits; a float is written 1e10"
         raise ScriptError(f"this value would have {size} digits or items", hint=hint)
+
+
+def _negation(value: tir.PrimExpr) -> tir.PrimExpr:
+    if value.dtype != "bool":
+        hint = "compare it with something: x == 0; ~x inverts the bits of an integer"
+        raise DTypeError(f"not needs a bool, got {value.dtype}", hint=hint)
+    return tir.call("not", value)
 
 
 def describe(value: Any) -> str:
