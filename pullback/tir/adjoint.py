@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pullback.ir.errors import DifferentiationError
+from pullback.tir.checked import inside_choices
 from pullback.tir.derivative import DENSE, MASKED, THINNED, contributions
 from pullback.tir.expr import (
     Buffer,
@@ -62,7 +63,7 @@ def adjoint_kernel(function: PrimFunc, results: int, wanted: Sequence[int], name
     Raises DifferentiationError where the number of iterations depends on memory that the kernel writes, or, if values
     have to be kept, is not known.
     """
-    return _Adjoint(function, results, wanted, degree).kernel(name)
+    return _Adjoint(inside_choices(function), results, wanted, degree).kernel(name)
 
 
 @dataclass

@@ -56,12 +56,8 @@ class Access:
 @deep
 def checked(kernel: PrimFunc) -> tuple[PrimFunc, tuple[Access, ...]]:
     """The kernel with a flag, a bool of shape (), behind its last buffer for each access that is not proven."""
-    known = Known()
-    for buffer in kernel.buffers:
-        for size in buffer.shape:
-            known = known.size(size)
-    writer = _Checked(kernel.name)
-    body = writer.stmt(kernel.body, known)
+    writer = _Checked(kernel)
+    body = writer.body()
     if not writer.changes:
         return kernel, ()
     flags = list({a.flag: None for a in writer.accesses})
@@ -71,14 +67,34 @@ def checked(kernel: PrimFunc) -> tuple[PrimFunc, tuple[Access, ...]]:
     return replace(kernel, params=params, body=seq(*start, body)), tuple(writer.accesses)
 
 
+@deep
+def inside_choices(kernel: PrimFunc) -> PrimFunc:
+    """The kernel, in which what one side of a choice reads lies inside also where that side is not chosen.
+
+        y[i] = x[i - 1] if i > 0 else 0.0     →     y[i] = x[max(i - 1, 0)] if i > 0 else 0.0
+
+    Its adjoint adds to what it reads, and adds zeros where that was not chosen.
+    """
+    writer = _InsideChoices(kernel)
+    body = writer.body()
+    return replace(kernel, body=body) if writer.changes else kernel
+
+
 class _Checked:
     """Rewrites statements."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, kernel: PrimFunc) -> None:
+        self.kernel, self.name = kernel, kernel.name
         self.changes = False
         self.accesses: list[Access] = []
         self.flags: dict[tuple[Any, ...], Buffer] = {}
+
+    def body(self) -> Stmt:
+        known = Known()
+        for buffer in self.kernel.buffers:
+            for size in buffer.shape:
+                known = known.size(size)
+        return self.stmt(self.kernel.body, known)
 
     def failed(self, buffer: Buffer, axes: Sequence[int], span: Span | None) -> Stmt:
         """Clears the flag of an access."""
@@ -134,19 +150,39 @@ class _Checked:
         if not any(isinstance(n, BufferLoad) for n in distinct(*values)):
             return [], values
         places = needed(values, known)
-        reads = _Reads(places, known)
+        reads = self.reads(places, known)
         safe = [reads.expr(v) for v in values]
         self.changes |= any(a is not b for a, b in zip(safe, values, strict=True))
+        return self.checks(reads, span), safe
+
+    def reads(self, places: Mapping[int, Place], known: Known) -> _Reads:
+        return _Reads(places, known)
+
+    def checks(self, reads: _Reads, span: Span | None) -> list[Stmt]:
         checks: list[Stmt] = []
         for load, axes in reads.found:
             inside = is_inside([reads.expr(i) for i in load.indices], load.buffer.shape, axes)
-            bad = call("not", places[id(load)].implies(inside, reads))
+            bad = call("not", reads.places[id(load)].implies(inside, reads))
             checks.append(If(bad, self.failed(load.buffer, axes, load.span or span), None, span=span))
-        return checks, safe
+        return checks
+
+
+class _InsideChoices(_Checked):
+    """Moves reads, and checks nothing."""
+
+    def store(self, node: BufferStore, known: Known) -> Stmt:
+        _, (value, *indices) = self.values((node.value, *node.indices), known, node.span)
+        return replace(node, value=value, indices=tuple(indices))
+
+    def reads(self, places: Mapping[int, Place], known: Known) -> _Reads:
+        return _Reads({k: p for k, p in places.items() if p.path}, known)
+
+    def checks(self, reads: _Reads, span: Span | None) -> list[Stmt]:
+        return []
 
 
 class _Reads(Mutator):
-    """Reads at the nearest valid indices, where these are not proven."""
+    """Reads at the nearest valid indices, where these are not proven for both sides of a choice: code reads both."""
 
     def __init__(self, places: Mapping[int, Place], known: Known) -> None:
         super().__init__()
@@ -157,10 +193,11 @@ class _Reads(Mutator):
         result = super()._expr(node)
         if not isinstance(node, BufferLoad):
             return result
-        axes = outside(node.indices, node.buffer.shape, self.known)
-        if not axes:
-            return result  # also where it is not needed: code reads both sides of a select
-        unknown = outside(node.indices, node.buffer.shape, self.places[id(node)].known)
+        place = self.places.get(id(node))
+        axes = outside(node.indices, node.buffer.shape, self.known) if place else []
+        if not place or not axes:
+            return result
+        unknown = outside(node.indices, node.buffer.shape, place.known)
         if unknown:
             self.found.append((node, unknown))
         assert isinstance(result, BufferLoad)

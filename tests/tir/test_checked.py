@@ -14,6 +14,7 @@ import pytest
 import pullback
 from pullback.ir import ShapeError, UserError
 from pullback.ir.errors import ArgumentError
+from pullback.relax.transform import Gradient
 from pullback.script import from_source
 from pullback.tir.checked import MOST_FLAGS, checked
 
@@ -59,9 +60,16 @@ def by_python(lines: list[str], x: np.ndarray, idx: np.ndarray) -> np.ndarray | 
     """What the text gives as Python; None where an index is outside. It goes on to the end, as kernels do: what else
     lies outside does not matter."""
     words = SimpleNamespace(
-        parallel=range, vectorized=range, unrolled=range, int64=int, float32=np.float32, min=min, max=max
+        parallel=range,
+        vectorized=range,
+        unrolled=range,
+        int64=int,
+        float32=np.float32,
+        float64=np.float64,
+        min=min,
+        max=max,
     )
-    out = np.zeros((5, 4), np.float32)
+    out = np.zeros((5, 4), x.dtype)
     names = {"T": words, "x": Guarded(x), "idx": Guarded(idx), "out": Guarded(out)}
     try:
         exec("\n".join(lines), names)
@@ -231,6 +239,25 @@ def test_random_programs(seed: int) -> None:
     lines, idx = drawn(seed)
     for target in ("debug", "llvm"):
         agree(lines, idx, target)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_gradients_of_random_programs(seed: int) -> None:
+    """What a side of a choice reads that is not taken gets no adjoint, wherever it would lie."""
+    lines, indices = drawn(seed)
+    idx, x = np.array(indices, np.int32), X + np.float32(0.25)
+    if by_python(lines, x, idx) is None:
+        return
+    loss = "        z = R.sum(R.multiply(y, y))\n        return z\n"
+    module = from_source(text_of(lines).replace("        return y\n", loss).replace("float32", "float64"))
+    lines = [line.replace("float32", "float64") for line in lines]
+    steps = np.eye(12).reshape(12, 4, 3) * 1e-3
+    ahead, behind = ([by_python(lines, x + sign * step, idx) for step in steps] for sign in (1.0, -1.0))
+    expected = [((a**2).sum() - (b**2).sum()) / 2e-3 for a, b in zip(ahead, behind, strict=True)]
+    for target in ("debug", "llvm"):
+        compiled = pullback.compile(Gradient("main", require_grads=["x"])(module), target)
+        _, (dx,) = compiled.function("main_adjoint")(x.astype(np.float64), idx)
+        np.testing.assert_allclose(np.array(dx).ravel(), expected, rtol=1e-6, atol=1e-6, err_msg="\n".join(lines))
 
 
 def test_random_programs_are_of_both_kinds() -> None:
