@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pullback.codegen.expressions import Expressions
 from pullback.codegen.poly import Poly
 from pullback.codegen.values import Value, memory_type, suffix
-from pullback.ir.errors import InternalError
+from pullback.ir.errors import InternalError, UserError
 from pullback.tir.expr import Buffer, BufferLoad, Call, PrimExpr, is_float, nbytes
 from pullback.tir.pairs import PAIR
 from pullback.tir.stmt import BufferStore, Prefetch
@@ -147,8 +147,12 @@ class MemoryAccess(Expressions):
             stride *= size
         count = max(stride, 1)
         if count * nbytes(buffer.dtype) > STACK_LIMIT:
-            raise InternalError(f"the local buffer {buffer.name} needs {count * nbytes(buffer.dtype)} bytes of stack: "
-                                f"{STACK_LIMIT} are allowed")  # fmt: skip
+            needed = count * nbytes(buffer.dtype)
+            message = (
+                f"the local buffer {buffer.name} of a task or a lane needs {needed} bytes: {STACK_LIMIT} are allowed"
+            )
+            hint = "allocate one for all before the parallel or vectorized loop, with an axis for it"
+            raise UserError(message, span=buffer.span, hint=hint)
         count += self._behind(buffer, count)
         return Memory("", tuple(reversed(strides)), True, row, lanes, count)
 

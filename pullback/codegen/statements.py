@@ -176,7 +176,8 @@ class Statements(NeighbourStores):
 
     def _parallel(self, node: For, extent: Poly) -> None:
         if self.lanes is not None or self.outline is None:
-            raise InternalError(f"the parallel loop over {node.var.name} is inside a parallel or vectorized loop")
+            message = f"the parallel loop over {node.var.name} is inside a parallel or vectorized loop"
+            raise UserError(message, span=node.span, hint="make one of the two a serial loop")
         if extent.const == 1:
             with self.bound(node.var, Poly.of(0)):
                 self.stmt(node.body)

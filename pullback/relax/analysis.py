@@ -38,7 +38,8 @@ from pullback.tir.bounds import check_bounds
 from pullback.tir.expr import Buffer
 from pullback.tir.expr import Var as SizeVar
 from pullback.tir.scopes import check_scopes
-from pullback.tir.stmt import PrimFunc
+from pullback.tir.stmt import BufferStore, PrimFunc
+from pullback.tir.visitor import statements
 
 ATOMS = (Var, Constant, ShapeExpr, PrimValue, GlobalVar)
 
@@ -214,6 +215,7 @@ class _KernelType:
     name: str
     buffers: tuple[tuple[str, TensorStructInfo], ...]
     scalars: tuple[SizeVar, ...]
+    written: Mapping[int, BufferStore]  # the buffers, by their numbers, with a store to each
 
     @staticmethod
     def of(caller: str, name: str, kernel: Any, span: Any) -> _KernelType:
@@ -221,7 +223,10 @@ class _KernelType:
             message = f"{caller}: R.call_tir calls kernels of the loop IR, {name} is a graph function"
             raise UserError(message, span=span, hint=f"write cls.{name}(…)")
         buffers = [(p.name, TensorStructInfo(p.shape, p.dtype)) for p in kernel.params if isinstance(p, Buffer)]
-        return _KernelType(name, tuple(buffers), tuple(p for p in kernel.params if not isinstance(p, Buffer)))
+        numbers = {b: k for k, b in enumerate(kernel.buffers)}
+        stores = (s for s in statements(kernel.body) if isinstance(s, BufferStore) and s.buffer in numbers)
+        written = {numbers[s.buffer]: s for s in stores}
+        return _KernelType(name, tuple(buffers), tuple(p for p in kernel.params if not isinstance(p, Buffer)), written)
 
     def check_call(self, caller: str, call: Call, span: Any) -> None:
         """The kernel's buffers are not checked at run time."""
@@ -232,6 +237,11 @@ class _KernelType:
             message = f"{caller}: {self.name} takes {wanted}, got {len(given)} and {len(values)}"
             hint = "buffers are the arguments, then the results that out_sinfo declares; sizes are tir_vars"
             raise ArgumentError(message, span=span, hint=hint)
+        for k, (buffer, _) in enumerate(self.buffers[: len(given) - len(call.sinfo_args)]):
+            if k in self.written:
+                message = f"{self.name} writes to {buffer}, which {caller} gives it as an argument"
+                hint = "it may write to its results, the last buffers, and to those of T.alloc_buffer"
+                raise ArgumentError(message, span=self.written[k].span or span, hint=hint)
         sizes: dict[SizeVar, Dim] = dict(zip(self.scalars, values, strict=True))
         for (buffer, wanted), info in zip(self.buffers, given, strict=True):
             if not match_info(wanted, info, sizes):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pullback.ir.depth import deep
 from pullback.te.graph import body_expr, stages
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir.checked import Place, clamped, is_empty, is_inside, needed, outside
@@ -17,6 +18,7 @@ from pullback.tir.ranges import Known
 from pullback.tir.visitor import Mutator
 
 
+@deep
 def checked(outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """The same tensors with reads that lie inside, and bool tensors that all hold where none had to be moved."""
     new: dict[Tensor, Tensor] = {}

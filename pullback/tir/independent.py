@@ -2,14 +2,16 @@
 
 They are when each touches elements of its own of every buffer that the loop writes: along some axis all accesses have
 one index, ``k · i + (what is the same in all iterations)`` with k ≠ 0. Buffers that live inside the loop are each
-iteration's own.
+iteration's own. It does not matter who of several writes a constant, if nobody reads it.
 
     for i: for j: y[i, j] = y[i, j - 1] + x[j, i]        i is independent, j is not
 """
 
 from __future__ import annotations
 
-from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var
+from typing import Any
+
+from pullback.tir.expr import Buffer, BufferLoad, FloatImm, IntImm, PrimExpr, Var
 from pullback.tir.polynomial import Polynomial, key
 from pullback.tir.stmt import Allocate, BufferStore, For, Let, Stmt
 from pullback.tir.visitor import distinct, substitute
@@ -26,7 +28,16 @@ def independent(var: Var, body: Stmt) -> bool:
     for node in nodes:
         if isinstance(node, (BufferLoad, BufferStore)) and node.buffer in touched:
             touched[node.buffer].append(node.indices)
-    return all(_is_divided(places, var, named, bound) for places in touched.values())
+    return all(_is_divided(places, var, named, bound) or _is_set(b, nodes) for b, places in touched.items())
+
+
+def _is_set(buffer: Buffer, nodes: list[Any]) -> bool:
+    """Whether a buffer is only written, and all stores have one constant."""
+    if any(isinstance(n, BufferLoad) and n.buffer is buffer for n in nodes):
+        return False
+    values = [n.value for n in nodes if isinstance(n, BufferStore) and n.buffer is buffer]
+    numbers = {v.value for v in values if isinstance(v, (IntImm, FloatImm))}
+    return len(numbers) == 1 and all(isinstance(v, (IntImm, FloatImm)) for v in values)
 
 
 def _is_divided(places: list[tuple[PrimExpr, ...]], var: Var, named: dict[Var, PrimExpr], bound: set[Var]) -> bool:

@@ -165,7 +165,12 @@ class _Frame:
         axes = self.shape if buffer.scope == "local" else ()
         dtype = numpy_dtype(buffer.dtype)
         garbage = math.nan if is_float(buffer.dtype) else True if buffer.dtype == "bool" else np.iinfo(dtype).max
-        self.arrays[buffer] = np.full(axes + self._shape(buffer), garbage, dtype)
+        shape = axes + self._shape(buffer)
+        try:
+            self.arrays[buffer] = np.full(shape, garbage, dtype)
+        except (MemoryError, ValueError):
+            count = math.prod(shape) * dtype.itemsize
+            raise MemoryError(f"out of memory: could not allocate {count} bytes for {buffer.name}") from None
         self.stmt(node.body)
 
     def stmt_if(self, node: If) -> None:

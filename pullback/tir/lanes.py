@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.errors import InternalError, ShapeError
-from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var, as_expr
+from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var, as_expr, maximum
 from pullback.tir.extents import greatest
 from pullback.tir.independent import independent
 from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, Prefetch, Seq, Stmt, seq, store
@@ -38,12 +38,19 @@ class _Separate(Mutator):
     def __init__(self) -> None:
         super().__init__()
         self.around: list[For] = []
+        self.names: list[Var] = []
 
     def stmt(self, node: Stmt) -> Stmt:
+        if isinstance(node, Let):
+            self.names.append(node.var)
         if not isinstance(node, For):
             return super().stmt(node)
         if node.kind == "vectorized":
-            return node if _is_safe(node.var, node.body) else _Lanes(node, self.around).loops(node.body, ())
+            lanes = _Lanes(node, self.around, self.names)
+            if not _is_safe(node.var, node.body):
+                return lanes.loops(node.body, ())
+            alone = lanes.over(node.body, ())
+            return alone if alone.kind == "serial" else node
         self.around.append(node)
         result = super().stmt(node)
         self.around.pop()
@@ -59,10 +66,17 @@ def _is_safe(var: Var, body: Stmt) -> bool:
     return independent(var, body)
 
 
+def _differs(extent: PrimExpr, var: Var, body: Stmt | None = None) -> bool:
+    """Whether the length of a loop, or a name in ``body`` that it uses, may differ between the lanes over ``var``."""
+    named = {n.var for n in distinct(body) if isinstance(n, Let)} if body is not None else set()
+    return any(n is var or n in named or isinstance(n, BufferLoad) for n in distinct(extent))
+
+
 @dataclass(frozen=True)
 class _Lanes:
     loop: For
     around: Sequence[For]
+    names: Sequence[Var]  # that stand for values
 
     def loops(self, node: Stmt, masks: tuple[PrimExpr, ...]) -> Stmt:
         """A loop over the lanes for each statement of ``node``; ``masks``: the conditions of those that count."""
@@ -71,6 +85,8 @@ class _Lanes:
         if isinstance(node, Seq):
             return seq(*(self.loops(s, masks) for s in node.stmts))
         if isinstance(node, For):
+            if _differs(node.extent, self.loop.var):
+                return self.keeping([node.extent], masks, lambda extent: self.longest(node, extent, masks))
             return For(node.var, node.extent, self.loops(node.body, masks), node.kind, span=node.span)
         if isinstance(node, Let):
             return self.keeping([node.value], masks, lambda v: self.loops(substitute(node.body, {node.var: v}), masks))
@@ -90,10 +106,22 @@ class _Lanes:
             return then
         return seq(then, self.loops(node.otherwise, (*masks, ~condition)))
 
-    def over(self, body: Stmt, masks: tuple[PrimExpr, ...]) -> Stmt:
+    def over(self, body: Stmt, masks: tuple[PrimExpr, ...]) -> For:
         for mask in reversed(masks):
             body = If(mask, body)
-        return For(self.loop.var, self.loop.extent, body, "vectorized", span=self.loop.span)
+        loops = [n for n in distinct(body) if isinstance(n, For)]
+        kind = "serial" if any(_differs(f.extent, self.loop.var, body) for f in loops) else "vectorized"
+        return For(self.loop.var, self.loop.extent, body, kind, span=self.loop.span)
+
+    def longest(self, node: For, extent: PrimExpr, masks: tuple[PrimExpr, ...]) -> Stmt:
+        """A loop whose length differs between lanes: as long as that of any, for the lanes that have not left it."""
+        most = Buffer("most", (), node.var.dtype, "local")
+        longer: Stmt = store(most, (), maximum(most[()], extent))
+        for mask in reversed(masks):
+            longer = If(mask, longer)
+        lanes = For(self.loop.var, self.loop.extent, longer, "serial")
+        body = self.loops(node.body, (*masks, node.var < extent))
+        return Allocate(most, seq(store(most, (), 0), lanes, For(node.var, most[()], body, "serial", span=node.span)))
 
     def keeping(self, values: Sequence[PrimExpr], masks: tuple[PrimExpr, ...], rest: Callable[..., Stmt]) -> Stmt:
         """``rest`` of the values as they are now, in all lanes: those that depend on memory are kept."""
@@ -116,7 +144,7 @@ class _Lanes:
         extents = {f.var: f.extent for f in self.around}
         size: Any = greatest(self.loop.extent, extents)
         if size is None:
-            inner = [n for n in distinct(self.loop.extent) if isinstance(n, Var) and n in extents]
+            inner = [n for n in distinct(self.loop.extent) if n in extents or n in self.names]
             if inner or loads(self.loop.extent):
                 message = f"lanes of {self.loop.var.name} read what others write, but how many there are is not known"
                 hint = "bound its extent, as in T.vectorized(T.min(n, 64))"

@@ -124,6 +124,16 @@ PROGRAMS = {
     "around": ["for i in range(5):", "    out[i, 0] = x[(T.int64(idx[i]) + 8) % 4, 0]"],
     "an extent": ["for i in range(5):", "    for j in range(T.int64(idx[i])):", "        out[i, j] = x[j, 0]"],
     "a triangle": ["for i in range(4):", "    for j in range(i):", "        out[i, j] = x[i - 1 - j, 2 - j // 2]"],
+    "lanes of different lengths": [
+        "for i in T.vectorized(5):", "    for j in range(T.int64(idx[i])):", "        out[i, j] = x[j, 0]",
+    ],
+    "lanes of which some have loops": [
+        "for i in T.vectorized(5):", "    if idx[i] > 1:", "        for j in range(T.int64(idx[i])):",
+        "            out[i, j] = x[T.int64(idx[i]), 2]",
+    ],
+    "lanes of a length from data": [
+        "n = T.int64(idx[1])", "for i in T.vectorized(n):", "    out[i, 1] = x[T.int64(idx[i]), 2]",
+    ],
     "the last one": ["for i in range(5):", "    out[4 - i, 3] = x[(4 - i) // 2, i % 3]"],
 }  # fmt: skip
 INDICES = [[0, 1, 2, 3, 0], [3, 2, 1, 0, 4], [0, -1, 2, 3, 1], [1, 1, 1, 1, 1], [2**31 - 1, -(2**31), 0, 0, 0]]
@@ -133,8 +143,7 @@ INDICES = [[0, 1, 2, 3, 0], [3, 2, 1, 0, 4], [0, -1, 2, 3, 1], [1, 1, 1, 1, 1], 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, target: str) -> None:
     for idx in INDICES:
-        if name == "an extent":
-            idx = [min(n, 100) for n in idx]
+        idx = [min(n, 100) for n in idx]  # some are lengths of loops
         agree(PROGRAMS[name], idx, target)
 
 
@@ -348,3 +357,31 @@ def test_names_that_are_not_bound(body: str) -> None:
 def test_not_takes_bools() -> None:
     with pytest.raises(UserError, match="not needs a bool, got int64"):
         from_source(text_of(["for i in range(4):", "    out[i, not i] = x[0, 0]"]))
+
+
+def test_arguments_are_not_written() -> None:
+    module = from_source(text_of(["x[0, 0] = T.float32(100)", "out[0, 0] = x[0, 0]"]))
+    for target in ("debug", "llvm"):
+        with pytest.raises(ArgumentError, match="k writes to x, which main gives it as an argument"):
+            pullback.compile(module, target)
+
+
+@pytest.mark.parametrize("outer", ["parallel", "vectorized"])
+def test_parallel_loops_are_not_nested(outer: str) -> None:
+    lines = [f"for i in T.{outer}(5):", "    for j in T.parallel(4):", "        out[i, j] = T.float32(1)"]
+    with pytest.raises(UserError, match="parallel loop over j is inside a parallel or vectorized loop"):
+        by_us(lines, "llvm", X, np.zeros(5, np.int32))
+
+
+def test_large_local_buffers() -> None:
+    lines = ["for i in range(5):", "    b = T.alloc_buffer((200000,), 'float32')", "    b[i] = T.float32(i)"]
+    lines += ["    out[i, 0] = b[i] + b[199999 - i]"]
+    found = by_us(lines, "llvm", X, np.zeros(5, np.int32))
+    assert found is not None and found[:, 0].tolist() == [0, 1, 2, 3, 4]
+    lines[0] = "for i in T.parallel(5):"
+    with pytest.raises(UserError, match="local buffer b of a task or a lane needs 800000 bytes: 262144 are allowed"):
+        by_us(lines, "llvm", X, np.zeros(5, np.int32))
+    lines[:2] = ["for i in range(5):", "    b = T.alloc_buffer((2**62,), 'float32')"]
+    for target in ("debug", "llvm"):
+        with pytest.raises(MemoryError, match="out of memory: could not allocate"):
+            by_us(lines, target, X, np.zeros(5, np.int32))

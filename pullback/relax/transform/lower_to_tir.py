@@ -35,6 +35,7 @@ from pullback.tir.checked import checked
 from pullback.tir.defined import defined
 from pullback.tir.lanes import independent_lanes
 from pullback.tir.specialize import specialize
+from pullback.tir.workspace import large_locals_lifted
 
 _LATE = 16  # times what the caches hold: after so many bytes nothing is left of a value
 
@@ -111,7 +112,7 @@ class _Lowering(ExprMutator):
         scalars = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
         kernel = specialize(self.module[name], shapes, scalars)
         kernel, accesses = checked(defined(kernel, kernel.buffers[len(values) :]))
-        kernel = replace(kernel, body=independent_lanes(kernel.body))
+        kernel = replace(kernel, body=large_locals_lifted(independent_lanes(kernel.body)))
         infos = (*call.sinfo_args, *(TensorStructInfo((), "bool") for _ in accesses))
         result = call_tir(GlobalVar(self.share(name, kernel)), call.args[1], infos)  # type: ignore[arg-type]
         if not accesses:
