@@ -12,6 +12,8 @@ What one side of a select reads is checked where that side is chosen: ``x[i - 1]
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -228,8 +230,8 @@ class Place:
 
 
 def needed(values: Sequence[PrimExpr], known: Known) -> dict[int, Place]:
-    """The place of each part of some expressions, by its id. A part that is needed at several places has the choices
-    that these share."""
+    """The place of each part of some expressions, by its id. A part that is needed at several places is so where it is
+    at any of them."""
     order: dict[int, PrimExpr] = {}  # readers first, when reversed
     stack: list[tuple[PrimExpr, bool]] = [(v, False) for v in values]
     while stack:
@@ -246,7 +248,7 @@ def needed(values: Sequence[PrimExpr], known: Known) -> dict[int, Place]:
             path = (*place.path, *_choice(node, part))
             before = places.get(id(part))
             if before is not None:
-                path = _shared(path, before.path)
+                path = _either(path, before.path)
             if before is None or path != before.path:
                 places[id(part)] = Place(path, _after(path, place, known))
     return places
@@ -265,11 +267,18 @@ def _choice(node: PrimExpr, part: PrimExpr) -> Path:
     return ()
 
 
-def _shared(a: Path, b: Path) -> Path:
+def _either(a: Path, b: Path) -> Path:
+    """The choices behind which one of two places lies."""
     count = 0
     while count < min(len(a), len(b)) and a[count][0] is b[count][0] and a[count][1] == b[count][1]:
         count += 1
-    return a[:count]
+    if count in (len(a), len(b)):
+        return a[:count]
+    return (*a[:count], (_all(a[count:]) | _all(b[count:]), True))
+
+
+def _all(path: Path) -> PrimExpr:
+    return functools.reduce(operator.and_, (choice if holds else call("not", choice) for choice, holds in path))
 
 
 def _after(path: Path, place: Place, known: Known) -> Known:

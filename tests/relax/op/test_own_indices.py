@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -74,6 +76,19 @@ def chosen_too_widely(x: Any, idx: Any) -> Any:
     return te.compute((5,), lambda i: tir.select((idx[i] >= 0) & (idx[i] <= 4), x[idx[i], 0], 9.0))
 
 
+def chosen_twice(x: Any, idx: Any) -> Any:
+    def element(i: Any) -> Any:
+        before, row = x[i - 1, 0], x[idx[i], 0]
+        first = tir.select(i > 0, before, 0.0) + tir.select(i > 1, before * 2.0, 0.0)
+        return (
+            first
+            + tir.select(idx[i] > 3, 5.0, tir.select(idx[i] < 0, 6.0, row))
+            + tir.select(idx[i].equal(3), row, 0.0)
+        )
+
+    return te.compute((5,), element)
+
+
 def clamped(x: Any, idx: Any) -> Any:
     return te.compute((5,), lambda i: x[tir.maximum(tir.minimum(idx[i], 3), 0), 0])
 
@@ -101,6 +116,10 @@ MEANINGS: dict[Callable[..., Any], Callable[[list[int]], Any]] = {
     chosen: lambda idx: [X[n, 0] if 0 <= n < 4 else 9 for n in idx],
     chosen_otherwise: lambda idx: [X[n, 0] if 0 <= n < 4 else 9 for n in idx],
     chosen_too_widely: lambda idx: [X[inside(n), 0] if 0 <= n <= 4 else 9 for n in idx],
+    chosen_twice: lambda idx: [
+        (X[i - 1, 0] if i > 0 else 0) + (2 * X[i - 1, 0] if i > 1 else 0)
+        + (5 if n > 3 else 6 if n < 0 else X[n, 0]) + (X[n, 0] if n == 3 else 0) for i, n in enumerate(idx)
+    ],
     clamped: lambda idx: [X[min(max(n, 0), 3), 0] for n in idx],
     around: lambda idx: [X[n % 4, 0] for n in idx],
 }  # fmt: skip
@@ -203,3 +222,105 @@ class Model:
     expected = before.copy()
     expected[1] -= 0.25 * 2 * 2 * before[1]
     np.testing.assert_allclose(np.array(trainer.export_params()["w"]), expected, rtol=1e-6)
+
+
+class Drawn:
+    """A random element over axes i and j, as a DAG: nodes are (kind, *parts), and may be parts of several others."""
+
+    def __init__(self, seed: int) -> None:
+        r = random.Random(seed)
+        indices: list[Any] = [("axis", 0), ("axis", 1), *(("number", n) for n in (-1, 0, 1, 2, 3))]
+        conditions: list[Any] = [("less", indices[0], indices[5])]
+        values: list[Any] = [("value", indices[1])]
+        pick = lambda pool: pool[min(len(pool) - 1, int(len(pool) * r.random() ** 0.6))]  # noqa: E731 (mostly late ones)
+        for _ in range(r.randrange(4, 14)):
+            kind = r.choice(["add", "sub", "floordiv", "mod", "min", "max", "data", "clamp", "choose"])
+            if kind == "data":
+                new: Any = (
+                    "data",
+                    r.choice([("mod", pick(indices), ("number", 5)), ("number", r.randrange(5)), pick(indices)]),
+                )
+            elif kind == "clamp":
+                new = ("max", ("min", pick(indices), ("number", 2)), ("number", 0))
+            elif kind == "choose":
+                new = ("choose", pick(conditions), pick(indices), pick(indices))
+            elif kind in ("floordiv", "mod"):
+                new = (kind, pick(indices), ("number", r.choice([2, 3, 4])))
+            else:
+                new = (kind, pick(indices), pick(indices))
+            indices.append(new)
+            kind = r.choice(["less", "equal", "and", "or", "not", "more"])
+            pool = indices if kind in ("less", "equal") else conditions
+            parts = (pick(pool),) if kind == "not" else (pick(pool), pick(pool))
+            conditions.append(("more", pick(values)) if kind == "more" else (kind, *parts))
+            inside = [("mod", pick(indices), ("number", n)) if r.random() < 0.6 else pick(indices) for n in (4, 3)]
+            kind = r.choice(["read", "read", "choose", "choose", "plus"])
+            if kind == "read":
+                values.append(("read", *inside))
+            elif kind == "choose":
+                values.append(("choose", pick(conditions), pick(values), pick(values)))
+            else:
+                values.append(("plus", pick(values), pick(values)))
+        self.root = values[-1]
+
+    def in_python(self, idx: list[int]) -> list[list[float]]:
+        def of(node: Any, axes: tuple[int, int]) -> Any:
+            kind, *parts = node
+            if kind == "choose":
+                return of(parts[1] if of(parts[0], axes) else parts[2], axes)
+            if kind in ("and", "or"):
+                first = of(parts[0], axes)
+                return first if first == (kind == "or") else of(parts[1], axes)
+            if kind in ("axis", "number"):
+                return axes[parts[0]] if kind == "axis" else parts[0]
+            a, b = ([of(p, axes) for p in parts] + [None])[:2]
+            return {
+                "add": lambda: a + b, "sub": lambda: a - b, "floordiv": lambda: a // b, "mod": lambda: a % b,
+                "min": lambda: min(a, b), "max": lambda: max(a, b), "data": lambda: idx[inside(a, 5)],
+                "value": lambda: float(a), "less": lambda: a < b, "equal": lambda: a == b, "not": lambda: not a,
+                "more": lambda: a > 5.0, "plus": lambda: a + b,
+                "read": lambda: X[inside(a), inside(b, 3)],
+            }[kind]()  # fmt: skip
+
+        return [[of(self.root, (i, j)) for j in range(3)] for i in range(4)]
+
+    def op(self, x: Any, idx: Any) -> Any:
+        def element(*axes: Any) -> Any:
+            @functools.cache
+            def of(node: Any) -> Any:
+                kind, *parts = node
+                if kind in ("axis", "number"):
+                    return axes[parts[0]] if kind == "axis" else tir.as_expr(parts[0])
+                a, b, c = ([of(p) for p in parts] + [None, None])[:3]
+                return {
+                    "add": lambda: a + b, "sub": lambda: a - b, "floordiv": lambda: a // b, "mod": lambda: a % b,
+                    "min": lambda: tir.minimum(a, b), "max": lambda: tir.maximum(a, b), "data": lambda: idx[a],
+                    "value": lambda: tir.cast("float64", a), "less": lambda: a < b, "equal": lambda: a.equal(b),
+                    "not": lambda: tir.call("not", a), "more": lambda: a > 5.0, "plus": lambda: a + b,
+                    "read": lambda: x[a, b], "choose": lambda: tir.select(a, b, c), "and": lambda: a & b,
+                    "or": lambda: a | b,
+                }[kind]()  # fmt: skip
+
+            return of(self.root)
+
+        return te.compute((4, 3), element)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_elements(seed: int) -> None:
+    """An element that is a DAG reads what it reads in Python, where choices evaluate one side only."""
+    drawn = Drawn(seed)
+    register_op("own.drawn")(lambda x, idx: drawn.op(x, idx))
+    module = module_of("own.drawn")
+    for idx in ([0, 1, 2, 2, 0], [3, 1, 0, -1, 4]):
+        try:
+            expected = np.array(drawn.in_python(idx))
+        except IndexError:
+            expected = None
+        for target in ("debug", "llvm"):
+            main = pullback.compile(module, target).function("main")
+            if expected is None:
+                with pytest.raises(ArgumentError, match=r"own\.drawn: an index is outside its axis"):
+                    main(X, np.array(idx))
+            else:
+                np.testing.assert_allclose(np.asarray(main(X, np.array(idx))), expected, rtol=1e-12)
