@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from pullback.codegen.arithmetic import Arithmetic
 from pullback.codegen.builder import FunctionBuilder
-from pullback.codegen.poly import Atom, Poly
-from pullback.codegen.values import Value, constant, is_bfloat16
+from pullback.codegen.poly import LARGEST_INDEX, Atom, Poly
+from pullback.codegen.values import Value, constant, is_bfloat16, wrap
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir import math as expansions
@@ -34,6 +35,7 @@ from pullback.tir.expr import (
     is_half,
 )
 
+_COMBINE: dict[str, Callable[[Poly, Poly], Poly]] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 _INT32 = (-(2**31), 2**31 - 1)
 _EXACT = ("abs", "floor", "ceil", "trunc", "round")  # of a number with few digits has no more of them
 _SIGN = {"lt": (-1,), "le": (-1, 0), "gt": (1,), "ge": (0, 1), "eq": (0,), "ne": (-1, 1)}
@@ -159,12 +161,9 @@ class Expressions(Arithmetic):
             self._depth = self._depths.get(node, 0)
             return meaning if isinstance(meaning, Poly) else self.poly_of(meaning)
         if isinstance(node, Binary):
-            if node.kind == "add":
-                return self.poly(node.a) + self.poly(node.b)
-            if node.kind == "sub":
-                return self.poly(node.a) - self.poly(node.b)
-            if node.kind == "mul":
-                return self.poly(node.a) * self.poly(node.b)
+            if node.kind in ("add", "sub", "mul"):
+                result = _COMBINE[node.kind](self.poly(node.a), self.poly(node.b))
+                return result if result.const is None else Poly.of(wrap(result.const, "int64"))
             if node.kind in ("floordiv", "floormod"):
                 divisor = self.poly(node.b).const
                 if divisor is not None and divisor > 0:
@@ -181,25 +180,25 @@ class Expressions(Arithmetic):
     def _extreme_poly(self, node: Binary) -> Poly:
         """The smaller or larger of two indices: one of them if the ranges decide, else a value whose range is known."""
         a, b = self.poly(node.a), self.poly(node.b)
-        bounds = (a - b).range
+        is_exact = a.is_exact and b.is_exact
+        bounds = (a - b).range if is_exact else None
         if bounds is not None and (bounds[1] <= 0 or bounds[0] >= 0):
             return a if (bounds[1] <= 0) == (node.kind == "min") else b
-        known = self._known_lanes(a - b)
+        known = self._known_lanes(a - b) if is_exact else None
         if known is not None:
             pick = min if node.kind == "min" else max
             return b + self.pattern([pick(d, 0) for d in known])
         value = self.binary(node.kind, self.poly_value(a), self.poly_value(b))
         self._divided_here += 1
-        if value.lanes > 1:
-            return Poly.of(self.atom(value.ref, None, 64))
-        limits = a.range, b.range
+        (a_low, a_high), (b_low, b_high) = a.bounds, b.bounds
         pick = min if node.kind == "min" else max
-        both = None not in limits
-        known = (pick(limits[0][0], limits[1][0]), pick(limits[0][1], limits[1][1])) if both else None
-        return Poly.of(self.atom(value.ref, known))
+        return Poly.of(self.atom(value.ref, (pick(a_low, b_low), pick(a_high, b_high)), 64 if value.lanes > 1 else 0))
 
     def _divided(self, kind: str, numerator: Poly, divisor: int) -> Poly:
         """Division by a positive constant: exact parts are taken out, and ``n % d`` is ``n - d * (n // d)``."""
+        if not numerator.is_exact:
+            quotient = self._quotient(numerator, divisor)
+            return quotient if kind == "floordiv" else numerator - quotient.scaled(divisor)
         quotient, rest, factor = numerator.divide(divisor)
         if divisor > factor:
             quotient = self._quotient(quotient, divisor // factor)
@@ -211,8 +210,8 @@ class Expressions(Arithmetic):
 
     def _quotient(self, numerator: Poly, divisor: int) -> Poly:
         """The atom ``numerator // divisor``."""
-        bounds = numerator.range
-        split = numerator.split_values(self.lanes.count) if numerator.varies else None
+        bounds = numerator.range if numerator.is_exact else None
+        split = numerator.split_values(self.lanes.count) if numerator.varies and bounds is not None else None
         if split is not None:
             uniform, const = split[0].split_const()
             if all(c % divisor == 0 for c in uniform.terms.values()):
@@ -260,13 +259,14 @@ class Expressions(Arithmetic):
         terms, const = poly.split_const()
         total: str | None = None
         for monomial, coefficient in terms.ordered():
-            flag = "" if any(atom.range is None for atom in monomial) else " nsw"
+            flag = " nsw" if Poly({monomial: coefficient}).within(-LARGEST_INDEX, LARGEST_INDEX) else ""
             ref = monomial[0].ref
             for atom in monomial[1:]:
                 ref = self.builder.pure(f"mul i64 {ref}, {atom.ref}")
             if coefficient != 1:
-                ref = self.builder.pure(f"mul{flag} i64 {ref}, {coefficient}")
+                ref = self.builder.pure(f"mul{flag} i64 {ref}, {wrap(coefficient, 'int64')}")
             total = ref if total is None else self.builder.pure(f"add{flag} i64 {total}, {ref}")
+        const = wrap(const, "int64")
         if total is None:
             return str(const)
         return self.builder.pure(f"add i64 {total}, {const}") if const else total
@@ -282,7 +282,7 @@ class Expressions(Arithmetic):
             if not varying:
                 uniform[monomial] = coefficient
                 continue
-            scale = Poly({tuple(a for a in monomial if a not in varying): coefficient})
+            scale = Poly({tuple(a for a in monomial if a not in varying): wrap(coefficient, "int64")})
             term = self._lane_factor(varying[0], dtype, scale.const if len(varying) == 1 else None)
             for atom in varying[1:]:
                 term = self.binary("mul", term, self._lane_factor(atom, dtype, None))
@@ -378,7 +378,10 @@ class Expressions(Arithmetic):
 
     def _compare_indices(self, node: Binary) -> Value:
         """A comparison of two indices, folded where their ranges decide it, in 32 bits per lane where those do."""
-        difference = self.poly(node.a) - self.poly(node.b)
+        a, b = self.poly(node.a), self.poly(node.b)
+        if not (a.is_exact and b.is_exact):
+            return self.compare(node.kind, self.value(node.a), self.value(node.b))
+        difference = a - b
         bounds = difference.range
         if bounds is not None:
             possible = {s for s in (-1, 0, 1) if _reachable(s, *bounds)}

@@ -15,7 +15,7 @@ from pullback.codegen.builder import FunctionBuilder, Globals
 from pullback.codegen.float_mode import flushes, flushing
 from pullback.codegen.host import whole_triple
 from pullback.codegen.own_copies import OwnCopies
-from pullback.codegen.poly import Poly
+from pullback.codegen.poly import LARGEST_INDEX, Poly
 from pullback.codegen.statements import Statements, stored_buffers
 from pullback.codegen.values import Value, memory_type, register_type
 from pullback.ir.depth import deep
@@ -196,7 +196,9 @@ class _Kernel:
             params += ["i64 %begin", "i64 %end"]
             bounds = outer.poly(loop.extent).range
             with builder.counting("%begin", "%end") as index:
-                atom = inner.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else None)
+                atom = inner.atom(
+                    index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else (0, LARGEST_INDEX)
+                )
                 with inner.bound(loop.var, Poly.of(atom)):
                     inner.stmt(node)
         inner.finish()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Interval = tuple[int, int] | None
+_INT64 = (-(1 << 63), (1 << 63) - 1)
+LARGEST_INDEX = 1 << 48  # of a loop whose length is not known: no memory is larger, and no run as long
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -170,6 +172,18 @@ class Poly:
                     a, b = min(corners), max(corners)
             low, high = low + a, high + b
         return low, high
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the value surely fits in 64 bits. Sums and products are right modulo 2**64 in any case; quotients,
+        comparisons and extremes of the polynomial are those of the value only if it fits."""
+        return self.within(*_INT64)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Bounds of the value as an int64."""
+        known = self.range
+        return known if known is not None and self.is_exact else _INT64
 
     def within(self, low: int, high: int) -> bool:
         """Whether the value surely lies in [low, high]."""

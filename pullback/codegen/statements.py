@@ -10,7 +10,7 @@ from itertools import islice
 from pullback.codegen.expressions import Lanes
 from pullback.codegen.memory import padded
 from pullback.codegen.neighbours import NeighbourStores
-from pullback.codegen.poly import Poly, lane_number
+from pullback.codegen.poly import LARGEST_INDEX, Poly, lane_number
 from pullback.codegen.values import Value
 from pullback.ir.errors import InternalError, UserError
 from pullback.ir.node import remembered
@@ -233,7 +233,7 @@ class Statements(NeighbourStores):
         changed = stored_buffers(body)
         end = self.scalar(extent)
         with self.builder.counting(begin, end, guard=begin != "0" or bounds is None or bounds[0] < 1) as index:
-            index = self.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else None)
+            index = self.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else (0, LARGEST_INDEX))
             self.written(*changed)
             emit(Poly.of(index))
         self.written(*changed)
@@ -290,7 +290,7 @@ class Statements(NeighbourStores):
             else:
                 with self.builder.counting("0", rest, guard=False) as index:
                     self.written(*changed)
-                    with self.bound(node.var, done + Poly.of(self.atom(index))):
+                    with self.bound(node.var, done + Poly.of(self.atom(index, (0, LARGEST_INDEX)))):
                         self.stmt(node.body)
         self.written(*changed)
 
@@ -336,7 +336,9 @@ class Statements(NeighbourStores):
         if poly.const is not None:
             return Poly.of(poly.const // divisor)
         whole, bounds = self.op("sdiv", "int64", *map(self.poly_value, (poly, Poly.of(divisor)))), poly.range
-        return Poly.of(self.atom(whole.ref, (0, max(0, bounds[1]) // divisor) if bounds is not None else None))
+        return Poly.of(
+            self.atom(whole.ref, (0, max(0, bounds[1]) // divisor) if bounds is not None else (0, LARGEST_INDEX))
+        )
 
     def _chunk(self, node: For, body: Stmt, start: Poly, lanes: int, mask: Value | None, active: int | None) -> None:
         """One vector of iterations, beginning at ``start``."""

@@ -415,13 +415,24 @@ def _known(dtype: str) -> None:
 
 
 def const(value: Any, dtype: str) -> PrimExpr:
-    """A constant of the dtype. A DTypeError when a finite number would become an infinity, or another one 0."""
+    """A constant of the dtype. A DTypeError when a finite number would become an infinity, or another one 0, or an
+    integer does not fit."""
     if not is_float(dtype):
-        return IntImm(int(value), dtype)
+        return _whole(int(value), dtype)
     number = float(value)
     if not holds(dtype, number):
         raise out_of_range(value, dtype)
     return FloatImm(number, dtype)
+
+
+def _whole(value: int, dtype: str) -> IntImm:
+    if is_integer(dtype):
+        width = bits(dtype)
+        low, high = (-(1 << width - 1), (1 << width - 1) - 1) if is_signed(dtype) else (0, (1 << width) - 1)
+        if not low <= value <= high:
+            shown = value if abs(value) < 1 << 100 else f"a number of {value.bit_length()} bits"
+            raise DTypeError(f"{shown} does not fit in {dtype}", hint=f"{dtype} holds {low} … {high}")
+    return IntImm(value, dtype)
 
 
 # Of the floats, the digits of the significand and the largest exponent.
@@ -458,7 +469,7 @@ def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
     if isinstance(value, PrimExpr):
         return value
     if type(value) is int and dtype in (None, "int64"):
-        return IntImm(value)
+        return IntImm(value) if -(1 << 63) <= value < 1 << 63 else _whole(value, "int64")
     if isinstance(value, bool):
         hint = f"a.equal(b) and a.not_equal(b) compare values; a constant is T.bool({value})"
         raise DTypeError(f"{value} is no scalar: in Python, == and != compare expressions as objects", hint=hint)
@@ -479,7 +490,7 @@ def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
 
 
 def _fold(kind: str, a: int, b: int) -> int | bool | None:
-    """Integer constant folding, used for sizes and indices."""
+    """Integer constant folding, used for sizes and indices; None for what has to wrap, or has no value."""
     if kind in ("floordiv", "floormod") and b == 0:
         return None
     table = {
@@ -487,7 +498,8 @@ def _fold(kind: str, a: int, b: int) -> int | bool | None:
         "floormod": lambda: a % b, "min": lambda: min(a, b), "max": lambda: max(a, b), "eq": lambda: a == b,
         "ne": lambda: a != b, "lt": lambda: a < b, "le": lambda: a <= b, "gt": lambda: a > b, "ge": lambda: a >= b,
     }  # fmt: skip
-    return table[kind]() if kind in table else None
+    result = table[kind]() if kind in table else None
+    return result if result is None or -(1 << 63) <= result < 1 << 63 else None
 
 
 def binary(kind: str, a: Any, b: Any) -> PrimExpr:

@@ -359,6 +359,15 @@ def test_not_takes_bools() -> None:
         from_source(text_of(["for i in range(4):", "    out[i, not i] = x[0, 0]"]))
 
 
+def test_indices_that_overflow() -> None:
+    """i · 2⁶² // 2⁶² is 0, 1, -2, -1, 0 in 64 bits."""
+    for index, fits in [("(i * 4611686018427387904) // 4611686018427387904", False), ("(i * 2**60) // 2**60", True)]:
+        lines = ["for i in range(4):", f"    out[i, 0] = x[{index}, 0]"]
+        for target in ("debug", "llvm"):
+            found = by_us(lines, target, X, np.zeros(5, np.int32))
+            assert (found is not None) == fits
+
+
 def test_arguments_are_not_written() -> None:
     module = from_source(text_of(["x[0, 0] = T.float32(100)", "out[0, 0] = x[0, 0]"]))
     for target in ("debug", "llvm"):

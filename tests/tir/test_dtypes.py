@@ -59,3 +59,14 @@ def test_arguments_are_of_one_dtype(name: str) -> None:
     others = [tir.Var(n, d) for n, d in (("x", "float32"), ("y", "float64"), ("z", "float32"))]
     with pytest.raises(DTypeError, match=f"{name} takes arguments of one dtype, got float32, float64"):
         call(name, *others[: INTRINSICS[name]])
+
+
+@pytest.mark.parametrize(
+    "dtype, value",
+    [("uint8", 300), ("uint8", -1), ("int8", 128), ("int32", 2**40), ("int64", 2**63), ("int64", -(2**63) - 1)],
+)
+def test_constants_fit(dtype: str, value: int) -> None:
+    with pytest.raises(DTypeError, match=f"{value} does not fit in {dtype}"):
+        tir.const(value, dtype)
+    with pytest.raises(DTypeError, match=f"{value} does not fit in {dtype}"):
+        tir.Var("x", dtype) + value

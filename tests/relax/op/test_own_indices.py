@@ -89,6 +89,14 @@ def chosen_twice(x: Any, idx: Any) -> Any:
     return te.compute((5,), element)
 
 
+def chosen_apart(x: Any, idx: Any) -> Any:
+    def element(i: Any) -> Any:
+        row = x[idx[i], 0]
+        return tir.select(i < 2, row, 0.0) + tir.select(i > 2, row, 0.0)
+
+    return te.compute((5,), element)
+
+
 def clamped(x: Any, idx: Any) -> Any:
     return te.compute((5,), lambda i: x[tir.maximum(tir.minimum(idx[i], 3), 0), 0])
 
@@ -120,6 +128,7 @@ MEANINGS: dict[Callable[..., Any], Callable[[list[int]], Any]] = {
         (X[i - 1, 0] if i > 0 else 0) + (2 * X[i - 1, 0] if i > 1 else 0)
         + (5 if n > 3 else 6 if n < 0 else X[n, 0]) + (X[n, 0] if n == 3 else 0) for i, n in enumerate(idx)
     ],
+    chosen_apart: lambda idx: [X[inside(n), 0] if i != 2 else 0 for i, n in enumerate(idx)],
     clamped: lambda idx: [X[min(max(n, 0), 3), 0] for n in idx],
     around: lambda idx: [X[n % 4, 0] for n in idx],
 }  # fmt: skip
