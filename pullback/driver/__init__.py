@@ -16,7 +16,10 @@ from pullback.relax.analysis import check_well_formed
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import TensorStructInfo, flat_infos
 from pullback.relax.transform.check_constants import check_constants
+from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.target import Target
+from pullback.tir.scopes import check_scopes
+from pullback.tir.stmt import PrimFunc
 
 
 @rare_collections()
@@ -35,6 +38,9 @@ def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
         hint = "@I.ir_module above a class makes one of it; so do pullback.script.from_source and BlockBuilder.get()"
         raise UserError(f"compile takes an IRModule, not {type(module).__name__}", hint=hint)
     check_well_formed(module)
+    for kernel in RaiseOps()(module).functions.values():  # those that are an op's may hold its sizes
+        if isinstance(kernel, PrimFunc):
+            check_scopes(kernel)
     check_constants(module)
     for name, function in module.items():
         if isinstance(function, Function):

@@ -37,7 +37,6 @@ from pullback.relax.struct_info import (
 from pullback.tir.bounds import check_bounds
 from pullback.tir.expr import Buffer
 from pullback.tir.expr import Var as SizeVar
-from pullback.tir.scopes import check_scopes
 from pullback.tir.stmt import BufferStore, PrimFunc
 from pullback.tir.visitor import statements
 
@@ -134,14 +133,12 @@ def well_formed(module: IRModule | Function) -> bool:
 def check_well_formed(module: IRModule | Function) -> None:
     """Raise a UserError at the first breach: a variable used before or outside its scope, bound twice, or shadowed; an
     argument that is no atom; a dataflow variable that leaves its block; an unknown function; a size bound nowhere; a
-    kernel that is called with values it does not take, uses names that are not bound, or reads or writes beside its
-    buffers."""
+    kernel that is called with values it does not take, or that reads or writes beside its buffers."""
     functions = module.functions if isinstance(module, IRModule) else {"function": module}
     for name, function in functions.items():
         if isinstance(function, Function):
             _check_function(name, function, functions if isinstance(module, IRModule) else None)
         elif isinstance(function, PrimFunc):
-            check_scopes(function)
             check_bounds(function)
 
 

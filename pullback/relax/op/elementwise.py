@@ -19,7 +19,7 @@ from pullback.runtime.dtype import numpy_dtype
 from pullback.te.interpreter import cast_array
 from pullback.te.interpreter import erf as erf_array
 from pullback.tir import call, select
-from pullback.tir.expr import DTYPES, INTEGERS, is_float
+from pullback.tir.expr import DTYPES, INTEGERS, is_float, is_signed
 from pullback.tir.interpreter import maximum as array_maximum
 from pullback.tir.interpreter import minimum as array_minimum
 
@@ -40,7 +40,8 @@ def sigmoid_scalar(x: tir.PrimExpr) -> tir.PrimExpr:
 
 
 def _sign_scalar(x: tir.PrimExpr) -> tir.PrimExpr:
-    return select(x > 0, 1, select(x < 0, tir.const(-1, x.dtype), x + 0))  # keeps NaN, and makes 0 of -0
+    below = select(x < 0, tir.const(-1, x.dtype), x + 0) if is_signed(x.dtype) or is_float(x.dtype) else x
+    return select(x > 0, 1, below)  # keeps NaN, and makes 0 of -0
 
 
 abs = unary(
