@@ -36,6 +36,7 @@ from pullback.tir.expr import (
 )
 
 _COMBINE: dict[str, Callable[[Poly, Poly], Poly]] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
+_WIDE = 1 << 33
 _INT32 = (-(2**31), 2**31 - 1)
 _EXACT = ("abs", "floor", "ceil", "trunc", "round")  # of a number with few digits has no more of them
 _SIGN = {"lt": (-1,), "le": (-1, 0), "gt": (1,), "ge": (0, 1), "eq": (0,), "ne": (-1, 1)}
@@ -192,7 +193,10 @@ class Expressions(Arithmetic):
         self._divided_here += 1
         (a_low, a_high), (b_low, b_high) = a.bounds, b.bounds
         pick = min if node.kind == "min" else max
-        return Poly.of(self.atom(value.ref, (pick(a_low, b_low), pick(a_high, b_high)), 64 if value.lanes > 1 else 0))
+        low, high = pick(a_low, b_low), pick(a_high, b_high)
+        if value.lanes == 1:
+            return Poly.of(self.atom(value.ref, (low, high)))
+        return Poly.of(self.atom(value.ref, (min(low, -_WIDE), max(high, _WIDE)), 64))  # lanes that are not narrowed
 
     def _divided(self, kind: str, numerator: Poly, divisor: int) -> Poly:
         """Division by a positive constant: exact parts are taken out, and ``n % d`` is ``n - d * (n // d)``."""
