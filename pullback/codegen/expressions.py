@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pullback.codegen.arithmetic import Arithmetic
 from pullback.codegen.builder import FunctionBuilder
-from pullback.codegen.poly import LARGEST_INDEX, Atom, Poly
+from pullback.codegen.poly import Atom, Poly
 from pullback.codegen.values import Value, constant, is_bfloat16, wrap
 from pullback.ir.errors import InternalError
 from pullback.target import Target
@@ -34,6 +34,7 @@ from pullback.tir.expr import (
     is_float,
     is_half,
 )
+from pullback.tir.ranges import LARGEST_SIZE
 
 _COMBINE: dict[str, Callable[[Poly, Poly], Poly]] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 _WIDE = 1 << 33
@@ -263,7 +264,7 @@ class Expressions(Arithmetic):
         terms, const = poly.split_const()
         total: str | None = None
         for monomial, coefficient in terms.ordered():
-            flag = " nsw" if Poly({monomial: coefficient}).within(-LARGEST_INDEX, LARGEST_INDEX) else ""
+            flag = " nsw" if Poly({monomial: coefficient}).within(-LARGEST_SIZE, LARGEST_SIZE) else ""
             ref = monomial[0].ref
             for atom in monomial[1:]:
                 ref = self.builder.pure(f"mul i64 {ref}, {atom.ref}")

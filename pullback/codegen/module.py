@@ -15,13 +15,14 @@ from pullback.codegen.builder import FunctionBuilder, Globals
 from pullback.codegen.float_mode import flushes, flushing
 from pullback.codegen.host import whole_triple
 from pullback.codegen.own_copies import OwnCopies
-from pullback.codegen.poly import LARGEST_INDEX, Poly
+from pullback.codegen.poly import Poly
 from pullback.codegen.statements import Statements, stored_buffers
 from pullback.codegen.values import Value, memory_type, register_type
 from pullback.ir.depth import deep
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, Var
+from pullback.tir.ranges import LARGEST_SIZE
 from pullback.tir.stmt import FLUSH_SUBNORMALS, BufferStore, Check, For, KernelCall, Prefetch, PrimFunc, Stmt, seq
 from pullback.tir.visitor import walk
 
@@ -197,7 +198,7 @@ class _Kernel:
             bounds = outer.poly(loop.extent).range
             with builder.counting("%begin", "%end") as index:
                 atom = inner.atom(
-                    index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else (0, LARGEST_INDEX)
+                    index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else (0, LARGEST_SIZE)
                 )
                 with inner.bound(loop.var, Poly.of(atom)):
                     inner.stmt(node)

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.tir.expr import limits
+
 Interval = tuple[int, int] | None
-_INT64 = (-(1 << 63), (1 << 63) - 1)
-LARGEST_INDEX = 1 << 48  # of a loop whose length is not known: no memory is larger, and no run as long
+_INT64 = limits("int64")
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,7 +10,7 @@ from itertools import islice
 from pullback.codegen.expressions import Lanes
 from pullback.codegen.memory import padded
 from pullback.codegen.neighbours import NeighbourStores
-from pullback.codegen.poly import LARGEST_INDEX, Poly, lane_number
+from pullback.codegen.poly import Poly, lane_number
 from pullback.codegen.values import Value
 from pullback.ir.errors import InternalError, UserError
 from pullback.ir.node import remembered
@@ -31,6 +31,7 @@ from pullback.tir.expr import (
     nbytes,
 )
 from pullback.tir.math import expand, is_chain
+from pullback.tir.ranges import LARGEST_SIZE
 from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Prefetch, Seq, Stmt, store
 from pullback.tir.visitor import children, statements, walk
 
@@ -233,7 +234,7 @@ class Statements(NeighbourStores):
         changed = stored_buffers(body)
         end = self.scalar(extent)
         with self.builder.counting(begin, end, guard=begin != "0" or bounds is None or bounds[0] < 1) as index:
-            index = self.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else (0, LARGEST_INDEX))
+            index = self.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else (0, LARGEST_SIZE))
             self.written(*changed)
             emit(Poly.of(index))
         self.written(*changed)
@@ -290,7 +291,7 @@ class Statements(NeighbourStores):
             else:
                 with self.builder.counting("0", rest, guard=False) as index:
                     self.written(*changed)
-                    with self.bound(node.var, done + Poly.of(self.atom(index, (0, LARGEST_INDEX)))):
+                    with self.bound(node.var, done + Poly.of(self.atom(index, (0, LARGEST_SIZE)))):
                         self.stmt(node.body)
         self.written(*changed)
 
@@ -337,7 +338,7 @@ class Statements(NeighbourStores):
             return Poly.of(poly.const // divisor)
         whole, bounds = self.op("sdiv", "int64", *map(self.poly_value, (poly, Poly.of(divisor)))), poly.range
         return Poly.of(
-            self.atom(whole.ref, (0, max(0, bounds[1]) // divisor) if bounds is not None else (0, LARGEST_INDEX))
+            self.atom(whole.ref, (0, max(0, bounds[1]) // divisor) if bounds is not None else (0, LARGEST_SIZE))
         )
 
     def _chunk(self, node: For, body: Stmt, start: Poly, lanes: int, mask: Value | None, active: int | None) -> None:

@@ -425,10 +425,15 @@ def const(value: Any, dtype: str) -> PrimExpr:
     return FloatImm(number, dtype)
 
 
+def limits(dtype: str) -> tuple[int, int]:
+    """The least and the largest number of an integer dtype."""
+    width = bits(dtype)
+    return (-(1 << width - 1), (1 << width - 1) - 1) if is_signed(dtype) else (0, (1 << width) - 1)
+
+
 def _whole(value: int, dtype: str) -> IntImm:
     if is_integer(dtype):
-        width = bits(dtype)
-        low, high = (-(1 << width - 1), (1 << width - 1) - 1) if is_signed(dtype) else (0, (1 << width) - 1)
+        low, high = limits(dtype)
         if not low <= value <= high:
             shown = value if abs(value) < 1 << 100 else f"a number of {value.bit_length()} bits"
             raise DTypeError(f"{shown} does not fit in {dtype}", hint=f"{dtype} holds {low} … {high}")

@@ -36,7 +36,7 @@ def _is_set(buffer: Buffer, nodes: list[Any]) -> bool:
     if any(isinstance(n, BufferLoad) and n.buffer is buffer for n in nodes):
         return False
     values = [n.value for n in nodes if isinstance(n, BufferStore) and n.buffer is buffer]
-    numbers = {v.value for v in values if isinstance(v, (IntImm, FloatImm))}
+    numbers = {repr(v.value) for v in values if isinstance(v, (IntImm, FloatImm))}
     return len(numbers) == 1 and all(isinstance(v, (IntImm, FloatImm)) for v in values)
 
 

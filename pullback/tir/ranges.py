@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pullback.tir.expr import Binary, Call, Cast, IntImm, PrimExpr, Select, Var, as_expr, bits, is_integer, is_signed
+from pullback.tir.expr import Binary, Call, Cast, IntImm, PrimExpr, Select, Var, as_expr, is_integer, limits
 from pullback.tir.polynomial import Polynomial
 from pullback.tir.visitor import distinct
 
 Range = tuple[int, int]  # the least and the largest value
-LARGEST_SIZE = 1 << 48  # of an axis: no memory is larger
+LARGEST_SIZE = 1 << 48  # of an axis, or a loop of unknown length: no memory is larger, and no run as long
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 
 
@@ -195,10 +195,7 @@ def _parts(node: PrimExpr) -> tuple[PrimExpr, ...]:
 def _of_dtype(dtype: str) -> Range:
     if dtype == "bool":
         return 0, 1
-    if not is_integer(dtype):
-        return 0, 0  # asked of no float
-    width = bits(dtype)
-    return (-(1 << width - 1), (1 << width - 1) - 1) if is_signed(dtype) else (0, (1 << width) - 1)
+    return limits(dtype) if is_integer(dtype) else (0, 0)  # nobody asks for that of a float
 
 
 def _combined(node: Binary, a: Range, b: Range) -> Range | None:

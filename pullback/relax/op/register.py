@@ -50,6 +50,8 @@ def register_op(
     differentiated. ``precision``: what mixed precision does with it, "full", "same" or "low" (see ``ir/op.py``).
     ``samples``: shapes, or what ``relax.op.sample`` makes, on which the op can be tested.
 
+    An index that lies outside its axis, where no ``tir.select`` leaves it out, is an ArgumentError when the op runs.
+
     Raises ArgumentError when the function takes ``*args`` or ``**kwargs``, or an op has that name already, or there is
     no such ``precision``.
     """
@@ -60,7 +62,7 @@ def register_op(
     def register(function: _Function) -> Op:
         if f"relax.{name}" in Op.registry:
             raise ArgumentError(f"there is an op {name} already", hint="to change its gradient, use register_gradient")
-        message = f"{name}: an index is outside its axis"
+        message = f"{name}: an index is outside its axis (tir.select leaves out what lies outside)"
 
         def safe(*tensors: te.Tensor, **attrs: Any) -> tuple[list[te.Tensor], list[te.Tensor]]:
             return checked(_listed(name, function(*tensors, **attrs)))
