@@ -32,6 +32,8 @@ ROOMS = (
     ("pullback.script",),
     ("pullback.driver",),
     ("pullback.relax.training",),
+    ("pullback.optim",),
+    ("pullback.nn",),
     ("pullback", "pullback.shortcuts"),  # the package's face
     ("pullback.demo",),
     ("pullback.cli", "pullback.__main__", "pullback.show"),

@@ -68,17 +68,18 @@ class Span:
         return f"{self.file}:{self.line}:{self.column + 1}"
 
 
-_span: ContextVar[Span | None] = ContextVar("pullback_span", default=None)
+_span: ContextVar[Span | Callable[[], Span | None] | None] = ContextVar("pullback_span", default=None)
 
 
 def current_span() -> Span | None:
     """The span that new nodes take when none is given."""
-    return _span.get()
+    span = _span.get()
+    return span() if callable(span) else span
 
 
 @contextlib.contextmanager
-def span_scope(span: Span | None) -> Iterator[None]:
-    """Nodes built inside take ``span``; ``None`` keeps the surrounding one."""
+def span_scope(span: Span | Callable[[], Span | None] | None) -> Iterator[None]:
+    """Nodes built inside take ``span``, or what it returns for each; ``None`` keeps the surrounding one."""
     if span is None:
         yield
         return

@@ -111,6 +111,12 @@ class BlockBuilder:
         kind = DataflowVar if self._in_dataflow else Var
         return self._bind(kind, value, name or ("lv" if self._in_dataflow else "gv"))
 
+    def bound(self, expr: Expr, name: str | None = None) -> Expr:
+        """The variable of the open block that ``expr`` is bound to: a new one at first, then always the same."""
+        if expr not in self._nested:
+            self._nested[expr] = self.emit(expr, name)
+        return self._nested[expr]
+
     def emit_output(self, expr: Any, name: str | None = None) -> Var:
         """Bind to a variable that is visible after the dataflow block."""
         return self._bind(Var, self.normalize(expr), name or "gv")

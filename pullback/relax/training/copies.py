@@ -14,7 +14,7 @@ from pullback.ir.forks import renewed
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.program import Programs
 
-_DERIVED = ("_turn", "_interface", "_programs")
+_DERIVED = ("_turn", "_interface", "_programs", "model")  # a copy's values are no longer the module's
 _SHARED = ("mod", "vm", "device")  # nobody changes them
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.ir.words import explained
-from pullback.relax.convention import BACKBONE
+from pullback.relax.convention import BACKBONE, PARAMETER
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.training.initializers import Initializer, by_pattern, drawn, match
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import Optimizer
 from pullback.relax.training.setup_trainer import (
@@ -25,7 +26,6 @@ from pullback.relax.training.trainer import Trainer
 from pullback.runtime.device import Device
 
 _ONE_HOT = "one-hot"
-_INITIALIZERS = ("xavier", "zeros")
 
 
 @partial(explained, name="pullback.trainer")
@@ -37,7 +37,7 @@ def make_trainer(
     target: Any = "llvm",
     device: Device | None = None,
     seed: int = 0,
-    init: str = "xavier",
+    init: Any = "xavier",
     targets: StructInfo | str | list[StructInfo] | None = None,
     profile: bool = False,
     precision: str | None = None,
@@ -49,10 +49,12 @@ def make_trainer(
     ``state_num``. ``targets``: the
     types of the loss's targets; by default class indices (int64, one for each row) for a cross entropy, else the type
     of the prediction; "one-hot" stands for the prediction's type. ``init``: "xavier" (uniform; biases zero) or
-    "zeros"; with "xavier", scales of normalisation layers begin as ones. States begin as zeros, the moving variances
-    of batch norm as ones. ``seed`` is that of the initial values, of the order in which ``fit`` takes the rows, and of
-    what the model draws itself, as dropout does. ``precision``: "bfloat16" or "float16" trains in mixed
-    precision, and ``flush_subnormals`` takes numbers below 1.2e-38 for 0, both as :class:`SetupTrainer` says.
+    "zeros"; with "xavier", scales of normalisation layers begin as ones. Or a dict from patterns of parameter names to
+    initializers (``relax/training/initializers.py``) or their names: what no pattern matches is "xavier".
+    States begin as zeros, the moving variances of batch norm as ones. ``seed`` is that of the initial values, of the
+    order in which ``fit`` takes the rows, and of what the model draws itself, as dropout does. ``precision``:
+    "bfloat16" or "float16" trains in mixed precision, and ``flush_subnormals`` takes numbers below 1.2e-38 for 0,
+    both as :class:`SetupTrainer` says.
     """
     check_model(module)
     module = with_backbone(module)
@@ -60,11 +62,7 @@ def make_trainer(
     check_loss_and_optimizer(loss, optimizer)
     check_precision(precision)
     check_flush(flush_subnormals)
-    if not isinstance(init, str) or init not in _INITIALIZERS:
-        raise ArgumentError(
-            f"init must be one of {', '.join(map(repr, _INITIALIZERS))}, got {init!r}",
-            hint="xavier draws weights, zeros are all 0",
-        )
+    chosen = _initializers(module, init)
     infos = [*_predictions(module, loss), *_targets(module, loss, targets)]
     legalize = False  # the compiler starts from the ops in any case
     setup = SetupTrainer(loss, optimizer, infos, legalize, precision, flush_subnormals)
@@ -72,9 +70,19 @@ def make_trainer(
     trainer.build(target, device, profile)
     trainer.seed(seed)
     trainer.init_states()
-    if init == "xavier":
+    if init != "zeros":
         trainer.xavier_uniform_init_params(seed)
+    trainer.load_params(drawn(chosen, seed, {p.name: p.struct_info for p in module[BACKBONE].params}))
     return trainer
+
+
+def _initializers(module: IRModule, init: Any) -> dict[str, Initializer]:
+    """Which parameters an initializer draws that ``init`` names; an ArgumentError for what is none."""
+    if isinstance(init, str) and init in ("xavier", "zeros"):
+        return {}
+    roles = check_backbone(module)
+    names = [module[BACKBONE].params[i].name for i in roles.taken(PARAMETER)]
+    return match(by_pattern(init), names)
 
 
 def _predictions(module: IRModule, loss: Loss) -> list[StructInfo]:

@@ -136,6 +136,7 @@ class SetupTrainer(Pass):
         params = [module[LOSS].params[i] for i in model.taken(PARAMETER)]
         optimizer = self._scaling_optimizer()
         optimizer.take_loss(self.loss.reduction == "sum")
+        optimizer.freeze(_frozen(module, params))
         optimizer.init(params)
         has_scale = LOSS_SCALE in optimizer.state_kinds.values()
         module = with_adjoint(module, model.taken(PARAMETER), has_scale, self.precision in HALF)
@@ -237,6 +238,18 @@ class TrainingRecord:
         """What the values of a training are worth nothing without, by name."""
         options = {f"loss's {name}": value for name, value in self.loss_options.items()}
         return {"loss": self.loss, "loss's reduction": self.reduction, **options, "network": self.network}
+
+
+def _frozen(module: IRModule, params: Sequence[Var]) -> tuple[str, ...]:
+    """The names of parameters that are not trained: the module attribute ``frozen``."""
+    names = tuple(module.attrs.get("frozen", ()))
+    known = [p.name for p in params]
+    unknown = [str(name) for name in names if name not in known]
+    if unknown:
+        raise ArgumentError(f"frozen: there is no parameter {', '.join(unknown)}; they are: {', '.join(known)}")
+    if known and set(names) == set(known):
+        raise ArgumentError("all parameters are frozen", hint="leave one trained: requires_grad=True")
+    return names
 
 
 def source_digests(module: IRModule) -> dict[str, str]:

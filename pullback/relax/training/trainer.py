@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, CallError, UserError
+from pullback.ir.errors import ArgumentError, CallError, NameNotFound, UserError
 from pullback.ir.forks import renewed
 from pullback.ir.module import IRModule
 from pullback.ir.words import guided, no_attribute
@@ -28,11 +28,12 @@ from pullback.relax.training.checkpoint import Checkpoints
 from pullback.relax.training.copies import Copies
 from pullback.relax.training.data import check_labels
 from pullback.relax.training.fit import Fitting
-from pullback.relax.training.initialize import full, generator, random_state, xavier_uniform, zeros
+from pullback.relax.training.initialize import full, generator, random_state, static_shape, xavier_uniform, zeros
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.program import Programs
 from pullback.relax.training.setup_trainer import SetupTrainer, check_model
+from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
 from pullback.relax.training.step import Values
 from pullback.relax.training.values import as_tensor, copies_by_name, fresh_copy, is_one_for_each
 from pullback.runtime.device import Device, cpu
@@ -50,6 +51,8 @@ class Trainer(Fitting, Checkpoints, Copies):
     Whatever fails, fails before anything changes: after an error the trainer is as it was. Threads may share a trainer:
     they take turns, ``fit`` gives others theirs twenty times a second, and nobody sees half a step.
     """
+
+    model: Any = None  # the nn.Module that it trains, if it was made of one
 
     def __init__(
         self,
@@ -129,6 +132,55 @@ class Trainer(Fitting, Checkpoints, Copies):
     def states(self) -> Mapping[str, Tensor]:
         """The states by name: copies, which later steps do not change."""
         return self.export_states()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters and states by name: copies. Those of an ``nn.Module`` have PyTorch's names and shapes; one that
+        the module holds in two places comes under both names.
+
+        >>> torch_net.load_state_dict({name: torch.from_dlpack(t) for name, t in trainer.state_dict().items()})
+        """
+        with self._turn:
+            values = self._export(self._interface.params, self._values.params)
+            values |= self._export(self._interface.states, self._values.states)
+        return values | {name: values[own].copy() for name, own in self._aliases.items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> LoadedKeys:
+        """Take parameters and states from a mapping by name: NumPy arrays, PyTorch tensors, anything with DLPack. They
+        are cast to the declared dtypes; optimizer states stay as they are.
+
+        Returns the names that were missing and that were unexpected; with ``strict`` it is an ArgumentError if there
+        are any. Raises ShapeError or DTypeError, with nothing changed, when a value does not fit.
+        """
+        slots = {slot.name: slot for slot in (*self._interface.params, *self._interface.states)}
+        own = {name: slots[name] for name in slots} | {name: slots[n] for name, n in self._aliases.items()}
+        keys = matching_keys(own, state_dict, strict, self._aliases)
+        given = {slot.name: (name, slot) for name, slot in own.items() if name in state_dict}
+        new = {
+            slot.name: tensor(fitting(name, state_dict[name], static_shape(slot), slot.info.dtype))
+            for name, slot in given.values()
+        }
+        with self._turn:
+            params = {i: new[s.name] for i, s in enumerate(self._interface.params) if s.name in new}
+            states = {i: new[s.name] for i, s in enumerate(self._interface.states) if s.name in new}
+            self._values = self._values.with_params(params).with_states(states)
+        return keys
+
+    def value_of(self, name: str) -> Tensor:
+        """The value of one parameter or state: a copy. Raises NameNotFound for any other name."""
+        with self._turn:
+            for slots, values in zip(
+                (self._interface.params, self._interface.states), self._values.groups, strict=False
+            ):
+                for slot, value in zip(slots, values, strict=True):
+                    if slot.name == name and value is not None:
+                        return value.copy()
+        known = [slot.name for slot in (*self._interface.params, *self._interface.states)]
+        raise NameNotFound(f"there is no parameter or state {name!r}; they are: {', '.join(known)}")
+
+    @property
+    def _aliases(self) -> Mapping[str, str]:
+        """Other names of parameters and states."""
+        return self.mod.attrs.get("aliases", {})
 
     @property
     def optimizer_states(self) -> tuple[Tensor, ...]:

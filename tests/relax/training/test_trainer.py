@@ -301,7 +301,8 @@ def test_make_trainer_deduces_targets() -> None:
     assert target(mlp(), MSELoss(), SGD(0.1)) == TensorStructInfo((8, 5))
     assert target(mlp(), CrossEntropyLoss(), SGD(0.1), targets="one-hot") == TensorStructInfo((8, 5))
     assert target(mlp(), CrossEntropyLoss(), SGD(0.1), targets=TensorStructInfo((8,), "int32")).dtype == "int32"
-    assert pullback.trainer is make_trainer
+    made = pullback.trainer(mlp(), CrossEntropyLoss(), SGD(0.1), target="debug")
+    assert made._interface.targets[0].info == TensorStructInfo((8,), "int64")
 
 
 def test_make_trainer_is_deterministic() -> None:

@@ -48,14 +48,16 @@ from pullback.relax.training.loss.distribution import (
     KLDivLoss,
     PoissonNLLLoss,
 )
+from pullback.relax.training.loss.function import FunctionLoss
 from pullback.relax.training.loss.regression import HuberLoss, L1Loss, MSELoss, SmoothL1Loss
 from pullback.relax.training.loss.sequence import CTCLoss
 
 __all__ = [
     "REDUCTIONS", "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CategoricalCrossEntropyLoss", "CosineEmbeddingLoss",
-    "CrossEntropyLoss", "GaussianNLLLoss", "HingeEmbeddingLoss", "HingeLoss", "HuberLoss", "KLDivLoss", "L1Loss",
-    "Loss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss",
-    "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss", "class_axis",
+    "CrossEntropyLoss", "FunctionLoss", "GaussianNLLLoss", "HingeEmbeddingLoss", "HingeLoss", "HuberLoss",
+    "KLDivLoss", "L1Loss", "Loss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
+    "TripletMarginLoss", "class_axis",
 ]  # fmt: skip
 
 __getattr__ = missing_from(globals())

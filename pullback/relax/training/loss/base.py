@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import math
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,17 @@ from pullback.relax.struct_info import (
 from pullback.tir.expr import FLOATS
 
 REDUCTIONS = ("mean", "sum", "none")
+_composing: ContextVar[bool] = ContextVar("pullback_composing", default=False)
+
+
+@contextlib.contextmanager
+def composing() -> Iterator[None]:
+    """Losses that are called inside return the loss of their arguments, which are graph values."""
+    token = _composing.set(True)
+    try:
+        yield
+    finally:
+        _composing.reset(token)
 
 
 class Loss:
@@ -88,13 +102,20 @@ class Loss:
     def __call__(self, *args: Var | StructInfo) -> Function:
         """The loss function for arguments of these types (a variable gives its type and its name): one dataflow block.
 
+        In the expression of another loss, and in the ``forward`` of a module: the loss of these graph values.
+
         Raises ArgumentError, ShapeError or DTypeError when the types are not what the loss takes.
         """
+        if _composing.get():
+            return self.expression(*args)  # type: ignore[arg-type, return-value]
         params = [_parameter(name, arg) for name, arg in zip(self._names(len(args)), args, strict=True)]
         builder = BlockBuilder()
         with builder.function(self._loss_name, params):
             with builder.dataflow():
-                loss = builder.emit_output(_shared(builder, self.expression(*params), {}), "loss")
+                with composing():
+                    expression = self.expression(*params)
+                _check_expression(self, expression)
+                loss = builder.emit_output(_shared(builder, expression, {}), "loss")
             builder.emit_func_output(loss)
         return builder.get()[self._loss_name]
 
@@ -121,6 +142,14 @@ class Loss:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._reduction!r})"
+
+
+def _check_expression(loss: Loss, value: Any) -> None:
+    if not isinstance(value, Expr):
+        given = "None" if value is None else type(value).__name__
+        raise ArgumentError(
+            f"{loss.name} returns {given}, not a graph value", hint="a loss is computed with ops: return op.mean(…)"
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,6 +131,7 @@ class Optimizer:
         self.dtype: str | None = None
         self._state: tuple[Any, ...] | None = None
         self._loss_adds_up = False
+        self._frozen: frozenset[str] = frozenset()
 
     # ---- what a subclass says ----------------------------------------------------------------------------------------
 
@@ -232,7 +233,11 @@ class Optimizer:
 
     def is_frozen(self, name: str) -> bool:
         """Whether a parameter of this name is left as it is."""
-        return False
+        return name in self._frozen
+
+    def freeze(self, names: Collection[str]) -> None:
+        """Leave the parameters of these names as they are; before :meth:`init`."""
+        self._frozen = frozenset(names)
 
     def take_loss(self, adds_up: bool) -> None:
         """Take to heart, before :meth:`init`, whether the loss is a sum over the batch: those of batches add up."""

@@ -60,7 +60,7 @@ class ParameterGroups(Wrapper):
         return self.optimizer.hyperparameters | plain
 
     def is_frozen(self, name: str) -> bool:
-        return self._pattern(name) not in self._optimizers
+        return self.optimizer.is_frozen(name) or self._pattern(name) not in self._optimizers
 
     def take(self, params: list[Var]) -> None:
         Optimizer.take(self, params)

@@ -9,7 +9,7 @@ AdamW, and averages the weights after each batch. A wrapper's own states come af
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pullback.ir.errors import ArgumentError
@@ -55,6 +55,9 @@ class Wrapper(Optimizer):
 
     def is_frozen(self, name: str) -> bool:
         return self.optimizer.is_frozen(name)
+
+    def freeze(self, names: Collection[str]) -> None:
+        self.optimizer.freeze(names)
 
     def take_loss(self, adds_up: bool) -> None:
         super().take_loss(adds_up)

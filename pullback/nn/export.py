@@ -1,0 +1,207 @@
+"""From a module to an IRModule, and from arrays to the types of its inputs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pullback.ir.errors import ArgumentError, DTypeError, UserError
+from pullback.ir.module import IRModule
+from pullback.nn.parameter import Buffer, Variable
+from pullback.nn.trace import Trace, current_trace, tracing
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.convention import BACKBONE
+from pullback.relax.expr import Constant, Expr, Function, Tuple, Var
+from pullback.relax.struct_info import StructInfo, TensorStructInfo
+from pullback.runtime.dtype import dtype_name, numpy_dtype
+from pullback.runtime.interchange import array_of
+from pullback.runtime.tensor import Tensor
+from pullback.tir.expr import Var as Size
+
+if TYPE_CHECKING:
+    from pullback.nn.module import Module
+
+FROZEN, ALIASES = "frozen", "aliases"  # module attributes: names of parameters that are not trained; other names
+_NARROW = ("uint8", "bool")  # dtypes of images and masks
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def export(module: Module, example: Sequence[Any]) -> IRModule:
+    """The IRModule of a module: see :meth:`Module.export`."""
+    if current_trace() is not None:
+        raise UserError("export is called in forward", hint="call the module itself: self.layer(x)")
+    if not example:
+        raise ArgumentError("export needs an example of each input", hint="net.export(x[:1]), only its type counts")
+    if len(example) == 1 and isinstance(example[0], (tuple, list)) and _are_inputs(example[0]):
+        example = example[0]
+    given = _Inputs.of(module, example)
+    refused: UserError | None = None
+    for types in given.candidates(_float_dtype(module)):
+        try:
+            return _exported(module, given.names, types)
+        except DTypeError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs of a forward: their names, and their types as the example says."""
+
+    names: list[str]
+    types: list[TensorStructInfo]
+    free: list[bool]  # whether the dtype is that of an array, not one that was asked for
+
+    @staticmethod
+    def of(module: Module, example: Sequence[Any]) -> _Inputs:
+        names = _input_names(module, len(example))
+        types: list[TensorStructInfo] = []
+        batch: Any = None
+        size = Size("n", "int64")
+        for name, value in zip(names, example, strict=True):
+            if isinstance(value, StructInfo):
+                if not isinstance(value, TensorStructInfo) or value.shape is None:
+                    raise ArgumentError(f"input {name} must be a tensor of known shape, got {value}")
+                types.append(value)
+                continue
+            shape, dtype = _type_of(name, value)
+            if shape and batch is None:
+                batch = shape[0]
+            shape = (size, *shape[1:]) if shape and shape[0] == batch else shape
+            types.append(TensorStructInfo(shape, dtype))
+        return _Inputs(names, types, [not isinstance(value, StructInfo) for value in example])
+
+    def candidates(self, float_dtype: str) -> list[list[TensorStructInfo]]:
+        """The types to try, one after the other: integers as they are, then those of images as floats, then all."""
+        found: list[list[TensorStructInfo]] = []
+        for converted in (_FLOATS, (*_FLOATS, *_NARROW), None):
+            types = [
+                TensorStructInfo(t.shape, float_dtype) if free and (converted is None or t.dtype in converted) else t
+                for t, free in zip(self.types, self.free, strict=True)
+            ]
+            if not any(all(a.dtype == b.dtype for a, b in zip(types, f, strict=True)) for f in found):
+                found.append(types)
+        return found
+
+
+def _exported(module: Module, names: list[str], types: list[TensorStructInfo]) -> IRModule:
+    params = list(module.named_parameters())
+    buffers = list(module.named_buffers())
+    taken = {name for name, _ in (*params, *buffers)}
+    inputs = [Var(name if name not in taken else f"{name}_input", t) for name, t in zip(names, types, strict=True)]
+    variables = {id(v): Var(name, TensorStructInfo(v.shape, v.dtype)) for name, v in (*params, *buffers)}
+    values: dict[int, Expr] = dict(variables)
+    constants = {id(b) for _, b in buffers if not b.persistent}
+    values |= {id(b): Constant(np.asarray(b.data)) for _, b in buffers if id(b) in constants}
+    builder = BlockBuilder()
+    builder.begin([v.name for v in (*inputs, *variables.values())])
+    trace = Trace(builder, {id(m): name for name, m in reversed(list(module.named_modules()))}, values)
+    with tracing(trace), builder.dataflow():
+        outputs = _outputs(module(*inputs))
+        _check_constants(trace, buffers, constants)
+        states = [b for _, b in buffers if id(b) not in constants]
+        results = [builder.emit_output(output, "output") for output in outputs]
+        results += [builder.emit_output(trace.value(b), f"{variables[id(b)].name}_new") for b in states]
+    body = builder.finish(results[0] if len(results) == 1 else Tuple(tuple(results)))
+    arguments = (*inputs, *(variables[id(v)] for v in (*(p for _, p in params), *states)))
+    attrs: dict[str, Any] = {"param_num": len(params), "state_num": len(states)}
+    frozen = tuple(name for name, p in params if not p.requires_grad)
+    aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
+    attrs |= {FROZEN: frozen} if frozen else {}
+    attrs |= {ALIASES: aliases} if aliases else {}
+    return IRModule({BACKBONE: Function(arguments, body)}, attrs)
+
+
+def _check_constants(trace: Trace, buffers: list[tuple[str, Buffer]], constants: set[int]) -> None:
+    for name, buffer in buffers:
+        if id(buffer) in trace.assigned & constants:
+            raise UserError(
+                f"buffer {name} is assigned in forward, so it is a state", hint="make it persistent: Buffer(value)"
+            )
+
+
+def _aliases(module: Module, names: dict[int, str]) -> dict[str, str]:
+    """Other names of parameters and buffers that are held in several places."""
+    return {name: names[id(v)] for name, v in module._variables() if names[id(v)] != name}
+
+
+def _outputs(result: Any) -> list[Expr]:
+    """The tensors that a forward returns."""
+    if isinstance(result, dict):
+        raise UserError("forward returns a dict", hint="return a tuple: the trainer gives outputs in that order")
+    outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+    flat: list[Expr] = []
+    for output in outputs:
+        flat += _outputs(output) if isinstance(output, (tuple, list)) else [output]
+    for output in flat:
+        if not isinstance(output, Expr):
+            raise UserError(
+                f"forward returns {'None' if output is None else type(output).__name__}, not a tensor",
+                hint="does every path of forward end in return?",
+            )
+    return flat
+
+
+def _input_names(module: Module, count: int) -> list[str]:
+    """The names of the first ``count`` inputs of a forward; an ArgumentError when it takes more or fewer."""
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = sum(p.default is p.empty for p in places)
+    many = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    if count < required or (count > len(places) and not many):
+        names = ", ".join(p.name for p in places) or "none"
+        raise ArgumentError(
+            f"{type(module).__name__}.forward takes the inputs ({names}), got an example of {count}",
+            hint="several inputs are a tuple of arrays: example=(x1, x2)",
+        )
+    names = [p.name for p in places[:count]]
+    return names + [f"input{i}" for i in range(len(names), count)]
+
+
+def _type_of(name: str, value: Any) -> tuple[tuple[Any, ...], str]:
+    """Shape and dtype of an array, without a copy of it."""
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        try:
+            value = np.asarray(value) if isinstance(value, Tensor) else array_of(value, None)
+        except UserError as error:
+            raise type(error)(f"the example of input {name}: {error.message}", hint=error.hint) from None
+    dtype = str(value.dtype).rpartition(".")[2]  # torch.float32
+    try:
+        return tuple(int(size) for size in value.shape), dtype_name(numpy_dtype(dtype))
+    except UserError as error:
+        raise type(error)(f"the example of input {name}: {error.message}", hint=error.hint) from None
+
+
+def _are_inputs(values: Any) -> bool:
+    """Whether a tuple holds one value for each input, not the numbers of one."""
+    return all(isinstance(v, StructInfo) or getattr(v, "shape", None) is not None for v in values)
+
+
+def _float_dtype(module: Module) -> str:
+    """That of the parameters, if they all have the same."""
+    found = {p.dtype for p in module.parameters() if p.dtype in _FLOATS}
+    return found.pop() if len(found) == 1 else "float32"
+
+
+def run(module: Module, inputs: Sequence[Any]) -> Any:
+    """The results of a module for arrays, in the form for inference, with its present values."""
+    from pullback.driver import compile
+    from pullback.relax.convention import OUTPUT, Convention
+    from pullback.runtime.tensor import tensor
+
+    arrays = [np.asarray(v) if isinstance(v, Tensor) else array_of(v, None) for v in inputs]
+    exported = export(module, arrays)
+    function = compile(exported).function(BACKBONE)
+    declared = exported[BACKBONE].params
+    given = [tensor(a.astype(numpy_dtype(v.dtype), copy=False)) for a, v in zip(arrays, declared, strict=False)]
+    module.init_parameters(keep=True)
+    kept: list[Variable] = [*module.parameters(), *(b for b in module.buffers() if b.persistent)]
+    results = function(*given, *(v.data for v in kept))
+    results = results if isinstance(results, tuple) else (results,)
+    found = tuple(results[i] for i in Convention.of(exported)[BACKBONE].returned(OUTPUT))
+    return found[0] if len(found) == 1 else found

@@ -1,0 +1,204 @@
+"""Parameters and buffers: the tensors that a module owns.
+
+A parameter is a shape, a dtype, a way to begin and, once it is needed, a value. While a module is exported it stands
+for a variable of the program (``trace.py``). Once a trainer trains it, its value is the trainer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import ArgumentError, ShapeError, UserError
+from pullback.relax.training.initializers import Constant, Initializer, initializer
+from pullback.runtime.dtype import NUMPY_DTYPES, dtype_name, numpy_dtype
+from pullback.runtime.interchange import array_of
+from pullback.runtime.tensor import Tensor, tensor
+
+
+class Variable:
+    """What parameters and buffers have in common.
+
+    ``data``: an array, which is copied, or a shape (a tuple of ints) whose values ``init`` draws when they are first
+    needed. ``dtype`` is that of the array, or else float32.
+    """
+
+    kind = "variable"
+
+    def __init__(self, data: Any, init: Any, dtype: str | None) -> None:
+        self._value: np.ndarray | None = None
+        self._held_by: Callable[[], Tensor] | None = None
+        self.init: Initializer | None = None
+        if _is_shape(data):
+            self.shape = tuple(int(size) for size in data)
+            self.dtype = dtype_name(_dtype(dtype))
+            self.init = initializer(init)
+            return
+        if init is not None:
+            raise ArgumentError(f"a {self.kind} made of values takes no init=", hint="give its shape instead")
+        array = _array(data, dtype)
+        self.shape, self.dtype, self._value = array.shape, dtype_name(array.dtype), array
+
+    # ---- the value ---------------------------------------------------------------------------------------------------
+
+    @property
+    def has_value(self) -> bool:
+        """Whether its value is known: it was given, drawn, loaded, or a trainer has it."""
+        return self._held_by is not None or self._value is not None
+
+    @property
+    def data(self) -> Tensor:
+        """The value: a copy. A parameter that has none yet draws it, with the seed 0."""
+        if self._held_by is not None:
+            return self._held_by()
+        if self._value is None:
+            self.draw(np.random.Generator(np.random.PCG64(0)))
+        return tensor(self._value.copy())  # type: ignore[union-attr]
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        """Replace the value by another of the same shape, in the parameter's dtype."""
+        array = _array(value, self.dtype)
+        if array.shape != self.shape:
+            raise ShapeError(f"a {self.kind} of shape {self.shape} cannot take a value of shape {array.shape}")
+        self._held_by, self._value = None, array
+
+    def draw(self, generator: np.random.Generator, init: Initializer | None = None) -> None:
+        """Draw the value anew, by its own initializer or another one."""
+        chosen = init or self.init
+        if chosen is None:
+            return
+        values = np.asarray(chosen(generator, self.shape), np.float64)
+        self._held_by, self._value = None, np.ascontiguousarray(values.astype(numpy_dtype(self.dtype)))
+
+    def convert(self, dtype: str) -> None:
+        """Change the dtype, and the value with it."""
+        value = self.numpy() if self.has_value else None
+        self.dtype, self._held_by = dtype_name(_dtype(dtype)), None
+        self._value = None if value is None else value.astype(numpy_dtype(self.dtype))
+
+    def hold(self, read: Callable[[], Tensor]) -> None:
+        """Say where the value is from now on: ``read`` returns a copy of it."""
+        self._value, self._held_by = None, read
+
+    def numpy(self) -> np.ndarray:
+        """The value as a NumPy array: a copy."""
+        return self.data.numpy()
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def numel(self) -> int:
+        """The number of elements, as PyTorch calls it."""
+        return self.size
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        from pullback.nn.trace import is_tracing
+
+        if is_tracing():
+            raise UserError(
+                f"this {self.kind} of shape {self.shape} is used in forward, but no module holds it",
+                hint="make it an attribute of the module, or put it in a ParameterList: self.scale = nn.Parameter(…)",
+            )
+        return np.asarray(self.numpy(), dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles have a value of their own: who holds the original's does not hold theirs."""
+        state = dict(vars(self))
+        if self._held_by is not None:
+            state["_value"], state["_held_by"] = self._held_by().numpy(), None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype!r})"
+
+
+class Parameter(Variable):
+    """A tensor that is trained: an attribute of a :class:`Module`.
+
+    ``data``: its initial values, an array that is copied, or its shape, a tuple of ints; then ``init`` (an initializer
+    of ``nn.init`` or its name, by default zeros) draws the values when they are first needed. The trainer leaves a
+    parameter with ``requires_grad=False`` as it is, and computes no gradient for it.
+
+    >>> self.scale = nn.Parameter(np.ones(3, "float32"))
+    >>> self.weight = nn.Parameter((64, 32), init="kaiming_normal")
+
+    Raises DTypeError for a dtype that is none, ArgumentError for an unknown initializer.
+    """
+
+    kind = "parameter"
+
+    def __init__(self, data: Any, requires_grad: bool = True, *, init: Any = None, dtype: str | None = None) -> None:
+        super().__init__(data, init, dtype)
+        self.requires_grad = requires_grad
+
+    def requires_grad_(self, requires_grad: bool = True) -> Parameter:
+        """Set whether it is trained; returns it."""
+        self.requires_grad = requires_grad
+        return self
+
+
+class Buffer(Variable):
+    """A tensor of a module that is not trained: a constant, or a state that ``forward`` assigns anew.
+
+    >>> self.count = nn.Buffer(np.zeros((), "int64"))
+    >>> def forward(self, x):
+    ...     self.count = self.count + 1            # takes effect in training steps
+
+    A buffer that is not ``persistent`` is no part of ``state_dict``; where nothing assigns it, it becomes a constant
+    of the program. Arguments are otherwise those of :class:`Parameter`.
+    """
+
+    kind = "buffer"
+
+    def __init__(self, data: Any, persistent: bool = True, *, init: Any = None, dtype: str | None = None) -> None:
+        super().__init__(data, init, dtype)
+        self.persistent = persistent
+
+
+def _is_shape(data: Any) -> bool:
+    """``()`` and ``(3, 4)`` are shapes; lists of numbers are values."""
+    return isinstance(data, tuple) and all(isinstance(s, (int, np.integer)) and not isinstance(s, bool) for s in data)
+
+
+def _dtype(dtype: Any) -> np.dtype:
+    """A dtype from its name, or NumPy's or PyTorch's object for it; float32 by default."""
+    if dtype is None:
+        return np.dtype(np.float32)
+    name = str(dtype).rpartition(".")[2]  # torch.float32
+    return numpy_dtype(name if name in NUMPY_DTYPES else dtype)
+
+
+def _array(data: Any, dtype: str | None) -> np.ndarray:
+    """An own, contiguous copy. Python numbers and float64 arrays become float32 unless a dtype is given."""
+    if isinstance(data, Variable):
+        data = data.numpy()
+    is_python = not hasattr(data, "dtype")
+    array = np.asarray(data) if isinstance(data, Tensor) else array_of(data, None)
+    if dtype is None and is_python and array.dtype == np.float64:
+        dtype = "float32"
+    wanted = array.dtype if dtype is None else _dtype(dtype)
+    return np.array(array, wanted, order="C", copy=True)
+
+
+def shape_of(*sizes: int | Sequence[int]) -> tuple[int, ...]:
+    """A shape from sizes or one sequence of them; an ArgumentError for a size below 0."""
+    shape: Any = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], Sequence) else sizes
+    for size in shape:
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
+            raise ArgumentError(f"a size must be an int ≥ 0, got {size!r}", hint="such as nn.Linear(784, 10)")
+    return tuple(int(size) for size in shape)
+
+
+ZEROS, ONES = Constant(0.0), Constant(1.0)

@@ -1,0 +1,157 @@
+"""Tracing: what a module's ``forward`` computes becomes a function of the graph IR.
+
+While a trace is open, parameters and buffers of the module are variables of the function, calls of modules bind their
+results under the modules' names, and every node has the line of the user's source on which it was made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from pullback.ir.errors import UserError
+from pullback.ir.node import Span, span_scope
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Call, Expr, TupleGetItem, as_relax
+from pullback.relax.training.loss.base import composing
+
+if TYPE_CHECKING:
+    from pullback.nn.parameter import Variable
+
+_PACKAGE = (str(Path(__file__).resolve().parent.parent), "<string>")  # dataclasses have methods made of strings
+_spans: dict[tuple[CodeType, int], Span] = {}
+
+
+class Trace:
+    """An export in progress. ``names``: those of the modules, by identity; ``values``: what parameters and buffers are
+    in the program at this point."""
+
+    def __init__(self, builder: BlockBuilder, names: dict[int, str], values: dict[int, Expr]) -> None:
+        self.builder, self._names, self._values = builder, names, values
+        self.assigned: set[int] = set()  # buffers with a new value
+        self._inside: list[str] = []
+
+    def value(self, variable: Variable) -> Expr:
+        """The value of a parameter or buffer; a UserError when no registered module has it."""
+        found = self._values.get(id(variable))
+        if found is None:
+            raise UserError(
+                f"a {variable.kind} of shape {variable.shape} is used, but it is no part of the exported module",
+                hint="a module in a list or dict is not registered: use nn.ModuleList or nn.ModuleDict",
+            )
+        return found
+
+    def assign(self, buffer: Variable, name: str, value: Any) -> None:
+        """Give a buffer another value, for the rest of this step and for the next one."""
+        old, new = self.value(buffer), self.bind(as_relax(value, buffer.dtype), name)
+        if str(new.struct_info) != str(old.struct_info):
+            raise UserError(
+                f"buffer {name} is {old.struct_info}, and cannot become {new.struct_info}",
+                hint="a state keeps its shape and dtype from step to step",
+            )
+        self._values[id(buffer)] = new
+        self.assigned.add(id(buffer))
+
+    def bind(self, value: Any, name: str) -> Any:
+        """``value`` with its calls bound to variables: each call is computed once, wherever it is used."""
+        if isinstance(value, (tuple, list)):
+            return type(value)(self.bind(v, name) for v in value) if type(value) in (tuple, list) else value
+        if isinstance(value, (Call, TupleGetItem)):
+            return self.builder.bound(value, name)
+        return value
+
+    def call(self, module: Any, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a module's forward and bind its results under its name."""
+        name = self._names.get(id(module))
+        if name is None:
+            self._check_registered(module)
+            name = type(module).__name__.lower()
+        label = name.rpartition(".")[2] if name.rpartition(".")[2].isidentifier() else name.replace(".", "_")
+        self._inside.append(f"{name or 'the model'} ({type(module).__name__})")
+        try:
+            args, kwargs = self.bind(args, "lv"), {k: self.bind(v, "lv") for k, v in kwargs.items()}
+            result = self.bind(forward(*args, **kwargs), label or "out")
+        except UserError as error:
+            raise self._located(error) from error.__cause__
+        self._inside.pop()
+        return result
+
+    def _located(self, error: UserError) -> UserError:
+        """The error with the layer it came from, said once, and the user's line."""
+        if getattr(error, "layer", None) is not None:
+            return error
+        layer = self._inside[-1]
+        try:
+            located = type(error)(f"{layer}: {error.message}", span=error.span or _line_of(error), hint=error.hint)
+        except TypeError:  # an error with a constructor of its own
+            return error
+        located.layer = layer  # type: ignore[attr-defined]
+        return located.with_traceback(error.__traceback__)
+
+    def _check_registered(self, module: Any) -> None:
+        if next(module.parameters(), None) is not None or next(module.buffers(), None) is not None:
+            raise UserError(
+                f"{module!r} is used in forward, but it is no part of the model: its parameters would not be trained",
+                hint="make it an attribute of the module; modules in a list or dict go into nn.ModuleList or"
+                " nn.ModuleDict; do not make layers in forward",
+            )
+
+
+_trace: ContextVar[Trace | None] = ContextVar("pullback_trace", default=None)
+
+
+def current_trace() -> Trace | None:
+    """The export in progress, or None."""
+    return _trace.get()
+
+
+def is_tracing() -> bool:
+    """Whether a module is being exported, so that calls build a program."""
+    return _trace.get() is not None
+
+
+@contextlib.contextmanager
+def tracing(trace: Trace) -> Iterator[Trace]:
+    """Calls of modules inside become part of the trace."""
+    token = _trace.set(trace)
+    try:
+        with span_scope(_line_of_user), composing():
+            yield trace
+    finally:
+        _trace.reset(token)
+
+
+def _line_of_user() -> Span | None:
+    """The place of the innermost call outside of the package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return None if frame is None else _span(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def _line_of(error: BaseException) -> Span | None:
+    """The last place of a traceback outside of the package."""
+    found, entry = None, error.__traceback__
+    while entry is not None:
+        if not entry.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            found = _span(entry.tb_frame.f_code, entry.tb_lasti, entry.tb_lineno)
+        entry = entry.tb_next
+    return found
+
+
+def _span(code: CodeType, instruction: int, line: int) -> Span:
+    if (code, instruction) not in _spans:
+        start = end = None
+        if hasattr(code, "co_positions"):  # from Python 3.11 on
+            places = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+            first, last, start, end = places
+            line = first or line
+            end = end if first == last else None
+        _spans[code, instruction] = Span(code.co_filename, line, start or 0, end)
+    return _spans[code, instruction]

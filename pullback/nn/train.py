@@ -1,0 +1,147 @@
+"""``pullback.trainer``: a trainer from a model, a loss and an optimizer in one call."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pullback import optim
+from pullback.ir.errors import ArgumentError, suggestion
+from pullback.ir.module import IRModule
+from pullback.ir.words import explained
+from pullback.nn.export import export
+from pullback.nn.module import Module
+from pullback.relax.convention import BACKBONE, OUTPUT, Convention
+from pullback.relax.struct_info import StructInfo, TensorStructInfo
+from pullback.relax.training import loss as losses
+from pullback.relax.training.loss import FunctionLoss, Loss
+from pullback.relax.training.make import make_trainer
+from pullback.relax.training.optimizer import Optimizer
+from pullback.relax.training.trainer import Trainer
+from pullback.runtime.device import Device
+
+LOSSES = {
+    "cross_entropy": losses.CrossEntropyLoss, "nll": losses.NLLLoss, "mse": losses.MSELoss, "l1": losses.L1Loss,
+    "mae": losses.L1Loss, "huber": losses.HuberLoss, "smooth_l1": losses.SmoothL1Loss, "bce": losses.BCELoss,
+    "bce_with_logits": losses.BCEWithLogitsLoss, "kl_div": losses.KLDivLoss, "poisson_nll": losses.PoissonNLLLoss,
+    "gaussian_nll": losses.GaussianNLLLoss, "hinge_embedding": losses.HingeEmbeddingLoss, "ctc": losses.CTCLoss,
+}  # fmt: skip
+
+
+@partial(explained, name="pullback.trainer")
+def trainer(
+    model: Module | IRModule,
+    loss: Loss | str | Any,
+    optimizer: Optimizer | str,
+    *,
+    example: Any = None,
+    targets: Any = None,
+    init: Any = None,
+    seed: int = 0,
+    precision: str | None = None,
+    target: Any = "llvm",
+    device: Device | None = None,
+    profile: bool = False,
+    flush_subnormals: bool = True,
+) -> Trainer:
+    """A trainer for a model: compiled, with initial values.
+
+    >>> trainer = pullback.trainer(net, "cross_entropy", optim.Adam(lr=1e-3), example=x_train)
+    >>> trainer.fit(x_train, y_train, epochs=5, validation=(x_test, y_test))
+
+    ``model``: an ``nn.Module``, an IRModule or a script class with the function ``backbone``. ``loss``: a loss, its
+    name ("cross_entropy", "mse", …), or a function of the model's outputs and the targets. ``optimizer``: one of
+    ``pullback.optim``, or its name ("adam", "sgd", …) for its default arguments.
+
+    ``example``: of a module, an array for each input (several: a tuple), of which only shape and dtype count, or its
+    type; the first axis is the batch, of any size. ``targets``: the types of the loss's targets, or arrays like them;
+    by default class indices (int64, one for each row) for a cross entropy, else the type of the prediction; "one-hot"
+    stands for the prediction's type.
+
+    ``init``: patterns of parameter names and initializers, ``{"*.weight": "kaiming_normal"}``, or one initializer for
+    all; by default a module's layers begin as PyTorch's do, an IRModule's parameters by "xavier". A module's values
+    stay where they were given, loaded or trained. ``seed`` is that of the initial values, of the order in which ``fit``
+    takes the rows, and of what the model draws itself, as dropout does. ``precision``: "bfloat16" or "float16" trains
+    in mixed precision; ``flush_subnormals`` takes numbers below 1.2e-38 for 0.
+
+    From then on the module's values are the trainer's: ``net.state_dict()`` returns what was trained, and another
+    trainer of the same module goes on from there. Parameters with ``requires_grad=False`` stay as they are.
+
+    Raises ArgumentError, or another UserError with the layer and the line, for what does not fit together.
+    """
+    options: dict[str, Any] = {
+        "seed": seed, "precision": precision, "target": target, "device": device, "profile": profile,
+        "flush_subnormals": flush_subnormals,
+    }  # fmt: skip
+    optimizer = _optimizer(optimizer)
+    if not isinstance(model, Module):
+        if example is not None:
+            raise ArgumentError(
+                "example= is for an nn.Module: an IRModule says the types of its inputs itself",
+                hint="leave it out; a symbolic batch is declared as R.Tensor(('n', 784), 'float32')",
+            )
+        module, given = model, targets
+        made = make_trainer(
+            module, _loss(loss, module), optimizer, targets=given, init="xavier" if init is None else init, **options
+        )
+        return made
+    if example is None:
+        raise ArgumentError(
+            "a trainer of an nn.Module needs an example of its input",
+            hint="pullback.trainer(net, loss, optimizer, example=x_train): only shape and dtype count",
+        )
+    module = export(model, (example,))
+    made = make_trainer(
+        module, _loss(loss, module), optimizer, targets=_target_types(targets, module), init="zeros", **options
+    )
+    model.init_parameters(seed, init, keep=True)
+    made.load_state_dict({name: variable.data for name, variable in model._variables()})
+    for name, variable in (*model.named_parameters(), *model.named_buffers()):
+        if getattr(variable, "persistent", True):
+            variable.hold(partial(made.value_of, name))
+    made.model = model
+    return made
+
+
+def _loss(loss: Any, module: IRModule) -> Any:
+    """The loss that is meant by a loss, its name, or a function."""
+    if isinstance(loss, str):
+        if loss not in LOSSES:
+            raise ArgumentError(
+                f"there is no loss {loss!r}{suggestion(loss, LOSSES)}", hint=f"the names are {', '.join(LOSSES)}"
+            )
+        return LOSSES[loss]()
+    is_function = callable(loss) and not isinstance(loss, (Loss, type)) and isinstance(module, IRModule)
+    if not is_function or BACKBONE not in module:
+        return loss
+    return FunctionLoss(loss, len(Convention.of(module)[BACKBONE].returned(OUTPUT)))
+
+
+def _optimizer(optimizer: Any) -> Any:
+    if not isinstance(optimizer, str):
+        return optimizer
+    if optimizer not in optim.BY_NAME:
+        known = ", ".join(optim.BY_NAME)
+        raise ArgumentError(
+            f"there is no optimizer {optimizer!r}{suggestion(optimizer, optim.BY_NAME)}", hint=f"the names are {known}"
+        )
+    return optim.BY_NAME[optimizer]()
+
+
+def _target_types(targets: Any, module: IRModule) -> Any:
+    """Types from arrays: their first axis is the batch of the model."""
+    if targets is None or isinstance(targets, (str, StructInfo)):
+        return targets
+    given = targets if isinstance(targets, (list, tuple)) else [targets]
+    batch = module[BACKBONE].params[0].struct_info.shape[0]
+    types = []
+    for value in given:
+        if isinstance(value, StructInfo):
+            types.append(value)
+            continue
+        array = np.asarray(value)
+        dtype = "float32" if array.dtype == np.float64 else array.dtype.name
+        types.append(TensorStructInfo((batch, *array.shape[1:]), dtype))
+    return types

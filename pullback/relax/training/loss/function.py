@@ -1,0 +1,43 @@
+"""A Python function as a loss."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from pullback.ir.errors import ArgumentError
+from pullback.relax.struct_info import StructInfo, TensorStructInfo
+from pullback.relax.training.loss.base import Loss
+
+
+class FunctionLoss(Loss):
+    """The loss that a function computes of graph values: first the model's outputs, then the targets.
+
+    >>> def loss(reconstruction, code, x):
+    ...     return F.mse_loss(reconstruction, x) + 1e-3 * code.abs().mean()
+
+    ``outputs``: how many outputs of the model it takes; its other parameters are targets. Their types are by default
+    that of the first output. It is called when the trainer is made, once for each number of rows at the most.
+    """
+
+    def __init__(self, function: Callable[..., Any], outputs: int) -> None:
+        name = getattr(function, "__name__", type(function).__name__)
+        super().__init__(name if name.isidentifier() else "loss", outputs)
+        parameters = inspect.signature(function).parameters.values()
+        places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        self._targets = sum(p.default is p.empty for p in places) - outputs
+        if self._targets < 0 or any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            names = ", ".join(p.name for p in places)
+            raise ArgumentError(
+                f"the loss {name}({names}) must take the model's {outputs} outputs, then its targets, each by a name",
+                hint="such as def loss(prediction, target): return ((prediction - target) ** 2).mean()",
+            )
+        self.expression = function  # type: ignore[method-assign]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {}
+
+    def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
+        return [predictions] * self._targets
