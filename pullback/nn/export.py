@@ -30,17 +30,17 @@ _NARROW = ("uint8", "bool")  # dtypes of images and masks
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
-def export(module: Module, example: Sequence[Any]) -> IRModule:
-    """The IRModule of a module: see :meth:`Module.export`."""
+def export(module: Module, example: Sequence[Any], any_batch: bool = True) -> IRModule:
+    """The IRModule of a module: see :meth:`Module.export`. Without ``any_batch``, for the rows of the example."""
     if current_trace() is not None:
         raise UserError("export is called in forward", hint="call the module itself: self.layer(x)")
     if not example:
         raise ArgumentError("export needs an example of each input", hint="net.export(x[:1]), only its type counts")
     if len(example) == 1 and isinstance(example[0], (tuple, list)) and _are_inputs(example[0]):
         example = example[0]
-    given = _Inputs.of(module, example)
+    given = _Inputs.of(module, example, any_batch)
     refused: UserError | None = None
-    for types in given.candidates(_float_dtype(module)):
+    for types in given.candidates(_float_dtype(module, "float32" if any_batch else None)):
         try:
             return _exported(module, given.names, types)
         except DTypeError as error:
@@ -58,7 +58,7 @@ class _Inputs:
     free: list[bool]  # whether the dtype is that of an array, not one that was asked for
 
     @staticmethod
-    def of(module: Module, example: Sequence[Any]) -> _Inputs:
+    def of(module: Module, example: Sequence[Any], any_batch: bool) -> _Inputs:
         names = _input_names(module, len(example))
         types: list[TensorStructInfo] = []
         batch: Any = None
@@ -70,14 +70,17 @@ class _Inputs:
                 types.append(value)
                 continue
             shape, dtype = _type_of(name, value)
-            if shape and batch is None:
+            if any_batch and shape and batch is None:
                 batch = shape[0]
             shape = (size, *shape[1:]) if shape and shape[0] == batch else shape
             types.append(TensorStructInfo(shape, dtype))
         return _Inputs(names, types, [not isinstance(value, StructInfo) for value in example])
 
-    def candidates(self, float_dtype: str) -> list[list[TensorStructInfo]]:
-        """The types to try, one after the other: integers as they are, then those of images as floats, then all."""
+    def candidates(self, float_dtype: str | None) -> list[list[TensorStructInfo]]:
+        """The types to try, one after the other: integers as they are, then those of images as floats, then all.
+        Without a ``float_dtype``, all as they are."""
+        if float_dtype is None:
+            return [self.types]
         found: list[list[TensorStructInfo]] = []
         for converted in (_FLOATS, (*_FLOATS, *_NARROW), None):
             types = [
@@ -182,10 +185,10 @@ def _are_inputs(values: Any) -> bool:
     return all(isinstance(v, StructInfo) or getattr(v, "shape", None) is not None for v in values)
 
 
-def _float_dtype(module: Module) -> str:
+def _float_dtype(module: Module, otherwise: str | None) -> str | None:
     """That of the parameters, if they all have the same."""
     found = {p.dtype for p in module.parameters() if p.dtype in _FLOATS}
-    return found.pop() if len(found) == 1 else "float32"
+    return found.pop() if len(found) == 1 else otherwise
 
 
 def run(module: Module, inputs: Sequence[Any]) -> Any:
@@ -195,7 +198,7 @@ def run(module: Module, inputs: Sequence[Any]) -> Any:
     from pullback.runtime.tensor import tensor
 
     arrays = [np.asarray(v) if isinstance(v, Tensor) else array_of(v, None) for v in inputs]
-    exported = export(module, arrays)
+    exported = export(module, arrays, any_batch=False)
     function = compile(exported).function(BACKBONE)
     declared = exported[BACKBONE].params
     given = [tensor(a.astype(numpy_dtype(v.dtype), copy=False)) for a, v in zip(arrays, declared, strict=False)]
