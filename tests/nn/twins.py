@@ -51,9 +51,9 @@ def assert_twins(
 ) -> None:  # fmt: skip
     """Compare a layer with PyTorch's: ``specs`` are shapes of inputs, or arrays.
 
-    Names and shapes of the state dict, both directions; outputs, gradients of inputs and parameters and new states in
-    Names and shapes of the state dict, in both directions; outputs, gradients of inputs and parameters and new states in
-    only state dict and shapes of outputs.
+    Names and shapes of the state dict, in both directions; outputs, gradients of inputs and parameters and new states
+    in training (of what draws random numbers, ``training=False``), and outputs in the form for inference.
+    ``values=False``: only the state dict and shapes of outputs.
     """
     theirs = theirs.double().train()
     ours.to("float64")

@@ -1,7 +1,7 @@
-# Losses and optimizers are objects.
+# Names of losses and optimizers are those of pullback.nn and pullback.optim.
 import pullback
 from tests.errors.models import linear
 
 
 def mistake():
-    pullback.trainer(linear, "mse", "sgd")
+    pullback.trainer(linear, "mean_squared_error", "sgd")

@@ -1,0 +1,7 @@
+# Names of losses and optimizers are those of pullback.nn and pullback.optim.
+import pullback
+from tests.errors.models import linear
+
+
+def mistake():
+    pullback.trainer(linear, "mse", "adm")
