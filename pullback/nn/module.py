@@ -104,7 +104,7 @@ class Module:
         kinds = ((Parameter, self._parameters), (Buffer, self._buffers), (Module, self._modules))
         for kind, members in kinds:
             if isinstance(value, kind) or (value is None and name in members):  # type: ignore[arg-type]
-                self._forget(name)
+                self._forget(name, but=members)
                 members[name] = value  # type: ignore[index]
                 return
         self._forget(name)
@@ -121,9 +121,11 @@ class Module:
         else:
             buffer.data = value
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str, but: Any = None) -> None:
+        """Drop an attribute of any kind; what replaces one of its own kind takes its place in the order."""
         for members in (self._parameters, self._buffers, self._modules, self.__dict__):
-            members.pop(name, None)  # type: ignore[attr-defined]
+            if members is not but:
+                members.pop(name, None)  # type: ignore[attr-defined]
 
     def __delattr__(self, name: str) -> None:
         if not any(name in m for m in (self._parameters, self._buffers, self._modules, self.__dict__)):
@@ -169,7 +171,7 @@ class Module:
             raise ArgumentError(f"the name of a {kind.__name__} must be a string without dots, got {name!r}")
         if member is not None and not isinstance(member, kind):
             raise ArgumentError(f"{name} must be a {kind.__name__} or None, got {type(member).__name__}")
-        self._forget(name)
+        self._forget(name, but=members)
         members[name] = member
 
     # ---- what it holds -----------------------------------------------------------------------------------------------

@@ -85,6 +85,13 @@ class Variable:
 
     def numpy(self) -> np.ndarray:
         """The value as a NumPy array: a copy."""
+        from pullback.nn.trace import is_tracing
+
+        if is_tracing():
+            raise UserError(
+                f"a {self.kind} of shape {self.shape} is used in forward, but no module holds it",
+                hint="make it an attribute of the module, or put it in a ParameterList: self.scale = nn.Parameter(…)",
+            )
         return self.data.numpy()
 
     @property
@@ -101,13 +108,6 @@ class Variable:
         return self.size
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        from pullback.nn.trace import is_tracing
-
-        if is_tracing():
-            raise UserError(
-                f"this {self.kind} of shape {self.shape} is used in forward, but no module holds it",
-                hint="make it an attribute of the module, or put it in a ParameterList: self.scale = nn.Parameter(…)",
-            )
         return np.asarray(self.numpy(), dtype)
 
     def __getstate__(self) -> dict[str, Any]:

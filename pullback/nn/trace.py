@@ -19,6 +19,7 @@ from pullback.ir.errors import UserError
 from pullback.ir.node import Span, span_scope
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Expr, TupleGetItem, as_relax
+from pullback.relax.struct_info import format_info, same_info
 from pullback.relax.training.loss.base import composing
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ class Trace:
     def assign(self, buffer: Variable, name: str, value: Any) -> None:
         """Give a buffer another value, for the rest of this step and for the next one."""
         old, new = self.value(buffer), self.bind(as_relax(value, buffer.dtype), name)
-        if str(new.struct_info) != str(old.struct_info):
+        if not same_info(new.struct_info, old.struct_info):
             raise UserError(
-                f"buffer {name} is {old.struct_info}, and cannot become {new.struct_info}",
+                f"buffer {name} is {format_info(old.struct_info)}, and cannot become {format_info(new.struct_info)}",
                 hint="a state keeps its shape and dtype from step to step",
             )
         self._values[id(buffer)] = new

@@ -153,7 +153,8 @@ def test_other_objects_explain_their_attributes(make):
     ("package", "name", "wanted"),
     [
         (loss, "CrossEntropy", "CrossEntropyLoss"), (loss, "MSE", "MSELoss"), (optimizer, "Adm", "Adam"),
-        (optimizer, "Momentum", "MomentumSGD"), (pullback, "fit", "pullback.trainer"), (pullback, "losses", "pullback.training.loss"),
+        (optimizer, "Momentum", "MomentumSGD"), (pullback, "fit", "pullback.trainer"),
+            (pullback, "losses", "pullback.training.loss"),
         (pullback.training, "Trainr", "Trainer"),
     ],
 )  # fmt: skip
