@@ -6,8 +6,10 @@ They are data: what an error says of an unknown name, argument or attribute. A t
 from __future__ import annotations
 
 RECURRENT = "there are no recurrent ops yet: write the steps of a cell out in Python, or use R.linear_recurrence"
-LAYER = "layers are functions of their weights here: {0}"
-OWN_MODEL = "the model is an @R.function, which says what is computed; its weights are parameters of the function"
+LAYER = "in a script, layers are functions of their weights: {0}; pullback.nn has PyTorch's layers"
+OWN_MODEL = (
+    "models of layers are written with pullback.nn; in a script, a model is an @R.function of inputs and weights"
+)
 IN_PLACE = "values never change: an op gives a new one"
 NO_TAPE = "gradients are part of the compiled program: relax.transform.Gradient, or SetupTrainer for a whole step"
 
@@ -324,7 +326,11 @@ ATTRIBUTES: dict[str, str] = {
     "minimize": TRAINER_DOES,
     "train": "training is what fit and update do, predict and evaluate take the form for inference",
     "eval": "predict and evaluate take the form for inference, fit and update that for training",
-    "compile": "pullback.trainer(model, loss, optimizer) has compiled it already",
+    "compile": "pullback.trainer(model, loss, optimizer) compiles it",
+    "fit": "pullback.trainer(net, loss, optimizer, example=x).fit(x, y)",
+    "predict": "pullback.trainer(net, loss, optimizer, example=x).predict(x)",
+    "evaluate": "pullback.trainer(net, loss, optimizer, example=x).evaluate(x, y)",
+    "item": "there is a value only when the program runs: compute with the tensor itself",
     "summary": "print(module) shows the program, trainer.params the weights",
     "parameters": "trainer.params holds them by name",
     "named_parameters": "trainer.params holds them by name",
@@ -360,6 +366,22 @@ ATTRIBUTES: dict[str, str] = {
 
 # What to say of classes and functions that packages do not have, in lower case.
 CLASSES: dict[str, str] = {
+    "dense": "did you mean Linear?",
+    "lstm": RECURRENT,
+    "gru": RECURRENT,
+    "rnn": RECURRENT,
+    "lstmcell": RECURRENT,
+    "grucell": RECURRENT,
+    "rnncell": RECURRENT,
+    "batchnormalization": "did you mean BatchNorm2d?",
+    "layernormalization": "did you mean LayerNorm?",
+    "maxpooling2d": "did you mean MaxPool2d?",
+    "averagepooling2d": "did you mean AvgPool2d?",
+    "globalaveragepooling2d": "write AdaptiveAvgPool2d(1), then Flatten()",
+    "activation": "activations are modules: ReLU(), GELU(); a function is wrapped in Lambda",
+    "input": "inputs are not declared: pullback.trainer(net, …, example=x) has their shapes",
+    "dataparallel": "one process trains with all cores by itself",
+    "syncbatchnorm": "did you mean BatchNorm2d?",
     "crossentropy": "did you mean CrossEntropyLoss?",
     "sparsecategoricalcrossentropy": "did you mean CrossEntropyLoss?",
     "categoricalcrossentropy": "did you mean CategoricalCrossEntropyLoss?",
@@ -378,9 +400,9 @@ CLASSES: dict[str, str] = {
     "fit": "write pullback.trainer(model, loss, optimizer).fit(x, y)",
     "model": OWN_MODEL,
     "module": OWN_MODEL,
-    "nn": "ops are in pullback.relax.op.nn, and in scripts R.nn; " + OWN_MODEL,
-    "optim": "optimizers are in pullback.training.optimizer",
-    "optimizers": "optimizers are in pullback.training.optimizer",
+    "optimizers": "optimizers are in pullback.optim",
+    "layers": "layers are in pullback.nn",
+    "keras": "layers are in pullback.nn, a trainer with fit is pullback.trainer(net, loss, optimizer, example=x)",
     "losses": "losses are in pullback.training.loss",
     "grad": NO_TAPE,
     "jit": "write pullback.compile(module)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,8 @@ def export(module: Module, example: Sequence[Any], any_batch: bool = True) -> IR
         raise ArgumentError("export needs an example of each input", hint="net.export(x[:1]), only its type counts")
     if len(example) == 1 and isinstance(example[0], (tuple, list)) and _are_inputs(example[0]):
         example = example[0]
+    if len(example) == 1 and isinstance(example[0], Mapping):
+        example = _by_name(module, example[0])
     given = _Inputs.of(module, example, any_batch)
     refused: UserError | None = None
     for types in given.candidates(_float_dtype(module, "float32" if any_batch else None)):
@@ -163,11 +165,27 @@ def _input_names(module: Module, count: int) -> list[str]:
             hint="several inputs are a tuple of arrays: example=(x1, x2)",
         )
     names = [p.name for p in places[:count]]
-    return names + [f"input{i}" for i in range(len(names), count)]
+    return names + (["x"] if count == 1 and not names else [f"x{i}" for i in range(len(names), count)])
+
+
+def _by_name(module: Module, example: Mapping[str, Any]) -> list[Any]:
+    """An example by the names of inputs, in their order."""
+    names = _input_names(module, len(example))
+    if set(names) != set(example):
+        raise ArgumentError(
+            f"the example has the inputs {', '.join(map(str, example))}, the model takes {', '.join(names)}",
+            hint="the names are those of forward's parameters",
+        )
+    return [example[name] for name in names]
 
 
 def _type_of(name: str, value: Any) -> tuple[tuple[Any, ...], str]:
     """Shape and dtype of an array, without a copy of it."""
+    if isinstance(value, tuple) and value and all(isinstance(v, int) for v in value):
+        raise ArgumentError(
+            f"the example of input {name} is the shape {value}, not an array",
+            hint=f"np.zeros({value}), or the type TensorStructInfo({value}, 'float32') for a fixed batch",
+        )
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         try:
             value = np.asarray(value) if isinstance(value, Tensor) else array_of(value, None)

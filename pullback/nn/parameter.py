@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
+from pullback.ir.words import guided
 from pullback.relax.training.initializers import Constant, Initializer, initializer
 from pullback.runtime.dtype import NUMPY_DTYPES, dtype_name, numpy_dtype
 from pullback.runtime.interchange import array_of
 from pullback.runtime.tensor import Tensor, tensor
 
 
+@guided
 class Variable:
     """What parameters and buffers have in common.
 

@@ -76,6 +76,7 @@ def trainer(
         "flush_subnormals": flush_subnormals,
     }  # fmt: skip
     optimizer = _optimizer(optimizer)
+    _check_model(model)
     if not isinstance(model, Module):
         if example is not None:
             raise ArgumentError(
@@ -105,6 +106,20 @@ def trainer(
     return made
 
 
+def _check_model(model: Any) -> None:
+    """Say what to write in the place of what people bring."""
+    if isinstance(model, type) and issubclass(model, Module):
+        raise ArgumentError(f"the model is the class {model.__name__}", hint=f"make one: {model.__name__}(…)")
+    if type(model).__module__.partition(".")[0] in ("torch", "keras", "flax", "tensorflow") or any(
+        base.__module__ == "torch.nn.modules.module" for base in type(model).__mro__
+    ):
+        raise ArgumentError(
+            f"the model is a {type(model).__name__} of another library",
+            hint="write it with pullback.nn, whose layers have PyTorch's names, and load its weights:"
+            " trainer.load_state_dict(model.state_dict())",
+        )
+
+
 def _loss(loss: Any, module: IRModule) -> Any:
     """The loss that is meant by a loss, its name, or a function."""
     if isinstance(loss, str):
@@ -113,6 +128,10 @@ def _loss(loss: Any, module: IRModule) -> Any:
                 f"there is no loss {loss!r}{suggestion(loss, LOSSES)}", hint=f"the names are {', '.join(LOSSES)}"
             )
         return LOSSES[loss]()
+    if getattr(loss, "__module__", type(loss).__module__).partition(".")[0] in ("torch", "keras"):
+        name = getattr(loss, "__name__", type(loss).__name__)
+        hint = "pullback.nn has PyTorch's losses under the same names, nn.functional its functions"
+        raise ArgumentError(f"the loss {name} is one of another library", hint=hint)
     is_function = callable(loss) and not isinstance(loss, (Loss, type)) and isinstance(module, IRModule)
     if not is_function or BACKBONE not in module:
         return loss

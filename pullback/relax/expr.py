@@ -26,7 +26,7 @@ from pullback.ir.arguments import sequence, whole
 from pullback.ir.at_run_time import AtRunTime
 from pullback.ir.errors import ArgumentError, CallError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GlobalVar, set_call_global
-from pullback.ir.node import Node, Symbol, made_quickly
+from pullback.ir.node import Node, Symbol, current_span, made_quickly
 from pullback.ir.op import Op
 from pullback.relax.matching import bind_sizes, match_info
 from pullback.relax.struct_info import (
@@ -43,6 +43,23 @@ from pullback.relax.struct_info import (
 )
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.expr import DTYPES, FLOATS, PrimExpr, out_of_range
+
+_UFUNCS = {  # NumPy's functions behind its operators
+    "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide", "true_divide": "divide",
+    "floor_divide": "floor_divide", "remainder": "mod", "power": "power", "matmul": "matmul", "less": "less",
+    "less_equal": "less_equal", "greater": "greater", "greater_equal": "greater_equal", "left_shift": "left_shift",
+    "right_shift": "right_shift", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+}  # fmt: skip
+
+
+def _foreign_call(library: str, name: str) -> UserError:
+    """The error of a function of another library that is called with a graph value."""
+    return UserError(
+        f"{name} of {library} computes with arrays, and a graph value is none at compile time",
+        hint=f"ops do: x.{name}(), nn.functional.{name}(x) or R.{name}(x), where there is one",
+        span=current_span(),
+    )
 
 
 def _infix(name: str, swapped: bool = False) -> Any:
@@ -104,7 +121,19 @@ class Expr(AtRunTime, Node):
     __lt__, __le__, __gt__, __ge__ = _infix("less"), _infix("less_equal"), _infix("greater"), _infix("greater_equal")
     __lshift__, __rshift__ = _infix("left_shift"), _infix("right_shift")
     __and__, __or__, __xor__ = _infix("logical_and"), _infix("logical_or"), _infix("logical_xor")
-    __array_ufunc__ = None  # so that `ndarray + expr` asks us
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Call:
+        """``ndarray + expr`` is a call of the op; other functions of NumPy are refused, with what to write."""
+        if method == "__call__" and ufunc.__name__ in _UFUNCS and not options:
+            return Op.get(_UFUNCS[ufunc.__name__])(*inputs)
+        raise _foreign_call("NumPy", ufunc.__name__)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        raise _foreign_call("NumPy", function.__name__)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise _foreign_call("PyTorch", getattr(function, "__name__", str(function)))
 
     def __neg__(self) -> Call:
         return Op.get("negative")(self)

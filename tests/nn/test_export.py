@@ -239,3 +239,26 @@ def test_graph_values_outside_of_an_export():
     x = pullback.relax.Var("x", TensorStructInfo((2, 3), "float32"))
     with pytest.raises(UserError, match="no model is being exported"):
         nn.Linear(3, 2)(x)
+
+
+@pytest.mark.parametrize("function", [np.exp, np.mean, lambda x: np.concatenate([x, x])])
+def test_functions_of_numpy_are_refused_with_what_to_write(function):
+    refused(lambda self, x: function(x), "of NumPy computes with arrays")
+
+
+def test_arrays_beside_graph_values_are_constants():
+    shift = np.ones(3, "float32")
+    net = nn.Lambda(lambda x: np.float32(2.0) * (shift + x) - shift @ np.eye(3, dtype="float32"))
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    np.testing.assert_allclose(net(x).numpy(), 2 * (x + 1) - 1)
+
+
+def test_examples_that_are_none():
+    net = nn.Linear(3, 2)
+    with pytest.raises(ArgumentError, match=r"is the shape \(64, 3\), not an array(.|\n)*np.zeros"):
+        net.export((64, 3))
+    with pytest.raises(ArgumentError, match="the example has the inputs y, the model takes input"):
+        net.export({"y": np.zeros((2, 3))})
+    pullback.ir.assert_structural_equal(net.export({"input": np.zeros((2, 3))}), net.export(np.zeros((2, 3))))
+    with pytest.raises(DTypeError, match="the example of input input"):
+        net.export("text")

@@ -10,7 +10,7 @@ import pytest
 
 import pullback
 from pullback import nn, optim
-from pullback.ir.errors import ArgumentError, ShapeError
+from pullback.ir.errors import ArgumentError, CallError, NoAttribute, ShapeError
 from pullback.relax.training.loss import MSELoss
 from tests.relax.training.test_trainer import mlp
 
@@ -201,3 +201,14 @@ def test_state_dicts_that_do_not_fit_change_nothing():
     with pytest.raises(ShapeError, match=r"0\.bias has shape"):
         made.load_state_dict(before | {"0.bias": np.zeros(5)})
     assert same(values(made), before)
+
+
+def test_what_people_bring_from_elsewhere_is_explained():
+    with pytest.raises(ArgumentError, match=r"the class Linear(.|\n)*make one"):
+        pullback.trainer(nn.Linear, "mse", "adam", example=X)
+    with pytest.raises(CallError, match="not given the parameters"):
+        optim.Adam(net().parameters(), lr=1e-3)
+    with pytest.raises(ArgumentError, match=r"net\.export\(example\)"):
+        pullback.training.SetupTrainer(MSELoss(), optim.Adam(), [])(net())
+    with pytest.raises(NoAttribute, match=r"pullback\.trainer\(net, loss"):
+        net().fit(X, Y)

@@ -356,6 +356,8 @@ def check_model(module: Any) -> None:
         return
     given = f"the class {module.__name__}" if isinstance(module, type) else type(module).__name__
     hint = f"write the function {BACKBONE!r} into a class with @I.ir_module"
+    if hasattr(module, "export") and hasattr(module, "named_parameters"):
+        hint = "net.export(example) is the IRModule of an nn.Module; pullback.trainer takes the module itself"
     if isinstance(module, Function):
         hint = f'wrap it: IRModule({{"{BACKBONE}": function}}, {{"param_num": …, "state_num": …}})'
     raise ArgumentError(f"a model is an IRModule with a function {BACKBONE!r}, not {given}", hint=hint)

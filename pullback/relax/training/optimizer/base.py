@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
+from pullback.ir.errors import ArgumentError, CallError, DTypeError, ShapeError, UserError
 from pullback.ir.words import guided
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
@@ -117,6 +117,7 @@ class Optimizer:
     _made_with: inspect.BoundArguments | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        _check_no_parameters(cls.__name__, args[:1])
         made = super().__new__(cls)
         with contextlib.suppress(TypeError):  # a call that __init__ refuses, or a copy
             made._made_with = inspect.signature(cls).bind(*args, **kwargs)
@@ -398,6 +399,15 @@ class Optimizer:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._hyperparameters().items())})"
+
+
+def _check_no_parameters(name: str, first: Sequence[Any]) -> None:
+    """PyTorch's optimizers are given the parameters; ours get them from the trainer."""
+    if any(isinstance(value, (Iterator, list)) for value in first):
+        raise CallError(
+            f"{name}(): an optimizer is not given the parameters of a model",
+            hint=f"leave them out, {name}(lr=1e-3): the trainer gives it those with requires_grad",
+        )
 
 
 def regularized(step: Step, param: Expr, gradient: Var) -> Var:
