@@ -10,7 +10,7 @@ import pytest
 
 import pullback
 from pullback import nn, optim
-from pullback.ir.errors import ArgumentError, CallError, NoAttribute, ShapeError
+from pullback.ir.errors import ArgumentError, CallError, NoAttribute, ShapeError, UserError
 from pullback.relax.training.loss import MSELoss
 from tests.relax.training.test_trainer import mlp
 
@@ -212,3 +212,17 @@ def test_what_people_bring_from_elsewhere_is_explained():
         pullback.training.SetupTrainer(MSELoss(), optim.Adam(), [])(net())
     with pytest.raises(NoAttribute, match=r"pullback\.trainer\(net, loss"):
         net().fit(X, Y)
+
+
+def test_an_optimizer_that_writes_its_own_function_cannot_freeze():
+    class Own(optim.Optimizer):
+        def __init__(self):
+            super().__init__("Own")
+
+        def get_function(self):
+            return super().get_function()
+
+    model = net()
+    model[0].requires_grad_(False)
+    with pytest.raises(UserError, match=r"cannot freeze 0\.weight, 0\.bias"):
+        trainer(model, optimizer=Own())

@@ -237,7 +237,13 @@ class Optimizer:
         return name in self._frozen
 
     def freeze(self, names: Collection[str]) -> None:
-        """Leave the parameters of these names as they are; before :meth:`init`."""
+        """Leave the parameters of these names as they are; before :meth:`init`. Raises UserError where a subclass
+        writes the optimizer function itself, which may not know of it."""
+        if names and type(self).get_function is not Optimizer.get_function:
+            raise UserError(
+                f"{type(self).__name__} makes its function itself, so it cannot freeze {', '.join(names)}",
+                hint="override update in place of init and get_function",
+            )
         self._frozen = frozenset(names)
 
     def take_loss(self, adds_up: bool) -> None:
