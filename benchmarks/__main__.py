@@ -15,6 +15,7 @@ from benchmarks import contractions as contractions_benchmark
 from benchmarks import gemm as gemm_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import ops as ops_benchmark
+from benchmarks import twins as twins_benchmark
 from benchmarks import ulp as ulp_benchmark
 from benchmarks.kernels.ops import SIZES
 from benchmarks.models import MODELS
@@ -167,6 +168,18 @@ def compile_(
     numbers = [int(size) for size in _names(sizes)]
     good = compile_time.run(_names(networks), _names(graphs), numbers, rounds, threads, against, json)
     raise typer.Exit(0 if good else 1)
+
+
+@app.command()
+def twins(
+    programs: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(twins_benchmark.TWINS),
+    rounds: Rounds = 5,
+) -> None:
+    """The programs of examples/ beside PyTorch: equal losses from equal weights, and the time of a step."""
+    unknown = [name for name in _names(programs) if name not in twins_benchmark.TWINS]
+    if unknown:
+        raise typer.BadParameter(f"no program {unknown[0]!r}; there are {', '.join(twins_benchmark.TWINS)}")
+    raise typer.Exit(0 if twins_benchmark.run(_names(programs), rounds) else 1)
 
 
 @app.command("page")

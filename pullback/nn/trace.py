@@ -73,11 +73,10 @@ class Trace:
         if name is None:
             self._check_registered(module)
             name = type(module).__name__.lower()
-        label = name.rpartition(".")[2] if name.rpartition(".")[2].isidentifier() else name.replace(".", "_")
         self._inside.append(f"{name or 'the model'} ({type(module).__name__})")
         try:
             args, kwargs = self.bind(args, "lv"), {k: self.bind(v, "lv") for k, v in kwargs.items()}
-            result = self.bind(forward(*args, **kwargs), label or "out")
+            result = self.bind(forward(*args, **kwargs), _label(name, module))
         except UserError as error:
             raise self._located(error) from error.__cause__
         self._inside.pop()
@@ -102,6 +101,14 @@ class Trace:
                 hint="make it an attribute of the module; modules in a list or dict go into nn.ModuleList or"
                 " nn.ModuleDict; do not make layers in forward",
             )
+
+
+def _label(name: str, module: Any) -> str:
+    """What the result of a module is called in the program: ``fc1``; of the third of ``body``, ``body_2``."""
+    *outer, last = name.split(".")
+    if not last.isdigit():
+        return last or "out"
+    return f"{outer[-1] if outer else type(module).__name__.lower()}_{last}"
 
 
 _trace: ContextVar[Trace | None] = ContextVar("pullback_trace", default=None)

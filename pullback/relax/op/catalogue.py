@@ -43,7 +43,7 @@ follows: `whole`, {whole}; `given`, {given}; `steps`, {steps}.
 integers; `any` also bool.
 
 *Mixed* is what mixed precision does with float32 arguments: `low`, computed from bfloat16 or float16; `same`, in the
-type that its large arguments have by then; `data`, so too for the first argument, while the others stay float32;
+type that its large arguments have by then; `data`, the same for the first argument, while the others stay float32;
 `full`, in float32. `-`: no argument is a float.
 """
 
