@@ -31,10 +31,10 @@ Written by `python -m benchmarks page` from the files in `docs/performance/`; `p
 Every side runs in a process of its own, the rounds of all sides in turn, with the same data, initial values and number
 of threads; times are medians. The limits of the machine are measured in the same run, by loops in C (`peak.c`). The
 *floor* of a training step is the time of its matrix products and convolutions alone at the peak of multiply-adds. The
-*roofline* of a kernel is max(FLOPs / peak, bytes / bandwidth of the nearest memory that holds them). On a shared machine the best rates of a run are not always
-available, so elementwise kernels and those drawn at random are also compared with C loops of the same rounds, and the
-fastest steps of the latter with the best rates. A norm's
-backward kernel reads the statistics that the forward pass keeps, as in a training step; PyTorch's does so too.
+*roofline* of a kernel is max(FLOPs / peak, bytes / bandwidth of the nearest memory that holds them). On a shared
+machine the best rates of a run are not always available, so elementwise kernels and those drawn at random are also
+compared with C loops of the same rounds, and the fastest steps of the latter with the best rates. A norm's backward
+kernel reads the statistics that the forward pass keeps, as in a training step; PyTorch's does so too.
 """
 
 
