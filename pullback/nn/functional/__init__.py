@@ -8,9 +8,20 @@ They build calls of ops (``docs/ops.md``), which have no hidden state; the layer
 
 from __future__ import annotations
 
+from typing import Any
+
 from pullback.ir.words import missing_from
-from pullback.nn.functional.linear import bilinear, linear
+from pullback.nn.functional.linear import *  # noqa: F403
+from pullback.nn.functional.tensor import *  # noqa: F403
+from pullback.nn.functional.tensor import method
 
-__all__ = ["bilinear", "linear"]
+# What the families define, each by its own __all__.
+__all__ = [n for n, v in globals().items() if n[0] != "_" and getattr(v, "__module__", "").startswith(f"{__name__}.")]
+__all__.remove("method")
 
-__getattr__ = missing_from(globals())
+_missing = missing_from(globals())
+
+
+def __getattr__(name: str) -> Any:
+    """Methods of tensors are functions too."""
+    return (None if name.startswith("_") else method(name)) or _missing(name)

@@ -6,6 +6,8 @@ from typing import Any
 
 from pullback.relax import op
 
+__all__ = ["bilinear", "linear"]
+
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """input · weightᵀ + bias: (…, in) with a weight (out, in) → (…, out)."""
