@@ -9,8 +9,44 @@ They build calls of ops (``docs/ops.md``), which have no hidden state; the layer
 from __future__ import annotations
 
 from pullback.ir.words import missing_from
+from pullback.nn.functional.activation import (
+    celu,
+    elu,
+    gelu,
+    glu,
+    gumbel_softmax,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    log_softmax,
+    logsigmoid,
+    mish,
+    prelu,
+    relu,
+    relu6,
+    rrelu,
+    selu,
+    sigmoid,
+    silu,
+    softmax,
+    softmin,
+    softplus,
+    softshrink,
+    softsign,
+    tanh,
+    tanhshrink,
+    threshold,
+)
+from pullback.nn.functional.form import in_train_phase
 from pullback.nn.functional.linear import bilinear, linear
 
-__all__ = ["bilinear", "linear"]
+__all__ = [
+    "bilinear", "celu", "elu", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish",
+    "hardtanh", "in_train_phase", "leaky_relu", "linear", "log_softmax", "logsigmoid", "mish", "prelu", "relu",
+    "relu6", "rrelu", "selu", "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
+    "tanhshrink", "threshold",
+]  # fmt: skip
 
 __getattr__ = missing_from(globals())
