@@ -37,6 +37,18 @@ from pullback.nn.activation import (
 from pullback.nn.container import Lambda, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from pullback.nn.linear import Bilinear, Identity, Linear
 from pullback.nn.module import Module
+from pullback.nn.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    LocalResponseNorm,
+    RMSNorm,
+)
 from pullback.nn.parameter import Buffer, Parameter
 
 __all__ = [
@@ -45,16 +57,25 @@ __all__ = [
     "GELU",
     "GLU",
     "SELU",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "Bilinear",
     "Buffer",
+    "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
     "Hardswish",
     "Hardtanh",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "Lambda",
+    "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",
     "Mish",
@@ -65,6 +86,7 @@ __all__ = [
     "Parameter",
     "ParameterDict",
     "ParameterList",
+    "RMSNorm",
     "RReLU",
     "ReLU",
     "ReLU6",

@@ -41,11 +41,21 @@ from pullback.nn.functional.activation import (
 )
 from pullback.nn.functional.form import in_train_phase
 from pullback.nn.functional.linear import bilinear, linear
+from pullback.nn.functional.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+    normalize,
+    rms_norm,
+)
 
 __all__ = [
-    "bilinear", "celu", "elu", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish",
-    "hardtanh", "in_train_phase", "leaky_relu", "linear", "log_softmax", "logsigmoid", "mish", "prelu", "relu",
-    "relu6", "rrelu", "selu", "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
+    "batch_norm", "bilinear", "celu", "elu", "gelu", "glu", "group_norm", "gumbel_softmax", "hardshrink",
+    "hardsigmoid", "hardswish", "hardtanh", "in_train_phase", "instance_norm", "layer_norm", "leaky_relu", "linear",
+    "local_response_norm", "log_softmax", "logsigmoid", "mish", "normalize", "prelu", "relu", "relu6", "rms_norm",
+    "rrelu", "selu", "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
     "tanhshrink", "threshold",
 ]  # fmt: skip
 
