@@ -35,6 +35,7 @@ from pullback.nn.activation import (
     Threshold,
 )
 from pullback.nn.container import Lambda, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from pullback.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from pullback.nn.linear import Bilinear, Identity, Linear
 from pullback.nn.module import Module
 from pullback.nn.normalization import (
@@ -57,11 +58,17 @@ __all__ = [
     "GELU",
     "GLU",
     "SELU",
+    "AlphaDropout",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
     "Buffer",
+    "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
+    "FeatureAlphaDropout",
     "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",

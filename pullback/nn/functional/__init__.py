@@ -39,6 +39,14 @@ from pullback.nn.functional.activation import (
     tanhshrink,
     threshold,
 )
+from pullback.nn.functional.dropout import (
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+)
 from pullback.nn.functional.form import in_train_phase
 from pullback.nn.functional.linear import bilinear, linear
 from pullback.nn.functional.normalization import (
@@ -52,8 +60,9 @@ from pullback.nn.functional.normalization import (
 )
 
 __all__ = [
-    "batch_norm", "bilinear", "celu", "elu", "gelu", "glu", "group_norm", "gumbel_softmax", "hardshrink",
-    "hardsigmoid", "hardswish", "hardtanh", "in_train_phase", "instance_norm", "layer_norm", "leaky_relu", "linear",
+    "alpha_dropout", "batch_norm", "bilinear", "celu", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu",
+    "feature_alpha_dropout", "gelu", "glu", "group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid",
+    "hardswish", "hardtanh", "in_train_phase", "instance_norm", "layer_norm", "leaky_relu", "linear",
     "local_response_norm", "log_softmax", "logsigmoid", "mish", "normalize", "prelu", "relu", "relu6", "rms_norm",
     "rrelu", "selu", "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
     "tanhshrink", "threshold",
