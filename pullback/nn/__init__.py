@@ -36,6 +36,7 @@ from pullback.nn.activation import (
 )
 from pullback.nn.container import Lambda, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from pullback.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
+from pullback.nn.embedding import CosineSimilarity, Embedding, EmbeddingBag, PairwiseDistance
 from pullback.nn.linear import Bilinear, Identity, Linear
 from pullback.nn.module import Module
 from pullback.nn.normalization import (
@@ -64,10 +65,13 @@ __all__ = [
     "BatchNorm3d",
     "Bilinear",
     "Buffer",
+    "CosineSimilarity",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
     "Dropout3d",
+    "Embedding",
+    "EmbeddingBag",
     "FeatureAlphaDropout",
     "GroupNorm",
     "Hardshrink",
@@ -90,6 +94,7 @@ __all__ = [
     "ModuleDict",
     "ModuleList",
     "PReLU",
+    "PairwiseDistance",
     "Parameter",
     "ParameterDict",
     "ParameterList",

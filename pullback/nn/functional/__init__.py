@@ -47,6 +47,7 @@ from pullback.nn.functional.dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
+from pullback.nn.functional.embedding import cdist, cosine_similarity, embedding, embedding_bag, pairwise_distance
 from pullback.nn.functional.form import in_train_phase
 from pullback.nn.functional.linear import bilinear, linear
 from pullback.nn.functional.normalization import (
@@ -60,12 +61,12 @@ from pullback.nn.functional.normalization import (
 )
 
 __all__ = [
-    "alpha_dropout", "batch_norm", "bilinear", "celu", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu",
-    "feature_alpha_dropout", "gelu", "glu", "group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid",
-    "hardswish", "hardtanh", "in_train_phase", "instance_norm", "layer_norm", "leaky_relu", "linear",
-    "local_response_norm", "log_softmax", "logsigmoid", "mish", "normalize", "prelu", "relu", "relu6", "rms_norm",
-    "rrelu", "selu", "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
-    "tanhshrink", "threshold",
+    "alpha_dropout", "batch_norm", "bilinear", "cdist", "celu", "cosine_similarity", "dropout", "dropout1d",
+    "dropout2d", "dropout3d", "elu", "embedding", "embedding_bag", "feature_alpha_dropout", "gelu", "glu",
+    "group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "in_train_phase",
+    "instance_norm", "layer_norm", "leaky_relu", "linear", "local_response_norm", "log_softmax", "logsigmoid",
+    "mish", "normalize", "pairwise_distance", "prelu", "relu", "relu6", "rms_norm", "rrelu", "selu", "sigmoid",
+    "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
 ]  # fmt: skip
 
 __getattr__ = missing_from(globals())
