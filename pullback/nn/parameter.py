@@ -75,6 +75,10 @@ class Variable:
         values = np.asarray(chosen(generator, self.shape), np.float64)
         self._held_by, self._value = None, np.ascontiguousarray(values.astype(numpy_dtype(self.dtype)))
 
+    def begin(self, init: Initializer) -> None:
+        """Let ``init`` draw the value anew when it is next needed."""
+        self.init, self._value, self._held_by = init, None, None
+
     def convert(self, dtype: str) -> None:
         """Change the dtype, and the value with it."""
         value = self.numpy() if self.has_value else None

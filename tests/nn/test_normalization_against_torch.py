@@ -200,7 +200,7 @@ def test_batches_are_counted_in_steps_only():
             ArgumentError,
             "must be a buffer",
         ),
-        (lambda: nn.SyncBatchNorm(4), (2, 4), NoAttribute, "A trainer has one device"),
+        (lambda: nn.SyncBatchNorm(4), (2, 4), NoAttribute, "did you mean BatchNorm2d"),
     ],
 )
 def test_bad_arguments(make, shape, error, message):
