@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -26,6 +25,13 @@ class Initializer(Protocol):
     """Draws an array of a shape; raises ShapeError for one that it is not for."""
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray: ...
+
+
+class _Distribution:
+    """An initializer whose text names its arguments, which are its attributes."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 def _expect_numbers(**numbers: Any) -> None:
@@ -45,76 +51,65 @@ def _expect_std(std: Any) -> None:
 # -- elements by themselves
 
 
-@dataclass(frozen=True)
-class Constant:
+class Constant(_Distribution):
     """All elements are ``value``."""
 
-    value: float
+    def __init__(self, value: float) -> None:
+        self.value = value
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         return np.full(shape, self.value, np.float64)
 
 
-@dataclass(frozen=True)
 class Zeros(Constant):
     """All elements are 0."""
 
-    value: float = field(default=0.0, init=False)
+    def __init__(self) -> None:
+        super().__init__(0.0)
 
 
-@dataclass(frozen=True)
 class Ones(Constant):
     """All elements are 1."""
 
-    value: float = field(default=1.0, init=False)
+    def __init__(self) -> None:
+        super().__init__(1.0)
 
 
-@dataclass(frozen=True)
-class Uniform:
+class Uniform(_Distribution):
     """Uniform between ``low`` and ``high``."""
 
-    low: float = 0.0
-    high: float = 1.0
-
-    def __post_init__(self) -> None:
-        _expect_numbers(low=self.low, high=self.high)
-        if self.low > self.high:
-            raise ArgumentError(f"low must be at most high, got {self.low!r} and {self.high!r}")
+    def __init__(self, low: float = 0.0, high: float = 1.0) -> None:
+        _expect_numbers(low=low, high=high)
+        if low > high:
+            raise ArgumentError(f"low must be at most high, got {low!r} and {high!r}")
+        self.low, self.high = low, high
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         return generator.uniform(self.low, self.high, shape)
 
 
-@dataclass(frozen=True)
-class Normal:
+class Normal(_Distribution):
     """Normal with the standard deviation ``std`` and the mean ``mean``."""
 
-    std: float = 1.0
-    mean: float = 0.0
-
-    def __post_init__(self) -> None:
-        _expect_std(self.std)
-        _expect_numbers(mean=self.mean)
+    def __init__(self, std: float = 1.0, mean: float = 0.0) -> None:
+        _expect_std(std)
+        _expect_numbers(mean=mean)
+        self.std, self.mean = std, mean
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         return generator.normal(self.mean, self.std, shape)
 
 
-@dataclass(frozen=True)
-class TruncatedNormal:
+class TruncatedNormal(_Distribution):
     """Normal with ``std`` and ``mean``, given that it lies between ``a`` and ``b``, as PyTorch's ``trunc_normal_``: by
     the inverse of the distribution function."""
 
-    std: float = 1.0
-    mean: float = 0.0
-    a: float = -2.0
-    b: float = 2.0
-
-    def __post_init__(self) -> None:
-        _expect_std(self.std)
-        _expect_numbers(mean=self.mean, a=self.a, b=self.b)
-        if self.std == 0 or not self.a < self.b:
-            raise ArgumentError(f"std must be positive, and a below b, got {self}")
+    def __init__(self, std: float = 1.0, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
+        _expect_std(std)
+        _expect_numbers(mean=mean, a=a, b=b)
+        if std == 0 or not a < b:
+            raise ArgumentError(f"std must be positive and a below b, got std={std!r}, a={a!r}, b={b!r}")
+        self.std, self.mean, self.a, self.b = std, mean, a, b
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         low, high = (math.erf((bound - self.mean) / (self.std * math.sqrt(2))) for bound in (self.a, self.b))
@@ -143,22 +138,18 @@ def _expect_one_of(name: str, value: Any, known: Sequence[str]) -> None:
         raise ArgumentError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
-@dataclass(frozen=True)
-class VarianceScaling:
+class VarianceScaling(_Distribution):
     """Mean 0 and variance scale / n, where n is fan_in, fan_out or their mean (``mode`` "fan_in", "fan_out" or
     "fan_avg"). ``distribution``: "truncated_normal" (between ±2 standard deviations of the normal one),
     "untruncated_normal" or "uniform". Keras's."""
 
-    scale: float = 1.0
-    mode: str = "fan_in"
-    distribution: str = "truncated_normal"
-
-    def __post_init__(self) -> None:
-        _expect_numbers(scale=self.scale)
-        if self.scale <= 0:
-            raise ArgumentError(f"scale must be positive, got {self.scale!r}")
-        _expect_one_of("mode", self.mode, _MODES)
-        _expect_one_of("distribution", self.distribution, _DISTRIBUTIONS)
+    def __init__(self, scale: float = 1.0, mode: str = "fan_in", distribution: str = "truncated_normal") -> None:
+        _expect_numbers(scale=scale)
+        if scale <= 0:
+            raise ArgumentError(f"scale must be positive, got {scale!r}")
+        _expect_one_of("mode", mode, _MODES)
+        _expect_one_of("distribution", distribution, _DISTRIBUTIONS)
+        self.scale, self.mode, self.distribution = scale, mode, distribution
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         fan_in, fan_out = fans(shape)
@@ -172,83 +163,69 @@ class VarianceScaling:
         return TruncatedNormal(whole, 0.0, -2 * whole, 2 * whole)(generator, shape)
 
 
-@dataclass(frozen=True)
-class XavierUniform:
+class _Xavier(_Distribution):
+    distribution: ClassVar[str]
+
+    def __init__(self, gain: float = 1.0) -> None:
+        _expect_numbers(gain=gain)
+        self.gain = gain
+
+    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return self.gain * VarianceScaling(1.0, "fan_avg", self.distribution)(generator, shape)
+
+
+class XavierUniform(_Xavier):
     """Uniform in ±gain·√(6 / (fan_in + fan_out)). Glorot & Bengio, Understanding the difficulty of training deep
     feedforward neural networks, 2010."""
 
-    gain: float = 1.0
-
-    def __post_init__(self) -> None:
-        _expect_numbers(gain=self.gain)
-
-    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        return self.gain * VarianceScaling(1.0, "fan_avg", "uniform")(generator, shape)
+    distribution = "uniform"
 
 
-@dataclass(frozen=True)
-class XavierNormal:
+class XavierNormal(_Xavier):
     """Normal with std = gain·√(2 / (fan_in + fan_out)). Glorot & Bengio 2010."""
 
-    gain: float = 1.0
+    distribution = "untruncated_normal"
 
-    def __post_init__(self) -> None:
-        _expect_numbers(gain=self.gain)
+
+class _Kaiming(_Distribution):
+    distribution: ClassVar[str]
+
+    def __init__(self, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
+        _expect_one_of("mode", mode, _MODES[:2])
+        calculate_gain(nonlinearity, a)
+        self.a, self.mode, self.nonlinearity = a, mode, nonlinearity
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        return self.gain * VarianceScaling(1.0, "fan_avg", "untruncated_normal")(generator, shape)
+        gain = calculate_gain(self.nonlinearity, self.a)
+        return gain * VarianceScaling(1.0, self.mode, self.distribution)(generator, shape)
 
 
-@dataclass(frozen=True)
-class KaimingUniform:
+class KaimingUniform(_Kaiming):
     """Uniform in ±gain·√(3 / fan), with fan_in or fan_out (``mode``) and the gain of ``nonlinearity``, of which ``a``
     is the slope of "leaky_relu". He et al., Delving Deep into Rectifiers, 2015. PyTorch's layers begin with a = √5."""
 
-    a: float = 0.0
-    mode: str = "fan_in"
-    nonlinearity: str = "leaky_relu"
-
-    def __post_init__(self) -> None:
-        _expect_one_of("mode", self.mode, _MODES[:2])
-        calculate_gain(self.nonlinearity, self.a)
-
-    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        gain = calculate_gain(self.nonlinearity, self.a)
-        return gain * VarianceScaling(1.0, self.mode, "uniform")(generator, shape)
+    distribution = "uniform"
 
 
-@dataclass(frozen=True)
-class KaimingNormal:
+class KaimingNormal(_Kaiming):
     """Normal with std = gain / √fan, with fan_in or fan_out (``mode``) and the gain of ``nonlinearity``, of which ``a``
     is the slope of "leaky_relu". He et al. 2015."""
 
-    a: float = 0.0
-    mode: str = "fan_in"
-    nonlinearity: str = "leaky_relu"
-
-    __post_init__ = KaimingUniform.__post_init__
-
-    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        gain = calculate_gain(self.nonlinearity, self.a)
-        return gain * VarianceScaling(1.0, self.mode, "untruncated_normal")(generator, shape)
+    distribution = "untruncated_normal"
 
 
-@dataclass(frozen=True)
 class LecunNormal(VarianceScaling):
     """Truncated normal with the variance 1 / fan_in. LeCun et al., Efficient BackProp, 1998."""
 
-    scale: float = field(default=1.0, init=False)
-    mode: str = field(default="fan_in", init=False)
-    distribution: str = field(default="truncated_normal", init=False)
+    def __init__(self) -> None:
+        super().__init__(1.0, "fan_in", "truncated_normal")
 
 
-@dataclass(frozen=True)
 class LecunUniform(VarianceScaling):
     """Uniform in ±√(3 / fan_in). LeCun et al., Efficient BackProp, 1998."""
 
-    scale: float = field(default=1.0, init=False)
-    mode: str = field(default="fan_in", init=False)
-    distribution: str = field(default="uniform", init=False)
+    def __init__(self) -> None:
+        super().__init__(1.0, "fan_in", "uniform")
 
 
 _GAINS = {"sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2.0), "selu": 3 / 4, "linear": 1.0}
@@ -270,16 +247,14 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 # -- of a certain structure
 
 
-@dataclass(frozen=True)
-class Orthogonal:
+class Orthogonal(_Distribution):
     """A (semi-)orthogonal matrix times ``gain``, of the first axis and all others together: its rows, or its columns if
     those are fewer, are orthonormal. Saxe et al., Exact solutions to the nonlinear dynamics of learning in deep linear
     neural networks, 2014."""
 
-    gain: float = 1.0
-
-    def __post_init__(self) -> None:
-        _expect_numbers(gain=self.gain)
+    def __init__(self, gain: float = 1.0) -> None:
+        _expect_numbers(gain=gain)
+        self.gain = gain
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         if len(shape) < 2:
@@ -290,19 +265,16 @@ class Orthogonal:
         return self.gain * (q if rows >= columns else q.T).reshape(shape)
 
 
-@dataclass(frozen=True)
-class Sparse:
+class Sparse(_Distribution):
     """A matrix in each of whose columns the fraction ``sparsity`` (rounded up) is 0, and others are normal with
     ``std``. Martens, Deep learning via Hessian-free optimization, 2010."""
 
-    sparsity: float
-    std: float = 0.01
-
-    def __post_init__(self) -> None:
-        _expect_std(self.std)
-        _expect_numbers(sparsity=self.sparsity)
-        if not 0 <= self.sparsity <= 1:
-            raise ArgumentError(f"sparsity must be from 0 to 1, got {self.sparsity!r}")
+    def __init__(self, sparsity: float, std: float = 0.01) -> None:
+        _expect_std(std)
+        _expect_numbers(sparsity=sparsity)
+        if not 0 <= sparsity <= 1:
+            raise ArgumentError(f"sparsity must be from 0 to 1, got {sparsity!r}")
+        self.sparsity, self.std = sparsity, std
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         _expect_matrix("Sparse", shape)
@@ -313,8 +285,7 @@ class Sparse:
         return values
 
 
-@dataclass(frozen=True)
-class Eye:
+class Eye(_Distribution):
     """A matrix with ones on its diagonal, and zeros elsewhere."""
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -322,12 +293,12 @@ class Eye:
         return np.eye(*shape)
 
 
-@dataclass(frozen=True)
-class Dirac:
+class Dirac(_Distribution):
     """A convolution's weight (outputs, inputs, kernel…) that returns its input, as far as there are channels, in each
     of ``groups`` groups of outputs. Its kernel has 1, 2 or 3 axes."""
 
-    groups: int = 1
+    def __init__(self, groups: int = 1) -> None:
+        self.groups = groups
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         if len(shape) not in (3, 4, 5):
