@@ -382,6 +382,8 @@ CLASSES: dict[str, str] = {
     "input": "inputs are not declared: pullback.trainer(net, …, example=x) has their shapes",
     "dataparallel": "one process trains with all cores by itself",
     "syncbatchnorm": "did you mean BatchNorm2d?",
+    "crossmaplrn2d": "did you mean LocalResponseNorm?",
+    "adaptivelogsoftmaxwithloss": "write nn.Linear and the loss cross_entropy",
     "crossentropy": "did you mean CrossEntropyLoss?",
     "sparsecategoricalcrossentropy": "did you mean CrossEntropyLoss?",
     "categoricalcrossentropy": "did you mean CategoricalCrossEntropyLoss?",

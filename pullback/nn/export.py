@@ -213,11 +213,12 @@ def run(module: Module, inputs: Sequence[Any]) -> Any:
     """The results of a module for arrays, in the form for inference, with its present values."""
     from pullback.driver import compile
     from pullback.relax.convention import OUTPUT, Convention
+    from pullback.relax.transform import DeadCodeElimination, DecomposeOpsForInference
     from pullback.runtime.tensor import tensor
 
     arrays = [np.asarray(v) if isinstance(v, Tensor) else array_of(v, None) for v in inputs]
     exported = export(module, arrays, any_batch=False)
-    function = compile(exported).function(BACKBONE)
+    function = compile(DeadCodeElimination()(DecomposeOpsForInference(BACKBONE)(exported))).function(BACKBONE)
     declared = exported[BACKBONE].params
     given = [tensor(a.astype(numpy_dtype(v.dtype), copy=False)) for a, v in zip(arrays, declared, strict=False)]
     module.init_parameters(keep=True)

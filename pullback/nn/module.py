@@ -24,6 +24,8 @@ from pullback.relax.expr import Expr
 from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
 from pullback.runtime.tensor import Tensor
 
+__all__ = ["Module"]
+
 
 class Module:
     """Base of layers and models: override ``__init__``, which makes parameters and submodules attributes, and

@@ -11,7 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 from pullback.ir.words import missing_from
+from pullback.nn.functional.activation import *  # noqa: F403
+from pullback.nn.functional.dropout import *  # noqa: F403
+from pullback.nn.functional.embedding import *  # noqa: F403
+from pullback.nn.functional.form import *  # noqa: F403
 from pullback.nn.functional.linear import *  # noqa: F403
+from pullback.nn.functional.normalization import *  # noqa: F403
 from pullback.nn.functional.tensor import *  # noqa: F403
 from pullback.nn.functional.tensor import method
 

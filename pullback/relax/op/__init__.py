@@ -21,6 +21,7 @@ from pullback.relax.op import (  # noqa: F401
     einsum,
     elementwise,
     embedding,
+    form,
     gather,
     grid_sample,
     index,
