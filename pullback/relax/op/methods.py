@@ -6,6 +6,7 @@ Most are ops of the same name. Where PyTorch's or NumPy's method takes other arg
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from pullback.ir.foreign import ATTRIBUTES, OPS
 from pullback.ir.op import Op
 from pullback.ir.words import explained
 from pullback.relax.expr import Expr, PrimValue, set_methods
+from pullback.relax.op.manipulate import any_rows
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.tir.expr import PrimExpr
@@ -68,7 +70,10 @@ def _flatten(x: Expr, start_dim: int = 0, end_dim: int = -1) -> Expr:
     if rank == 0:
         return ops.reshape(x, (1,))
     a, b = _axis(start_dim, rank), _axis(end_dim, rank)
-    return ops.reshape(x, (*x.shape[:a], -1, *x.shape[b + 1 :]))
+    joined = x.shape[a : b + 1]
+    size = math.prod(joined) if all(isinstance(s, int) for s in joined) else -1
+    shape = (*x.shape[:a], size, *x.shape[b + 1 :])
+    return ops.reshape(x, any_rows(shape) if a > 0 else shape)
 
 
 def _expand(x: Expr, *sizes: Any) -> Expr:
