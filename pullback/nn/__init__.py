@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pullback.ir.words import missing_from
-from pullback.nn import functional, init
+from pullback.nn import aug, functional, init
 from pullback.nn.container import Lambda, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from pullback.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from pullback.nn.linear import Bilinear, Identity, Linear
@@ -71,7 +71,7 @@ __all__ = [
     "MaxPool3d", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList",
     "PixelShuffle", "PixelUnshuffle", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d",
     "ReplicationPad2d", "ReplicationPad3d", "Sequential", "Unflatten", "Unfold", "Upsample", "UpsamplingBilinear2d",
-    "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "functional", "init",
+    "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "aug", "functional", "init",
 ]  # fmt: skip
 
 __getattr__ = missing_from(globals())

@@ -17,6 +17,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Constant, Expr, Function, Tuple, Var
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
+from pullback.relax.transform.decompose_ops import DecomposeOpsForInference
 from pullback.runtime.dtype import dtype_name, numpy_dtype
 from pullback.runtime.interchange import array_of
 from pullback.runtime.tensor import Tensor
@@ -216,7 +217,7 @@ def run(module: Module, inputs: Sequence[Any]) -> Any:
     from pullback.runtime.tensor import tensor
 
     arrays = [np.asarray(v) if isinstance(v, Tensor) else array_of(v, None) for v in inputs]
-    exported = export(module, arrays, any_batch=False)
+    exported = DecomposeOpsForInference(BACKBONE)(export(module, arrays, any_batch=False))
     function = compile(exported).function(BACKBONE)
     declared = exported[BACKBONE].params
     given = [tensor(a.astype(numpy_dtype(v.dtype), copy=False)) for a, v in zip(arrays, declared, strict=False)]
