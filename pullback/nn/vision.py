@@ -15,8 +15,9 @@ class Upsample(Module):
 
     ``size``: an int, or one for each axis; or ``scale_factor``, a number, or one for each axis. ``mode``: "nearest",
     "linear" (of sequences), "bilinear" and "bicubic" (of images) or "trilinear" (of volumes). ``align_corners``: the
-    outermost elements stay where they are, else (by default) the edges. Raises ArgumentError for a mode that does not
-    fit, and a factor that gives no whole size (unless ``recompute_scale_factor`` is True).
+    outermost elements stay where they are, else (by default) the edges. Where a factor gives no whole size, places are
+    those of the factor, or with ``recompute_scale_factor`` of the ratio of the sizes. Raises ArgumentError for a mode
+    that does not fit.
 
     >>> nn.Upsample(scale_factor=2, mode="bilinear")
     """

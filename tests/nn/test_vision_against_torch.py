@@ -68,6 +68,11 @@ def test_shuffles(name, arg, shape):
         ({"size": (3, 2, 5), "mode": "trilinear", "align_corners": True}, (1, 2, 2, 3, 4)),
         ({"size": 3, "mode": "trilinear"}, (1, 1, 2, 5, 4)),
         ({"size": (5, 3), "mode": "nearest-exact"}, (1, 2, 3, 4)),
+        ({"scale_factor": 1.7}, (2, 3, 5)),
+        ({"scale_factor": (1.5, 2), "mode": "nearest-exact"}, (1, 2, 5, 3)),
+        ({"scale_factor": (1.3, 0.7), "mode": "bilinear"}, (1, 2, 4, 5)),
+        ({"scale_factor": 1.5, "mode": "bilinear", "align_corners": True}, (1, 2, 3, 5)),
+        ({"scale_factor": 1.5, "mode": "bicubic"}, (1, 2, 5, 3)),
     ],
 )
 def test_upsample(kwargs, shape):

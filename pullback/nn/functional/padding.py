@@ -32,6 +32,8 @@ def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | N
         raise ArgumentError(f"pad: mode must be one of {', '.join(MODES)}, got {mode!r}")
     if mode != "constant" and value:
         raise ArgumentError(f"pad: mode {mode!r} takes no value, got {value!r}")
+    if value is not None and "int" in input.dtype and not float(value).is_integer():
+        raise ArgumentError(f"pad: a tensor of {input.dtype} cannot hold the value {value!r}")
     if not isinstance(pad, (tuple, list)) or len(pad) % 2 or not all(map(is_int, pad)):
         raise ArgumentError(
             f"pad: pad must be ints, before and after each axis from the last one on, got {pad!r}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from pullback.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_poo
 from pullback.relax import op
 from pullback.relax.expr import const
 from pullback.relax.op.manipulate import any_rows
+from pullback.relax.op.resize import cubic
 from pullback.relax.struct_info import format_shape
 
 __all__ = [
@@ -36,11 +36,11 @@ def interpolate(
 
     ``size``: an int, or one for each axis; or ``scale_factor``, a number, or one for each axis, of which the result has
     ⌊size·factor⌋. ``mode``: "nearest", "nearest-exact", "linear" (of sequences), "bilinear" and "bicubic" (of images),
-    "trilinear" (of volumes), or "area" (means). ``align_corners``: the outermost elements stay where they are, else
-    (by default) the edges.
+    "trilinear" (of volumes), or "area" (means).
+    ``align_corners``: the outermost elements stay where they are, else (by default) the edges. Where a factor gives no
+    whole size, places are those of the factor, or with ``recompute_scale_factor`` of the ratio of the sizes.
 
-    Raises ArgumentError for a mode that does not fit, a factor that gives no whole size (unless
-    ``recompute_scale_factor`` is True, so that the ratio of the sizes stands for it), and for ``antialias``.
+    Raises ArgumentError for a mode that does not fit, and for ``antialias``.
     """
     rank = len(input.shape) - 2
     if mode not in _MODES:
@@ -54,9 +54,13 @@ def interpolate(
         raise ArgumentError("interpolate: antialias=True is not supported", hint="blur with a convolution before")
     if align_corners is not None and own is None:
         raise ArgumentError(f"interpolate: align_corners is for linear and cubic modes, got it with mode {mode!r}")
-    wanted = _sizes(input.shape[2:], size, scale_factor, rank, bool(recompute_scale_factor) or method == "area")
+    wanted, factors = _sizes(input.shape[2:], size, scale_factor, rank)
     if method == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[rank - 1](input, wanted)
+    if any(factors) and not align_corners and not recompute_scale_factor:
+        for axis, (count, factor, n) in enumerate(zip(wanted, factors, input.shape[2:], strict=True), 2):
+            input = _scaled(input, axis, count, factor or count / n, mode)
+        return input
     places, rounding = "align_corners" if align_corners else "half_pixel", "round"
     if mode == "nearest":
         places, rounding = "asymmetric", "floor"
@@ -64,28 +68,46 @@ def interpolate(
     return resize(input, wanted, method=method, coordinate_transformation_mode=places, rounding_method=rounding)
 
 
-def _sizes(sizes: Sequence[Any], size: Any, scale: Any, rank: int, any_factor: bool) -> tuple[Any, ...]:
+def _sizes(sizes: Sequence[Any], size: Any, scale: Any, rank: int) -> tuple[tuple[Any, ...], list[float | None]]:
+    """The sizes of the result, and of each axis the factor, if that is not the ratio of the sizes."""
     if (size is None) == (scale is None):
         raise ArgumentError("interpolate takes size or scale_factor: one of them")
     if size is not None:
-        return each("size", size, rank, 1)
-    factors = tuple(scale) if isinstance(scale, (tuple, list)) else (scale,) * rank
-    if len(factors) != rank or not all(isinstance(f, (int, float)) and 0 < f < math.inf for f in factors):
+        return each("size", size, rank, 1), [None] * rank
+    given = tuple(scale) if isinstance(scale, (tuple, list)) else (scale,) * rank
+    if len(given) != rank or not all(isinstance(f, (int, float)) and 0 < f < math.inf for f in given):
         raise ArgumentError(f"scale_factor must be a positive number, or {rank} of them, got {scale!r}")
-    wanted = []
-    for n, factor in zip(sizes, factors, strict=True):
-        if float(factor).is_integer():
+    wanted, factors = [], []
+    for n, factor in zip(sizes, map(float, given), strict=True):
+        if factor.is_integer():
             wanted.append(n * int(factor))
+            factors.append(None)
             continue
         (known,) = known_sizes((n,), f"scale_factor={factor}")
-        whole = math.floor(known * float(factor))
-        if whole < 1 or (Fraction(factor).limit_denominator(10**6) * known != whole and not any_factor):
-            raise ArgumentError(
-                f"scale_factor={factor} gives no whole size of {known}: {known * factor}",
-                hint="give size=, or recompute_scale_factor=True for the ratio of the sizes",
-            )
-        wanted.append(whole)
-    return tuple(wanted)
+        wanted.append(math.floor(known * factor))
+        factors.append(None if known * factor == wanted[-1] else factor)
+        if wanted[-1] < 1:
+            raise ArgumentError(f"scale_factor={factor} leaves nothing of a size of {known}")
+    if any(factors):
+        known_sizes(sizes, f"scale_factor={scale}")
+    return tuple(wanted), factors
+
+
+def _scaled(x: Any, axis: int, count: int, factor: float, mode: str) -> Any:
+    """One axis resized to ``count`` elements: o lies at (o + ½) / factor - ½, or of "nearest" at o / factor."""
+    size, number = x.shape[axis], np.arange(count)
+    if mode.startswith("nearest"):
+        places = np.floor((number + (0.0 if mode == "nearest" else 0.5)) * (1.0 / factor))
+        return op.take(x, const(np.minimum(places, size - 1).astype(np.int64)), axis)
+    places = (number + 0.5) * (1.0 / factor) - 0.5
+    first = np.floor(places)
+    t = places - first
+    weights = cubic(t, -0.75) if mode == "bicubic" else [1.0 - t, t]
+    begin = -1 if mode == "bicubic" else 0
+    indices = np.clip([first + begin + k for k in range(len(weights))], 0, size - 1).astype(np.int64)
+    after = (1,) * (len(x.shape) - axis - 1)
+    spread = const(np.reshape(weights, (*indices.shape, *after)), x.dtype)
+    return op.sum(op.take(x, const(indices), axis) * spread, axis)
 
 
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
