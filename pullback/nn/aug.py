@@ -13,6 +13,7 @@ the seed of the trainer alone. Images are (N, …, H, W).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from pullback.relax.op.augment import PAD_MODES
 from pullback.relax.struct_info import format_shape
 
 __all__ = [
-    "Normalize", "RandomCrop", "RandomFlip", "RandomHorizontalFlip", "RandomShift", "RandomTranslation",
-    "RandomVerticalFlip",
+    "Mixup", "Normalize", "RandomCrop", "RandomFlip", "RandomHorizontalFlip", "RandomShift", "RandomTranslation",
+    "RandomVerticalFlip", "mixup",
 ]  # fmt: skip
 
 _AXES = {"horizontal": (-1,), "vertical": (-2,), "horizontal_and_vertical": (-1, -2)}
@@ -171,6 +172,44 @@ def _limits(name: str, factor: Any) -> tuple[float, float]:
     if numbers and len(pair) == 2 and -1 <= pair[0] <= 0 <= pair[1] <= 1:
         return (float(pair[0]), float(pair[1]))
     raise ArgumentError(f"{name} must be a number from 0 to 1, or (lower, upper) around 0, got {factor!r}")
+
+
+def mixup(input: Any, alpha: float = 0.2) -> Any:
+    """Each row of a batch (N, …) of floats mixed in training with its partner, that of the same number from the end:
+    s·x[n] + (1 - s)·x[N - 1 - n], with a share s for each row from the distribution Beta(alpha, alpha).
+
+    Calls with the same ``alpha`` mix alike, so the loss mixes the targets as the model does its inputs
+    (:class:`Mixup`). In ``predict`` and ``evaluate`` nothing is mixed. Zhang et al., mixup, ICLR 2018.
+
+    >>> def loss(logits, labels):
+    ...     return F.cross_entropy(logits, nn.aug.mixup(F.one_hot(labels, 10).float()))
+    """
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < math.inf:
+        raise ArgumentError(f"mixup: alpha must be a positive, finite number, got {alpha!r}")
+    return op.nn.mixup(input, alpha=float(alpha), shared=f"mixup {float(alpha)}")
+
+
+class Mixup(Module):
+    """Each row of a batch (N, …) of floats mixed in training with another one: :func:`mixup` of the inputs. The loss
+    has to mix the targets with the same function.
+
+    >>> net = nn.Sequential(nn.aug.Mixup(0.2), nn.Flatten(), nn.Linear(784, 10))
+    >>> def loss(logits, labels):
+    ...     return F.cross_entropy(logits, nn.aug.mixup(F.one_hot(labels, 10).float(), 0.2))
+    >>> trainer = pullback.trainer(net, loss, "adam", example=x_train, targets=y_train)
+    """
+
+    def __init__(self, alpha: float = 0.2) -> None:
+        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < math.inf:
+            raise ArgumentError(f"alpha must be a positive, finite number, got {alpha!r}")
+        self.alpha = alpha
+
+    def forward(self, input: Any) -> Any:
+        """The mixed rows."""
+        return mixup(input, self.alpha)
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}"
 
 
 class Normalize(Module):

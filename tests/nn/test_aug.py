@@ -9,7 +9,8 @@ import pullback
 from pullback import nn, optim
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.nn import aug
-from pullback.relax import TensorStructInfo
+from pullback.nn import functional as F
+from pullback.relax import TensorStructInfo, op
 
 SOURCE = np.random.default_rng(0)
 X, Y = SOURCE.normal(size=(20, 2, 5, 6)).astype("float32"), SOURCE.integers(0, 3, 20)
@@ -71,6 +72,50 @@ def test_steps_are_alike_on_both_backends():
     np.testing.assert_allclose(losses(made(*layers)), losses(made(*layers, target="llvm")), rtol=1e-5)
 
 
+class Shifted(nn.Module):
+    def __init__(self, *layers: nn.Module) -> None:
+        self.layers, self.b = nn.Sequential(*layers), nn.Parameter((6,))
+
+    def forward(self, x):
+        return self.layers(x) + self.b
+
+
+@pytest.mark.parametrize("target", ["debug", "llvm"])
+def test_targets_are_mixed_as_inputs_are(target):
+    def loss(prediction, x, alpha=0.5):
+        return ((prediction - aug.mixup(x, alpha)) ** 2).mean()
+
+    def other(prediction, x):
+        return loss(prediction, x, 0.4)
+
+    def mixing(loss):
+        net = Shifted(aug.Mixup(0.5))
+        return pullback.trainer(net, loss, optim.SGD(lr=1e-30), example=X, target=target)
+
+    images = X[:8]
+    same, different = mixing(loss), mixing(other)
+    assert [float(same.update(images, images)) for _ in range(3)] == [0, 0, 0]
+    found = [float(different.update(images, images)) for _ in range(3)]
+    assert min(found) > 0 and len(set(found)) == 3
+    for trainer in (same, different):
+        assert trainer.evaluate(X, X).loss == 0
+        np.testing.assert_array_equal(trainer.predict(X).numpy(), X)
+
+
+def test_mixup_of_classes():
+    def loss(logits, labels):
+        return op.nn.cross_entropy(logits, aug.mixup(F.one_hot(labels, 3).astype("float32")))
+
+    net = model(aug.Mixup())
+    trainer = pullback.trainer(net, loss, optim.SGD(lr=0.05), example=X, targets=Y, target="debug")
+    before = trainer.evaluate(X, Y).loss
+    trainer.fit(X, Y, epochs=5, batch_size=8)
+    plain = made()
+    plain.load_state_dict(trainer.state_dict())
+    assert trainer.evaluate(X, Y).loss == pytest.approx(plain.evaluate(X, Y).loss, rel=1e-6)
+    assert trainer.evaluate(X, Y).loss < before
+
+
 def test_normalize():
     found = aug.Normalize((0.5, 1.0), (2.0, 0.25))(X).numpy()
     expected = (X - np.array([0.5, 1.0]).reshape(2, 1, 1)) / np.array([2.0, 0.25]).reshape(2, 1, 1)
@@ -100,6 +145,7 @@ REFUSED = {
     "padding mode": (lambda: aug.RandomCrop(3, padding_mode="edge"), "padding_mode must be one of constant, reflect"),
     "pixels": (lambda: aug.RandomShift(-1), "pixels must be an int or 2 ints, not less than 0"),
     "factor": (lambda: aug.RandomTranslation(0.1, (0.1, 0.2)), "width_factor must be a number from 0 to 1, or"),
+    "alpha": (lambda: aug.Mixup(0), "alpha must be a positive, finite number, got 0"),
     "std": (lambda: aug.Normalize(0.0, (1.0, 0.0)), "std must be above 0"),
     "mean": (lambda: aug.Normalize("grey", 1.0), "mean must be a number, or one for each channel, got 'grey'"),
     "numbers": (lambda: aug.Normalize((1, 2, 3), (1, 2)), "must have as many numbers, got 3 and 2"),

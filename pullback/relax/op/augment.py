@@ -1,16 +1,30 @@
-"""Augmentation: images changed at random in training, each in its own way, and as they are in inference."""
+"""Augmentation: data changed at random in training, each row in its own way, and as they are in inference."""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pullback import te, tir
-from pullback.ir.errors import ShapeError
+from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.op import define
-from pullback.relax.op.family import composite, expect_holds, expect_member, known_shape, normalize_axes, specialize
+from pullback.relax.expr import const
+from pullback.relax.op.family import (
+    composite,
+    expect_dtype,
+    expect_holds,
+    expect_member,
+    in_wide,
+    known_shape,
+    narrowed,
+    normalize_axes,
+    specialize,
+    widened,
+)
 from pullback.relax.op.manipulate import sizes
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.random import A_STATE, Random, check_state, expect_probability, limit
@@ -263,6 +277,102 @@ specialize(
             sample((3, 2, 4, 5), size=(2, 2), training=False),
             sample((3, 4, 5), size=(3, 7), padding=(0, 2, 0, 1), training=False),
             sample((0, 4, 4), A_STATE, size=(4, 4), padding=1),
+        ],
+    ),
+    Random,
+)
+
+# -- mixup
+
+_CELLS = 12  # bits of a random word that say between which two quantiles a share lies; the others say where
+
+
+@functools.lru_cache(maxsize=64)
+def beta_quantiles(alpha: float) -> np.ndarray:
+    """2¹² + 1 quantiles of the distribution Beta(alpha, alpha), from 0 to 1.
+
+    Its density is integrated up to ½, over w = xᵉ with e = min(alpha, 1), so that it has no pole: the other half is the
+    mirror image.
+    """
+    e = min(alpha, 1.0)
+    w = np.linspace(0.0, 0.5**e, (1 << 15) + 1)
+    x = w ** (1.0 / e)
+    with np.errstate(divide="ignore"):
+        logarithm = (alpha - 1.0) * np.log1p(-x) + (0.0 if alpha <= 1 else (alpha - e) * np.log(x))
+    density = np.exp(logarithm - logarithm.max())
+    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    lower = np.interp(np.linspace(0.0, below[-1], (1 << _CELLS - 1) + 1), below, w) ** (1.0 / e)
+    if alpha > 1:  # the least quantile is 0: in its place where the first cell begins that has the tail's mean
+        tail = density * (x <= lower[1])
+        lower[0] = max(2.0 * float((tail * x).sum() / tail.sum()) - lower[1], 0.0)
+    lower[-1] = 0.5
+    return np.concatenate([lower, 1.0 - lower[-2::-1]])
+
+
+def _mixup_infer(
+    data: TensorStructInfo, state: TensorStructInfo | None = None, *, alpha: float, shared: str, training: bool
+) -> TensorStructInfo:
+    op = "nn.mixup"
+    shape = known_shape(op, data, "data")
+    check_state(op, state)
+    expect_dtype(op, data, "float", "data")
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < math.inf:
+        raise UserError(f"{op}: alpha must be a positive, finite number, got {alpha!r}")
+    if not isinstance(shared, str) or not shared:
+        raise UserError(f"{op}: shared must be a name, got {shared!r}")
+    if not shape:
+        raise ShapeError(f"{op}: a scalar has no rows")
+    return data
+
+
+def _mixed(data: Any, state: Any = None, *, training: bool, alpha: float, shared: str) -> Any:
+    if not training:
+        return data
+    if state is None:
+        raise no_state("nn.mixup")
+    x, rank = widened(data), len(data.shape)
+    words, rest = ops.random.bits(state, (data.shape[0],)), 32 - _CELLS
+    cell = ops.astype(ops.right_shift(words, rest), "int64")
+    place = ops.astype(ops.bitwise_and(words, (1 << rest) - 1), x.dtype) * 2.0**-rest
+    quantiles = const(beta_quantiles(float(alpha)), x.dtype)
+    low, high = ops.take(quantiles, cell, 0, "clip"), ops.take(quantiles, cell + 1, 0, "clip")
+    share = ops.reshape(low + place * (high - low), (data.shape[0], *(1,) * (rank - 1)))
+    return narrowed(share * x + (1.0 - share) * ops.flip(x, 0), data.dtype)
+
+
+def _mixed_array(data: np.ndarray, state: Any = None, *, training: bool, alpha: float, shared: str) -> np.ndarray:
+    if not training:
+        return data
+    if state is None:
+        raise no_state("nn.mixup")
+    kind, rest = data.dtype.type, 32 - _CELLS
+    words, quantiles = bits_array(state, data.shape[:1]), beta_quantiles(float(alpha)).astype(data.dtype)
+    cell, place = words >> np.uint32(rest), (words & np.uint32((1 << rest) - 1)).astype(data.dtype) * kind(2.0**-rest)
+    share = quantiles[cell] + place * (quantiles[cell + 1] - quantiles[cell])
+    share = share.reshape(-1, *(1,) * (data.ndim - 1))
+    return share * data + (kind(1) - share) * data[::-1]
+
+
+specialize(
+    composite(
+        "nn.mixup",
+        "data, state? | alpha=0.2, shared='mixup', training=True",
+        infer=_mixup_infer,
+        decompose=_mixed,
+        te=None,
+        numpy=in_wide(_mixed_array),
+        precision="same",
+        family="augment",
+        doc="In training, each row mixed with its partner, that of the same number from the end: s·data[n] +\n"
+        "(1 - s)·data[N - 1 - n], with a share s for each row from the distribution Beta(alpha, alpha), by its 2¹²\n"
+        "quantiles; in inference, data. Calls with the same ``shared`` mix alike: inputs in the model, targets in the\n"
+        "loss. Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018.",
+        samples=[
+            sample((6, 3), A_STATE),
+            sample((5, 2, 4), A_STATE, alpha=1.0),
+            sample((7,), A_STATE, alpha=3.0, shared="other"),
+            sample((3, 4), training=False),
+            sample((0, 4), A_STATE),
         ],
     ),
     Random,

@@ -95,9 +95,34 @@ def test_the_window_of_inference_is_the_middle():
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("alpha", [0.1, 0.4, 1.0, 2.0, 30.0])
+def test_shares_are_of_the_beta_distribution(alpha):
+    """Moments of Beta(a, a): variance 1 / (8a + 4), and E[(s - ½)⁴] = 3·variance² · (2a + 1) / (2a + 3)."""
+    data = np.zeros((2 * N, 1), np.float32)
+    data[:N] = 1
+    mixed = run(lambda x, s: ops.nn.mixup(x, s, alpha), data)[:, 0]
+    shares = np.concatenate([mixed[:N], 1 - mixed[N:]]).astype(float) - 0.5
+    variance = 1 / (8 * alpha + 4)
+    fourth = 3 * variance**2 * (2 * alpha + 1) / (2 * alpha + 3)
+    assert abs(shares.mean()) < 5 * np.sqrt(variance / len(shares))
+    assert abs((shares**2).mean() - variance) < 5 * np.sqrt((fourth - variance**2) / len(shares))
+    assert abs((shares**4).mean() / fourth - 1) < 0.06
+    assert abs(np.corrcoef(shares[:N], shares[: N - 1 : -1])[0, 1]) < 0.05  # partners draw for themselves
+
+
+def test_rows_are_mixed_with_those_from_the_end():
+    data = np.random.default_rng(0).normal(size=(7, 2, 3)).astype(np.float32)
+    found = run(lambda x, s: ops.nn.mixup(x, s, 1.0), data)
+    np.testing.assert_allclose(found[3], data[3], rtol=1e-6)  # the middle one has none but itself
+    shares = (found - data[::-1])[[0, 1, 2, 4, 5, 6]] / (data - data[::-1])[[0, 1, 2, 4, 5, 6]]
+    np.testing.assert_allclose(shares, np.broadcast_to(shares[:, :1, :1], shares.shape), atol=1e-4)
+    assert len(set(np.round(shares[:, 0, 0], 4))) == 6
+
+
 @pytest.mark.parametrize(
     "build",
     [
+        lambda x, s: ops.nn.mixup(x, s),
         lambda x, s: ops.image.random_flip(x, s),
         lambda x, s: ops.image.random_crop(x, s, (3, 4), 1),
         lambda x, s: ops.image.random_crop(x, s, (2, 2), 0, "reflect"),
@@ -129,6 +154,8 @@ REFUSED = {
     "axes": (lambda: ops.image.random_crop(_var(3, 4), size=(4, 4)), "data of rank 2 have no axes for the size (4, 4)"),
     "mode": (lambda: ops.image.random_crop(_var(3, 4), size=(4,), pad_mode="edge"), "pad_mode must be one of"),
     "state": (lambda: ops.image.random_flip(_var(3, 4), _var(3, dtype="uint64")), "the state must be"),
+    "alpha": (lambda: ops.nn.mixup(_var(3, 4), alpha=0.0), "alpha must be a positive, finite number, got 0.0"),
+    "whole": (lambda: ops.nn.mixup(_var(3, dtype="int64")), "data must have a floating-point dtype, got int64"),
     "offsets": (
         lambda: ops.image.crop(_var(3, 4, 4), _var(3, 2, dtype="int32"), (2, 2)),
         "offsets must be Tensor((3, 2), int64), got Tensor((3, 2), int32)",
