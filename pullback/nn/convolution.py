@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pullback.ir.errors import ArgumentError
+from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.nn import functional as F
 from pullback.nn.functional.axes import each
 from pullback.nn.functional.convolution import output_padding_of, same_padding
 from pullback.nn.init import KaimingUniform, Uniform
 from pullback.nn.module import Module
 from pullback.nn.parameter import Parameter, shape_of
+from pullback.relax.struct_info import format_shape
 
 PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
 
@@ -44,6 +45,15 @@ class _Convolution(Module):
         bound = 1 / math.sqrt(max(1, math.prod(shape[1:])))
         self.bias = Parameter((self.out_channels,), init=Uniform(-bound, bound), dtype=dtype) if bias else None
 
+    def _expect_channels(self, x: Any) -> None:
+        shape = x.shape
+        channels = shape[-self.rank - 1] if len(shape) > self.rank else self.in_channels
+        if isinstance(channels, int) and channels != self.in_channels:
+            raise ShapeError(
+                f"in_channels is {self.in_channels}, got an input of shape {format_shape(shape)}: {channels} channels",
+                hint="channels are the axis before the spatial ones: (N, C, …)",
+            )
+
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         for name, default in {"padding": 0, "output_padding": 0, "dilation": 1, "groups": 1, "bias": True}.items():
@@ -64,6 +74,7 @@ class _Conv(_Convolution):
 
     def forward(self, input: Any) -> Any:
         """The convolution of a batch, or of a single example without the axis N."""
+        self._expect_channels(input)
         padding = self.padding
         if self.padding_mode != "zeros":
             input = F.pad(input, self._widths(), PADDING_MODES[self.padding_mode])
@@ -141,6 +152,7 @@ class _Transpose(_Convolution):
 
     def forward(self, input: Any, output_size: Sequence[int] | None = None) -> Any:
         """The transposed convolution; ``output_size``, the spatial sizes of the result, stands for output_padding."""
+        self._expect_channels(input)
         extra = self.output_padding
         if output_size is not None:
             extra = output_padding_of(output_size, input, self.kernel_size, self.stride, self.padding, self.dilation)

@@ -17,7 +17,6 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Constant, Expr, Function, Tuple, Var
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
-from pullback.relax.transform.decompose_ops import DecomposeOpsForInference
 from pullback.runtime.dtype import dtype_name, numpy_dtype
 from pullback.runtime.interchange import array_of
 from pullback.runtime.tensor import Tensor
@@ -214,11 +213,12 @@ def run(module: Module, inputs: Sequence[Any]) -> Any:
     """The results of a module for arrays, in the form for inference, with its present values."""
     from pullback.driver import compile
     from pullback.relax.convention import OUTPUT, Convention
+    from pullback.relax.transform import DeadCodeElimination, DecomposeOpsForInference
     from pullback.runtime.tensor import tensor
 
     arrays = [np.asarray(v) if isinstance(v, Tensor) else array_of(v, None) for v in inputs]
-    exported = DecomposeOpsForInference(BACKBONE)(export(module, arrays, any_batch=False))
-    function = compile(exported).function(BACKBONE)
+    exported = export(module, arrays, any_batch=False)
+    function = compile(DeadCodeElimination()(DecomposeOpsForInference(BACKBONE)(exported))).function(BACKBONE)
     declared = exported[BACKBONE].params
     given = [tensor(a.astype(numpy_dtype(v.dtype), copy=False)) for a, v in zip(arrays, declared, strict=False)]
     module.init_parameters(keep=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+import pullback
 from pullback import nn
 from tests.nn.twins import assert_same_start, assert_twins
 
@@ -103,3 +105,33 @@ def test_initial_values():
         lambda: nn.ConvTranspose2d(4, 12, 3, groups=2), lambda: torch.nn.ConvTranspose2d(4, 12, 3, groups=2)
     )
     assert_same_start(lambda: nn.ConvTranspose3d(3, 8, 2), lambda: torch.nn.ConvTranspose3d(3, 8, 2))
+
+
+def _network(layers):
+    """Layers of ``nn``, or of ``torch.nn``, under the same names: down to a quarter, up again, and classes of that."""
+    return layers.Sequential(
+        layers.Conv2d(3, 6, 3, padding="same", padding_mode="circular"), layers.MaxPool2d(2),
+        layers.ReplicationPad2d(1), layers.Conv2d(6, 8, 3, groups=2), layers.AvgPool2d(2, ceil_mode=True),
+        layers.ConvTranspose2d(8, 8, 4, stride=2, padding=1), layers.ChannelShuffle(4), layers.PixelShuffle(2),
+        layers.Upsample(scale_factor=2, mode="bilinear"), layers.AdaptiveMaxPool2d((3, 2)), layers.Flatten(),
+        layers.Linear(12, 5),
+    )  # fmt: skip
+
+
+def test_training():
+    """Steps from the same values give the same losses and values."""
+    source = np.random.default_rng(0)
+    x, y = source.normal(size=(6, 3, 8, 8)), source.integers(0, 5, 6)
+    ours, theirs = _network(nn).to("float64"), _network(torch.nn).double()
+    trainer = pullback.trainer(ours, "cross_entropy", pullback.optim.SGD(0.1, 0.9), example=x)
+    trainer.load_state_dict(theirs.state_dict())
+    optimizer = torch.optim.SGD(theirs.parameters(), 0.1, 0.9)
+    for _ in range(6):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(theirs(torch.tensor(x)), torch.tensor(y))
+        loss.backward()
+        optimizer.step()
+        assert float(trainer.update(x, y)) == pytest.approx(loss.item(), rel=1e-8)
+    for name, value in theirs.state_dict().items():
+        np.testing.assert_allclose(trainer.state_dict()[name].numpy(), value.numpy(), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(torch.tensor(trainer.predict(x).numpy()), theirs(torch.tensor(x)).detach())

@@ -48,6 +48,10 @@ def test_refused_arguments(name):
 X = TensorStructInfo((2, 4, 6, 6), "float32")
 REFUSED_INPUTS = {
     "rank": (nn.Conv2d(4, 2, 3), (2, 6), ShapeError, "(Conv2d): input must have the shape (N, C, H, W) or (C, H, W)"),
+    "channels": (nn.Conv2d(3, 2, 3), X, ShapeError, "in_channels is 3, got an input of shape (n, 4, 6, 6): 4 channels"),
+    "up": (nn.ConvTranspose2d(6, 2, 3), X, ShapeError, "in_channels is 6, got an input of shape (n, 4, 6, 6)"),
+    "flatten": (nn.Flatten(5), X, ShapeError, "flatten: axis 5 is outside a tensor of rank 4"),
+    "flatten back": (nn.Flatten(2, 1), X, ShapeError, "flatten: start_dim=2 lies behind end_dim=1"),
     "transposed": (
         nn.ConvTranspose1d(4, 2, 3, stride=2, output_padding=2),
         (2, 4, 6),

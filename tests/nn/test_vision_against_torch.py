@@ -127,7 +127,7 @@ def test_grid_sample(mode, padding, align, shape, sizes):
     grid = np.random.default_rng(0).uniform(-1.2, 1.2, (*sizes, len(sizes) - 1))
     assert_same_function(
         lambda x, g: F.grid_sample(x, g, mode, padding, align),
-        lambda x, g: T.grid_sample(x, g, mode, padding, align),
+        lambda x, g: T.grid_sample(x, g, mode, padding, bool(align)),
         shape,
         grid,
         training=mode != "nearest",
@@ -140,7 +140,7 @@ def test_grid_sample(mode, padding, align, shape, sizes):
 )
 def test_affine_grid(shape, size, align):
     assert_same_function(
-        lambda x: F.affine_grid(x, size, align_corners=align), lambda x: T.affine_grid(x, size, align), shape
+        lambda x: F.affine_grid(x, size, align_corners=align), lambda x: T.affine_grid(x, size, bool(align)), shape
     )
 
 
