@@ -364,6 +364,8 @@ ATTRIBUTES: dict[str, str] = {
     "apply": "write executable.function(name)(…)",
 }
 
+NO_UNPOOL = "places of maxima are not kept: write ConvTranspose2d or Upsample"
+
 # What to say of classes and functions that packages do not have, in lower case.
 CLASSES: dict[str, str] = {
     "dense": "did you mean Linear?",
@@ -377,7 +379,22 @@ CLASSES: dict[str, str] = {
     "layernormalization": "did you mean LayerNorm?",
     "maxpooling2d": "did you mean MaxPool2d?",
     "averagepooling2d": "did you mean AvgPool2d?",
-    "globalaveragepooling2d": "write AdaptiveAvgPool2d(1), then Flatten()",
+    "globalaveragepooling1d": "did you mean GlobalAvgPool1d?",
+    "globalaveragepooling2d": "did you mean GlobalAvgPool2d?",
+    "globalmaxpooling1d": "did you mean GlobalMaxPool1d?",
+    "globalmaxpooling2d": "did you mean GlobalMaxPool2d?",
+    "conv1dtranspose": "did you mean ConvTranspose1d?",
+    "conv2dtranspose": "did you mean ConvTranspose2d?",
+    "upsampling2d": "did you mean Upsample?",
+    "zeropadding2d": "did you mean ZeroPad2d?",
+    "maxunpool1d": NO_UNPOOL,
+    "maxunpool2d": NO_UNPOOL,
+    "max_unpool2d": NO_UNPOOL,
+    "randomflip": "augmentation is in nn.aug: write aug.RandomFlip",
+    "randomcrop": "augmentation is in nn.aug: write aug.RandomCrop",
+    "randomtranslation": "augmentation is in nn.aug: write aug.RandomTranslation",
+    "normalization": "constants are in nn.aug: write aug.Normalize(mean, std)",
+    "rescaling": "write aug.Normalize(0, 255) of nn.aug",
     "activation": "activations are modules: ReLU(), GELU(); a function is wrapped in Lambda",
     "input": "inputs are not declared: pullback.trainer(net, …, example=x) has their shapes",
     "dataparallel": "one process trains with all cores by itself",
