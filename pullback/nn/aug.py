@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError
+from pullback.ir.words import missing_from
 from pullback.nn.functional.axes import each, known_sizes
 from pullback.nn.module import Module
 from pullback.relax import op
@@ -255,3 +256,6 @@ def _numbers(name: str, value: Any) -> np.ndarray:
     if array.ndim > 1 or array.size == 0 or not np.isfinite(array).all():
         raise ArgumentError(f"{name} must be a number, or one for each channel, got {value!r}")
     return array
+
+
+__getattr__ = missing_from(globals())

@@ -171,3 +171,8 @@ def test_refused_arguments(name):
 def test_refused_images(layer, shape, message):
     with pytest.raises(ShapeError, match=message):
         nn.Sequential(layer).export(np.zeros(shape, "float32"))
+
+
+def test_names_that_do_not_exist():
+    with pytest.raises(AttributeError, match=r"pullback\.nn\.aug has no 'RandomFlips': did you mean RandomFlip\?"):
+        _ = aug.RandomFlips
