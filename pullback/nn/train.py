@@ -60,11 +60,12 @@ def trainer(
     by default class indices (int64, one for each row) for a cross entropy, else the type of the prediction; "one-hot"
     stands for the prediction's type.
 
-    ``init``: patterns of parameter names and initializers, ``{"*.weight": "kaiming_normal"}``, or one initializer for
-    all; by default a module's layers begin as PyTorch's do, an IRModule's parameters by "xavier". A module's values
-    stay where they were given, loaded or trained. ``seed`` is that of the initial values, of the order in which ``fit``
-    takes the rows, and of what the model draws itself, as dropout does. ``precision``: "bfloat16" or "float16" trains
-    in mixed precision; ``flush_subnormals`` takes numbers below 1.2e-38 for 0.
+    ``init``: patterns of parameter names and initializers of ``nn.init``, ``{"*.weight": "kaiming_normal"}``, or one
+    initializer for all; by default a module's layers begin as PyTorch's do, an IRModule's parameters by "xavier".
+    (Weights of script modules are (inputs, outputs) for matmul: ``mode="fan_out"`` counts their inputs.) A module's
+    values stay where they were given, loaded or trained. ``seed`` is that of the initial values, of the order in which
+    ``fit`` takes the rows, and of what the model draws itself, as dropout does. ``precision``: "bfloat16" or "float16"
+    trains in mixed precision; ``flush_subnormals`` takes numbers below 1.2e-38 for 0.
 
     From then on the module's values are the trainer's: ``net.state_dict()`` returns what was trained, and another
     trainer of the same module goes on from there. Parameters with ``requires_grad=False`` stay as they are.
