@@ -263,14 +263,17 @@ ARGUMENTS: dict[str, str] = {
     "label": "labels",
     "target": "targets",
     "ignore": "ignore_index",
-    "class_weight": "weights",
+    "class_weight": "weights weight",
     "weight": "weights",
+    "weights": "weight",
     "verbose": "progress",
     "log": "progress",
 }
 
 # What to say of an argument that has no counterpart of another name, by argument.
 NO_ARGUMENT: dict[str, str] = {
+    "size_average": 'write reduction="mean" or reduction="sum"',
+    "reduce": 'write reduction="none" for a loss of each element',
     "momentum": "SGD has no momentum: use MomentumSGD(lr, momentum)",
     "nesterov": "use MomentumSGD(lr, momentum, nesterov=True)",
     "params": "an optimizer is not given the parameters: the trainer does that",

@@ -17,6 +17,7 @@ from pullback.nn.functional.dropout import *  # noqa: F403
 from pullback.nn.functional.embedding import *  # noqa: F403
 from pullback.nn.functional.form import *  # noqa: F403
 from pullback.nn.functional.linear import *  # noqa: F403
+from pullback.nn.functional.loss import *  # noqa: F403
 from pullback.nn.functional.normalization import *  # noqa: F403
 from pullback.nn.functional.padding import *  # noqa: F403
 from pullback.nn.functional.pooling import *  # noqa: F403

@@ -6,17 +6,17 @@ import contextlib
 import hashlib
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.ir.words import guided
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Call, Expr, Function, Var
+from pullback.relax.expr import Call, Constant, Expr, Function, Var, as_relax, const
 from pullback.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
@@ -24,6 +24,7 @@ from pullback.relax.struct_info import (
     format_shape,
     same_shape,
 )
+from pullback.runtime.interchange import array_of
 from pullback.tir.expr import FLOATS
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -73,6 +74,11 @@ class Loss:
         return self._loss_name
 
     @property
+    def _title(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    @property
     def reduction(self) -> str:
         """How the losses of rows are joined: "mean", "sum" or "none"."""
         return self._reduction
@@ -91,6 +97,10 @@ class Loss:
         """The loss of the parameters; their names are those of this method's parameters."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither expression nor __call__")
 
+    def forward(self, *values: Any) -> Expr:
+        """The loss of graph values, in the order in which PyTorch's loss takes them."""
+        return self.expression(*values)
+
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         """The types of the targets that the loss is commonly given when its (first) predictions are of this type: class
         indices for a classification, else the predictions' type."""
@@ -107,7 +117,7 @@ class Loss:
         Raises ArgumentError, ShapeError or DTypeError when the types are not what the loss takes.
         """
         if _composing.get():
-            return self.expression(*args)  # type: ignore[arg-type, return-value]
+            return self.forward(*_graph_values(args))  # type: ignore[return-value]
         params = [_parameter(name, arg) for name, arg in zip(self._names(len(args)), args, strict=True)]
         builder = BlockBuilder()
         with builder.function(self._loss_name, params):
@@ -124,12 +134,13 @@ class Loss:
         declared = inspect.signature(self.expression).parameters.values()
         if any(p.kind is p.VAR_POSITIONAL for p in declared):
             return [f"arg{i}" for i in range(count)]
-        names = [p.name for p in declared]
-        required = sum(p.default is p.empty for p in declared)
+        places = [p for p in declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        names = [p.name for p in places]
+        required = sum(p.default is p.empty for p in places)
         if not required <= count <= len(names):
             wanted = ", ".join(names[:required]) + "".join(f"[, {n}]" for n in names[required:])
             raise ArgumentError(
-                f"{type(self).__name__} takes the types of ({wanted}), got {count} of them",
+                f"{self._title} takes the types of ({wanted}), got {count} of them",
                 hint="loss_args of SetupTrainer, or targets= of pullback.trainer, has one type for each",
             )
         return names[:count]
@@ -163,6 +174,25 @@ def _plain(value: Any) -> Any:
     return type(value).__name__
 
 
+def factor(name: str, value: Any) -> np.ndarray | None:
+    """A weight as users give it, numbers, as an array."""
+    if value is None:
+        return None
+    try:
+        array = array_of(value, None)
+    except UserError as error:
+        raise ArgumentError(f"{name}: {error.message}", hint="a number or an array of numbers") from None
+    if array.dtype.kind not in "fiu":
+        raise ArgumentError(f"{name} must be a number or an array of numbers, got {value!r}")
+    return array
+
+
+def constant_like(value: Any, like: Expr) -> Constant | None:
+    """Numbers as a constant in the dtype of ``like``."""
+    array = factor("weight", value)
+    return None if array is None else const(array, like.dtype)
+
+
 def class_axis(rank: int) -> int:
     """Which axis of predictions of this rank holds the classes."""
     return 1 if rank > 1 else 0
@@ -182,6 +212,12 @@ def _shared(builder: BlockBuilder, expr: Expr, bound: dict[int, tuple[Expr, Var]
     return Call(expr.op, tuple(args), expr.attrs, expr.sinfo_args, expr.info, span=expr.span)
 
 
+def _graph_values(args: Sequence[Any]) -> list[Expr]:
+    """Arrays as constants, and numbers in the dtype of the first tensor."""
+    dtype = next((a.dtype for a in args if isinstance(a, Expr) and isinstance(a.struct_info, TensorStructInfo)), None)
+    return [as_relax(arg, dtype) for arg in args]
+
+
 def _parameter(name: str, arg: Any) -> Var:
     if isinstance(arg, Var):
         return Var(arg.name, arg.struct_info)
@@ -193,23 +229,29 @@ def _parameter(name: str, arg: Any) -> Var:
     return Var(name, arg)
 
 
-def tensor_info(loss: str, var: Var) -> TensorStructInfo:
-    info = var.struct_info
+def _label(value: Expr) -> str:
+    return value.name if isinstance(value, Var) else "an operand"
+
+
+def tensor_info(loss: str, value: Expr) -> TensorStructInfo:
+    """The type of a tensor of known shape, or a ShapeError."""
+    info = value.struct_info
     if not isinstance(info, TensorStructInfo) or info.shape is None:
         raise ShapeError(
-            f"{loss}: {var.name} must be a tensor of known shape, got {format_info(info)}",
+            f"{loss}: {_label(value)} must be a tensor of known shape, got {format_info(info)}",
             hint='declare the shape, such as R.Tensor(("n", 10), "float32")',
         )
     return info
 
 
-def check_float(loss: str, var: Var, info: TensorStructInfo) -> None:
+def check_float(loss: str, value: Expr, info: TensorStructInfo) -> None:
+    """A DTypeError unless the tensor is one of floats."""
     if info.dtype not in FLOATS:
         hint = "cast the model's output with R.astype"
-        raise DTypeError(f"{loss}: {var.name} must have a floating-point dtype, got {info.dtype}", hint=hint)
+        raise DTypeError(f"{loss}: {_label(value)} must have a floating-point dtype, got {info.dtype}", hint=hint)
 
 
-def check_alike(loss: str, predictions: Var, targets: Var) -> None:
+def check_alike(loss: str, predictions: Expr, targets: Expr) -> None:
     """Both are tensors of the same shape and float dtype."""
     prediction, target = tensor_info(loss, predictions), tensor_info(loss, targets)
     check_float(loss, predictions, prediction)
