@@ -12,6 +12,7 @@ from typing import Any
 
 from pullback.ir.words import missing_from
 from pullback.nn.functional.activation import *  # noqa: F403
+from pullback.nn.functional.attention import *  # noqa: F403
 from pullback.nn.functional.convolution import *  # noqa: F403
 from pullback.nn.functional.dropout import *  # noqa: F403
 from pullback.nn.functional.embedding import *  # noqa: F403

@@ -104,7 +104,28 @@ def _repeat(x: Expr, *times: Any) -> Expr:
     return ops.tile(x, _numbers(times))
 
 
+def _split(x: Expr, split_size: Any, axis: int = 0) -> tuple[Expr, ...]:
+    """PyTorch's: parts of a size, the last of what is left, or of the sizes in a list. ``R.split`` takes the number of
+    parts, or where they end."""
+    size = x.shape[_axis(axis, len(x.shape), "split")]
+    if isinstance(split_size, (tuple, list)):
+        ends = [sum(split_size[:k]) for k in range(1, len(split_size) + 1)]
+        if not ends or ends.pop() != size:
+            raise ShapeError(f"split: the sizes {tuple(split_size)} do not add up to {size}")
+    elif not isinstance(split_size, int) or split_size < 1 or not isinstance(size, int):
+        raise ShapeError(f"split: an axis of size {size} cannot be cut into parts of size {split_size}")
+    else:
+        ends = list(range(split_size, size, split_size))
+    return _items(ops.split(x, ends, axis)) if ends else (x,)
+
+
+def _items(values: Expr) -> tuple[Expr, ...]:
+    return tuple(values[k] for k in range(len(values.struct_info.fields)))  # type: ignore[attr-defined]
+
+
 METHODS: dict[str, Callable[..., Any]] = {
+    "split": _split,
+    "chunk": lambda x, chunks, axis=0: _items(ops.chunk(x, chunks, axis)),
     "reshape": lambda x, *shape: ops.reshape(x, _numbers(shape)),
     "view": lambda x, *shape: ops.reshape(x, _numbers(shape)),
     "permute": lambda x, *axes: ops.permute_dims(x, _numbers(axes)),
