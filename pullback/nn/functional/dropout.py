@@ -29,7 +29,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     """In steps each element is 0 with the probability p, and else x / (1 - p). Srivastava et al., Dropout: A Simple Way
     to Prevent Neural Networks from Overfitting, 2014."""
     rate = probability(p)
-    return op.dropout(input, p=rate) if training else input
+    return op.dropout(input, p=rate) if training and rate else input
 
 
 def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
