@@ -17,6 +17,7 @@ from pullback.nn.normalization import *  # noqa: F403
 from pullback.nn.padding import *  # noqa: F403
 from pullback.nn.parameter import *  # noqa: F403
 from pullback.nn.pooling import *  # noqa: F403
+from pullback.nn.position import *  # noqa: F403
 from pullback.nn.shape import *  # noqa: F403
 from pullback.nn.transformer import *  # noqa: F403
 from pullback.nn.vision import *  # noqa: F403
