@@ -34,6 +34,7 @@ ROOMS = (
     ("pullback.relax.training",),
     ("pullback.optim",),
     ("pullback.nn",),
+    ("pullback.relax.frontend",),
     ("pullback", "pullback.shortcuts"),  # the package's face
     ("pullback.demo",),
     ("pullback.cli", "pullback.__main__", "pullback.show"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,26 +9,15 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.nn.functional.attention import attention, attention_weights, is_causal_mask, logit_bias
 from pullback.nn.functional.linear import linear
+from pullback.nn.init import XavierNormal, XavierUniform
 from pullback.nn.linear import Linear
 from pullback.nn.module import Module
 from pullback.nn.parameter import Parameter
 from pullback.relax import op
 from pullback.relax.expr import as_relax
 from pullback.relax.struct_info import format_shape, same_shape
-from pullback.relax.training.initializers import fans
 
 __all__ = ["MultiheadAttention"]
-
-
-def xavier_uniform(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Uniform in ±√(6 / (fan_in + fan_out)). Glorot & Bengio 2010."""
-    bound = math.sqrt(6.0 / sum(fans(shape)))
-    return generator.uniform(-bound, bound, shape)
-
-
-def xavier_normal(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Normal with the standard deviation √(2 / (fan_in + fan_out)). Glorot & Bengio 2010."""
-    return generator.normal(0.0, math.sqrt(2.0 / sum(fans(shape))), shape)
 
 
 class MultiheadAttention(Module):
@@ -72,19 +60,19 @@ class MultiheadAttention(Module):
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
         self.in_proj_weight = self.q_proj_weight = self.k_proj_weight = self.v_proj_weight = None
         if self.kdim == self.vdim == embed_dim:
-            self.in_proj_weight = Parameter((3 * embed_dim, embed_dim), init=xavier_uniform, dtype=dtype)
+            self.in_proj_weight = Parameter((3 * embed_dim, embed_dim), init=XavierUniform(), dtype=dtype)
         else:
-            self.q_proj_weight = Parameter((embed_dim, embed_dim), init=xavier_uniform, dtype=dtype)
-            self.k_proj_weight = Parameter((embed_dim, self.kdim), init=xavier_uniform, dtype=dtype)
-            self.v_proj_weight = Parameter((embed_dim, self.vdim), init=xavier_uniform, dtype=dtype)
+            self.q_proj_weight = Parameter((embed_dim, embed_dim), init=XavierUniform(), dtype=dtype)
+            self.k_proj_weight = Parameter((embed_dim, self.kdim), init=XavierUniform(), dtype=dtype)
+            self.v_proj_weight = Parameter((embed_dim, self.vdim), init=XavierUniform(), dtype=dtype)
         self.in_proj_bias = Parameter((3 * embed_dim,), dtype=dtype) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype)
         if bias:
             self.out_proj.bias = Parameter((embed_dim,), dtype=dtype)  # zeros
         self.bias_k = self.bias_v = None
         if add_bias_kv:
-            self.bias_k = Parameter((1, 1, embed_dim), init=xavier_normal, dtype=dtype)
-            self.bias_v = Parameter((1, 1, embed_dim), init=xavier_normal, dtype=dtype)
+            self.bias_k = Parameter((1, 1, embed_dim), init=XavierNormal(), dtype=dtype)
+            self.bias_v = Parameter((1, 1, embed_dim), init=XavierNormal(), dtype=dtype)
 
     def forward(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -95,10 +95,27 @@ class _Inputs:
 
 
 def _exported(module: Module, names: list[str], types: list[TensorStructInfo]) -> IRModule:
-    params = list(module.named_parameters())
-    buffers = list(module.named_buffers())
-    taken = {name for name, _ in (*params, *buffers)}
-    inputs = [Var(name if name not in taken else f"{name}_input", t) for name, t in zip(names, types, strict=True)]
+    params, buffers = list(module.named_parameters()), list(module.named_buffers())
+    inputs = [Var(free_name(module, name), t) for name, t in zip(names, types, strict=True)]
+    function, states = traced(module, inputs, lambda: module(*inputs))
+    attrs: dict[str, Any] = {"param_num": len(params), "state_num": len(states)}
+    frozen = tuple(name for name, p in params if not p.requires_grad)
+    aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
+    attrs |= {FROZEN: frozen} if frozen else {}
+    attrs |= {ALIASES: aliases} if aliases else {}
+    return IRModule({BACKBONE: function}, attrs)
+
+
+def free_name(module: Module, name: str) -> str:
+    """A name for an input, which no parameter or buffer has."""
+    taken = {n for n, _ in (*module.named_parameters(), *module.named_buffers())}
+    return name if name not in taken else f"{name}_input"
+
+
+def traced(module: Module, inputs: Sequence[Var], run: Callable[[], Any]) -> tuple[Function, list[Buffer]]:
+    """The function of inputs, parameters and states, which returns what ``run`` returns and the new states; and the
+    buffers that are states."""
+    params, buffers = list(module.named_parameters()), list(module.named_buffers())
     variables = {id(v): Var(name, TensorStructInfo(v.shape, v.dtype)) for name, v in (*params, *buffers)}
     values: dict[int, Expr] = dict(variables)
     constants = {id(b) for _, b in buffers if not b.persistent}
@@ -107,19 +124,13 @@ def _exported(module: Module, names: list[str], types: list[TensorStructInfo]) -
     builder.begin([v.name for v in (*inputs, *variables.values())])
     trace = Trace(builder, {id(m): name for name, m in reversed(list(module.named_modules()))}, values)
     with tracing(trace), builder.dataflow():
-        outputs = _outputs(module(*inputs))
+        outputs = _outputs(run())
         _check_constants(trace, buffers, constants)
         states = [b for _, b in buffers if id(b) not in constants]
         results = [builder.emit_output(output, "output") for output in outputs]
         results += [builder.emit_output(trace.value(b), f"{variables[id(b)].name}_new") for b in states]
     body = builder.finish(results[0] if len(results) == 1 else Tuple(tuple(results)))
-    arguments = (*inputs, *(variables[id(v)] for v in (*(p for _, p in params), *states)))
-    attrs: dict[str, Any] = {"param_num": len(params), "state_num": len(states)}
-    frozen = tuple(name for name, p in params if not p.requires_grad)
-    aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
-    attrs |= {FROZEN: frozen} if frozen else {}
-    attrs |= {ALIASES: aliases} if aliases else {}
-    return IRModule({BACKBONE: Function(arguments, body)}, attrs)
+    return Function((*inputs, *(variables[id(v)] for v in (*(p for _, p in params), *states))), body), states
 
 
 def _check_constants(trace: Trace, buffers: list[tuple[str, Buffer]], constants: set[int]) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.nn import functional as F
-from pullback.nn.attention import MultiheadAttention, xavier_uniform
+from pullback.nn.attention import MultiheadAttention
 from pullback.nn.container import ModuleList
 from pullback.nn.dropout import Dropout
+from pullback.nn.init import XavierUniform
 from pullback.nn.linear import Linear
 from pullback.nn.module import Module
 from pullback.nn.normalization import LayerNorm
@@ -204,7 +205,7 @@ class Transformer(Module):
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
         for parameter in self.parameters():
             if parameter.ndim > 1:
-                parameter.init = xavier_uniform
+                parameter.init = XavierUniform()
 
     def forward(
         self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None, memory_mask: Any = None,
