@@ -9,9 +9,12 @@ graph values: ``nn.MSELoss()(a, b)``. Arguments after ``weight=`` and the like a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from pullback.nn.functional.loss import triplet_margin_with_distance_loss
 from pullback.relax.expr import Expr
+from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.training import loss as losses
 from pullback.relax.training.loss import (
     CategoricalCrossEntropyLoss,
@@ -31,6 +34,7 @@ __all__ = [
     "CrossEntropyLoss", "GaussianNLLLoss", "HingeEmbeddingLoss", "HingeLoss", "HuberLoss", "KLDivLoss", "L1Loss",
     "Loss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss",
     "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
 ]  # fmt: skip
 
 
@@ -145,6 +149,31 @@ class TripletMarginLoss(losses.TripletMarginLoss):
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
     ) -> None:
         super().__init__(reduction, margin, p, eps, swap)
+
+
+class TripletMarginWithDistanceLoss(Loss):
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0) of a model's three outputs, with a function d of two
+    tensors, by default ``nn.functional.pairwise_distance``; there are no targets. Formula:
+    ``torch.nn.TripletMarginWithDistanceLoss``.
+
+    >>> nn.TripletMarginWithDistanceLoss(distance_function=lambda x, y: 1.0 - F.cosine_similarity(x, y))
+    """
+
+    def __init__(
+        self, *, distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0, swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:  # fmt: skip
+        super().__init__("triplet_margin_with_distance_loss", 3, reduction)
+        self.distance_function, self.margin, self.swap = distance_function, margin, swap
+
+    def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
+        return []
+
+    def expression(self, anchor: Any, positive: Any, negative: Any) -> Expr:  # type: ignore[override]
+        return triplet_margin_with_distance_loss(
+            anchor, positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap,
+            reduction=self.reduction,
+        )  # fmt: skip
 
 
 class MultiMarginLoss(_ClassWeights, losses.MultiMarginLoss):

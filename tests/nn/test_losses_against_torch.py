@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import pullback
 from pullback import nn
 from pullback.ir.errors import UserError
 from pullback.nn import functional as F
@@ -130,22 +131,47 @@ def test_ctc(reduction):
     assert_twins(functional, theirs, TIMES)
 
 
+def test_of_arrays():
+    """Outside of a forward a loss of arrays, tensors or PyTorch's tensors is its value, in PyTorch's order."""
+    for ours, theirs, values in (
+        (nn.MSELoss(), torch.nn.MSELoss(), (X, Y)),
+        (nn.CrossEntropyLoss(WEIGHT, reduction="none"), torch.nn.CrossEntropyLoss(torch.tensor(WEIGHT),
+                                                                                 reduction="none"), (X, CLASSES)),
+        (nn.GaussianNLLLoss(), torch.nn.GaussianNLLLoss(), (X, Y, P)),
+    ):  # fmt: skip
+        expected = theirs(*map(torch.tensor, values)).numpy()
+        for given in (values, [pullback.tensor(v) for v in values], [torch.tensor(v) for v in values]):
+            np.testing.assert_allclose(ours(*given).numpy(), expected, rtol=1e-12)
+    with pytest.raises(UserError, match=r"MSELoss takes the types of \(predictions, targets\), got 1 of them"):
+        nn.MSELoss()(X)
+    with pytest.raises(UserError, match="predictions and targets must have the same shape"):
+        nn.MSELoss()(X, Y[:2])
+
+
 def test_every_loss_is_compared():
-    compared = {case[0] for case in CASES} | {"CTCLoss"}
+    compared = {case[0] for case in CASES} | {"CTCLoss", "TripletMarginWithDistanceLoss"}
     ours_alone = {"Loss", "CategoricalCrossEntropyLoss", "HingeLoss"}
     assert set(nn.loss.__all__) == compared | ours_alone
-    functions = {case[1] for case in CASES} | {"ctc_loss", "cosine_similarity"}
+    functions = {case[1] for case in CASES} | {"ctc_loss", "triplet_margin_with_distance_loss"}
     assert set(F.loss.__all__) == functions
 
 
-@pytest.mark.parametrize(("shape", "options"), [((4, 3), {}), ((2, 3, 4), {"dim": -1}), ((5,), {"dim": 0, "eps": 0.1})])
-def test_cosine_similarity(shape, options):
-    ours, theirs = partial(F.cosine_similarity, **options), partial(torch.nn.functional.cosine_similarity, **options)
-    assert_twins(Ours(ours, ()), Theirs(theirs, ()), shape, shape)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("swap", [True, False])
+def test_triplets_with_a_distance(reduction, swap):
+    """Of the default distance, and of one of the user's."""
+    options = {"margin": 1.5, "swap": swap, "reduction": reduction}
+    kind, theirs = "TripletMarginWithDistanceLoss", torch.nn.TripletMarginWithDistanceLoss
+    assert_twins(Ours(getattr(nn, kind)(**options), ()), Theirs(theirs(**options), ()), X, Y, Z)
+    other = theirs(distance_function=lambda x, y: 1.0 - torch.nn.functional.cosine_similarity(x, y), **options)
+    called = partial(
+        F.triplet_margin_with_distance_loss, distance_function=lambda x, y: 1.0 - F.cosine_similarity(x, y), **options
+    )
+    assert_twins(Ours(called, ()), Theirs(other, ()), X, Y, Z)
 
 
 def test_weights_are_checked():
-    with pytest.raises(UserError, match="weight: a tensor cannot have elements of dtype"):
+    with pytest.raises(UserError, match="weight must be a number or an array of numbers"):
         nn.CrossEntropyLoss(["a", "b"])
     with pytest.raises(UserError, match=r"weights must be one factor for each class, Tensor\(\(3,\)"):
         Ours(nn.CrossEntropyLoss(np.ones(4)), [CLASSES]).export(X)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from pullback.ir.errors import ArgumentError
+from pullback.nn.functional.embedding import pairwise_distance
 from pullback.relax import op
 from pullback.relax.expr import Expr, as_relax
 from pullback.relax.training import loss as losses
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss",
     "cross_entropy", "ctc_loss", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss",
     "margin_ranking_loss", "mse_loss", "multi_margin_loss", "multilabel_margin_loss",
     "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
-    "triplet_margin_loss",
+    "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
 
 
@@ -121,6 +124,28 @@ def triplet_margin_loss(
     return op.nn.triplet_margin_loss(anchor, positive, negative, reduction, margin, p, eps, swap)
 
 
+def triplet_margin_with_distance_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    *,
+    distance_function: Callable[[Any, Any], Any] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0) with a function d of two tensors, by default
+    ``pairwise_distance``; with ``swap`` d(positive, negative) takes the place of d(anchor, negative) where it is less.
+    """
+    distance = pairwise_distance if distance_function is None else distance_function
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    far = op.minimum(far, distance(positive, negative)) if swap else far
+    each = op.maximum(near - far + margin, 0.0)
+    if reduction not in losses.REDUCTIONS:
+        raise ArgumentError(f"reduction must be one of {', '.join(losses.REDUCTIONS)}, got {reduction!r}")
+    return each if reduction == "none" else op.sum(each) if reduction == "sum" else op.mean(each)
+
+
 def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
     """log(1 + e^(-input·t)) for targets t of 1 and -1."""
     return op.nn.soft_margin_loss(input, target, reduction)
@@ -154,8 +179,3 @@ def ctc_loss(
 ) -> Any:
     """-log of the probability of all alignments of labels (N, L) with log-probabilities (T, N, C)."""
     return op.nn.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
-
-
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
-    """x1·x2 / (max(|x1|, eps) · max(|x2|, eps)) along an axis."""
-    return op.nn.cosine_similarity(x1, x2, dim, eps)

@@ -6,17 +6,19 @@ import contextlib
 import hashlib
 import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
+from pullback.ir.module import IRModule
 from pullback.ir.words import guided
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Constant, Expr, Function, Var, as_relax, const
+from pullback.relax.interpreter import evaluate, value_info
 from pullback.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
@@ -25,6 +27,7 @@ from pullback.relax.struct_info import (
     same_shape,
 )
 from pullback.runtime.interchange import array_of
+from pullback.runtime.tensor import Tensor, tensor
 from pullback.tir.expr import FLOATS
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -109,23 +112,32 @@ class Loss:
         shape, axis = predictions.shape or (), class_axis(predictions.ndim or 0)
         return [TensorStructInfo((*shape[:axis], *shape[axis + 1 :]), "int64")]
 
-    def __call__(self, *args: Var | StructInfo) -> Function:
+    def __call__(self, *args: Any) -> Any:
         """The loss function for arguments of these types (a variable gives its type and its name): one dataflow block.
 
-        In the expression of another loss, and in the ``forward`` of a module: the loss of these graph values.
+        In the expression of another loss, and in the ``forward`` of a module: the loss of these graph values. Of
+        arrays: its value, a tensor, computed by the interpreter.
 
         Raises ArgumentError, ShapeError or DTypeError when the types are not what the loss takes.
         """
+        names = self._names(len(args))
         if _composing.get():
-            return self.forward(*_graph_values(args))  # type: ignore[return-value]
-        params = [_parameter(name, arg) for name, arg in zip(self._names(len(args)), args, strict=True)]
+            return self.forward(*_graph_values(args))
+        if args and all(_is_array(arg) for arg in args):
+            arrays = [np.asarray(arg) if isinstance(arg, Tensor) else array_of(arg, None) for arg in args]
+            params = [Var(name, value_info(array)) for name, array in zip(names, arrays, strict=True)]
+            return tensor(evaluate(IRModule({self.name: self._function(params, self.forward)}), self.name, arrays))
+        return self._function([_parameter(name, arg) for name, arg in zip(names, args, strict=True)], self.expression)
+
+    def _function(self, params: list[Var], expression: Callable[..., Expr]) -> Function:
+        """The function that returns an expression of its parameters."""
         builder = BlockBuilder()
         with builder.function(self._loss_name, params):
             with builder.dataflow():
                 with composing():
-                    expression = self.expression(*params)
-                _check_expression(self, expression)
-                loss = builder.emit_output(_shared(builder, expression, {}), "loss")
+                    value = expression(*params)
+                _check_expression(self, value)
+                loss = builder.emit_output(_shared(builder, value, {}), "loss")
             builder.emit_func_output(loss)
         return builder.get()[self._loss_name]
 
@@ -180,8 +192,8 @@ def factor(name: str, value: Any) -> np.ndarray | None:
         return None
     try:
         array = array_of(value, None)
-    except UserError as error:
-        raise ArgumentError(f"{name}: {error.message}", hint="a number or an array of numbers") from None
+    except UserError:
+        array = np.asarray(None)
     if array.dtype.kind not in "fiu":
         raise ArgumentError(f"{name} must be a number or an array of numbers, got {value!r}")
     return array
@@ -210,6 +222,10 @@ def _shared(builder: BlockBuilder, expr: Expr, bound: dict[int, tuple[Expr, Var]
             arg = bound[id(arg)][1]
         args.append(arg)
     return Call(expr.op, tuple(args), expr.attrs, expr.sinfo_args, expr.info, span=expr.span)
+
+
+def _is_array(value: Any) -> bool:
+    return not isinstance(value, (Expr, StructInfo)) and hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def _graph_values(args: Sequence[Any]) -> list[Expr]:
