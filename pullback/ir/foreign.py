@@ -270,6 +270,11 @@ ARGUMENTS: dict[str, str] = {
     "log": "progress",
 }
 
+CLASS_WEIGHTS = (
+    "classes are weighted by nn.CrossEntropyLoss(weight=…), or by a further argument of the loss:"
+    " loss_args=[predictions, targets, weights]"
+)
+
 # What to say of an argument that has no counterpart of another name, by argument.
 NO_ARGUMENT: dict[str, str] = {
     "size_average": 'write reduction="mean" or reduction="sum"',
@@ -282,8 +287,8 @@ NO_ARGUMENT: dict[str, str] = {
     "callbacks": "call fit(x, y, epochs=1) in a loop: it goes on where it was, and Python runs between the epochs",
     "callback": "call fit(x, y, epochs=1) in a loop: it goes on where it was, and Python runs between the epochs",
     "steps_per_epoch": "an epoch is all rows, in batches of batch_size",
-    "class_weight": "weights are a further argument of the loss: loss_args=[predictions, targets, weights]",
-    "weight": "weights are a further argument of the loss: loss_args=[predictions, targets, weights]",
+    "class_weight": CLASS_WEIGHTS,
+    "weight": CLASS_WEIGHTS,
     "sample_weight": "weights are a further argument of the loss: loss_args=[predictions, targets, weights]",
     "lr": "the learning rate is an argument of the optimizer, as in SGD(0.1)",
     "validation_split": "cut the arrays yourself and pass validation=(x, y)",
