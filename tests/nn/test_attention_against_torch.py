@@ -169,6 +169,35 @@ def test_dropout():
     assert_twins(ours, theirs, *[(2, 3, 5, 4)] * 3, training=False)
 
 
+class Projected(nn.Module):
+    """Attention of grouped heads, masked and causal."""
+
+    def __init__(self, dropout: float) -> None:
+        self.q, self.kv, self.dropout = nn.Linear(8, 16), nn.Linear(8, 16), dropout
+        self.attention = nn.MultiheadAttention(16, 2, dropout, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        q = self.q(x).reshape(-1, 5, 4, 4).transpose(1, 2)
+        k, v = (part.reshape(-1, 5, 2, 4).transpose(1, 2) for part in self.kv(x).chunk(2, -1))
+        mask = SEEN[:, :5]
+        mixed = F.scaled_dot_product_attention(q, k, v, mask, self.dropout, True, 0.4, enable_gqa=True)
+        mixed = mixed.transpose(1, 2).reshape(-1, 5, 16)
+        return self.attention(mixed, mixed, mixed, attn_mask=~mask, is_causal=True)[0]
+
+
+def test_steps_with_dropout_compute_what_those_without_do():
+    """With a probability at which nothing is dropped, so all but the dropping itself is compared."""
+    x = RNG.normal(size=(3, 5, 8)).astype("float32")
+    trained = []
+    for dropout in (0.0, 1e-12):
+        net = Projected(dropout).init_parameters(3)
+        trainer = pullback.trainer(net, "mse", pullback.optim.SGD(0.5), example=x, target="debug")
+        losses = [float(trainer.update(x, np.ones((3, 5, 16), "float32"))) for _ in range(3)]
+        trained.append(losses)
+        assert losses[2] < losses[0]
+    np.testing.assert_allclose(trained[0], trained[1], rtol=1e-5)
+
+
 def test_rows_that_see_nothing_give_zero():
     nothing = np.zeros((5, 6), bool)
     shapes = [(2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 4)]

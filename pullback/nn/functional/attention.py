@@ -75,10 +75,10 @@ def _places_first(x: Any) -> Any:
 
 def _heads_of_mask(mask: Any, lead: tuple[Any, ...]) -> Any:
     """A mask (…, L, S) of tensors whose axes ``lead`` become (batch, heads)."""
-    *own, rows, keys = mask.shape
+    rows, keys = mask.shape[-2:]
     if len(lead) == 1:
-        return (mask.reshape if isinstance(mask, np.ndarray) else lambda s: op.reshape(mask, s))((-1, 1, rows, keys))
-    mask = op.broadcast_to(as_relax(mask), (*lead[: len(lead) - len(own)], *lead[len(lead) - len(own) :], rows, keys))
+        return op.expand_dims(as_relax(mask), 1)
+    mask = op.broadcast_to(as_relax(mask), (*lead, rows, keys))
     return op.reshape(mask, (lead[0], math.prod(lead[1:]), rows, keys))
 
 
