@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import CallError, NoAttribute, ShapeError, UserError, near
+from pullback.ir.errors import ArgumentError, CallError, NoAttribute, ShapeError, UserError, near
 from pullback.ir.foreign import ATTRIBUTES, OPS
 from pullback.ir.op import Op
 from pullback.ir.words import explained
@@ -104,16 +104,18 @@ def _repeat(x: Expr, *times: Any) -> Expr:
     return ops.tile(x, _numbers(times))
 
 
-def _split(x: Expr, split_size: Any, axis: int = 0) -> tuple[Expr, ...]:
+def _split(x: Expr, split_size: int | Sequence[int], axis: int = 0) -> tuple[Expr, ...]:
     """PyTorch's: parts of a size, the last of what is left, or of the sizes in a list. ``R.split`` takes the number of
     parts, or where they end."""
     size = x.shape[_axis(axis, len(x.shape), "split")]
+    if not isinstance(size, int):
+        raise ArgumentError(f"split cuts an axis whose size is known, got the size {size}")
     if isinstance(split_size, (tuple, list)):
-        ends = [sum(split_size[:k]) for k in range(1, len(split_size) + 1)]
+        ends = [sum(split_size[: k + 1]) for k in range(len(split_size))]
         if not ends or ends.pop() != size:
-            raise ShapeError(f"split: the sizes {tuple(split_size)} do not add up to {size}")
-    elif not isinstance(split_size, int) or split_size < 1 or not isinstance(size, int):
-        raise ShapeError(f"split: an axis of size {size} cannot be cut into parts of size {split_size}")
+            raise ArgumentError(f"split: the sizes {list(split_size)} add up to {sum(split_size)}, the axis has {size}")
+    elif not isinstance(split_size, int) or split_size < 1:
+        raise ArgumentError(f"split: the size of a part must be an int ≥ 1, got {split_size!r}")
     else:
         ends = list(range(split_size, size, split_size))
     return _items(ops.split(x, ends, axis)) if ends else (x,)
