@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any
 
 from pullback.ir.errors import ArgumentError
@@ -34,6 +36,13 @@ def whole(name: str, value: Any) -> int:
     except TypeError:
         pass
     raise ArgumentError(f"{name} must be an int, got {_shown(value)}", hint="write a whole number, such as 0")
+
+
+def number(name: str, value: Any, finite: bool = True) -> float:
+    """A real number, of Python or NumPy, as a float."""
+    if isinstance(value, Real) and not isinstance(value, bool) and (math.isfinite(value) or not finite):
+        return float(value)
+    raise ArgumentError(f"{name} must be a {'finite ' * finite}number, got {_shown(value)}", hint="such as 0.1")
 
 
 def _shown(value: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.arguments import whole
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.nn import functional as F
 from pullback.nn.functional.embedding import MODES, refuse
@@ -35,7 +36,7 @@ class _Table(Module):
     ) -> None:  # fmt: skip
         refuse(max_norm, scale_grad_by_freq)
         shape = shape_of(num_embeddings, embedding_dim)
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+        if padding_idx is not None and not -num_embeddings <= whole("padding_idx", padding_idx) < num_embeddings:
             raise ArgumentError(f"padding_idx must be one of the {num_embeddings} rows, got {padding_idx!r}")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx + num_embeddings if padding_idx is not None and padding_idx < 0 else padding_idx

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pullback.ir.arguments import number, whole
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.nn import functional as F
 from pullback.nn.module import Module
@@ -28,7 +29,8 @@ class _Norm(Module):
         self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool,
         dtype: str | None,
     ) -> None:  # fmt: skip
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.num_features, self.eps = num_features, number("eps", eps)
+        self.momentum = None if momentum is None else number("momentum", momentum)
         self.affine, self.track_running_stats = affine, track_running_stats
         shape = shape_of(num_features)
         self.weight = Parameter(shape, init=ONES, dtype=dtype) if affine else None
@@ -152,7 +154,7 @@ class LayerNorm(Module):
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
         bias: bool = True, *, dtype: str | None = None,
     ) -> None:  # fmt: skip
-        self.normalized_shape, self.eps = shape_of(normalized_shape), eps
+        self.normalized_shape, self.eps = shape_of(normalized_shape), number("eps", eps)
         self.elementwise_affine = elementwise_affine
         self.weight = Parameter(self.normalized_shape, init=ONES, dtype=dtype) if elementwise_affine else None
         self.bias = Parameter(self.normalized_shape, init=ZEROS, dtype=dtype) if elementwise_affine and bias else None
@@ -200,9 +202,9 @@ class GroupNorm(Module):
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: str | None = None
     ) -> None:
-        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        shape = shape_of(num_channels)
-        if num_groups < 1 or num_channels % num_groups:
+        self.num_groups, self.num_channels, self.affine = num_groups, num_channels, affine
+        self.eps, shape = number("eps", eps), shape_of(num_channels)
+        if whole("num_groups", num_groups) < 1 or num_channels % num_groups:
             raise ArgumentError(
                 f"num_groups must divide num_channels, got {num_groups} and {num_channels}",
                 hint="the arguments are (num_groups, num_channels)",

@@ -51,14 +51,6 @@ def test_initial_values():
     assert_same_start(lambda: nn.PReLU(4, 0.3), lambda: torch.nn.PReLU(4, 0.3))
 
 
-class _Function(nn.Module):
-    def __init__(self, function):
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -70,7 +62,7 @@ class _Function(nn.Module):
 )
 def test_functions(call):
     x = np.random.default_rng(0).normal(size=(3, 4))
-    found = _Function(lambda x: call(F, x))(x)
+    found = nn.Lambda(lambda x: call(F, x))(x)
     np.testing.assert_allclose(found.numpy(), call(torch.nn.functional, torch.tensor(x)).numpy(), rtol=1e-12)
 
 
@@ -117,7 +109,7 @@ def test_gumbel_softmax():
     trainer.update(x, np.zeros_like(x))
     drawn = -trainer.state_dict()["counts"].numpy() / 2000
     np.testing.assert_allclose(drawn, p, atol=5 * np.sqrt(0.25 / 2000))
-    soft = _Function(lambda x: F.gumbel_softmax(x, tau=2.0))(x[:2])
+    soft = nn.Lambda(lambda x: F.gumbel_softmax(x, tau=2.0))(x[:2])
     np.testing.assert_allclose(soft.numpy(), torch.softmax(torch.tensor(x[:2]) / 2, -1).numpy(), rtol=1e-6)
 
 
@@ -126,6 +118,7 @@ def test_gumbel_softmax():
     [
         (lambda: nn.GELU("tan"), ArgumentError, 'approximate must be "none" or "tanh", got \'tan\''),
         (lambda: nn.ELU("1"), ArgumentError, "alpha must be a finite number, got '1'"),
+        (lambda: nn.Softplus(0), ArgumentError, "beta cannot be 0"),
         (lambda: nn.Hardtanh(2.0), UserError, "min_val must be below max_val"),
         (lambda: nn.RReLU(0.5, 0.1), ArgumentError, "lower must be at most upper, got 0.5 and 0.1"),
         (lambda: nn.PReLU(3), ShapeError, r"weight must have the shape \(4,\) or \(1,\)"),
@@ -133,7 +126,7 @@ def test_gumbel_softmax():
         (lambda: nn.Softmax2d(), ShapeError, "Softmax2d takes .* got 2 axes"),
         (lambda: nn.PReLU(1.5), ArgumentError, "a size must be an int"),
         (lambda: nn.LeakyReLU(slope=1), UserError, "argument 'slope' does not exist"),
-        (lambda: _Function(lambda x: F.gumbel_softmax(x, 0.0)), ArgumentError, "tau must be positive"),
+        (lambda: nn.Lambda(lambda x: F.gumbel_softmax(x, 0.0)), ArgumentError, "tau must be positive"),
     ],
 )
 def test_bad_arguments(layer, error, message):

@@ -218,7 +218,7 @@ def test_apply():
         (lambda: init.VarianceScaling(0), ArgumentError, "scale must be positive"),
         (lambda: init.Uniform(2, 1), ArgumentError, "low must be at most high, got 2 and 1"),
         (lambda: init.Normal(-1), ArgumentError, "std must be ≥ 0, got -1"),
-        (lambda: init.Normal("0.1"), ArgumentError, "std must be a number, got '0.1'"),
+        (lambda: init.Normal("0.1"), ArgumentError, "std must be a finite number, got '0.1'"),
         (lambda: init.TruncatedNormal(a=2, b=1), ArgumentError, "std must be positive and a below b"),
         (lambda: init.Sparse(1.5), ArgumentError, "sparsity must be from 0 to 1"),
         (lambda: nn.Parameter((3, 3), init=init.Sparse), ArgumentError, "Sparse needs arguments"),

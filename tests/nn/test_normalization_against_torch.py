@@ -95,14 +95,6 @@ def test_initial_values():
     assert_same_start(lambda: nn.RMSNorm(40), lambda: torch.nn.RMSNorm(40))
 
 
-class _Call(nn.Module):
-    def __init__(self, function):
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -115,13 +107,13 @@ class _Call(nn.Module):
 )
 def test_functions(call):
     x = np.random.default_rng(0).normal(size=(2, 3, 4))
-    found = _Call(lambda x: call(F, x))(x)
+    found = nn.Lambda(lambda x: call(F, x))(x)
     np.testing.assert_allclose(found.numpy(), call(torch.nn.functional, torch.tensor(x)).numpy(), rtol=1e-9, atol=1e-12)
 
 
 def test_normalize_of_zeros():
     x = np.zeros((2, 3))
-    np.testing.assert_array_equal(_Call(F.normalize)(x).numpy(), x)
+    np.testing.assert_array_equal(nn.Lambda(F.normalize)(x).numpy(), x)
 
 
 def test_running_statistics_of_a_function():
@@ -192,10 +184,13 @@ def test_batches_are_counted_in_steps_only():
         (lambda: nn.RMSNorm((2, 3)), (3,), ShapeError, "rms_norm: the last axes must have the sizes"),
         (lambda: nn.GroupNorm(4, 6), (2, 6), ArgumentError, "num_groups must divide num_channels, got 4 and 6"),
         (lambda: nn.LocalResponseNorm(0), (2, 3, 4), ArgumentError, "size must be an int ≥ 1, got 0"),
+        (lambda: nn.BatchNorm1d(4, momentum="1"), (2, 4), ArgumentError, "momentum must be a finite number, got '1'"),
+        (lambda: nn.GroupNorm(2.0, 4), (2, 4), ArgumentError, "num_groups must be an int, got 2.0"),
+        (lambda: nn.Lambda(lambda x: F.normalize(x, p="fro")), (2, 4), ArgumentError, "p must be a number, got 'fro'"),
         (lambda: nn.BatchNorm1d("4"), (2, 3), ArgumentError, "a size must be an int"),
-        (lambda: _Call(lambda x: F.batch_norm(x, None, None)), (2, 3), ArgumentError, "needs running_mean"),
+        (lambda: nn.Lambda(lambda x: F.batch_norm(x, None, None)), (2, 3), ArgumentError, "needs running_mean"),
         (
-            lambda: _Call(lambda x: F.batch_norm(x, x[0], x[0], training=True)),
+            lambda: nn.Lambda(lambda x: F.batch_norm(x, x[0], x[0], training=True)),
             (2, 3),
             ArgumentError,
             "must be a buffer",

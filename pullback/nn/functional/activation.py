@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from pullback.ir.arguments import number
 from pullback.ir.errors import ArgumentError
 from pullback.nn.functional.form import in_train_phase
 from pullback.relax import op
@@ -17,13 +17,6 @@ __all__ = [
     "leaky_relu", "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "rrelu", "selu", "sigmoid", "silu",
     "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
 ]  # fmt: skip
-
-
-def number(name: str, value: Any) -> float:
-    """A finite number as a float; an ArgumentError that names the argument for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ArgumentError(f"{name} must be a finite number, got {value!r}", hint="such as 0.1")
-    return float(value)
 
 
 def relu(input: Any, inplace: bool = False) -> Any:
@@ -129,7 +122,9 @@ def sigmoid(input: Any) -> Any:
 
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """log(1 + e^(beta·x)) / beta, and x where beta·x > threshold."""
-    return op.nn.softplus(input, number("beta", beta), number("threshold", threshold))
+    if number("beta", beta) == 0:
+        raise ArgumentError("beta cannot be 0", hint="such as 1.0")
+    return op.nn.softplus(input, float(beta), number("threshold", threshold))
 
 
 def softshrink(input: Any, lambd: float = 0.5) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pullback.ir.arguments import number
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.relax import op
 
@@ -107,9 +108,9 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
 
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
     """‖x1 - x2 + eps‖ₚ along the last axis of the broadcast tensors."""
-    return op.norm(x1 - x2 + eps, ord=float(p), axis=-1, keepdims=keepdim)
+    return op.norm(x1 - x2 + eps, ord=number("p", p, finite=False), axis=-1, keepdims=keepdim)
 
 
 def cdist(x1: Any, x2: Any, p: float = 2.0) -> Any:
     """‖x1ᵢ - x2ⱼ‖ₚ for all pairs of rows: (…, N, D), (…, M, D) → (…, N, M)."""
-    return op.norm(op.expand_dims(x1, -2) - op.expand_dims(x2, -3), ord=float(p), axis=-1)
+    return op.norm(op.expand_dims(x1, -2) - op.expand_dims(x2, -3), ord=number("p", p, finite=False), axis=-1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.arguments import number, whole
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.nn.functional.form import in_train_phase
 from pullback.nn.trace import current_trace
@@ -120,17 +121,19 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
     shape = _channels("local_response_norm", input)
     if len(shape) < 3:
         raise ShapeError(f"local_response_norm takes (N, C, …) of 3 or more axes, got {len(shape)}")
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if whole("size", size) < 1:
         raise ArgumentError(f"size must be an int ≥ 1, got {size!r}", hint="the number of channels, such as 5")
     around = [(0, 0), (size // 2, (size - 1) // 2), *[(0, 0)] * (len(shape) - 2)]
     padded = op.nn.pad(op.square(input), [n for pair in around for n in pair])
     parts = [op.strided_slice(padded, [1], [first], [first + shape[1]]) for first in range(size)]
-    return input / op.power(sum(parts[1:], parts[0]) * (alpha / size) + k, beta)
+    return input / op.power(
+        sum(parts[1:], parts[0]) * (number("alpha", alpha) / size) + number("k", k), number("beta", beta)
+    )
 
 
 def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
     """x / max(‖x‖ₚ, eps), with the p-norm along the axis ``dim`` (or several)."""
-    length = op.norm(input, ord=float(p), axis=dim, keepdims=True)
+    length = op.norm(input, ord=number("p", p, finite=False), axis=dim, keepdims=True)
     return input / op.maximum(length, eps)
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from pullback.ir.arguments import number
 from pullback.ir.errors import ArgumentError, ShapeError, suggestion
 from pullback.relax import op
 from pullback.runtime.dtype import numpy_dtype
@@ -36,10 +37,7 @@ class _Distribution:
 
 def _expect_numbers(**numbers: Any) -> None:
     for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise ArgumentError(f"{name} must be a number, got {value!r}", hint="such as 0.02")
-        if not math.isfinite(value):
-            raise ArgumentError(f"{name} must be finite, got {value!r}")
+        number(name, value)
 
 
 def _expect_std(std: Any) -> None:
