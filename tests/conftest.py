@@ -50,7 +50,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if missing and collection_path.name.endswith(NEEDS_TORCH) else None
 
 
-_seconds: dict[str, list[float]] = defaultdict(list)  # processor time of the cases of each function
+_seconds: dict[str, float] = defaultdict(float)  # processor time of each test
 _clock = 0.0
 
 
@@ -75,14 +75,11 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    cases = _seconds[quick.function_of(report.nodeid)]
-    if report.when == "setup":
-        cases.append(0.0)
-    cases[-1] += getattr(report, "seconds", 0.0)  # a worker that died has told none
+    _seconds[report.nodeid] += getattr(report, "seconds", 0.0)  # a worker that died has told none
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.getoption("--update-costs"):
         quick.write_costs(_seconds)
-    if config.getoption("--quick"):
+    if config.getoption("--quick") and _seconds:
         terminalreporter.write_line(quick.summary(_seconds, quick.read_costs()))

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import re
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from tests import quick
 from tests.conftest import NEEDS_TORCH
 from tests.mutants import rooms
+from tests.relax.op.backends import BACKENDS
+from tests.samples import all_ops
 
 TESTS = Path(__file__).resolve().parent
+
+
+@pytest.fixture(autouse=True)
+def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick, "ALLOWANCE", 1.0)
 
 
 @dataclass(eq=False)
@@ -20,11 +32,6 @@ class Item:
 
     nodeid: str
     marks: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    indices: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def callspec(self) -> SimpleNamespace:
-        return SimpleNamespace(indices=self.indices)
 
     def get_closest_marker(self, name: str) -> SimpleNamespace | None:
         return SimpleNamespace(args=self.marks[name]) if name in self.marks else None
@@ -32,10 +39,7 @@ class Item:
 
 def cases(name: str, *sizes: int, **marks: tuple[float, ...]) -> list[Item]:
     """A case for each combination of parameters, of which there are so many of each."""
-    return [
-        Item(f"{name}[{'-'.join(map(str, at))}]", marks, {f"p{i}": n for i, n in enumerate(at)})
-        for at in itertools.product(*map(range, sizes))
-    ]
+    return [Item(f"{name}[{'-'.join(map(str, at))}]", marks) for at in itertools.product(*map(range, sizes))]
 
 
 def chosen(items: list[Item], costs: dict[str, float]) -> list[Item]:
@@ -70,8 +74,9 @@ def test_every_value_of_a_parameter_comes_before_others_come_again() -> None:
     items = cases("a.py::f", 30, 7)
     found = chosen(items, {"a.py::f": 1 / 45})
     assert len(found) == 45
-    assert {item.indices["p0"] for item in found} == set(range(30))
-    assert {item.indices["p1"] for item in found} == set(range(7))
+    values = [item.nodeid.partition("[")[2][:-1].split("-") for item in found]
+    assert {int(first) for first, _ in values} == set(range(30))
+    assert {int(second) for _, second in values} == set(range(7))
 
 
 def test_the_choice_of_a_file_depends_on_nothing_else() -> None:
@@ -93,20 +98,44 @@ def test_every_room_has_tests() -> None:
         assert any(f.exists() and not f.name.endswith(NEEDS_TORCH) for f in files), file
 
 
+def test_single_dear_cases_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "costs.txt"
+    items = [*cases("tests/test_quick.py::f", 20), *cases("tests/test_quick.py::g", 2)]
+    seconds = {item.nodeid: 0.05 for item in items} | {
+        items[4].nodeid: 6.0,
+        items[20].nodeid: 2.0,
+        items[21].nodeid: 4.0,
+    }
+    quick.write_costs(seconds, path)
+    costs = quick.read_costs(path)
+    assert costs == {"tests/test_quick.py::f": 0.05, items[4].nodeid: 6.0, "tests/test_quick.py::g": 3.0}
+    assert chosen(items, costs) == items[:4] + items[5:20]
+
+
+def test_every_op_is_tried() -> None:
+    """With one of the backends at least, each of which has a share."""
+    command = [sys.executable, "-m", "pytest", "--quick", "--collect-only", "-q", "tests/relax/op/test_values.py"]
+    done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=True)
+    tried = re.findall(r"::test_backend_agrees_with_the_meaning\[(.+)-(\w+)\]", done.stdout)
+    assert {op for op, _ in tried} == {op.short for op in all_ops()}
+    assert {backend for _, backend in tried} == set(BACKENDS) and len(tried) < len(BACKENDS) * len(all_ops())
+
+
 def test_costs_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "costs.txt"
-    here, layers = "tests/test_quick.py", "tests/test_layers.py"
-    gone = {"tests/no_such_test.py::f": [3.0]}
-    quick.write_costs({f"{here}::f": [1.0, 2.0], f"{here}::g": [0.001], f"{layers}::h": [0.25], **gone}, path)
-    assert quick.read_costs(path) == {f"{here}::f": 1.5, f"{layers}::h": 0.25, "tests/no_such_test.py::f": 3.0}
-    quick.write_costs({f"{here}::k": [0.5]}, path)  # a run of one file
-    assert quick.read_costs(path) == {f"{here}::k": 0.5, f"{layers}::h": 0.25}
+    here, layers, gone = "tests/test_quick.py", "tests/test_layers.py", "tests/no_such_test.py"
+    quick.write_costs({f"{here}::f[a b]": 0.25, f"{here}::f[c]": 0.75, f"{layers}::h": 0.25, f"{gone}::f": 3.0}, path)
+    assert quick.read_costs(path) == {f"{here}::f": 0.5, f"{gone}::f": 3.0}
+    quick.write_costs({f"{here}::k[a b]": 3.0, f"{here}::k[c]": 0.5, f"{here}::g": 0.001}, path)  # a run of one file
+    assert quick.read_costs(path) == {f"{here}::k": 0.5, f"{here}::k[a b]": 3.0, f"{layers}::h": 0.25}
     assert quick.read_costs(tmp_path / "missing") == {}
 
 
 def test_the_summary_says_what_grew() -> None:
     costs = {"a.py::f": 1.0}
-    assert quick.summary({"a.py::f": [1.0, 2.0]}, costs) == "quick tests: 3 s of processor time, of 340 s"
-    text = quick.summary({"a.py::f": [100.0, 200.0], "a.py::g": [150.0]}, costs)
+    assert (
+        quick.summary({"a.py::f[0]": 1.0, "a.py::f[1]": 2.0}, costs) == "quick tests: 3 s of processor time, of 340 s"
+    )
+    text = quick.summary({"a.py::f[0]": 100.0, "a.py::f[1]": 200.0, "a.py::g": 150.0}, costs)
     assert text.splitlines()[0].startswith("quick tests: 450 s of processor time, of 340 s: ")
     assert text.splitlines()[1:] == ["  +298.0 s a.py::f", "  +150.0 s a.py::g"]
