@@ -124,10 +124,10 @@ def test_every_op_is_tried() -> None:
 def test_costs_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "costs.txt"
     here, layers, gone = "tests/test_quick.py", "tests/test_layers.py", "tests/no_such_test.py"
-    quick.write_costs({f"{here}::f[a b]": 0.25, f"{here}::f[c]": 0.75, f"{layers}::h": 0.25, f"{gone}::f": 3.0}, path)
-    assert quick.read_costs(path) == {f"{here}::f": 0.5, f"{gone}::f": 3.0}
-    quick.write_costs({f"{here}::k[a b]": 3.0, f"{here}::k[c]": 0.5, f"{here}::g": 0.001}, path)  # a run of one file
-    assert quick.read_costs(path) == {f"{here}::k": 0.5, f"{here}::k[a b]": 3.0, f"{layers}::h": 0.25}
+    quick.write_costs({f"{here}::f[a b]": 0.25, f"{here}::f[c]": 0.75, f"{layers}::h": 0.75, f"{gone}::f": 3.0}, path)
+    assert quick.read_costs(path) == {f"{here}::f": 0.5, f"{layers}::h": 0.75, f"{gone}::f": 3.0}
+    quick.write_costs({f"{here}::k[a b]": 3.0, f"{here}::k[c]": 0.75, f"{here}::g": 0.001}, path)  # a run of one file
+    assert quick.read_costs(path) == {f"{here}::k": 0.75, f"{here}::k[a b]": 3.0, f"{layers}::h": 0.75}
     assert quick.read_costs(tmp_path / "missing") == {}
 
 
