@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import io
@@ -110,20 +111,28 @@ def test_a_mirror_with_other_files(cache: Path, monkeypatch: pytest.MonkeyPatch)
     assert "is not the official file" in lines[-1] and not any(cache.iterdir())
 
 
-BOMB = gzip.compress(bytes(1 << 29), 9)  # half a megabyte
+@functools.cache
+def bomb() -> bytes:
+    """Half a megabyte that unpacks to half a gigabyte."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb") as file:
+        for _ in range(512):
+            file.write(bytes(1 << 20))
+    return packed.getvalue()
 
 
 @pytest.mark.parametrize("where", ["cache", "mirror", "named folder"])
 def test_what_unpacks_to_too_much(where: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
+    packed = bomb()
     tracemalloc.start()
     try:
         if where == "mirror":
-            serve(monkeypatch, dict.fromkeys(OFFICIAL, BOMB))
+            serve(monkeypatch, dict.fromkeys(OFFICIAL, packed))
             assert load(lines.append) == "the sample" and not any(cache.iterdir())
         else:
             fill(cache)
-            (cache / f"{fashion_mnist.TRAIN_IMAGES}.gz").write_bytes(BOMB)
+            (cache / f"{fashion_mnist.TRAIN_IMAGES}.gz").write_bytes(packed)
             if where == "cache":
                 assert load(lines.append) == "the sample"
             else:
