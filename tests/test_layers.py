@@ -56,7 +56,7 @@ DYNAMIC = {
 RESERVED = {
     "llvmlite": ("pullback.codegen",),
     "safetensors": ("pullback.relax.training",),
-    "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.report"),
+    "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.tables"),
     "typer": ("pullback.cli",),
     "matplotlib": ("pullback.demo",),
     "torch": (),

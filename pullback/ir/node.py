@@ -35,7 +35,8 @@ LONGEST_LINE = 160  # characters of a source line that messages show
 class Span:
     """A place in the user's source: one-based line, zero-based columns; ``text`` is the line when no file holds it.
 
-    ``origin`` is the call that the user wrote there, of what a pass has made of it: errors name that call.
+    ``origin`` is the call that the user wrote there, of what a pass has made of it: errors name that call. ``layer`` is
+    the dotted name of the ``nn.Module`` in whose ``forward`` it stands, "" of the outermost; profiles name it.
     """
 
     file: str
@@ -44,6 +45,7 @@ class Span:
     end_column: int | None = None
     text: str | None = None
     origin: Any = field(default=None, compare=False, repr=False)
+    layer: str | None = field(default=None, compare=False, repr=False)
 
     def source_line(self) -> str:
         return self.text if self.text is not None else linecache.getline(self.file, self.line).rstrip("\n")

@@ -17,6 +17,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Constant, Expr, Function, Tuple, Var
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
+from pullback.relax.training.summary import Layer
 from pullback.runtime.dtype import dtype_name, numpy_dtype
 from pullback.runtime.interchange import array_of
 from pullback.runtime.tensor import Tensor
@@ -32,6 +33,11 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 def export(module: Module, example: Sequence[Any], any_batch: bool = True) -> IRModule:
     """The IRModule of a module: see :meth:`Module.export`. Without ``any_batch``, for the rows of the example."""
+    return export_layers(module, example, any_batch)[0]
+
+
+def export_layers(module: Module, example: Sequence[Any], any_batch: bool = True) -> tuple[IRModule, list[Layer]]:
+    """:func:`export`, and the calls of modules on the way."""
     if current_trace() is not None:
         raise UserError("export is called in forward", hint="call the module itself: self.layer(x)")
     if not example:
@@ -94,7 +100,9 @@ class _Inputs:
         return found
 
 
-def _exported(module: Module, names: list[str], types: list[TensorStructInfo]) -> IRModule:
+def _exported(
+    module: Module, names: list[str], types: list[TensorStructInfo]
+) -> tuple[IRModule, list[Layer]]:  # fmt: skip
     params = list(module.named_parameters())
     buffers = list(module.named_buffers())
     taken = {name for name, _ in (*params, *buffers)}
@@ -119,7 +127,7 @@ def _exported(module: Module, names: list[str], types: list[TensorStructInfo]) -
     aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
     attrs |= {FROZEN: frozen} if frozen else {}
     attrs |= {ALIASES: aliases} if aliases else {}
-    return IRModule({BACKBONE: Function(arguments, body)}, attrs)
+    return IRModule({BACKBONE: Function(arguments, body)}, attrs), trace.layers
 
 
 def _check_constants(trace: Trace, buffers: list[tuple[str, Buffer]], constants: set[int]) -> None:

@@ -22,6 +22,7 @@ from pullback.nn.parameter import Buffer, Parameter, Variable
 from pullback.nn.trace import current_trace
 from pullback.relax.expr import Expr
 from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
+from pullback.relax.training.summary import Summary, show
 from pullback.runtime.tensor import Tensor
 
 
@@ -333,6 +334,28 @@ class Module:
             for key, member in (*module._parameters.items(), *module._buffers.items()):
                 if member is not None and getattr(member, "persistent", True):
                     yield f"{prefix}.{key}" if prefix else key, member
+
+    # ---- what one sees -----------------------------------------------------------------------------------------------
+
+    def summary(self, *example: Any, depth: int | None = None) -> Summary:
+        """Print and return what the module consists of: layers, parameters and states, and with an ``example`` of each
+        input (as in :meth:`export`) the shapes of the layers' outputs, in which n is the batch.
+
+        ``depth`` folds modules below so many dots of a name into those above. A trainer's summary has FLOPs and memory
+        too.
+
+        >>> net.summary(x_train)
+
+        Raises what :meth:`export` raises.
+        """
+        from pullback.nn.describe import summary
+
+        return show(summary(self, example, depth))
+
+    def _repr_html_(self) -> str:
+        from pullback.nn.describe import html
+
+        return html(self)
 
     # ---- text --------------------------------------------------------------------------------------------------------
 
