@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 
 from pullback.driver.artifact import Layout
 from pullback.ir.module import IRModule
 from pullback.relax.convention import OF_OPTIMIZER, PARAMETER, RANDOM, STATE, STEP, Convention
 from pullback.relax.transform.plan_memory import Place
+from pullback.runtime.tables import Table
 
 CATEGORIES = ("parameters", "states", "optimizer states", "inputs", "constants", "outputs", "arena")
 _CATEGORY_OF = {  # of what a trainer module's functions take; the rest are inputs
@@ -16,7 +18,7 @@ _CATEGORY_OF = {  # of what a trainer module's functions take; the rest are inpu
 _ROLES = {"saved": "saved for backward", "workspace": "workspace"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryReport:
     """Bytes of one call. Printing it gives a table.
 
@@ -59,6 +61,18 @@ class MemoryReport:
         if not (layout.entry == STEP or layout.entry.endswith("_adjoint")):
             arena["temporary"] = arena.get("temporary", 0) + arena.pop("saved for backward", 0)
         return MemoryReport(layout.entry, categories, arena, peak, layout.timeline, layout.places)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the categories, and the roles within the arena, as a table."""
+        rows = [[name, f"{count:,}"] for name, count in self.categories.items() if count]
+        rows += [[f"\u2003{role}", f"{count:,}"] for role, count in self.arena.items() if count]
+        title = f"{self.function}: {len(self.steps)} steps"
+        table = Table(["memory", "bytes"], rows, title, last=["together", f"{self.total:,}"])
+        fullest = f"The arena is fullest at step {self.peak_step}, {self.steps[self.peak_step]}." if self.steps else ""
+        return f"{table.html()}<div>{escape(fullest)}</div>"
+
+    def __repr__(self) -> str:
+        return f"MemoryReport({self.function}: {self.total:,} bytes)"
 
     def __str__(self) -> str:
         rows = [(name, count) for name, count in self.categories.items() if count]

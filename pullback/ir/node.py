@@ -129,6 +129,7 @@ class Node:
     span: Span | None = field(default_factory=current_span, kw_only=True, repr=False, compare=False)
 
     _printer = None  # not a field: the hook of set_printer
+    _page = None  # the same for a module as HTML
     binder = None  # not a field either: the name of the field that holds the symbol which this node binds
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -193,9 +194,9 @@ class _Attributes:
         self.values = dict(values)
 
 
-def set_printer(printer: Any) -> None:
-    """Install the function that turns a node into text (the room ``script`` does so on import)."""
-    Node._printer = staticmethod(printer)
+def set_printer(printer: Any, page: Any = None) -> None:
+    """Install the functions that turn a node into text and a module into HTML (``script`` does so on import)."""
+    Node._printer, Node._page = staticmethod(printer), page and staticmethod(page)
 
 
 @dataclass(frozen=True)

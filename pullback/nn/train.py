@@ -99,9 +99,7 @@ def trainer(
     )
     model.init_parameters(seed, init, keep=True)
     made.load_state_dict({name: variable.data for name, variable in model._variables()})
-    for name, variable in (*model.named_parameters(), *model.named_buffers()):
-        if getattr(variable, "persistent", True):
-            variable.hold(partial(made.value_of, name))
+    model.read_from(made.value_of)
     made.model, made._layers = model, tuple(layers)
     return made
 

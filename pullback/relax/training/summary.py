@@ -110,7 +110,7 @@ class Summary:
             return Table(["memory", "elements", "bytes"], rows)
         others = {name: n for name, n in self.memory.categories.items() if n and name not in self.sizes}
         rows += [[name, "", f"{n:,}"] for name, n in others.items()]
-        rows += [[f"    {name}", "", f"{n:,}"] for name, n in self.memory.arena.items() if n]
+        rows += [[f"\u2003{name}", "", f"{n:,}"] for name, n in self.memory.arena.items() if n]
         return Table(["memory", "elements", "bytes"], rows, last=["peak of a step", "", f"{self.memory.total:,}"])
 
     @property
