@@ -93,6 +93,15 @@ def test_modules_are_pickled_with_their_values(trainer):
     assert same(values(copy.deepcopy(Net().init_parameters(5))), values(Net().init_parameters(5)))
 
 
+def test_a_module_that_cannot_be_pickled_is_left_out():
+    trainer = pullback.trainer(nn.Sequential(nn.Linear(4, 3), nn.Lambda(lambda x: x * 2.0)), "mse", "sgd", example=X)
+    with pytest.warns(UserWarning, match="the module is left out of the trainer's pickle, which holds its values"):
+        made = pickle.loads(pickle.dumps(trainer))
+    assert made.model is None and same(values(made), values(trainer))
+    assert copy.deepcopy(trainer).model is not None
+    made.summary()
+
+
 def test_a_function_that_has_no_name_is_not_pickled():
     with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
         pickle.dumps(nn.Lambda(lambda x: x))
