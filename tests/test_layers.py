@@ -34,6 +34,7 @@ ROOMS = (
     ("pullback.relax.training",),
     ("pullback.optim",),
     ("pullback.nn",),
+    ("pullback.sklearn",),
     ("pullback", "pullback.shortcuts"),  # the package's face
     ("pullback.demo",),
     ("pullback.cli", "pullback.__main__", "pullback.show"),
@@ -59,6 +60,7 @@ RESERVED = {
     "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.tables"),
     "typer": ("pullback.cli",),
     "matplotlib": ("pullback.demo",),
+    "sklearn": ("pullback.sklearn",),
     "torch": (),
     "jax": (),
 }
