@@ -62,17 +62,12 @@ class MemoryReport:
             arena["temporary"] = arena.get("temporary", 0) + arena.pop("saved for backward", 0)
         return MemoryReport(layout.entry, categories, arena, peak, layout.timeline, layout.places)
 
-    def _repr_html_(self) -> str:
-        """In a notebook: the categories, and the roles within the arena, as a table."""
-        rows = [[name, f"{count:,}"] for name, count in self.categories.items() if count]
-        rows += [[f"\u2003{role}", f"{count:,}"] for role, count in self.arena.items() if count]
-        title = f"{self.function}: {len(self.steps)} steps"
-        table = Table(["memory", "bytes"], rows, title, last=["together", f"{self.total:,}"])
-        fullest = f"The arena is fullest at step {self.peak_step}, {self.steps[self.peak_step]}." if self.steps else ""
-        return f"{table.html()}<div>{escape(fullest)}</div>"
-
-    def __repr__(self) -> str:
-        return f"MemoryReport({self.function}: {self.total:,} bytes)"
+    def table(self) -> Table:
+        """The table, to be drawn."""
+        rows = [(name, count) for name, count in self.categories.items() if count]
+        rows += [(f"  {role}", count) for role, count in self.arena.items() if count]
+        cells = [(name, f"{count:,}") for name, count in rows]
+        return Table([self.function, "bytes"], cells, last=("together", f"{self.total:,}"))
 
     def __str__(self) -> str:
         rows = [(name, count) for name, count in self.categories.items() if count]
@@ -83,6 +78,14 @@ class MemoryReport:
         if self.steps:
             lines.append(f"the arena is fullest at step {self.peak_step}, {self.steps[self.peak_step]}")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"MemoryReport({self.function}: {self.total:,} bytes)"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the table, and when the arena is fullest."""
+        fullest = f"The arena is fullest at step {self.peak_step}, {self.steps[self.peak_step]}." if self.steps else ""
+        return f"{self.table().html()}<div>{escape(fullest)}</div>"
 
 
 def _bytes_at(places: tuple[Place, ...], step: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ from pullback.runtime.dtype import numpy_dtype
 if TYPE_CHECKING:
     from pullback.nn.module import Module
 
-OPEN = 12  # modules with at most so many inside are shown open
+OPEN = 8  # modules with at most so many inside are shown open, and the outermost
 
 
 def summary(module: Module, example: tuple[Any, ...], depth: int | None) -> Summary:
@@ -35,10 +35,10 @@ def summary(module: Module, example: tuple[Any, ...], depth: int | None) -> Summ
 def html(module: Module) -> str:
     """The tree of a module, with the number of its parameters: what is inside folds."""
     style = "font-family:monospace;line-height:1.5"
-    return f'<div style="{style}">{_html("", module)}</div>'
+    return f'<div style="{style}">{_html("", module, True)}</div>'
 
 
-def _html(name: str, module: Module) -> str:
+def _html(name: str, module: Module, is_outermost: bool = False) -> str:
     label = f"({escape(name)}): " if name else ""
     kind = f"<b>{escape(type(module).__name__)}</b>({escape(module.extra_repr())})"
     count = sum(p.size for p in module.parameters())
@@ -54,6 +54,6 @@ def _html(name: str, module: Module) -> str:
     ]
     if not inner and not own:
         return f"<div>{line}</div>"
-    is_open = " open" if inner and len(list(module.modules())) <= OPEN else ""
+    is_open = " open" if is_outermost or (inner and len(list(module.modules())) <= OPEN) else ""
     body = "".join([*own, *inner])
     return f'<details{is_open}><summary>{line}</summary><div style="margin-left:2em">{body}</div></details>'
