@@ -53,6 +53,7 @@ class _Estimator(BaseEstimator):
         precision: str | None = None,
         warm_start: bool = False,
         random_state: Any = None,
+        verbose: Any = False,
     ) -> None:
         self.model = model
         self.loss = loss
@@ -65,6 +66,7 @@ class _Estimator(BaseEstimator):
         self.precision = precision
         self.warm_start = warm_start
         self.random_state = random_state
+        self.verbose = verbose
 
     # ---- training ----------------------------------------------------------------------------------------------------
 
@@ -87,8 +89,8 @@ class _Estimator(BaseEstimator):
         if not going_on:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             self.trainer_ = self._trainer(X, targets)
-        size = min(self._size, len(X))
-        self.history_ = self.trainer_.fit(X, targets, epochs=epochs, batch_size=size, **weights)
+        options = {"epochs": epochs, "batch_size": min(self._size, len(X)), "progress": bool(self.verbose)}
+        self.history_ = self.trainer_.fit(X, targets, **options, **weights)
         self.n_iter_ = self.trainer_.epochs
         return self
 
@@ -174,7 +176,7 @@ class PullbackClassifier(ClassifierMixin, _Estimator):
     ``loss``: a name or a loss, as ``pullback.trainer`` takes; ``optimizer``: an optimizer or a name, for which ``lr``
     is the learning rate (None: its default). ``epochs`` and ``batch_size`` are those of ``fit``, ``precision`` that of
     ``pullback.trainer``. ``warm_start``: ``fit`` goes on from what was learnt. ``random_state``: the seed of initial
-    values, of the order of rows and of dropout.
+    values, of the order of rows and of dropout. ``verbose`` shows the progress.
 
     Labels may be of any type. Inputs of float64 become float32, and for the perceptron all do. After ``fit``:
     ``classes_``, ``trainer_`` (the Trainer), ``history_``, ``n_iter_`` (epochs), ``n_features_in_``. Predictions are
@@ -199,10 +201,12 @@ class PullbackClassifier(ClassifierMixin, _Estimator):
         precision: str | None = None,
         warm_start: bool = False,
         random_state: Any = None,
+        verbose: Any = False,
     ) -> None:
         super().__init__(
             model, loss, optimizer, lr=lr, epochs=epochs, batch_size=batch_size, hidden_layer_sizes=hidden_layer_sizes,
             activation=activation, precision=precision, warm_start=warm_start, random_state=random_state,
+            verbose=verbose,
         )  # fmt: skip
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> PullbackClassifier:

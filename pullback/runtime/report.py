@@ -169,6 +169,9 @@ class Report:
         ]
         return "\n".join([self.title, *lines])
 
+    def __rich__(self) -> Table:
+        return self.table()
+
     def __repr__(self) -> str:
         return f"Report({self.title})"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -144,6 +145,22 @@ def test_mistakes(trainer):
         trainer.summary(depth=-1)
     with pytest.raises(ArgumentError, match="symbolic sizes n; got m, n"):
         trainer.summary(16, m=3)
+
+
+def test_what_is_printed(trainer, monkeypatch, capsys):
+    """In a terminal tables with lines, in a notebook nothing: it shows what the cell returns."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    trainer.summary(16)
+    trainer.profile_step(X, Y)
+    assert capsys.readouterr().out.count("╭") == 3
+    monkeypatch.setattr("pullback.relax.training.summary.in_notebook", lambda: True)
+    assert trainer.summary(16).rows and trainer.profile_step(X, Y).calls
+    assert capsys.readouterr().out == ""
+
+
+def test_a_copy_has_the_same_summary(trainer):
+    made = pickle.loads(pickle.dumps(trainer))
+    assert made.summary(16).rows == trainer.summary(16).rows
 
 
 def test_a_trainer_says_what_it_is_in_a_line(trainer):

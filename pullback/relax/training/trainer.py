@@ -416,8 +416,7 @@ class Trainer(Fitting, Checkpoints, Copies):
         """
         rows, profile = self._profiled or (None, None)
         batch_size = rows if batch_size is None and isinstance(rows, int) else batch_size
-        with self._turn:
-            return show(summarize(self, self._layers, profile, batch_size, depth, sizes))
+        return show(summarize(self, self._layers, profile, batch_size, depth, sizes))
 
     def _repr_html_(self) -> str:
         if self.__dict__.get("_values") is None:
