@@ -100,7 +100,7 @@ class _Estimator(BaseEstimator):
 
     def _trainer(self, X: np.ndarray, targets: np.ndarray) -> Any:
         net = self._module(X, self._outputs_of(targets))
-        options = {"example": X[:1], "targets": targets[:1], "seed": self._seed, "precision": self.precision}
+        options: dict[str, Any] = {"example": X[:1], "targets": targets[:1], "seed": self._seed, "precision": self.precision}
         return make_trainer(net, copy.deepcopy(self.loss), self._optimizer(), **options)
 
     def _module(self, X: np.ndarray, outputs: int) -> nn.Module:
@@ -131,7 +131,8 @@ class _Estimator(BaseEstimator):
             return copy.deepcopy(self.optimizer)
         if self.optimizer not in optim.BY_NAME or self.lr is None:
             return self.optimizer
-        return optim.BY_NAME[self.optimizer](lr=self.lr)
+        kind: Any = optim.BY_NAME[self.optimizer]
+        return kind(lr=self.lr)
 
     # ---- predictions -------------------------------------------------------------------------------------------------
 
@@ -220,7 +221,7 @@ class PullbackClassifier(ClassifierMixin, _Estimator):
         try:
             return self._train(X, y, sample_weight, 1, going_on)
         finally:
-            vars(self).pop("_asked", None)
+            self._asked = None
 
     def predict(self, X: Any) -> np.ndarray:
         """The label of each row: (rows,)."""
@@ -249,7 +250,7 @@ class PullbackClassifier(ClassifierMixin, _Estimator):
     def _targets(self, y: np.ndarray, going_on: bool, weights: np.ndarray | None) -> np.ndarray:
         check_classification_targets(y)
         if not going_on:
-            asked = vars(self).get("_asked")
+            asked = getattr(self, "_asked", None)
             self.classes_ = np.unique(y) if asked is None else asked
         known = np.isin(y, self.classes_)
         if not known.all():
