@@ -100,7 +100,12 @@ class _Estimator(BaseEstimator):
 
     def _trainer(self, X: np.ndarray, targets: np.ndarray) -> Any:
         net = self._module(X, self._outputs_of(targets))
-        options: dict[str, Any] = {"example": X[:1], "targets": targets[:1], "seed": self._seed, "precision": self.precision}
+        options: dict[str, Any] = {
+            "example": X[:1],
+            "targets": targets[:1],
+            "seed": self._seed,
+            "precision": self.precision,
+        }
         return make_trainer(net, copy.deepcopy(self.loss), self._optimizer(), **options)
 
     def _module(self, X: np.ndarray, outputs: int) -> nn.Module:

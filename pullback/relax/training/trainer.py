@@ -374,7 +374,7 @@ class Trainer(Fitting, Checkpoints, Copies):
     def profile_adjoint(self, input_instances: Any, targets: Any) -> Report:
         """Run the adjoint function a few times under the profiler, print its table and return the report. Nothing is
         updated."""
-        return show(self._profile(ADJOINT, self._values, input_instances, targets))
+        return show(self._profile(ADJOINT, self._values, input_instances, targets)[0])
 
     def profile_step(self, input_instances: Any, targets: Any) -> Report:
         """Run a whole training step a few times, on copies, under the profiler: prints and returns its report, the time
@@ -383,15 +383,16 @@ class Trainer(Fitting, Checkpoints, Copies):
         >>> report = trainer.profile_step(x[:64], y[:64])
         >>> report.chrome_trace("step.json")
         """
-        report = self._profile(STEP, self._values.copy(), input_instances, targets)
-        given = _as_list(input_instances, self._interface.inputs, "input")
-        self._profiled = (self._interface.rows_of(given[0]) if given else None), report
+        report, rows = self._profile(STEP, self._values.copy(), input_instances, targets)
+        self._profiled = rows, report
         return show(report)
 
-    def _profile(self, name: str, values: Values, input_instances: Any, targets: Any) -> Report:
+    def _profile(self, name: str, values: Values, input_instances: Any, targets: Any) -> tuple[Report, int | None]:
+        """The report of a function, and for how many rows it is."""
         program, inputs, labels = self._arguments(input_instances, targets)
         values.check_complete(self._interface)
-        return program.training_vm.profile(name, *values.arguments(self._interface, name, inputs, labels))
+        report = program.training_vm.profile(name, *values.arguments(self._interface, name, inputs, labels))
+        return report, inputs[0].shape[0] if inputs and inputs[0].shape else None
 
     # ---- what one sees -----------------------------------------------------------------------------------------------
 
