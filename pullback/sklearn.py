@@ -17,7 +17,6 @@ import numpy as np
 
 from pullback import nn, optim
 from pullback.ir.errors import ArgumentError, ShapeError, UserError, suggestion
-from pullback.ir.op import Op
 from pullback.nn.train import trainer as make_trainer
 from pullback.relax.struct_info import format_shape
 
@@ -29,9 +28,8 @@ try:
 except ImportError as error:
     raise ImportError("pullback.sklearn needs scikit-learn ≥ 1.6: pip install 'pullback[sklearn]'") from error
 
-ACTIVATIONS = {
-    "relu": "nn.relu", "tanh": "tanh", "sigmoid": "sigmoid", "logistic": "sigmoid", "gelu": "nn.gelu",
-    "silu": "nn.silu",
+ACTIVATIONS: dict[str, Any] = {
+    "relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "logistic": nn.Sigmoid, "gelu": nn.GELU, "silu": nn.SiLU,
 }  # fmt: skip
 _LOGITS, _LOG_PROBABILITIES = ("cross_entropy_loss",), ("nll_loss",)
 
@@ -347,5 +345,5 @@ def multilayer_perceptron(
         )
     layers: list[nn.Module] = []
     for inputs, outputs in zip([n_features, *sizes], sizes, strict=False):
-        layers += [nn.Linear(int(inputs), int(outputs)), nn.Lambda(Op.get(ACTIVATIONS[activation]))]
+        layers += [nn.Linear(int(inputs), int(outputs)), ACTIVATIONS[activation]()]
     return nn.Sequential(*layers, nn.Linear(int(sizes[-1] if sizes else n_features), n_outputs))

@@ -35,6 +35,7 @@ ROOMS = (
     ("pullback.optim",),
     ("pullback.nn",),
     ("pullback.sklearn",),
+    ("pullback.relax.frontend",),
     ("pullback", "pullback.shortcuts"),  # the package's face
     ("pullback.demo",),
     ("pullback.cli", "pullback.__main__", "pullback.show"),

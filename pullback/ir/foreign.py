@@ -263,14 +263,22 @@ ARGUMENTS: dict[str, str] = {
     "label": "labels",
     "target": "targets",
     "ignore": "ignore_index",
-    "class_weight": "weights",
+    "class_weight": "weights weight",
     "weight": "weights",
+    "weights": "weight",
     "verbose": "progress",
     "log": "progress",
 }
 
+CLASS_WEIGHTS = (
+    "classes are weighted by nn.CrossEntropyLoss(weight=…), or by a further argument of the loss:"
+    " loss_args=[predictions, targets, weights]"
+)
+
 # What to say of an argument that has no counterpart of another name, by argument.
 NO_ARGUMENT: dict[str, str] = {
+    "size_average": 'write reduction="mean" or reduction="sum"',
+    "reduce": 'write reduction="none" for a loss of each element',
     "momentum": "SGD has no momentum: use MomentumSGD(lr, momentum)",
     "nesterov": "use MomentumSGD(lr, momentum, nesterov=True)",
     "params": "an optimizer is not given the parameters: the trainer does that",
@@ -279,8 +287,8 @@ NO_ARGUMENT: dict[str, str] = {
     "callbacks": "call fit(x, y, epochs=1) in a loop: it goes on where it was, and Python runs between the epochs",
     "callback": "call fit(x, y, epochs=1) in a loop: it goes on where it was, and Python runs between the epochs",
     "steps_per_epoch": "an epoch is all rows, in batches of batch_size",
-    "class_weight": "weights are a further argument of the loss: loss_args=[predictions, targets, weights]",
-    "weight": "weights are a further argument of the loss: loss_args=[predictions, targets, weights]",
+    "class_weight": CLASS_WEIGHTS,
+    "weight": CLASS_WEIGHTS,
     "sample_weight": "weights are a further argument of the loss: loss_args=[predictions, targets, weights]",
     "lr": "the learning rate is an argument of the optimizer, as in SGD(0.1)",
     "validation_split": "cut the arrays yourself and pass validation=(x, y)",
@@ -364,6 +372,8 @@ ATTRIBUTES: dict[str, str] = {
     "apply": "write executable.function(name)(…)",
 }
 
+NO_UNPOOL = "places of maxima are not kept: write ConvTranspose2d or Upsample"
+
 # What to say of classes and functions that packages do not have, in lower case.
 CLASSES: dict[str, str] = {
     "dense": "did you mean Linear?",
@@ -377,11 +387,28 @@ CLASSES: dict[str, str] = {
     "layernormalization": "did you mean LayerNorm?",
     "maxpooling2d": "did you mean MaxPool2d?",
     "averagepooling2d": "did you mean AvgPool2d?",
-    "globalaveragepooling2d": "write AdaptiveAvgPool2d(1), then Flatten()",
+    "globalaveragepooling1d": "did you mean GlobalAvgPool1d?",
+    "globalaveragepooling2d": "did you mean GlobalAvgPool2d?",
+    "globalmaxpooling1d": "did you mean GlobalMaxPool1d?",
+    "globalmaxpooling2d": "did you mean GlobalMaxPool2d?",
+    "conv1dtranspose": "did you mean ConvTranspose1d?",
+    "conv2dtranspose": "did you mean ConvTranspose2d?",
+    "upsampling2d": "did you mean Upsample?",
+    "zeropadding2d": "did you mean ZeroPad2d?",
+    "maxunpool1d": NO_UNPOOL,
+    "maxunpool2d": NO_UNPOOL,
+    "max_unpool2d": NO_UNPOOL,
+    "randomflip": "augmentation is in nn.aug: write aug.RandomFlip",
+    "randomcrop": "augmentation is in nn.aug: write aug.RandomCrop",
+    "randomtranslation": "augmentation is in nn.aug: write aug.RandomTranslation",
+    "normalization": "constants are in nn.aug: write aug.Normalize(mean, std)",
+    "rescaling": "write aug.Normalize(0, 255) of nn.aug",
     "activation": "activations are modules: ReLU(), GELU(); a function is wrapped in Lambda",
     "input": "inputs are not declared: pullback.trainer(net, …, example=x) has their shapes",
     "dataparallel": "one process trains with all cores by itself",
     "syncbatchnorm": "did you mean BatchNorm2d?",
+    "crossmaplrn2d": "did you mean LocalResponseNorm?",
+    "adaptivelogsoftmaxwithloss": "write nn.Linear and the loss cross_entropy",
     "crossentropy": "did you mean CrossEntropyLoss?",
     "sparsecategoricalcrossentropy": "did you mean CrossEntropyLoss?",
     "categoricalcrossentropy": "did you mean CategoricalCrossEntropyLoss?",

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from pullback.ir.words import missing_from
-from pullback.nn import functional, init
-from pullback.nn.container import Lambda, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-from pullback.nn.linear import Bilinear, Identity, Linear
-from pullback.nn.module import Module
-from pullback.nn.parameter import Buffer, Parameter
+from pullback.nn import aug, functional, init
+from pullback.nn.activation import *  # noqa: F403
+from pullback.nn.attention import *  # noqa: F403
+from pullback.nn.container import *  # noqa: F403
+from pullback.nn.convolution import *  # noqa: F403
+from pullback.nn.dropout import *  # noqa: F403
+from pullback.nn.embedding import *  # noqa: F403
+from pullback.nn.linear import *  # noqa: F403
+from pullback.nn.loss import *  # noqa: F403
+from pullback.nn.module import *  # noqa: F403
+from pullback.nn.normalization import *  # noqa: F403
+from pullback.nn.padding import *  # noqa: F403
+from pullback.nn.parameter import *  # noqa: F403
+from pullback.nn.pooling import *  # noqa: F403
+from pullback.nn.position import *  # noqa: F403
+from pullback.nn.shape import *  # noqa: F403
+from pullback.nn.transformer import *  # noqa: F403
+from pullback.nn.vision import *  # noqa: F403
 
-__all__ = [
-    "Bilinear", "Buffer", "Identity", "Lambda", "Linear", "Module", "ModuleDict", "ModuleList", "Parameter",
-    "ParameterDict", "ParameterList", "Sequential", "functional", "init",
-]  # fmt: skip
+# What the families define, each by its own __all__.
+__all__ = [n for n, v in globals().items() if n[0] != "_" and getattr(v, "__module__", "").startswith(f"{__name__}.")]
+__all__ += ["aug", "functional", "init"]
 
 __getattr__ = missing_from(globals())

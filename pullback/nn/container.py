@@ -9,6 +9,8 @@ from pullback.ir.errors import ArgumentError
 from pullback.nn.module import Module
 from pullback.nn.parameter import Parameter
 
+__all__ = ["Lambda", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+
 
 def _checked(value: Any, container: Module) -> Module:
     """``value``, unless it is no module, or a layer that the container holds already: the two would share weights."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -103,10 +103,29 @@ class _Inputs:
 def _exported(
     module: Module, names: list[str], types: list[TensorStructInfo]
 ) -> tuple[IRModule, list[Layer]]:  # fmt: skip
-    params = list(module.named_parameters())
-    buffers = list(module.named_buffers())
-    taken = {name for name, _ in (*params, *buffers)}
-    inputs = [Var(name if name not in taken else f"{name}_input", t) for name, t in zip(names, types, strict=True)]
+    params, buffers = list(module.named_parameters()), list(module.named_buffers())
+    inputs = [Var(free_name(module, name), t) for name, t in zip(names, types, strict=True)]
+    function, states, layers = traced(module, inputs, lambda: module(*inputs))
+    attrs: dict[str, Any] = {"param_num": len(params), "state_num": len(states)}
+    frozen = tuple(name for name, p in params if not p.requires_grad)
+    aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
+    attrs |= {FROZEN: frozen} if frozen else {}
+    attrs |= {ALIASES: aliases} if aliases else {}
+    return IRModule({BACKBONE: function}, attrs), layers
+
+
+def free_name(module: Module, name: str) -> str:
+    """A name for an input, which no parameter or buffer has."""
+    taken = {n for n, _ in (*module.named_parameters(), *module.named_buffers())}
+    return name if name not in taken else f"{name}_input"
+
+
+def traced(
+    module: Module, inputs: Sequence[Var], run: Callable[[], Any]
+) -> tuple[Function, list[Buffer], list[Layer]]:  # fmt: skip
+    """The function of inputs, parameters and states, which returns what ``run`` returns and the new states; the buffers
+    that are states; and the calls of modules."""
+    params, buffers = list(module.named_parameters()), list(module.named_buffers())
     variables = {id(v): Var(name, TensorStructInfo(v.shape, v.dtype)) for name, v in (*params, *buffers)}
     values: dict[int, Expr] = dict(variables)
     constants = {id(b) for _, b in buffers if not b.persistent}
@@ -115,19 +134,14 @@ def _exported(
     builder.begin([v.name for v in (*inputs, *variables.values())])
     trace = Trace(builder, {id(m): name for name, m in reversed(list(module.named_modules()))}, values)
     with tracing(trace), builder.dataflow():
-        outputs = _outputs(module(*inputs))
+        outputs = _outputs(run())
         _check_constants(trace, buffers, constants)
         states = [b for _, b in buffers if id(b) not in constants]
         results = [builder.emit_output(output, "output") for output in outputs]
         results += [builder.emit_output(trace.value(b), f"{variables[id(b)].name}_new") for b in states]
     body = builder.finish(results[0] if len(results) == 1 else Tuple(tuple(results)))
     arguments = (*inputs, *(variables[id(v)] for v in (*(p for _, p in params), *states)))
-    attrs: dict[str, Any] = {"param_num": len(params), "state_num": len(states)}
-    frozen = tuple(name for name, p in params if not p.requires_grad)
-    aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
-    attrs |= {FROZEN: frozen} if frozen else {}
-    attrs |= {ALIASES: aliases} if aliases else {}
-    return IRModule({BACKBONE: Function(arguments, body)}, attrs), trace.layers
+    return Function(arguments, body), states, trace.layers
 
 
 def _check_constants(trace: Trace, buffers: list[tuple[str, Buffer]], constants: set[int]) -> None:
@@ -221,11 +235,12 @@ def run(module: Module, inputs: Sequence[Any]) -> Any:
     """The results of a module for arrays, in the form for inference, with its present values."""
     from pullback.driver import compile
     from pullback.relax.convention import OUTPUT, Convention
+    from pullback.relax.transform import DeadCodeElimination, DecomposeOpsForInference
     from pullback.runtime.tensor import tensor
 
     arrays = [np.asarray(v) if isinstance(v, Tensor) else array_of(v, None) for v in inputs]
     exported = export(module, arrays, any_batch=False)
-    function = compile(exported).function(BACKBONE)
+    function = compile(DeadCodeElimination()(DecomposeOpsForInference(BACKBONE)(exported))).function(BACKBONE)
     declared = exported[BACKBONE].params
     given = [tensor(a.astype(numpy_dtype(v.dtype), copy=False)) for a, v in zip(arrays, declared, strict=False)]
     module.init_parameters(keep=True)

@@ -10,6 +10,8 @@ from pullback.nn.init import KaimingUniform, Uniform
 from pullback.nn.module import Module
 from pullback.nn.parameter import Parameter, shape_of
 
+__all__ = ["Bilinear", "Identity", "Linear"]
+
 
 class Identity(Module):
     """Returns its input; takes any arguments, as PyTorch's."""

@@ -27,6 +27,8 @@ from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_key
 from pullback.relax.training.summary import Summary, show
 from pullback.runtime.tensor import Tensor
 
+__all__ = ["Module"]
+
 
 class Module:
     """Base of layers and models: override ``__init__``, which makes parameters and submodules attributes, and

@@ -20,6 +20,8 @@ from pullback.runtime.dtype import NUMPY_DTYPES, dtype_name, numpy_dtype
 from pullback.runtime.interchange import array_of
 from pullback.runtime.tensor import Tensor, tensor
 
+__all__ = ["Buffer", "Parameter"]
+
 _values_left_out: ContextVar[bool] = ContextVar("pullback_values_left_out", default=False)
 
 
@@ -88,6 +90,10 @@ class Variable:
             return
         values = np.asarray(chosen(generator, self.shape), np.float64)
         self._held_by, self._value = None, np.ascontiguousarray(values.astype(numpy_dtype(self.dtype)))
+
+    def begin(self, init: Initializer) -> None:
+        """Let ``init`` draw the value anew when it is next needed."""
+        self.init, self._value, self._held_by = init, None, None
 
     def convert(self, dtype: str) -> None:
         """Change the dtype, and the value with it."""

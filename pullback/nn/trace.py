@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from pullback.ir.errors import UserError
+from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.node import Span, span_scope
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Expr, TupleGetItem, as_relax
@@ -39,6 +39,7 @@ class Trace:
         self.builder, self._names, self._values = builder, names, values
         self.assigned: set[int] = set()  # buffers with a new value
         self.layers: list[Layer] = []  # the calls of modules, in the order in which they began
+        self._read: dict[Expr, Variable] = {}  # the buffers that values were read from
         self._inside: list[str] = []
         self._open: list[str] = []
 
@@ -55,6 +56,8 @@ class Trace:
                 f"a {variable.kind} of shape {variable.shape} is used, but it is no part of the exported module",
                 hint="a module in a list or dict is not registered: use nn.ModuleList or nn.ModuleDict",
             )
+        if variable.kind == "buffer":
+            self._read[found] = variable
         return found
 
     def assign(self, buffer: Variable, name: str, value: Any) -> None:
@@ -67,6 +70,15 @@ class Trace:
             )
         self._values[id(buffer)] = new
         self.assigned.add(id(buffer))
+
+    def update(self, old: Any, new: Any, name: str) -> None:
+        """Give the buffer that ``old`` was read from another value, as PyTorch's functions do in place."""
+        buffer = self._read.get(old) if isinstance(old, Expr) else None
+        if buffer is None:
+            raise ArgumentError(
+                f"{name} must be a buffer of the module, which takes its new value", hint=f"nn.Buffer(…), self.{name}"
+            )
+        self.assign(buffer, name, new)
 
     def bind(self, value: Any, name: str) -> Any:
         """``value`` with its calls bound to variables: each call is computed once, wherever it is used."""

@@ -11,11 +11,12 @@ from pullback import optim
 from pullback.ir.errors import ArgumentError, suggestion
 from pullback.ir.module import IRModule
 from pullback.ir.words import explained
+from pullback.nn import functional
+from pullback.nn import loss as losses
 from pullback.nn.export import export_layers
 from pullback.nn.module import Module
 from pullback.relax.convention import BACKBONE, OUTPUT, Convention
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
-from pullback.relax.training import loss as losses
 from pullback.relax.training.loss import FunctionLoss, Loss
 from pullback.relax.training.make import make_trainer
 from pullback.relax.training.optimizer import Optimizer
@@ -26,8 +27,19 @@ LOSSES = {
     "cross_entropy": losses.CrossEntropyLoss, "nll": losses.NLLLoss, "mse": losses.MSELoss, "l1": losses.L1Loss,
     "mae": losses.L1Loss, "huber": losses.HuberLoss, "smooth_l1": losses.SmoothL1Loss, "bce": losses.BCELoss,
     "bce_with_logits": losses.BCEWithLogitsLoss, "kl_div": losses.KLDivLoss, "poisson_nll": losses.PoissonNLLLoss,
-    "gaussian_nll": losses.GaussianNLLLoss, "hinge_embedding": losses.HingeEmbeddingLoss, "ctc": losses.CTCLoss,
+    "gaussian_nll": losses.GaussianNLLLoss, "hinge": losses.HingeLoss, "hinge_embedding": losses.HingeEmbeddingLoss,
+    "soft_margin": losses.SoftMarginLoss, "margin_ranking": losses.MarginRankingLoss,
+    "cosine_embedding": losses.CosineEmbeddingLoss, "triplet_margin": losses.TripletMarginLoss,
+    "multi_margin": losses.MultiMarginLoss, "multilabel_margin": losses.MultiLabelMarginLoss,
+    "multilabel_soft_margin": losses.MultiLabelSoftMarginLoss, "ctc": losses.CTCLoss,
 }  # fmt: skip
+
+# Functions whose targets are class indices.
+_CLASSIFYING = {
+    functional.cross_entropy: losses.CrossEntropyLoss,
+    functional.nll_loss: losses.NLLLoss,
+    functional.multi_margin_loss: losses.MultiMarginLoss,
+}
 
 
 @partial(explained, name="pullback.trainer")
@@ -60,11 +72,12 @@ def trainer(
     by default class indices (int64, one for each row) for a cross entropy, else the type of the prediction; "one-hot"
     stands for the prediction's type.
 
-    ``init``: patterns of parameter names and initializers, ``{"*.weight": "kaiming_normal"}``, or one initializer for
-    all; by default a module's layers begin as PyTorch's do, an IRModule's parameters by "xavier". A module's values
-    stay where they were given, loaded or trained. ``seed`` is that of the initial values, of the order in which ``fit``
-    takes the rows, and of what the model draws itself, as dropout does. ``precision``: "bfloat16" or "float16" trains
-    in mixed precision; ``flush_subnormals`` takes numbers below 1.2e-38 for 0.
+    ``init``: patterns of parameter names and initializers of ``nn.init``, ``{"*.weight": "kaiming_normal"}``, or one
+    initializer for all; by default a module's layers begin as PyTorch's do, an IRModule's parameters by "xavier".
+    (Weights of script modules are (inputs, outputs) for matmul: ``mode="fan_out"`` counts their inputs.) A module's
+    values stay where they were given, loaded or trained. ``seed`` is that of the initial values, of the order in which
+    ``fit`` takes the rows, and of what the model draws itself, as dropout does. ``precision``: "bfloat16" or "float16"
+    trains in mixed precision; ``flush_subnormals`` takes numbers below 1.2e-38 for 0.
 
     From then on the module's values are the trainer's: ``net.state_dict()`` returns what was trained, and another
     trainer of the same module goes on from there. Parameters with ``requires_grad=False`` stay as they are.
@@ -130,6 +143,9 @@ def _loss(loss: Any, module: IRModule) -> Any:
         name = getattr(loss, "__name__", type(loss).__name__)
         hint = "pullback.nn has PyTorch's losses under the same names, nn.functional its functions"
         raise ArgumentError(f"the loss {name} is one of another library", hint=hint)
+    kind = next((kind for function, kind in _CLASSIFYING.items() if function is loss), None)
+    if kind is not None:
+        return kind()
     is_function = callable(loss) and not isinstance(loss, (Loss, type)) and isinstance(module, IRModule)
     if not is_function or BACKBONE not in module:
         return loss

@@ -46,6 +46,7 @@ _ABOVE = {
     "op": ("pullback.relax.op", None),
     "transform": ("pullback.relax.transform", None),
     "training": ("pullback.relax.training", None),
+    "frontend": ("pullback.relax.frontend", None),
     "optimizer": ("pullback.relax.training.optimizer", None),
     "vm": ("pullback.driver.vm_face", None),
     "build": ("pullback.driver", "compile"),

@@ -154,8 +154,8 @@ def test_functions_are_losses_of_outputs_and_targets():
     ("loss", "match"),
     [
         (lambda prediction: None, "returns None, not a graph value"),
-        (lambda: 1.0, "must take the model's 1 outputs"),
-        (lambda *outputs: outputs[0].mean(), "must take the model's 1 outputs"),
+        (lambda: 1.0, "must take the model's output"),
+        (lambda *outputs: outputs[0].mean(), "must take the model's output"),
         ("cross_entropie", "no loss 'cross_entropie'"),
     ],
 )

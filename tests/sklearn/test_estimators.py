@@ -78,7 +78,7 @@ def test_labels_and_attributes(fitted):
 
 def test_a_model_of_hidden_layers_is_the_modules(fitted):
     """The estimator computes what a trainer of the same module does, with the same seed."""
-    net = nn.Sequential(nn.Linear(4, 8), nn.Lambda(R.nn.relu), nn.Linear(8, 3))
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     x = X.astype(np.float32)
     trainer = pullback.trainer(net, "cross_entropy", optim.Adam(lr=0.02), example=x, seed=seed)
@@ -141,7 +141,7 @@ def test_two_classes(loss):
 def test_modules_and_images():
     digits = load_digits()
     images, labels = digits.images[:200, None] / 16.0, digits.target[:200]
-    net = nn.Sequential(nn.Lambda(R.nn.batch_flatten), nn.Linear(64, 10))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     model = PullbackClassifier(net, optimizer=optim.SGD(lr=0.3), epochs=15, random_state=0).fit(images, labels)
     assert model.score(images, labels) > 0.9
     assert model.model is net and model.trainer_.model is not net  # hyperparameters stay as they are

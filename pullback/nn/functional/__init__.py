@@ -11,9 +11,20 @@ from __future__ import annotations
 from typing import Any
 
 from pullback.ir.words import missing_from
+from pullback.nn.functional.activation import *  # noqa: F403
+from pullback.nn.functional.attention import *  # noqa: F403
+from pullback.nn.functional.convolution import *  # noqa: F403
+from pullback.nn.functional.dropout import *  # noqa: F403
+from pullback.nn.functional.embedding import *  # noqa: F403
+from pullback.nn.functional.form import *  # noqa: F403
 from pullback.nn.functional.linear import *  # noqa: F403
+from pullback.nn.functional.loss import *  # noqa: F403
+from pullback.nn.functional.normalization import *  # noqa: F403
+from pullback.nn.functional.padding import *  # noqa: F403
+from pullback.nn.functional.pooling import *  # noqa: F403
 from pullback.nn.functional.tensor import *  # noqa: F403
 from pullback.nn.functional.tensor import method
+from pullback.nn.functional.vision import *  # noqa: F403
 
 # What the families define, each by its own __all__.
 __all__ = [n for n, v in globals().items() if n[0] != "_" and getattr(v, "__module__", "").startswith(f"{__name__}.")]

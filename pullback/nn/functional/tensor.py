@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.ir.errors import ArgumentError
 from pullback.relax import op
 from pullback.relax.expr import as_relax
 from pullback.relax.op.methods import METHODS, OPS_AS_METHODS
@@ -33,18 +32,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
 def split(tensor: Any, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
     """A tensor cut along an axis into parts of a size (the last may be smaller), or of the sizes given:
     ``torch.split``. Raises ArgumentError where the sizes do not add up to that of the axis, or it is symbolic."""
-    size = tensor.shape[dim]
-    if not isinstance(size, int):
-        raise ArgumentError(f"split cuts an axis whose size is known, got the size {size}")
-    if isinstance(split_size_or_sections, int):
-        places = list(range(split_size_or_sections, size, split_size_or_sections))
-    else:
-        sizes = list(split_size_or_sections)
-        if sum(sizes) != size:
-            raise ArgumentError(f"split: the sizes {sizes} add up to {sum(sizes)}, the axis has {size}")
-        places = [sum(sizes[: k + 1]) for k in range(len(sizes) - 1)]
-    parts = op.split(tensor, places, dim) if places else (tensor,)
-    return tuple(parts)
+    return METHODS["split"](tensor, split_size_or_sections, dim)
 
 
 def where(condition: Any, input: Any, other: Any) -> Any:

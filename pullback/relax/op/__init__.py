@@ -10,6 +10,7 @@ from pullback.ir.op import Op, seal
 from pullback.relax.op import (  # noqa: F401
     activation,
     attention,
+    augment,
     average_pool,
     batch_norm,
     binary,
@@ -21,6 +22,7 @@ from pullback.relax.op import (  # noqa: F401
     einsum,
     elementwise,
     embedding,
+    form,
     gather,
     grid_sample,
     index,

@@ -152,6 +152,12 @@ define(
 )
 
 
+def any_rows(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """A shape for ``reshape`` whose first size is that of the argument, written such that it holds for any number of
+    rows: -1 in its place, where the others are known."""
+    return (-1, *shape[1:]) if all(isinstance(s, int) and s > 0 for s in shape[1:]) else tuple(shape)
+
+
 def _info(x: te.Tensor) -> TensorStructInfo:
     return TensorStructInfo(x.shape, x.dtype)
 

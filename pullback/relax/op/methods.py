@@ -6,17 +6,19 @@ Most are ops of the same name. Where PyTorch's or NumPy's method takes other arg
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import CallError, NoAttribute, ShapeError, UserError, near
+from pullback.ir.errors import ArgumentError, CallError, NoAttribute, ShapeError, UserError, near
 from pullback.ir.foreign import ATTRIBUTES, OPS
 from pullback.ir.op import Op
 from pullback.ir.words import explained
 from pullback.relax.expr import Expr, PrimValue, set_methods
+from pullback.relax.op.manipulate import any_rows
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.tir.expr import PrimExpr
@@ -52,10 +54,10 @@ def _transpose(x: Expr, *axes: Any) -> Expr:
     return ops.permute_dims(x, _numbers(axes))
 
 
-def _axis(axis: Any, rank: int) -> int:
+def _axis(axis: Any, rank: int, method: str = "transpose") -> int:
     if not isinstance(axis, int) or not -rank <= axis < rank:
         hint = f"its axes are {-rank} to {rank - 1}" if rank else "it has no axes"
-        raise ShapeError(f"transpose: axis {axis!r} is outside a tensor of rank {rank}", hint=hint)
+        raise ShapeError(f"{method}: axis {axis!r} is outside a tensor of rank {rank}", hint=hint)
     return axis % rank
 
 
@@ -67,8 +69,13 @@ def _flatten(x: Expr, start_dim: int = 0, end_dim: int = -1) -> Expr:
     rank = len(x.shape)
     if rank == 0:
         return ops.reshape(x, (1,))
-    a, b = _axis(start_dim, rank), _axis(end_dim, rank)
-    return ops.reshape(x, (*x.shape[:a], -1, *x.shape[b + 1 :]))
+    a, b = (_axis(axis, rank, "flatten") for axis in (start_dim, end_dim))
+    if a > b:
+        raise ShapeError(f"flatten: start_dim={start_dim} lies behind end_dim={end_dim} in a tensor of rank {rank}")
+    joined = x.shape[a : b + 1]
+    size = math.prod(joined) if all(isinstance(s, int) for s in joined) else -1
+    shape = (*x.shape[:a], size, *x.shape[b + 1 :])
+    return ops.reshape(x, any_rows(shape) if a > 0 else shape)
 
 
 def _expand(x: Expr, *sizes: Any) -> Expr:
@@ -97,7 +104,30 @@ def _repeat(x: Expr, *times: Any) -> Expr:
     return ops.tile(x, _numbers(times))
 
 
+def _split(x: Expr, split_size: int | Sequence[int], axis: int = 0) -> tuple[Expr, ...]:
+    """PyTorch's: parts of a size, the last of what is left, or of the sizes in a list. ``R.split`` takes the number of
+    parts, or where they end."""
+    size = x.shape[_axis(axis, len(x.shape), "split")]
+    if not isinstance(size, int):
+        raise ArgumentError(f"split cuts an axis whose size is known, got the size {size}")
+    if isinstance(split_size, (tuple, list)):
+        ends = [sum(split_size[: k + 1]) for k in range(len(split_size))]
+        if not ends or ends.pop() != size:
+            raise ArgumentError(f"split: the sizes {list(split_size)} add up to {sum(split_size)}, the axis has {size}")
+    elif not isinstance(split_size, int) or split_size < 1:
+        raise ArgumentError(f"split: the size of a part must be an int ≥ 1, got {split_size!r}")
+    else:
+        ends = list(range(split_size, size, split_size))
+    return _items(ops.split(x, ends, axis)) if ends else (x,)
+
+
+def _items(values: Expr) -> tuple[Expr, ...]:
+    return tuple(values[k] for k in range(len(values.struct_info.fields)))  # type: ignore[attr-defined]
+
+
 METHODS: dict[str, Callable[..., Any]] = {
+    "split": _split,
+    "chunk": lambda x, chunks, axis=0: _items(ops.chunk(x, chunks, axis)),
     "reshape": lambda x, *shape: ops.reshape(x, _numbers(shape)),
     "view": lambda x, *shape: ops.reshape(x, _numbers(shape)),
     "permute": lambda x, *axes: ops.permute_dims(x, _numbers(axes)),

@@ -54,10 +54,10 @@ from pullback.tir.expr import FLOATS, INTEGERS
 STATE = TensorStructInfo((2,), "uint64")
 STEPS, SITES = 2**40, 2**24  # a place is the number of a step, and above it that of a site
 
-_A_STATE = Ints((2,), 0, 2**62, "uint64")
+A_STATE = Ints((2,), 0, 2**62, "uint64")
 
 
-class _Random(Op):  # as users call it: the state may be left out
+class Random(Op):  # as users call it: the state may be left out
     __doc__ = Op.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -68,13 +68,13 @@ class _Random(Op):  # as users call it: the state may be left out
         return super().__call__(*args, **kwargs)
 
 
-def _check_state(name: str, state: TensorStructInfo | None) -> None:
+def check_state(name: str, state: TensorStructInfo | None) -> None:
     if state is not None and not same_info(state, STATE):
         hint = 'it holds (seed, place): np.array([0, 0], "uint64")'
         raise ShapeError(f"{name}: the state must be {format_info(STATE)}, got {format_info(state)}", hint=hint)
 
 
-def _probability(name: str, argument: str, value: Any) -> None:
+def expect_probability(name: str, argument: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise UserError(f"{name}: {argument} must be a number from 0 to 1, got {value!r}")
 
@@ -83,7 +83,7 @@ def _probability(name: str, argument: str, value: Any) -> None:
 
 
 def _site_infer(state: TensorStructInfo, *, number: int) -> TensorStructInfo:
-    _check_state("random.site", state)
+    check_state("random.site", state)
     expect_int("random.site", "number", number)
     if not 0 <= number < SITES:
         raise UserError(f"random.site: number must be ≥ 0 and below {SITES}, got {number}")
@@ -114,7 +114,7 @@ define(
     gradient=zero_gradient,
     family="random",
     doc="The state of the site with that number: (seed, place + 2⁴⁰·number), for places below 2⁴⁰.",
-    samples=[sample(_A_STATE, number=0), sample(_A_STATE, number=3)],
+    samples=[sample(A_STATE, number=0), sample(A_STATE, number=3)],
 )
 
 # -- numbers of a shape
@@ -135,7 +135,7 @@ def _draw(
     expression, and ``numpy`` of an array."""
 
     def infer(state: TensorStructInfo | None = None, *, shape: Any, **kw: Any) -> TensorStructInfo:
-        _check_state(name, state)
+        check_state(name, state)
         check(**kw)
         return TensorStructInfo(sizes(shape), dtype(**kw))
 
@@ -153,7 +153,7 @@ def _draw(
 
     signature = f"state? | shape, {attrs}"
     op = define(name, signature, infer=infer, te=build, numpy=run, gradient=zero_gradient, family="random", **rules)
-    return specialize(op, _Random)
+    return specialize(op, Random)
 
 
 def _expect(name: str, dtype: Any, known: tuple[str, ...], kind: str) -> None:
@@ -171,12 +171,12 @@ _draw(
     numpy=lambda x, *, dtype: x,
     doc="Random integers: all values of uint32, or uint64, are equally likely.",
     samples=[
-        sample(_A_STATE, shape=(3, 5)),
-        sample(_A_STATE, shape=(130,)),
-        sample(_A_STATE, shape=(2, 128)),
-        sample(_A_STATE, shape=()),
-        sample(_A_STATE, shape=(0, 2)),
-        sample(_A_STATE, shape=(37,), dtype="uint64"),
+        sample(A_STATE, shape=(3, 5)),
+        sample(A_STATE, shape=(130,)),
+        sample(A_STATE, shape=(2, 128)),
+        sample(A_STATE, shape=()),
+        sample(A_STATE, shape=(0, 2)),
+        sample(A_STATE, shape=(37,), dtype="uint64"),
     ],
 )
 
@@ -217,9 +217,9 @@ _draw(
     doc="Numbers from low to high, all equally likely: low + u·(high - low), with u a multiple of 2⁻ⁿ in [0, 1), for\n"
     "the n digits of the dtype (24 of float32). The sum is rounded, so that high itself can come out.",
     samples=[
-        sample(_A_STATE, shape=(3, 17)),
-        sample(_A_STATE, shape=(129,), low=-2.0, high=3.0),
-        *(sample(_A_STATE, shape=(70,), dtype=d) for d in ("float64", "float16", "bfloat16")),
+        sample(A_STATE, shape=(3, 17)),
+        sample(A_STATE, shape=(129,), low=-2.0, high=3.0),
+        *(sample(A_STATE, shape=(70,), dtype=d) for d in ("float64", "float16", "bfloat16")),
     ],
 )
 
@@ -249,14 +249,14 @@ _draw(
     doc="Numbers of the normal distribution, mean + std·√(-2 ln u)·cos 2πv with u in (0, 1] and v in [0, 1), both of\n"
     "32 bits. Box & Muller, A Note on the Generation of Random Normal Deviates, 1958.",
     samples=[
-        sample(_A_STATE, shape=(3, 17)),
-        sample(_A_STATE, shape=(129,), mean=-2.0, std=3.0),
-        *(sample(_A_STATE, shape=(70,), dtype=d) for d in ("float64", "float16", "bfloat16")),
+        sample(A_STATE, shape=(3, 17)),
+        sample(A_STATE, shape=(129,), mean=-2.0, std=3.0),
+        *(sample(A_STATE, shape=(70,), dtype=d) for d in ("float64", "float16", "bfloat16")),
     ],
 )
 
 
-def _limit(p: float) -> int:
+def limit(p: float) -> int:
     """How many of the 2³² integers are below the probability."""
     return round(p * 2**32)
 
@@ -264,13 +264,13 @@ def _limit(p: float) -> int:
 _draw(
     "random.bernoulli",
     "p=0.5",
-    check=lambda *, p: _probability("random.bernoulli", "p", p),
+    check=lambda *, p: expect_probability("random.bernoulli", "p", p),
     dtype=lambda *, p: "bool",
     word=lambda *, p: "uint32",
-    scalar=lambda x, *, p: x < tir.const(_limit(p), "uint32") if _limit(p) < 2**32 else tir.const(True, "bool"),
-    numpy=lambda x, *, p: x.astype(np.uint64) < np.uint64(_limit(p)),
+    scalar=lambda x, *, p: x < tir.const(limit(p), "uint32") if limit(p) < 2**32 else tir.const(True, "bool"),
+    numpy=lambda x, *, p: x.astype(np.uint64) < np.uint64(limit(p)),
     doc="Truth values, each true with the probability p (to 32 bits).",
-    samples=[sample(_A_STATE, shape=(3, 17)), *(sample(_A_STATE, shape=(129,), p=p) for p in (0.0, 0.9, 1.0))],
+    samples=[sample(A_STATE, shape=(3, 17)), *(sample(A_STATE, shape=(129,), p=p) for p in (0.0, 0.9, 1.0))],
 )
 
 
@@ -320,11 +320,11 @@ _draw(
     doc="Integers from low to high - 1, equally likely but for 2⁻³² of high - low: ⌊x·(high - low) / 2³²⌋ + low of\n"
     "random integers x. Beyond 2³² numbers they are x mod (high - low), with x of 64 bits.",
     samples=[
-        sample(_A_STATE, shape=(3, 17), low=-5, high=9),
-        sample(_A_STATE, shape=(129,), low=0, high=2, dtype="uint8"),
-        sample(_A_STATE, shape=(70,), low=-(2**63), high=2**63),
-        sample(_A_STATE, shape=(70,), low=-(2**40), high=2**41),
-        sample(_A_STATE, shape=(70,), low=0, high=2**32, dtype="uint32"),
+        sample(A_STATE, shape=(3, 17), low=-5, high=9),
+        sample(A_STATE, shape=(129,), low=0, high=2, dtype="uint8"),
+        sample(A_STATE, shape=(70,), low=-(2**63), high=2**63),
+        sample(A_STATE, shape=(70,), low=-(2**40), high=2**41),
+        sample(A_STATE, shape=(70,), low=0, high=2**32, dtype="uint32"),
     ],
 )
 
@@ -332,7 +332,7 @@ _draw(
 
 
 def _check_permutation(state: TensorStructInfo | None, n: Any, dtype: Any) -> TensorStructInfo:
-    _check_state("random.permutation", state)
+    check_state("random.permutation", state)
     _expect("random.permutation", dtype, ("int32", "int64"), "one of")
     if isinstance(n, int) and (isinstance(n, bool) or n < 0):
         raise UserError(f"random.permutation: n cannot be negative, got {n!r}")
@@ -392,9 +392,9 @@ specialize(
         gradient=zero_gradient,
         family="random",
         doc="The numbers from 0 to n - 1 in a random order, as random.shuffle finds it. PyTorch's randperm.",
-        samples=[sample(_A_STATE, n=9), sample(_A_STATE, n=200, dtype="int32"), sample(_A_STATE, n=0)],
+        samples=[sample(A_STATE, n=9), sample(A_STATE, n=200, dtype="int32"), sample(A_STATE, n=0)],
     ),
-    _Random,
+    Random,
 )
 
 
@@ -470,8 +470,8 @@ def _dropout_check(
 ) -> TensorStructInfo:
     known_shape(name, data)
     expect_dtype(name, data, "float")
-    _check_state(name, state)
-    _probability(name, argument, p)
+    check_state(name, state)
+    expect_probability(name, argument, p)
     return data
 
 
@@ -496,7 +496,7 @@ def _dropout_decomposed(data: Any, state: Any = None, *, training: bool, rate: f
 def _dropped_arrays(name: str, data: np.ndarray, state: np.ndarray | None, p: float) -> tuple[np.ndarray, np.ndarray]:
     if state is None:
         raise no_state(name)
-    keep = bits_array(state, data.shape).astype(np.uint64) < np.uint64(_limit(1.0 - p))
+    keep = bits_array(state, data.shape).astype(np.uint64) < np.uint64(limit(1.0 - p))
     scaled = in_wide(lambda x: x * x.dtype.type(1.0 / (1.0 - p) if p < 1 else 0.0))(data)
     return np.where(keep, scaled, data.dtype.type(0)), keep.astype(data.dtype)
 
@@ -533,16 +533,16 @@ specialize(
         "mask is 0 there, and else 1. In inference, (data, ones). The gradient drops the same elements. Srivastava\n"
         "et al., Dropout: A Simple Way to Prevent Neural Networks from Overfitting, JMLR 15, 2014.",
         samples=[
-            sample((3, 17), _A_STATE, rate=0.3),
-            sample((129,), _A_STATE),
-            sample((2, 3, 64), _A_STATE, rate=0.9),
-            sample((4, 5), _A_STATE, rate=1.0),
-            sample((4, 5), _A_STATE, rate=0.0),
+            sample((3, 17), A_STATE, rate=0.3),
+            sample((129,), A_STATE),
+            sample((2, 3, 64), A_STATE, rate=0.9),
+            sample((4, 5), A_STATE, rate=1.0),
+            sample((4, 5), A_STATE, rate=0.0),
             sample((4, 5), training=False),
-            sample((0, 5), _A_STATE),
+            sample((0, 5), A_STATE),
         ],
     ),
-    _Random,
+    Random,
 )
 
 specialize(
@@ -559,7 +559,7 @@ specialize(
         zeros="makes",
         family="random",
         doc="nn.dropout(data, p)[0]: PyTorch's dropout.",
-        samples=[sample((3, 17), _A_STATE, p=0.3), sample((129,), _A_STATE), sample((5,), training=False)],
+        samples=[sample((3, 17), A_STATE, p=0.3), sample((129,), A_STATE), sample((5,), training=False)],
     ),
-    _Random,
+    Random,
 )

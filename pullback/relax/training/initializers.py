@@ -2,8 +2,9 @@
 
     >>> pullback.trainer(net, loss, optimizer, example=x, init={"*.weight": "kaiming_normal", "emb*": Normal(0.02)})
 
-An initializer is called with NumPy's generator and a shape, and returns an array. *Fans* of a weight (outputs, inputs,
-kernel…) are PyTorch's: inputs and outputs, each times the number of kernel positions.
+An initializer is called with NumPy's generator and a shape, and returns an array. The *fans* of a weight (outputs,
+inputs, kernel…) are PyTorch's: inputs and outputs, each times the number of kernel positions. A weight of a script
+module that is multiplied as ``R.matmul(x, w)`` is (inputs, outputs): there ``mode="fan_out"`` counts the inputs.
 """
 
 from __future__ import annotations
@@ -11,59 +12,112 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, ShapeError
+from pullback.ir.errors import ArgumentError, ShapeError, suggestion
+from pullback.relax import op
 from pullback.runtime.dtype import numpy_dtype
 
 
 class Initializer(Protocol):
-    """Draws an array of a shape."""
+    """Draws an array of a shape; raises ShapeError for one that it is not for."""
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray: ...
 
 
-class Constant:
+class _Distribution:
+    """An initializer whose text names its arguments, which are its attributes."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+def _expect_numbers(**numbers: Any) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+            raise ArgumentError(f"{name} must be a number, got {value!r}", hint="such as 0.02")
+        if not math.isfinite(value):
+            raise ArgumentError(f"{name} must be finite, got {value!r}")
+
+
+def _expect_std(std: Any) -> None:
+    _expect_numbers(std=std)
+    if std < 0:
+        raise ArgumentError(f"std must be ≥ 0, got {std!r}", hint="Normal(std, mean)")
+
+
+# -- elements by themselves
+
+
+class Constant(_Distribution):
     """All elements are ``value``."""
 
     def __init__(self, value: float) -> None:
         self.value = value
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        return np.full(shape, self.value)
+        return np.full(shape, self.value, np.float64)
 
 
-class Uniform:
+class Zeros(Constant):
+    """All elements are 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+
+
+class Ones(Constant):
+    """All elements are 1."""
+
+    def __init__(self) -> None:
+        super().__init__(1.0)
+
+
+class Uniform(_Distribution):
     """Uniform between ``low`` and ``high``."""
 
     def __init__(self, low: float = 0.0, high: float = 1.0) -> None:
+        _expect_numbers(low=low, high=high)
+        if low > high:
+            raise ArgumentError(f"low must be at most high, got {low!r} and {high!r}")
         self.low, self.high = low, high
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         return generator.uniform(self.low, self.high, shape)
 
 
-class Normal:
+class Normal(_Distribution):
     """Normal with the standard deviation ``std`` and the mean ``mean``."""
 
     def __init__(self, std: float = 1.0, mean: float = 0.0) -> None:
+        _expect_std(std)
+        _expect_numbers(mean=mean)
         self.std, self.mean = std, mean
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         return generator.normal(self.mean, self.std, shape)
 
 
-class KaimingUniform:
-    """Uniform in ±gain·√(3 / fan_in), gain = √(2 / (1 + a²)). He et al. 2015; PyTorch's layers begin with a = √5."""
+class TruncatedNormal(_Distribution):
+    """Normal with ``std`` and ``mean``, given that it lies between ``a`` and ``b``, as PyTorch's ``trunc_normal_``: by
+    the inverse of the distribution function."""
 
-    def __init__(self, a: float = 0.0) -> None:
-        self.a = a
+    def __init__(self, std: float = 1.0, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
+        _expect_std(std)
+        _expect_numbers(mean=mean, a=a, b=b)
+        if std == 0 or not a < b:
+            raise ArgumentError(f"std must be positive and a below b, got std={std!r}, a={a!r}, b={b!r}")
+        self.std, self.mean, self.a, self.b = std, mean, a, b
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        bound = math.sqrt(6.0 / (1.0 + self.a**2) / max(1, fans(shape)[0]))
-        return generator.uniform(-bound, bound, shape)
+        low, high = (math.erf((bound - self.mean) / (self.std * math.sqrt(2))) for bound in (self.a, self.b))
+        standard = op.erfinv.numpy(generator.uniform(low, high, shape))
+        return np.clip(standard * (self.std * math.sqrt(2)) + self.mean, self.a, self.b)
+
+
+# -- by the fans
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -74,13 +128,209 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[1] * positions, shape[0] * positions
 
 
+_MODES = ("fan_in", "fan_out", "fan_avg")
+_DISTRIBUTIONS = ("truncated_normal", "untruncated_normal", "uniform")
+_OF_TRUNCATED = 0.87962566103423978  # the standard deviation of a normal variable between -2 and 2
+
+
+def _expect_one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ArgumentError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+
+class VarianceScaling(_Distribution):
+    """Mean 0 and variance scale / n, where n is fan_in, fan_out or their mean (``mode`` "fan_in", "fan_out" or
+    "fan_avg"). ``distribution``: "truncated_normal" (between ±2 standard deviations of the normal one),
+    "untruncated_normal" or "uniform". Keras's."""
+
+    def __init__(self, scale: float = 1.0, mode: str = "fan_in", distribution: str = "truncated_normal") -> None:
+        _expect_numbers(scale=scale)
+        if scale <= 0:
+            raise ArgumentError(f"scale must be positive, got {scale!r}")
+        _expect_one_of("mode", mode, _MODES)
+        _expect_one_of("distribution", distribution, _DISTRIBUTIONS)
+        self.scale, self.mode, self.distribution = scale, mode, distribution
+
+    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        fan_in, fan_out = fans(shape)
+        n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
+        std = math.sqrt(self.scale / max(1, n))
+        if self.distribution == "uniform":
+            return generator.uniform(-math.sqrt(3) * std, math.sqrt(3) * std, shape)
+        if self.distribution == "untruncated_normal":
+            return generator.normal(0.0, std, shape)
+        whole = std / _OF_TRUNCATED
+        return TruncatedNormal(whole, 0.0, -2 * whole, 2 * whole)(generator, shape)
+
+
+class _Xavier(_Distribution):
+    distribution: ClassVar[str]
+
+    def __init__(self, gain: float = 1.0) -> None:
+        _expect_numbers(gain=gain)
+        self.gain = gain
+
+    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return self.gain * VarianceScaling(1.0, "fan_avg", self.distribution)(generator, shape)
+
+
+class XavierUniform(_Xavier):
+    """Uniform in ±gain·√(6 / (fan_in + fan_out)). Glorot & Bengio, Understanding the difficulty of training deep
+    feedforward neural networks, 2010."""
+
+    distribution = "uniform"
+
+
+class XavierNormal(_Xavier):
+    """Normal with std = gain·√(2 / (fan_in + fan_out)). Glorot & Bengio 2010."""
+
+    distribution = "untruncated_normal"
+
+
+class _Kaiming(_Distribution):
+    distribution: ClassVar[str]
+
+    def __init__(self, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
+        _expect_one_of("mode", mode, _MODES[:2])
+        calculate_gain(nonlinearity, a)
+        self.a, self.mode, self.nonlinearity = a, mode, nonlinearity
+
+    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        gain = calculate_gain(self.nonlinearity, self.a)
+        return gain * VarianceScaling(1.0, self.mode, self.distribution)(generator, shape)
+
+
+class KaimingUniform(_Kaiming):
+    """Uniform in ±gain·√(3 / fan), with fan_in or fan_out (``mode``) and the gain of ``nonlinearity``, of which ``a``
+    is the slope of "leaky_relu". He et al., Delving Deep into Rectifiers, 2015. PyTorch's layers begin with a = √5."""
+
+    distribution = "uniform"
+
+
+class KaimingNormal(_Kaiming):
+    """Normal with std = gain / √fan, with fan_in or fan_out (``mode``) and the gain of ``nonlinearity``, of which ``a``
+    is the slope of "leaky_relu". He et al. 2015."""
+
+    distribution = "untruncated_normal"
+
+
+class LecunNormal(VarianceScaling):
+    """Truncated normal with the variance 1 / fan_in. LeCun et al., Efficient BackProp, 1998."""
+
+    def __init__(self) -> None:
+        super().__init__(1.0, "fan_in", "truncated_normal")
+
+
+class LecunUniform(VarianceScaling):
+    """Uniform in ±√(3 / fan_in). LeCun et al., Efficient BackProp, 1998."""
+
+    def __init__(self) -> None:
+        super().__init__(1.0, "fan_in", "uniform")
+
+
+_GAINS = {"sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2.0), "selu": 3 / 4, "linear": 1.0}
+_GAINS |= {f"conv{kind}{n}d": 1.0 for kind in ("", "_transpose") for n in (1, 2, 3)}
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor by which weights before ``nonlinearity`` are larger than those of a linear layer, PyTorch's: 1 for
+    "linear", "sigmoid" and convolutions, 5/3 for "tanh", √2 for "relu", √(2 / (1 + param²)) for "leaky_relu" (param,
+    its slope, is 0.01 by default), 3/4 for "selu"."""
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        _expect_numbers(slope=slope)
+        return math.sqrt(2.0 / (1.0 + slope**2))
+    _expect_one_of("nonlinearity", nonlinearity, (*_GAINS, "leaky_relu"))
+    return _GAINS[nonlinearity]
+
+
+# -- of a certain structure
+
+
+class Orthogonal(_Distribution):
+    """A (semi-)orthogonal matrix times ``gain``, of the first axis and all others together: its rows, or its columns if
+    those are fewer, are orthonormal. Saxe et al., Exact solutions to the nonlinear dynamics of learning in deep linear
+    neural networks, 2014."""
+
+    def __init__(self, gain: float = 1.0) -> None:
+        _expect_numbers(gain=gain)
+        self.gain = gain
+
+    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        if len(shape) < 2:
+            raise ShapeError(f"a tensor of shape {shape} is no matrix", hint="Orthogonal takes two or more axes")
+        rows, columns = shape[0], math.prod(shape[1:])
+        q, r = np.linalg.qr(generator.normal(size=(max(rows, columns), min(rows, columns))))
+        q = q * np.sign(np.diag(r))  # so that every orthogonal matrix is as likely
+        return self.gain * (q if rows >= columns else q.T).reshape(shape)
+
+
+class Sparse(_Distribution):
+    """A matrix in each of whose columns the fraction ``sparsity`` (rounded up) is 0, and others are normal with
+    ``std``. Martens, Deep learning via Hessian-free optimization, 2010."""
+
+    def __init__(self, sparsity: float, std: float = 0.01) -> None:
+        _expect_std(std)
+        _expect_numbers(sparsity=sparsity)
+        if not 0 <= sparsity <= 1:
+            raise ArgumentError(f"sparsity must be from 0 to 1, got {sparsity!r}")
+        self.sparsity, self.std = sparsity, std
+
+    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        _expect_matrix("Sparse", shape)
+        values = generator.normal(0.0, self.std, shape)
+        zeros = math.ceil(self.sparsity * shape[0])
+        order = generator.permuted(np.broadcast_to(np.arange(shape[0])[:, None], shape), axis=0)
+        values[order < zeros] = 0
+        return values
+
+
+class Eye(_Distribution):
+    """A matrix with ones on its diagonal, and zeros elsewhere."""
+
+    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        _expect_matrix("Eye", shape)
+        return np.eye(*shape)
+
+
+class Dirac(_Distribution):
+    """A convolution's weight (outputs, inputs, kernel…) that returns its input, as far as there are channels, in each
+    of ``groups`` groups of outputs. Its kernel has 1, 2 or 3 axes."""
+
+    def __init__(self, groups: int = 1) -> None:
+        self.groups = groups
+
+    def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        if len(shape) not in (3, 4, 5):
+            raise ShapeError(f"a tensor of shape {shape} is no convolution's weight", hint="Dirac takes 3 to 5 axes")
+        if isinstance(self.groups, bool) or not isinstance(self.groups, int) or self.groups < 1:
+            raise ArgumentError(f"groups must be an int ≥ 1, got {self.groups!r}")
+        if shape[0] % self.groups:
+            raise ShapeError(f"{self.groups} groups do not divide {shape[0]} outputs")
+        values, size = np.zeros(shape), shape[0] // self.groups
+        middle = tuple(n // 2 for n in shape[2:])
+        for output in range(shape[0]):
+            if output % size < shape[1]:
+                values[(output, output % size, *middle)] = 1
+        return values
+
+
+def _expect_matrix(name: str, shape: tuple[int, ...]) -> None:
+    if len(shape) != 2:
+        raise ShapeError(f"a tensor of shape {shape} is no matrix", hint=f"{name} takes two axes")
+
+
+# -- by name and by pattern
+
 _NAMES: dict[str, Callable[[], Initializer]] = {
-    "zeros": lambda: Constant(0.0),
-    "ones": lambda: Constant(1.0),
-    "uniform": Uniform,
-    "normal": Normal,
-    "kaiming_uniform": KaimingUniform,
-}
+    "zeros": Zeros, "ones": Ones, "uniform": Uniform, "normal": Normal, "truncated_normal": TruncatedNormal,
+    "xavier": XavierUniform, "xavier_uniform": XavierUniform, "xavier_normal": XavierNormal,
+    "kaiming_uniform": KaimingUniform, "kaiming_normal": KaimingNormal,
+    "glorot_uniform": XavierUniform, "glorot_normal": lambda: VarianceScaling(1.0, "fan_avg"),
+    "he_uniform": KaimingUniform, "he_normal": lambda: VarianceScaling(2.0, "fan_in"),
+    "lecun_uniform": LecunUniform, "lecun_normal": LecunNormal, "variance_scaling": VarianceScaling,
+    "orthogonal": Orthogonal, "eye": Eye, "identity": Eye, "dirac": Dirac,
+}  # fmt: skip  # glorot_normal and he_normal are Keras's, which are truncated
 
 
 def initializer(init: Any) -> Initializer:
@@ -92,10 +342,16 @@ def initializer(init: Any) -> Initializer:
     if isinstance(init, str) and init in _NAMES:
         return _NAMES[init]()
     if isinstance(init, type):
-        return init()
+        try:
+            return init()
+        except TypeError as error:
+            raise ArgumentError(
+                f"{init.__name__} needs arguments: {error}", hint="give an object, not its class"
+            ) from None
     if callable(init):
         return init
-    raise ArgumentError(f"{init!r} is no initializer", hint=f"their names are {', '.join(_NAMES)}")
+    meant = suggestion(init, _NAMES) if isinstance(init, str) else ""
+    raise ArgumentError(f"{init!r} is no initializer{meant}", hint=f"their names are {', '.join(_NAMES)}")
 
 
 def by_pattern(init: Any) -> Mapping[str, Initializer]:
@@ -135,6 +391,7 @@ def drawn(chosen: Mapping[str, Initializer], seed: int, types: Mapping[str, Any]
 
 
 __all__ = [
-    "Constant", "Initializer", "KaimingUniform", "Normal", "Uniform", "by_pattern", "drawn", "fans", "initializer",
-    "match",
+    "Constant", "Dirac", "Eye", "Initializer", "KaimingNormal", "KaimingUniform", "LecunNormal", "LecunUniform",
+    "Normal", "Ones", "Orthogonal", "Sparse", "TruncatedNormal", "Uniform", "VarianceScaling", "XavierNormal",
+    "XavierUniform", "Zeros", "calculate_gain", "fans", "initializer",
 ]  # fmt: skip

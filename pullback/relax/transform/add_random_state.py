@@ -8,7 +8,8 @@
                                                    return z
 
 The state is (seed, number of the step), uint64. Sites are numbered in the order of the program; calls are inlined, so a
-function that is called twice has its sites twice. What is differentiated afterwards draws the same numbers again.
+function that is called twice has its sites twice. Calls of one op with the same attribute ``shared`` have one site.
+What is differentiated afterwards draws the same numbers again.
 """
 
 from __future__ import annotations
@@ -69,12 +70,18 @@ class _AddState(ExprMutator):
         self.builder.begin([p.name for p in function.params])
         self.state = Var(self.builder.unique("random_state"), TensorStructInfo((2,), "uint64"))
         self.sites = 0
+        self.shared: dict[tuple[Op, str], Expr] = {}
         result = super().function(function)
         return Function((*result.params, self.state), result.body, None, result.attrs, span=result.span)
 
     def rewrite_call(self, call: Call) -> Expr:
         if not lacks_state(call):
             return call
-        site = self.builder.emit(Op.get("random.site")(self.state, self.sites), "site")
-        self.sites += 1
+        key = (call.op, call.attrs.get("shared"))
+        site = self.shared.get(key)  # type: ignore[arg-type]
+        if site is None:
+            site = self.builder.emit(Op.get("random.site")(self.state, self.sites), "site")
+            self.sites += 1
+        if key[1] is not None:
+            self.shared[key] = site  # type: ignore[index]
         return Call(call.op, (*call.args, site), call.attrs, span=call.span)  # the last of the tensors

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
 from pullback.relax.convention import functions_for_inference
+from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import DecomposeOpsForInference
 from pullback.relax.transform.raise_ops import RaiseOps
 
@@ -29,5 +30,6 @@ class InferByConvention(Pass):
             return module
         raised, result = RaiseOps()(module), module.copy()  # legalised ops have no form for inference
         for name in names:
-            result[name] = DecomposeOpsForInference(name)(raised)[name]
+            # without what only training draws, for which there is no state
+            result[name] = remove_dead_bindings(DecomposeOpsForInference(name)(raised)[name])
         return result

@@ -3,6 +3,7 @@
     multiply(x, 1) → x          divide(x, 1) → x            subtract(x, 0) → x
     astype(astype(x, wider), dtype) → astype(x, dtype)      of floats
     strided_slice(strided_slice(x, …), …) → strided_slice(x, …), and x where that takes all of it
+    permute_dims(permute_dims(x, …), …) → x                 where the one undoes the other
     broadcast_to(x, x.shape) → x, and the same for reshape, permute_dims, astype, collapse_sum_to that change nothing
 
 ``ones`` and ``zeros`` count as the constants they are, when their shape makes no difference. ``add(x, 0)`` and
@@ -54,8 +55,12 @@ class _Simplify(ExprMutator):
         name, args = call.op.short, call.args  # type: ignore[union-attr]
         if name in _IDENTITY_IF_SAME_TYPE and same_info(args[0].struct_info, call.struct_info):
             return args[0]
-        if name == "permute_dims" and _is_identity(call):
-            return args[0]
+        if name == "permute_dims":
+            if _is_identity(call):
+                return args[0]
+            inner = self.builder.lookup(args[0]) if isinstance(args[0], Var) else None
+            if is_op(inner, "permute_dims") and [_order(inner)[a] for a in _order(call)] == sorted(_order(call)):
+                return inner.args[0]  # type: ignore[union-attr]
         for neutral, kept, table in ((1, 0, _NEUTRAL_RIGHT), (0, 1, _NEUTRAL_LEFT)):
             is_neutral = name in table and self.is_filled(args[neutral], table[name])
             if is_neutral and same_info(args[kept].struct_info, call.struct_info):
@@ -107,8 +112,13 @@ def _are_all(data: np.ndarray, number: int) -> bool:
 
 
 def _is_identity(call: Call) -> bool:
-    axes, ndim = call.attrs["axes"], call.args[0].struct_info.ndim  # type: ignore[union-attr]
-    return (ndim <= 1) if axes is None else [a % ndim for a in axes] == list(range(ndim))
+    return _order(call) == sorted(_order(call))
+
+
+def _order(call: Any) -> list[int]:
+    """Which axis of its operand each axis of a permute_dims is."""
+    axes, ndim = call.attrs["axes"], call.args[0].struct_info.ndim
+    return list(reversed(range(ndim))) if axes is None else [a % ndim for a in axes]
 
 
 def _taken(call: Any) -> list[range] | None:

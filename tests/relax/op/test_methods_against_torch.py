@@ -112,6 +112,8 @@ SAME_AS_TORCH = {
     "detach": lambda x: x.detach(),
     "operators": lambda x: abs(-x) + (+x) @ x.mT[:, :, :1],
     "numel": lambda x: x * float(x.numel() + x.dim() + x.size(1)),
+    "split": lambda x: x.split(2, 1)[1] + x.split(5, dim=-1)[0][:, :1], "chunk": lambda x: x.chunk(2, dim=0)[1],
+    "split by sizes": lambda x: x.split([2, 1], 1)[0] * x.split((2, 1), 1)[1],
     "cumsum": lambda x: x.cumsum(1), "roll": lambda x: x.roll(1, 0), "contiguous": lambda x: x.contiguous(),
 }  # fmt: skip
 
@@ -139,7 +141,9 @@ def test_numpys_forms():
     ("make", "message"),
     [
         (lambda x: x.cuda(), "everything runs on the CPU"), (lambda x: x.to("cuda"), "the CPU is the only device"),
-        (lambda x: x.split(2), r"R\.split\(x, indices_or_sections"), (lambda x: x.backward(), "a step of the trainer"),
+        (lambda x: x.split(0), "the size of a part must be an int"), (lambda x: x.split(2, 3), "axis 3 is outside"),
+        (lambda x: x.split([1, 2]), r"the sizes \[1, 2\] add up to 3, the axis has 4"),
+        (lambda x: x.backward(), "a step of the trainer"),
         (lambda x: x.unsqueeze(), "missing a required argument"), (lambda x: x.mean(7), "axis 7 is outside"),
         (lambda x: x.masked_fill(x, 0), r"write R\.where"), (lambda x: x.meen(), r"did you mean mean\?"),
         (lambda x: x.transpose(5, 0), "axis 5 is outside"), (lambda x: x.relu_(), "values never change"),

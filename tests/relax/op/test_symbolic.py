@@ -26,9 +26,10 @@ from tests.samples import Case, all_ops, cases
 WITH_SIZES = {"reshape", "broadcast_to", "collapse_sum_to", "take_gradient", "nn.dilate", "nn.group_norm", "nn.glu"}
 WITH_SIZES |= {"grad.diagonal", "expand", "ravel_multi_index", "segment_reduce", "slice_scatter", "nn.ctc_states"}
 COUNTED = {"chunk", "unbind", "grad.banded_recurrence"}  # a size says how many results, or terms, there are
-COORDINATES = {"gather_nd", "scatter_nd"}  # the last size of their indices says how many axes these name
+COORDINATES = {"gather_nd", "scatter_nd", "image.crop"}  # the last size of their indices says how many axes these name
 IMAGES = ("convolution", "pooling", "image")  # channels, and all sizes of weights, are numbers
 BATCH_ONLY = ("rotary", "detection", "pixel", "image.affine_grid", "image.grid_sample")  # may be symbolic
+BATCH_ONLY += ("image.random_crop",)
 
 
 def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
@@ -41,7 +42,7 @@ def symbolic(case: Case) -> tuple[list[TensorStructInfo], dict[tir.Var, int]]:
         free = n > 1 and name != "state" and (axis == 0 or not {case.op.family, case.op.short} & {*BATCH_ONLY})
         if case.op.family in IMAGES:  # a gradient's sizes follow from those of its attributes
             free = free and name != "weight" and axis != channels(case) and (axis == 0 or "grad." not in case.op.short)
-        if case.op.short in COORDINATES and name == "indices" and axis == case.args[argument].ndim - 1:
+        if case.op.short in COORDINATES and name in ("indices", "offsets") and axis == case.args[argument].ndim - 1:
             return n
         return names.setdefault(n, tir.Var(f"n{n}")) if free else n
 

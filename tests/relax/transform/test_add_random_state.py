@@ -86,6 +86,34 @@ def test_sites_are_numbered_in_the_order_of_the_program():
     round_trip(Expected)
 
 
+def test_calls_that_share_a_draw_have_one_site():
+    @I.ir_module
+    class Mixed:
+        @R.function
+        def main(x: R.Tensor((4, 8), "float32"), t: R.Tensor((4, 2), "float32")):
+            a = R.nn.mixup(R.dropout(x, 0.5), 0.2)
+            b = R.nn.mixup(t, 0.2)
+            c = R.nn.mixup(t, 0.2, shared="other")
+            return a, b, c
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(
+            x: R.Tensor((4, 8), "float32"), t: R.Tensor((4, 2), "float32"), random_state: R.Tensor((2,), "uint64")
+        ):
+            site = R.random.site(random_state, 0)
+            d = R.dropout(x, site, 0.5)
+            site_1 = R.random.site(random_state, 1)
+            a = R.nn.mixup(d, site_1, 0.2)
+            b = R.nn.mixup(t, site_1, 0.2)
+            site_2 = R.random.site(random_state, 2)
+            c = R.nn.mixup(t, site_2, 0.2, shared="other")
+            return a, b, c
+
+    assert_structural_equal(AddRandomState()(Mixed), Expected)
+
+
 def test_functions_that_need_no_state_stay_as_they_are():
     @I.ir_module
     class Plain:

@@ -176,6 +176,34 @@ def test_simplify_leaves_slices_that_go_backwards():
     np.testing.assert_array_equal(pullback.compile(simple, "debug").function("main")(x).numpy(), x[::-1])
 
 
+def test_simplify_takes_away_permutations_that_cancel():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((2, 3, 5), "float32")):
+            with R.dataflow():
+                turned = R.permute_dims(x, axes=(1, 2, 0))
+                back = R.permute_dims(turned, axes=(2, 0, 1))
+                other = R.permute_dims(turned, axes=(1, 2, 0))
+                twice = R.permute_dims(R.permute_dims(x))
+                R.output(back, other, twice)
+            return (back, other, twice)
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((2, 3, 5), "float32")):
+            with R.dataflow():
+                turned = R.permute_dims(x, axes=(1, 2, 0))
+                back = x
+                other = R.permute_dims(turned, axes=(1, 2, 0))
+                twice = x
+                R.output(back, other, twice)
+            return (back, other, twice)
+
+    pullback.ir.assert_structural_equal(Simplify()(Before), Expected)
+
+
 def test_simplify_casts_from_where_a_value_came():
     @I.ir_module
     class Before:

@@ -24,7 +24,7 @@ losses of batches whose ``reduction`` is "sum" add up.
 from __future__ import annotations
 
 from pullback.ir.words import missing_from
-from pullback.relax.training.loss.base import REDUCTIONS, Loss, class_axis
+from pullback.relax.training.loss.base import REDUCTIONS, Loss, class_axis, constant_like, factor
 from pullback.relax.training.loss.classification import (
     CategoricalCrossEntropyLoss,
     CrossEntropyLoss,
@@ -57,7 +57,7 @@ __all__ = [
     "CrossEntropyLoss", "FunctionLoss", "GaussianNLLLoss", "HingeEmbeddingLoss", "HingeLoss", "HuberLoss",
     "KLDivLoss", "L1Loss", "Loss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
-    "TripletMarginLoss", "class_axis",
+    "TripletMarginLoss", "class_axis", "constant_like", "factor",
 ]  # fmt: skip
 
 __getattr__ = missing_from(globals())

@@ -6,17 +6,19 @@ import contextlib
 import hashlib
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
+from pullback.ir.module import IRModule
 from pullback.ir.words import guided
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Call, Expr, Function, Var
+from pullback.relax.expr import Call, Constant, Expr, Function, Var, as_relax, const
+from pullback.relax.interpreter import evaluate, value_info
 from pullback.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
@@ -24,6 +26,8 @@ from pullback.relax.struct_info import (
     format_shape,
     same_shape,
 )
+from pullback.runtime.interchange import array_of
+from pullback.runtime.tensor import Tensor, tensor
 from pullback.tir.expr import FLOATS
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -73,6 +77,11 @@ class Loss:
         return self._loss_name
 
     @property
+    def _title(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    @property
     def reduction(self) -> str:
         """How the losses of rows are joined: "mean", "sum" or "none"."""
         return self._reduction
@@ -91,6 +100,10 @@ class Loss:
         """The loss of the parameters; their names are those of this method's parameters."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither expression nor __call__")
 
+    def forward(self, *values: Any) -> Expr:
+        """The loss of graph values, in the order in which PyTorch's loss takes them."""
+        return self.expression(*values)
+
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         """The types of the targets that the loss is commonly given when its (first) predictions are of this type: class
         indices for a classification, else the predictions' type."""
@@ -99,23 +112,32 @@ class Loss:
         shape, axis = predictions.shape or (), class_axis(predictions.ndim or 0)
         return [TensorStructInfo((*shape[:axis], *shape[axis + 1 :]), "int64")]
 
-    def __call__(self, *args: Var | StructInfo) -> Function:
+    def __call__(self, *args: Any) -> Any:
         """The loss function for arguments of these types (a variable gives its type and its name): one dataflow block.
 
-        In the expression of another loss, and in the ``forward`` of a module: the loss of these graph values.
+        In the expression of another loss, and in the ``forward`` of a module: the loss of these graph values. Of
+        arrays: its value, a tensor, computed by the interpreter.
 
         Raises ArgumentError, ShapeError or DTypeError when the types are not what the loss takes.
         """
+        names = self._names(len(args))
         if _composing.get():
-            return self.expression(*args)  # type: ignore[arg-type, return-value]
-        params = [_parameter(name, arg) for name, arg in zip(self._names(len(args)), args, strict=True)]
+            return self.forward(*_graph_values(args))
+        if args and all(_is_array(arg) for arg in args):
+            arrays = [np.asarray(arg) if isinstance(arg, Tensor) else array_of(arg, None) for arg in args]
+            params = [Var(name, value_info(array)) for name, array in zip(names, arrays, strict=True)]
+            return tensor(evaluate(IRModule({self.name: self._function(params, self.forward)}), self.name, arrays))
+        return self._function([_parameter(name, arg) for name, arg in zip(names, args, strict=True)], self.expression)
+
+    def _function(self, params: list[Var], expression: Callable[..., Expr]) -> Function:
+        """The function that returns an expression of its parameters."""
         builder = BlockBuilder()
         with builder.function(self._loss_name, params):
             with builder.dataflow():
                 with composing():
-                    expression = self.expression(*params)
-                _check_expression(self, expression)
-                loss = builder.emit_output(_shared(builder, expression, {}), "loss")
+                    value = expression(*params)
+                _check_expression(self, value)
+                loss = builder.emit_output(_shared(builder, value, {}), "loss")
             builder.emit_func_output(loss)
         return builder.get()[self._loss_name]
 
@@ -124,12 +146,13 @@ class Loss:
         declared = inspect.signature(self.expression).parameters.values()
         if any(p.kind is p.VAR_POSITIONAL for p in declared):
             return [f"arg{i}" for i in range(count)]
-        names = [p.name for p in declared]
-        required = sum(p.default is p.empty for p in declared)
+        places = [p for p in declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        names = [p.name for p in places]
+        required = sum(p.default is p.empty for p in places)
         if not required <= count <= len(names):
             wanted = ", ".join(names[:required]) + "".join(f"[, {n}]" for n in names[required:])
             raise ArgumentError(
-                f"{type(self).__name__} takes the types of ({wanted}), got {count} of them",
+                f"{self._title} takes the types of ({wanted}), got {count} of them",
                 hint="loss_args of SetupTrainer, or targets= of pullback.trainer, has one type for each",
             )
         return names[:count]
@@ -163,6 +186,25 @@ def _plain(value: Any) -> Any:
     return type(value).__name__
 
 
+def factor(name: str, value: Any) -> np.ndarray | None:
+    """A weight as users give it, numbers, as an array."""
+    if value is None:
+        return None
+    try:
+        array = array_of(value, None)
+    except UserError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "fiu":
+        raise ArgumentError(f"{name} must be a number or an array of numbers, got {value!r}")
+    return array
+
+
+def constant_like(value: Any, like: Expr) -> Constant | None:
+    """Numbers as a constant in the dtype of ``like``."""
+    array = factor("weight", value)
+    return None if array is None else const(array, like.dtype)
+
+
 def class_axis(rank: int) -> int:
     """Which axis of predictions of this rank holds the classes."""
     return 1 if rank > 1 else 0
@@ -182,6 +224,16 @@ def _shared(builder: BlockBuilder, expr: Expr, bound: dict[int, tuple[Expr, Var]
     return Call(expr.op, tuple(args), expr.attrs, expr.sinfo_args, expr.info, span=expr.span)
 
 
+def _is_array(value: Any) -> bool:
+    return not isinstance(value, (Expr, StructInfo)) and hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _graph_values(args: Sequence[Any]) -> list[Expr]:
+    """Arrays as constants, and numbers in the dtype of the first tensor."""
+    dtype = next((a.dtype for a in args if isinstance(a, Expr) and isinstance(a.struct_info, TensorStructInfo)), None)
+    return [as_relax(arg, dtype) for arg in args]
+
+
 def _parameter(name: str, arg: Any) -> Var:
     if isinstance(arg, Var):
         return Var(arg.name, arg.struct_info)
@@ -193,23 +245,29 @@ def _parameter(name: str, arg: Any) -> Var:
     return Var(name, arg)
 
 
-def tensor_info(loss: str, var: Var) -> TensorStructInfo:
-    info = var.struct_info
+def _label(value: Expr) -> str:
+    return value.name if isinstance(value, Var) else "an operand"
+
+
+def tensor_info(loss: str, value: Expr) -> TensorStructInfo:
+    """The type of a tensor of known shape, or a ShapeError."""
+    info = value.struct_info
     if not isinstance(info, TensorStructInfo) or info.shape is None:
         raise ShapeError(
-            f"{loss}: {var.name} must be a tensor of known shape, got {format_info(info)}",
+            f"{loss}: {_label(value)} must be a tensor of known shape, got {format_info(info)}",
             hint='declare the shape, such as R.Tensor(("n", 10), "float32")',
         )
     return info
 
 
-def check_float(loss: str, var: Var, info: TensorStructInfo) -> None:
+def check_float(loss: str, value: Expr, info: TensorStructInfo) -> None:
+    """A DTypeError unless the tensor is one of floats."""
     if info.dtype not in FLOATS:
         hint = "cast the model's output with R.astype"
-        raise DTypeError(f"{loss}: {var.name} must have a floating-point dtype, got {info.dtype}", hint=hint)
+        raise DTypeError(f"{loss}: {_label(value)} must have a floating-point dtype, got {info.dtype}", hint=hint)
 
 
-def check_alike(loss: str, predictions: Var, targets: Var) -> None:
+def check_alike(loss: str, predictions: Expr, targets: Expr) -> None:
     """Both are tensors of the same shape and float dtype."""
     prediction, target = tensor_info(loss, predictions), tensor_info(loss, targets)
     check_float(loss, predictions, prediction)

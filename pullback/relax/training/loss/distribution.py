@@ -4,26 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from pullback.ir.errors import ArgumentError
 from pullback.relax import op
-from pullback.relax.expr import Constant, Expr, Var, const
-from pullback.relax.training.loss.base import Loss, check_alike
-
-
-def _factor(name: str, value: Any) -> np.ndarray | None:
-    """A weight as users give it: numbers."""
-    if value is None:
-        return None
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu":
-        raise ArgumentError(f"{name} must be a number or an array of numbers, got {value!r}")
-    return array
-
-
-def _constant(array: np.ndarray | None, like: Var) -> Constant | None:
-    return None if array is None else const(array, like.dtype)
+from pullback.relax.expr import Expr, Var
+from pullback.relax.training.loss.base import Loss, check_alike, constant_like, factor
 
 
 class BCELoss(Loss):
@@ -35,11 +18,11 @@ class BCELoss(Loss):
 
     def __init__(self, reduction: str = "mean", weight: Any = None) -> None:
         super().__init__("bce_loss", 1, reduction)
-        self.weight = _factor("weight", weight)
+        self.weight = factor("weight", weight)
 
     def expression(self, predictions: Var, targets: Var) -> Expr:  # type: ignore[override]
         check_alike(type(self).__name__, predictions, targets)
-        weight = _constant(self.weight, predictions)
+        weight = constant_like(self.weight, predictions)
         return op.nn.binary_cross_entropy(predictions, targets, weight, self._reduction)
 
 
@@ -52,11 +35,11 @@ class BCEWithLogitsLoss(Loss):
 
     def __init__(self, reduction: str = "mean", weight: Any = None, pos_weight: Any = None) -> None:
         super().__init__("bce_with_logits_loss", 1, reduction)
-        self.weight, self.pos_weight = _factor("weight", weight), _factor("pos_weight", pos_weight)
+        self.weight, self.pos_weight = factor("weight", weight), factor("pos_weight", pos_weight)
 
     def expression(self, predictions: Var, targets: Var) -> Expr:  # type: ignore[override]
         check_alike(type(self).__name__, predictions, targets)
-        weights = (_constant(w, predictions) for w in (self.weight, self.pos_weight))
+        weights = (constant_like(w, predictions) for w in (self.weight, self.pos_weight))
         return op.nn.binary_cross_entropy_with_logits(predictions, targets, *weights, self._reduction)
 
 

@@ -29,11 +29,22 @@ class FunctionLoss(Loss):
         self._targets = sum(p.default is p.empty for p in places) - outputs
         if self._targets < 0 or any(p.kind is p.VAR_POSITIONAL for p in parameters):
             names = ", ".join(p.name for p in places)
+            taken = f"the model's {outputs} outputs" if outputs > 1 else "the model's output"
             raise ArgumentError(
-                f"the loss {name}({names}) must take the model's {outputs} outputs, then its targets, each by a name",
+                f"the loss {name}({names}) must take {taken}, then its targets, each by a name",
                 hint="such as def loss(prediction, target): return ((prediction - target) ** 2).mean()",
             )
+        missing = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+        if missing:
+            raise ArgumentError(
+                f"the loss {name} takes {missing[0]} by name only, and it has no default",
+                hint=f"functools.partial({name}, {missing[0]}=…) says what it is",
+            )
         self.expression = function  # type: ignore[method-assign]
+
+    @property
+    def _title(self) -> str:
+        return f"the loss {self.name}"
 
     @property
     def options(self) -> dict[str, Any]:
