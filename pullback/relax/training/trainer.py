@@ -404,8 +404,8 @@ class Trainer(Fitting, Checkpoints, Copies):
 
         FLOPs and times of a layer are those of its forward part and its gradient. A kernel in which several layers are
         fused counts for that of its first matmul or convolution. What is in no layer is one row: the loss, and updates
-        that are no part of a gradient's kernel. The rows of a script's model are its lines, by the
-        variables that they compute.
+        that are no part of a gradient's kernel. The rows of a script's model are its lines, by the variables that they
+        compute.
 
         ``batch_size``: by default that of the model, or of the last profile, or 64. ``depth``: modules below so many
         dots of a name count for those above. ``sizes``: the values of other symbolic sizes, by name. The step is
