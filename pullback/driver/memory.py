@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 
 from pullback.driver.artifact import Layout
 from pullback.ir.module import IRModule
 from pullback.relax.convention import OF_OPTIMIZER, PARAMETER, RANDOM, STATE, STEP, Convention
 from pullback.relax.transform.plan_memory import Place
+from pullback.runtime.tables import Table
 
 CATEGORIES = ("parameters", "states", "optimizer states", "inputs", "constants", "outputs", "arena")
 _CATEGORY_OF = {  # of what a trainer module's functions take; the rest are inputs
@@ -16,7 +18,7 @@ _CATEGORY_OF = {  # of what a trainer module's functions take; the rest are inpu
 _ROLES = {"saved": "saved for backward", "workspace": "workspace"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryReport:
     """Bytes of one call. Printing it gives a table.
 
@@ -60,6 +62,13 @@ class MemoryReport:
             arena["temporary"] = arena.get("temporary", 0) + arena.pop("saved for backward", 0)
         return MemoryReport(layout.entry, categories, arena, peak, layout.timeline, layout.places)
 
+    def table(self) -> Table:
+        """The table, to be drawn."""
+        rows = [(name, count) for name, count in self.categories.items() if count]
+        rows += [(f"  {role}", count) for role, count in self.arena.items() if count]
+        cells = [(name, f"{count:,}") for name, count in rows]
+        return Table([self.function, "bytes"], cells, last=("together", f"{self.total:,}"))
+
     def __str__(self) -> str:
         rows = [(name, count) for name, count in self.categories.items() if count]
         width = max(map(len, [*self.categories, *(f"  {r}" for r in self.arena)]))
@@ -69,6 +78,14 @@ class MemoryReport:
         if self.steps:
             lines.append(f"the arena is fullest at step {self.peak_step}, {self.steps[self.peak_step]}")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"MemoryReport({self.function}: {self.total:,} bytes)"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the table, and when the arena is fullest."""
+        fullest = f"The arena is fullest at step {self.peak_step}, {self.steps[self.peak_step]}." if self.steps else ""
+        return f"{self.table().html()}<div>{escape(fullest)}</div>"
 
 
 def _bytes_at(places: tuple[Place, ...], step: int) -> dict[str, int]:

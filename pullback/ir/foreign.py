@@ -339,7 +339,7 @@ ATTRIBUTES: dict[str, str] = {
     "predict": "pullback.trainer(net, loss, optimizer, example=x).predict(x)",
     "evaluate": "pullback.trainer(net, loss, optimizer, example=x).evaluate(x, y)",
     "item": "there is a value only when the program runs: compute with the tensor itself",
-    "summary": "print(module) shows the program, trainer.params the weights",
+    "summary": "trainer.summary() shows layers, parameters, FLOPs and memory; print(module) the program",
     "parameters": "trainer.params holds them by name",
     "named_parameters": "trainer.params holds them by name",
     "weights": "trainer.params holds them by name",
