@@ -57,9 +57,12 @@ DYNAMIC = {
 RESERVED = {
     "llvmlite": ("pullback.codegen",),
     "safetensors": ("pullback.relax.training",),
-    "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.report"),
+    "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.report", "pullback.runtime.tables"),
     "typer": ("pullback.cli",),
-    "matplotlib": ("pullback.demo",),
+    "matplotlib": ("pullback.demo", "pullback.relax.training"),
+    "IPython": ("pullback.relax.training.notebook",),
+    "pandas": ("pullback.relax.training.history",),
+    "tensorboardX": ("pullback.relax.training.callbacks",),
     "torch": (),
     "jax": (),
 }

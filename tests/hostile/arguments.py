@@ -31,7 +31,7 @@ trainer = functools.cache(linear_trainer)
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "fit": (
-        lambda **a: trainer().fit(X, Y, progress=False, **a),
+        lambda **a: trainer().fit(X, Y, verbose=0, **a),
         {"epochs": 1, "batch_size": 4, "shuffle": True, "seed": 1, "validation": (X, Y), "detect_nan": False},
     ),
     "evaluate": (lambda **a: trainer().evaluate(X, Y, **a), {"batch_size": 4, "averaged": False}),
