@@ -52,7 +52,13 @@ def test_words_of_ops_are_no_ops_already():
 def test_arguments_lead_to_arguments_that_some_function_has():
     functions = [*Op.registry.values(), Trainer.fit, Trainer.update, pullback.trainer, pullback.compile, SetupTrainer]
     functions += [v for m in (callbacks, loss, optimizer) for v in vars(m).values() if inspect.isclass(v)]
-    functions += [Trainer.save, Trainer.lr_find, optimizer.ClipByGlobalNorm, transform.Gradient, relax.training.lr_schedule.StepLR]
+    functions += [
+        Trainer.save,
+        Trainer.lr_find,
+        optimizer.ClipByGlobalNorm,
+        transform.Gradient,
+        relax.training.lr_schedule.StepLR,
+    ]
     known = {name for f in functions for name in inspect.signature(f).parameters}
     found = {target for text in foreign.ARGUMENTS.values() for target in text.split()}
     assert found <= known, found - known

@@ -120,7 +120,7 @@ class Monitor(Callback):
     def __init__(self, monitor: str, mode: str, min_delta: float = 0.0) -> None:
         if not isinstance(monitor, str) or not monitor:
             raise ArgumentError(f"monitor must be the name of a metric, got {monitor!r}", hint='such as "val_loss"')
-        if mode not in ("auto", "min", "max"):
+        if not isinstance(mode, str) or mode not in ("auto", "min", "max"):
             raise ArgumentError(f'mode must be "auto", "min" or "max", got {mode!r}')
         self.monitor, self.mode, self.min_delta = monitor, mode, _number("min_delta", min_delta)
         self._best_is = mode if mode != "auto" else ""
@@ -329,6 +329,8 @@ class ReduceLROnPlateau(Monitor):
         if not 0 < self.factor < 1:
             raise ArgumentError(f"factor must lie between 0 and 1, got {factor!r}", hint="such as 0.1 or 0.5")
         self.patience, self.cooldown = _count("patience", patience), _count("cooldown", cooldown)
+        if not isinstance(hyperparameter, str):
+            raise ArgumentError(f"hyperparameter must be the name of a run-time value, got {hyperparameter!r}")
         self.hyperparameter = hyperparameter
         self._waited = self._resting = 0
 
@@ -621,10 +623,13 @@ def _count(name: str, value: Any, least: int = 0) -> int:
 
 
 def _number(name: str, value: Any, negative: bool = False) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or (value < 0 and not negative):
+    try:
+        number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or (number < 0 and not negative):
         raise ArgumentError(f"{name} must be a finite number{'' if negative else ' ≥ 0'}, got {value!r}")
-    return float(value)
+    return number
 
 
 def _flag(name: str, value: Any) -> bool:

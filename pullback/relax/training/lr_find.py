@@ -25,6 +25,7 @@ from pullback.runtime.tables import sparkline
 _LR = "lr"
 _MEMORY = 0.85  # of the mean of the losses so far
 _RISEN = 4.0  # times the least smoothed loss: it is too large from here on
+_LARGEST = 1e30  # of learning rates
 _FEWEST = 10  # steps before that counts
 
 
@@ -71,8 +72,9 @@ class LRCurve:
         axis.set_xscale("log")
         axis.set_xlabel("learning rate")
         axis.set_ylabel("loss")
-        low, high = min(self.smoothed), self.losses[0]
-        axis.set_ylim(low - 0.1 * abs(high - low), high + 2 * abs(high - low) + 1e-9)
+        low, high = np.quantile(self.losses, [0.02, 0.85])  # not where it explodes
+        margin = 0.3 * max(high - low, 1e-6)
+        axis.set_ylim(low - margin, high + margin)
         axis.grid(alpha=0.3)
         axis.legend()
         return figure
@@ -92,7 +94,7 @@ class LRCurve:
 def lr_curve(trainer: Any, x: Any, y: Any, start: Any, end: Any, steps: Any, batch_size: int | None) -> LRCurve:
     """Train a copy of a trainer, with learning rates from ``start`` to ``end`` in equal ratios."""
     for name, value in (("start", start), ("end", end)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
             raise ArgumentError(f"{name} must be a learning rate > 0, got {value!r}", hint="such as 1e-7 and 1.0")
     if start >= end:
         raise ArgumentError(f"start must be less than end, got {start!r} and {end!r}")

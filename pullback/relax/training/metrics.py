@@ -24,6 +24,7 @@ The named metrics keep sums, not predictions, but for "auc" and "average_precisi
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,9 +35,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError, suggestion
+from pullback.ir.module import IRModule
 from pullback.ir.words import guided
 from pullback.relax.training.interface import Interface
-from pullback.relax.training.loss import class_axis
+from pullback.relax.training.loss import Loss, class_axis
 
 CLASSES, BINARY, VALUES = "classes", "binary", "values"  # what a loss says that predictions are
 LOGITS, LOG_PROBABILITIES, PROBABILITIES, MARGINS = "logits", "log probabilities", "probabilities", "margins"
@@ -475,16 +477,25 @@ class Metric:
     mode: str = ""
 
     def __post_init__(self) -> None:
-        if not callable(self.function) or isinstance(self.function, type):
+        if not callable(self.function) or isinstance(self.function, (type, Loss, IRModule)):
             raise ArgumentError(
                 f"a metric is a function f(y_true, y_pred), got {self.function!r}",
-                hint="such as sklearn.metrics.f1_score",
+                hint="such as sklearn.metrics.f1_score; it computes with NumPy's arrays",
             )
+        try:
+            inspect.signature(self.function).bind(None, None)
+        except TypeError:
+            message = f"a metric is called as f(y_true, y_pred), and {_name_of(self.function)} takes"
+            raise ArgumentError(
+                f"{message} {inspect.signature(self.function)}", hint="functools.partial gives it what else it needs"
+            ) from None
+        except ValueError:  # what is built in need not tell
+            pass
         for field, value, allowed in (("needs", self.needs, NEEDS), ("mode", self.mode, ("min", "max"))):
             if not isinstance(value, str) or value not in ("", *allowed):
                 choices = ", ".join(map(repr, allowed))
                 raise ArgumentError(f"{field} of a metric must be one of {choices}, got {value!r}")
-        name = self.name or _name_of(self.function)
+        name = _name_of(self.function) if isinstance(self.name, str) and not self.name else self.name
         if not isinstance(name, str) or not name or name == "<lambda>":
             raise ArgumentError(
                 "a metric needs a name to appear in the history", hint='write metrics={"my_metric": lambda …: …}'

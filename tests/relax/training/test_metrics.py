@@ -273,6 +273,8 @@ def test_validation_and_training_are_apart() -> None:
         (3, "metrics must be a list of names and functions, got int"),
         ([3], r"a metric is a function f\(y_true, y_pred\), got 3"),
         ([lambda y, p: 0], "a metric needs a name"),
+        ({"one": lambda y: 0}, r"a metric is called as f\(y_true, y_pred\), and <lambda> takes \(y\)"),
+        ([MSELoss()], r"a metric is a function f\(y_true, y_pred\), got MSELoss"),
         ([sk.accuracy_score, sk.accuracy_score], "accuracy_score is given twice"),
         ({"bad": lambda y, p: "x"}, "the metric bad must return a number, it returned str"),
         ({"bad": lambda y, p: np.ones(2)}, "the metric bad must return a number, it returned ndarray"),
