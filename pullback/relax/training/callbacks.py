@@ -28,8 +28,13 @@ from pathlib import Path
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, UserError, suggestion
-from pullback.ir.words import guided
+from pullback.ir.words import guided, missing_from
 from pullback.relax.training.history import EpochRecord, History
+
+__all__ = [
+    "CSVLogger", "Callback", "EarlyStopping", "LambdaCallback", "Logger", "ModelCheckpoint", "Monitor",
+    "ReduceLROnPlateau", "TensorBoard",
+]  # fmt: skip
 
 HOOKS = {  # what each is called with
     "on_train_begin": ("logs",),
@@ -636,3 +641,6 @@ def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ArgumentError(f"{name} must be True or False, got {value!r}")
     return value
+
+
+__getattr__ = missing_from(globals())

@@ -436,3 +436,12 @@ def test_monitors_that_are_near() -> None:
 def test_bad_arguments(make: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("TerminateOnNaN", "detect_nan=True"), ("EarlyStoping", "did you mean EarlyStopping"), ("CSV", "CSVLogger")],
+)
+def test_names_of_other_systems(name: str, hint: str) -> None:
+    with pytest.raises(AttributeError, match=f"callbacks has no '{name}'.*{hint}"):
+        getattr(pullback.callbacks, name)
