@@ -88,7 +88,7 @@ class Bar(Display):
         self._stop(self._live)
         self._live, self._next = None, 0.0
         if seconds >= WORTH_A_LINE:
-            self._console.print(_compiled(count, seconds), highlight=False)
+            self._console.print(_compiled(count, seconds), highlight=False, markup=False)
 
     def begin(self, epochs: int, rows: int | None) -> None:
         from rich import progress
@@ -114,7 +114,7 @@ class Bar(Display):
             self._bar.update(self._task, completed=done, description=description, refresh=True)
 
     def epoch(self, record: EpochRecord) -> None:
-        self._console.print(record.line, highlight=False)
+        self._console.print(record.line, highlight=False, markup=False)
         self._bar.reset(self._task, total=self._rows, description="")
         self._next = 0.0
 
