@@ -349,8 +349,7 @@ class ReduceLROnPlateau(Monitor):
             raise UserError(
                 f"ReduceLROnPlateau: the optimizer has no run-time value {self.hyperparameter!r} ({given}); it has:"
                 f" {there}",
-                hint=f"make it one: {record.optimizer or 'Adam'}(RunTime({rate})), with RunTime of"
-                " pullback.training.optimizer",
+                hint=f"make it one: {record.optimizer or 'Adam'}(RunTime({rate})), with RunTime of pullback.optim",
             )
 
     def on_train_begin(self, logs: Logs) -> None:

@@ -121,8 +121,7 @@ def _with_run_time_rate(trainer: Any) -> Any:
     if trainer._setup is None:
         raise UserError(
             "lr_find cannot make the optimizer anew: this trainer does not hold what it was made from",
-            hint="give it a learning rate that can be set: Adam(RunTime(1e-3)), with RunTime of"
-            " pullback.training.optimizer",
+            hint="give it a learning rate that can be set: Adam(RunTime(1e-3)), with RunTime of pullback.optim",
         )
     model, setup = trainer._setup
     changed = type(trainer)(model, int(model.attrs["param_num"]), replace(setup, optimizer=_changed(setup.optimizer)))
