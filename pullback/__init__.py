@@ -12,6 +12,7 @@ from pullback.ir import IRModule
 from pullback.ir.words import missing_from
 from pullback.nn.train import trainer
 from pullback.relax import op, training, transform
+from pullback.relax.training import callbacks
 from pullback.runtime import Device, Tensor, cpu, device, tensor
 from pullback.runtime.vm import VirtualMachine
 
@@ -20,8 +21,8 @@ shortcuts.install()
 __version__ = "0.1.0"
 
 __all__ = [
-    "Device", "IRModule", "Tensor", "VirtualMachine", "compile", "cpu", "device", "ir", "nd", "nn", "op", "optim",
-    "relax", "runtime", "script", "target", "te", "tensor", "tir", "trainer", "training", "transform",
+    "Device", "IRModule", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device", "ir", "nd", "nn", "op",
+    "optim", "relax", "runtime", "script", "target", "te", "tensor", "tir", "trainer", "training", "transform",
 ]  # fmt: skip
 
 

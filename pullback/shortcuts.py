@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 SHORTCUTS = {
+    "pullback.callbacks": "pullback.relax.training.callbacks",
     "pullback.training": "pullback.relax.training",
     "pullback.transform": "pullback.relax.transform",
     "pullback.op": "pullback.relax.op",

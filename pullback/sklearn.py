@@ -87,7 +87,7 @@ class _Estimator(BaseEstimator):
         if not going_on:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             self.trainer_ = self._trainer(X, targets)
-        options = {"epochs": epochs, "batch_size": min(self._size, len(X)), "progress": bool(self.verbose)}
+        options = {"epochs": epochs, "batch_size": min(self._size, len(X)), "verbose": self.verbose}
         self.history_ = self.trainer_.fit(X, targets, **options, **weights)
         self.n_iter_ = self.trainer_.epochs
         return self

@@ -60,8 +60,11 @@ RESERVED = {
     "safetensors": ("pullback.relax.training",),
     "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.tables"),
     "typer": ("pullback.cli",),
-    "matplotlib": ("pullback.demo",),
+    "matplotlib": ("pullback.demo", "pullback.relax.training"),
     "sklearn": ("pullback.sklearn",),
+    "IPython": ("pullback.relax.training.notebook",),
+    "pandas": ("pullback.relax.training.history",),
+    "tensorboardX": ("pullback.relax.training.callbacks",),
     "torch": (),
     "jax": (),
 }

@@ -16,6 +16,7 @@ from time import perf_counter
 
 from pullback import codegen
 from pullback.codegen import headroom
+from pullback.driver import watch
 from pullback.driver.artifact import Artifact, Layout
 from pullback.driver.cache import object_cache
 from pullback.driver.collector import rare_collections
@@ -126,9 +127,21 @@ def object_code(
     cache, read = object_cache(), level() < 4 and not anew
     found = {key: cache.get(object_key(key, target)) if read else None for key in emitters}
     missing = [key for key, code in found.items() if code is None]
-    texts = (_shown(emitters[key](), target) for key in missing)
+    count = watch.kernels()
+    if count is not None:
+        count.begin(len(missing))
+
+    def text_of(key: str) -> str:
+        watch.look()
+        return _shown(emitters[key](), target)
+
+    def keep(number: int, code: bytes) -> None:
+        cache.put(object_key(missing[number], target), code)
+        if count is not None:
+            count.finish(number)
+
     try:
-        made = codegen.compile_objects(texts, target, lambda k, code: cache.put(object_key(missing[k], target), code))
+        made = codegen.compile_objects(map(text_of, missing), target, keep)
     except codegen.CompilerDied as died:
         message = f"{names[missing[died.number]]} could not be compiled: {died}"
         raise CompileError(message, hint=headroom.HINT) from None

@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from pullback.driver import watch
 from pullback.driver.debug import show_stage, verify
 from pullback.driver.options import Options
 from pullback.driver.signature import donated_inputs
@@ -105,6 +106,7 @@ def lower_function(
         ChooseLayouts(machine),
         LowerToTir(machine, groups),
     ):
+        watch.look()
         work = show_stage(step.name, step(work), name)
     return work, donations(function)
 

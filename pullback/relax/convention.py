@@ -38,6 +38,7 @@ BACKBONE, LOSS, ADJOINT, OPTIMIZER = "backbone", "backbone_loss", "backbone_loss
 STEP = "__step"  # forward, loss, backward and optimizer as one function, which overwrites what the trainer keeps
 DIVISOR = "__divisor"  # what the loss is divided by, unless it adds up: see relax/transform/loss_divisor.py
 EVALUATE = "__evaluate"  # loss and prediction of a batch: see relax/training/evaluation.py
+OUTPUTS = "__outputs"  # what the model returns in a step that returns it too: see relax/training/observation.py
 ATTRIBUTE = "convention"
 
 INPUT, PARAMETER, STATE, TARGET, RANDOM = "input", "parameter", "state", "target", "random state"
@@ -157,15 +158,16 @@ class Convention:
     def _with_step(self, adds_up: bool) -> Convention:
         """And the roles of the joined step, which takes what the adjoint takes and what the optimizer keeps. It returns
         what the adjoint returns of a whole batch, the loss first, and the divisor of a loss that does not add up, then
-        the new values of all that the trainer keeps.
+        what ``__outputs`` returns, where there is one, and the new values of all that the trainer keeps.
         """
         if ADJOINT not in self or OPTIMIZER not in self or LOSS not in self:
             return self
         takes = [v for v in self[ADJOINT].takes if v[0] not in OF_OPTIMIZER]
         returns = [v for v in self[ADJOINT].returns if v[0] not in (*_OF_A_CALL, *KEPT)]
         divisor: tuple[Value, ...] = () if adds_up else ((DIVISOR_VALUE, 0),)
+        outputs = self[OUTPUTS].returns if OUTPUTS in self else ()
         made = {
-            STEP: Roles((*takes, *self.optimizer_states), (*returns, *divisor, *self.kept)),
+            STEP: Roles((*takes, *self.optimizer_states), (*returns, *divisor, *outputs, *self.kept)),
             EVALUATE: Roles(self[LOSS].takes, ((LOSS_VALUE, 0), *divisor, (OUTPUT, 0))),
         }
         own = {} if adds_up else {DIVISOR: Roles(self[LOSS].takes, divisor)}
@@ -192,13 +194,13 @@ class Convention:
             return
         made = set(self[ADJOINT].returns)
         kept = {*self[ADJOINT].takes, *self.optimizer_states}
-        for name in (ADJOINT, LOSS, DIVISOR, OPTIMIZER, STEP):
+        for name in (ADJOINT, LOSS, DIVISOR, OPTIMIZER, OUTPUTS, STEP):
             takes = self.functions[name].takes if name in self else ()
             _check_there(f"{name} takes", takes, kept | made if name == OPTIMIZER else kept)
         drawn = {v for v in kept if v[0] == RANDOM}
-        _check_there(
-            f"{STEP} returns", self[STEP].returns, made | drawn | {*self[OPTIMIZER].returns, (DIVISOR_VALUE, 0)}
-        )
+        outputs = self[OUTPUTS].returns if OUTPUTS in self else ()
+        given = made | drawn | {*self[OPTIMIZER].returns, *outputs, (DIVISOR_VALUE, 0)}
+        _check_there(f"{STEP} returns", self[STEP].returns, given)
 
 
 def _check_there(what: str, values: Sequence[Value], found: Collection[Value]) -> None:

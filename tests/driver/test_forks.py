@@ -81,7 +81,7 @@ def meanwhile(work: Callable[[], Any]) -> Iterator[None]:
 def everything(trainer: Trainer, folder: Path) -> None:
     """What a child may want of a trainer."""
     trainer.update(X[:8], Y[:8])
-    trainer.fit(X, Y, progress=False)
+    trainer.fit(X, Y, verbose=0)
     trainer.evaluate(X, Y)
     trainer.predict(X[:8])
     trainer.seed(3)
@@ -112,14 +112,14 @@ def compiled_anew() -> None:
 @functools.cache
 def shared(target: str) -> Trainer:
     trainer = trainer_of(target, optimizer=Adam(RunTime(0.01)))
-    trainer.fit(X, Y, progress=False)
+    trainer.fit(X, Y, verbose=0)
     trainer.evaluate(X, Y)
     return trainer
 
 
 WORK: dict[str, Callable[[Trainer, Path], Any]] = {
     "update": lambda trainer, _: trainer.update(X[:8], Y[:8]),
-    "fit": lambda trainer, _: trainer.fit(X, Y, epochs=20, progress=False),
+    "fit": lambda trainer, _: trainer.fit(X, Y, epochs=20, verbose=0),
     "evaluate": lambda trainer, _: trainer.evaluate(X, Y),
     "predict": lambda trainer, _: trainer.predict(X[:8]),
     "save": lambda trainer, folder: trainer.save(folder / "parent"),
@@ -187,7 +187,7 @@ def test_a_fork_inside_a_signal_handler() -> None:
     timer = threading.Timer(0.15, lambda: os.kill(parent, signal.SIGUSR1))
     try:
         timer.start()
-        trainer.fit(X, Y, epochs=200, progress=False)
+        trainer.fit(X, Y, epochs=200, verbose=0)
         while not children:
             trainer.update(X[:8], Y[:8])
         trainer.update(X[:8], Y[:8])

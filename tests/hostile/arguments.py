@@ -12,7 +12,7 @@ import numpy as np
 
 import pullback
 from pullback import relax
-from pullback.relax.training import loss, lr_schedule, optimizer
+from pullback.relax.training import callbacks, loss, lr_schedule, metrics, optimizer
 from tests.errors.models import X, Y, linear, linear_trainer
 from tests.errors.test_errors import digest
 from tests.hostile.arrays import OTHERS
@@ -31,10 +31,66 @@ trainer = functools.cache(linear_trainer)
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "fit": (
-        lambda **a: trainer().fit(X, Y, progress=False, **a),
-        {"epochs": 1, "batch_size": 4, "shuffle": True, "seed": 1, "validation": (X, Y), "detect_nan": False},
+        lambda **a: trainer().fit(X, Y, verbose=0, **a),
+        {
+            "epochs": 1,
+            "batch_size": 4,
+            "shuffle": True,
+            "seed": 1,
+            "validation": (X, Y),
+            "detect_nan": False,
+            "callbacks": (),
+            "metrics": None,
+            "train_metrics": False,
+            "logger": None,
+        },
     ),
-    "evaluate": (lambda **a: trainer().evaluate(X, Y, **a), {"batch_size": 4, "averaged": False}),
+    "verbose": (lambda **a: trainer().fit(X, Y, **a), {"verbose": 0}),
+    "evaluate": (lambda **a: trainer().evaluate(X, Y, **a), {"batch_size": 4, "metrics": None, "averaged": False}),
+    "lr_find": (
+        lambda **a: trainer().lr_find(X, Y, **a),
+        {"start": 1e-7, "end": 1.0, "steps": 10, "batch_size": None},
+    ),
+    "EarlyStopping": (
+        callbacks.EarlyStopping,
+        {
+            "monitor": "loss",
+            "patience": 0,
+            "min_delta": 0.0,
+            "mode": "auto",
+            "restore_best": False,
+            "baseline": None,
+            "start_from_epoch": 0,
+        },
+    ),
+    "ModelCheckpoint": (
+        callbacks.ModelCheckpoint,
+        {
+            "path": "x",
+            "monitor": "loss",
+            "mode": "auto",
+            "save_top_k": 1,
+            "save_last": False,
+            "every_n_epochs": 1,
+        },
+    ),
+    "ReduceLROnPlateau": (
+        callbacks.ReduceLROnPlateau,
+        {
+            "monitor": "loss",
+            "factor": 0.1,
+            "patience": 10,
+            "min_delta": 1e-4,
+            "cooldown": 0,
+            "min_lr": 0.0,
+            "mode": "auto",
+            "hyperparameter": "lr",
+        },
+    ),
+    "CSVLogger": (callbacks.CSVLogger, {"path": "x", "append": False}),
+    "TensorBoard": (callbacks.TensorBoard, {"dir": "x", "batches": False}),
+    "LambdaCallback": (callbacks.LambdaCallback, {"on_epoch_end": None, "on_batch_end": None}),
+    "Metric": (metrics.Metric, {"function": print, "name": "", "needs": "", "mode": ""}),
     "seed": (lambda **a: trainer().seed(**a), {"seed": 1}),
     "xavier": (lambda **a: trainer().xavier_uniform_init_params(**a), {"seed": 1}),
     "load_params": (lambda **a: trainer().load_params(**a), {"params": {}}),

@@ -256,7 +256,7 @@ def case(r: random.Random, folder: Path) -> None:
         if method == "update":
             return trainer.update(x, y)
         if method == "fit":
-            return trainer.fit(x, y, batch_size=4, shuffle=False, progress=False).epochs[0].loss
+            return trainer.fit(x, y, batch_size=4, shuffle=False, verbose=0).epochs[0].loss
         if method == "evaluate":
             return trainer.evaluate(x, y).loss
         if method == "predict":

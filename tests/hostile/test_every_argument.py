@@ -104,7 +104,7 @@ X, Y = np.ones((4, 3), np.float32), np.ones((4, 2), np.float32)
 def of_trainers(folder: Path) -> Iterator[str]:
     trainer = pullback.trainer(linear, loss.MSELoss(), optimizer.SGD(0.1))
     usual: dict[str, dict[str, Any]] = {
-        "fit": {"x": X, "y": Y, "progress": False},
+        "fit": {"x": X, "y": Y, "verbose": 0},
         "evaluate": {"x": X, "y": Y},
         "update": {"input_instances": X, "targets": Y},
         "save": {"path": folder / "saved"},

@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 import pytest
-from pullback.training import SetupTrainer, Trainer, loss, optimizer
+from pullback.training import SetupTrainer, Trainer, callbacks, loss, optimizer
 
 import pullback
 from pullback import relax
@@ -51,8 +51,14 @@ def test_words_of_ops_are_no_ops_already():
 
 def test_arguments_lead_to_arguments_that_some_function_has():
     functions = [*Op.registry.values(), Trainer.fit, Trainer.update, pullback.trainer, pullback.compile, SetupTrainer]
-    functions += [v for m in (loss, optimizer) for v in vars(m).values() if inspect.isclass(v)]
-    functions += [Trainer.save, optimizer.ClipByGlobalNorm, transform.Gradient, relax.training.lr_schedule.StepLR]
+    functions += [v for m in (callbacks, loss, optimizer) for v in vars(m).values() if inspect.isclass(v)]
+    functions += [
+        Trainer.save,
+        Trainer.lr_find,
+        optimizer.ClipByGlobalNorm,
+        transform.Gradient,
+        relax.training.lr_schedule.StepLR,
+    ]
     known = {name for f in functions for name in inspect.signature(f).parameters}
     found = {target for text in foreign.ARGUMENTS.values() for target in text.split()}
     assert found <= known, found - known
@@ -103,14 +109,19 @@ CALLS = {
     "no lr": (lambda t: optimizer.SGD(), "SGD(): missing a required argument: 'lr'", "its arguments are (lr,"),
     "parameters": (lambda t: optimizer.Adam(params=[]), "Adam(): argument 'params'", "the trainer does that"),
     "batchsize": (fit(batchsize=4), "Trainer.fit(): argument 'batchsize'", "did you mean batch_size?"),
-    "verbose": (fit(verbose=1), "Trainer.fit(): argument 'verbose'", "did you mean progress?"),
+    "progress": (fit(progress=False), "Trainer.fit(): argument 'progress'", "did you mean verbose?"),
+    "restore_best_weights": (
+        lambda t: callbacks.EarlyStopping(restore_best_weights=True),
+        "EarlyStopping(): argument 'restore_best_weights'",
+        "did you mean restore_best?",
+    ),
     "epoch": (fit(epoch=1), "Trainer.fit(): argument 'epoch'", "did you mean epochs?"),
     "validation_split": (fit(validation_split=0.1), "Trainer.fit(): argument 'validation_split'", "validation=(x, y)"),
-    "callbacks": (fit(callbacks=[]), "Trainer.fit(): argument 'callbacks'", "in a loop"),
+    "callbacks": (lambda t: pullback.trainer(None, callbacks=[]), "pullback.trainer(): argument 'callbacks'", "fit("),
     "no targets": (lambda t: t.fit(X), "Trainer.fit(): missing a required argument: 'y'", "its arguments are (x, y,"),
     "update": (lambda t: t.update(X), "Trainer.update(): missing", "its arguments are (input_instances, targets)"),
     "evaluate": (lambda t: t.evaluate(), "Trainer.evaluate(): missing", "its arguments are (x, y,"),
-    "metrics": (lambda t: pullback.trainer(None, metrics=[]), "pullback.trainer(): argument 'metrics'", "evaluate"),
+    "metrics": (lambda t: pullback.trainer(None, metrics=[]), "pullback.trainer(): argument 'metrics'", "evaluate("),
     "criterion": (lambda t: pullback.trainer(None, criterion=1), "pullback.trainer(): argument 'criterion'", "loss?"),
     "backend": (lambda t: pullback.compile(None, backend="x"), "pullback.compile(): argument 'backend'", "target?"),
     "dim": (lambda t: op.sum(relax.const([1.0]), dim=0), "sum: argument 'dim'", "did you mean axis?"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pullback.ir.words import missing_from
-from pullback.relax.training import loss, lr_schedule, optimizer, setup_trainer, trainer, utils
-from pullback.relax.training.fit import EpochRecord, Evaluation, History
+from pullback.relax.training import callbacks, loss, lr_schedule, metrics, optimizer, setup_trainer, trainer, utils
+from pullback.relax.training.fit import Evaluation
+from pullback.relax.training.history import EpochRecord, History
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.make import make_trainer
 from pullback.relax.training.optimizer import Optimizer
@@ -14,7 +15,7 @@ from pullback.relax.training.utils import AppendLoss, append_loss
 
 __all__ = [
     "AppendLoss", "EpochRecord", "Evaluation", "History", "Loss", "Optimizer", "SetupTrainer", "Trainer", "append_loss",
-    "loss", "lr_schedule", "make_trainer", "optimizer", "setup_trainer", "trainer", "utils",
+    "callbacks", "loss", "lr_schedule", "make_trainer", "metrics", "optimizer", "setup_trainer", "trainer", "utils",
 ]  # fmt: skip
 
 __getattr__ = missing_from(globals())

@@ -107,16 +107,6 @@ class DataSet:
             self._buffers[rows] = Batch(tensors[:count], tensors[count:], rows), columns
         return self._buffers[rows]
 
-    def correct(self, batch: Batch, prediction: Tensor) -> tuple[int, int]:
-        """How many predictions of a batch have their largest value at the right class, of how many that count."""
-        found = np.asarray(prediction)
-        axis = class_axis(found.ndim)
-        labels = np.asarray(batch.targets[0])
-        if not _has_labels(self._interface):
-            labels = labels.argmax(axis)
-        counted = labels != self._interface.record.ignore_index
-        return int(((found.argmax(axis) == labels) & counted).sum()), int(counted.sum())
-
 
 def _has_labels(interface: Interface) -> bool:
     """Whether the first target holds class labels (not probabilities)."""

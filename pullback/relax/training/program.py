@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
-from pullback.relax.convention import BACKBONE, EVALUATE, OUTPUT, STEP
+from pullback.relax.convention import BACKBONE, EVALUATE, OUTPUT, STEP, Convention
 from pullback.relax.training.evaluation import evaluation
 from pullback.relax.training.interface import Interface
+from pullback.relax.training.observation import observed
 from pullback.relax.training.rebatch import rebatched
 from pullback.relax.training.step import BoundFunction, Values
 from pullback.runtime.tensor import Tensor
@@ -45,6 +47,13 @@ class Program:
     def step(self) -> BoundFunction:
         """One training step: it overwrites the tensors of the values, and returns the loss."""
         return BoundFunction(self.training_vm, self.interface, STEP)
+
+    @cached_property
+    def observed_step(self) -> BoundFunction:
+        """The step that returns the model's first output, too: compiled by itself, for who asks for it."""
+        module = observed(self._modules[0]())
+        interface = replace(self.interface, convention=Convention.of(module))
+        return BoundFunction(self._load(module), interface, STEP)
 
     @cached_property
     def evaluate(self) -> BoundFunction:

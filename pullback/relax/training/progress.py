@@ -1,83 +1,83 @@
-"""The progress bar of ``fit``: redrawn at most ten times a second, and free of cost in between."""
+"""How far ``fit`` has come: compiling is counted, and what is to be shown goes to a display. Output that fails, as a
+pipe that was closed, ends the display and never the training."""
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from pullback.ir.errors import UserError
-
-INTERVAL = 0.1  # seconds between two drawings
+from pullback.driver.watch import Kernels, watched
+from pullback.ir.errors import ArgumentError
+from pullback.relax.training.display import Display, display_for
+from pullback.relax.training.history import EpochRecord, History
 
 
 class Progress:
-    """A context in which a bar is shown, when wanted and where the output is a terminal."""
+    """A context in which the progress of a training is shown, as ``verbose`` says."""
 
-    def __init__(self, wanted: bool, epochs: int, rows: int) -> None:
-        self._bar: Any = None
-        self._rows, self._epochs, self._epoch = rows, epochs, 1
-        self._done, self._next = 0, 0.0
-        if wanted:
-            self._bar = _bar()
-            self._task = self._bar.add_task("", total=rows) if self._bar is not None else None
+    def __init__(self, verbose: Any, history: History) -> None:
+        self._display = display_for(verbose, history)
+        self._epoch = self._done = 0
 
     def __enter__(self) -> Progress:
-        if self._bar is not None:
-            self._bar.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._tell(lambda display: display.close())
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Around what compiles."""
+        started = time.perf_counter()
+
+        def look(kernels: Kernels) -> None:
+            seconds = time.perf_counter() - started
+            self._tell(lambda display: display.compiling(kernels.done, kernels.all, seconds))
+
+        with watched(look) as kernels:
+            look(kernels)
+            try:
+                yield
+            finally:
+                seconds = time.perf_counter() - started
+                self._tell(lambda display: display.compiled(kernels.done, seconds))
+
+    def begin(self, epochs: int, rows: int | None) -> None:
+        """Training begins."""
+        self._tell(lambda display: display.begin(epochs, rows))
+
+    def begin_epoch(self) -> None:
+        self._epoch, self._done = self._epoch + 1, 0
 
     def advance(self, rows: int, loss: float) -> None:
-        """Count the rows of a step."""
-        if self._bar is None:
-            return
+        """So many rows of an epoch are done, and the loss of the last batch."""
         self._done += rows
-        now = time.perf_counter()
-        if now >= self._next:
-            self._next = now + INTERVAL
-            description = f"epoch {self._epoch}/{self._epochs}  loss {loss:.4f}"
-            self._bar.update(self._task, completed=self._done, description=description, refresh=True)
+        self._tell(lambda display: display.advance(self._epoch, self._done, loss))
 
-    def epoch(self, line: str) -> None:
-        """End an epoch: print its line, begin the bar anew."""
-        if self._bar is not None:
-            self._bar.console.print(line, highlight=False)
-            self._done, self._epoch = 0, min(self._epoch + 1, self._epochs)
-            self._bar.update(self._task, completed=0 if self._epoch < self._epochs else self._rows)
+    def epoch(self, record: EpochRecord) -> None:
+        """An epoch has ended."""
+        self._tell(lambda display: display.epoch(record))
 
-
-def _bar() -> Any:
-    """A bar that is drawn only when told to; None where the output is no terminal."""
-    if not _may_be_a_terminal():
-        return None
-    try:
-        from rich import console, progress
-    except ImportError:
-        raise UserError(
-            "the progress bar needs the package rich, which is missing",
-            hint="`pip install rich`, or fit(…, progress=False)",
-        ) from None
-    bar = progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-        console=console.Console(),  # that of the process has a lock and one bar: a fork's child cannot use it
-        auto_refresh=False,
-        transient=True,
-    )
-    return bar if bar.console.is_terminal else None
+    def _tell(self, what: Callable[[Display], None]) -> None:
+        try:
+            what(self._display)
+        except (OSError, ValueError) as error:  # a pipe or file that is closed, a disk that is full
+            failed, self._display = self._display, Display()
+            with suppress(OSError, ValueError):
+                failed.close()
+            with suppress(Warning):  # which -W error makes of it
+                message = f"the progress of fit cannot be shown: {error}; training goes on without"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def _may_be_a_terminal() -> bool:
-    """Whether rich is worth asking: loading it takes a thirtieth of what the demo trains for."""
-    with suppress(AttributeError, ValueError):  # no output, or a closed one
-        if sys.stdout.isatty():
-            return True
-    return any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
+def check_verbose(verbose: Any) -> None:
+    """Raise an ArgumentError for what ``verbose`` cannot be."""
+    is_number = isinstance(verbose, int) and verbose in (0, 1, 2)
+    if not is_number and not (isinstance(verbose, str) and verbose == "auto"):
+        raise ArgumentError(
+            f'verbose must be "auto", 0, 1 or 2, got {verbose!r}',
+            hint="0 shows nothing, 1 and auto a bar or table where there is a terminal or notebook, 2 lines",
+        )

@@ -9,7 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from pullback.ir.errors import UserError
-from pullback.relax.convention import INPUT, STEP, TARGET  # noqa: F401  the step's name is found here too
+from pullback.relax.convention import (
+    INPUT,
+    KEPT,
+    STEP,
+    TARGET,
+)
 from pullback.relax.training.initialize import random_state
 from pullback.relax.training.interface import Interface
 from pullback.runtime.tensor import Tensor
@@ -106,6 +111,7 @@ class BoundFunction:
 
     def __init__(self, vm: Any, interface: Interface, name: str) -> None:
         self._vm, self._interface, self._name = vm, interface, name
+        self.returns = tuple(v for v in interface.convention[name].returns if name != STEP or v[0] not in KEPT)
         places = {value: i for i, value in enumerate(interface.convention[name].takes)}
         self._given = interface.convention[name].taken(INPUT) + interface.convention[name].taken(TARGET)
         kept = ((number, places.get(value)) for number, value in enumerate(interface.convention.kept))

@@ -30,6 +30,7 @@ from pullback.relax.training.checkpoint import Checkpoints
 from pullback.relax.training.copies import Copies
 from pullback.relax.training.data import check_labels
 from pullback.relax.training.fit import Fitting
+from pullback.relax.training.history import History
 from pullback.relax.training.initialize import full, generator, random_state, static_shape, xavier_uniform, zeros
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
@@ -72,6 +73,7 @@ class Trainer(Fitting, Checkpoints, Copies):
         self._generator = np.random.Generator(np.random.PCG64())
         self._seed = int(self._generator.integers(2**63))
         self._epochs = 0
+        self._history = History()
         self._turn = threading.RLock()  # held while a compiled function reads or overwrites the values
         renewed(self, "_turn", "_generator")
         self._zero_init = zero_init_param_state

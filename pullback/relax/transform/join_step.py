@@ -1,12 +1,13 @@
 """JoinStep: forward, loss, backward and optimizer of a trainer module as one function.
 
     __step(inputs…, params…, states…, targets…, random state?, optimizer states…)
-        -> (loss, divisor?, new params…, new states…, new random state?, new optimizer states…)
+        -> (loss, divisor?, outputs…?, new params…, new states…, new random state?, new optimizer states…)
 
 What the functions take is what ``relax/convention.py`` says. The new values take over the memory of the old ones when
 the function is compiled (attribute ``donate``: of the flattened parameters those whose new values the last results
 are). The divisor is what the loss is divided by (``loss_divisor.py``), if it is no sum; optimizer states that are a
-batch's weight are set to it before the optimizer reads them. A random state is (seed, number of the step): the step
+batch's weight are set to it before the optimizer reads them. Outputs are what ``__outputs`` returns, where the module
+has it. A random state is (seed, number of the step): the step
 counts it on. What the adjoint takes of the optimizer's states, such as a loss scale, it gets from these.
 """
 
@@ -28,6 +29,7 @@ from pullback.relax.convention import (
     GRADIENT,
     LOSS,
     OPTIMIZER,
+    OUTPUTS,
     RANDOM,
     STEP,
     Convention,
@@ -73,6 +75,9 @@ def _joined(module: IRModule, convention: Convention) -> Function:
                 counts = builder.emit(ops.not_equal(divisor, 0.0))
                 given = {v: masked(counts, gradient) for v, gradient in given.items()}
             given |= {v: narrowed(divisor, s.dtype) for v, s in variables.items() if v[0] == BATCH_WEIGHT}
+        if OUTPUTS in convention:
+            outputs = builder.emit(module.get_global_var(OUTPUTS)(*convention[OUTPUTS].arrange(variables)), "outputs")
+            new |= dict(zip(convention[OUTPUTS].returns, _leaves(builder, outputs), strict=True))
         arguments = _nested(optimizer.arrange(variables | given), module[OPTIMIZER])
         updated = builder.emit(module.get_global_var(OPTIMIZER)(*arguments), "updated")
         new |= dict(zip(optimizer.returns, _leaves(builder, updated), strict=True))

@@ -21,11 +21,11 @@ class embedding:  # noqa: N801
 
 def setup():
     trainer = pullback.trainer(embedding, loss.MSELoss(), optimizer.SGD(0.1), seed=0)
-    trainer.fit(np.arange(8), np.zeros((8, 5), "float32"), progress=False)
+    trainer.fit(np.arange(8), np.zeros((8, 5), "float32"), verbose=0)
     return trainer
 
 
 def mistake(trainer):
     tokens = np.zeros(12, "int64")
     tokens[2] = 10
-    trainer.fit(tokens, np.zeros((12, 5), "float32"), shuffle=False, progress=False)
+    trainer.fit(tokens, np.zeros((12, 5), "float32"), shuffle=False, verbose=0)

@@ -134,5 +134,5 @@ def test_other_norms_take_any_number_of_rows(name: str) -> None:
     rng = np.random.default_rng(0)
     rows, labels = rng.standard_normal((25, 4, 3)).astype("float32"), rng.integers(0, 2, 25)
     before = trainer.evaluate(rows, labels).loss
-    trainer.fit(rows, labels, batch_size=BATCH, epochs=5, progress=False)
+    trainer.fit(rows, labels, batch_size=BATCH, epochs=5, verbose=0)
     assert trainer.evaluate(rows, labels).loss < before

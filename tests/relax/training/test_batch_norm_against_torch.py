@@ -62,7 +62,7 @@ def test_ten_steps_and_inference_as_in_pytorch(target: str, legalize: bool) -> N
 def test_evaluation_takes_the_moving_statistics() -> None:
     x, y = data(25)  # two batches, and five rows left
     trainer = make_trainer(model(), CrossEntropyLoss(), SGD(0.1), seed=3)
-    trainer.fit(x, y, batch_size=BATCH, epochs=2, progress=False)
+    trainer.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
     layers = pytorch(trainer).eval()
     for layer, names in ((layers[1], STATES[:2]), (layers[3], STATES[2:])):
         for buffer, name in zip((layer.running_mean, layer.running_var), names, strict=True):

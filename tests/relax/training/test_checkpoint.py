@@ -54,12 +54,12 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("optimizer", [SGD(0.05), MomentumSGD(0.02, 0.9), Adam(0.01)], ids=lambda o: o.name)
 def test_fit_resumes_bit_for_bit(optimizer: Any, target: str, path: Path) -> None:
     whole, first, second = (trainer_of(optimizer, target, seed) for seed in (1, 1, 9))
-    whole.fit(X, Y, epochs=4, progress=False)
-    first.fit(X, Y, epochs=2, progress=False)
+    whole.fit(X, Y, epochs=4, verbose=0)
+    first.fit(X, Y, epochs=2, verbose=0)
     first.save(path)
     second.load(path)
     assert second.steps == 8 and second.epochs == 2
-    history = second.fit(X, Y, epochs=2, progress=False)
+    history = second.fit(X, Y, epochs=2, verbose=0)
     assert [record.epoch for record in history.epochs] == [3, 4]
     assert_same(everything(whole), everything(second))
 

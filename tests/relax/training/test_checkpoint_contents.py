@@ -333,7 +333,7 @@ def test_another_batch_size_is_the_same_network(path: Path) -> None:
 
 def test_parameters_alone_leave_the_rest(path: Path) -> None:
     saved, trainer = trainer_of(Adam(0.1), seed=1), trainer_of(SGD(0.1), seed=2)
-    saved.fit(np.ones((8, 2), "float32"), np.zeros(8, "int64"), epochs=3, progress=False)
+    saved.fit(np.ones((8, 2), "float32"), np.zeros(8, "int64"), epochs=3, verbose=0)
     saved.save(path)
     kept = trainer._generator.bit_generator.state
     assert_refused(trainer, path, "was saved with the optimizer Adam")

@@ -37,7 +37,7 @@ OPTIMIZERS = [
 
 def trained(trainer: Trainer) -> list[Any]:
     """What comes of going on."""
-    history = trainer.fit(X, Y, epochs=2, validation=(X, Y), progress=False)
+    history = trainer.fit(X, Y, epochs=2, validation=(X, Y), verbose=0)
     return [dataclasses.replace(e, seconds=0.0) for e in history.epochs] + [digest(trainer)]
 
 
@@ -46,7 +46,7 @@ def trained(trainer: Trainer) -> list[Any]:
 @pytest.mark.parametrize("kind", OPTIMIZERS, ids=lambda o: o.name)
 def test_it_goes_on_as_the_original(kind: Any, target: str, make: Any) -> None:
     trainer = trainer_of(target, optimizer=kind)
-    trainer.fit(X, Y, epochs=1, progress=False)
+    trainer.fit(X, Y, epochs=1, verbose=0)
     before = digest(trainer)
     other = make(trainer)
     assert digest(other) == before and repr(other) == repr(trainer)
@@ -150,7 +150,7 @@ def test_a_subclass_keeps_its_own_attributes() -> None:
 @pytest.mark.parametrize("make", COPIES)
 def test_what_training_gives_and_takes(make: Any) -> None:
     trainer = trainer_of("debug")
-    history = trainer.fit(X, Y, progress=False)
+    history = trainer.fit(X, Y, verbose=0)
     assert make(history) == history and repr(make(history)) == repr(history)
     found = trainer.evaluate(X, Y)
     assert make(found) == found

@@ -34,7 +34,7 @@ def test_detect_nan_names_the_op(target: str) -> None:
     trainer.load_params([np.array([1, 2, 3], np.float32)])
     x, y = np.ones((6, 3), np.float32), np.zeros((6, 3), np.float32)
     with pytest.raises(UserError, match=r"the loss of step 2 is nan: the first NaN is out = log\(") as caught:
-        trainer.fit(x, y, progress=False, detect_nan=True)
+        trainer.fit(x, y, verbose=0, detect_nan=True)
     assert "before that step" in str(caught.value)
     assert trainer.steps == 1 and np.isfinite(trainer.params["w"].numpy()).all(), "the last good step is kept"
 
@@ -44,7 +44,7 @@ def test_detect_nan_looks_at_data_first() -> None:
     bad = X.copy()
     bad[11, 3] = np.nan
     with pytest.raises(UserError, match="the loss of step 2 is nan: input x holds NaN"):
-        trainer.fit(bad, Y, shuffle=False, progress=False, detect_nan=True)
+        trainer.fit(bad, Y, shuffle=False, verbose=0, detect_nan=True)
     assert trainer.steps == 1
 
 
@@ -53,15 +53,15 @@ def test_without_detect_nan_training_goes_on_with_one_warning() -> None:
     bad = X.copy()
     bad[11, 3] = np.inf
     with pytest.warns(RuntimeWarning, match="the loss of epoch 1 is nan; .*detect_nan=True") as warned:
-        history = trainer.fit(bad, Y, epochs=3, shuffle=False, progress=False)
+        history = trainer.fit(bad, Y, epochs=3, shuffle=False, verbose=0)
     assert all(np.isnan(e.loss) for e in history.epochs)
     assert len(warned) == 1 and warned[0].filename == __file__
 
 
 def test_detect_nan_changes_no_bit() -> None:
     watched, plain = trainer_of("llvm"), trainer_of("llvm")
-    watched.fit(X, Y, epochs=2, seed=1, progress=False, detect_nan=True)
-    plain.fit(X, Y, epochs=2, seed=1, progress=False)
+    watched.fit(X, Y, epochs=2, seed=1, verbose=0, detect_nan=True)
+    plain.fit(X, Y, epochs=2, seed=1, verbose=0)
     assert_same(params(watched), params(plain))
 
 
@@ -77,4 +77,4 @@ def test_an_infinity_that_is_meant_is_not_to_blame() -> None:
     module = builder.get().with_attrs({"param_num": 1, "state_num": 0})
     trainer = make_trainer(module, MSELoss(), SGD(0.1), target="debug")
     with pytest.raises(UserError, match=r"the first NaN is .* = log\("):
-        trainer.fit(np.ones((2, 3), "float32"), np.zeros((2, 3), "float32"), progress=False, detect_nan=True)
+        trainer.fit(np.ones((2, 3), "float32"), np.zeros((2, 3), "float32"), verbose=0, detect_nan=True)

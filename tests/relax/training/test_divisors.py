@@ -219,7 +219,7 @@ def test_one_quotient_among_class_losses() -> None:
     y = np.where(np.arange(30) // 8 == 1, IGNORED, y)
     assert not loss_divisor(trainer.mod, Convention.of(trainer.mod)[LOSS]).attrs[GUARDED]
     for t in (trainer, whole):
-        t.fit(x, y, shuffle=False, progress=False)
+        t.fit(x, y, shuffle=False, verbose=0)
     for a, b in zip(params(trainer), params(whole), strict=True):
         close(a, b, rtol=1e-5, atol=1e-6)
 
@@ -256,7 +256,7 @@ def test_ignored_rows(target: str, ignored: tuple[int, ...]) -> None:
     trainer, alone = small(SGD(0.0), target), small(size=len(kept), target=target)
     found, expected = trainer.evaluate(X, ignoring(*ignored)), alone.evaluate(X[kept], Y[kept])
     close([found.loss, found.accuracy], [expected.loss, expected.accuracy])
-    history = trainer.fit(X, ignoring(*ignored), progress=False, validation=(X, ignoring(*ignored)))
+    history = trainer.fit(X, ignoring(*ignored), verbose=0, validation=(X, ignoring(*ignored)))
     close([history.epochs[0].loss, history.epochs[0].validation_loss], expected.loss)
     assert history.epochs[0].validation_accuracy == found.accuracy
 
@@ -269,7 +269,7 @@ def test_nothing_counts_at_all(target: str) -> None:
     found = trainer.evaluate(X, np.full(10, IGNORED))
     assert np.isnan(found.loss) and found.accuracy is None
     with pytest.warns(RuntimeWarning, match="no row of epoch 1 counts, so that its loss is nan: all targets are ign"):
-        history = trainer.fit(X, np.full(10, IGNORED), progress=False)
+        history = trainer.fit(X, np.full(10, IGNORED), verbose=0)
     assert np.isnan(history.epochs[0].loss)
     assert_same(params(trainer), before)
 
@@ -281,7 +281,7 @@ def test_a_step_of_nothing_learns_nothing(target: str) -> None:
     before, weights = params(trainer), np.concatenate([np.zeros(4), WEIGHTS[4:]])
     assert np.isnan(trainer.update(X[:4], [NUMBERS[:4], weights[:4]]).item())
     assert_same(params(trainer), before)
-    record = trainer.fit(X, [NUMBERS, weights], shuffle=False, progress=False).epochs[0]
+    record = trainer.fit(X, [NUMBERS, weights], shuffle=False, verbose=0).epochs[0]
     assert np.isfinite(record.loss) and all(np.isfinite(p).all() for p in params(trainer))
 
 
@@ -299,7 +299,7 @@ def test_a_class_without_weight(smoothing: float) -> None:
 def test_detect_nan_passes_over_them() -> None:
     trainer = weighted_trainer(SGD(0.1))
     weights = np.concatenate([np.zeros(4), WEIGHTS[4:]])
-    trainer.fit(X, [NUMBERS, weights], shuffle=False, progress=False, detect_nan=True)
+    trainer.fit(X, [NUMBERS, weights], shuffle=False, verbose=0, detect_nan=True)
     assert trainer.steps == 3
 
 
@@ -316,14 +316,14 @@ def test_the_bar_shows_the_last_loss_that_counts(monkeypatch: pytest.MonkeyPatch
 def test_a_symbolic_batch() -> None:
     trainer, fixed = (small(Accumulate(SGD(0.1), 3), size=size) for size in (SizeVar("n", "int64"), 4))
     for t in (trainer, fixed):
-        t.fit(X, ignoring(0, 9), batch_size=4, shuffle=False, progress=False)
+        t.fit(X, ignoring(0, 9), batch_size=4, shuffle=False, verbose=0)
     for a, b in zip(params(trainer), params(fixed), strict=True):
         close(a, b)
     close(trainer.evaluate(X, ignoring(1)).loss, fixed.evaluate(X, ignoring(1)).loss)
     plain = trainer_of("llvm", MSELoss(), Accumulate(SGD(0.1), 3), mlp(SizeVar("n", "int64"), dtype="float64"))
     whole = trainer_of("llvm", MSELoss(), SGD(0.1), mlp(10, dtype="float64"))
     for t in (plain, whole):
-        t.fit(X, NUMBERS, batch_size=10 if t is whole else 4, shuffle=False, progress=False)
+        t.fit(X, NUMBERS, batch_size=10 if t is whole else 4, shuffle=False, verbose=0)
     for a, b in zip(params(plain), params(whole), strict=True):
         close(a, b)
 
@@ -337,11 +337,11 @@ def test_a_module_read_from_text(legalize: bool) -> None:
     for m in (module, from_source(module.script())):
         trainer = Trainer(m, pullback.VirtualMachine(pullback.compile(m, "debug"), pullback.cpu()))
         trainer.xavier_uniform_init_params(seed=1)
-        losses.append(trainer.fit(X, ignoring(0, 1, 2), shuffle=False, progress=False).epochs[0].loss)
+        losses.append(trainer.fit(X, ignoring(0, 1, 2), shuffle=False, verbose=0).epochs[0].loss)
         kept.append(params(trainer))
     whole = small(SGD(0.1), size=10)
     whole.xavier_uniform_init_params(seed=1)
-    loss = whole.fit(X, ignoring(0, 1, 2), shuffle=False, progress=False).epochs[0].loss
+    loss = whole.fit(X, ignoring(0, 1, 2), shuffle=False, verbose=0).epochs[0].loss
     assert losses[0] == losses[1] == pytest.approx(loss, rel=1e-12)
     assert_same(*kept)
     for a, b in zip(kept[0], params(whole), strict=True):
@@ -355,7 +355,7 @@ def compare(small_batches: Trainer, whole: Trainer, targets: Any, epochs: int = 
     """So many windows of micro-batches are so many steps on all rows."""
     whole.load_params(small_batches.params)
     for trainer in (small_batches, whole):
-        trainer.fit(X, targets, epochs=epochs, shuffle=False, progress=False)
+        trainer.fit(X, targets, epochs=epochs, shuffle=False, verbose=0)
     for a, b in zip(params(small_batches), params(whole), strict=True):
         close(a, b, rtol=rtol, atol=1e-9)
 
@@ -416,7 +416,7 @@ def test_float16_with_its_loss_scale() -> None:
     whole = trainer_of("llvm", optimizer=SGD(0.05), model=mlp(40), precision="float16")
     exact = trainer_of("llvm", optimizer=SGD(0.05), model=mlp(40))
     for t in (trainer, whole, exact):
-        t.fit(x, y, epochs=4, shuffle=False, progress=False)
+        t.fit(x, y, epochs=4, shuffle=False, verbose=0)
         assert t is exact or t.loss_scale == 2.0**16
     names = trainer.mod.attrs["training"]["optimizer_states"]
     assert trainer.optimizer_states[names.index("num_skipped")].item() == 0
@@ -448,7 +448,7 @@ def test_half_precision_parameters_sum_in_float32() -> None:
     w, b = params(trainer)
     x, y = np.full((64, 20), 3, "float16"), np.full((64, 5), 200, "float16")
     step = 0.01 * 2 / 5 * (x[:1].astype("float64") @ w + b - y[:1])
-    trainer.fit(x, y, progress=False)
+    trainer.fit(x, y, verbose=0)
     close(params(trainer)[0], w - 3 * step, rtol=2e-3)
 
 

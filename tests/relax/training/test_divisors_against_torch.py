@@ -334,7 +334,7 @@ def check(case: Case, batches: str, target: str) -> None:
     per_row = len(x) if case.loss.reduction == "sum" else 1  # of sums, the mean over the rows is told
     for validation in (None, (x, targets)):
         assert trainer.evaluate(x, targets).loss * per_row == pytest.approx(loss, rel=1e-12)
-        record = trainer.fit(x, targets, shuffle=False, progress=False, validation=validation).epochs[0]
+        record = trainer.fit(x, targets, shuffle=False, verbose=0, validation=validation).epochs[0]
         assert record.loss * per_row == pytest.approx(loss, rel=1e-12)
         for value, wanted in zip(trainer.params.values(), expected, strict=True):
             np.testing.assert_allclose(value.numpy(), wanted, rtol=1e-10, atol=1e-12)

@@ -43,7 +43,7 @@ def test_ctrl_c_in_the_native_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real signal, while a thousand steps run at a time: what is left is that very step."""
     x, y = classes(3003)
     interrupted, reference = trainer_of("llvm", optimizer=Adam(1e-4)), trainer_of("llvm", optimizer=Adam(1e-4))
-    interrupted.fit(x, y, seed=1, progress=False)
+    interrupted.fit(x, y, seed=1, verbose=0)
     over = Event()
 
     def press() -> None:  # again and again: Python loses a KeyboardInterrupt that strikes inside a __del__
@@ -55,16 +55,16 @@ def test_ctrl_c_in_the_native_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     keys.start()
     with pytest.raises(KeyboardInterrupt):
         try:
-            interrupted.fit(x, y, epochs=1_000_000, progress=False)
+            interrupted.fit(x, y, epochs=1_000_000, verbose=0)
         finally:
             over.set()
     keys.join()
     signal.signal(signal.SIGINT, before)
-    reference.fit(x, y, seed=1, progress=False)
+    reference.fit(x, y, seed=1, verbose=0)
     if interrupted.steps > reference.steps:
         SoManySteps(monkeypatch, interrupted.steps - reference.steps, interrupt)
         with pytest.raises(KeyboardInterrupt):
-            reference.fit(x, y, epochs=1_000_000, progress=False)
+            reference.fit(x, y, epochs=1_000_000, verbose=0)
     assert interrupted.steps == reference.steps
     assert_same(params(interrupted), params(reference))
 
@@ -78,10 +78,10 @@ def test_a_fit_within_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def inner(trainer: Trainer = trainer, found: list[Any] = found) -> None:
             found.append(trainer.evaluate(X, Y))
-            trainer.fit(X[:20], Y[:20], shuffle=False, progress=False)
+            trainer.fit(X[:20], Y[:20], shuffle=False, verbose=0)
 
         SoManySteps(monkeypatch, 2, inner)
-        trainer.fit(X, Y, epochs=2, shuffle=False, progress=False)
+        trainer.fit(X, Y, epochs=2, shuffle=False, verbose=0)
         assert trainer.steps == 2 * 4 + 3 and len(found) == 1
         kept.append(params(trainer))
         monkeypatch.undo()
@@ -97,16 +97,16 @@ x, y = classes(3003)
 trainer, handled = trainer_of("llvm"), []
 
 def handler(*_):
-    trainer.fit(x[:16], y[:16], progress=False)
+    trainer.fit(x[:16], y[:16], verbose=0)
     trainer.update(x[:8], y[:8])
     handled.append(trainer.evaluate(x, y))
 
 signal.signal(signal.SIGALRM, handler)
-trainer.fit(x, y, progress=False)
+trainer.fit(x, y, verbose=0)
 while len(handled) < 5:
     before, count = trainer.steps, len(handled)
     signal.setitimer(signal.ITIMER_REAL, 0.06)
-    trainer.fit(x, y, epochs=100, progress=False)
+    trainer.fit(x, y, epochs=100, verbose=0)
     signal.setitimer(signal.ITIMER_REAL, 0)
     assert trainer.steps == before + 100 * 376 + 3 * (len(handled) - count)
 print("done")
@@ -123,12 +123,12 @@ def test_what_others_see_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, seen = trainer_of("llvm"), []
     SoManySteps(monkeypatch, 2, lambda: seen.append(np.asarray(trainer._values.params[0])))
     plain = trainer_of("llvm")
-    trainer.fit(X, Y, shuffle=False, progress=False)
+    trainer.fit(X, Y, shuffle=False, verbose=0)
     monkeypatch.undo()
-    plain.fit(X, Y, shuffle=False, progress=False)
+    plain.fit(X, Y, shuffle=False, verbose=0)
     assert_same(params(trainer), params(plain))
     before = trainer_of("llvm")
-    before.fit(X[:16], Y[:16], shuffle=False, progress=False)
+    before.fit(X[:16], Y[:16], shuffle=False, verbose=0)
     assert_same(seen, params(before)[:1])
 
 
@@ -136,8 +136,8 @@ def test_trainers_in_two_threads() -> None:
     """Each as if it were alone, the thread pool's contention included."""
     alone, together = trainer_of("llvm"), [trainer_of("llvm") for _ in range(3)]
     x, y = classes(1000)
-    alone.fit(x, y, epochs=10, seed=4, progress=False)
-    threads = [Thread(target=t.fit, args=(x, y), kwargs={"epochs": 10, "seed": 4, "progress": False}) for t in together]
+    alone.fit(x, y, epochs=10, seed=4, verbose=0)
+    threads = [Thread(target=t.fit, args=(x, y), kwargs={"epochs": 10, "seed": 4, "verbose": 0}) for t in together]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -155,7 +155,7 @@ def test_threads_share_a_trainer(tmp_path: Path) -> None:
     failures: list[Any] = []
 
     def train() -> None:
-        shared.fit(X, Y, epochs=2000, shuffle=False, progress=False)
+        shared.fit(X, Y, epochs=2000, shuffle=False, verbose=0)
 
     def update() -> None:
         for _ in range(500):
@@ -177,7 +177,7 @@ def test_threads_share_a_trainer(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    alone.fit(X, Y, epochs=4500, shuffle=False, progress=False)
+    alone.fit(X, Y, epochs=4500, shuffle=False, verbose=0)
     assert not failures and shared.steps == alone.steps == 4500
     assert_same(params(shared), params(alone))
 
@@ -188,14 +188,14 @@ from tests.relax.training.models import classes, params, trainer_of
 
 x, y = classes(500)
 busy, alone = trainer_of("llvm"), trainer_of("llvm")
-alone.fit(x, y, epochs=3, seed=1, progress=False)
-running = threading.Thread(target=busy.fit, args=(x, y), kwargs=dict(epochs=300, progress=False))
+alone.fit(x, y, epochs=3, seed=1, verbose=0)
+running = threading.Thread(target=busy.fit, args=(x, y), kwargs=dict(epochs=300, verbose=0))
 running.start()
 for _ in range(3):
     child = os.fork()
     if child == 0:
         own = trainer_of("llvm")
-        own.fit(x, y, epochs=3, seed=1, progress=False)
+        own.fit(x, y, epochs=3, seed=1, verbose=0)
         os._exit(0 if all((a == b).all() for a, b in zip(params(own), params(alone))) else 1)
     assert os.waitpid(child, 0)[1] == 0
 running.join()
@@ -215,11 +215,11 @@ def test_ctrl_c_leaves_the_last_complete_step(monkeypatch: pytest.MonkeyPatch, s
     interrupted, reference = trainer_of("llvm"), trainer_of("llvm")
     SoManySteps(monkeypatch, steps + 1, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        interrupted.fit(X, Y, epochs=2, shuffle=False, progress=False)
+        interrupted.fit(X, Y, epochs=2, shuffle=False, verbose=0)
     monkeypatch.undo()
     assert interrupted.steps == steps + 1
     rows = [(k, k + 8) for k in (0, 8, 16, 24)] * 2
     for first, last in rows[: steps + 1]:
         reference.update(X[first:last], Y[first:last])
     assert_same(params(interrupted), params(reference))
-    interrupted.fit(X, Y, progress=False)
+    interrupted.fit(X, Y, verbose=0)

@@ -72,7 +72,7 @@ def test_two_epochs(name: str) -> None:
     """The loss falls, and compiled code ends with the interpreter's weights."""
     trainers = [trainer_of(name, target) for target in ("debug", "llvm")]
     for trainer in trainers:
-        history = trainer.fit(X, CASES[name][2], epochs=2, shuffle=False, progress=False)
+        history = trainer.fit(X, CASES[name][2], epochs=2, shuffle=False, verbose=0)
         first, second = (record.loss for record in history.epochs)
         assert second < first
     for a, b in zip(*(t.params.values() for t in trainers), strict=True):
@@ -109,9 +109,7 @@ def test_ctc() -> None:
         make_trainer(module, losses.CTCLoss(), SGD(0.05), targets=infos, target=target) for target in ("debug", "llvm")
     ]
     for trainer in trainers:
-        first, second = (
-            r.loss for r in trainer.fit(sequences, targets, epochs=2, shuffle=False, progress=False).epochs
-        )
+        first, second = (r.loss for r in trainer.fit(sequences, targets, epochs=2, shuffle=False, verbose=0).epochs)
         assert second < first
     weights = [trainer.params["w"].numpy() for trainer in trainers]
     np.testing.assert_allclose(*weights, rtol=1e-12, atol=1e-14)

@@ -75,7 +75,7 @@ def test_a_trainer_of_float32_takes_the_rate_from_float64() -> None:
     x, y = classes(16)
     trainers = [trainer_of("llvm", optimizer=Adam(lr)) for lr in (0.01, s.ConstantLR(0.01), lambda t: 0.01)]
     for trainer in trainers:
-        trainer.fit(x, y, epochs=2, progress=False)
+        trainer.fit(x, y, epochs=2, verbose=0)
     assert_same(params(trainers[0]), params(trainers[1]))
     assert_same(params(trainers[0]), params(trainers[2]))
     assert trainers[1].hyperparameters["lr"] == "ConstantLR(lr=0.01, factor=1.0, total_iters=5)"

@@ -175,7 +175,7 @@ def test_a_printed_module_trains_as_well(precision: str) -> None:
 def test_the_last_batch_may_be_smaller(precision: str) -> None:
     """20 rows in batches of 8: the module is derived for 4 rows, with its casts and its scale."""
     t = trainer_of("llvm", optimizer=Adam(0.01), precision=precision)
-    history = t.fit(X[:20], Y[:20], epochs=11, progress=False)
+    history = t.fit(X[:20], Y[:20], epochs=11, verbose=0)
     assert t.steps == 33 and t.evaluate(X[:20], Y[:20]).loss < history.epochs[0].loss
 
 
@@ -304,12 +304,12 @@ def test_it_resumes_bit_for_bit(target: str, tmp_path: Path) -> None:
 
     whole, first, second = made(), made(), made()
     assert whole.loss_scale == 2.0**20
-    whole.fit(X, Y, epochs=8, progress=False)
-    first.fit(X, Y, epochs=4, progress=False)
+    whole.fit(X, Y, epochs=8, verbose=0)
+    first.fit(X, Y, epochs=4, verbose=0)
     first.save(tmp_path / "half")
     second.load(tmp_path / "half")
     assert second.loss_scale == first.loss_scale < 2.0**20
-    second.fit(X, Y, epochs=4, progress=False)
+    second.fit(X, Y, epochs=4, verbose=0)
     assert whole.loss_scale == second.loss_scale
     every = [[*params(t), *(s.numpy() for s in t.optimizer_states)] for t in (whole, second)]
     assert_same(*every)
@@ -356,7 +356,7 @@ def test_a_scale_may_be_had_in_any_precision_and_within_wrappers() -> None:
 def test_the_first_infinity_is_named() -> None:
     t = trainer_of("llvm", optimizer=DynamicLossScale(SGD(0.05), 256.0), precision="float16")
     with pytest.raises(pullback.ir.UserError, match="the loss of step 1 is"):
-        t.fit(X * 1e8, Y, progress=False, detect_nan=True)
+        t.fit(X * 1e8, Y, verbose=0, detect_nan=True)
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ FULL = {
 def test_backends_agree(make: Any) -> None:
     trainers = [trainer_of(target, optimizer=make()) for target in ("debug", "llvm")]
     for trainer in trainers:
-        trainer.fit(X, Y, epochs=4, batch_size=8, progress=False)
+        trainer.fit(X, Y, epochs=4, batch_size=8, verbose=0)
     for interpreted, native in zip(*(t.optimizer_states for t in trainers), strict=True):
         np.testing.assert_allclose(native.numpy(), interpreted.numpy(), rtol=1e-4, atol=1e-6)
     for interpreted, native in zip(*map(params, trainers), strict=True):
@@ -204,7 +204,7 @@ def test_resumes_bit_for_bit(make: Any, steps: int, tmp_path: Any) -> None:
 def test_frozen_parameters_stay_and_their_gradients_are_not_computed() -> None:
     trainer = trainer_of("llvm", optimizer=ParameterGroups(Adam(0.1), {"*0": {"frozen": True}}), profile=True)
     before = trainer.params
-    trainer.fit(X, Y, epochs=2, progress=False)
+    trainer.fit(X, Y, epochs=2, verbose=0)
     for name, value in trainer.params.items():
         assert (value.numpy() == before[name].numpy()).all() == name.endswith("0"), name
     all_trained = trainer_of("llvm", optimizer=Adam(0.1), profile=True)

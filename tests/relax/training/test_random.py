@@ -105,7 +105,7 @@ def test_any_number_of_threads():
         for threads in (1, 2, 3):
             set_num_threads(threads)
             trainer = make(tir.Var("n"))
-            trainer.fit(X, Y, epochs=2, batch_size=8, progress=False)
+            trainer.fit(X, Y, epochs=2, batch_size=8, verbose=0)
             found.append(params(trainer))
     finally:
         set_num_threads(before)
@@ -115,11 +115,11 @@ def test_any_number_of_threads():
 def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
     """Its random numbers too, with batches of another size at the end of each epoch."""
     whole, first, second = make(), make(), make(seed=9)
-    whole.fit(X, Y, epochs=4, progress=False)
-    first.fit(X, Y, epochs=2, progress=False)
+    whole.fit(X, Y, epochs=4, verbose=0)
+    first.fit(X, Y, epochs=2, verbose=0)
     first.save(tmp_path / "half.safetensors")
     second.load(tmp_path / "half.safetensors")
-    second.fit(X, Y, epochs=2, progress=False)
+    second.fit(X, Y, epochs=2, verbose=0)
     assert params(second) == params(whole)
     assert steps(second) == steps(whole)
 
@@ -135,7 +135,7 @@ def test_fit_with_a_seed_can_be_repeated():
     first, second = make(), make(seed=3)
     second.load_params(first.params)
     for trainer in (first, second):
-        trainer.fit(X, Y, epochs=2, seed=11, progress=False)
+        trainer.fit(X, Y, epochs=2, seed=11, verbose=0)
     assert params(first) == params(second)
 
 
@@ -154,7 +154,7 @@ def test_detect_nan_takes_the_step_back():
     bad[3] = np.inf  # not all of which is dropped
     before = trainer._values.random[0].numpy().tolist()
     with pytest.raises(UserError, match="the loss of step"):
-        trainer.fit(bad[:8], Y[:8], shuffle=False, detect_nan=True, progress=False)
+        trainer.fit(bad[:8], Y[:8], shuffle=False, detect_nan=True, verbose=0)
     assert trainer._values.random[0].numpy().tolist() == before
 
 

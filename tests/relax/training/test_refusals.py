@@ -142,7 +142,7 @@ X, Y = classes(20)
 
 
 def fitted(x: Any = X, y: Any = Y, model: Any = None, **options: Any) -> Callable[[], Any]:
-    return lambda: trainer_of(model=model).fit(x, y, progress=False, **options)
+    return lambda: trainer_of(model=model).fit(x, y, verbose=0, **options)
 
 
 DATA: dict[str, tuple[Callable[[], Any], type[UserError], str]] = {
@@ -184,7 +184,7 @@ def test_bounds_that_may_be_reached() -> None:
     schedule.ConstantLR(0.1, 0.0, 0)
     schedule.SequentialLR([0.1, 0.2, 0.3], [0, 0])
     fitted(y=np.where(np.arange(20) == 7, 4, Y))()
-    assert trainer_of(loss=CrossEntropyLoss(ignore_index=-1)).fit(X, np.where(Y == 1, -1, Y), progress=False).epochs
+    assert trainer_of(loss=CrossEntropyLoss(ignore_index=-1)).fit(X, np.where(Y == 1, -1, Y), verbose=0).epochs
 
 
 @pytest.mark.parametrize("seed", [-1, 1.0, True, "1", None])

@@ -213,7 +213,7 @@ def test_models_take_any_number_of_rows(name: str) -> None:
         assert declared.update(x, y).item() == exact.update(x, y).item()
         assert_same(params(declared), params(exact))
     x, y = rows_for(declared, 10)
-    declared.fit(x, y, progress=False)
+    declared.fit(x, y, verbose=0)
     assert declared.evaluate(x, y).count == 10
     shape = declared.predict(x).shape
     assert declared.predict(x[:0]).shape == (0, *shape[1:])
@@ -226,7 +226,7 @@ def test_the_last_batch_of_a_flattened_model(legalize: bool) -> None:
     interpreted = pair("batch_flatten", 64)
     x, y = rows_for(trainer, 100)
     for each in (trainer, interpreted):
-        each.fit(x, y, epochs=2, shuffle=False, progress=False)
+        each.fit(x, y, epochs=2, shuffle=False, verbose=0)
     np.testing.assert_allclose(params(trainer)[0], params(interpreted)[0], rtol=1e-5)
     np.testing.assert_allclose(trainer.predict(x), interpreted.predict(x), rtol=1e-4, atol=1e-5)
     assert trainer.evaluate(x, y).loss == pytest.approx(interpreted.evaluate(x, y).loss, rel=1e-5)
@@ -259,7 +259,7 @@ def test_aliases_in_the_model(legalize: bool, printed: bool) -> None:
     module = from_source(module.script()) if printed else module
     trainer = Trainer(module, pullback.VirtualMachine(pullback.compile(module, "debug")))
     x, y = RNG.standard_normal((10, 3)), RNG.standard_normal((10, 2))
-    trainer.fit(x.astype("float32"), y.astype("float32"), progress=False)
+    trainer.fit(x.astype("float32"), y.astype("float32"), verbose=0)
     assert trainer.steps == 3
 
 
@@ -338,7 +338,7 @@ def trained(module: IRModule) -> Trainer:
     trainer = Trainer(module, pullback.VirtualMachine(pullback.compile(module, "debug")))
     trainer.xavier_uniform_init_params(0)
     x, y = classes(14)
-    trainer.fit(x, y, shuffle=False, progress=False)
+    trainer.fit(x, y, shuffle=False, verbose=0)
     return trainer
 
 
@@ -435,7 +435,7 @@ def test_a_loss_that_reads_the_number_of_rows() -> None:
     x, y = classes(11)
     trainer.update(x[:8], np.eye(5, dtype="float32")[y[:8]])
     with pytest.raises(UserError, match=r"the loss divided reads the number of rows when it is made, .* for 3 rows"):
-        trainer.fit(x, np.eye(5, dtype="float32")[y], progress=False)
+        trainer.fit(x, np.eye(5, dtype="float32")[y], verbose=0)
     assert trainer.steps == 1
 
 
@@ -451,7 +451,7 @@ def test_parameters_bound_in_the_model() -> None:
     trainer = trainer_of(model=model)
     assert list(trainer.params) == ["w0", "b0", "b1", "w2"]
     x, y = classes(11)
-    trainer.fit(x, y, progress=False)
+    trainer.fit(x, y, verbose=0)
     assert trainer.predict(x).shape == (11, 5)
 
 
@@ -494,16 +494,16 @@ def test_a_last_batch_of_one_row_is_named() -> None:
         r"\nhint: fit\(…, drop_last=True\) leaves that batch out; with batch_size=3 the last one has 3"
     )
     with pytest.raises(ShapeError, match=message):
-        trainer.fit(*batch_norm.data(9), progress=False)
+        trainer.fit(*batch_norm.data(9), verbose=0)
     assert_same(before, params(trainer))
-    trainer.fit(*batch_norm.data(9), batch_size=3, progress=False)
+    trainer.fit(*batch_norm.data(9), batch_size=3, verbose=0)
 
 
 def test_drop_last() -> None:
     x, y = batch_norm.data(9)
     trainer, other = normed_trainer(), normed_trainer()
-    history = trainer.fit(x, y, epochs=2, drop_last=True, shuffle=False, validation=(x, y), progress=False)
-    same = other.fit(x[:8], y[:8], epochs=2, shuffle=False, validation=(x, y), progress=False)
+    history = trainer.fit(x, y, epochs=2, drop_last=True, shuffle=False, validation=(x, y), verbose=0)
+    same = other.fit(x[:8], y[:8], epochs=2, shuffle=False, validation=(x, y), verbose=0)
     assert trainer.steps == 4
     assert [(e.loss, e.validation_loss) for e in history.epochs] == [(e.loss, e.validation_loss) for e in same.epochs]
     assert_same(params(trainer), params(other))
@@ -514,7 +514,7 @@ def test_what_is_dropped_changes_with_the_order() -> None:
     x = np.eye(20, dtype="float32")[:9]
     for _ in range(12):
         before = params(trainer)[0]
-        trainer.fit(x, np.ones((9, 5)), drop_last=True, progress=False)
+        trainer.fit(x, np.ones((9, 5)), drop_last=True, verbose=0)
         seen |= set(np.flatnonzero((params(trainer)[0] == before).all(1)[:9]).tolist())
     assert len(seen) > 1
 
@@ -523,9 +523,9 @@ def test_drop_last_leaves_a_batch() -> None:
     trainer = trainer_of()
     x, y = classes(5)
     with pytest.raises(ArgumentError, match="drop_last leaves no batch: there are 5 rows, and batches have 8"):
-        trainer.fit(x, y, drop_last=True, progress=False)
+        trainer.fit(x, y, drop_last=True, verbose=0)
     with pytest.raises(ArgumentError, match="drop_last must be True or False, got 1"):
-        trainer.fit(x, y, drop_last=1, progress=False)
+        trainer.fit(x, y, drop_last=1, verbose=0)
     assert trainer.steps == 0
 
 

@@ -88,12 +88,12 @@ def test_setting_is_as_if_it_had_been_a_schedule(target: str) -> None:
 
 def test_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of("llvm", optimizer=Adam(RunTime(0.1)))
-    trainer.fit(X, Y, progress=False)
+    trainer.fit(X, Y, verbose=0)
     monkeypatch.setattr(driver, "compile", lambda *a, **k: pytest.fail("compiled"))
     module = trainer.mod
     bound = trainer._programs.main.step._bound.copy()
     trainer.set_hyperparameter("lr", 0.2)
-    trainer.fit(X, Y, progress=False)
+    trainer.fit(X, Y, verbose=0)
     assert trainer.mod is module and trainer._programs.main.step._bound == bound
 
 
