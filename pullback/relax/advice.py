@@ -28,6 +28,11 @@ def shape_advice(wanted: Sequence[Dim | str], given: Sequence[int], dtype: str) 
             "the first axis counts the rows: inputs and targets have as many, a compiled function what it declares"
             ' (any number when they are symbolic, as in R.Tensor(("n", 3)))'
         )
+    if len(wanted) == len(given) + 1 and len(given) > 0 and _fits(wanted[:-1], given):
+        return (
+            "the last axis is missing; where these are labels of classes, and the loss is a function,"
+            " pullback.trainer(…, targets=labels) says so"
+        )
     if len(wanted) == len(given) == 4 and _fits((wanted[0], wanted[2], wanted[3], wanted[1]), given):
         return "the channels stand last, the model has them second: array.transpose(0, 3, 1, 2)"
     if len(wanted) == len(given) == 4 and _fits((wanted[0], wanted[3], wanted[1], wanted[2]), given):

@@ -73,6 +73,8 @@ def test_two_outputs_and_two_targets():
 def test_class_indices():
     """Of functions the targets are like the prediction, unless ``targets`` says otherwise; F.cross_entropy is known."""
     made = trainer(lambda p, t: F.cross_entropy(p, t), targets=LABELS)
+    with pytest.raises(ShapeError, match=r"targets=labels\) says so"):
+        trainer(lambda p, t: F.cross_entropy(p, t)).fit(X, LABELS)
     known = trainer(F.cross_entropy)
     assert made.update(X, LABELS) == pytest.approx(known.update(X, LABELS))
     assert known.evaluate(X, LABELS).accuracy is not None
