@@ -64,7 +64,7 @@ NEEDED: dict[str, Any] = {
     "lr": 0.1, "optimizer": optimizer.SGD(0.1), "every": 2, "max_norm": 1.0, "max_value": 1.0, "decay": 0.9,
     "momentum": 0.9, "step_size": 3, "milestones": [1, 2], "gamma": 0.5, "function": lambda step: 0.1,
     "total_steps": 10, "T_max": 10, "T_0": 3, "max_lr": 1.0, "groups": {"w": {"lr": 0.2}}, "initial": 0.1,
-    "schedules": [0.1, 0.2],
+    "schedules": [0.1, 0.2], "outputs": 1,
 }  # fmt: skip
 PARTS = {
     "optimizer": (optimizer, optimizer.Optimizer),

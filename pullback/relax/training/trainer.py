@@ -177,15 +177,15 @@ class Trainer(Fitting, Checkpoints, Copies):
 
     def value_of(self, name: str) -> Tensor:
         """The value of one parameter or state: a copy. Raises NameNotFound for any other name."""
+        slots = (*self._interface.params, *self._interface.states)
+        if not isinstance(name, str):
+            raise ArgumentError(f"the name of a parameter or state is a string, got {type(name).__name__}")
         with self._turn:
-            for slots, values in zip(
-                (self._interface.params, self._interface.states), self._values.groups, strict=False
-            ):
-                for slot, value in zip(slots, values, strict=True):
-                    if slot.name == name and value is not None:
-                        return value.copy()
-        known = [slot.name for slot in (*self._interface.params, *self._interface.states)]
-        raise NameNotFound(f"there is no parameter or state {name!r}; they are: {', '.join(known)}")
+            for slot, value in zip(slots, (*self._values.params, *self._values.states), strict=True):
+                if slot.name == name and value is not None:
+                    return value.copy()
+        known = ", ".join(slot.name for slot in slots)
+        raise NameNotFound(f"there is no parameter or state {name!r}; they are: {known}")
 
     @property
     def _aliases(self) -> Mapping[str, str]:

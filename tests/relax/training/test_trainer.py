@@ -314,7 +314,7 @@ def test_make_trainer_is_deterministic() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"init": "kaiming"}, "init must be one of"), ({"targets": "indices"}, "targets must be a struct info")],
+    [({"init": "kaiming"}, "'kaiming' is no initializer"), ({"targets": "indices"}, "targets must be a struct info")],
 )
 def test_make_trainer_errors(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):

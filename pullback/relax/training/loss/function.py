@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from pullback.ir.arguments import whole
 from pullback.ir.errors import ArgumentError
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.training.loss.base import Loss
@@ -22,9 +23,15 @@ class FunctionLoss(Loss):
     """
 
     def __init__(self, function: Callable[..., Any], outputs: int) -> None:
+        if not callable(function):
+            raise ArgumentError(f"a loss is a function of graph values, got {type(function).__name__}")
+        outputs = whole("outputs", outputs)
         name = getattr(function, "__name__", type(function).__name__)
         super().__init__(name if name.isidentifier() else "loss", outputs)
-        parameters = inspect.signature(function).parameters.values()
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except ValueError:  # some builtins
+            raise ArgumentError(f"the loss {name} does not say what it takes", hint="wrap it in a def") from None
         places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self._targets = sum(p.default is p.empty for p in places) - outputs
         if self._targets < 0 or any(p.kind is p.VAR_POSITIONAL for p in parameters):
