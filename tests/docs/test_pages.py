@@ -1,0 +1,23 @@
+"""The programs of the quick start, the phrase book and the how-tos run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docs.blocks import ROOT, run_document
+
+PAGES = sorted([ROOT / "docs/quickstart.md", ROOT / "docs/phrasebook.md", *(ROOT / "docs/howto").glob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page(page, tmp_path, monkeypatch):
+    monkeypatch.setenv("PULLBACK_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    run_document(page, tmp_path)
+
+
+def test_there_are_twelve_how_tos_and_the_quick_start_lists_them():
+    names = {page.name for page in PAGES if page.parent.name == "howto"}
+    text = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
+    assert len(names) == 12
+    assert all(f"howto/{name}" in text for name in names)
