@@ -60,6 +60,8 @@ RESERVED = {
     "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.report"),
     "typer": ("pullback.cli",),
     "matplotlib": ("pullback.demo",),
+    "filelock": ("pullback.runtime.files",),
+    "platformdirs": ("pullback.runtime.files",),
     "torch": (),
     "jax": (),
 }

@@ -4,7 +4,7 @@
 
 1. the folder named by the environment variable `PULLBACK_DATA` (once set it must be usable: no silent fallback),
 2. the folder of Debian's package `dataset-fashion-mnist`,
-3. the cache, `$XDG_CACHE_HOME/pullback/fashion-mnist`,
+3. the user's cache, `~/.cache/pullback/fashion-mnist` on Linux,
 4. the data set's mirrors, into the cache (unless `PULLBACK_OFFLINE=1`),
 5. the sample that comes with pullback: the official 10,000 test images, split 8,000 / 2,000.
 
@@ -30,7 +30,7 @@ import numpy as np
 
 from pullback.ir.environment import switch
 from pullback.ir.errors import UserError
-from pullback.runtime.files import open_regular, write_atomically
+from pullback.runtime.files import open_regular, user_cache, write_atomically
 
 CLASS_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
@@ -110,8 +110,7 @@ def sample() -> FashionMNIST:
 
 def cache_folder() -> Path:
     """Where a downloaded data set is kept for the next run."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pullback" / "fashion-mnist"
+    return user_cache() / "fashion-mnist"
 
 
 def read_idx(path: Path, rank: int, name: str | None = None) -> np.ndarray:

@@ -29,6 +29,7 @@ from pullback import codegen
 from pullback.driver.folder import TEMPORARY, Files, Folder, FolderError
 from pullback.ir.errors import UserError
 from pullback.ir.forks import in_child, renewed
+from pullback.runtime.files import user_cache
 
 _MAGIC = b"pullback object 2\n"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
@@ -203,13 +204,7 @@ def default_directory() -> Path:
             message = f"PULLBACK_CACHE_DIR is {chosen!r}, and there is no home directory {Path(whole).parts[0]}"
             raise UserError(message, hint="write the whole path")
         return Path(os.path.abspath(whole))
-    base = os.environ.get("XDG_CACHE_HOME")
-    if base and os.path.isabs(base):
-        return Path(base) / "pullback" / "objects"
-    try:
-        return Path.home() / ".cache" / "pullback" / "objects"
-    except RuntimeError:  # no home
-        return Path("/nonexistent/pullback/objects")
+    return user_cache() / "objects"
 
 
 @functools.cache
