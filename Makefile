@@ -3,7 +3,7 @@
 #   make demo       trains the tutorial's model        make test       runs the tests
 #   make bench      writes docs/performance.md         make lint       formatting, lint, types
 #   make sanitize   the C runtime under sanitizers     make cross      other CPUs' code, in emulators
-#   make clean      removes what these made
+#   make wheels     wheels for Linux, in dist/     make clean      removes what these made
 
 PYTHON ?= python3
 CC ?= cc
@@ -17,7 +17,7 @@ PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys
 	print(zlib.crc32(repr((sys.version, sys.base_prefix, "$(CURDIR)")).encode()))' 2>/dev/null)
 CONTENTS := $(shell cat pyproject.toml setup.py $(C_SOURCES) | cksum | tr ' ' -)
 
-.PHONY: demo test bench lint sanitize pool cross clean venv
+.PHONY: demo test bench lint sanitize pool cross wheels clean venv
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo-$(CONTENTS)
@@ -73,5 +73,18 @@ pool: benchmarks/pool.c $(C_SOURCES)
 cross: .venv/.cross-$(CONTENTS)
 	$(PY) -m tests.cross $(MACHINES)
 
+# Compiled by zig for glibc 2.17 and newer. No file of an older build may get in.
+WHEELS := x86_64 aarch64
+
+wheels: $(WHEELS:%=wheel-%)
+
+$(WHEELS:%=wheel-%): wheel-%: .venv/.wheels-$(CONTENTS)
+	rm -rf build/lib* build/bdist*
+	CC='$(CURDIR)/$(PY) -m ziglang cc -target $*-linux-gnu.2.17' $(PY) -m pip wheel --quiet --no-deps \
+		--no-build-isolation --disable-pip-version-check --config-settings='--build-option=--plat-name=manylinux_2_17_$*' --wheel-dir dist .
+	rm -rf build/lib* build/bdist*
+	$(PY) -m auditwheel show dist/pullback-*-py3-none-manylinux_2_17_$*.whl | tr '\n' ' ' \
+	| grep --only-matching 'is consistent with .*"manylinux_2_17_$*"\.'
+
 clean:
-	rm -rf .venv build dist *.egg-info $(NATIVE)/*.so
+	rm -rf .venv build dist *.egg-info $(NATIVE)/*.so $(NATIVE)/*.dylib
