@@ -61,6 +61,7 @@ RESERVED = {
     "typer": ("pullback.cli",),
     "matplotlib": ("pullback.demo",),
     "filelock": ("pullback.runtime.files",),
+    "pooch": ("pullback.demo",),
     "platformdirs": ("pullback.runtime.files",),
     "torch": (),
     "jax": (),
