@@ -37,7 +37,7 @@ ROOMS = (
     ("pullback.relax.frontend",),
     ("pullback", "pullback.shortcuts"),  # the package's face
     ("pullback.demo",),
-    ("pullback.cli", "pullback.__main__", "pullback.show"),
+    ("pullback.cli", "pullback.__main__", "pullback.show", "pullback.command"),
 )
 
 # Imports upwards that are wanted: (module, imported module) and the reason.
@@ -57,7 +57,7 @@ DYNAMIC = {
 RESERVED = {
     "llvmlite": ("pullback.codegen",),
     "safetensors": ("pullback.relax.training",),
-    "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.report"),
+    "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.report", "pullback.runtime.tables"),
     "typer": ("pullback.cli",),
     "matplotlib": ("pullback.demo",),
     "filelock": ("pullback.runtime.files",),

@@ -108,6 +108,15 @@ class ObjectCache:
             except OSError:
                 return
 
+    def size(self) -> tuple[int, int]:
+        """How many entries there are, and how many bytes they take."""
+        try:
+            with self.folder.opened() as files:
+                sizes = [size for _, size, _ in self._entries(files)]
+        except OSError:
+            return 0, 0
+        return len(sizes), sum(sizes)
+
     def clear(self) -> None:
         """Remove every entry."""
         try:

@@ -8,6 +8,7 @@ from pullback.driver.artifact import Layout
 from pullback.ir.module import IRModule
 from pullback.relax.convention import OF_OPTIMIZER, PARAMETER, RANDOM, STATE, STEP, Convention
 from pullback.relax.transform.plan_memory import Place
+from pullback.runtime.tables import Table
 
 CATEGORIES = ("parameters", "states", "optimizer states", "inputs", "constants", "outputs", "arena")
 _CATEGORY_OF = {  # of what a trainer module's functions take; the rest are inputs
@@ -59,6 +60,13 @@ class MemoryReport:
         if not (layout.entry == STEP or layout.entry.endswith("_adjoint")):
             arena["temporary"] = arena.get("temporary", 0) + arena.pop("saved for backward", 0)
         return MemoryReport(layout.entry, categories, arena, peak, layout.timeline, layout.places)
+
+    def table(self) -> Table:
+        """The table, to be drawn."""
+        rows = [(name, count) for name, count in self.categories.items() if count]
+        rows += [(f"  {role}", count) for role, count in self.arena.items() if count]
+        cells = [(name, f"{count:,}") for name, count in rows]
+        return Table([self.function, "bytes"], cells, last=("together", f"{self.total:,}"))
 
     def __str__(self) -> str:
         rows = [(name, count) for name, count in self.categories.items() if count]
