@@ -199,6 +199,45 @@ def show(
 
 
 @app.command()
+def train(
+    source: Annotated[str, typer.Argument(metavar="CONFIG.toml|FILE.py:make", help="What to train. It is run.")],
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on from this checkpoint, or from the last one of this folder.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Such as optimizer.lr=1e-4; several times.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="In all, those before --resume among them.")] = None,
+    out: Annotated[Path | None, typer.Option(file_okay=False, help="The folder of the run: runs/NAME.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier training in that folder.")] = False,
+) -> None:
+    """Train what a configuration, or a function, describes.
+
+    The folder of the run gets last.safetensors after each epoch, best.safetensors, and history.csv. Ctrl-C saves the
+    last step.
+
+    FILE.py:make is a function that returns (trainer, x, y), or (trainer, arguments) with a dict of arguments of fit;
+    --set gives its arguments, and those of fit: --set fit.batch_size=64.
+
+    CONFIG.toml has the sections model, loss, optimizer, data, and, where wanted, trainer, fit and output. Paths are
+    relative to it.
+    """
+    from pullback.command import train as training
+
+    with errors_in_one_line():
+        checkpoint = None if resume is None else training.checkpoint_of(resume)
+        job = training.job_of(source, settings or [])
+        run = training.Run(job, training.folder_of(job, source, out, checkpoint), typer.echo)
+        run.prepare(checkpoint, overwrite)
+        try:
+            run.train(epochs)
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted: --resume {run.folder} goes on", err=True)
+            raise typer.Exit(130) from None
+    typer.echo(f"saved in {run.folder}")
+
+
+@app.command()
 def tune(
     file: Annotated[
         Path | None,

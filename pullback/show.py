@@ -3,23 +3,19 @@ how fast their kernels are."""
 
 from __future__ import annotations
 
-import builtins
-import contextlib
-import os
-import sys
-import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pullback.command.program import line_in, run
 from pullback.driver import compile
 from pullback.driver.executable import CompiledFunction
 from pullback.driver.memory import MemoryReport
 from pullback.driver.reading import Computing, reading
 from pullback.driver.tune import FEWEST_ROUNDS, Tuned, tune
 from pullback.driver.tuned import store_choices
-from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.nn import Module
 from pullback.relax.convention import STEP
@@ -81,57 +77,14 @@ def _is_own_class(value: Any) -> bool:
 
 
 def _names_of(path: str | Path) -> tuple[dict[str, Any], int | None]:
-    """The names that a Python file binds, and the line at which it began to compute, if it did; its mistakes are told
-    with the line of the file."""
+    """The names that a Python file binds, and the line at which it began to compute, if it did."""
     module = types.ModuleType("pullback_show")
-    module.__file__ = str(path)
     try:
-        code = builtins.compile(Path(path).read_bytes(), str(path), "exec")
-    except SyntaxError as error:
-        place = f", line {error.lineno}" if error.lineno else ""
-        hint = "show and tune take a Python file, or what module.script() gave"
-        raise ArgumentError(f"{path}{place} is not Python: {error.msg}", hint=hint) from None
-    except ValueError as error:  # zero bytes, in older versions of Python
-        raise ArgumentError(f"{path} is not Python: {error}", hint="show and tune take a Python file") from None
-    try:
-        with reading(), _as_a_program(path, module):
-            exec(code, module.__dict__)
+        with reading():
+            run(path, module)
     except Computing as reached:
-        return vars(module), _line_in(path, reached)
-    except (UserError, OSError):
-        raise
-    except (Exception, SystemExit) as error:
-        raise _failed(path, error) from error
+        return vars(module), line_in(path, reached)
     return vars(module), None
-
-
-@contextlib.contextmanager
-def _as_a_program(path: str | Path, module: types.ModuleType) -> Iterator[None]:
-    """As Python runs a file: with its folder to import from, without our arguments. It is a module, since decorators
-    look for their source there."""
-    arguments, folders, there = sys.argv, list(sys.path), sys.modules.get(module.__name__)
-    sys.argv, sys.modules[module.__name__] = [str(path)], module
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = arguments, folders
-        sys.modules.pop(module.__name__)
-        if there is not None:
-            sys.modules[module.__name__] = there
-
-
-def _failed(path: str | Path, error: BaseException) -> ArgumentError:
-    line = _line_in(path, error)
-    place = f"{path}, line {line}," if line is not None else f"{path}"
-    hint = f"the file is run to find its module: does python {path} run?"
-    return ArgumentError(f"{place} raised {type(error).__name__}: {error}", hint=hint)
-
-
-def _line_in(path: str | Path, error: BaseException) -> int | None:
-    """The last line of the file itself in the error's traceback."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    return lines[-1] if lines else None
 
 
 def memory_report(module: IRModule, function: str | None, sizes: dict[str, int]) -> MemoryReport:
