@@ -12,6 +12,8 @@ import typer
 if TYPE_CHECKING:
     from pullback.runtime.tables import Table
 
+INTERRUPTED = 130  # 128 + SIGINT
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="pullback: a training compiler.")
 cache_app = typer.Typer(help="Show where compiled code is kept, and how much there is.", invoke_without_command=True)
 app.add_typer(cache_app, name="cache")
@@ -31,11 +33,13 @@ Sizes = Annotated[list[str] | None, typer.Option(help="A symbolic size of the fu
 
 @contextlib.contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """The user's mistakes end the command with a line, not with a traceback."""
+    """The user's mistakes end the command with a line, not with a traceback; Ctrl-C with the code of shells for it."""
     from pullback.ir.errors import UserError
 
     try:
         yield
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
     except (UserError, OSError, MemoryError, ImportError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
@@ -233,7 +237,7 @@ def train(
             run.train(epochs)
         except KeyboardInterrupt:
             typer.echo(f"interrupted: --resume {run.folder} goes on", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(INTERRUPTED) from None
     typer.echo(f"saved in {run.folder}")
 
 

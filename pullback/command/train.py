@@ -14,7 +14,6 @@ from typing import Any
 
 from pullback.command.configuration import Job, call, change, check_fit, module_of, read, setting
 from pullback.ir.errors import ArgumentError, suggestion
-from pullback.relax.training.fit import EpochRecord
 from pullback.relax.training.trainer import Trainer
 from pullback.runtime.files import write_atomically
 
@@ -132,7 +131,7 @@ class Run:
         self.trainer.save(self.folder / LAST)
         self.saved = self.trainer.steps
 
-    def _after(self, record: EpochRecord) -> None:
+    def _after(self, record: Any) -> None:
         """An epoch is done: write it down, and keep what was trained."""
         self.save_last()
         known = {"loss": record.loss, "val_loss": record.validation_loss, "val_accuracy": record.validation_accuracy}

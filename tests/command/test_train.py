@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +186,32 @@ def test_control_c_saves_what_was_trained(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Trainer, "fit", fit)
     call("c.toml", "--resume", "run")
     assert [row["epoch"] for row in history("run")] == ["1", "2"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is sent as a signal")
+def test_control_c_in_a_shell(folder: Path) -> None:
+    command = [sys.executable, "-m", "pullback", "train", "c.toml", "--out", "run"]
+    with subprocess.Popen(
+        [*command, "--epochs", "1000000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
+        while not (folder / "run" / HISTORY).exists() and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        errors = process.stderr.read().decode()
+    assert process.returncode == 130 and errors == "interrupted: --resume run goes on\n"
+    done = len(history("run"))
+    call("c.toml", "--resume", "run", "--epochs", str(done + 1))
+    assert [int(row["epoch"]) for row in history("run")] == [*range(1, done + 2)]
+
+
+def test_control_c_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pullback.command.train.job_of", interrupted)
+    assert call("c.toml", code=130).output == ""
 
 
 def test_a_step_that_fails_loses_nothing(folder: Path) -> None:
