@@ -40,6 +40,8 @@ def errors_in_one_line() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:  # of what reads the output: nobody is there to be told
+        raise
     except (UserError, OSError, MemoryError, ImportError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error

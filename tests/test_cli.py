@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -148,6 +150,27 @@ def test_notes_do_not_mix_with_the_module(tmp_path: Path) -> None:
     )
     result = call("show", str(file))
     assert result.stderr.startswith(f"note: {file} was read up to line 10") and "main" in from_source(result.stdout)
+
+
+def test_show_of_a_script_that_trains_prints_the_module_alone(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(
+        "import numpy as np, pullback\nfrom pullback import nn\n"
+        "trainer = pullback.trainer(nn.Linear(3, 2), 'mse', 'sgd', example=np.ones((4, 3), 'f4'))\n"
+        "trainer.fit(np.ones((8, 3), 'f4'), np.ones((8, 2), 'f4'), epochs=3)\nprint('trained')\n"
+    )
+    result = call("show", str(file))
+    assert "backbone_loss_adjoint" in from_source(result.stdout) and "read up to line 4" in result.stderr
+
+
+def test_output_that_nobody_reads(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(MODEL)
+    command = [sys.executable, "-m", "pullback", "show", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
 
 
 # ---- demo
