@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import platformdirs
+from filelock import lock_descriptor  # not later: it registers what forks do, and none may begin meanwhile
 
 from pullback.ir.errors import ArgumentError
 
@@ -141,17 +142,10 @@ def _locked_file(folder: str, stem: str, mode: int) -> tuple[int, str]:
         except FileExistsError:
             continue
         with contextlib.suppress(OSError):  # a file system without locks: what a killed process leaves behind stays
-            _lock(descriptor, wait=True)
+            lock_descriptor(descriptor)
         if os.path.exists(temporary):
             return descriptor, temporary
         os.close(descriptor)  # before it was locked, another process took it for a leftover
-
-
-def _lock(descriptor: int, wait: bool) -> bool:
-    """Lock an open file until it is closed; False where another process has it locked."""
-    from filelock import lock_descriptor  # when the first file is written: it takes as long to load as a small step
-
-    return lock_descriptor(descriptor, blocking=wait)
 
 
 def _remove_leftovers(folder: str, stem: str) -> None:
@@ -162,7 +156,7 @@ def _remove_leftovers(folder: str, stem: str) -> None:
         names = [name for name in os.listdir(folder) if pattern.fullmatch(name)]
     for path in (os.path.join(folder, name) for name in names):
         with contextlib.suppress(OSError), open_regular(path) as file:
-            if _lock(file.fileno(), wait=False):
+            if lock_descriptor(file.fileno(), blocking=False):
                 os.unlink(path)
 
 
