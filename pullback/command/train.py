@@ -133,10 +133,10 @@ class Run:
 
     def _after(self, record: Any) -> None:
         """An epoch is done: write it down, and keep what was trained."""
-        self.save_last()
         known = {"loss": record.loss, "val_loss": record.validation_loss, "val_accuracy": record.validation_accuracy}
         metrics = {name: value for name, value in known.items() if value is not None}
         self._write(record.epoch, metrics, record.seconds)
+        self.save_last()
         if self.monitor not in metrics:
             message = f"output.monitor: there is no {self.monitor!r}; there is: {', '.join(metrics)}"
             raise ArgumentError(message + suggestion(self.monitor, metrics), hint="what was trained is saved")
