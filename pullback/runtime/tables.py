@@ -84,7 +84,7 @@ class Table:
         return table
 
 
-def sparkline(values: Sequence[float], width: int = 120, height: int = 24) -> str:
+def sparkline(values: Sequence[float], width: int = 90, height: int = 24) -> str:
     """A curve as inline SVG, in the colour of the text around it; values that are not finite are left out.
 
     Returns nothing for fewer than two finite values.
