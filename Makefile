@@ -1,9 +1,10 @@
 # Each target makes its own .venv, and refreshes it when pyproject.toml, setup.py, the C sources or the Python change.
 #
-#   make demo       trains the tutorial's model        make test       runs the tests
-#   make bench      writes docs/performance.md         make lint       formatting, lint, types
+#   make demo       trains the tutorial's model        make test       runs a part of every file of tests
+#   make bench      writes docs/performance.md         make test-all   runs all tests
+#   make lint       formatting, lint, types            make costs      the same, and writes tests/costs.txt
 #   make sanitize   the C runtime under sanitizers     make cross      other CPUs' code, in emulators
-#   make wheels     wheels for Linux, in dist/     make clean      removes what these made
+#   make wheels     wheels for Linux, in dist/         make clean      removes what these made
 
 PYTHON ?= python3
 CC ?= cc
@@ -17,14 +18,22 @@ PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys
 	print(zlib.crc32(repr((sys.version, sys.base_prefix, "$(CURDIR)")).encode()))' 2>/dev/null)
 CONTENTS := $(shell cat pyproject.toml setup.py $(C_SOURCES) | cksum | tr ' ' -)
 
-.PHONY: demo test bench lint sanitize pool cross cross-runtime wheels wheel-test clean venv
+.PHONY: demo test test-all costs bench lint sanitize pool cross cross-runtime wheels wheel-test clean venv
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo-$(CONTENTS)
 	$(PY) -m pullback demo
 
 test: .venv/.test-$(CONTENTS)
+	$(PY) -m pytest --quick $(PYTEST_ARGS) tests
+
+test-all: .venv/.test-$(CONTENTS)
 	$(PY) -m pytest $(PYTEST_ARGS) tests
+
+# From an empty cache of object code, as tests have it in a fresh clone.
+costs: .venv/.test-$(CONTENTS)
+	rm -rf build/costs
+	PULLBACK_CACHE_DIR=$(CURDIR)/build/costs $(PY) -m pytest --update-costs $(PYTEST_ARGS) tests
 
 bench: .venv/.bench-$(CONTENTS)
 	$(PY) -m benchmarks all

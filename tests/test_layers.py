@@ -34,6 +34,7 @@ ROOMS = (
     ("pullback.relax.training",),
     ("pullback.optim",),
     ("pullback.nn",),
+    ("pullback.sklearn",),
     ("pullback.relax.frontend",),
     ("pullback", "pullback.shortcuts"),  # the package's face
     ("pullback.demo",),
@@ -57,9 +58,10 @@ DYNAMIC = {
 RESERVED = {
     "llvmlite": ("pullback.codegen",),
     "safetensors": ("pullback.relax.training",),
-    "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.report", "pullback.runtime.tables"),
+    "rich": ("pullback.relax.training", "pullback.cli", "pullback.runtime.tables"),
     "typer": ("pullback.cli",),
     "matplotlib": ("pullback.demo",),
+    "sklearn": ("pullback.sklearn",),
     "filelock": ("pullback.runtime.files",),
     "pooch": ("pullback.demo",),
     "platformdirs": ("pullback.runtime.files",),

@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pullback.driver.artifact import Layout
 from pullback.driver.memory import MemoryReport
 from pullback.driver.native import NativeFunction, compile_function
-from pullback.driver.profile import PROFILE_RUNS, kernel_counts
+from pullback.driver.profile import PROFILE_RUNS, Work, planned_work
 from pullback.driver.reading import stop_if_reading
 from pullback.driver.signature import Signature, donated_inputs, nested
 from pullback.ir.errors import ArgumentError, CallError, NameNotFound, TargetError
@@ -82,6 +83,7 @@ class CompiledFunction:
         self.signature = Signature(name, function)
         self.donated = donated_inputs(function)
         self._native: dict[tuple[tuple[str, int], ...], NativeFunction] = {}
+        self._plans: dict[tuple[tuple[str, int], ...], tuple[Layout, tuple[Work, ...]]] = {}
         self._lock = threading.Lock()
         renewed(self, "_lock")
 
@@ -113,8 +115,25 @@ class CompiledFunction:
         flat = [tensor(t, copy=True) if i in self.donated else t for i, t in enumerate(flat)]
         call = self._flat_call(flat, sizes)
         call()
-        counts = kernel_counts(self.executable.module, self.name, sizes, target)
-        return call.profile(runs).with_counts(counts)
+        _, work = self._planned(sizes)
+        report = call.profile(runs).with_layers([w.layer for w in work])
+        return report.with_counts([None if w.flops is None or w.bytes is None else (w.flops, w.bytes) for w in work])
+
+    def work(self, **sizes: int) -> tuple[MemoryReport, tuple[Work, ...]]:
+        """The memory that a call takes, and what its kernels compute, in order; it is planned for these symbolic sizes,
+        not compiled."""
+        if self.executable.target is None:
+            raise ArgumentError("the interpreter has no kernels", hint='compile for "llvm"')
+        self.check_sizes(sizes)
+        layout, work = self._planned(sizes)
+        return MemoryReport.of(layout, self.executable.module), work
+
+    def _planned(self, sizes: Mapping[str, int]) -> tuple[Layout, tuple[Work, ...]]:
+        key, target = _key(sizes), self.executable.target
+        assert target is not None
+        if key not in self._plans:
+            self._plans[key] = planned_work(self.executable.module, self.name, dict(sizes), target)
+        return self._plans[key]
 
     def memory(self, **sizes: int) -> MemoryReport:
         """The memory that a call takes, by category: see :class:`MemoryReport`."""

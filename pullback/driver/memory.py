@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 
 from pullback.driver.artifact import Layout
 from pullback.ir.module import IRModule
@@ -17,7 +18,7 @@ _CATEGORY_OF = {  # of what a trainer module's functions take; the rest are inpu
 _ROLES = {"saved": "saved for backward", "workspace": "workspace"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryReport:
     """Bytes of one call. Printing it gives a table.
 
@@ -77,6 +78,14 @@ class MemoryReport:
         if self.steps:
             lines.append(f"the arena is fullest at step {self.peak_step}, {self.steps[self.peak_step]}")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"MemoryReport({self.function}: {self.total:,} bytes)"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the table, and when the arena is fullest."""
+        fullest = f"The arena is fullest at step {self.peak_step}, {self.steps[self.peak_step]}." if self.steps else ""
+        return f"{self.table().html()}<div>{escape(fullest)}</div>"
 
 
 def _bytes_at(places: tuple[Place, ...], step: int) -> dict[str, int]:

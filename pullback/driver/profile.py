@@ -1,12 +1,18 @@
-"""What the kernels of a function compute and move, for its profile.
+"""What the kernels of a function compute and move, and for which layer, for profiles and summaries.
 
-A compiled function no longer knows its loops. They are made again when a profile is asked for: no code is generated.
+A compiled function no longer knows its loops. They are made again when somebody asks: no code is generated.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from pullback.driver.artifact import Layout
 from pullback.driver.pipeline import plan_function
 from pullback.ir.module import IRModule
+from pullback.ir.node import Span
+from pullback.relax.convention import BACKBONE
+from pullback.relax.expr import Function
 from pullback.target import Target
 from pullback.tir import KernelCall
 from pullback.tir.count import count
@@ -15,11 +21,48 @@ from pullback.tir.visitor import walk
 PROFILE_RUNS = 5
 
 
-def kernel_counts(
+@dataclass(frozen=True)
+class Work:
+    """One kernel call. ``layer``: the name that :class:`Layers` has for its op, None where that is in no layer.
+    ``flops`` and ``bytes`` are None where they depend on values in memory."""
+
+    kernel: str
+    layer: str | None
+    flops: int | None
+    bytes: int | None
+
+
+class Layers:
+    """Names for places in the source: of code in a ``forward`` the module's dotted name, of a line of a script the last
+    variable that is computed in it, in the backbone or else in the function itself."""
+
+    def __init__(self, module: IRModule, name: str) -> None:
+        self._names: dict[tuple[str, int], str] = {}
+        function = module.functions.get(BACKBONE, module[name])
+        for binding in function.bindings if isinstance(function, Function) else ():
+            span = binding.value.span
+            if span is not None:
+                self._names[span.file, span.line] = binding.var.name
+
+    def of(self, span: Span | None) -> str | None:
+        """The name for a place; None for one that is no layer's."""
+        if span is None or span.layer is not None:
+            return None if span is None else span.layer
+        return self._names.get((span.file, span.line))
+
+
+def planned_work(
     module: IRModule, name: str, sizes: dict[str, int], target: Target
-) -> list[tuple[int, int] | None]:  # fmt: skip
-    """FLOPs and bytes of each kernel call, in order; None where they depend on values in memory."""
+) -> tuple[Layout, tuple[Work, ...]]:  # fmt: skip
+    """How a function is laid out in memory, and its kernel calls in order."""
     plan = plan_function(module, name, sizes, target)
+    layers = Layers(module, name)
     counts = {kernel: count(function) for kernel, function in plan.kernels.items()}
-    calls = [counts[node.name] for node in walk(plan.host.body) if isinstance(node, KernelCall)]
-    return [None if c is None else (c.flops, c.bytes_read + c.bytes_written) for c in calls]
+    calls = [node.name for node in walk(plan.host.body) if isinstance(node, KernelCall)]
+    work = []
+    for kernel, span in zip(calls, plan.spans, strict=True):
+        counted = counts[kernel]
+        flops = None if counted is None else counted.flops
+        moved = None if counted is None else counted.bytes_read + counted.bytes_written
+        work.append(Work(kernel, layers.of(span), flops, moved))
+    return Layout.of(plan), tuple(work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, NoReturn
 
 from pullback.ir.arguments import mapping
@@ -169,6 +170,10 @@ class IRModule:
 
     def show(self, **options: Any) -> None:
         print(self.script(**options))
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the functions' scripts, in colours, which fold."""
+        return f"<pre>{escape(repr(self))}</pre>" if Node._page is None else Node._page(self)
 
     def __str__(self) -> str:
         return self.script() if Node._printer is not None else repr(self)

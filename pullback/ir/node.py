@@ -35,7 +35,8 @@ LONGEST_LINE = 160  # characters of a source line that messages show
 class Span:
     """A place in the user's source: one-based line, zero-based columns; ``text`` is the line when no file holds it.
 
-    ``origin`` is the call that the user wrote there, of what a pass has made of it: errors name that call.
+    ``origin`` is the call that the user wrote there, of what a pass has made of it: errors name that call. ``layer`` is
+    the dotted name of the ``nn.Module`` in whose ``forward`` it stands, "" of the outermost; profiles name it.
     """
 
     file: str
@@ -44,6 +45,7 @@ class Span:
     end_column: int | None = None
     text: str | None = None
     origin: Any = field(default=None, compare=False, repr=False)
+    layer: str | None = field(default=None, compare=False, repr=False)
 
     def source_line(self) -> str:
         return self.text if self.text is not None else linecache.getline(self.file, self.line).rstrip("\n")
@@ -127,6 +129,7 @@ class Node:
     span: Span | None = field(default_factory=current_span, kw_only=True, repr=False, compare=False)
 
     _printer = None  # not a field: the hook of set_printer
+    _page = None  # the same for a module as HTML
     binder = None  # not a field either: the name of the field that holds the symbol which this node binds
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -191,9 +194,9 @@ class _Attributes:
         self.values = dict(values)
 
 
-def set_printer(printer: Any) -> None:
-    """Install the function that turns a node into text (the room ``script`` does so on import)."""
-    Node._printer = staticmethod(printer)
+def set_printer(printer: Any, page: Any = None) -> None:
+    """Install the functions that turn a node into text and a module into HTML (``script`` does so on import)."""
+    Node._printer, Node._page = staticmethod(printer), page and staticmethod(page)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Constant, Expr, Function, Tuple, Var
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
+from pullback.relax.training.summary import Layer
 from pullback.runtime.dtype import dtype_name, numpy_dtype
 from pullback.runtime.interchange import array_of
 from pullback.runtime.tensor import Tensor
@@ -32,6 +33,11 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 def export(module: Module, example: Sequence[Any], any_batch: bool = True) -> IRModule:
     """The IRModule of a module: see :meth:`Module.export`. Without ``any_batch``, for the rows of the example."""
+    return export_layers(module, example, any_batch)[0]
+
+
+def export_layers(module: Module, example: Sequence[Any], any_batch: bool = True) -> tuple[IRModule, list[Layer]]:
+    """:func:`export`, and the calls of modules on the way."""
     if current_trace() is not None:
         raise UserError("export is called in forward", hint="call the module itself: self.layer(x)")
     if not example:
@@ -94,16 +100,18 @@ class _Inputs:
         return found
 
 
-def _exported(module: Module, names: list[str], types: list[TensorStructInfo]) -> IRModule:
+def _exported(
+    module: Module, names: list[str], types: list[TensorStructInfo]
+) -> tuple[IRModule, list[Layer]]:  # fmt: skip
     params, buffers = list(module.named_parameters()), list(module.named_buffers())
     inputs = [Var(free_name(module, name), t) for name, t in zip(names, types, strict=True)]
-    function, states = traced(module, inputs, lambda: module(*inputs))
+    function, states, layers = traced(module, inputs, lambda: module(*inputs))
     attrs: dict[str, Any] = {"param_num": len(params), "state_num": len(states)}
     frozen = tuple(name for name, p in params if not p.requires_grad)
     aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
     attrs |= {FROZEN: frozen} if frozen else {}
     attrs |= {ALIASES: aliases} if aliases else {}
-    return IRModule({BACKBONE: function}, attrs)
+    return IRModule({BACKBONE: function}, attrs), layers
 
 
 def free_name(module: Module, name: str) -> str:
@@ -112,9 +120,11 @@ def free_name(module: Module, name: str) -> str:
     return name if name not in taken else f"{name}_input"
 
 
-def traced(module: Module, inputs: Sequence[Var], run: Callable[[], Any]) -> tuple[Function, list[Buffer]]:
-    """The function of inputs, parameters and states, which returns what ``run`` returns and the new states; and the
-    buffers that are states."""
+def traced(
+    module: Module, inputs: Sequence[Var], run: Callable[[], Any]
+) -> tuple[Function, list[Buffer], list[Layer]]:  # fmt: skip
+    """The function of inputs, parameters and states, which returns what ``run`` returns and the new states; the buffers
+    that are states; and the calls of modules."""
     params, buffers = list(module.named_parameters()), list(module.named_buffers())
     variables = {id(v): Var(name, TensorStructInfo(v.shape, v.dtype)) for name, v in (*params, *buffers)}
     values: dict[int, Expr] = dict(variables)
@@ -130,7 +140,8 @@ def traced(module: Module, inputs: Sequence[Var], run: Callable[[], Any]) -> tup
         results = [builder.emit_output(output, "output") for output in outputs]
         results += [builder.emit_output(trace.value(b), f"{variables[id(b)].name}_new") for b in states]
     body = builder.finish(results[0] if len(results) == 1 else Tuple(tuple(results)))
-    return Function((*inputs, *(variables[id(v)] for v in (*(p for _, p in params), *states))), body), states
+    arguments = (*inputs, *(variables[id(v)] for v in (*(p for _, p in params), *states)))
+    return Function(arguments, body), states, trace.layers
 
 
 def _check_constants(trace: Trace, buffers: list[tuple[str, Buffer]], constants: set[int]) -> None:

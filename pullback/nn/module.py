@@ -13,15 +13,18 @@ runs once, when the module is exported or given to a trainer: it says what is co
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, NameNotFound, UserError, suggestion
 from pullback.ir.words import guided, no_attribute
-from pullback.nn.parameter import Buffer, Parameter, Variable
+from pullback.nn.parameter import Buffer, Parameter, Variable, values_left_out
 from pullback.nn.trace import current_trace
 from pullback.relax.expr import Expr
 from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
+from pullback.relax.training.summary import Summary, show
 from pullback.runtime.tensor import Tensor
 
 __all__ = ["Module"]
@@ -329,12 +332,46 @@ class Module:
             own[name].data = value
         return keys
 
+    def read_from(self, value_of: Callable[[str], Tensor]) -> None:
+        """Have the values of parameters and persistent buffers elsewhere from now on: ``value_of(name)`` returns a copy
+        of the one of a dotted name. A trainer calls this of the module that it trains."""
+        for name, variable in (*self.named_parameters(), *self.named_buffers()):
+            if getattr(variable, "persistent", True):
+                variable.hold(partial(value_of, name))
+
+    def without_values(self) -> Any:
+        """A deep copy of the module in which what is read from a trainer has no value."""
+        with values_left_out():
+            return copy.deepcopy(self)
+
     def _variables(self) -> Iterator[tuple[str, Variable]]:
         """Parameters and persistent buffers under all of their names, in PyTorch's order: module by module."""
         for prefix, module in self.named_modules(remove_duplicate=False):
             for key, member in (*module._parameters.items(), *module._buffers.items()):
                 if member is not None and getattr(member, "persistent", True):
                     yield f"{prefix}.{key}" if prefix else key, member
+
+    # ---- what one sees -----------------------------------------------------------------------------------------------
+
+    def summary(self, *example: Any, depth: int | None = None) -> Summary:
+        """Print and return what the module consists of: layers, parameters and states, and with an ``example`` of each
+        input (as in :meth:`export`) the shapes of the layers' outputs, in which n is the batch.
+
+        ``depth`` folds modules below so many dots of a name into those above. A trainer's summary has FLOPs and memory
+        too.
+
+        >>> net.summary(x_train)
+
+        Raises what :meth:`export` raises.
+        """
+        from pullback.nn.describe import summary
+
+        return show(summary(self, example, depth))
+
+    def _repr_html_(self) -> str:
+        from pullback.nn.describe import html
+
+        return html(self)
 
     # ---- text --------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ for a variable of the program (``trace.py``). Once a trainer trains it, its valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,18 @@ from pullback.runtime.interchange import array_of
 from pullback.runtime.tensor import Tensor, tensor
 
 __all__ = ["Buffer", "Parameter"]
+
+_values_left_out: ContextVar[bool] = ContextVar("pullback_values_left_out", default=False)
+
+
+@contextlib.contextmanager
+def values_left_out() -> Iterator[None]:
+    """Copies made inside have no values of what a trainer holds."""
+    token = _values_left_out.set(True)
+    try:
+        yield
+    finally:
+        _values_left_out.reset(token)
 
 
 @guided
@@ -122,7 +136,8 @@ class Variable:
         """Copies and pickles have a value of their own: who holds the original's does not hold theirs."""
         state = dict(vars(self))
         if self._held_by is not None:
-            state["_value"], state["_held_by"] = self._held_by().numpy(), None
+            state["_value"] = None if _values_left_out.get() else self._held_by().numpy()
+            state["_held_by"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

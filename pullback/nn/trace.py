@@ -11,6 +11,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,15 @@ from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.node import Span, span_scope
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Expr, TupleGetItem, as_relax
-from pullback.relax.struct_info import format_info, same_info
+from pullback.relax.struct_info import StructInfo, format_info, same_info
 from pullback.relax.training.loss.base import composing
+from pullback.relax.training.summary import Layer
 
 if TYPE_CHECKING:
     from pullback.nn.parameter import Variable
 
 _PACKAGE = (str(Path(__file__).resolve().parent.parent), "<string>")  # dataclasses have methods made of strings
-_spans: dict[tuple[CodeType, int], Span] = {}
+_spans: dict[tuple[CodeType, int, str | None], Span] = {}
 
 
 class Trace:
@@ -36,8 +38,15 @@ class Trace:
     def __init__(self, builder: BlockBuilder, names: dict[int, str], values: dict[int, Expr]) -> None:
         self.builder, self._names, self._values = builder, names, values
         self.assigned: set[int] = set()  # buffers with a new value
+        self.layers: list[Layer] = []  # the calls of modules, in the order in which they began
         self._read: dict[Expr, Variable] = {}  # the buffers that values were read from
         self._inside: list[str] = []
+        self._open: list[str] = []
+
+    @property
+    def layer(self) -> str | None:
+        """The name of the innermost module whose forward runs."""
+        return self._open[-1] if self._open else None
 
     def value(self, variable: Variable) -> Expr:
         """The value of a parameter or buffer; a UserError when no registered module has it."""
@@ -86,12 +95,18 @@ class Trace:
             self._check_registered(module)
             name = type(module).__name__.lower()
         self._inside.append(f"{name or 'the model'} ({type(module).__name__})")
+        place = len(self.layers)
+        self.layers.append(Layer(name, type(module).__name__))
+        self._open.append(name)
         try:
             args, kwargs = self.bind(args, "lv"), {k: self.bind(v, "lv") for k, v in kwargs.items()}
             result = self.bind(forward(*args, **kwargs), _label(name, module))
         except UserError as error:
             raise self._located(error) from error.__cause__
+        finally:
+            self._open.pop()
         self._inside.pop()
+        self.layers[place] = replace(self.layers[place], outputs=_types(result))
         return result
 
     def _located(self, error: UserError) -> UserError:
@@ -126,6 +141,13 @@ def _label(name: str, module: Any) -> str:
 _trace: ContextVar[Trace | None] = ContextVar("pullback_trace", default=None)
 
 
+def _types(result: Any) -> tuple[StructInfo, ...]:
+    """The types of the tensors that a forward returned."""
+    if isinstance(result, (tuple, list)):
+        return tuple(info for value in result for info in _types(value))
+    return (result.struct_info,) if isinstance(result, Expr) else ()
+
+
 def current_trace() -> Trace | None:
     """The export in progress, or None."""
     return _trace.get()
@@ -152,7 +174,10 @@ def _line_of_user() -> Span | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
-    return None if frame is None else _span(frame.f_code, frame.f_lasti, frame.f_lineno)
+    if frame is None:
+        return None
+    trace = _trace.get()
+    return _span(frame.f_code, frame.f_lasti, frame.f_lineno, None if trace is None else trace.layer)
 
 
 def _line_of(error: BaseException) -> Span | None:
@@ -165,13 +190,13 @@ def _line_of(error: BaseException) -> Span | None:
     return found
 
 
-def _span(code: CodeType, instruction: int, line: int) -> Span:
-    if (code, instruction) not in _spans:
+def _span(code: CodeType, instruction: int, line: int, layer: str | None = None) -> Span:
+    if (code, instruction, layer) not in _spans:
         start = end = None
         if hasattr(code, "co_positions"):  # from Python 3.11 on
             places = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
             first, last, start, end = places
             line = first or line
             end = end if first == last else None
-        _spans[code, instruction] = Span(code.co_filename, line, start or 0, end)
-    return _spans[code, instruction]
+        _spans[code, instruction, layer] = Span(code.co_filename, line, start or 0, end, layer=layer)
+    return _spans[code, instruction, layer]

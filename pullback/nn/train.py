@@ -13,7 +13,7 @@ from pullback.ir.module import IRModule
 from pullback.ir.words import explained
 from pullback.nn import functional
 from pullback.nn import loss as losses
-from pullback.nn.export import export
+from pullback.nn.export import export_layers
 from pullback.nn.module import Module
 from pullback.relax.convention import BACKBONE, OUTPUT, Convention
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
@@ -106,16 +106,14 @@ def trainer(
             "a trainer of an nn.Module needs an example of its input",
             hint="pullback.trainer(net, loss, optimizer, example=x_train): only shape and dtype count",
         )
-    module = export(model, (example,))
+    module, layers = export_layers(model, (example,))
     made = make_trainer(
         module, _loss(loss, module), optimizer, targets=_target_types(targets, module), init="zeros", **options
     )
     model.init_parameters(seed, init, keep=True)
     made.load_state_dict({name: variable.data for name, variable in model._variables()})
-    for name, variable in (*model.named_parameters(), *model.named_buffers()):
-        if getattr(variable, "persistent", True):
-            variable.hold(partial(made.value_of, name))
-    made.model = model
+    model.read_from(made.value_of)
+    made.model, made._layers = model, tuple(layers)
     return made
 
 

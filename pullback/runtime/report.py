@@ -3,6 +3,7 @@
 report = trainer.profile_step(x, y)           # or vm.profile("main", x)
 print(report)                                 # a table: equal kernels are one row, the most expensive come first
 print(report.table(230, 30))                  # with the share of the machine's limits: 230 GFLOP/s, 30 GB/s
+report.layers()                               # the kernels of each layer added up
 report.chrome_trace("step.json")              # for chrome://tracing and ui.perfetto.dev
 """
 
@@ -16,7 +17,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pullback.runtime.tables import Table
+
 MOST_ROWS = 20  # of a printed report
+REST = "loss, update"  # what is in no layer
+WHOLE_MODEL = "(model)"  # the layer whose name is empty: what the model's own forward computes
 
 
 @dataclass(frozen=True)
@@ -25,12 +30,17 @@ class KernelTime:
 
     ``flops`` and ``bytes``: the arithmetic of its loops, and the memory that it must at least read and write (scratch
     copies are time, but no traffic). None where that depends on values in memory.
+
+    ``layer``: the dotted name of the ``nn.Module``, or the variable that a line of the script computes, whose op it is.
+    Several ops in one kernel count for the layer of the first matmul or convolution. None for the loss, and for updates
+    that are no part of a gradient's kernel.
     """
 
     name: str
     microseconds: float
     flops: int | None = None
     bytes: int | None = None
+    layer: str | None = None
 
     @property
     def gflops(self) -> float | None:
@@ -51,7 +61,7 @@ class KernelTime:
         return max(self.flops / gflops, self.bytes / gigabytes_per_second) / (1e3 * self.microseconds)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The kernel calls of a function, in order, in the median of some runs. Printing it gives a table of those alike.
 
@@ -76,9 +86,21 @@ class Report:
         pairs = zip(self.calls, (c or (None, None) for c in counts), strict=True)
         return replace(self, calls=tuple(replace(call, flops=c[0], bytes=c[1]) for call, c in pairs))
 
+    def with_layers(self, layers: Sequence[str | None]) -> Report:
+        """With the layer of each kernel call."""
+        return replace(self, calls=tuple(replace(c, layer=n) for c, n in zip(self.calls, layers, strict=True)))
+
     @property
     def total(self) -> float:
         return sum(call.microseconds for call in self.calls)
+
+    def layers(self) -> dict[str | None, KernelTime]:
+        """The calls of each layer as one, in the order in which the layers first run; None stands for what is in no
+        layer."""
+        found: dict[str | None, list[KernelTime]] = {}
+        for call in self.calls:
+            found.setdefault(call.layer, []).append(call)
+        return {layer: replace(_added(layer or "", calls), layer=layer) for layer, calls in found.items()}
 
     def groups(self) -> list[tuple[KernelTime, int]]:
         """Calls of kernels that do the same, as one with their time, FLOPs and bytes added up, and how many they are:
@@ -101,12 +123,14 @@ class Report:
             others = _added(f"{len(rest)} others", [call for call, _ in rest])
             groups = [*groups[:most], (others, sum(count for _, count in rest))]
         counts = ["calls"] if any(count > 1 for _, count in groups) else []
-        rows = [["kernel", *counts, "µs", "share", "GFLOP/s", "GB/s", *(["roofline"] if limits else [])]]
+        layers = ["layer"] if any(call.layer is not None for call in self.calls) else []
+        rows = [["kernel", *layers, *counts, "µs", "share", "GFLOP/s", "GB/s", *(["roofline"] if limits else [])]]
         total = self.total or 1.0
         for call, count in groups:
             rates = [_rate(call.gflops), _rate(call.gigabytes_per_second)]
             times = [f"{call.microseconds:.2f}", f"{call.microseconds / total:.1%}"]
-            row = [call.name, *([str(count)] if counts else []), *times, *rates]
+            row = [call.name, *times, *rates]
+            row[1:1] = [*([call.layer or ""] if layers else []), *([str(count)] if counts else [])]
             if limits:
                 share = call.share_of_roofline(*limits)
                 row.append("" if share is None else f"{share:.0%}")
@@ -119,23 +143,17 @@ class Report:
 
     def table(
         self, gflops: float | None = None, gigabytes_per_second: float | None = None, most: int | None = MOST_ROWS
-    ) -> Any:
-        """The table for ``rich.print``. The machine's limits for float32 are the caller's to know: GFLOP/s, GB/s."""
-        from rich.table import Table
-
+    ) -> Table:
+        """The table, for ``rich.print`` and notebooks. The machine's limits for float32 are the caller's to know:
+        GFLOP/s, GB/s."""
         heading, *rows = self.rows(gflops, gigabytes_per_second, most)
-        table = Table(title=self.title, title_justify="left")
-        for number, name in enumerate(heading):
-            table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        return table
+        return Table(heading, rows, self.title, left=heading.index("calls" if "calls" in heading else "µs"))
 
     def chrome_trace(self, path: str | Path) -> None:
         """Write the calls as trace events (the format of chrome://tracing), one after another."""
         events, start = [], 0.0
         for call in self.calls:
-            about = {"FLOPs": call.flops, "bytes": call.bytes}
+            about = {"FLOPs": call.flops, "bytes": call.bytes, **({} if call.layer is None else {"layer": call.layer})}
             place = {"ph": "X", "pid": 0, "tid": 0, "ts": start, "dur": call.microseconds}
             events.append({"name": call.name, "cat": self.function, **place, "args": about})
             start += call.microseconds
@@ -144,22 +162,56 @@ class Report:
     def __str__(self) -> str:
         rows = self.rows()
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        left = 2 if "layer" in rows[0] else 1
         lines = [
-            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+            "  ".join(c.ljust(w) if k < left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True)))
             for row in rows
         ]
         return "\n".join([self.title, *lines])
+
+    def __rich__(self) -> Table:
+        return self.table()
+
+    def __repr__(self) -> str:
+        return f"Report({self.title})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the time of each layer, where layers are known, and of each kernel."""
+        return "".join(table.html() for table in (self.layer_table(), self.table()) if table is not None)
+
+    def layer_table(self) -> Table | None:
+        """Time, FLOPs and their rate by layer, the backward part of each included; None where no layer is known."""
+        layers = self.layers()
+        if set(layers) <= {None}:
+            return None
+        total = self.total or 1.0
+        rows = []
+        for layer, call in sorted(layers.items(), key=lambda item: item[0] is None):
+            times = [f"{call.microseconds:.2f}", f"{call.microseconds / total:.1%}"]
+            name = REST if layer is None else layer or WHOLE_MODEL
+            rows.append([name, *times, "" if call.flops is None else f"{call.flops:,}", _rate(call.gflops)])
+        return Table(["layer", "µs", "share", "FLOPs", "GFLOP/s"], rows, f"{self.function}: by layer")
 
 
 def _added(name: str, calls: Sequence[KernelTime]) -> KernelTime:
     """Several calls as one."""
     flops, moved = [c.flops for c in calls], [c.bytes for c in calls]
+    layers = list(dict.fromkeys(c.layer for c in calls if c.layer is not None))
     return KernelTime(
         name,
         sum(c.microseconds for c in calls),
         None if None in flops else sum(f for f in flops if f is not None),
         None if None in moved else sum(b for b in moved if b is not None),
+        _several(layers),
     )
+
+
+def _several(names: Sequence[str]) -> str | None:
+    """Names in few words."""
+    if not names:
+        return None
+    named = [name or WHOLE_MODEL for name in names]
+    return ", ".join(named if len(named) <= 2 else [named[0], f"{len(named) - 1} more"])
 
 
 def _rate(value: float | None) -> str:

@@ -6,6 +6,7 @@ import ctypes
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pullback.runtime.memory import BorrowedMemory, Memory, OwnedMemory, ZeroMem
 
 _CPU = cpu()
 _SCALAR = 8  # bytes
+_SHOWN = 100  # elements that a notebook shows
 
 
 def _refused(operator: str) -> Callable[..., Any]:
@@ -189,6 +191,13 @@ class Tensor:
     def __repr__(self) -> str:
         values = np.array2string(self._view(), separator=", ", prefix="tensor(")
         return f"tensor({values}, shape={self.shape}, dtype={self.dtype})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the type, and the values, of many those at the ends."""
+        values = np.array2string(self._view(), threshold=_SHOWN, edgeitems=3)
+        kind = f"Tensor {self.shape} {self.dtype}, {self.nbytes:,} bytes"
+        style = "margin:2px 0 0 1.5em;background:none;color:inherit"
+        return f'<div><b>{escape(kind)}</b><pre style="{style}">{escape(values)}</pre></div>'
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _copy_of, (self.numpy(), self._numpy_dtype, self.device)

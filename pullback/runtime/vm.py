@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.errors import ArgumentError
 from pullback.ir.words import guided
 from pullback.runtime.device import Device, cpu
 from pullback.runtime.report import Report
@@ -17,8 +17,8 @@ class VirtualMachine:
     """Runs the functions of ``executable`` (what ``pullback.compile`` returns) on ``device``.
 
     ``vm["name"](*args)`` takes tensors, anything that ``pullback.tensor`` takes, and nested tuples of them; it returns
-    a tensor or nested tuples of tensors. With ``profile=True`` :meth:`profile` is available; it costs nothing
-    otherwise. Machines and their functions may be used from several threads.
+    a tensor or nested tuples of tensors. :meth:`profile` is always available, and costs nothing where it is not used:
+    ``profile`` is accepted as in other packages. Machines and their functions may be used from several threads.
     """
 
     def __init__(self, executable: Any, device: Device | None = None, profile: bool = False) -> None:
@@ -37,9 +37,7 @@ class VirtualMachine:
         return self.executable.function(name)
 
     def profile(self, name: str, *args: Any) -> Report:
-        """Run the function a few times, and tell how long each kernel took and what it did: see :class:`Report`."""
-        if not self.profiling:
-            raise UserError("profiling is off", hint="make the machine with VirtualMachine(ex, device, profile=True)")
+        """Run the function a few times, and report how long each kernel took and what it did: see :class:`Report`."""
         return self.executable.function(name).profile(*args)
 
     def memory(self, name: str, **sizes: int) -> Any:

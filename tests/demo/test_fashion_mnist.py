@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
+import io
 import struct
 import tracemalloc
 from pathlib import Path
@@ -96,20 +98,28 @@ def test_a_mirror_with_other_files(cache: Path, monkeypatch: pytest.MonkeyPatch)
     assert "is not the official file" in lines[-1] and not any(cache.iterdir())
 
 
-BOMB = gzip.compress(bytes(1 << 29), 9)  # half a megabyte
+@functools.cache
+def bomb() -> bytes:
+    """Half a megabyte that unpacks to half a gigabyte."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb") as file:
+        for _ in range(512):
+            file.write(bytes(1 << 20))
+    return packed.getvalue()
 
 
 @pytest.mark.parametrize("where", ["cache", "mirror", "named folder"])
 def test_what_unpacks_to_too_much(where: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
+    packed = bomb()
     tracemalloc.start()
     try:
         if where == "mirror":
-            with serving(monkeypatch, {f"{n}.gz": BOMB for n in OFFICIAL}):
+            with serving(monkeypatch, {f"{n}.gz": packed for n in OFFICIAL}):
                 assert load(lines.append) == "the sample" and not any(cache.iterdir())
         else:
             fill(cache)
-            (cache / f"{fashion_mnist.TRAIN_IMAGES}.gz").write_bytes(BOMB)
+            (cache / f"{fashion_mnist.TRAIN_IMAGES}.gz").write_bytes(packed)
             if where == "cache":
                 assert load(lines.append) == "the sample"
             else:

@@ -93,6 +93,7 @@ def in_general(text: str, path: Path, folder: Path) -> str:
     return text.strip("\n") + "\n"
 
 
+@pytest.mark.allowance(6)
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_message(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     environment = re.search(r"(?m)^# environment: (\S+)$", path.read_text())

@@ -128,9 +128,7 @@ def test_calls(name):
     assert isinstance(caught.value, UserError) and isinstance(caught.value, TypeError)
 
 
-@pytest.mark.parametrize(
-    "name", ["cuda", "to", "backward", "zero_grad", "step", "compile", "summary", "parameters", "eval"]
-)
+@pytest.mark.parametrize("name", ["cuda", "to", "backward", "zero_grad", "step", "compile", "parameters", "eval"])
 def test_methods_of_trainers_elsewhere(name):
     with pytest.raises(NoAttribute, match=f"the trainer has no attribute '{name}'") as caught:
         getattr(counting_trainer(), name)

@@ -9,28 +9,19 @@ import torch
 import pullback
 from pullback import nn
 from pullback.nn import functional as F
-from pullback.relax import op
 
 source = np.random.default_rng(0)
 X, Y = source.normal(size=(12, 3, 8, 8)), source.integers(0, 5, 12)
 
 
-class Conv(nn.Module):
-    """Three taps a side, padded."""
+class _Net:
+    """A network of either library's layers."""
 
-    def __init__(self, inputs, outputs):
-        self.weight = nn.Parameter((outputs, inputs, 3, 3), init="kaiming_uniform")
-        self.bias = nn.Parameter((outputs,))
-
-    def forward(self, x):
-        return op.nn.conv2d(x, self.weight, padding=1) + self.bias.reshape(-1, 1, 1)
-
-
-class Ours(nn.Module):
-    def __init__(self, p, q):
+    def __init__(self, nn, p, q):
+        super().__init__()
         self.features = nn.Sequential(
-            Conv(3, 6), nn.BatchNorm2d(6), nn.ReLU(), nn.Dropout2d(p),
-            Conv(6, 8), nn.BatchNorm2d(8, momentum=None), nn.LeakyReLU(0.1), nn.GroupNorm(2, 8),
+            nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Dropout2d(p),
+            nn.Conv2d(6, 8, 3, padding=1), nn.BatchNorm2d(8, momentum=None), nn.LeakyReLU(0.1), nn.GroupNorm(2, 8),
         )  # fmt: skip
         self.head = nn.Sequential(nn.Dropout(q), nn.Linear(8, 16), nn.BatchNorm1d(16), nn.PReLU(16), nn.Linear(16, 5))
 
@@ -38,17 +29,14 @@ class Ours(nn.Module):
         return self.head(self.features(x).mean(dim=(2, 3)))
 
 
-class Theirs(torch.nn.Module):
+class Ours(_Net, nn.Module):
     def __init__(self, p, q):
-        super().__init__()
-        nn = torch.nn
-        self.features = nn.Sequential(
-            nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Dropout2d(p),
-            nn.Conv2d(6, 8, 3, padding=1), nn.BatchNorm2d(8, momentum=None), nn.LeakyReLU(0.1), nn.GroupNorm(2, 8),
-        )  # fmt: skip
-        self.head = nn.Sequential(nn.Dropout(q), nn.Linear(8, 16), nn.BatchNorm1d(16), nn.PReLU(16), nn.Linear(16, 5))
+        super().__init__(nn, p, q)
 
-    forward = Ours.forward
+
+class Theirs(_Net, torch.nn.Module):
+    def __init__(self, p, q):
+        super().__init__(torch.nn, p, q)
 
 
 def _state(theirs):

@@ -1,20 +1,24 @@
 """Copies of trainers: ``pickle``, ``copy.deepcopy`` and ``copy.copy``.
 
 A copy goes on bit for bit as the original would. It has values and a random generator of its own, those of a whole
-step whatever other threads do. Compiled code is no part of a pickle: it is compiled again, or comes from the cache.
+step whatever other threads do, and a copy of the ``nn.Module`` that it trains, if there is one, whose values are read
+from the trainer's copy: they are kept once. A pickle leaves out a module that cannot be pickled, with a warning.
+Compiled code is no part of a pickle: it is compiled again, or comes from the cache.
 """
 
 from __future__ import annotations
 
 import copy
+import pickle
 import threading
+import warnings
 from typing import Any
 
 from pullback.ir.forks import renewed
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.program import Programs
 
-_DERIVED = ("_turn", "_interface", "_programs", "model")  # a copy's values are no longer the module's
+_DERIVED = ("_turn", "_interface", "_programs")
 _SHARED = ("mod", "vm", "device")  # nobody changes them
 
 
@@ -27,11 +31,27 @@ class Copies:
     mod: Any
     vm: Any
     _load_module: Any
+    model: Any
+    value_of: Any
 
     def __getstate__(self) -> dict[str, Any]:
+        state = self._state()
+        if state.get("model") is not None:
+            try:
+                pickle.dumps(state["model"])
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                state["model"] = None
+                message = f"the module is left out of the trainer's pickle, which holds its values: {error}"
+                warnings.warn(f"{message}. Functions and classes at the top level can be pickled", stacklevel=2)
+        return state
+
+    def _state(self) -> dict[str, Any]:
+        """What a copy has, values and module copied."""
         with self._turn:
             state = {name: value for name, value in vars(self).items() if name not in _DERIVED}
             state["_generator"] = copy.deepcopy(self._generator)
+            if self.model is not None:
+                state["model"] = self.model.without_values()
             if "_values" in state:  # it is built: no longer of use is what it was built from
                 state["_values"], state["_setup"] = self._values.copy(), None
         return state
@@ -43,10 +63,12 @@ class Copies:
         if "_values" in state:
             self._interface = Interface.of(self.mod)
             self._programs = Programs(self.mod, self._interface, self.vm, self._load_module)
+        if self.model is not None:
+            self.model.read_from(self.value_of)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         result = memo[id(self)] = type(self).__new__(type(self))
-        state = self.__getstate__()
+        state = self._state()
         result.__setstate__({k: v if k in _SHARED else copy.deepcopy(v, memo) for k, v in state.items()})
         return result
 

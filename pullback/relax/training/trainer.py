@@ -13,6 +13,8 @@ pickles from copies.py.
 
 from __future__ import annotations
 
+import html
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -35,9 +37,13 @@ from pullback.relax.training.program import Programs
 from pullback.relax.training.setup_trainer import SetupTrainer, check_model
 from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
 from pullback.relax.training.step import Values
+from pullback.relax.training.summary import Layer, Summary, show, summarize
 from pullback.relax.training.values import as_tensor, copies_by_name, fresh_copy, is_one_for_each
 from pullback.runtime.device import Device, cpu
+from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, tensor
+
+FEW = 4  # parameters that a trainer's text names
 
 
 @guided
@@ -53,6 +59,8 @@ class Trainer(Fitting, Checkpoints, Copies):
     """
 
     model: Any = None  # the nn.Module that it trains, if it was made of one
+    _layers: tuple[Layer, ...] = ()  # the calls of its modules
+    _profiled: tuple[int | None, Report] | None = None  # of the last profiled step: its rows, the report
 
     def __init__(
         self,
@@ -363,23 +371,59 @@ class Trainer(Fitting, Checkpoints, Copies):
 
     update_params = update  # the older name
 
-    def profile_adjoint(self, input_instances: Any, targets: Any) -> Any:
-        """Run the adjoint function under the profiler, print its table and return the report.
+    def profile_adjoint(self, input_instances: Any, targets: Any) -> Report:
+        """Run the adjoint function a few times under the profiler, print its table and return the report. Nothing is
+        updated."""
+        return show(self._profile(ADJOINT, self._values, input_instances, targets)[0])
 
-        The virtual machine must have been made with ``profile=True``. Nothing is updated.
+    def profile_step(self, input_instances: Any, targets: Any) -> Report:
+        """Run a whole training step a few times, on copies, under the profiler: prints and returns its report, the time
+        of each kernel. :meth:`summary` shows the shares of the layers afterwards.
+
+        >>> report = trainer.profile_step(x[:64], y[:64])
+        >>> report.chrome_trace("step.json")
         """
-        return self._profile(ADJOINT, self._values, input_instances, targets)
+        report, rows = self._profile(STEP, self._values.copy(), input_instances, targets)
+        self._profiled = rows, report
+        return show(report)
 
-    def profile_step(self, input_instances: Any, targets: Any) -> Any:
-        """Run a whole training step, on copies, under the profiler: prints and returns its report."""
-        return self._profile(STEP, self._values.copy(), input_instances, targets)
-
-    def _profile(self, name: str, values: Values, input_instances: Any, targets: Any) -> Any:
+    def _profile(self, name: str, values: Values, input_instances: Any, targets: Any) -> tuple[Report, int | None]:
+        """The report of a function, and for how many rows it is."""
         program, inputs, labels = self._arguments(input_instances, targets)
         values.check_complete(self._interface)
         report = program.training_vm.profile(name, *values.arguments(self._interface, name, inputs, labels))
-        print(report)
-        return report
+        return report, inputs[0].shape[0] if inputs and inputs[0].shape else None
+
+    # ---- what one sees -----------------------------------------------------------------------------------------------
+
+    def summary(self, batch_size: int | None = None, *, depth: int | None = None, **sizes: int) -> Summary:
+        """Print and return what the model consists of, and what a step of ``batch_size`` rows takes: for each layer
+        its output (n is the batch), parameters, FLOPs of the step and, after :meth:`profile_step`, its share of the
+        time; the bytes of parameters, states and optimizer states, and of the step's memory by category. All of that
+        is exact.
+
+        FLOPs and times of a layer are those of its forward part and its gradient. A kernel in which several layers are
+        fused counts for that of its first matmul or convolution. What is in no layer is one row: the loss, and updates
+        that are no part of a gradient's kernel. The rows of a script's model are its lines, by the variables that they
+        compute.
+
+        ``batch_size``: by default that of the model, or of the last profile, or 64. ``depth``: modules below so many
+        dots of a name count for those above. ``sizes``: the values of other symbolic sizes, by name. The step is
+        planned for that, which takes as long as compiling it without generating code.
+
+        >>> print(trainer.summary(64).memory)
+
+        Raises ArgumentError for a batch size below 1, or a symbolic size that is missing.
+        """
+        rows, profile = self._profiled or (None, None)
+        batch_size = rows if batch_size is None and isinstance(rows, int) else batch_size
+        return show(summarize(self, self._layers, profile, batch_size, depth, sizes))
+
+    def _repr_html_(self) -> str:
+        if self.__dict__.get("_values") is None:
+            return html.escape(repr(self))
+        model = "" if self.model is None else self.model._repr_html_()
+        return f"<div>{html.escape(repr(self))}</div>{model}"
 
     def _arguments(self, inputs: Any, *targets: Any) -> tuple[Any, ...]:
         """The program for as many rows as the inputs have; then inputs and targets, if given, as lists of tensors of
@@ -397,8 +441,13 @@ class Trainer(Fitting, Checkpoints, Copies):
     def __repr__(self) -> str:
         if self.__dict__.get("_values") is None:
             return "Trainer(not built)"
-        names = ", ".join(slot.name for slot in self._interface.params)
-        return f"Trainer(parameters: {names}; optimizer: {self._interface.record.optimizer}; steps: {self.steps})"
+        slots, record = self._interface.params, self._interface.record
+        model = "" if self.model is None else f"{type(self.model).__name__}, "
+        elements = sum(math.prod(static_shape(slot)) for slot in slots)
+        names = ", ".join(slot.name for slot in slots[:FEW])
+        more = f", {len(slots) - FEW} more" if len(slots) > FEW else ""
+        parameters = f"{elements:,} parameters ({names}{more})" if slots else "no parameters"
+        return f"Trainer({model}{parameters}; loss: {record.loss}; optimizer: {record.optimizer}; steps: {self.steps})"
 
 
 def _check_param_num(module: IRModule, given: Any) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pullback import te
 from pullback.ir.errors import InternalError
 from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.node import Span, span_scope
 from pullback.ir.op import Op, Signature
 from pullback.ir.passes import Pass
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
@@ -91,9 +92,11 @@ class _Lowering(ExprMutator):
             name = value.op.short.replace(".", "_")
             self.bind(binding.var, self.group(name, function, arguments, binding.var))
         elif has_kernel(value):
-            self.bind(binding.var, self.ops_kernel(self.expr(value)))
+            with span_scope(value.span):
+                self.bind(binding.var, self.ops_kernel(self.expr(value)))
         elif is_call_tir(value):
-            self.bind(binding.var, self.users_kernel(self.expr(value)))
+            with span_scope(value.span):
+                self.bind(binding.var, self.users_kernel(self.expr(value)))
         elif isinstance(value, Call) and not is_view(value):
             raise InternalError(f"{value.op} has no tensor expression, so it cannot be compiled")
         else:
@@ -133,7 +136,8 @@ class _Lowering(ExprMutator):
             self.lowered[key] = params, self.lower(name, composer, outputs, {outputs[k] for k in late})
         params, lowered = self.lowered[key]
         known = {p: self.expr(a) for p, a in zip(params, arguments, strict=True) if p is not None}
-        values = self.emit(name, lowered, known)
+        with span_scope(main_span(function.bindings)):
+            values = self.emit(name, lowered, known)
         is_tuple = isinstance(function.ret_struct_info, TupleStructInfo)
         return Tuple(tuple(values)) if is_tuple else values[0]
 
@@ -205,6 +209,19 @@ class _Lowering(ExprMutator):
         """Bind a look at a bool scalar: where it is false, the call fails with the message."""
         assert isinstance(value, Var)
         self.builder.emit_output(Call(CHECK, (value,), {"message": message}), "checked")
+
+
+def main_span(bindings: Sequence[Binding]) -> Span | None:
+    """The place of the op to which a kernel of these bindings is ascribed: the first product of matrices, convolution
+    or attention, else the first op whose place is known."""
+    found = None
+    for binding in bindings:
+        call = binding.value
+        if isinstance(call, Call) and call.span is not None:
+            if isinstance(call.op, Op) and call.op.precision == "low":
+                return call.span
+            found = found or call.span
+    return found
 
 
 def _infer_check(value: TensorStructInfo, *, message: str) -> TensorStructInfo:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pullback.ir.module import IRModule
+from pullback.ir.node import Span
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.memory.host import host_function
@@ -63,7 +64,8 @@ class Plan:
 
     The buffers of the host function are the flattened inputs, the constants, then the outputs in ``fresh`` (numbers of
     flattened results); ``donated`` maps the other results to the inputs whose memory they take. ``sources`` says for
-    each statement of the host function which of the lowered function's calls and checks it is (None: none of them).
+    each statement of the host function which of the lowered function's calls and checks it is (None: none of them), and
+    ``spans`` for each of its kernel calls where the op stands that it computes.
     """
 
     host: PrimFunc
@@ -80,6 +82,7 @@ class Plan:
     sources: list[int | None]
     places: list[Place]
     timeline: list[str]  # the steps that places count: kernels and checks, without poison
+    spans: list[Span | None]
 
 
 def plan_memory(
@@ -106,12 +109,14 @@ def plan_memory(
     fresh = [v for _, v in results.fresh]
     flush = bool(module.attrs.get(FLUSH_SUBNORMALS))
     host = host_function(name, steps, chosen.order, fresh, arena_bytes, options.poison, flush)
-    calls = [s.name for s in _statements(host.function) if hasattr(s, "buffers")]
+    calls = [
+        (s.name, span) for s, span in zip(_statements(host.function), host.spans, strict=True) if hasattr(s, "buffers")
+    ]
     return Plan(
         host.function, host.kernels, _types(steps.inputs), flatten_info(function.ret_struct_info),
         [array for _, array in steps.constants], [k for k, _ in results.fresh], donated, arena_bytes, chosen.peak,
-        calls, host.messages, host.sources, _places(steps, chosen.order, results),
-        [s.kernel for s in chosen.order],
+        [name for name, _ in calls], host.messages, host.sources, _places(steps, chosen.order, results),
+        [s.kernel for s in chosen.order], [span for _, span in calls],
     )  # fmt: skip
 
 

@@ -6,7 +6,8 @@ IR, ``types`` struct infos, ``graph`` and ``loops`` functions, and ``module`` pu
 
 from pullback.ir.node import set_printer
 from pullback.script.printer.module import script
+from pullback.script.printer.page import html
 
-set_printer(script)
+set_printer(script, html)
 
 __all__ = ["script"]

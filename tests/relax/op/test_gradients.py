@@ -102,6 +102,7 @@ def check(module: IRModule, name: str, values: Arrays, directions: Arrays) -> li
     return list(adjoints)
 
 
+@pytest.mark.allowance(25)  # nearly every op
 @pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.short)
 def test_first_and_second_derivatives(op: Op) -> None:
     moving = 0  # samples of which some adjoint is not zero
@@ -123,6 +124,7 @@ def test_first_and_second_derivatives(op: Op) -> None:
     assert is_exempt or moving >= 3, f"{op.short}: {moving} samples with a gradient that is not zero"
 
 
+@pytest.mark.allowance(15)
 @pytest.mark.parametrize("op", [o for o in all_ops() if float_cases(o)], ids=lambda op: op.short)
 def test_native_adjoints_are_the_interpreters(op: Op) -> None:
     """All samples at once, so that it is one compilation."""

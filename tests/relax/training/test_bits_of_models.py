@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each trains four models, in processes of their own
+
 PROGRAM = """
 import hashlib, sys, tempfile
 import pullback

@@ -60,7 +60,7 @@ class Module(nn.Module):
         values = dict(zip(arguments, map(_unpacked, inputs), strict=True))
         bound: Callable[..., Any] = getattr(self, name)
         trace_call = lambda: current_trace().call(self, bound, (), values)  # type: ignore[union-attr]  # noqa: E731
-        function, states = traced(self, inputs, trace_call)
+        function, states, _ = traced(self, inputs, trace_call)
         if states:
             raise UserError(
                 f"{type(self).__name__} has {len(states)} buffers that are states, and export_tvm has none",

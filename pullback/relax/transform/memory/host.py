@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pullback.ir.errors import InternalError
+from pullback.ir.node import Span
 from pullback.relax.transform.memory.values import Block, Step, Steps, Value
 from pullback.tir import Buffer, Check, KernelCall, PrimFunc, Stmt, loop, seq, store
 from pullback.tir.in_place import share
@@ -16,12 +17,13 @@ POISON = 0xFF  # NaN in every float type, -1 in signed integers
 @dataclass
 class Host:
     """The host function with its kernels; ``sources`` says for each statement which lowered step it is (or None: a copy
-    or poison)."""
+    or poison), ``spans`` where the op of that stands."""
 
     function: PrimFunc
     kernels: dict[str, PrimFunc]
     messages: list[str]
     sources: list[int | None]
+    spans: list[Span | None]
 
 
 def host_function(
@@ -45,6 +47,7 @@ class _Writer:
     messages: list[str] = field(default_factory=list)
     statements: list[Stmt] = field(default_factory=list)
     sources: list[int | None] = field(default_factory=list)
+    spans: list[Span | None] = field(default_factory=list)
 
     def write(self) -> Host:
         declared = [*self.steps.inputs, *(v for v, _ in self.steps.constants), *self.fresh]
@@ -63,7 +66,7 @@ class _Writer:
         params = tuple(self.buffers.values())
         attrs = {"kind": "host"} | ({FLUSH_SUBNORMALS: True} if self.flush else {})
         function = PrimFunc(self.name, params, seq(*self.statements), attrs)
-        return Host(function, self.kernels, self.messages, self.sources)
+        return Host(function, self.kernels, self.messages, self.sources, self.spans)
 
     def buffer(self, value: Value) -> Buffer:
         block = value.memory
@@ -73,6 +76,7 @@ class _Writer:
 
     def step(self, step: Step) -> None:
         self.sources.append(step.source)
+        self.spans.append(step.span)
         if step.message is not None:
             self.messages.append(step.message)
             self.statements.append(Check(self.buffer(step.inputs[0]), len(self.messages)))
@@ -111,3 +115,4 @@ class _Writer:
         self.kernels[name] = PrimFunc(name, (bytes_,), body)
         self.statements.append(KernelCall(name, (target,)))
         self.sources.append(None)
+        self.spans.append(None)

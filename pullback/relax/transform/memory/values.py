@@ -13,6 +13,7 @@ import numpy as np
 from pullback import te
 from pullback.ir.errors import InternalError
 from pullback.ir.module import IRModule
+from pullback.ir.node import Span
 from pullback.relax.expr import Constant, Function, Tuple, TupleGetItem, Var
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
@@ -62,7 +63,7 @@ class Value:
 @dataclass(eq=False)
 class Step:
     """A kernel call on values, or (``message`` set) a look at a check's bool. ``source`` is its number in the lowered
-    function, None for a copy that the planner adds."""
+    function, ``span`` where its op stands; None for a copy that the planner adds."""
 
     kernel: str
     inputs: list[Value]
@@ -71,6 +72,7 @@ class Step:
     shared: dict[int, int] = field(default_factory=dict)  # output number -> input number with the same memory
     message: str | None = None
     source: int | None = None
+    span: Span | None = None
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -186,7 +188,8 @@ class _Reader:
         if not is_call_tir(expr):
             return self.tree(expr)
         outputs = [Value(binding.var.name, i.shape, i.dtype) for i in expr.sinfo_args]
-        step = Step(expr.args[0].name, list(_leaves(self.tree(expr.args[1]))), outputs, source=len(steps))
+        inputs = list(_leaves(self.tree(expr.args[1])))
+        step = Step(expr.args[0].name, inputs, outputs, source=len(steps), span=expr.span)
         for output in outputs:
             output.step = step
         self.add_kernel(step)
