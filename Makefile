@@ -4,7 +4,7 @@
 #   make bench      writes docs/performance.md         make test-all   runs all tests
 #   make lint       formatting, lint, types            make costs      the same, and writes tests/costs.txt
 #   make sanitize   the C runtime under sanitizers     make cross      other CPUs' code, in emulators
-#   make clean      removes what these made
+#   make wheels     wheels for Linux, in dist/         make clean      removes what these made
 
 PYTHON ?= python3
 CC ?= cc
@@ -18,7 +18,7 @@ PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys
 	print(zlib.crc32(repr((sys.version, sys.base_prefix, "$(CURDIR)")).encode()))' 2>/dev/null)
 CONTENTS := $(shell cat pyproject.toml setup.py $(C_SOURCES) | cksum | tr ' ' -)
 
-.PHONY: demo test test-all costs bench lint sanitize pool cross clean venv
+.PHONY: demo test test-all costs bench lint sanitize pool cross cross-runtime wheels wheel-test clean venv
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo-$(CONTENTS)
@@ -79,8 +79,38 @@ pool: benchmarks/pool.c $(C_SOURCES)
 	build/pool
 
 # Needs qemu-user and node (Debian: apt-get install qemu-user nodejs). MACHINES="sse2 neon" runs some of them.
-cross: .venv/.cross-$(CONTENTS)
+cross: cross-runtime
 	$(PY) -m tests.cross $(MACHINES)
 
+# The C runtime's tests on AArch64, and whether it compiles for macOS.
+cross-runtime: .venv/.cross-$(CONTENTS)
+	@mkdir -p build/cross
+	$(PY) -m ziglang cc -target aarch64-linux-musl -O2 -std=c11 -pthread -DEMULATED -I$(NATIVE) \
+		tests/runtime/native/test_rt.c $(NATIVE)/one.c -o build/cross/test_rt
+	qemu-aarch64 build/cross/test_rt
+	for machine in aarch64 x86_64; do $(PY) -m ziglang cc -target $$machine-macos -O3 -std=c11 -fPIC -shared -pthread \
+		-Wall -Wextra -Werror $(NATIVE)/one.c -o build/cross/$$machine.dylib || exit 1; done
+
+# Compiled by zig for glibc 2.17 and newer. No file of an older build may get in.
+WHEELS := x86_64 aarch64
+
+wheels: $(WHEELS:%=wheel-%)
+
+$(WHEELS:%=wheel-%): wheel-%: .venv/.wheels-$(CONTENTS)
+	rm -rf build/lib* build/bdist* dist/*_$*.whl
+	CC='$(CURDIR)/$(PY) -m ziglang cc -target $*-linux-gnu.2.17' $(PY) -m pip wheel --quiet --no-deps \
+		--no-build-isolation --disable-pip-version-check --config-settings='--build-option=--plat-name=manylinux_2_17_$*' --wheel-dir dist .
+	rm -rf build/lib* build/bdist*
+	$(PY) -m auditwheel show dist/pullback-*-py3-none-manylinux_2_17_$*.whl | tr '\n' ' ' \
+	| grep --only-matching 'is consistent with .*"manylinux_2_17_$*"\.'
+
+# In a new environment, where no compiler is found, the wheel for this machine trains.
+wheel-test: wheel-$(shell uname -m)
+	rm -rf build/wheel-test
+	$(PY) -m venv build/wheel-test
+	build/wheel-test/bin/python -m pip install --quiet --disable-pip-version-check dist/*_$(shell uname -m).whl
+	cd build && env -i HOME='$(CURDIR)/build' PULLBACK_CACHE_DIR=cache PULLBACK_OFFLINE=1 PATH=/nowhere \
+		wheel-test/bin/python -m pullback demo --no-picture --epochs 1
+
 clean:
-	rm -rf .venv build dist *.egg-info $(NATIVE)/*.so
+	rm -rf .venv build dist *.egg-info $(NATIVE)/*.so $(NATIVE)/*.dylib

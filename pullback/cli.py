@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from pullback.runtime.tables import Table
+
+INTERRUPTED = 130  # 128 + SIGINT
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="pullback: a training compiler.")
+cache_app = typer.Typer(help="Show where compiled code is kept, and how much there is.", invoke_without_command=True)
+app.add_typer(cache_app, name="cache")
 
 ScriptFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="A Python file or a saved script. It is run.")
+    Path,
+    typer.Argument(exists=True, dir_okay=False, help="A Python file or a saved script. It is run; it does not train."),
 ]
 ModuleName = Annotated[
     str | None, typer.Option(help="The module's or trainer's name in the file, when there are several.")
@@ -25,18 +33,50 @@ Sizes = Annotated[list[str] | None, typer.Option(help="A symbolic size of the fu
 
 @contextlib.contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """The user's mistakes end the command with a line, not with a traceback."""
+    """The user's mistakes end the command with a line, not with a traceback; Ctrl-C with the code of shells for it."""
     from pullback.ir.errors import UserError
 
     try:
         yield
-    except (UserError, OSError, MemoryError) as error:
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:  # of what reads the output: nobody is there to be told
+        raise
+    except (UserError, OSError, MemoryError, ImportError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
 
 
+def note(text: str) -> None:
+    """A line beside the output."""
+    typer.echo(f"note: {text}", err=True)
+
+
+def print_table(table: Table) -> None:
+    """Drawn as wide as the terminal; elsewhere as text that nothing is cut off from."""
+    from rich.console import Console
+
+    console = Console()
+    if console.is_terminal:
+        console.print(table)
+    else:
+        typer.echo(str(table))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from pullback import __version__
+
+        typer.echo(f"pullback {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def pullback_command() -> None:
+def pullback_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """pullback: a training compiler."""
     from pullback.ir.environment import check_environment
 
@@ -47,16 +87,68 @@ def pullback_command() -> None:
 @app.command()
 def demo(
     epochs: Annotated[int, typer.Option(min=1, help="How many times to go through the training images.")] = 5,
-    picture: Annotated[Path, typer.Option(dir_okay=False, help="Where to write the picture (PNG).")] = Path(
-        "fashion_mnist.png"
-    ),
+    picture: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Where to write the picture (PNG): fashion_mnist.png.")
+    ] = None,
+    no_picture: Annotated[bool, typer.Option("--no-picture", help="Draw none.")] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; all cores if not given.")] = None,
 ) -> None:
     """Train the tutorial's MLP on Fashion-MNIST, print its accuracy, and draw what it learned."""
     from pullback import demo as demonstration
 
+    if no_picture and picture is not None:
+        raise typer.BadParameter("--picture and --no-picture: one of them")
+    if picture is None and not no_picture:
+        if demonstration.plots.can_draw():
+            picture = Path("fashion_mnist.png")
+        else:
+            note("there will be no picture, which needs matplotlib: pip install 'pullback[demo]'")
     with errors_in_one_line():
         demonstration.main(epochs=epochs, picture=picture, threads=threads)
+
+
+@app.command()
+def info() -> None:
+    """Print the versions, the CPU, the cache, and which extras are installed."""
+    from pullback.command import info as information
+    from pullback.runtime.tables import Table
+
+    with errors_in_one_line():
+        heading, *rows = information.rows()
+        print_table(Table(heading, rows, left=2))
+
+
+@cache_app.callback()
+def cache(context: typer.Context) -> None:
+    """Show where compiled code is kept, and how much there is."""
+    if context.invoked_subcommand is not None:
+        return
+    from pullback.command.info import size_of_cache
+    from pullback.driver.cache import is_on, object_cache
+
+    with errors_in_one_line():
+        kept = object_cache()
+        typer.echo(f"{kept.directory}: {size_of_cache()}, of {kept.limit_bytes / 1e6:,.0f} MB at the most")
+        if not is_on():
+            typer.echo("it is off: PULLBACK_CACHE")
+
+
+@cache_app.command()
+def clear(yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
+    """Remove the compiled code that is kept, and nothing else. Programs compile theirs again."""
+    from pullback.command.info import size_of_cache
+    from pullback.driver.cache import object_cache
+
+    with errors_in_one_line():
+        kept = object_cache()
+        found = size_of_cache()
+        if not yes and not typer.confirm(f"{kept.directory}: remove {found}?"):
+            raise typer.Exit(1)
+        kept.clear()
+        typer.echo(f"removed {found}")
+        if left := kept.size()[0]:
+            typer.echo(f"error: {left} entries cannot be removed", err=True)
+            raise typer.Exit(1)
 
 
 @app.command()
@@ -64,13 +156,17 @@ def ops(
     summary: Annotated[bool, typer.Option("--summary", help="Only how many there are.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/ops.md.")] = False,
 ) -> None:
-    """List the ops: how each is differentiated, its dtypes, what it does."""
+    """List the ops: how each is differentiated, its dtypes, what it does. Not in a terminal: a line for each."""
+    from rich.console import Console
+
     from pullback.relax.op import catalogue
 
     if markdown:
         typer.echo(catalogue.markdown(), nl=False)
         return
-    if not summary:
+    if not summary and Console().is_terminal:
+        print_table(catalogue.table())
+    elif not summary:
         for line in catalogue.lines():
             typer.echo(line)
     typer.echo(catalogue.summary())
@@ -87,17 +183,20 @@ def show(
 ) -> None:
     """Print the module that a file defines, or what memory one of its functions takes.
 
-    The file is run as Python to find that out: show only files that you would run.
+    The file is run as Python to find that out, up to the first call of a compiled function: nothing is trained. Show
+    only files that you would run.
     """
     from pullback import show as shown
 
     with errors_in_one_line():
-        module = shown.load_module(file, name)
+        module = shown.load_module(file, name, note)
         if not memory and picture is None:
             typer.echo(module.script())
             return
         report = shown.memory_report(module, function, shown.parse_sizes(size or []))
-        typer.echo(str(report))
+        print_table(report.table())
+        if report.steps:
+            typer.echo(f"the arena is fullest at step {report.peak_step}, {report.steps[report.peak_step]}")
         if picture is not None:
             from pullback.demo.memory_picture import save_memory_picture
 
@@ -106,36 +205,92 @@ def show(
 
 
 @app.command()
+def train(
+    source: Annotated[str, typer.Argument(metavar="CONFIG.toml|FILE.py:make", help="What to train. It is run.")],
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on from this checkpoint, or from the last one of this folder.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Such as optimizer.lr=1e-4; several times.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="In all, those before --resume among them.")] = None,
+    out: Annotated[Path | None, typer.Option(file_okay=False, help="The folder of the run: runs/NAME.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier training in that folder.")] = False,
+) -> None:
+    """Train what a configuration, or a function, describes.
+
+    The folder of the run gets last.safetensors after each epoch, best.safetensors, and history.csv. Ctrl-C saves the
+    last step.
+
+    FILE.py:make is a function that returns (trainer, x, y), or (trainer, arguments) with a dict of arguments of fit;
+    --set gives its arguments, and those of fit: --set fit.batch_size=64.
+
+    CONFIG.toml has the sections model, loss, optimizer, data, and, where wanted, trainer, fit and output. Paths are
+    relative to it.
+    """
+    from pullback.command import train as training
+
+    with errors_in_one_line():
+        checkpoint = None if resume is None else training.checkpoint_of(resume)
+        job = training.job_of(source, settings or [])
+        run = training.Run(job, training.folder_of(job, source, out, checkpoint), typer.echo)
+        run.prepare(checkpoint, overwrite)
+        try:
+            run.train(epochs)
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted: --resume {run.folder} goes on", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+    typer.echo(f"saved in {run.folder}")
+
+
+@app.command()
 def tune(
-    file: ScriptFile,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            exists=True, dir_okay=False, help="A Python file or a saved script. It is run; it does not train."
+        ),
+    ] = None,
     name: ModuleName = None,
     function: FunctionName = None,
     size: Sizes = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median of them counts.")] = 7,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; with fewer than 7 nothing is kept.")] = 15,
+    reset: Annotated[bool, typer.Option("--reset", help="Forget what was tuned on this machine.")] = False,
 ) -> None:
     """Measure the products and convolutions of a function with other tiles; the compiler takes the best from then on.
 
-    The file is run. Results stay the same, bit for bit. PULLBACK_TUNED=0 goes back to the default tiles.
+    The file is run, but does not train. Results stay the same, bit for bit. Only what wins beyond chance is kept.
+    --reset goes back to the default tiles for good, PULLBACK_TUNED=0 for one run.
     """
     from rich.console import Console
-    from rich.table import Table
 
     from pullback import show as shown
+    from pullback.driver.tuned import forget_choices
+    from pullback.runtime.tables import Table
+    from pullback.target import Target
 
-    console = Console()
+    if file is None and not reset:
+        raise typer.BadParameter("name a file, or give --reset", param_hint="FILE")
     with errors_in_one_line():
-        module = shown.load_module(file, name)
-        with console.status("measuring") as status:
+        if reset:
+            typer.echo(f"forgot the tiles of {forget_choices(Target('llvm'))} kernels")
+        if file is None:
+            return
+        module = shown.load_module(file, name, note)
+        with Console(stderr=True).status("measuring") as status:
             sizes = shown.parse_sizes(size or [])
             found, path = shown.tune_function(module, function, sizes, rounds, lambda k: status.update(f"{k} is done"))
-    table = Table("kernel")
-    for heading in ("default GFLOP/s", "best GFLOP/s", "gain"):
-        table.add_column(heading, justify="right")
-    for t in found:
-        rates = (f"{1e-9 * t.flops / seconds:.1f}" for seconds in (t.default, t.best))
-        table.add_row(t.name, *rates, f"{t.gain:.2f}×" if any(t.choices.values()) else "")
-    console.print(table)
-    typer.echo(f"kept in {path}")
+    heading = ["kernel", "default GFLOP/s", "best GFLOP/s", "gain", "at least"]
+    rows = [[t.name, f"{1e-9 * t.flops / t.default:.1f}"] for t in found]
+    for row, t in zip(rows, found, strict=True):
+        gains = [f"{1e-9 * t.flops / t.best:.1f}", f"{t.gain:.2f}×", f"{t.least:.2f}×"]
+        row += gains if t.is_kept else ["", "", ""]
+    print_table(Table(heading, rows))
+    kept = sum(t.is_kept for t in found)
+    if path is None:
+        typer.echo(f"nothing is kept: {rounds} rounds cannot tell a gain from noise, {shown.FEWEST_ROUNDS} can")
+    else:
+        typer.echo(f"{kept} of {len(found)} kernels are faster with other tiles, beyond noise: kept in {path}")
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ ROOMS = (
     ("pullback.relax.frontend",),
     ("pullback", "pullback.shortcuts"),  # the package's face
     ("pullback.demo",),
-    ("pullback.cli", "pullback.__main__", "pullback.show"),
+    ("pullback.cli", "pullback.__main__", "pullback.show", "pullback.command"),
 )
 
 # Imports upwards that are wanted: (module, imported module) and the reason.
@@ -65,6 +65,9 @@ RESERVED = {
     "IPython": ("pullback.relax.training.notebook",),
     "pandas": ("pullback.relax.training.history",),
     "tensorboardX": ("pullback.relax.training.callbacks",),
+    "filelock": ("pullback.runtime.files",),
+    "pooch": ("pullback.demo",),
+    "platformdirs": ("pullback.runtime.files",),
     "torch": (),
     "jax": (),
 }

@@ -4,8 +4,8 @@
 
 1. the folder named by the environment variable `PULLBACK_DATA` (once set it must be usable: no silent fallback),
 2. the folder of Debian's package `dataset-fashion-mnist`,
-3. the cache, `$XDG_CACHE_HOME/pullback/fashion-mnist`,
-4. the data set's mirrors, into the cache (unless `PULLBACK_OFFLINE=1`),
+3. the user's cache, `~/.cache/pullback/fashion-mnist` on Linux,
+4. the data set's mirrors, into the cache (unless `PULLBACK_OFFLINE=1`; it takes the package pooch),
 5. the sample that comes with pullback: the official 10,000 test images, split 8,000 / 2,000.
 
 Files of 2 to 5 must be the official ones, by the SHA-256 of what they hold: those that are not are passed over with a
@@ -17,20 +17,20 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
+import importlib.util
 import math
 import os
-import urllib.request
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pullback.ir.environment import switch
 from pullback.ir.errors import UserError
-from pullback.runtime.files import open_regular, write_atomically
+from pullback.runtime.files import open_regular, user_cache
 
 CLASS_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
@@ -110,8 +110,7 @@ def sample() -> FashionMNIST:
 
 def cache_folder() -> Path:
     """Where a downloaded data set is kept for the next run."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pullback" / "fashion-mnist"
+    return user_cache() / "fashion-mnist"
 
 
 def read_idx(path: Path, rank: int, name: str | None = None) -> np.ndarray:
@@ -172,33 +171,25 @@ def _existing(folder: Path, name: str) -> Path:
     return path
 
 
-def _read(path: Path) -> bytes:
-    """What a file holds, unpacked; a DataError when it cannot be read or is too large."""
+def _read(path: Path, packed: bool | None = None, shown: str = "") -> bytes:
+    """What a file holds, unpacked where it is `packed` (by default: where its name ends in .gz); a DataError when it
+    cannot be read or is too large."""
+    shown = shown or str(path)
     try:
         with open_regular(path) as file:
-            content = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            is_packed = path.suffix == ".gz" if packed is None else packed
+            content = gzip.GzipFile(fileobj=file) if is_packed else file
             data = content.read(MAXIMUM_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{path}: cannot be read: {error}", hint="check the path, and that the file may be read"
-        ) from error
-    return _bounded(data, str(path))
-
-
-def _unpack(data: bytes, where: str) -> bytes:
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        return _bounded(file.read(MAXIMUM_BYTES + 1), where)
-
-
-def _bounded(data: bytes, where: str) -> bytes:
+        hint = "check the path, and that the file may be read"
+        raise DataError(f"{shown}: cannot be read: {error}", hint=hint) from error
     if len(data) > MAXIMUM_BYTES:
-        raise DataError(f"{where}: it holds more than {MAXIMUM_BYTES >> 20} MiB, too much for Fashion-MNIST")
+        raise DataError(f"{shown}: it holds more than {MAXIMUM_BYTES >> 20} MiB, too much for Fashion-MNIST")
     return data
 
 
-def _is_official(folder: Path, name: str) -> bool:
-    """Whether the folder holds the official file of that name."""
-    path = _find(folder, name)
+def _is_official(path: Path | None, name: str) -> bool:
+    """Whether it is the official file of that name."""
     try:
         return path is not None and hashlib.sha256(_read(path)).hexdigest() == SHA256[name]
     except DataError:
@@ -209,15 +200,18 @@ def _download_quietly(folder: Path, report: Callable[[str], None]) -> bool:
     """Whether the whole data set now lies in `folder`; a failure is one line, never an exception."""
     if switch("PULLBACK_OFFLINE"):
         return False
+    if importlib.util.find_spec("pooch") is None:
+        report("The whole data set is fetched where pooch is installed: pip install 'pullback[demo]'.")
+        return False
     problem: Exception | None = None
     report("Fetching Fashion-MNIST (30 MB, once; PULLBACK_OFFLINE=1 turns this off) ...")
     for mirror in MIRRORS:
         try:
             for name in SHA256:
-                if not _is_official(folder, name):
+                if not _is_official(_find(folder, name), name):
                     _download(mirror, name, folder)
             return True
-        except (OSError, DataError, EOFError, zlib.error) as error:  # URLError and time-outs are OSErrors
+        except (OSError, DataError) as error:  # requests' errors are OSErrors
             problem = error
     report(f"The whole data set could not be fetched ({problem}).")
     return False
@@ -225,14 +219,15 @@ def _download_quietly(folder: Path, report: Callable[[str], None]) -> bool:
 
 def _download(mirror: str, name: str, folder: Path) -> None:
     """One file from a mirror, its content checked, moved into place in one step."""
-    with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=TIMEOUT_SECONDS) as response:
-        data = response.read(MAXIMUM_BYTES)
-    content = _unpack(data, f"{mirror}{name}.gz")
-    if hashlib.sha256(content).hexdigest() != SHA256[name]:
-        raise DataError(f"{mirror}{name}.gz is not the official file: its checksum differs")
-    folder.mkdir(parents=True, exist_ok=True)
-    plain, packed = folder / name, folder / f"{name}.gz"
-    if plain.exists():  # it would be taken first, and is not the official one
-        write_atomically(plain, content)
-    else:
-        write_atomically(packed, data)
+    import pooch
+
+    def checked(url: str, output_file: Any, of: Any) -> None:
+        pooch.HTTPDownloader(timeout=TIMEOUT_SECONDS)(url, output_file, of)
+        content = _read(Path(output_file), packed=True, shown=url)
+        if hashlib.sha256(content).hexdigest() != SHA256[name]:
+            raise DataError(f"{url} is not the official file: its checksum differs")
+
+    pooch.get_logger().setLevel("WARNING")
+    for old in (folder / name, folder / f"{name}.gz"):  # what is there is not the official one
+        old.unlink(missing_ok=True)
+    pooch.retrieve(f"{mirror}{name}.gz", known_hash=None, fname=f"{name}.gz", path=folder, downloader=checked)

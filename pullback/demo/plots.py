@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ RIGHT_COLOUR, WRONG_COLOUR = "#222222", "#c8102e"
 
 class MatplotlibMissingError(UserError, ImportError):
     """The picture was asked for, but the optional package that draws it is not installed."""
+
+
+def can_draw() -> bool:
+    """Whether the package that draws is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def require_matplotlib() -> None:

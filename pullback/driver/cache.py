@@ -29,6 +29,7 @@ from pullback import codegen
 from pullback.driver.folder import TEMPORARY, Files, Folder, FolderError
 from pullback.ir.errors import UserError
 from pullback.ir.forks import in_child, renewed
+from pullback.runtime.files import user_cache
 
 _MAGIC = b"pullback object 2\n"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
@@ -106,6 +107,15 @@ class ObjectCache:
                     self._open()
             except OSError:
                 return
+
+    def size(self) -> tuple[int, int]:
+        """How many entries there are, and how many bytes they take."""
+        try:
+            with self.folder.opened() as files:
+                sizes = [size for _, size, _ in self._entries(files)]
+        except OSError:
+            return 0, 0
+        return len(sizes), sum(sizes)
 
     def clear(self) -> None:
         """Remove every entry."""
@@ -203,13 +213,7 @@ def default_directory() -> Path:
             message = f"PULLBACK_CACHE_DIR is {chosen!r}, and there is no home directory {Path(whole).parts[0]}"
             raise UserError(message, hint="write the whole path")
         return Path(os.path.abspath(whole))
-    base = os.environ.get("XDG_CACHE_HOME")
-    if base and os.path.isabs(base):
-        return Path(base) / "pullback" / "objects"
-    try:
-        return Path.home() / ".cache" / "pullback" / "objects"
-    except RuntimeError:  # no home
-        return Path("/nonexistent/pullback/objects")
+    return user_cache() / "objects"
 
 
 @functools.cache

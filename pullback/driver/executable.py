@@ -18,6 +18,7 @@ from pullback.driver.artifact import Layout
 from pullback.driver.memory import MemoryReport
 from pullback.driver.native import NativeFunction, compile_function
 from pullback.driver.profile import PROFILE_RUNS, Work, planned_work
+from pullback.driver.reading import stop_if_reading
 from pullback.driver.signature import Signature, donated_inputs, nested
 from pullback.ir.errors import ArgumentError, CallError, NameNotFound, TargetError
 from pullback.ir.forks import finished_first, renewed
@@ -149,6 +150,7 @@ class CompiledFunction:
             raise ArgumentError(f"{self.name} has the symbolic sizes {', '.join(wanted) or '(none)'}; got {given}")
 
     def _flat_call(self, flat: list[Tensor], sizes: dict[str, int]) -> Any:
+        stop_if_reading(self.name)
         if self.executable.target is None:
             return InterpretedCall(self, flat)
         if _key(sizes) in self._native:

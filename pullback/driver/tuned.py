@@ -77,6 +77,25 @@ def store_choices(target: Target, found: Mapping[str, Choice | None]) -> Path:
     return folder.path / name
 
 
+def forget_choices(target: Target) -> int:
+    """Take away what was tuned for a target; returns how many choices that were. UserError where it stays."""
+    folder, name = object_cache().folder, _name(target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        count = len(_parse(folder, name, target.key).by_key)
+    try:
+        with folder.opened() as files:
+            files.remove(name)
+            left = files.stat(name)
+    except FileNotFoundError:
+        return 0
+    except OSError as problem:
+        raise UserError(f"{folder.path} can't be used: {problem}", hint="look at who may write it") from None
+    if left is not None:
+        raise UserError(f"{folder.path / name} can't be removed", hint="it is no file that this user alone can write")
+    return count
+
+
 @functools.lru_cache(maxsize=16)
 def _read(folder: Folder, name: str, key: str, version: tuple[int, int, int]) -> Choices:
     """The file's choices; read again when its ``version`` is another."""

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import re
 import secrets
 import stat
+from pathlib import Path
 from typing import Any, BinaryIO
+
+import platformdirs
+from filelock import lock_descriptor  # not later: it registers what forks do, and none may begin meanwhile
 
 from pullback.ir.errors import ArgumentError
 
 _LONGEST_STEM = 200  # bytes of a name that go into that of a temporary file; most file systems allow 255
 _LONGEST_SHOWN = 500  # characters
-_OPEN = os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)  # a FIFO is refused, not waited for
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows
+_READ = os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a FIFO is refused, not waited for
+_REPLACES_OPEN_FILES = os.name == "posix"
+
+
+def user_cache() -> Path:
+    """The system's directory for what may be made or fetched again: on Linux ``$XDG_CACHE_HOME/pullback``, or
+    ``~/.cache/pullback``; one that cannot exist when there is no home."""
+    directory = platformdirs.user_cache_path("pullback", appauthor=False)
+    return directory if directory.is_absolute() else Path("/nonexistent/pullback")
 
 
 def path_of(value: Any, example: str = '"model.safetensors"') -> str:
@@ -44,7 +56,7 @@ def shown(path: str) -> str:
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """A regular file, opened for reading; an OSError when it is anything else, such as a folder or a device."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | _OPEN), "rb")
+    file = os.fdopen(os.open(path, _READ), "rb")
     try:
         _check_regular(os.fstat(file.fileno()))
     except OSError:
@@ -74,6 +86,8 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
             if old is not None:
                 _make_alike(file.fileno(), old)
             os.fsync(file.fileno())
+            if not _REPLACES_OPEN_FILES:
+                file.close()
             os.replace(temporary, target)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -104,11 +118,13 @@ def _check_regular(found: os.stat_result) -> None:
 
 
 def _make_alike(descriptor: int, old: os.stat_result) -> None:
-    """Give a new file the owner and mode of the old one. Where it cannot have the owner, it is this user's."""
-    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+    """Give a new file the owner and mode of the old one, where the system has them. Where it cannot have the owner, it
+    is this user's."""
+    if hasattr(os, "geteuid") and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
         with contextlib.suppress(PermissionError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o777)
+    if hasattr(os, "fchmod"):
+        os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o777)
 
 
 def _stem(name: str) -> str:
@@ -122,11 +138,11 @@ def _locked_file(folder: str, stem: str, mode: int) -> tuple[int, str]:
     while True:
         temporary = os.path.join(folder, f".{stem}.{secrets.token_hex(4)}.tmp")
         try:
-            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BINARY, mode)
         except FileExistsError:
             continue
         with contextlib.suppress(OSError):  # a file system without locks: what a killed process leaves behind stays
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_descriptor(descriptor)
         if os.path.exists(temporary):
             return descriptor, temporary
         os.close(descriptor)  # before it was locked, another process took it for a leftover
@@ -140,14 +156,14 @@ def _remove_leftovers(folder: str, stem: str) -> None:
         names = [name for name in os.listdir(folder) if pattern.fullmatch(name)]
     for path in (os.path.join(folder, name) for name in names):
         with contextlib.suppress(OSError), open_regular(path) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(path)
+            if lock_descriptor(file.fileno(), blocking=False):
+                os.unlink(path)
 
 
 def _sync_folder(folder: str) -> None:
     """Have the change of names survive a crash of the machine, where folders can be opened and synchronised."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

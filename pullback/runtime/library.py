@@ -1,18 +1,21 @@
 """The C runtime, loaded with ctypes: threads, memory and clock.
 
-Calls through ``library`` release Python's global lock. The library is compiled when the package is installed.
+Calls through ``library`` release Python's global lock. The library is compiled when the package is installed, and
+loaded when something of it is first used.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pullback.ir.environment import MOST_THREADS
 from pullback.ir.errors import ArgumentError, InternalError, UserError
 
-LIBRARY_NAME = "libpullback_rt.so"
+LIBRARY_NAME = "libpullback_rt" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 NATIVE_DIRECTORY = Path(__file__).parent / "native"  # the C sources too: exported code takes them from here
 ABI = 2
 
@@ -44,6 +47,8 @@ _SIGNATURES = {
 
 def load(path: Path) -> ctypes.CDLL:
     """The library at ``path``, its signatures declared; if it is no good, an ImportError that says how to build it."""
+    if sys.platform == "win32":
+        raise ImportError("pullback's C runtime does not run on Windows yet: use Linux, macOS or WSL")
     if not path.exists():
         raise ImportError(f"pullback's C runtime is missing: {path} does not exist. {_HOW_TO_BUILD}")
     try:
@@ -71,7 +76,18 @@ def check(status: int) -> None:
     raise InternalError(f"unknown status {status} from the C runtime: {message}")
 
 
-library = load(NATIVE_DIRECTORY / LIBRARY_NAME)
+class _OnFirstUse:
+    """The library's functions as attributes. So the package can be imported where there is none."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _SIGNATURES:
+            raise AttributeError(f"the C runtime has no function {name!r}")
+        loaded = load(NATIVE_DIRECTORY / LIBRARY_NAME)
+        self.__dict__.update({known: getattr(loaded, known) for known in _SIGNATURES})
+        return self.__dict__[name]
+
+
+library = _OnFirstUse()
 
 
 def allocate(nbytes: int) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -72,8 +73,9 @@ class OwnedMemory(Memory):
         self.address = 0  # for __del__, should the next line raise
         self.address = allocate(nbytes) if address is None else address
 
-    def __del__(self, free: Callable[[int], None] = library.pb_free) -> None:
-        free(self.address)
+    def __del__(self, runtime: Any = library) -> None:
+        if self.address:
+            runtime.pb_free(self.address)
 
 
 class ZeroMemory(Memory):

@@ -8,7 +8,6 @@ import hashlib
 import io
 import struct
 import tracemalloc
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 from pullback.demo import fashion_mnist
 from pullback.demo.fashion_mnist import SHA256, DataError, load, read_idx, sample
+from tests.demo.mirror import serving
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -54,19 +54,6 @@ def fill(folder: Path, packed: bool = True) -> None:
         (folder / (f"{name}.gz" if packed else name)).write_bytes(gzip.compress(data) if packed else data)
 
 
-def serve(monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]) -> list[str]:
-    """A mirror with these files, by name; returns what is asked of it."""
-    asked: list[str] = []
-
-    def urlopen(url: str, timeout: float) -> Any:
-        asked.append(url.rpartition("/")[2])
-        return io.BytesIO(files[asked[-1].removesuffix(".gz")])
-
-    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
-    monkeypatch.setenv("PULLBACK_OFFLINE", "0")
-    return asked
-
-
 def test_the_sample_is_the_official_one() -> None:
     found = sample()
     assert found.x_train.shape == (8000, 784) and found.y_test.shape == (2000,)
@@ -97,17 +84,17 @@ def test_what_was_changed_is_fetched_again(packed: bool, cache: Path, monkeypatc
     fill(cache, packed)
     name = fashion_mnist.TRAIN_IMAGES
     (cache / (f"{name}.gz" if packed else name)).write_bytes(b"anything")
-    asked = serve(monkeypatch, {n: gzip.compress(d) for n, d in OFFICIAL.items()})
     lines: list[str] = []
-    assert load(lines.append).x_train.shape == (20, 784)
-    assert asked == [f"{name}.gz"] and len(lines) == 2
-    assert load(pytest.fail).whole
+    with serving(monkeypatch, {f"{n}.gz": gzip.compress(d) for n, d in OFFICIAL.items()}) as asked:
+        assert load(lines.append).x_train.shape == (20, 784)
+        assert asked == [f"0/{name}.gz"] and len(lines) == 2
+        assert load(pytest.fail).whole
 
 
 def test_a_mirror_with_other_files(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    serve(monkeypatch, dict.fromkeys(OFFICIAL, gzip.compress(images(20, 3))))
     lines: list[str] = []
-    assert load(lines.append) == "the sample"
+    with serving(monkeypatch, {f"{n}.gz": gzip.compress(images(20, 3)) for n in OFFICIAL}):
+        assert load(lines.append) == "the sample"
     assert "is not the official file" in lines[-1] and not any(cache.iterdir())
 
 
@@ -128,8 +115,8 @@ def test_what_unpacks_to_too_much(where: str, cache: Path, monkeypatch: pytest.M
     tracemalloc.start()
     try:
         if where == "mirror":
-            serve(monkeypatch, dict.fromkeys(OFFICIAL, packed))
-            assert load(lines.append) == "the sample" and not any(cache.iterdir())
+            with serving(monkeypatch, {f"{n}.gz": packed for n in OFFICIAL}):
+                assert load(lines.append) == "the sample" and not any(cache.iterdir())
         else:
             fill(cache)
             (cache / f"{fashion_mnist.TRAIN_IMAGES}.gz").write_bytes(packed)

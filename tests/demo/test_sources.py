@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
-import urllib.request
+import importlib.util
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from pullback.demo import fashion_mnist
 from pullback.demo.fashion_mnist import (
-    MIRRORS,
     TEST_IMAGES,
     TEST_LABELS,
     TRAIN_IMAGES,
@@ -24,6 +21,7 @@ from pullback.demo.fashion_mnist import (
     read_idx,
     sample,
 )
+from tests.demo.mirror import serving
 
 IMAGES = np.arange(2 * 28 * 28, dtype=np.int64).reshape(2, 28, 28).astype(np.uint8)
 LABELS = np.array([9, 0], np.uint8)
@@ -123,23 +121,8 @@ def test_the_sample_is_the_official_test_set_in_two(tmp_path):
 # -- downloads
 
 
-def served(monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]) -> list[str]:
-    """What the mirrors have, by address; the list of addresses that are asked for."""
-    asked: list[str] = []
-
-    def urlopen(url: str, timeout: float) -> Any:
-        asked.append(url)
-        if url not in files:
-            raise OSError("not found")
-        return io.BytesIO(files[url])
-
-    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
-    monkeypatch.delenv("PULLBACK_OFFLINE")
-    return asked
-
-
 def packed(folder: Path) -> dict[str, bytes]:
-    return {name: gzip.compress((folder / name).read_bytes()) for name in fashion_mnist.SHA256}
+    return {f"{name}.gz": gzip.compress((folder / name).read_bytes()) for name in fashion_mnist.SHA256}
 
 
 def official(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, bytes]:
@@ -152,27 +135,43 @@ def official(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, bytes]:
 
 def test_a_mirror_fills_the_cache_once(tmp_path, monkeypatch):
     files = official(monkeypatch, tmp_path)
-    asked = served(monkeypatch, {f"{MIRRORS[0]}{name}.gz": data for name, data in files.items()})
     lines: list[str] = []
-    assert str(tmp_path / "cache") in load(lines.append).source
-    assert len(lines) == 1 and len(asked) == 4
-    cache = fashion_mnist.cache_folder()
-    assert sorted(p.name for p in cache.iterdir()) == sorted(f"{name}.gz" for name in files)
-    load(lines.append)
-    assert len(lines) == 1 and len(asked) == 4
+    with serving(monkeypatch, files) as asked:
+        for _ in range(2):
+            assert str(tmp_path / "cache") in load(lines.append).source
+            assert len(lines) == 1 and len(asked) == 4
+    assert sorted(p.name for p in fashion_mnist.cache_folder().iterdir()) == sorted(files)
 
 
 def test_the_next_mirror_gives_what_the_first_lacks(tmp_path, monkeypatch):
     files = official(monkeypatch, tmp_path)
-    having = {f"{MIRRORS[0]}{TRAIN_IMAGES}.gz": files[TRAIN_IMAGES]}
-    asked = served(monkeypatch, having | {f"{MIRRORS[1]}{name}.gz": data for name, data in files.items()})
-    assert load(lambda line: None).whole
-    assert [url.rsplit("/", 1)[0] + "/" for url in asked] == [MIRRORS[0]] * 2 + [MIRRORS[1]] * 3
+    name = f"{TRAIN_IMAGES}.gz"
+    with serving(monkeypatch, {name: files[name]}, files) as asked:
+        assert load(lambda line: None).whole
+    assert [path.partition("/")[0] for path in asked] == ["0"] * 2 + ["1"] * 3
 
 
-def test_offline_asks_nobody(tmp_path, monkeypatch):
-    asked = served(monkeypatch, {})
-    monkeypatch.setenv("PULLBACK_OFFLINE", "1")
+def test_no_mirror_answers(tmp_path, monkeypatch):
+    official(monkeypatch, tmp_path)
+    monkeypatch.setattr(fashion_mnist, "sample", lambda: sample_of_nothing)
     lines: list[str] = []
-    assert "a sample" in load(lines.append).source
+    with serving(monkeypatch, {}):
+        assert load(lines.append) is sample_of_nothing
+    assert lines[-1].startswith("The whole data set could not be fetched (404") and len(lines) == 2
+    assert not any(fashion_mnist.cache_folder().iterdir())
+
+
+def test_offline_asks_nobody(monkeypatch):
+    lines: list[str] = []
+    with serving(monkeypatch, {}) as asked:
+        monkeypatch.setenv("PULLBACK_OFFLINE", "1")
+        assert "a sample" in load(lines.append).source
     assert not asked and not lines
+
+
+def test_without_pooch_the_sample_is_taken(monkeypatch):
+    lines: list[str] = []
+    with serving(monkeypatch, {}) as asked:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        assert "a sample" in load(lines.append).source
+    assert not asked and "pip install 'pullback[demo]'" in lines[0]

@@ -16,7 +16,9 @@ from tests.docs.blocks import ROOT, python_text
 from tests.test_layers import ROOMS
 
 MAP = ROOT / "docs" / "map.md"
-DOCUMENTS = ("README.md", "docs/map.md", "docs/tutorial.md", "docs/security.md")
+DOCUMENTS = (
+    "README.md", "docs/map.md", "docs/tutorial.md", "docs/security.md", "docs/commands.md", "docs/building.md",
+)  # fmt: skip
 
 
 def test_programs_run(tmp_path):

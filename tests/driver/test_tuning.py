@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +13,13 @@ from typer.testing import CliRunner
 
 import pullback
 from pullback.cli import app
+from pullback.driver import tune as tuning
 from pullback.driver import tuned
 from pullback.driver.folder import MARKER
 from pullback.driver.native import function_key
 from pullback.driver.pipeline import prepare
-from pullback.driver.tune import contractions, tune
-from pullback.driver.tuned import store_choices, tuned_choices, tuned_file
+from pullback.driver.tune import FEWEST_ROUNDS, Tuned, contractions, least_gain, tune
+from pullback.driver.tuned import forget_choices, store_choices, tuned_choices, tuned_file
 from pullback.schedule.contraction.alternatives import other_tiles
 from pullback.schedule.tuning import Choice, Choices
 from pullback.script import ir as I
@@ -142,11 +146,81 @@ def test_a_choice_is_used_and_changes_no_bit():
 
 
 def test_tuning_says_what_it_found():
-    results = list(tune(prepare(Module), "main", {}, HOST, rounds=1, seconds=0.0))
+    results = list(tune(prepare(Module), "main", {}, HOST, rounds=7, seconds=0.0))
     assert len(results) == 2
     for result in results:
         assert result.gain >= 1 and result.flops > 0
-        assert set(result.choices.values()) != {None} or result.best == result.default
+        assert result.is_kept or result.best == result.default
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, rounds: int, seconds: Any) -> list[Tuned]:
+    """What tuning finds where the call that it measures as its ``number``-th takes ``seconds(call, number)``; the
+    default is call 0."""
+    numbers = itertools.count()
+    monkeypatch.setattr(tuning._Tuning, "_call", lambda self, choices: Call(choices))
+    monkeypatch.setattr(tuning, "_seconds", lambda call, repeat: seconds(call.choices, next(numbers)))
+    return list(tune(prepare(Module), "main", {}, HOST, rounds, seconds=0.0))
+
+
+class Call:
+    """In place of a kernel: what it is made of."""
+
+    def __init__(self, choices: Mapping[str, Choice]) -> None:
+        self.choices = choices
+
+    def __call__(self) -> None:
+        """It computes nothing."""
+
+
+def test_a_gain_in_every_round_is_kept(monkeypatch):
+    results = measured(monkeypatch, 7, lambda choices, number: (1.0 if choices else 1.2) + 0.01 * (number % 3))
+    assert all(t.is_kept and t.least > 1.1 and t.gain == pytest.approx(1.2, rel=0.02) for t in results)
+
+
+def test_a_gain_that_is_noise_is_not_kept(monkeypatch):
+    rng = np.random.default_rng(0)
+    results = measured(monkeypatch, 15, lambda choices, number: float(np.exp(rng.normal(0.0, 0.5))))
+    assert not any(t.is_kept for t in results) and all(t.best == t.default for t in results)
+
+
+def test_too_few_rounds_keep_nothing(monkeypatch):
+    """18.74 times as fast in the only round: another program had the CPU meanwhile."""
+    for rounds in (1, FEWEST_ROUNDS - 1):
+        results = measured(monkeypatch, rounds, lambda choices, number: 1.0 if choices else 18.74)
+        assert not any(t.is_kept for t in results) and all(t.least == 0.0 for t in results)
+
+
+def test_a_gain_that_is_certain_and_small_is_not_kept(monkeypatch):
+    assert not any(t.is_kept for t in measured(monkeypatch, 15, lambda choices, number: 1.0 if choices else 1.02))
+
+
+@pytest.mark.parametrize("rounds", [7, 11, 15, 31])
+def test_the_bound_is_wrong_as_seldom_as_it_says(rounds):
+    """It lies above the median of any distribution in at most one case of a hundred, and near it for many rounds."""
+    rng = np.random.default_rng(rounds)
+    for draw in (lambda: rng.normal(1.0, 0.1, rounds), lambda: np.exp(np.tanh(rng.standard_cauchy(rounds)))):
+        bounds = np.array([least_gain(draw()) for _ in range(4000)])
+        assert np.mean(bounds > 1.0) < 0.015
+    assert least_gain([1.5] * rounds) == 1.5
+
+
+def test_reset(directory):
+    store_choices(HOST, {"k/0": CHOICE, "m/0": CHOICE})
+    assert forget_choices(HOST) == 2 and stored() == {} and not tuned_file(HOST).exists()
+    assert forget_choices(HOST) == 0
+    tuned_file(HOST).write_text("damaged")
+    assert forget_choices(HOST) == 0 and not tuned_file(HOST).exists()
+    done = CliRunner().invoke(app, ["tune", "--reset"])
+    assert done.exit_code == 0 and done.output == "forgot the tiles of 0 kernels\n"
+
+
+def test_reset_leaves_what_is_not_ours(directory, tmp_path):
+    store_choices(HOST, {"k/0": CHOICE})
+    tuned_file(HOST).unlink()
+    (tmp_path / "theirs").write_text("x")
+    tuned_file(HOST).symlink_to(tmp_path / "theirs")
+    done = CliRunner().invoke(app, ["tune", "--reset"])
+    assert done.exit_code == 1 and "can't be removed" in done.output and (tmp_path / "theirs").exists()
 
 
 def test_command(tmp_path, directory):
@@ -156,17 +230,22 @@ def test_command(tmp_path, directory):
     def call(*options: str):
         return CliRunner().invoke(app, ["tune", str(file), *options])
 
-    done = call("--size", "n=8", "--rounds", "1")
+    few = call("--size", "n=8", "--rounds", "1")
+    assert few.exit_code == 0 and "nothing is kept: 1 rounds cannot tell a gain from noise, 7 can" in few.output
+    assert not tuned_file(HOST).exists()
+    done = call("--size", "n=8", "--rounds", "7")
     assert done.exit_code == 0, done.output
-    assert "matmul" in done.output and "kept in" in done.output and tuned_file(HOST).exists()
+    assert "matmul" in done.output and "beyond noise: kept in" in done.output and tuned_file(HOST).exists()
     assert json.loads(tuned_file(HOST).read_text())["target"] == HOST.key
     for options, message in (
-        ((), "main has the symbolic sizes n; got none"),
+        ((), "main has the symbolic sizes n; got none\nhint: write --size n=64"),
         (("--function", "nothing"), "nothing has no contraction: there is nothing to tune"),
         (("--function", "other"), "the executable has no function 'other'"),
     ):
         failed = call(*options)
         assert failed.exit_code == 1 and f"error: {message}" in failed.output
+    missing = CliRunner().invoke(app, ["tune"])
+    assert missing.exit_code == 2 and "name a file" in missing.output
 
 
 def test_the_file_is_read_once(monkeypatch):

@@ -67,6 +67,12 @@ def case(r: random.Random, folder: Path) -> None:
             ["nothing"],
             ["demo", "--epochs", "0"],
             ["demo", "--threads", "x"],
+            ["train", file],
+            ["train", f"{file}:linear", "--set", "x=1"],
+            ["info"],
+            ["cache"],
+            ["cache", "clear", "--yes"],
+            ["tune", "--reset"],
             ["--help"],
         ]
     )

@@ -17,6 +17,7 @@ from pullback.ir.op import Op
 from pullback.relax.op.family import DTYPE_CLASSES, zero_gradient
 from pullback.relax.op.sample import Bools, Domain, Floats, Ints
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
+from pullback.runtime.tables import Table
 from pullback.tir.expr import DTYPES, FLOATS
 
 KINDS = {
@@ -182,8 +183,15 @@ def _shape(argument: Any) -> Sequence[int]:
     return argument.shape if isinstance(argument, Floats) else argument
 
 
-def lines() -> Iterator[str]:
+def table() -> Table:
     """The catalogue for a terminal."""
+    return Table(
+        ["op", "gradient", "dtypes", "what"], [[e.name, e.gradient, e.dtypes, e.summary] for e in entries()], left=4
+    )
+
+
+def lines() -> Iterator[str]:
+    """The catalogue, an op a line."""
     width = max(len(e.name) for e in entries())
     for e in entries():
         yield f"{e.name:{width}}  {e.gradient:11}  {e.dtypes:16}  {e.summary}"
