@@ -233,10 +233,11 @@ def train(
     with errors_in_one_line():
         checkpoint = None if resume is None else training.checkpoint_of(resume)
         job = training.job_of(source, settings or [])
-        run = training.Run(job, training.folder_of(job, source, out, checkpoint), typer.echo)
+        run = training.Run(job, training.folder_of(job, source, out, checkpoint))
         run.prepare(checkpoint, overwrite)
         try:
-            run.train(epochs)
+            if not run.train(epochs):
+                note(f"{job.trainer.epochs} epochs are done already: --epochs says how many there are in all")
         except KeyboardInterrupt:
             typer.echo(f"interrupted: --resume {run.folder} goes on", err=True)
             raise typer.Exit(INTERRUPTED) from None

@@ -18,6 +18,9 @@
     epochs = 5
     batch_size = 64
 
+    [callbacks.EarlyStopping]      # more of pullback.callbacks, or FILE.py:NAME in quotes
+    patience = 3
+
     [output]
     folder = "runs/digits"
 
@@ -45,7 +48,7 @@ else:
     import tomli as tomllib
 
 import pullback
-from pullback import nn, optim
+from pullback import callbacks, nn, optim
 from pullback.command.program import errors_with_lines, run
 from pullback.ir.errors import ArgumentError, UserError, suggestion
 from pullback.ir.words import explained, unknown_argument
@@ -54,7 +57,7 @@ from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.training import loss as losses
 from pullback.relax.training.trainer import Trainer
 
-SECTIONS = ("model", "loss", "optimizer", "trainer", "data", "fit", "output")
+SECTIONS = ("model", "loss", "optimizer", "trainer", "data", "fit", "callbacks", "output")
 NEEDED = ("model", "loss", "optimizer", "data")
 OUTPUT = ("folder", "monitor", "mode")
 ARRAYS = {"x": ("x", "x_train"), "y": ("y", "y_train"), "x_val": ("x_val", "x_test"), "y_val": ("y_val", "y_test")}
@@ -175,6 +178,8 @@ class _Configuration:
         if "folder" in output:
             output = output | {"folder": self.path(output["folder"], "output.folder")}
         loss, optimizer = self.loss(), self.optimizer()  # what is quick comes first
+        if "callbacks" in self.tables:
+            fit["callbacks"] = [self.callback(name, table) for name, table in self.tables["callbacks"].items()]
         model, data = self.model(), self.data()
         example = data.pop("example", None)
         if isinstance(model, nn.Module):
@@ -219,6 +224,12 @@ class _Configuration:
         classes = {name: getattr(optim, name) for name in optim.__all__ if callable(getattr(optim, name))}
         short = {name.lower(): kind for name, kind in classes.items() if name.lower() in optim.BY_NAME}
         return self.made(table, "optimizer", classes | short, tuple(optim.BY_NAME))
+
+    def callback(self, name: str, table: Any) -> Any:
+        if not isinstance(table, dict):
+            raise ArgumentError(f"callbacks.{name} must be a table, got {table!r}", hint=f"write [callbacks.{name}]")
+        kinds = {n: k for n, k in vars(callbacks).items() if isinstance(k, type) and issubclass(k, callbacks.Callback)}
+        return self.made({"name": name, **table}, f"callbacks.{name}", kinds, kinds)
 
     def made(
         self, table: Table, where: str, known: Mapping[str, Any], names: Iterable[str],

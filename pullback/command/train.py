@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import csv
 import inspect
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pullback.command.configuration import Job, call, change, check_fit, module_of, read, setting
 from pullback.ir.errors import ArgumentError, suggestion
+from pullback.relax.training.callbacks import CSVLogger, Monitor
 from pullback.relax.training.trainer import Trainer
-from pullback.runtime.files import write_atomically
 
 LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.csv"
 DEFAULT_FUNCTION = "make"
 _RETURNS = "return (trainer, x, y), or (trainer, arguments) with a dict of arguments of fit, x and y among them"
-_MOST = ("accuracy", "acc", "auc", "f1", "r2", "precision", "recall")  # of these more is better
 
 
 def job_of(source: str, texts: Sequence[str]) -> Job:
@@ -81,103 +79,81 @@ def _trainer_and_fit(found: Any, where: str) -> tuple[Trainer, dict[str, Any]]:
     return trainer, arguments
 
 
-class Run:
-    """One training: its epochs, and the files that it leaves in a folder."""
+class Files(Monitor):
+    """The callback that keeps what a run has trained: the last epoch, and the best by ``monitor`` (by default that of
+    the validation rows, or else the loss)."""
 
-    def __init__(self, job: Job, folder: Path, say: Callable[[str], None]) -> None:
-        self.trainer, self.fit, self.folder, self.say = job.trainer, dict(job.fit), folder, say
-        measured = "validation" in self.fit or "validation_split" in self.fit
-        self.monitor = job.output.get("monitor", "val_loss" if measured else "loss")
-        self.sign = _sign(self.monitor, job.output.get("mode"))
-        self.best = math.nan
-        self.columns: list[str] | None = None
-        self.saved = self.trainer.steps  # when the last checkpoint was written, or loaded
+    def __init__(self, folder: Path, monitor: str | None, mode: str | None) -> None:
+        super().__init__("loss" if monitor is None else monitor, "auto" if mode is None else mode)
+        self.folder, self._asked = folder, monitor is not None
+        self.earlier: list[dict[str, str]] = []  # the lines of the history that the run goes on with
+
+    def check(self, known: Sequence[str], modes: dict[str, str]) -> None:
+        if not self._asked:
+            self.monitor = "val_loss" if "val_loss" in known else "loss"
+        super().check(known, modes)
+
+    def on_train_begin(self, logs: dict[str, float]) -> None:
+        if (self.folder / BEST).exists():
+            for value in (float(line[self.monitor]) for line in self.earlier if line.get(self.monitor)):
+                self.best = value if self.is_better(value, self.best) else self.best
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
+        self.trainer.save(self.folder / LAST)
+        if self.is_better(logs[self.monitor], self.best):
+            self.best = logs[self.monitor]
+            self.trainer.save(self.folder / BEST)
+
+
+class Run:
+    """One training, and the files that it leaves in a folder."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self.trainer, self.fit, self.folder = job.trainer, dict(job.fit), folder
+        self.files = Files(folder, job.output.get("monitor"), job.output.get("mode"))
+        self.goes_on = False  # with what is in the folder
 
     def prepare(self, resume: Path | None, overwrite: bool) -> None:
         """Load what the run goes on from, and look at what there is."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        goes_on = resume is not None and resume.resolve().parent == self.folder.resolve()
-        if resume is not None:
-            self.trainer.load(resume)
-            self.saved = self.trainer.steps
+        self.goes_on = resume is not None and resume.resolve().parent == self.folder.resolve()
         there = [name for name in (LAST, BEST, HISTORY) if (self.folder / name).exists()]
-        if there and not goes_on and not overwrite:
+        if there and not self.goes_on and not overwrite:
             hint = f"--resume {self.folder} goes on, --out names another folder, --overwrite replaces them"
             raise ArgumentError(f"{self.folder} has {', '.join(there)} of an earlier training", hint=hint)
-        if goes_on:
-            self._read_history()
-        elif there:
+        if resume is not None:
+            self.trainer.load(resume)
+        if self.goes_on and HISTORY in there:
+            with (self.folder / HISTORY).open(newline="") as file:
+                self.files.earlier = list(csv.DictReader(file))
+        elif not self.goes_on:
             for name in there:
                 (self.folder / name).unlink()
 
-    def train(self, epochs: int | None) -> None:
-        """Train until the trainer has seen so many epochs, those before it was resumed among them."""
-        asked = self.fit.pop("epochs", 1)
+    def train(self, epochs: int | None) -> int:
+        """Train until the trainer has seen so many epochs, those before it was resumed among them; returns how many
+        there were to do."""
+        fit, seed = dict(self.fit), self.fit.get("seed")
+        asked = fit.pop("epochs", 1)
         total = asked if epochs is None else epochs
         if isinstance(total, bool) or not isinstance(total, int) or total < 1:
             raise ArgumentError(f"fit.epochs must be an int ≥ 1, got {total!r}")
-        if self.trainer.epochs >= total:
-            self.say(f"{self.trainer.epochs} epochs are done already: --epochs says how many there are in all")
-        seed = self.fit.pop("seed", None)
+        left = total - self.trainer.epochs
+        if left <= 0:
+            return 0
+        if seed is not None and self.trainer.epochs:  # it has had its effect
+            del fit["seed"]
+        own = fit.pop("callbacks", None)
+        log = CSVLogger(self.folder / HISTORY, append=self.goes_on)
+        callbacks = [*(own if isinstance(own, (list, tuple)) else [own] if own is not None else []), log, self.files]
+        begun = self.trainer.steps
         try:
-            while self.trainer.epochs < total:
-                first = {} if seed is None or self.trainer.epochs else {"seed": seed}
-                self._after(self.trainer.fit(**self.fit, **first, epochs=1).epochs[0])
-        finally:
-            if self.trainer.steps != self.saved:  # the steps of an epoch that did not end
-                self.save_last()
-
-    def save_last(self) -> None:
-        self.trainer.save(self.folder / LAST)
-        self.saved = self.trainer.steps
-
-    def _after(self, record: Any) -> None:
-        """An epoch is done: write it down, and keep what was trained."""
-        known = {"loss": record.loss, "val_loss": record.validation_loss, "val_accuracy": record.validation_accuracy}
-        metrics = {name: value for name, value in known.items() if value is not None}
-        self._write(record.epoch, metrics, record.seconds)
-        self.save_last()
-        if self.monitor not in metrics:
-            message = f"output.monitor: there is no {self.monitor!r}; there is: {', '.join(metrics)}"
-            raise ArgumentError(message + suggestion(self.monitor, metrics), hint="what was trained is saved")
-        value = metrics[self.monitor]
-        if math.isnan(self.best) or self.sign * value < self.sign * self.best:
-            self.best = value
-            self.trainer.save(self.folder / BEST)
-        told = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        self.say(f"epoch {record.epoch}: {told}, {record.seconds:.2f} s")
-
-    def _write(self, epoch: int, metrics: dict[str, float], seconds: float) -> None:
-        row = {"epoch": epoch, **metrics, "seconds": round(seconds, 4)}
-        if self.columns is None:
-            self.columns = list(row)
-            write_atomically(self.folder / HISTORY, (",".join(row) + "\r\n").encode())
-        with (self.folder / HISTORY).open("a", newline="") as file:
-            csv.DictWriter(file, self.columns, restval="", extrasaction="ignore").writerow(row)
-
-    def _read_history(self) -> None:
-        """The columns of an earlier part of the run, and its best epoch."""
-        path = self.folder / HISTORY
-        if not path.exists():
-            return
-        with path.open(newline="") as file:
-            reader = csv.DictReader(file)
-            rows, self.columns = list(reader), list(reader.fieldnames or []) or None
-        values = [float(row[self.monitor]) for row in rows if row.get(self.monitor)]
-        finite = [value for value in values if not math.isnan(value)]
-        if finite and (self.folder / BEST).exists():
-            self.best = min(finite, key=lambda value: self.sign * value)
-
-
-def _sign(monitor: Any, mode: Any) -> int:
-    """1 where less is better, -1 where more is."""
-    if not isinstance(monitor, str) or not monitor:
-        raise ArgumentError(f"output.monitor must be the name of a metric, got {monitor!r}", hint='such as "val_loss"')
-    if mode not in (None, "min", "max"):
-        raise ArgumentError(f'output.mode must be "min" or "max", got {mode!r}')
-    if mode is None:
-        return -1 if any(part in _MOST for part in monitor.split("_")) else 1
-    return 1 if mode == "min" else -1
+            self.trainer.fit(**fit, epochs=left, callbacks=callbacks)
+        except BaseException:
+            if self.trainer.steps != begun:  # the steps of an epoch that did not end
+                self.trainer.save(self.folder / LAST)
+            raise
+        return left
 
 
 def checkpoint_of(path: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import json
 import os
 import signal
@@ -122,7 +121,7 @@ def params(file: Path) -> bytes:
 
 def test_a_configuration(folder: Path) -> None:
     result = call("c.toml")
-    assert "saved in runs/c\n" in result.output and result.output.count("epoch ") == 2
+    assert "saved in runs/c\n" in result.output and result.output.count("epoch ") == 2, result.output
     assert {p.name for p in Path("runs/c").iterdir()} == {LAST, BEST, HISTORY}
     rows = history("runs/c")
     assert [row["epoch"] for row in rows] == ["1", "2"]
@@ -170,20 +169,19 @@ def test_an_earlier_training_is_not_overwritten(folder: Path) -> None:
 
 
 def test_control_c_saves_what_was_trained(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit = Trainer.fit
+    steps = Trainer._steps
 
-    @functools.wraps(fit)
-    def interrupted(self: Trainer, x: Any, y: Any, **options: Any) -> Any:
+    def interrupted(self: Trainer, *arguments: Any) -> Any:
         if self.epochs == 1:  # in the second epoch, after a step
-            self.update(x[:8], y[:8])
+            self.update(np.ones((8, 3), np.float32), np.ones(8, np.int64))
             raise KeyboardInterrupt
-        return fit(self, x, y, **options)
+        return steps(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "fit", interrupted)
+    monkeypatch.setattr(Trainer, "_steps", interrupted)
     result = call("c.toml", "--out", "run", code=130)
-    assert result.stderr == "interrupted: --resume run goes on\n" and len(history("run")) == 1
+    assert "interrupted: --resume run goes on\n" in result.stderr and len(history("run")) == 1
     assert contents("run/last.safetensors") != contents("run/best.safetensors")
-    monkeypatch.setattr(Trainer, "fit", fit)
+    monkeypatch.setattr(Trainer, "_steps", steps)
     call("c.toml", "--resume", "run")
     assert [row["epoch"] for row in history("run")] == ["1", "2"]
 
@@ -251,8 +249,13 @@ SETTINGS = {
     "fit.batch_size=all": "batch_size must be an int ≥ 1, got 'all'",
     "trainer.presicion=bfloat16": "[trainer] has no setting 'presicion'\nhint: did you mean precision?",
     "trainer.precision=int8": "[trainer]: ",
+    "callbacks.EarlyStoping.x=1": "callbacks.EarlyStoping: there is no 'EarlyStoping': did you mean EarlyStopping?",
+    "callbacks.EarlyStopping.patients=1": "[callbacks.EarlyStopping]: EarlyStopping(): argument 'patients' does not",
+    "callbacks.EarlyStopping=1": "callbacks.EarlyStopping must be a table, got 1",
+    "output.monitor=val_acuracy": "there will be no 'val_acuracy'; there will be: loss, val_loss, val_accuracy: did",
+    "output.monitor=7": "monitor must be the name of a metric, got 7",
     "output.path=x": "[output] has no setting 'path'\nhint: it has: folder, monitor, mode",
-    "output.mode=most": 'output.mode must be "min" or "max", got \'most\'',
+    "output.mode=most": 'mode must be "auto", "min" or "max", got \'most\'',
     "output.folder=7": "output.folder must be a path, got 7",
 }
 
@@ -264,12 +267,16 @@ def test_wrong_settings(text: str) -> None:
     assert not Path("runs/c/last.safetensors").exists()
 
 
-def test_an_unknown_monitor_is_told_when_there_are_metrics() -> None:
-    failed = call("c.toml", "--set", "output.monitor=val_acuracy", "--epochs", "3", code=1)
-    assert (
-        "there is no 'val_acuracy'; there is: loss, val_loss, val_accuracy: did you mean val_accuracy?" in failed.stderr
-    )
-    assert (Path("runs/c") / LAST).exists() and len(history("runs/c")) == 1
+def test_a_callback_of_a_configuration() -> None:
+    Path("c.toml").write_text(CONFIG + "[callbacks.EarlyStopping]\npatience = 2\nmonitor = 'val_accuracy'\n")
+    call("c.toml", "--epochs", "40", "--set", "fit.metrics=['f1']", "--set", "callbacks.EarlyStopping.min_delta=1.0")
+    assert len(history("runs/c")) == 3 and "val_f1" in history("runs/c")[0]
+
+
+def test_a_monitor_of_the_best_epoch() -> None:
+    call("c.toml", "--epochs", "3", "--set", "output.monitor=loss", "--set", "output.mode=max")
+    first = call("c.toml", "--epochs", "1", "--out", "one") and contents("one/last.safetensors")
+    assert contents("runs/c/best.safetensors") == first != contents("runs/c/last.safetensors")
 
 
 SOURCES = {
