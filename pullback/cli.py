@@ -225,8 +225,8 @@ def train(
     FILE.py:make is a function that returns (trainer, x, y), or (trainer, arguments) with a dict of arguments of fit;
     --set gives its arguments, and those of fit: --set fit.batch_size=64.
 
-    CONFIG.toml has the sections model, loss, optimizer, data, and, where wanted, trainer, fit and output. Paths are
-    relative to it.
+    CONFIG.toml has the sections model, loss, optimizer, data, and, where wanted, trainer, fit, callbacks and output.
+    Paths are relative to it. docs/commands.md shows one.
     """
     from pullback.command import train as training
 

@@ -16,7 +16,7 @@ SHOWN_IMAGES = plots.ROWS * plots.COLUMNS
 
 
 def main(epochs: int = 5, picture: str | Path | None = "fashion_mnist.png", threads: int | None = None) -> Any:
-    """Train, print loss and accuracy of every epoch, write `picture` (None: no picture); returns the trainer."""
+    """Train, with a line for each epoch, write `picture` (None: no picture); returns the trainer."""
     if epochs < 1:
         raise ArgumentError(f"epochs must be at least 1, got {epochs}")
     if threads is not None:
@@ -36,11 +36,6 @@ def main(epochs: int = 5, picture: str | Path | None = "fashion_mnist.png", thre
         validation=(data.x_test, data.y_test),
     )  # fmt: skip
     seconds = time.perf_counter() - started
-    for number, record in enumerate(history.epochs, 1):
-        print(
-            f"epoch {number}/{epochs}: loss {record.loss:.4f}, test loss {record.validation_loss:.4f}, "
-            f"test accuracy {record.validation_accuracy:.4f}, {record.seconds:.2f} s"
-        )
     print(f"fit took {seconds:.2f} s")
     if picture is not None:
         logits = trainer.predict(data.x_test[:BATCH_SIZE]).numpy()
