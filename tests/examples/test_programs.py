@@ -1,0 +1,60 @@
+"""The five programs of layers run as a user runs them, learn something, and stay short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.examples.test_examples import ROOT, run
+
+PROGRAMS = ("digits_cnn", "tabular", "char_gpt", "finetune", "autoencoder")
+
+
+def output(name: str, *arguments: str) -> str:
+    done = run(f"examples/{name}.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def number(text: str, before: str) -> float:
+    return float(re.findall(rf"{before} (-?[0-9.]+)", text)[-1])
+
+
+def test_digits():
+    assert number(output("digits_cnn"), "test accuracy") > 0.93
+
+
+def test_tabular():
+    text = output("tabular")
+    assert number(text, "test R²") > 0.3
+    assert int(re.findall(r"(\d+) epochs", text)[-1]) < 200
+
+
+def test_char_gpt():
+    text = output("char_gpt", "LICENSE", "60")
+    losses = [float(value) for value in re.findall(r"loss ([0-9.]+)", text)]
+    assert losses[-1] < 0.85 * losses[0]
+    assert len(text.splitlines()[-1]) > 0
+
+
+def test_finetune():
+    assert number(output("finetune"), "accuracy") > 0.9
+
+
+def test_autoencoder():
+    assert number(output("autoencoder"), "mean error") < 0.15
+
+
+def test_they_are_short():
+    """105 lines together, without blank ones, comments and docstrings of one line."""
+    lines = [line for name in PROGRAMS for line in Path(ROOT, "examples", f"{name}.py").read_text().splitlines()]
+    assert sum(bool(line.strip()) and not line.lstrip().startswith(("#", '"""')) for line in lines) <= 105
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_has_a_twin_in_torch(name):
+    from benchmarks.twins import TWINS
+
+    assert name in TWINS
