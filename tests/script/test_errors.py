@@ -95,15 +95,15 @@ PROGRAMS = {
         """
         @R.function
         def main(x: R.Tensor((2, 3), "float32")):
-            y = x.split(2)
+            y = x.strided_slice([0], [0], [1])
             return y
         """,
         """
-        a graph value of type Tensor((2, 3), float32) has no attribute 'split'
+        a graph value of type Tensor((2, 3), float32) has no attribute 'strided_slice'
           --> model.py:4:9
-            y = x.split(2)
-                ^^^^^^^
-        hint: ops are functions: R.split(x, indices_or_sections, axis=0)
+            y = x.strided_slice([0], [0], [1])
+                ^^^^^^^^^^^^^^^
+        hint: ops are functions: R.strided_slice(x, axes, begin, end, strides=None)
         """,
     ),
     "device of a tensor": (

@@ -292,7 +292,7 @@ def test_large_files_are_not_read(path: Path) -> None:
         (
             {"loss": BCEWithLogitsLoss(weight=[1.0, 2.0])},
             {"loss": BCEWithLogitsLoss(weight=[1.0, 3.0])},
-            "whose loss's weight is float64",
+            "whose loss's weight is float32",
         ),
         ({"act": op.tanh}, {"act": op.sin}, "whose network is .* ops, .*, this trainer's is .* ops,"),
     ],
