@@ -297,7 +297,7 @@ CLASS_WEIGHTS = (
 NO_ARGUMENT: dict[str, str] = {
     "size_average": 'write reduction="mean" or reduction="sum"',
     "reduce": 'write reduction="none" for a loss of each element',
-    "momentum": "SGD has no momentum: use MomentumSGD(lr, momentum)",
+    "momentum": "this SGD has no momentum: use MomentumSGD(lr, momentum), or pullback.optim.SGD",
     "nesterov": "use MomentumSGD(lr, momentum, nesterov=True)",
     "params": "an optimizer is not given the parameters: the trainer does that",
     "parameters": "an optimizer is not given the parameters: the trainer does that",
@@ -329,7 +329,7 @@ NO_ARGUMENT: dict[str, str] = {
     "name": "a result has the name that it is assigned to",
     "device": "everything runs on the CPU",
     "cuda": "everything runs on the CPU",
-    "drop_remainder": "the last, smaller batch is trained on like the others",
+    "drop_remainder": "fit(x, y, drop_last=True) leaves out the last, smaller batch",
 }
 
 CPU = "everything runs on the CPU of this machine: leave it out"
