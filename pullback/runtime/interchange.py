@@ -115,8 +115,8 @@ def _array_of_python_data(data: Any, dtype: np.dtype | None) -> np.ndarray:
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise ArgumentError(f"cannot make a tensor of this: {error}") from error
-        hint = "nested lists are rows of one length"
-        raise ShapeError("cannot make a tensor of these lists: they differ in length", hint=hint) from error
+        message = f"cannot make a tensor of these lists: they differ in length{_first_difference(data)}"
+        raise ShapeError(message, hint="nested lists are rows of one length") from error
     if array.dtype == object and all(type(v) is int for v in array.flat):
         raise ArgumentError(
             "an integer is too large for every dtype of a tensor", hint="use floats, or smaller numbers"
@@ -124,6 +124,15 @@ def _array_of_python_data(data: Any, dtype: np.dtype | None) -> np.ndarray:
     if dtype is None and array.dtype == np.float64 and not _has_typed_leaf(data):
         return array.astype(np.float32)
     return array
+
+
+def _first_difference(rows: Any) -> str:
+    """Which row is the first of another length than row 0, where it is one of the outermost."""
+    lengths = [len(row) if hasattr(row, "__len__") else None for row in rows]
+    other = next((k for k, length in enumerate(lengths) if length != lengths[0]), None)
+    if other is None or lengths[0] is None or lengths[other] is None:
+        return ""
+    return f": row {other} has {lengths[other]}, row 0 has {lengths[0]}"
 
 
 def _has_typed_leaf(data: Any) -> bool:

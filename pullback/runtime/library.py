@@ -19,7 +19,9 @@ LIBRARY_NAME = "libpullback_rt" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.
 NATIVE_DIRECTORY = Path(__file__).parent / "native"  # the C sources too: exported code takes them from here
 ABI = 2
 
-_STATUS_OK, _STATUS_ARGUMENT, _, _STATUS_ENVIRONMENT, _STATUS_STATE, STATUS_STEP = range(6)  # enum pb_status of rt.h
+_STATUS_OK, _STATUS_ARGUMENT, _, _STATUS_ENVIRONMENT, _STATUS_STATE, STATUS_STEP, STATUS_VALUE = range(
+    7
+)  # enum pb_status of rt.h
 _HOW_TO_BUILD = (
     "Build it with a C compiler on the PATH (cc, or $CC): `pip install -e .` in a checkout of pullback,"
     " or `pip install --force-reinstall pullback`."
@@ -39,8 +41,12 @@ _SIGNATURES = {
     "pb_check_environment": (ctypes.c_int, []),
     "pb_shutdown": (ctypes.c_int, []),
     "pb_runtime_get": (ctypes.c_void_p, []),
-    "pb_converts": (ctypes.c_int, [ctypes.c_int32, ctypes.c_int32]),
+    "pb_always_fits": (ctypes.c_int, [ctypes.c_int32, ctypes.c_int32]),
+    "pb_copy_rows": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]),
     "pb_epoch_gather": (ctypes.c_int, [ctypes.c_void_p]),
+    "pb_epoch_extend": (None, [ctypes.c_void_p, ctypes.c_int64]),
+    "pb_epoch_done": (ctypes.c_int64, [ctypes.c_void_p]),
+    "pb_epoch_wait": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]),
     "pb_epoch_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]),
 }
 

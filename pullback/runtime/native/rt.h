@@ -28,7 +28,8 @@ typedef enum pb_status {
     PB_ERROR_MEMORY = 2,      /* not enough memory */
     PB_ERROR_ENVIRONMENT = 3, /* an environment variable that can't be understood */
     PB_ERROR_STATE = 4,       /* a call that is not allowed at this point */
-    PB_ERROR_STEP = 5         /* a compiled function refused its arguments' values */
+    PB_ERROR_STEP = 5,        /* a compiled function refused its arguments' values */
+    PB_ERROR_VALUE = 6        /* a value that a dtype does not hold */
 } pb_status;
 
 /* Why the last failing call of this thread failed; "" if none has. Valid until this thread's next failure. */
@@ -116,29 +117,46 @@ typedef enum pb_dtype {
     PB_DTYPES /* how many there are */
 } pb_dtype;
 
-/* One array of the data set, and the tensor into which the rows of a batch are copied. */
+/* One array of the data set, and the tensor into which the rows of a batch are copied.
+ *
+ * A value of another dtype is converted: floats are rounded to floats, integers too; all else must be the same number.
+ * What becomes infinite, and with `exact` whatever changes, does not fit.
+ */
 typedef struct pb_column {
-    const void *source;   /* row 0 of the array, in C order, aligned for its dtype */
-    void *batch;          /* batch_rows rows */
-    int64_t elements;     /* of a row */
-    int32_t source_dtype; /* pb_dtype */
-    int32_t dtype;        /* of the tensor; pb_converts(source_dtype, dtype) holds */
+    const void *source;     /* row 0 of the array */
+    void *batch;            /* batch_rows rows in C order, aligned for their dtype */
+    int64_t elements;       /* of a row */
+    int64_t row_stride;     /* bytes from one row of the array to the next */
+    const int64_t *shape;   /* of a row, `rank` sizes */
+    const int64_t *strides; /* bytes from one element to the next along each of its axes */
+    int32_t rank;           /* at least 1 */
+    int32_t source_dtype;   /* pb_dtype */
+    int32_t dtype;          /* of the tensor */
+    int32_t exact;
 } pb_column;
+
+/* The first value of a batch that does not fit. */
+typedef struct pb_misfit {
+    int64_t column;
+    int64_t row;     /* of the array */
+    int64_t element; /* of the row */
+} pb_misfit;
 
 /* Batches of equally many rows, and how far a loop over them has come. */
 typedef struct pb_epoch {
     const pb_column *columns;
     int64_t column_count;
     int64_t rows;         /* of the data set */
-    const int64_t *order; /* its row numbers in the order of their use; NULL: as they are */
+    const int64_t *order; /* its row numbers in the order of their use; NULL: as they are, again and again */
     int64_t first;        /* where in the order the first batch begins */
     int64_t batch_rows;
-    int64_t batches;
-    int64_t done;         /* batches, so far */
+    int64_t batches;      /* as pb_epoch_extend() left them */
+    int64_t done;         /* batches, so far: another thread asks pb_epoch_done() */
     double loss;          /* of the last one whose divisor was not 0 */
     double loss_sum;      /* of all those so far, each times its divisor */
     double divisor_sum;
     int32_t failure;      /* what the function returned, if it was not 0 */
+    pb_misfit misfit;     /* why a gather returned PB_ERROR_VALUE */
 } pb_epoch;
 
 /* A compiled function and what it is called with. */
@@ -152,11 +170,23 @@ typedef struct pb_call {
     int32_t divisor_dtype; /* the same */
 } pb_call;
 
-/* Whether a gather can turn the one pb_dtype into the other; it does so only where that changes no value. */
-int pb_converts(int32_t source_dtype, int32_t dtype);
+/* Whether each value of the one pb_dtype is a value of the other. */
+int pb_always_fits(int32_t source_dtype, int32_t dtype);
+
+/* Copies the rows from `first` on to the tensor's first rows, in the calling thread. PB_ERROR_VALUE: see `misfit`. */
+pb_status pb_copy_rows(const pb_column *column, int64_t first, int64_t count, pb_misfit *misfit);
 
 /* Copies the rows of batch number `done` into the batch's tensors. */
-pb_status pb_epoch_gather(const pb_epoch *epoch);
+pb_status pb_epoch_gather(pb_epoch *epoch);
+
+/* Adds batches, whose rows are there: another thread may do so while pb_epoch_run() goes on. */
+void pb_epoch_extend(pb_epoch *epoch, int64_t batches);
+
+/* How many batches are done; the rows of these are free for others. */
+int64_t pb_epoch_done(const pb_epoch *epoch);
+
+/* Sleeps until so many batches are done, or all there are, or so many nanoseconds have passed; returns how many are. */
+int64_t pb_epoch_wait(const pb_epoch *epoch, int64_t done, int64_t nanoseconds);
 
 /* Gathers a batch and calls the function on it, until all are done or so many nanoseconds have passed; at least once if
  * any is left. To be called again while done < batches. PB_ERROR_STEP when the function fails: batch number `done` is

@@ -57,6 +57,17 @@ struct data {
     pb_call call;
 };
 
+/* Rows that lie one after another, of WIDTH elements or one, each of so many bytes. */
+static pb_column column_of(const void *source, void *batch, int64_t elements, int32_t source_dtype, int32_t dtype,
+                           int64_t size)
+{
+    static const int64_t one_axis[] = {WIDTH, 1}, bytes[] = {1, 2, 4, 8};
+    int64_t k = size == 8 ? 3 : size == 4 ? 2 : size - 1;
+    return (pb_column){.source = source, .batch = batch, .elements = elements, .row_stride = elements * size,
+                       .shape = elements == 1 ? &one_axis[1] : one_axis, .strides = &bytes[k], .rank = 1,
+                       .source_dtype = source_dtype, .dtype = dtype};
+}
+
 /* Five whole batches of a data set whose labels are its row numbers, in an order that begins with the last row. */
 static struct data *new_data(void)
 {
@@ -68,8 +79,8 @@ static struct data *new_data(void)
         d->order[i] = (ROWS - 1 - i) * 8 % ROWS;
     }
     d->sums.refused_label = -1;
-    d->columns[0] = (pb_column){d->pixels, d->batch, WIDTH, PB_UINT8, PB_FLOAT32};
-    d->columns[1] = (pb_column){d->labels, d->batch_labels, 1, PB_INT32, PB_INT64};
+    d->columns[0] = column_of(d->pixels, d->batch, WIDTH, PB_UINT8, PB_FLOAT32, 1);
+    d->columns[1] = column_of(d->labels, d->batch_labels, 1, PB_INT32, PB_INT64, 4);
     d->buffers[0] = d->batch, d->buffers[1] = d->batch_labels, d->buffers[2] = &d->loss, d->buffers[3] = &d->sums;
     d->buffers[4] = &d->divisor;
     d->epoch = (pb_epoch){.columns = d->columns, .column_count = 2, .rows = ROWS, .order = d->order,
@@ -133,8 +144,16 @@ static void test_epochs_that_make_no_sense(void)
     d->epoch.done = 5;
     CHECK(pb_epoch_gather(&d->epoch) == PB_ERROR_ARGUMENT);
     d->epoch.done = 0;
-    d->columns[0].source_dtype = PB_FLOAT64;
+    d->columns[0].source_dtype = PB_DTYPES;
     CHECK(pb_epoch_gather(&d->epoch) == PB_ERROR_ARGUMENT);
+    CHECK(strcmp(pb_last_error(), "column 0: there is no dtype 13") == 0);
+    d->columns[0].source_dtype = PB_UINT8, d->columns[0].elements--;
+    CHECK(pb_epoch_gather(&d->epoch) == PB_ERROR_ARGUMENT);
+    d->columns[0].elements++, d->columns[0].rank = 0;
+    CHECK(pb_copy_rows(&d->columns[0], 0, 1, &d->epoch.misfit) == PB_ERROR_ARGUMENT);
+    d->columns[0].rank = 1, d->epoch.rows = 0;
+    CHECK(pb_epoch_gather(&d->epoch) == PB_ERROR_ARGUMENT);
+    d->epoch.rows = ROWS;
     d->call.loss_dtype = PB_INT32;
     CHECK(pb_epoch_run(&d->epoch, &d->call, 0) == PB_ERROR_ARGUMENT);
     d->call.loss_dtype = PB_FLOAT32, d->call.divisor_dtype = PB_INT64;
@@ -144,9 +163,106 @@ static void test_epochs_that_make_no_sense(void)
     for (int32_t from = -1; from <= PB_DTYPES; from++)
         for (int32_t to = -1; to <= PB_DTYPES; to++)
             if (from == to)
-                CHECK(pb_converts(from, to) == (from >= 0 && from < PB_DTYPES));
-    CHECK(pb_converts(PB_UINT16, PB_FLOAT32) && !pb_converts(PB_INT32, PB_FLOAT32));
-    CHECK(pb_converts(PB_INT32, PB_FLOAT64) && !pb_converts(PB_INT64, PB_FLOAT64));
+                CHECK(pb_always_fits(from, to) == (from >= 0 && from < PB_DTYPES));
+    CHECK(pb_always_fits(PB_UINT16, PB_FLOAT32) && !pb_always_fits(PB_INT32, PB_FLOAT32));
+    CHECK(pb_always_fits(PB_INT32, PB_FLOAT64) && !pb_always_fits(PB_INT64, PB_FLOAT64));
+    CHECK(pb_always_fits(PB_BOOL, PB_INT8) && !pb_always_fits(PB_INT8, PB_BOOL) && !pb_always_fits(PB_INT8, PB_UINT64));
+    CHECK(pb_always_fits(PB_FLOAT16, PB_FLOAT32) && !pb_always_fits(PB_BFLOAT16, PB_FLOAT16));
+}
+
+/* A batch whose value does not fit is refused before the step; which it is does not depend on the threads. */
+static void test_values_that_do_not_fit(void)
+{
+    for (int threads = 1; threads <= 3; threads++) {
+        struct data *d = new_data();
+        double *pixels = calloc((size_t)ROWS * WIDTH, sizeof *pixels);
+        CHECK(pb_set_num_threads(threads) == PB_OK);
+        for (int64_t i = 0; i < ROWS * WIDTH; i++)
+            pixels[i] = d->pixels[i / WIDTH][i % WIDTH];
+        d->columns[0] = column_of(pixels, d->batch, WIDTH, PB_FLOAT64, PB_FLOAT32, 8);
+        pixels[d->order[2 * BATCH + 1] * WIDTH + 77] = pixels[d->order[2 * BATCH + 1] * WIDTH + 78] = -1e300;
+        pixels[d->order[2 * BATCH + 3] * WIDTH] = 1e300;
+        CHECK(pb_epoch_run(&d->epoch, &d->call, INT64_MAX) == PB_ERROR_VALUE);
+        check_sums(d, 2);
+        CHECK(d->epoch.misfit.column == 0 && d->epoch.misfit.row == d->order[2 * BATCH + 1]);
+        CHECK(d->epoch.misfit.element == 77);
+        free(pixels), free(d);
+    }
+}
+
+/* Every dtype to every other, from elements that lie apart and are not aligned. */
+static void test_all_conversions(void)
+{
+    enum { COUNT = 300, APART = 11 };
+    static const int8_t sizes[PB_DTYPES] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 2};
+    char *source = calloc(1, 2 * COUNT * APART + 16), *contiguous = calloc(8, 2 * COUNT);
+    char *apart = calloc(8, 2 * COUNT), *together = calloc(8, 2 * COUNT);
+    for (int32_t from = 0; from < PB_DTYPES; from++)
+        for (int32_t to = 0; to < PB_DTYPES; to++) {
+            int64_t ones[2] = {2, COUNT}, steps[2] = {COUNT * APART, APART}, all = 2 * COUNT, size = sizes[from];
+            uint8_t numbers[2 * COUNT];
+            pb_misfit misfit = {-1, -1, -1};
+            for (int i = 0; i < 2 * COUNT; i++)
+                numbers[i] = (uint8_t)(i % 2);
+            int64_t step = 1; /* zeros and ones in the source's dtype */
+            pb_column make = {.source = numbers, .batch = contiguous, .elements = all, .shape = &all, .strides = &step,
+                              .rank = 1, .source_dtype = PB_BOOL, .dtype = from};
+            CHECK(pb_copy_rows(&make, 0, 1, &misfit) == PB_OK);
+            for (int64_t i = 0; i < 2 * COUNT; i++)
+                memcpy(source + 3 + i * APART, contiguous + i * size, (size_t)size);
+            pb_column two = {.source = source + 3, .batch = apart, .elements = all, .shape = ones, .strides = steps,
+                             .rank = 2, .source_dtype = from, .dtype = to, .exact = 1};
+            pb_column one = {.source = contiguous, .batch = together, .elements = all, .shape = &all, .strides = &size,
+                             .rank = 1, .source_dtype = from, .dtype = to};
+            CHECK(pb_copy_rows(&two, 0, 1, &misfit) == PB_OK && pb_copy_rows(&one, 0, 1, &misfit) == PB_OK);
+            CHECK(memcmp(apart, together, (size_t)(2 * COUNT * sizes[to])) == 0);
+        }
+    free(source), free(contiguous), free(apart), free(together);
+}
+
+/* One thread fills a ring of batches while another steps on them, all of them right. */
+enum { RING = 3, PASSES = 50 };
+
+struct ring {
+    struct data *data;
+    int64_t first_label;
+};
+
+static void *fill(void *argument)
+{
+    struct ring *ring = argument;
+    pb_epoch *epoch = &ring->data->epoch;
+    for (int64_t batch = 0; batch < PASSES; batch++) {
+        while (batch - pb_epoch_done(epoch) >= RING)
+            pb_epoch_wait(epoch, batch - RING + 1, 1000000);
+        for (int64_t i = 0; i < BATCH; i++) {
+            int64_t row = (batch * BATCH + i) % (RING * BATCH);
+            ring->data->labels[row] = (int32_t)(ring->first_label + batch * BATCH + i);
+            memset(ring->data->pixels[row], (int)batch, WIDTH);
+        }
+        pb_epoch_extend(epoch, 1);
+    }
+    return NULL;
+}
+
+static void test_a_ring(void)
+{
+    struct ring ring = {new_data(), 5};
+    pb_epoch *epoch = &ring.data->epoch;
+    pthread_t filling;
+    double pixels = 0;
+    int64_t labels = 0;
+    epoch->order = NULL, epoch->rows = RING * BATCH, epoch->batches = 0;
+    CHECK(pb_epoch_wait(epoch, 1, INT64_MAX) == 0); /* all there are */
+    pthread_create(&filling, NULL, fill, &ring);
+    while (pb_epoch_done(epoch) < PASSES)
+        CHECK(pb_epoch_run(epoch, &ring.data->call, 100000) == PB_OK);
+    pthread_join(filling, NULL);
+    for (int64_t batch = 0; batch < PASSES; batch++)
+        for (int64_t i = 0; i < BATCH; i++)
+            labels += 5 + batch * BATCH + i, pixels += (double)batch * WIDTH;
+    CHECK(ring.data->sums.labels == labels && ring.data->sums.pixels == pixels);
+    free(ring.data);
 }
 
 /* Two threads, each with an epoch of its own, while a third changes the number of threads. */

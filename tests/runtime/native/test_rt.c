@@ -455,6 +455,9 @@ int main(void)
     test_shutdown();
     test_epoch();
     test_epochs_that_make_no_sense();
+    test_values_that_do_not_fit();
+    test_all_conversions();
+    test_a_ring();
     test_an_epoch_of_sums();
     test_concurrent_epochs();
 #ifndef EMULATED /* qemu-user 7.2 does not survive the fork of a process with threads */
