@@ -289,8 +289,8 @@ ARGUMENTS: dict[str, str] = {
 }
 
 CLASS_WEIGHTS = (
-    "classes are weighted by nn.CrossEntropyLoss(weight=…), or by a further argument of the loss:"
-    " loss_args=[predictions, targets, weights]"
+    "classes are weighted by fit(x, y, class_weight={…}), by nn.CrossEntropyLoss(weight=…), or by a further argument of"
+    " the loss: loss_args=[predictions, targets, weights]"
 )
 
 # What to say of an argument that has no counterpart of another name, by argument.
@@ -305,14 +305,14 @@ NO_ARGUMENT: dict[str, str] = {
     "callbacks": "fit(x, y, callbacks=[…]) takes them",
     "save_best_only": "save_top_k=1, the default, keeps the best; save_top_k=-1 keeps all",
     "save_weights_only": "a checkpoint holds all that training needs; load(…, params_only=True) takes parameters",
-    "steps_per_epoch": "an epoch is all rows, in batches of batch_size",
+    "steps_per_epoch": "fit(x, y, steps_per_epoch=…) takes it; evaluate(x, y, steps=…)",
     "class_weight": CLASS_WEIGHTS,
     "weight": CLASS_WEIGHTS,
-    "sample_weight": "weights are a further argument of the loss: loss_args=[predictions, targets, weights]",
+    "sample_weight": "fit(x, y, sample_weight=…) and evaluate take it",
     "lr": "the learning rate is an argument of the optimizer, as in SGD(0.1)",
-    "validation_split": "cut the arrays yourself and pass validation=(x, y)",
-    "workers": "batches are gathered by the compiled code: there are no workers",
-    "num_workers": "batches are gathered by the compiled code: there are no workers",
+    "validation_split": "fit(x, y, validation_split=…) takes it",
+    "workers": "a thread reads batches ahead of the steps; a DataLoader has workers of its own",
+    "num_workers": "a thread reads batches ahead of the steps; a DataLoader has workers of its own",
     "requires_grad": "what is differentiated is said by require_grads of relax.transform.Gradient",
     "max_norm": "write ClipByGlobalNorm(optimizer, max_norm)",
     "clipnorm": "write ClipByGlobalNorm(optimizer, max_norm)",

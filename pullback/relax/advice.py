@@ -14,7 +14,10 @@ def shape_advice(wanted: Sequence[Dim | str], given: Sequence[int], dtype: str) 
     if integer and len(given) == len(wanted) + 1 and _fits(wanted, given[:-1]):
         if given[-1] == 1:
             return "these look like labels in a column: array.reshape(-1) makes one number a row of them"
-        return "these look like one-hot rows: array.argmax(-1) gives the numbers of the classes"
+        return (
+            "these look like one-hot rows: array.argmax(-1) gives the numbers of the classes;"
+            ' pullback.trainer(…, targets="one-hot") takes such targets as they are'
+        )
     if len(given) == len(wanted) + 1 and given[-1] == 1 and _fits(wanted, given[:-1]):
         return "the last axis, of size 1, is too much: array.squeeze(-1)"
     if len(wanted) == len(given) + 1 and wanted[-1] == 1 and _fits(wanted[:-1], given):

@@ -18,8 +18,8 @@ from pullback.ir.forks import renewed
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.program import Programs
 
-_DERIVED = ("_turn", "_interface", "_programs")
-_SHARED = ("mod", "vm", "device")  # nobody changes them
+_DERIVED = ("_turn", "_interface", "_programs", "_weighted")
+_SHARED = ("mod", "vm", "device", "_weighted_mod")  # nobody changes them
 
 
 class Copies:
@@ -33,6 +33,8 @@ class Copies:
     _load_module: Any
     model: Any
     value_of: Any
+    _weighted: Programs | None
+    _weighted_programs: Any
 
     def __getstate__(self) -> dict[str, Any]:
         state = self._state()
@@ -54,15 +56,18 @@ class Copies:
                 state["model"] = self.model.without_values()
             if "_values" in state:  # it is built: no longer of use is what it was built from
                 state["_values"], state["_setup"] = self._values.copy(), None
+                state["_weighted_mod"] = self._weighted and self._weighted.main.module
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        weighted = state.pop("_weighted_mod", None)
         vars(self).update(state)
         self._turn = threading.RLock()
         renewed(self, "_turn", "_generator")
         if "_values" in state:
             self._interface = Interface.of(self.mod)
             self._programs = Programs(self.mod, self._interface, self.vm, self._load_module)
+            self._weighted = weighted and self._weighted_programs(weighted)
         if self.model is not None:
             self.model.read_from(self.value_of)
 

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 
 from pullback.ir.errors import UserError
-from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relax.convention import ADJOINT
 from pullback.relax.expr import Binding, Call
 from pullback.relax.interpreter import evaluate
 from pullback.relax.training.data import Batch
-from pullback.relax.training.interface import Interface
+from pullback.relax.training.program import Program
 from pullback.relax.training.step import Values
 from pullback.relax.transform import RaiseOps
 
 _HINT = "the trainer is as it was before that step; a smaller learning rate or scaled inputs often help"
 
 
-def check_finite(module: IRModule, interface: Interface, batch: Batch, values: Values, loss: float) -> NoReturn:
+def check_finite(program: Program, batch: Batch, values: Values, loss: float, where: Callable[[int], str]) -> NoReturn:
     """Raise a UserError that names the step, and the first value that is not finite in it.
 
-    ``values``: what the trainer held before the step. The first NaN is named, or else the first infinity.
+    ``values``: what the trainer held before the step; ``where``: says where a row of the batch came from. The first NaN
+    is named, or else the first infinity.
     """
+    interface = program.interface
     step = int(values.optimizer_states[0].item()) + 1
     problem = f"the loss of step {step} is {loss}"
-    slots = interface.inputs + interface.targets + interface.params + interface.states
-    tensors = [*batch.inputs, *batch.targets, *values.params, *values.states]
-    for slot, tensor in zip(slots, tensors, strict=True):
+    for slot, tensor in zip(interface.inputs + interface.targets, [*batch.inputs, *batch.targets], strict=True):
+        array = np.asarray(tensor)
+        worst = _worst(array)
+        if worst is not None:
+            place = _place(array, worst)
+            row = f" in {where(place[0])}" if interface.has_rows(slot) else ""
+            at = f", at index {place[1:] if row else place}" if place[1:] or not row else ""
+            raise UserError(
+                f"{problem}: {slot} holds {worst}{row}{at}", hint="look at the data: np.isfinite finds them"
+            )
+    for slot, tensor in zip(interface.params + interface.states, [*values.params, *values.states], strict=True):
         worst = _worst(np.asarray(tensor))
         if worst is not None:
-            raise UserError(f"{problem}: {slot} holds {worst}", hint="look at the data, or load other values")
+            raise UserError(f"{problem}: {slot} holds {worst}", hint="load other values")
     found: dict[str, Binding] = {}
 
     def observe(binding: Binding, value: Any) -> None:
@@ -43,7 +52,7 @@ def check_finite(module: IRModule, interface: Interface, batch: Batch, values: V
                 found.setdefault(worst, binding)
 
     arguments = values.arguments(interface, ADJOINT, batch.inputs, batch.targets)
-    evaluate(RaiseOps()(module), ADJOINT, [np.asarray(a) for a in arguments], observe)
+    evaluate(RaiseOps()(program.module), ADJOINT, [np.asarray(a) for a in arguments], observe)
     for worst in ("NaN", "infinity"):
         if worst in found:
             binding = found[worst]
@@ -65,6 +74,12 @@ def _worst(array: np.ndarray) -> str | None:
     if array.dtype.kind in "iub" or np.isfinite(array).all():
         return None
     return "NaN" if np.isnan(array).any() else "infinity"
+
+
+def _place(array: np.ndarray, worst: str) -> tuple[int, ...]:
+    """The index of the first such value."""
+    found = np.isnan(array) if worst == "NaN" else np.isinf(array)
+    return tuple(int(i) for i in np.argwhere(found)[0])
 
 
 def _text(binding: Binding) -> str:

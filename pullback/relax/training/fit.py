@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
@@ -9,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,9 @@ from pullback.ir.errors import ArgumentError, NameNotFound, UserError, suggestio
 from pullback.ir.words import guided
 from pullback.relax.convention import DIVISOR_VALUE, EVALUATE, LOSS_VALUE, OUTPUT, Value
 from pullback.relax.training.callbacks import Callbacks
-from pullback.relax.training.data import Batch, DataSet
+from pullback.relax.training.data import Batch, DataSet, Source, check_labels
 from pullback.relax.training.diagnose import check_finite
+from pullback.relax.training.feeding import Feeding, check_count
 from pullback.relax.training.history import VALIDATION, EpochRecord, History, counted
 from pullback.relax.training.initialize import generator
 from pullback.relax.training.interface import Interface
@@ -26,6 +29,7 @@ from pullback.relax.training.lr_find import LRCurve, lr_curve
 from pullback.relax.training.metrics import Metrics, Running
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.progress import Progress, check_verbose
+from pullback.relax.training.sources import gives_arrays
 from pullback.relax.training.step import Values
 from pullback.runtime.epoch import Epoch
 
@@ -76,7 +80,7 @@ class _Run:
 
 
 @guided
-class Fitting:
+class Fitting(Feeding):
     """The part of a trainer that runs over data sets."""
 
     _interface: Interface
@@ -99,33 +103,55 @@ class Fitting:
     def fit(
         self,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
         epochs: int = 1,
         batch_size: int | None = None,
+        steps_per_epoch: int | None = None,
         drop_last: bool = False,
         shuffle: bool = True,
         seed: int | None = None,
-        validation: tuple[Any, Any] | None = None,
+        validation: Any = None,
+        validation_split: float = 0.0,
+        sample_weight: Any = None,
+        class_weight: Any = None,
         callbacks: Any = (),
         metrics: Any = None,
         train_metrics: bool = False,
         logger: Any = None,
         verbose: Any = "auto",
+        cast: bool = True,
         detect_nan: bool = False,
     ) -> History:
         """Train on all rows of ``x`` and ``y``, ``epochs`` times.
 
-        ``x``, ``y``: arrays with one row for each example (a list of arrays when the model takes several), of the
-        declared dtypes or such that a cast changes no value. Images of uint8 are cast batch by batch, so that no float
-        copy of them all is made; their values stay as they are: scale them in the model, or beforehand.
+        ``x``, ``y``: arrays with one row for each example: NumPy's, nested lists, data frames, memory maps, what has
+        DLPack. Where the model takes several inputs or targets, they are a list of arrays, or a dict by their names.
+        Data that gives both comes as ``x`` alone: an object with ``__len__`` and ``__getitem__`` whose items are
+        examples (a torch ``Dataset``), an iterable of batches (a torch ``DataLoader``), or a function that returns an
+        iterator over batches for each epoch. A batch, and an example, is ``(x, y)``, ``(x, y, weight)`` or a dict by
+        the names of inputs and targets. Such data is read by a thread, some batches ahead of the steps; batches come
+        as they are, in their own order, and the model is compiled for each number of rows.
+
+        Arrays of another dtype are cast batch by batch, never as a whole; their values stay as they are: scale images
+        of uint8 in the model, or beforehand. Floats are rounded to the declared float type, which a warning says once
+        in a process; anything else, and with ``cast=False`` everything, has to be the same number in the declared
+        dtype: a DTypeError names the row.
+
+        ``sample_weight``: (rows,), what each row's loss weighs; batches bring their own. The loss is Σ w·l / Σ w then,
+        where class weights and ignored targets of the loss itself count as they do without. ``class_weight``: a dict
+        from classes to the weights of their rows, 1 where it has none, or "balanced" (rows / (classes · rows of the
+        class)); it is for training, not for validation. ``steps_per_epoch``: how many batches an epoch takes: of
+        arrays, the first of each epoch's order; an iterable goes on in the next epoch where it was, and begins anew
+        after its end. A generator, which can be read only once, needs it for more than one epoch.
         ``batch_size``: by default the model's own; the last batch of an epoch has the rows that are left, and the model
         is compiled for that number of rows once. ``drop_last`` leaves these out (others in each epoch, if it shuffles);
         validation takes all rows in any case. ``shuffle`` draws a new order for each epoch from the trainer's
         generator. ``seed`` restarts it, and the random numbers of the model, such as dropout's. Both are saved with
-        the trainer: training goes on after ``load`` as if it had never stopped. ``validation``: inputs and targets on
-        which each epoch is evaluated: they give the history's "val_loss", and "val_accuracy" where the loss has
-        classes.
+        the trainer: training goes on after ``load`` as if it had never stopped. ``validation``: inputs and
+        targets (and weights), or any data as above, on which each epoch is evaluated: they give the history's
+        "val_loss", and "val_accuracy" where the loss has classes. ``validation_split`` takes this fraction of the rows
+        of arrays for it, the last ones, before any shuffling.
 
         ``callbacks``: Callbacks (``pullback.callbacks``), such as ``EarlyStopping(patience=3)``. ``metrics``: what is
         measured on the validation rows besides loss and accuracy: names ("f1", "top5", "r2", …) and functions
@@ -148,22 +174,20 @@ class Fitting:
         the last complete step, and so does a step that fails, since a value of its batch is out of range: an
         ArgumentError names it.
         """
-        _check_count("epochs", epochs, may_be_none=False)
+        check_count("epochs", epochs, may_be_none=False)
         for name, value in (("shuffle", shuffle), ("train_metrics", train_metrics), ("detect_nan", detect_nan)):
             if not isinstance(value, (bool, np.bool_, int)):
                 raise ArgumentError(f"{name} must be True or False, got {type(value).__name__}")
         check_verbose(verbose)
-        _check_count("batch_size", batch_size)
+        check_count("batch_size", batch_size)
         if seed is not None:
             generator(seed)  # an error comes before anything is compiled
-        data = self._data_set(x, y)
-        if validation is not None and (not isinstance(validation, (tuple, list)) or len(validation) != 2):
-            raise ArgumentError(
-                f"validation must be a pair (inputs, targets), got {type(validation).__name__}",
-                hint="write validation=(x_test, y_test)",
-            )
-        validation_data = None if validation is None else self._data_set(*validation)
-        size = self._batch_size(batch_size, data.rows)
+        check_count("steps_per_epoch", steps_per_epoch)
+        data, validation_data = self._sources(
+            x, y, sample_weight, validation, validation_split, class_weight=class_weight, cast=cast,
+            steps=steps_per_epoch, epochs=epochs,
+        )  # fmt: skip
+        size = self._batch_size(batch_size, data)
         _check_drop_last(drop_last, data.rows, size)
         self._values.check_complete(self._interface)
         history = History()
@@ -181,7 +205,7 @@ class Fitting:
                 self.seed(seed)
             self.stop_training = False
             called.train_begin()
-            progress.begin(epochs, _rows(data.rows, size, drop_last))
+            progress.begin(epochs, data.count(size, drop_last))
             try:
                 for _ in range(epochs):
                     self._epoch(run)
@@ -198,16 +222,17 @@ class Fitting:
         started = time.perf_counter()
         run.progress.begin_epoch()
         run.callbacks.epoch_begin(self._epochs + 1)
-        order = self._generator.permutation(run.data.rows) if run.shuffle else None
+        order = self._generator.permutation(run.data.rows) if run.shuffle and run.data.rows is not None else None
         measured = run.metrics.start() if run.of_steps else None
         total = divisor = last = 0.0
         rows = 0
-        for batch, epoch in run.data.epochs(run.size, order, run.drop_last):
-            self._train(batch, epoch, run, measured)
-            total, divisor = total + epoch.loss_sum, divisor + epoch.divisor_sum
-            rows, last = rows + epoch.done * batch.rows, epoch.loss
-            if self.stop_training:
-                break
+        with contextlib.closing(run.data.epochs(run.size, order, run.drop_last)) as loops:
+            for batch, epoch in loops:
+                self._train(batch, epoch, run, measured)
+                total, divisor = total + epoch.loss_sum, divisor + epoch.divisor_sum
+                rows, last = rows + epoch.done * batch.rows, epoch.loss
+                if self.stop_training:
+                    break
         if run.callbacks.watch_batches and run.called != self.steps:
             run.callbacks.batch_end(self.steps, last)
         loss = self._mean(total, divisor, rows)
@@ -216,7 +241,7 @@ class Fitting:
             _warn_of(self._epochs, loss, divisor)
         found = {"loss": loss, **(measured.results() if measured is not None else {})}
         if run.validation is not None:
-            evaluation = self._evaluate(run.validation, run.size, run.metrics)
+            evaluation = self._evaluate(run.validation, self._validation_size(run), run.metrics)
             found |= {f"{VALIDATION}loss": evaluation.loss}
             found |= {f"{VALIDATION}{name}": value for name, value in evaluation.metrics.items()}
         if "lr" in self._interface.record.run_time:
@@ -241,8 +266,21 @@ class Fitting:
             raise ArgumentError(message, hint=hint)
         return names + (["lr"] if "lr" in self._interface.record.run_time else [])
 
+    def _validation_size(self, run: _Run) -> int:
+        """The batches of validation rows are as large as those trained on, where both are ours to cut."""
+        return run.size if run.size and isinstance(run.validation, DataSet) else self._batch_size(None, run.validation)
+
     def evaluate(
-        self, x: Any, y: Any, batch_size: int | None = None, *, metrics: Any = None, averaged: bool = False
+        self,
+        x: Any,
+        y: Any = None,
+        batch_size: int | None = None,
+        *,
+        sample_weight: Any = None,
+        steps: int | None = None,
+        metrics: Any = None,
+        averaged: bool = False,
+        cast: bool = True,
     ) -> Evaluation:
         """The mean loss over all rows, and the accuracy when the loss has classes; nothing is updated.
 
@@ -250,20 +288,22 @@ class Fitting:
         The accuracy is the share of rows (pixels, tokens, …) whose largest prediction is at the right class; ignored
         targets do not count. Of binary losses, it is the share of right zeros and ones. ``metrics``: others, which
         ``found["f1"]`` reads: names, and functions ``f(y_true, y_pred)``, which are called once, with all rows
-        (``pullback.training.metrics``). ``averaged`` takes the parameters' averages, which the optimizer ``EMA`` keeps.
+        (``pullback.training.metrics``). Weights of rows are for the loss alone. ``steps``: how many batches are read,
+        if not all. ``averaged`` takes the parameters' averages, which the optimizer ``EMA`` keeps.
         """
-        _check_count("batch_size", batch_size)
+        check_count("batch_size", batch_size)
         if not isinstance(averaged, (bool, np.bool_)):
             raise ArgumentError(f"averaged must be True or False, got {averaged!r}")
         measured = Metrics.of(metrics, self._interface)
-        data = self._data_set(x, y)
+        check_count("steps", steps)
+        data = self._source(x, y, sample_weight, cast=cast, steps=steps)
         self._values.check_complete(self._interface)
-        return self._evaluate(data, self._batch_size(batch_size, data.rows), measured, averaged)
+        return self._evaluate(data, self._batch_size(batch_size, data), measured, averaged)
 
     def lr_find(
         self,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
         start: float = 1e-7,
         end: float = 1.0,
@@ -284,8 +324,9 @@ class Fitting:
         Raises a UserError when the optimizer has no ``lr``, and when the trainer, as the copy of another, does not hold
         what it was made from and its ``lr`` is no ``RunTime``.
         """
-        _check_count("batch_size", batch_size)
-        self._data_set(x, y)  # an error comes before anything is compiled
+        check_count("batch_size", batch_size)
+        if gives_arrays(x, y):
+            self._source(x, y)  # an error comes before anything is compiled
         self._values.check_complete(self._interface)
         return lr_curve(self, x, y, start, end, steps, batch_size)
 
@@ -293,48 +334,32 @@ class Fitting:
         self, x: Any, y: Any, batch_size: int | None, before: Callable[[int], None]
     ) -> Iterator[float]:
         """The losses of steps, without an end; ``before`` is called with the number of each, from 0 on."""
-        data = self._data_set(x, y)
-        size = min(self._batch_size(batch_size, data.rows), data.rows)
+        data = self._source(x, y)
+        size = self._batch_size(batch_size, data)
+        size = size if data.rows is None else min(size, data.rows)
         numbers = itertools.count()
         while True:
-            for batch, epoch in data.epochs(size, self._generator.permutation(data.rows), drop_last=True):
-                program = self._program(data, batch.rows)
-                while epoch.left:
-                    before(next(numbers))
-                    self._steps(program, batch, epoch, None, 0.0)
-                    yield epoch.loss
-
-    def _data_set(self, x: Any, y: Any) -> DataSet:
-        if not self._interface.record.reduction:
-            raise UserError(
-                "this trainer module does not tell how its loss reduces, so that no mean over batches can be taken",
-                hint="such a module was not made by SetupTrainer: set it up, or use update(…)",
-            )
-        return DataSet(x, y, self._interface)
-
-    def _batch_size(self, asked: int | None, rows: int) -> int:
-        """The batch size asked for, else the model's own, else all rows up to 64."""
-        if asked is not None:
-            return asked
-        batch = self._interface.batch
-        return batch if isinstance(batch, int) else min(64, rows)
-
-    def _program(self, data: Any, rows: int) -> Program:
-        """The program for batches of a data set."""
-        return self._programs.of(rows)
+            order = None if data.rows is None else self._generator.permutation(data.rows)
+            with contextlib.closing(data.epochs(size, order, drop_last=True)) as loops:
+                for batch, epoch in loops:
+                    program = self._program(data, batch.rows)
+                    while epoch.left:
+                        before(next(numbers))
+                        self._steps(program, batch, epoch, None, 0.0)
+                        yield epoch.loss
 
     def _prepare(self, run: _Run) -> None:
         """Compile for all sizes of batches before the first step: what cannot be compiled fails early."""
-        for batch, _ in run.data.epochs(run.size, drop_last=run.drop_last):
+        for batch in run.data.samples(run.size, run.drop_last):
             program = self._program(run.data, batch.rows)
             try:
                 step = program.observed_step if run.of_steps else program.step
                 step.bind(batch.inputs, batch.targets, self._values)
             except UserError as error:
-                if batch.rows == run.size:
+                if run.data.rows is None or batch.rows == run.size:
                     raise
                 raise _of_the_last_batch(error, batch.rows, run.data.rows, run.size) from error
-        for batch, _ in run.validation.epochs(run.size) if run.validation is not None else ():
+        for batch in run.validation.samples(self._validation_size(run)) if run.validation is not None else ():
             program = self._program(run.validation, batch.rows)
             program.evaluate.bind(batch.inputs, batch.targets, self._values)
 
@@ -344,7 +369,7 @@ class Fitting:
         while epoch.left:
             done = epoch.done
             if run.detect_nan:
-                self._watched_step(program, batch, epoch, measured)
+                self._watched_step(run.data, program, batch, epoch, measured)
             else:
                 self._steps(program, batch, epoch, measured, SLICE_SECONDS)
             run.progress.advance((epoch.done - done) * batch.rows, epoch.loss)
@@ -378,7 +403,8 @@ class Fitting:
                     self._measured_step(program, batch, epoch, measured)
             except ArgumentError as error:
                 step = int(self._values.optimizer_states[0].item()) + 1  # a failed step changes nothing
-                raise ArgumentError(f"step {step}: {error.message}", span=error.span, hint=error.hint) from None
+                told = _of_a_label(batch, self._interface) or error
+                raise ArgumentError(f"step {step}: {told.message}", span=told.span, hint=told.hint) from None
 
     def _measured_step(self, program: Program, batch: Batch, epoch: Epoch, measured: Running) -> None:
         epoch.gather()
@@ -388,7 +414,9 @@ class Fitting:
         epoch.count(float(found[LOSS_VALUE, 0].item()), _divisor(found))
         measured.update(batch.targets, found[OUTPUT, 0])
 
-    def _watched_step(self, program: Program, batch: Batch, epoch: Epoch, measured: Running | None) -> None:
+    def _watched_step(
+        self, data: Source, program: Program, batch: Batch, epoch: Epoch, measured: Running | None
+    ) -> None:
         """One step, which is undone when its loss is not finite; the error says which op is to blame."""
         with self._turn:
             before = self._values.copy()
@@ -396,31 +424,36 @@ class Fitting:
             if np.isfinite(epoch.loss_sum):
                 return
             self._values = before
-        check_finite(self.mod, self._interface, batch, before, epoch.loss)
+        check_finite(program, batch, before, epoch.loss, partial(data.place, epoch))
 
-    def _evaluate(self, data: DataSet, size: int, metrics: Metrics, averaged: bool = False) -> Evaluation:
-        total, divisor, measured = 0.0, 0.0, metrics.start()
-        for batch in data.batches(size):
-            evaluate = self._program(data, batch.rows).evaluate
-            with self._turn:
-                values = self._values.averaged(self._interface) if averaged else self._values
-                results = evaluate(batch.inputs, batch.targets, values)
-            found = dict(zip(evaluate.returns, results, strict=True))
-            own = _divisor(found)
-            if own:  # a batch that counts nothing has no loss
-                total, divisor = total + found[LOSS_VALUE, 0].item() * own, divisor + own
-            measured.update(batch.targets, found[OUTPUT, 0])
-        return Evaluation(self._mean(total, divisor, data.rows), measured.results(), data.rows)
+    def _evaluate(self, data: Source, size: int, metrics: Metrics, averaged: bool = False) -> Evaluation:
+        total, divisor, rows, measured = 0.0, 0.0, 0, metrics.start()
+        with contextlib.closing(data.batches(size)) as batches:
+            for batch in batches:
+                evaluate = self._program(data, batch.rows).evaluate
+                with self._turn:
+                    values = self._values.averaged(self._interface) if averaged else self._values
+                    results = evaluate(batch.inputs, batch.targets, values)
+                found = dict(zip(evaluate.returns, results, strict=True))
+                own, rows = _divisor(found), rows + batch.rows
+                if own:  # a batch that counts nothing has no loss
+                    total, divisor = total + found[LOSS_VALUE, 0].item() * own, divisor + own
+                measured.update(batch.targets, found[OUTPUT, 0])
+        return Evaluation(self._mean(total, divisor, rows), measured.results(), rows)
+
+
+def _of_a_label(batch: Batch, interface: Interface) -> ArgumentError | None:
+    """What says which label of a batch is wrong, if one is."""
+    try:
+        check_labels(np.asarray(batch.targets[0]) if batch.targets else np.zeros(0), interface)
+    except ArgumentError as error:
+        return error
+    return None
 
 
 def _divisor(found: dict[Value, Any]) -> float:
     """What the loss of a batch is divided by; 1 for one that adds up."""
     return float(found[DIVISOR_VALUE, 0].item()) if (DIVISOR_VALUE, 0) in found else 1.0
-
-
-def _rows(rows: int, size: int, drop_last: bool) -> int:
-    """How many rows an epoch trains on."""
-    return rows - (rows % size if drop_last else 0)
 
 
 def _warn_of(epoch: int, loss: float, divisor: float) -> None:
@@ -443,16 +476,9 @@ def _of_the_last_batch(error: UserError, left: int, rows: int, size: int) -> Use
     return type(error)(f"{batch}: {error.message}", span=error.span, hint="; ".join(hints))
 
 
-def _check_drop_last(drop_last: Any, rows: int, size: int) -> None:
+def _check_drop_last(drop_last: Any, rows: int | None, size: int) -> None:
     if not isinstance(drop_last, (bool, np.bool_)):
         raise ArgumentError(f"drop_last must be True or False, got {drop_last!r}")
-    if drop_last and rows < size:
+    if drop_last and rows is not None and rows < size:
         message = f"drop_last leaves no batch: there are {rows} rows, and batches have {size}"
         raise ArgumentError(message, hint="give a smaller batch_size, or leave drop_last out")
-
-
-def _check_count(name: str, number: int | None, may_be_none: bool = True) -> None:
-    if number is None and may_be_none:
-        return
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ArgumentError(f"{name} must be an int ≥ 1, got {number!r}", hint="give a whole number, 1 or more")

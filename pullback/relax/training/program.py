@@ -35,6 +35,11 @@ class Program:
         if vm is not None:
             self.training_vm = vm
 
+    @property
+    def module(self) -> IRModule:
+        """The trainer module."""
+        return self._modules[0]()
+
     @cached_property
     def training_vm(self) -> Any:
         return self._load(self._modules[0]())
@@ -72,18 +77,18 @@ class Programs:
     """The programs of a trainer by number of rows, derived from its module. ``load`` compiles a module."""
 
     def __init__(self, module: IRModule, interface: Interface, vm: Any, load: Machine) -> None:
-        self._module, self._interface, self._load = module, interface, load
+        self._module, self.interface, self._load = module, interface, load
         self.main = Program(interface, lambda: module, lambda: evaluation(module), load, vm)
         self._others: dict[int, Program] = {}
 
     def of(self, rows: int | None) -> Program:
         """The program for batches of ``rows`` rows; the module's own for None."""
-        batch = self._interface.batch
+        batch = self.interface.batch
         if rows == batch or rows is None or not isinstance(batch, int):  # the very size, or any
             return self.main
         if rows not in self._others:
             self._others[rows] = Program(
-                self._interface.with_rows(rows),
+                self.interface.with_rows(rows),
                 lambda: self._rebatched(rows, True),
                 lambda: evaluation(self._rebatched(rows, False)),
                 self._load,
@@ -92,7 +97,7 @@ class Programs:
 
     def _rebatched(self, rows: int, trains: bool) -> IRModule:
         try:
-            return rebatched(self._module, self._interface, rows, trains)
+            return rebatched(self._module, self.interface, rows, trains)
         except UserError as error:
             message = f"the model cannot be compiled for batches of {rows} rows: {error.message}"
             raise type(error)(message, span=error.span, hint=error.hint) from error

@@ -13,6 +13,7 @@ pickles from copies.py.
 
 from __future__ import annotations
 
+import contextlib
 import html
 import math
 import threading
@@ -28,18 +29,19 @@ from pullback.ir.words import guided, no_attribute
 from pullback.relax.convention import ADJOINT, BACKBONE, LOSS, LOSS_SCALE, OPTIMIZER, STEP
 from pullback.relax.training.checkpoint import Checkpoints
 from pullback.relax.training.copies import Copies
-from pullback.relax.training.data import check_labels
+from pullback.relax.training.data import Source, check_labels
+from pullback.relax.training.feeding import checked_cast
 from pullback.relax.training.fit import Fitting
 from pullback.relax.training.history import History
 from pullback.relax.training.initialize import full, generator, random_state, static_shape, xavier_uniform, zeros
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
-from pullback.relax.training.program import Programs
+from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.setup_trainer import SetupTrainer, check_model
 from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
 from pullback.relax.training.step import Values
 from pullback.relax.training.summary import Layer, Summary, show, summarize
-from pullback.relax.training.values import as_tensor, copies_by_name, fresh_copy, is_one_for_each
+from pullback.relax.training.values import as_tensor, copies_by_name, for_each, fresh_copy
 from pullback.runtime.device import Device, cpu
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, tensor
@@ -329,34 +331,59 @@ class Trainer(Fitting, Checkpoints, Copies):
         hint = "trainer.predict(x) computes predictions, trainer.fit(x, y) and trainer.update(x, y) train"
         raise CallError("a trainer is not called itself", hint=hint)
 
-    def predict(self, *input_instances: Any, averaged: bool = False) -> Tensor | tuple[Tensor, ...]:
-        """What the backbone returns for these inputs, without the updated states: one tensor, or a tuple of several.
+    def predict(
+        self, *input_instances: Any, batch_size: int | None = None, averaged: bool = False, cast: bool = True
+    ) -> Any:
+        """The backbone's outputs for the inputs: a tensor, or a tuple of several. Nothing is updated.
 
-        It is computed in the form for inference: batch norm takes its moving statistics, and dropout drops nothing.
+        Several inputs are given one by one, in one list, or in a dict by name; data as :meth:`fit` takes it does too,
+        and its targets are not read. Each input has the declared shape, but any number of rows, none too; each number
+        of rows is compiled once. Other symbolic sizes take any value. Floats of another dtype are rounded to the
+        declared one, unless ``cast`` is False; anything else is cast where that changes no value.
 
-        Several inputs are given one after the other, or as a list. They have the declared shapes, but any number of
-        rows, none too; each number of rows is compiled once. Other symbolic sizes take any value. They are cast to the
-        declared dtype when that changes no value. ``averaged`` takes the parameters' averages, which the optimizer
+        ``batch_size`` has so many rows predicted at a time, and those left at the end, and joins the outputs, which
+        have a row for each row of the inputs then: two sizes are compiled at most. Without it all rows are one batch,
+        unless the inputs are larger than 256 MiB. ``averaged`` takes the parameters' averages, which the optimizer
         ``EMA`` keeps.
         """
-        given: Any = input_instances
-        if len(given) == 1 and is_one_for_each(given[0], self._interface.inputs):
-            given = given[0]
-        program, inputs = self._arguments(list(given))
+        given: Any = input_instances[0] if len(input_instances) == 1 else list(input_instances)
         self._values.check_complete(self._interface)
-        with self._turn:
-            values = self._values.averaged(self._interface) if averaged else self._values
-            results = program.predict(inputs, values)
+        source = self._predicted(given, batch_size, cast)
+        if source is not None:
+            return self._predict_batches(source, self._batch_size(batch_size, source), averaged)
+        program, inputs = self._arguments(given, cast=cast)
+        results = self._predict(program, inputs, averaged)
         return results[0] if len(results) == 1 else results
 
-    def update(self, input_instances: Any, targets: Any) -> Tensor:
+    def _predict(self, program: Program, inputs: Sequence[Tensor], averaged: bool) -> tuple[Tensor, ...]:
+        with self._turn:
+            values = self._values.averaged(self._interface) if averaged else self._values
+            return program.predict(inputs, values)
+
+    def _predict_batches(self, source: Source, size: int, averaged: bool) -> Any:
+        """The outputs for all batches, joined."""
+        found: list[tuple[Tensor, ...]] = []
+        with contextlib.closing(source.batches(size)) as batches:
+            for batch in batches:
+                found.append(self._predict(self._programs.of(batch.rows), batch.inputs, averaged))
+                for number, output in enumerate(found[-1]):
+                    if output.shape[:1] != (batch.rows,):
+                        raise ArgumentError(
+                            f"output {number} has no row for each of a batch's {batch.rows} rows, but shape"
+                            f" {output.shape}: outputs of several batches cannot be joined",
+                            hint="predict all rows at once: leave batch_size out",
+                        )
+        results = tuple(tensor(np.concatenate([np.asarray(t) for t in column])) for column in zip(*found, strict=True))
+        return results[0] if len(results) == 1 else results
+
+    def update(self, input_instances: Any, targets: Any, *, cast: bool = True) -> Tensor:
         """Make one training step on a batch; returns the loss before the step, as a scalar tensor.
 
-        Several inputs or targets are given as a list, one alone may be. Each has the declared shape, but any number of
-        rows, at least one; each number of rows is compiled once. It is cast to the declared dtype when that changes no
-        value. A failed step changes nothing.
+        Several inputs or targets are given as a list or as a dict by name, one alone may be by itself. Each has the
+        declared shape, but any number of rows, at least one; each number of rows is compiled once. Other dtypes are
+        cast as by :meth:`predict`. A failed step changes nothing.
         """
-        program, inputs, labels = self._arguments(input_instances, targets)
+        program, inputs, labels = self._arguments(input_instances, targets, cast=cast)
         if inputs and 0 in inputs[0].shape[:1]:
             raise ArgumentError(
                 f"{self._interface.inputs[0]} has 0 rows: a step needs at least one",
@@ -427,18 +454,19 @@ class Trainer(Fitting, Checkpoints, Copies):
         model = "" if self.model is None else self.model._repr_html_()
         return f"<div>{html.escape(repr(self))}</div>{model}"
 
-    def _arguments(self, inputs: Any, *targets: Any) -> tuple[Any, ...]:
+    def _arguments(self, inputs: Any, *targets: Any, cast: bool = True) -> tuple[Any, ...]:
         """The program for as many rows as the inputs have; then inputs and targets, if given, as lists of tensors of
         the declared types."""
-        given = _as_list(inputs, self._interface.inputs, "input")
+        given = for_each(inputs, self._interface.inputs, "input")
         program = self._programs.of(self._interface.rows_of(given[0]) if given else None)
         sizes: dict[Any, Any] = {}
-        tensors = [as_tensor(v, s, sizes) for v, s in zip(given, program.interface.inputs, strict=True)]
+        exact = not checked_cast(cast)
+        tensors = [as_tensor(v, s, sizes, exact) for v, s in zip(given, program.interface.inputs, strict=True)]
         if not targets:
             return program, tensors
         slots = program.interface.targets
-        labels = zip(_as_list(targets[0], slots, "target"), slots, strict=True)
-        return program, tensors, [as_tensor(v, s, sizes) for v, s in labels]
+        labels = zip(for_each(targets[0], slots, "target"), slots, strict=True)
+        return program, tensors, [as_tensor(v, s, sizes, exact) for v, s in labels]
 
     def __repr__(self) -> str:
         if self.__dict__.get("_values") is None:
@@ -476,18 +504,3 @@ def _check_machine(vm: Any, module: IRModule) -> None:
     if missing:
         message = f"the virtual machine does not hold this trainer module: it lacks {', '.join(missing)}"
         raise ArgumentError(message, hint=hint)
-
-
-def _as_list(values: Any, slots: Sequence[Slot], kind: str) -> list[Any]:
-    """The values of several slots: a list of them, or the only one by itself."""
-    given = list(values) if isinstance(values, (list, tuple)) else [values]
-    if len(given) != len(slots):
-        names = ", ".join(slot.name for slot in slots) or "none"
-        plural = "" if len(slots) == 1 else "s"
-        raise ArgumentError(
-            f"the model takes {len(slots)} {kind}{plural} ({names}), got {len(given)}",
-            hint=f"a list holds one entry for each {kind}; nested lists of numbers go into an array first"
-            if isinstance(values, (list, tuple)) and any(isinstance(v, (list, tuple, int, float)) for v in values)
-            else f"arrays come in the order of the model's declaration; several {kind}s in one list",
-        )
-    return given

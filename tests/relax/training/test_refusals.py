@@ -156,8 +156,12 @@ DATA: dict[str, tuple[Callable[[], Any], type[UserError], str]] = {
     "columns": (fitted(x=X[:, 1:]), ShapeError, r"must have shape \(rows, 20\), got \(20, 19\)"),
     "label": (fitted(y=np.where(np.arange(20) == 7, 5, Y)), ArgumentError, r"0 to 4, got 5 at index \(7,\)"),
     "label below": (fitted(y=np.where(np.arange(20) == 7, -1, Y)), ArgumentError, r"0 to 4, got -1 at index \(7,\)"),
-    "validation": (fitted(validation=X), ArgumentError, r"validation must be a pair \(inputs, targets\), got ndarray"),
-    "validation of three": (fitted(validation=(X, Y, Y)), ArgumentError, "validation must be a pair"),
+    "validation": (
+        fitted(validation=X),
+        ArgumentError,
+        r"validation must be a pair \(inputs, targets\), .*, got ndarray",
+    ),
+    "validation of four": (fitted(validation=(X, Y, Y, Y)), ArgumentError, "validation must be a pair"),
     "validation label": (fitted(validation=(X, Y + 5)), ArgumentError, "classes from 0 to 4"),
     "values change": (fitted(y=Y + 0.5), DTypeError, "int64"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import inspect
 import math
@@ -103,6 +104,14 @@ class Loss:
     def forward(self, *values: Any) -> Expr:
         """The loss of graph values, in the order in which PyTorch's loss takes them."""
         return self.expression(*values)
+
+    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+        """The terms of which the loss is a mean or a sum, rows first, and what each adds to the mean's divisor: of the
+        same shape, or None where that is 1."""
+        terms = copy.copy(self)
+        terms._reduction = "none"
+        with composing():
+            return terms.expression(*variables), None
 
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         """The types of the targets that the loss is commonly given when its (first) predictions are of this type: class

@@ -6,7 +6,7 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
 from pullback.relax import op
-from pullback.relax.expr import Expr, Var
+from pullback.relax.expr import Expr, Var, const
 from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, format_info, format_shape, same_shape
 from pullback.relax.training.loss.base import Loss, check_alike, check_float, class_axis, tensor_info
 from pullback.tir.expr import FLOATS, INTEGERS
@@ -51,6 +51,14 @@ class CrossEntropyLoss(Loss):
                 hint="use CategoricalCrossEntropyLoss for one-hot targets with an ignored class",
             )
         return self._of_probabilities(predictions, targets, weights, axis)
+
+    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+        terms, _ = super().unreduced(*variables)
+        predictions, targets, *weights = variables
+        axis = class_axis(predictions.struct_info.ndim)  # type: ignore[attr-defined]
+        if _is_indices(type(self).__name__, predictions, targets, axis):
+            return terms, _counts(predictions, targets, weights, self.ignore_index)
+        return terms, None
 
     def _of_indices(self, predictions: Var, targets: Expr, weights: Var | None, axis: int) -> Expr:
         if self.label_smoothing:
@@ -100,6 +108,14 @@ class CategoricalCrossEntropyLoss(CrossEntropyLoss):
             return self._of_indices(predictions, op.argmax(targets, axis), weights, axis)
         return self._of_probabilities(predictions, targets, weights, axis)
 
+    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+        terms, _ = super().unreduced(*variables)
+        predictions, targets, *weights = variables
+        if self.ignore_index < 0:
+            return terms, None
+        classes = op.argmax(targets, class_axis(predictions.struct_info.ndim))  # type: ignore[attr-defined]
+        return terms, _counts(predictions, classes, weights, self.ignore_index)
+
 
 class NLLLoss(Loss):
     """-weights[t] · p[n, t] for the right class t: the negative log-likelihood of log-probabilities.
@@ -119,6 +135,10 @@ class NLLLoss(Loss):
     def expression(self, predictions: Var, targets: Var, weights: Var | None = None) -> Expr:  # type: ignore[override]
         _check_logits(type(self).__name__, predictions, weights)
         return op.nn.nll_loss(predictions, targets, weights, self._reduction, self.ignore_index)
+
+    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+        predictions, targets, *weights = variables
+        return super().unreduced(*variables)[0], _counts(predictions, targets, weights, self.ignore_index)
 
 
 class MultiMarginLoss(Loss):
@@ -173,6 +193,12 @@ class MultiLabelSoftMarginLoss(Loss):
     def expression(self, predictions: Var, targets: Var, weights: Var | None = None) -> Expr:  # type: ignore[override]
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.multilabel_soft_margin_loss(predictions, targets, weights, self._reduction)
+
+
+def _counts(predictions: Var, targets: Expr, weights: list[Var], ignore_index: int) -> Expr:
+    """What each target counts: the weight of its class, or 0 where it is ignored; the loss of logarithms of -1."""
+    ones = op.full_like(predictions, const(-1.0, predictions.dtype))
+    return op.nn.nll_loss(ones, targets, weights[0] if weights else None, "none", ignore_index)
 
 
 def _check_ignore_index(value: Any) -> None:

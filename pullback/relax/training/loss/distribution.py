@@ -61,6 +61,11 @@ class KLDivLoss(Loss):
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.kl_div(predictions, targets, self._reduction, self.log_target)
 
+    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+        terms, _ = super().unreduced(*variables)
+        rank = terms.struct_info.ndim  # type: ignore[attr-defined]
+        return op.sum(terms, tuple(range(1, rank))) if self._reduction == "batchmean" and rank > 1 else terms, None
+
 
 class PoissonNLLLoss(Loss):
     """eᵖ - t·p of logarithms of rates p and counts t, reduced over all elements; p - t·log(p + eps) of rates.

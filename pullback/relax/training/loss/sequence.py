@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pullback.ir.errors import ArgumentError
 from pullback.relax import op
-from pullback.relax.expr import Expr, Var
+from pullback.relax.expr import Expr, Var, const
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.training.loss.base import Loss, check_float, tensor_info
 
@@ -34,3 +34,10 @@ class CTCLoss(Loss):
         return op.nn.ctc_loss(
             predictions, targets, input_lengths, target_lengths, self.blank, self._reduction, self.zero_infinity
         )
+
+    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+        terms, _ = super().unreduced(*variables)
+        if self._reduction == "sum":
+            return terms, None
+        lengths = op.astype(variables[-1], terms.dtype)  # type: ignore[attr-defined]
+        return op.divide(terms, op.maximum(lengths, const(1.0, terms.dtype))), None  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-# A list holds one entry for each input.
+# A generator is read once.
 from tests.errors.models import linear_trainer, X, Y
 
 
@@ -7,4 +7,5 @@ def setup():
 
 
 def mistake(trainer):
-    trainer.update(X.tolist(), Y)
+    batches = ((X, Y) for _ in range(5))
+    trainer.fit(batches, epochs=2)

@@ -1,0 +1,10 @@
+# Batches without targets.
+from tests.errors.models import linear_trainer, X
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.fit(lambda: [X])

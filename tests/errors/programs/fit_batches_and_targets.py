@@ -1,0 +1,10 @@
+# Targets besides batches that have them.
+from tests.errors.models import linear_trainer, X, Y
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.fit(lambda: [(X, Y)], Y)

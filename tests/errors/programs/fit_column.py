@@ -1,0 +1,10 @@
+# Labels in a column.
+from tests.errors.models import classifier_trainer, X, LABELS
+
+
+def setup():
+    return classifier_trainer()
+
+
+def mistake(trainer):
+    trainer.fit(X, LABELS[:, None])

@@ -1,0 +1,10 @@
+# An iterable that gives nothing.
+from tests.errors.models import linear_trainer, X
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.fit(iter([]))

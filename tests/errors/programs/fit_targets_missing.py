@@ -1,0 +1,10 @@
+# An array alone is no data set.
+from tests.errors.models import linear_trainer, X
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.fit(X)

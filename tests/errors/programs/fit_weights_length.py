@@ -1,0 +1,10 @@
+# Weights for other rows.
+from tests.errors.models import linear_trainer, X, Y
+
+
+def setup():
+    return linear_trainer()
+
+
+def mistake(trainer):
+    trainer.fit(X, Y, sample_weight=[1, 1, 1])
