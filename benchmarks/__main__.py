@@ -12,6 +12,7 @@ import typer
 
 from benchmarks import compile_time, micro, page, training, worth
 from benchmarks import contractions as contractions_benchmark
+from benchmarks import data as data_benchmark
 from benchmarks import gemm as gemm_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import ops as ops_benchmark
@@ -64,6 +65,21 @@ MICRO = {
     "random": "Contractions drawn at random, against the roofline of each.",
     "sensitivity": "Shapes of the benchmarks with one more or less in each dimension.",
 }
+
+
+@app.command()
+def data(
+    forms: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(data_benchmark.FORMS),
+    rounds: Rounds = 9,
+    seconds: Seconds = 1.0,
+    threads: Threads = 2,
+    json: JsonFile = None,
+) -> None:
+    """An epoch of fit over generators, casts and examples, beside arrays."""
+    unknown = [name for name in _names(forms) if name not in data_benchmark.FORMS]
+    if unknown:
+        raise typer.BadParameter(f"no form {unknown[0]!r}; there are {', '.join(data_benchmark.FORMS)}")
+    raise typer.Exit(0 if data_benchmark.run(_names(forms), rounds, seconds, threads, json) else 1)
 
 
 @app.command()
