@@ -218,8 +218,9 @@ def trainers(kind: str) -> tuple[Trainer, Trainer]:
     return subject, twin
 
 
-def plain(value: Any, like: np.ndarray) -> np.ndarray | None:
-    """The value as NumPy reads it, if it has the shape and, exactly, the values of an array like that; else None."""
+def plain(value: Any, like: np.ndarray, rounds: bool = False) -> np.ndarray | None:
+    """The value as NumPy reads it, if it has the shape and, exactly or where it ``rounds`` as floats, the values of an
+    array like that; else None."""
     try:
         if isinstance(value, (np.ma.MaskedArray, str, bytes)):
             return None
@@ -232,6 +233,7 @@ def plain(value: Any, like: np.ndarray) -> np.ndarray | None:
         with np.errstate(all="ignore"):
             cast = array.astype(like.dtype)
             exact = bool(((cast.astype(array.dtype) == array) | ((array != array) & (cast != cast))).all())
+            exact |= rounds and like.dtype.kind == "f" and bool((np.isfinite(cast) == np.isfinite(array)).all())
         return np.ascontiguousarray(cast).reshape(array.shape) if exact else None
     except Exception:
         return None
@@ -271,7 +273,7 @@ def case(r: random.Random, folder: Path) -> None:
             return pullback.tensor(np.zeros((3, 2), "float32")).copyfrom(w)
         return trainer.vm["backbone"](x, *trainer.params.values(), *trainer.states.values())
 
-    if isinstance(given, list) and method in ("update", "fit", "evaluate"):
+    if isinstance(given, list) and method in ("update", "fit", "evaluate", "predict"):
         is_benign = False  # there, a list holds several inputs
     what = f"{kind} {method}({place} = {shown(given)})"
     found, error = outcome(what, lambda: run(subject, given))
@@ -281,8 +283,9 @@ def case(r: random.Random, folder: Path) -> None:
         ):
             raise Finding(f"{what}: refused, though it is right: {error}")
     elif method != "tensor":
-        is_list = isinstance(given, (list, tuple)) and method in ("update", "fit", "evaluate")
-        reference = plain(given[0] if is_list and len(given) == 1 else given, right[place])
+        is_list = isinstance(given, (list, tuple)) and method in ("update", "fit", "evaluate", "predict")
+        rounds = method in ("update", "fit", "evaluate", "predict")
+        reference = plain(given[0] if is_list and len(given) == 1 else given, right[place], rounds)
         if reference is None and not (method == "call" or method == "copyfrom"):
             raise Finding(f"{what}: taken, though it does not have the declared values")
         if reference is not None:

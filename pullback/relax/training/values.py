@@ -20,6 +20,8 @@ from pullback.runtime.tensor import Tensor, tensor
 
 _said: set[str] = set()  # what a process is told once
 
+_MOST_AXES = 64  # of NumPy's arrays; a list that holds itself has any number
+
 
 def as_tensor(value: Any, slot: Slot, sizes: dict[Any, Any] | None = None, exact: bool = True) -> Tensor:
     """``value`` as a tensor of the slot's type; it may share the memory of ``value``.
@@ -46,7 +48,7 @@ def as_tensor(value: Any, slot: Slot, sizes: dict[Any, Any] | None = None, exact
 
 def as_array(value: Any, slot: Slot) -> np.ndarray:
     """``value`` as an array, of any shape and dtype; Python's floats are float64."""
-    if isinstance(value, np.ndarray) and value.dtype == slot.numpy_dtype:
+    if type(value) in (np.ndarray, np.memmap) and value.dtype == slot.numpy_dtype:  # others may have a mask
         return value
     if isinstance(value, (str, bytes, Iterator)):
         text = "numbers that are written as text are read by np.array(text.split(), float)"
@@ -127,10 +129,14 @@ def _are_several(values: Any, slot: Slot) -> bool:
 
 
 def _rank(value: Any) -> int:
-    """How many axes an array, or nested lists, have."""
-    if isinstance(value, (list, tuple)):
-        return 1 + _rank(value[0]) if value else 1
-    return len(getattr(value, "shape", ()))
+    """How many axes an array, or nested lists, have: of lists no more than arrays can have."""
+    rank = 0
+    while isinstance(value, (list, tuple)) and rank < _MOST_AXES:
+        rank += 1
+        if not value:
+            return rank
+        value = value[0]
+    return rank + len(getattr(value, "shape", ()))
 
 
 def check_names(names: Iterable[Any], slots: Sequence[Slot], kind: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from pullback.ir import DTypeError
+from pullback.ir.errors import UserError
 from pullback.relax.training import values
 from pullback.relax.training.loss import MSELoss
 from pullback.relax.training.optimizer import SGD
@@ -192,3 +193,12 @@ def test_memory_maps_take_no_memory(dtype: str, tmp_path: Path) -> None:
     run = [sys.executable, "-W", "ignore", "-c", MEMORY, dtype, str(path)]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=True)
     assert int(done.stdout) < 14 << 20, "the order alone is 3.2 MB, and made of two arrays"
+
+
+@pytest.mark.parametrize("call", ["predict", "fit", "update", "evaluate"])
+def test_masked_arrays_and_lists_that_hold_themselves_are_refused(call: str) -> None:
+    trainer, endless = trainer_of("debug"), []
+    endless.append(endless)
+    for wrong, match in ((np.ma.masked_greater(X, 0.5), "no mask"), (endless, "")):
+        with pytest.raises(UserError, match=match):
+            trainer.predict(wrong) if call == "predict" else getattr(trainer, call)(wrong, Y)
