@@ -97,6 +97,21 @@ def test_contraction(m, n, k, transposed):
     run(group)
 
 
+@pytest.mark.parametrize("machine", [SMALL, Machine()])
+def test_a_factor_may_be_the_same_for_all_terms(machine):
+    """Σ_k a[i]·b[k, j]: a matmul of a broadcast tensor; with b's axes in either order, and either way round."""
+    rows, columns = (2, 3), 9
+    a, k = te.placeholder(rows, name="a"), te.reduce_axis(5)
+    b, turned = te.placeholder((5, columns), name="b"), te.placeholder((columns, 5), name="turned")
+    for result in (
+        te.compute((*rows, columns), lambda i, m, j: te.sum(a[i, m] * b[k.var, j], k)),
+        te.compute((*rows, columns), lambda i, m, j: te.sum(a[i, m] * turned[j, k.var], k)),
+        te.compute((columns, *rows), lambda j, i, m: te.sum(b[k.var, j] * a[i, m], k)),
+        te.compute((columns, *rows), lambda j, i, m: te.sum(turned[j, k.var] * a[i, m], k)),
+    ):
+        run(group_of(result, machine=machine))
+
+
 def test_rows_whole_pages_apart_are_few():
     """They share one set of the nearest cache: 8 lines."""
     tiles = [recognize(group_of(matmul(64, 16, k), machine=Machine())).parts[0][1].tile for k in (1000, 1024, 2048)]

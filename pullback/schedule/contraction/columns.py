@@ -85,7 +85,7 @@ def elements(problem: Problem, factor: Factor) -> int:
 def distance(problem: Problem, factor: Factor, v: Var) -> int:
     """Elements in memory between the reads at neighbouring values of an axis."""
     if factor.windows is None:
-        return abs(factor.strides[v])
+        return abs(factor.strides.get(v, 0))  # 0 along an axis that it does not depend on
     strides = memory_strides(problem.group, factor.source)
     return sum(abs(w.terms.get(v, 0)) * s for w, s in zip(factor.windows, strides, strict=True))
 

@@ -63,7 +63,7 @@ def streamed(problem: Problem, blocking: Blocking) -> Blocking:
     (term,) = problem.reduced
     rows = [v for v in problem.outputs if v not in b.axes]
     tiles = tasks_of_rows(problem, b, blocking.inner)
-    line = b.strides[term] * nbytes(b.source.dtype)
+    line = b.strides.get(term, 0) * nbytes(b.source.dtype)
     if tiles > FEW_TILES or line < _FAR or line * problem.extents[term] < STREAM:
         return blocking
     inner = {**blocking.inner, **{v: problem.extents[v] for v in rows}, term: min(_LINES, problem.extents[term])}
