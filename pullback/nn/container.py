@@ -26,13 +26,60 @@ def _checked(value: Any, container: Module) -> Module:
     return value
 
 
-class Sequential(Module):
+class _InOrder(Module):
+    """What Sequential and ModuleList have in common: members in an order, as in a list."""
+
+    def append(self, module: Module) -> Any:
+        """Put a module at the end; returns the container."""
+        self.register_module(str(len(self)), _checked(module, self))
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Any:
+        """Put modules at the end; returns the container."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Any:
+        """Put a module before the place ``index``; returns the container, whose modules are numbered anew."""
+        members = list(self.children())
+        members.insert(index, _checked(module, self))
+        self._number(members)
+        return self
+
+    def pop(self, index: int = -1) -> Module:
+        """Take a module out and return it; those that stay are numbered anew."""
+        found: Module = list(self.children())[index]
+        del self[index]
+        return found
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return self.children()
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        name = list(self._modules)[index]
+        self.register_module(name, module if module is self._modules[name] else _checked(module, self))
+
+    def __delitem__(self, index: int | slice) -> None:
+        members = list(self.children())
+        del members[index]
+        self._number(members)
+
+    def _number(self, members: Iterable[Module]) -> None:
+        self._modules.clear()
+        self._modules.update({str(i): module for i, module in enumerate(members)})
+
+
+class Sequential(_InOrder):
     """Modules one after the other: each takes what the one before returns.
 
     >>> nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
 
-    Takes modules, or one mapping from names to modules. Raises ArgumentError for a layer with parameters that comes
-    twice.
+    Takes modules, or one mapping from names to modules; ``net[-1] = nn.Linear(128, 5)`` puts another in a place. Raises
+    ArgumentError for a layer with parameters that comes twice.
     """
 
     def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
@@ -50,17 +97,6 @@ class Sequential(Module):
             result = module(*inputs) if number == 0 else module(result)
         return result
 
-    def append(self, module: Module) -> Sequential:
-        """Put a module at the end; returns the container."""
-        self.register_module(str(len(self)), _checked(module, self))
-        return self
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return self.children()
-
     def __getitem__(self, index: Any) -> Any:
         members = list(self._modules.items())
         if isinstance(index, slice):
@@ -68,7 +104,7 @@ class Sequential(Module):
         return members[index][1]
 
 
-class ModuleList(Module):
+class ModuleList(_InOrder):
     """A list of modules, which its parent trains too.
 
     >>> self.blocks = nn.ModuleList([Block(64) for _ in range(6)])
@@ -77,36 +113,9 @@ class ModuleList(Module):
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         self.extend(modules)
 
-    def append(self, module: Module) -> ModuleList:
-        """Put a module at the end; returns the list."""
-        self.register_module(str(len(self)), _checked(module, self))
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> ModuleList:
-        """Put modules at the end; returns the list."""
-        for module in modules:
-            self.append(module)
-        return self
-
-    def insert(self, index: int, module: Module) -> None:
-        """Put a module before the place ``index``."""
-        members = list(self.children())
-        members.insert(index, _checked(module, self))
-        self._modules.clear()
-        self._modules.update({str(i): m for i, m in enumerate(members)})
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return self.children()
-
     def __getitem__(self, index: Any) -> Any:
         members = list(self.children())
         return ModuleList(members[index]) if isinstance(index, slice) else members[index]
-
-    def __setitem__(self, index: int, module: Module) -> None:
-        self.register_module(list(self._modules)[index], module)
 
 
 class ModuleDict(Module):
@@ -128,6 +137,16 @@ class ModuleDict(Module):
 
     def __setitem__(self, name: str, module: Module) -> None:
         self.register_module(name, _checked(module, self))
+
+    def __delitem__(self, name: str) -> None:
+        self.get_submodule(name)  # a NameNotFound where there is none
+        del self._modules[name]
+
+    def pop(self, name: str) -> Module:
+        """Take a module out and return it."""
+        found = self[name]
+        del self[name]
+        return found
 
     def __contains__(self, name: str) -> bool:
         return name in self._modules

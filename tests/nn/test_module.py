@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
+import pullback
 from pullback import nn
 from pullback.ir.errors import ArgumentError, CallError, NameNotFound, NoAttribute, ShapeError, UserError
 
@@ -257,3 +258,47 @@ def test_patterns_choose_initializers():
     assert (net.blocks[1].inner.bias.numpy() == plain.blocks[1].inner.bias.numpy()).all()
     with pytest.raises(ArgumentError, match=r"no parameter matches 'body.\*'; the parameters are: blocks.0.scale"):
         net.init_parameters(0, {"body.*": "zeros"})
+
+
+@pytest.mark.parametrize("kind", ["Sequential", "ModuleList"])
+def test_containers_are_changed_as_lists_are(kind):
+    """Another head for a body, as fine-tuning wants it; members are numbered anew."""
+    first, second, third = (nn.Linear(2, 2) for _ in range(3))
+    made = nn.Sequential(first, nn.ReLU()) if kind == "Sequential" else nn.ModuleList([first, nn.ReLU()])
+    made[-1] = second
+    made[1] = second  # as it is
+    assert [*made] == [first, second]
+    assert made.insert(1, third) is made
+    assert [name for name, _ in made.named_children()] == ["0", "1", "2"]
+    assert [*made] == [first, third, second]
+    with pytest.raises(ArgumentError, match="twice"):
+        made[0] = second
+    with pytest.raises(ArgumentError, match="holds modules"):
+        made[0] = abs
+    assert made.pop() is second
+    del made[0]
+    assert [*made.extend([first, second])] == [third, first, second]
+    del made[1:]
+    assert [name for name, _ in made.named_parameters()] == ["0.weight", "0.bias"]
+    with pytest.raises(IndexError):
+        made[3] = first
+
+
+def test_a_replaced_head_is_trained_with_the_body_as_it_was():
+    x, y = np.ones((4, 3), "float32"), np.arange(4) % 2
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    pullback.trainer(model, "cross_entropy", "adam", example=x, target="debug").update(x, y)
+    body = model[0].weight.numpy()
+    model[-1] = nn.Linear(4, 5)
+    again = pullback.trainer(model, "cross_entropy", "adam", example=x, target="debug")
+    assert (again.params["0.weight"].numpy() == body).all()
+    assert again.predict(x).shape == model(x).shape == (4, 5)
+
+
+def test_named_members_go_out():
+    heads = nn.ModuleDict({"a": nn.Linear(1, 1), "b": nn.Linear(1, 2)})
+    assert heads.pop("a").out_features == 1
+    del heads["b"]
+    assert not heads
+    with pytest.raises(NameNotFound, match="there is no module 'b'"):
+        del heads["b"]
