@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, NameNotFound, UserError, suggestion
@@ -319,8 +318,9 @@ class Module:
         """Take the values of parameters and buffers from a mapping by name: arrays, PyTorch tensors, anything with
         DLPack. They are cast to the dtypes of the module.
 
-        Returns the names that were missing and that were unexpected, and with ``strict`` raises ArgumentError if there
-        are any. Raises ShapeError, with nothing changed, when shapes differ.
+        Once the module is trained, its trainer takes them, and goes on from them. Returns the names that were missing
+        and that were unexpected, and with ``strict`` raises ArgumentError if there are any. Raises ShapeError, with
+        nothing changed, when shapes differ.
         """
         own = dict(self._variables())
         keys = matching_keys(own, state_dict, strict, {n: id(v) for n, v in own.items()})
@@ -332,12 +332,12 @@ class Module:
             own[name].data = value
         return keys
 
-    def read_from(self, value_of: Callable[[str], Tensor]) -> None:
-        """Have the values of parameters and persistent buffers elsewhere from now on: ``value_of(name)`` returns a copy
-        of the one of a dotted name. A trainer calls this of the module that it trains."""
+    def held_by(self, trainer: Any) -> None:
+        """Have the values of parameters and persistent buffers in a trainer from now on, which calls this of the module
+        that it trains: they are read with its ``value_of(name)``, and given with ``load_state_dict``."""
         for name, variable in (*self.named_parameters(), *self.named_buffers()):
             if getattr(variable, "persistent", True):
-                variable.hold(partial(value_of, name))
+                variable.hold(trainer, name)
 
     def without_values(self) -> Any:
         """A deep copy of the module in which what is read from a trainer has no value."""

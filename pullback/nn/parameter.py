@@ -7,7 +7,7 @@ for a variable of the program (``trace.py``). Once a trainer trains it, its valu
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -47,7 +47,7 @@ class Variable:
 
     def __init__(self, data: Any, init: Any, dtype: str | None) -> None:
         self._value: np.ndarray | None = None
-        self._held_by: Callable[[], Tensor] | None = None
+        self._held_by: tuple[Any, str] | None = None  # a trainer, and the name there
         self.init: Initializer | None = None
         if _is_shape(data):
             self.shape = tuple(int(size) for size in data)
@@ -70,21 +70,28 @@ class Variable:
     def data(self) -> Tensor:
         """The value: a copy. A parameter that has none yet draws it, with the seed 0."""
         if self._held_by is not None:
-            return self._held_by()
+            trainer, name = self._held_by
+            value: Tensor = trainer.value_of(name)
+            return value
         if self._value is None:
             self.draw(np.random.Generator(np.random.PCG64(0)))
         return tensor(self._value.copy())  # type: ignore[union-attr]
 
     @data.setter
     def data(self, value: Any) -> None:
-        """Replace the value by another of the same shape, in the parameter's dtype."""
+        """Replace the value by another of the same shape, in the parameter's dtype; in the trainer too that has it."""
         array = _array(value, self.dtype)
         if array.shape != self.shape:
             raise ShapeError(f"a {self.kind} of shape {self.shape} cannot take a value of shape {array.shape}")
-        self._held_by, self._value = None, array
+        if self._held_by is None:
+            self._value = array
+            return
+        trainer, name = self._held_by
+        trainer.load_state_dict({name: array}, strict=False)
 
     def draw(self, generator: np.random.Generator, init: Initializer | None = None) -> None:
-        """Draw the value anew, by its own initializer or another one."""
+        """Draw the value anew, by its own initializer or another one. A trainer that had it keeps its own: the next one
+        begins with what is drawn."""
         chosen = init or self.init
         if chosen is None:
             return
@@ -92,7 +99,7 @@ class Variable:
         self._held_by, self._value = None, np.ascontiguousarray(values.astype(numpy_dtype(self.dtype)))
 
     def begin(self, init: Initializer) -> None:
-        """Let ``init`` draw the value anew when it is next needed."""
+        """Let ``init`` draw the value anew when it is next needed, as in :meth:`draw`."""
         self.init, self._value, self._held_by = init, None, None
 
     def convert(self, dtype: str) -> None:
@@ -101,9 +108,9 @@ class Variable:
         self.dtype, self._held_by = dtype_name(_dtype(dtype)), None
         self._value = None if value is None else value.astype(numpy_dtype(self.dtype))
 
-    def hold(self, read: Callable[[], Tensor]) -> None:
-        """Say where the value is from now on: ``read`` returns a copy of it."""
-        self._value, self._held_by = None, read
+    def hold(self, trainer: Any, name: str) -> None:
+        """Say which trainer has the value from now on, and under which name."""
+        self._value, self._held_by = None, (trainer, name)
 
     def numpy(self) -> np.ndarray:
         """The value as a NumPy array: a copy."""
@@ -136,7 +143,7 @@ class Variable:
         """Copies and pickles have a value of their own: who holds the original's does not hold theirs."""
         state = dict(vars(self))
         if self._held_by is not None:
-            state["_value"] = None if _values_left_out.get() else self._held_by().numpy()
+            state["_value"] = None if _values_left_out.get() else self.data.numpy()
             state["_held_by"] = None
         return state
 

@@ -112,7 +112,7 @@ def trainer(
     )
     model.init_parameters(seed, init, keep=True)
     made.load_state_dict({name: variable.data for name, variable in model._variables()})
-    model.read_from(made.value_of)
+    model.held_by(made)
     made.model, made._layers = model, tuple(layers)
     return made
 

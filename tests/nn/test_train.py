@@ -228,3 +228,25 @@ def test_an_optimizer_that_writes_its_own_function_cannot_freeze():
     model[0].requires_grad_(False)
     with pytest.raises(UserError, match=r"cannot freeze 0\.weight, 0\.bias"):
         trainer(model, optimizer=Own())
+
+
+def test_values_given_to_the_module_are_the_trainer_s():
+    """As in PyTorch, where there is one set of them: pretrained ones may be loaded when the trainer is made already."""
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    made = trainer(model)
+    made.update(X, Y)
+    state = {name: np.full_like(value, 2) for name, value in values(model).items()}
+    model.load_state_dict(state)
+    assert same(values(made), state)
+    assert same(values(model), state)
+    model[1].running_mean = np.arange(6)
+    model[2].bias.data = [3, 4]
+    with pytest.raises(ShapeError):
+        model[2].bias.data = [3, 4, 5]
+    assert made.states["1.running_mean"].numpy().tolist() == [0, 1, 2, 3, 4, 5]
+    assert made.params["2.bias"].numpy().tolist() == [3, 4]
+    np.testing.assert_allclose(model(X).numpy(), made.predict(X).numpy(), rtol=1e-6)
+    other = copy.deepcopy(made)
+    other.model.load_state_dict(state)
+    assert same(values(other), state)
+    assert made.params["2.bias"].numpy().tolist() == [3, 4]

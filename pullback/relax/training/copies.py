@@ -32,7 +32,6 @@ class Copies:
     vm: Any
     _load_module: Any
     model: Any
-    value_of: Any
     _weighted: Programs | None
     _weighted_programs: Any
 
@@ -69,7 +68,7 @@ class Copies:
             self._programs = Programs(self.mod, self._interface, self.vm, self._load_module)
             self._weighted = weighted and self._weighted_programs(weighted)
         if self.model is not None:
-            self.model.read_from(self.value_of)
+            self.model.held_by(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         result = memo[id(self)] = type(self).__new__(type(self))

@@ -301,11 +301,14 @@ class Trainer(Fitting, Checkpoints, Copies):
         Raises ArgumentError, ShapeError or DTypeError, with all parameters unchanged, when one does not fit.
         """
         changed = copies_by_name(params, self._interface.params, "parameter")
-        self._values = self._values.with_params(changed)
+        with self._turn:
+            self._values = self._values.with_params(changed)
 
     def load_states(self, states: Sequence[Any] | Mapping[str, Any]) -> None:
         """Copy states from a list of all, in the model's order, or from a dict of some by name; errors as above."""
-        self._values = self._values.with_states(copies_by_name(states, self._interface.states, "state"))
+        changed = copies_by_name(states, self._interface.states, "state")
+        with self._turn:
+            self._values = self._values.with_states(changed)
 
     def export_params(self) -> dict[str, Tensor]:
         """A copy of each parameter by name."""
