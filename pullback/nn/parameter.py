@@ -7,6 +7,7 @@ for a variable of the program (``trace.py``). Once a trainer trains it, its valu
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -23,6 +24,9 @@ from pullback.runtime.tensor import Tensor, tensor
 __all__ = ["Buffer", "Parameter"]
 
 _values_left_out: ContextVar[bool] = ContextVar("pullback_values_left_out", default=False)
+
+
+_numbers = itertools.count()  # of those made so far: two that are drawn by themselves begin differently
 
 
 @contextlib.contextmanager
@@ -46,6 +50,7 @@ class Variable:
     kind = "variable"
 
     def __init__(self, data: Any, init: Any, dtype: str | None) -> None:
+        self._number = next(_numbers)
         self._value: np.ndarray | None = None
         self._held_by: tuple[Any, str] | None = None  # a trainer, and the name there
         self.init: Initializer | None = None
@@ -68,13 +73,13 @@ class Variable:
 
     @property
     def data(self) -> Tensor:
-        """The value: a copy. A parameter that has none yet draws it, with the seed 0."""
+        """The value: a copy. A parameter that has none yet draws it, each from numbers of its own."""
         if self._held_by is not None:
             trainer, name = self._held_by
             value: Tensor = trainer.value_of(name)
             return value
         if self._value is None:
-            self.draw(np.random.Generator(np.random.PCG64(0)))
+            self.draw(np.random.Generator(np.random.PCG64([0, 0, self._number])))
         return tensor(self._value.copy())  # type: ignore[union-attr]
 
     @data.setter

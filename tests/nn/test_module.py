@@ -302,3 +302,11 @@ def test_named_members_go_out():
     assert not heads
     with pytest.raises(NameNotFound, match="there is no module 'b'"):
         del heads["b"]
+
+
+def test_parameters_that_are_looked_at_first_begin_differently():
+    """They are drawn one by one then, and no two neurons of two layers may be the same."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    first, second = (layer.weight.numpy() for layer in model)
+    assert (first != second).all()
+    assert (first == model.state_dict()["0.weight"].numpy()).all()
