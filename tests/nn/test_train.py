@@ -250,3 +250,18 @@ def test_values_given_to_the_module_are_the_trainer_s():
     other.model.load_state_dict(state)
     assert same(values(other), state)
     assert made.params["2.bias"].numpy().tolist() == [3, 4]
+
+
+def test_what_is_frozen_after_the_trainer_was_made_is_told():
+    model = net()
+    made = trainer(model)
+    made.fit(X, Y, verbose=False)
+    model[0].requires_grad_(False)
+    with pytest.warns(UserWarning, match=r"0\.weight, 0\.bias was changed(.|\n)*0\.weight is trained") as told:
+        made.fit(X, Y, verbose=False)
+    assert told[0].filename == __file__
+    again = trainer(model)
+    again.fit(X, Y, verbose=False)
+    model.requires_grad_(True)
+    with pytest.warns(UserWarning, match=r"in which 0\.weight is frozen"):
+        copy.deepcopy(again).fit(X, Y, verbose=False)

@@ -190,6 +190,7 @@ class Fitting(Feeding):
         size = self._batch_size(batch_size, data)
         _check_drop_last(drop_last, data.rows, size)
         self._values.check_complete(self._interface)
+        self._check_frozen()
         history = History()
         measured = Metrics.of(metrics, self._interface)
         called = Callbacks(callbacks, logger, self, history)
@@ -251,6 +252,19 @@ class Fitting(Feeding):
             history.epochs.append(record)
         run.callbacks.epoch_end(record)
         run.progress.epoch(record)
+
+    def _check_frozen(self) -> None:
+        """Warn of parameters of the module that were frozen, or are no longer, since the step was compiled."""
+        frozen = self.mod.attrs.get("frozen", ())
+        parameters = () if self.model is None else self.model.named_parameters()
+        changed = [name for name, p in parameters if p.requires_grad == (name in frozen)]
+        if changed:
+            was = f"{changed[0]} is {'frozen' if changed[0] in frozen else 'trained'}"
+            message = (
+                f"requires_grad of {', '.join(changed)} was changed after the trainer was made, in which {was};"
+                " another trainer of the module goes on from here: pullback.trainer(net, …)"
+            )
+            warnings.warn(message, UserWarning, stacklevel=4)  # the call of fit, which words.py wraps
 
     def _names(self, metrics: Metrics, of_steps: bool, validates: bool) -> list[str]:
         """What each epoch's record will hold."""
