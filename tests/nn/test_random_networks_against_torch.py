@@ -52,13 +52,13 @@ def test_random_networks(seed: int, tmp_path: Path) -> None:
     check(seed, "debug", folder=tmp_path)
 
 
-@pytest.mark.parametrize("seed", [100, 101])
+@pytest.mark.parametrize("seed", [104, 113])
 def test_random_networks_natively(seed: int) -> None:
     check(seed, "llvm")
 
 
 def test_random_networks_in_single_precision() -> None:
-    check(200, "llvm", "float32")
+    check(125, "llvm", "float32")
 
 
 def _loss(outputs: Any, targets: Any, functions: Any) -> Any:
