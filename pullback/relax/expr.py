@@ -46,10 +46,10 @@ from pullback.tir.expr import DTYPES, FLOATS, PrimExpr, out_of_range
 
 _UFUNCS = {  # NumPy's functions behind its operators
     "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide", "true_divide": "divide",
-    "floor_divide": "floor_divide", "remainder": "mod", "power": "power", "matmul": "matmul", "less": "less",
-    "less_equal": "less_equal", "greater": "greater", "greater_equal": "greater_equal", "left_shift": "left_shift",
-    "right_shift": "right_shift", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
-    "bitwise_xor": "logical_xor",
+    "floor_divide": "floor_divide", "remainder": "mod", "power": "power", "matmul": "matmul", "equal": "equal",
+    "not_equal": "not_equal", "less": "less", "less_equal": "less_equal", "greater": "greater",
+    "greater_equal": "greater_equal", "left_shift": "left_shift", "right_shift": "right_shift",
+    "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor",
 }  # fmt: skip
 
 
@@ -67,6 +67,25 @@ def _infix(name: str, swapped: bool = False) -> Any:
         return Op.get(name)(other, self) if swapped else Op.get(name)(self, other)
 
     return method
+
+
+def _equal(self: Expr, other: Any) -> Any:
+    """``x == y`` of tensors compares their elements, as in NumPy and PyTorch. ``x == x`` is True, which weak
+    dictionaries need, and so is it of what is no tensor: the question is then whether the two are one object."""
+    return Op.get("equal")(self, other) if other is not self and _comparable(self, other) else NotImplemented
+
+
+def _not_equal(self: Expr, other: Any) -> Any:
+    """``x != y`` of tensors compares their elements; ``x != x`` finds NaN."""
+    return Op.get("not_equal")(self, other) if _comparable(self, other) else NotImplemented
+
+
+def _comparable(x: Expr, y: Any) -> bool:
+    if not isinstance(x.struct_info, TensorStructInfo):
+        return False
+    if isinstance(y, Expr):
+        return isinstance(y.struct_info, TensorStructInfo)
+    return isinstance(y, (bool, int, float, np.ndarray, np.generic))
 
 
 _method: Any = None  # what a tensor's attributes and items are: the hooks of set_methods
@@ -119,6 +138,8 @@ class Expr(AtRunTime, Node):
     __pow__, __rpow__ = _infix("power"), _infix("power", True)
     __matmul__, __rmatmul__ = _infix("matmul"), _infix("matmul", True)
     __lt__, __le__, __gt__, __ge__ = _infix("less"), _infix("less_equal"), _infix("greater"), _infix("greater_equal")
+    __eq__, __ne__ = _equal, _not_equal
+    __hash__ = object.__hash__  # by identity, as Python wants it beside an __eq__ of one's own
     __lshift__, __rshift__ = _infix("left_shift"), _infix("right_shift")
     __and__, __or__, __xor__ = _infix("logical_and"), _infix("logical_or"), _infix("logical_xor")
 

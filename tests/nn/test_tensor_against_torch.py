@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import pullback
 from pullback import nn
 from pullback.ir.errors import ArgumentError, NoAttribute
 from pullback.nn import functional as F
@@ -23,6 +24,9 @@ CASES = {
     "matmul": lambda t, a, b: t.matmul(a, b.T),
     "exp": lambda t, a, b: t.exp(a * 0.1),
     "mean": lambda t, a, b: t.mean(a, dim=1, keepdim=True),
+    "equal": lambda t, a, b: (a == b) | (a == 5.0) | (b == 3.0),
+    "not equal": lambda t, a, b: (a != b) & (a != 5.0),
+    "no number": lambda t, a, b: (a / (a - 5.0) * 0.0) != (a / (a - 5.0) * 0.0),
     "clamp": lambda t, a, b: t.clamp(a, 2.0, 7.0),
 }
 
@@ -34,6 +38,15 @@ def test_as_in_torch(case):
     pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
     for mine, other in pairs:
         np.testing.assert_allclose(mine.numpy(), other.numpy())
+
+
+def test_comparisons_with_arrays_and_of_tensors_with_themselves():
+    found = nn.Lambda(lambda x: (np.float64(3.0) == x, x == X[0], x != x))(X)
+    for mine, expected in zip(found, (X == 3, X[0] == X, X != X), strict=True):
+        np.testing.assert_array_equal(mine.numpy(), expected)
+    x = pullback.relax.Var("x", pullback.relax.TensorStructInfo((3,), "float32"))
+    assert (x == x) is True  # weak dictionaries ask so
+    assert (x == "x") is False and x in {x: 1} and hash(x) == hash(x)
 
 
 def test_tensors_that_are_made():

@@ -36,7 +36,8 @@ class BindParams(Pass):
         function = module[self.func_name]
         result = module.copy()
         result[self.func_name] = new = bind_params(function, self.params)
-        result.attrs.update(attributes_without(module, self.func_name, [p not in new.params for p in function.params]))
+        kept = set(new.params)
+        result.attrs.update(attributes_without(module, self.func_name, [p not in kept for p in function.params]))
         return result
 
 

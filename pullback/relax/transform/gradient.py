@@ -97,17 +97,18 @@ def _required_indices(name: str, function: Function, required: Var | str | Seque
         else list(sequence("require_grads", required))
     )
     by_name = {p.name: p for p in function.params}
+    places = {p: i for i, p in enumerate(function.params)}
     indices = []
     for wanted in given:
         var = by_name.get(wanted, wanted) if isinstance(wanted, str) else wanted
-        if var not in function.params:
+        if var not in places:
             label = getattr(var, "name", var)
             raise DifferentiationError(
                 f"{label} is not a parameter of {name}",
                 hint=f"require_grads takes variables of module[{name!r}].params: "
                 + ", ".join(p.name for p in function.params),
             )
-        index = function.params.index(var)
+        index = places[var]
         if index in indices:
             raise DifferentiationError(
                 f"the gradient of {name} with respect to {var.name} is required twice",
