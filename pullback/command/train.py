@@ -66,9 +66,15 @@ def _made(path: Path, name: str, settings: Sequence[tuple[str, Any]]) -> Job:
     return Job(trainer, fit | tables["fit"], tables["output"])
 
 
+def _described(value: Any) -> str:
+    if not isinstance(value, (tuple, list)):
+        return f"an object of type {type(value).__name__}"
+    return f"a {type(value).__name__} of {', '.join(type(v).__name__ for v in value) or 'nothing'}"
+
+
 def _trainer_and_fit(found: Any, where: str) -> tuple[Trainer, dict[str, Any]]:
     if not isinstance(found, (tuple, list)) or not found or not isinstance(found[0], Trainer):
-        raise ArgumentError(f"{where} returned a {type(found).__name__} that begins with no trainer", hint=_RETURNS)
+        raise ArgumentError(f"{where} returned {_described(found)}, not a trainer and its data", hint=_RETURNS)
     trainer, *rest = found
     arguments = dict(rest.pop()) if rest and isinstance(rest[-1], dict) else {}
     if len(rest) > 2:

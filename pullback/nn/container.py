@@ -17,7 +17,14 @@ def _checked(value: Any, container: Module) -> Module:
     kind = type(container).__name__
     if not isinstance(value, Module):
         given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-        raise ArgumentError(f"{kind} holds modules, got {given}", hint="a function is wrapped in nn.Lambda(function)")
+        hint = "a function is wrapped in nn.Lambda(function)"
+        if isinstance(value, type) and issubclass(value, Module):
+            hint = f"make one of it: {value.__name__}()"
+        elif isinstance(value, (list, tuple)):
+            hint = f"write the layers one after the other: nn.{kind}(*layers)"
+        elif type(value).__module__.partition(".")[0] in ("torch", "keras"):
+            given, hint = f"a {given} of another library", "pullback.nn has PyTorch's layers under the same names"
+        raise ArgumentError(f"{kind} holds modules, got {given}", hint=hint)
     if any(value is held for held in container.children()) and next(value.parameters(), None) is not None:
         raise ArgumentError(
             f"{kind} is given the same {type(value).__name__} twice, so both places would share its parameters",

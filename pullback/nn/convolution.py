@@ -51,10 +51,18 @@ class _Convolution(Module):
         shape = x.shape
         channels = shape[-self.rank - 1] if len(shape) > self.rank else self.in_channels
         if isinstance(channels, int) and channels != self.in_channels:
+            hint = "channels are the axis before the spatial ones: (N, C, …)"
+            if len(shape) == self.rank + 2 and shape[-1] == self.in_channels:
+                order = ", ".join(map(str, (0, self.rank + 1, *range(1, self.rank + 1))))
+                hint += f"; x.transpose({order}) of a NumPy array moves them there"
             raise ShapeError(
                 f"in_channels is {self.in_channels}, got an input of shape {format_shape(shape)}: {channels} channels",
-                hint="channels are the axis before the spatial ones: (N, C, …)",
+                hint=hint,
             )
+        if len(shape) == self.rank + 1 and not isinstance(channels, int):
+            hint = "x[:, None] makes one channel" if self.in_channels == 1 else "the input is (N, C, …)"
+            message = f"an input of shape {format_shape(shape)} has no axis of channels"
+            raise ShapeError(message, hint=hint)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"

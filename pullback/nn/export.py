@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,11 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Constant, Expr, Function, Tuple, Var
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
+from pullback.relax.training.interface import Slot
 from pullback.relax.training.summary import Layer
+from pullback.relax.training.values import as_array
 from pullback.runtime.dtype import dtype_name, numpy_dtype
-from pullback.runtime.interchange import array_of
+from pullback.runtime.interchange import array_of, is_python_data
 from pullback.runtime.tensor import Tensor
 from pullback.tir.expr import Var as Size
 
@@ -184,7 +186,7 @@ def _input_names(module: Module, count: int) -> list[str]:
         names = ", ".join(p.name for p in places) or "none"
         raise ArgumentError(
             f"{type(module).__name__}.forward takes the inputs ({names}), got an example of {count}",
-            hint="several inputs are a tuple of arrays: example=(x1, x2)",
+            hint="several inputs are a tuple of arrays: example=(x1, x2); of a batch (x, y) the example is x",
         )
     names = [p.name for p in places[:count]]
     return names + (["x"] if count == 1 and not names else [f"x{i}" for i in range(len(names), count)])
@@ -208,7 +210,15 @@ def _type_of(name: str, value: Any) -> tuple[tuple[Any, ...], str]:
             f"the example of input {name} is the shape {value}, not an array",
             hint=f"np.zeros({value}), or the type TensorStructInfo({value}, 'float32') for a fixed batch",
         )
+    if hasattr(value, "columns") and hasattr(value, "iloc"):  # a data frame
+        value = as_array(value, Slot("the example of input", name, TensorStructInfo((), "float32")))
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        is_array = is_python_data(value) or hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+        if isinstance(value, Iterable) and not is_array and not isinstance(value, (str, bytes)):
+            raise ArgumentError(
+                f"the example of input {name} is a {type(value).__name__}, not an array",
+                hint="it is one batch of inputs; of a DataLoader of (x, y): example=next(iter(loader))[0]",
+            )
         try:
             value = np.asarray(value) if isinstance(value, Tensor) else array_of(value, None)
         except UserError as error:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pullback.ir.errors import ShapeError
 from pullback.nn import functional as F
 from pullback.nn.init import KaimingUniform, Uniform
 from pullback.nn.module import Module
 from pullback.nn.parameter import Parameter, shape_of
+from pullback.relax.struct_info import format_shape
 
 __all__ = ["Bilinear", "Identity", "Linear"]
 
@@ -41,10 +43,25 @@ class Linear(Module):
 
     def forward(self, input: Any) -> Any:
         """(…, in_features) → (…, out_features)."""
+        _expect_features(input, self)
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+def _expect_features(x: Any, layer: Linear) -> None:
+    """Raise a ShapeError for an input whose last axis is not the layer's ``in_features``."""
+    shape = x.shape
+    if not shape or shape[-1] == layer.in_features:
+        return
+    message = f"in_features is {layer.in_features}, got an input of shape {format_shape(shape)}"
+    if len(shape) == 1 and not isinstance(shape[0], int):
+        raise ShapeError(message, hint="the first axis of an example is the batch: example=x[:1] or x[None], not x[0]")
+    if math.prod(s for s in shape[1:] if isinstance(s, int)) == layer.in_features:
+        raise ShapeError(message, hint="nn.Flatten() before it makes one axis of all but the batch")
+    if isinstance(shape[-1], int):
+        raise ShapeError(message, hint=f"nn.Linear({shape[-1]}, {layer.out_features}) takes such an input")
 
 
 class Bilinear(Module):

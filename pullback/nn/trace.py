@@ -54,7 +54,8 @@ class Trace:
         if found is None:
             raise UserError(
                 f"a {variable.kind} of shape {variable.shape} is used, but it is no part of the exported module",
-                hint="a module in a list or dict is not registered: use nn.ModuleList or nn.ModuleDict",
+                hint="a module in a list or dict is not registered: use nn.ModuleList or nn.ModuleDict; layers are made"
+                " in __init__, not in forward",
             )
         if variable.kind == "buffer":
             self._read[found] = variable
@@ -115,7 +116,8 @@ class Trace:
             return error
         layer = self._inside[-1]
         try:
-            located = type(error)(f"{layer}: {error.message}", span=error.span or _line_of(error), hint=error.hint)
+            span = error.span or _line_of(error) or _line_of_user()
+            located = type(error)(f"{layer}: {error.message}", span=span, hint=error.hint)
         except TypeError:  # an error with a constructor of its own
             return error
         located.layer = layer  # type: ignore[attr-defined]
@@ -124,7 +126,8 @@ class Trace:
     def _check_registered(self, module: Any) -> None:
         if next(module.parameters(), None) is not None or next(module.buffers(), None) is not None:
             raise UserError(
-                f"{module!r} is used in forward, but it is no part of the model: its parameters would not be trained",
+                f"the layer {type(module).__name__} is used in forward, but it is no part of the model:"
+                " its parameters would not be trained",
                 hint="make it an attribute of the module; modules in a list or dict go into nn.ModuleList or"
                 " nn.ModuleDict; do not make layers in forward",
             )
@@ -172,7 +175,10 @@ def tracing(trace: Trace) -> Iterator[Trace]:
 def _line_of_user() -> Span | None:
     """The place of the innermost call outside of the package."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_PACKAGE)
+        or frame.f_globals.get("__name__", "").partition(".")[0] in ("numpy", "torch")  # which hand their calls on
+    ):
         frame = frame.f_back
     if frame is None:
         return None

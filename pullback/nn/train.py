@@ -34,6 +34,14 @@ LOSSES = {
     "multilabel_soft_margin": losses.MultiLabelSoftMarginLoss, "ctc": losses.CTCLoss,
 }  # fmt: skip
 
+_WORDS = {  # Keras's names, and PyTorch's of which ours are no part
+    "sparse_categorical_crossentropy": '"cross_entropy" on logits, without a softmax in the model',
+    "categorical_crossentropy": '"cross_entropy" with targets="one-hot", on logits, without a softmax in the model',
+    "binary_crossentropy": '"bce_with_logits", or "bce" where the model ends in a sigmoid',
+    "mean_squared_error": '"mse"', "mean_absolute_error": '"mae"', "kl_divergence": '"kl_div"',
+    "poisson": '"poisson_nll"', "logloss": '"cross_entropy"', "log_loss": '"cross_entropy"',
+}  # fmt: skip
+
 # Functions whose targets are class indices.
 _CLASSIFYING = {
     functional.cross_entropy: losses.CrossEntropyLoss,
@@ -137,9 +145,7 @@ def _loss(loss: Any, module: IRModule) -> Any:
     """The loss that is meant by a loss, its name, or a function."""
     if isinstance(loss, str):
         if loss not in LOSSES:
-            raise ArgumentError(
-                f"there is no loss {loss!r}{suggestion(loss, LOSSES)}", hint=f"the names are {', '.join(LOSSES)}"
-            )
+            raise ArgumentError(f"there is no loss {loss!r}{_meant(loss)}", hint=f"the names are {', '.join(LOSSES)}")
         return LOSSES[loss]()
     if getattr(loss, "__module__", type(loss).__module__).partition(".")[0] in ("torch", "keras"):
         name = getattr(loss, "__name__", type(loss).__name__)
@@ -154,8 +160,22 @@ def _loss(loss: Any, module: IRModule) -> Any:
     return FunctionLoss(loss, len(Convention.of(module)[BACKBONE].returned(OUTPUT)))
 
 
+def _meant(name: str) -> str:
+    """``: did you mean …?``, or nothing."""
+    word = _WORDS.get(name.lower()) or next(
+        (f'"{known}"' for known, kind in LOSSES.items() if name.lower() in (kind.__name__.lower(), f"{known}_loss")),
+        None,
+    )
+    return f": write {word}" if word else suggestion(name, LOSSES)
+
+
 def _optimizer(optimizer: Any) -> Any:
     if not isinstance(optimizer, str):
+        if type(optimizer).__module__.partition(".")[0] in ("torch", "keras"):
+            raise ArgumentError(
+                f"the optimizer {type(optimizer).__name__} is one of another library",
+                hint=f"pullback.optim has PyTorch's under the same names: optim.{type(optimizer).__name__}(lr=1e-3)",
+            )
         return optimizer
     if optimizer not in optim.BY_NAME:
         known = ", ".join(optim.BY_NAME)

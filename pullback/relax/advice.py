@@ -42,6 +42,10 @@ def shape_advice(wanted: Sequence[Dim | str], given: Sequence[int], dtype: str) 
         return "the channels stand second, the model has them last: array.transpose(0, 2, 3, 1)"
     if len(given) > len(wanted) > 0 and _count(given) == _count(wanted):
         return f"array.reshape{format_shape(tuple(wanted))} has that shape"
+    apart = [(i, w, g) for i, (w, g) in enumerate(zip(wanted, given, strict=False)) if isinstance(w, int) and w != g]
+    if len(wanted) == len(given) and len(apart) == 1:
+        (axis, size, other), *_ = apart
+        return f"the size of axis {axis} is {other}, and the model was made for {size}"
     return "sizes stand in the order of the model's declaration; were inputs and targets exchanged?"
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
-from pullback.ir.words import guided
+from pullback.ir.errors import ArgumentError, DTypeError, NoAttribute, ShapeError
+from pullback.ir.words import guided, no_attribute
 from pullback.runtime.device import Device, cpu
 from pullback.runtime.dtype import dtype_name, numpy_dtype
 from pullback.runtime.interchange import CPU_DLPACK_DEVICE, array_of, is_python_data, to_dlpack
@@ -85,6 +85,12 @@ class Tensor:
         result.shape, result._numpy_dtype, result.dtype = self.shape, self._numpy_dtype, self.dtype
         result.device, result._memory = self.device, memory
         return result
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(np.ndarray, name):
+            hint = f"x.numpy() is a NumPy array, which has {name}"
+            raise NoAttribute(f"Tensor has no attribute {name!r}", hint=hint)
+        raise no_attribute("Tensor", name, dir(Tensor))
 
     # ---- what it is ------------------------------------------------------------------------------
 

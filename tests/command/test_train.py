@@ -284,8 +284,10 @@ SOURCES = {
     ("none.py:make",): "there is no file none.py",
     ("net.py:mak",): "net.py has no function 'mak': did you mean make?; it has: data, make, wrong, fails",
     ("net.py:number",): "net.py: number is a int, not a function",
-    ("net.py:wrong",): "net.py: wrong returned a int that begins with no trainer\nhint: return (trainer, x, y), or",
-    ("net.py:data",): "net.py: data returned a tuple that begins with no trainer",
+    (
+        "net.py:wrong",
+    ): "net.py: wrong returned an object of type int, not a trainer and its data\nhint: return (trainer, x, y), or",
+    ("net.py:data",): "net.py: data returned a tuple of ndarray, ndarray, ndarray, ndarray, not a trainer and its data",
     ("net.py:fails",): "net.py, line ",
     ("net.py", "--set", "rate=1"): "net.py: make(): argument 'rate' does not exist",
     ("net.py", "--set", "optimizer.lr=1"): "--set optimizer.lr: there is no section 'optimizer'",

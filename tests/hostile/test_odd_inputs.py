@@ -78,7 +78,7 @@ def test_a_label_out_of_range_changes_nothing_at_any_place() -> None:
         for label in (2, -1, -101, 2**31, 2**63 - 1, -(2**63)):
             labels = LABELS.copy()
             labels[place] = label
-            with pytest.raises(ValueError, match="target targets must hold classes from 0 to 1"):
+            with pytest.raises(ValueError, match="the targets must hold classes from 0 to 1"):
                 trainer.update(X, labels)
     assert digest(trainer) == before
 

@@ -49,6 +49,10 @@ X = TensorStructInfo((2, 4, 6, 6), "float32")
 REFUSED_INPUTS = {
     "rank": (nn.Conv2d(4, 2, 3), (2, 6), ShapeError, "(Conv2d): input must have the shape (N, C, H, W) or (C, H, W)"),
     "channels": (nn.Conv2d(3, 2, 3), X, ShapeError, "in_channels is 3, got an input of shape (n, 4, 6, 6): 4 channels"),
+    "channels last": (nn.Conv2d(6, 2, 3), X, ShapeError, "in_channels is 6, got an input of shape (n, 4, 6, 6)"),
+    "no channels": (nn.Conv1d(1, 2, 3), (2, 6), ShapeError, "an input of shape (n, 6) has no axis of channels"),
+    "features": (nn.Linear(8, 2), X, ShapeError, "in_features is 8, got an input of shape (n, 4, 6, 6)"),
+    "one row": (nn.Linear(8, 2), (8,), ShapeError, "in_features is 8, got an input of shape (n,)"),
     "up": (nn.ConvTranspose2d(6, 2, 3), X, ShapeError, "in_channels is 6, got an input of shape (n, 4, 6, 6)"),
     "flatten": (nn.Flatten(5), X, ShapeError, "flatten: axis 5 is outside a tensor of rank 4"),
     "flatten back": (nn.Flatten(2, 1), X, ShapeError, "flatten: start_dim=2 lies behind end_dim=1"),
@@ -95,6 +99,20 @@ def test_refused_inputs(name):
         nn.Sequential(layer).export(np.zeros([int(s) for s in shape], "float32"))
     assert message in caught.value.message
     assert caught.value.message.startswith("0 (")
+
+
+HINTS = {
+    nn.Conv2d(6, 2, 3): "x.transpose(0, 3, 1, 2)",
+    nn.Linear(144, 2): "nn.Flatten() before it",
+    nn.Linear(8, 2): "nn.Linear(6, 2) takes such an input",
+}
+
+
+@pytest.mark.parametrize("layer", HINTS)
+def test_hints_of_inputs_that_do_not_fit(layer):
+    with pytest.raises(ShapeError) as caught:
+        nn.Sequential(layer).export(np.zeros((2, 4, 6, 6), "float32"))
+    assert HINTS[layer] in caught.value.hint
 
 
 def test_output_size_that_no_padding_gives():

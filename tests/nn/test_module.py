@@ -133,6 +133,12 @@ def test_containers_hold_modules(wrong):
         nn.Sequential(wrong)
 
 
+def test_what_a_container_is_given_in_their_place():
+    for given, hint in ((nn.ReLU, r"make one of it: ReLU\(\)"), ([nn.ReLU()], r"nn\.Sequential\(\*layers\)")):
+        with pytest.raises(ArgumentError, match=hint):
+            nn.Sequential(given)
+
+
 def test_parameters_take_values_or_shapes():
     assert nn.Parameter((2, 3)).shape == (2, 3)
     assert not nn.Parameter((2, 3)).numpy().any()

@@ -8,6 +8,7 @@ import torch
 
 import pullback
 from pullback import nn
+from pullback.ir.errors import ArgumentError, UserError
 from pullback.nn import functional as F
 
 source = np.random.default_rng(0)
@@ -48,6 +49,17 @@ def _assert_same_state(trainer, theirs, tolerance=1e-8):
     assert mine.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(mine[name].numpy(), value, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def test_what_comes_from_torch_itself():
+    with pytest.raises(ArgumentError, match="a Linear of another library"):
+        nn.Sequential(torch.nn.Linear(2, 2))
+    theirs = torch.optim.Adam(torch.nn.Linear(2, 2).parameters())
+    with pytest.raises(ArgumentError, match=r"another library(.|\n)*optim\.Adam\(lr"):
+        pullback.trainer(nn.Linear(2, 2), "mse", theirs, example=np.zeros((2, 2)))
+    with pytest.raises(UserError, match=r"relu of PyTorch(.|\n)*nn\.Lambda\(torch\.relu\)") as caught:
+        pullback.trainer(nn.Lambda(torch.relu), "mse", "sgd", example=np.zeros((2, 2)))
+    assert "overrides.py" not in str(caught.value)
 
 
 def test_training():

@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import numpy as np
+import pandas
 import pytest
 
 import pullback
@@ -214,6 +215,35 @@ def test_what_people_bring_from_elsewhere_is_explained():
         pullback.training.SetupTrainer(MSELoss(), optim.Adam(), [])(net())
     with pytest.raises(NoAttribute, match=r"pullback\.trainer\(net, loss"):
         net().fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("loss", "word"),
+    {
+        "sparse_categorical_crossentropy": '"cross_entropy"', "categorical_crossentropy": 'targets="one-hot"',
+        "MSELoss": '"mse"', "l1_loss": '"l1"', "mean_squared_error": '"mse"', "crossentropy": "cross_entropy",
+    }.items(),
+)  # fmt: skip
+def test_losses_have_names_elsewhere(loss, word):
+    with pytest.raises(ArgumentError) as caught:
+        trainer(loss=loss)
+    assert word in caught.value.message
+
+
+def test_examples_are_inputs_alone():
+    batch = (np.zeros((2, 4), "float32"), np.zeros(2, "int64"))
+    with pytest.raises(ArgumentError, match=r"of a batch \(x, y\) the example is x"):
+        pullback.trainer(nn.Linear(4, 2), "cross_entropy", "adam", example=batch)
+    with pytest.raises(ArgumentError, match=r"is a zip, not an array(.|\n)*next\(iter\(loader\)\)\[0\]"):
+        pullback.trainer(net(), "cross_entropy", "adam", example=zip(*batch, strict=True))
+
+
+def test_data_frames_are_examples():
+    frame = pandas.DataFrame({"a": [0.5, 1.5], "b": [1, 2], "c": [True, False], "d": [0, 1]})
+    made = pullback.trainer(net(), "cross_entropy", "adam", example=frame, target="debug")
+    assert made.predict(frame).shape == (2, 2)
+    with pytest.raises(ArgumentError, match="the columns d hold no plain numbers"):
+        pullback.trainer(net(), "cross_entropy", "adam", example=frame.assign(d="red"))
 
 
 def test_an_optimizer_that_writes_its_own_function_cannot_freeze():

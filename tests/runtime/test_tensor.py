@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import pullback.nd
-from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
+from pullback.ir.errors import ArgumentError, DTypeError, NoAttribute, ShapeError
 from pullback.runtime import Tensor, allocated_bytes, allocation_count, cpu, empty, peak_bytes, tensor, zeros
 from pullback.runtime.dtype import NUMPY_DTYPES
 from pullback.runtime.memory import ZeroMemory
@@ -27,6 +27,12 @@ SHAPES = [(), (0,), (1,), (3,), (2, 3), (2, 0, 3), (1, 1, 4, 5)]
 
 def values(shape, dtype):
     return np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(NUMPY_DTYPES[dtype])
+
+
+def test_numpy_s_methods_are_numpy_s():
+    with pytest.raises(NoAttribute, match=r"x\.numpy\(\) is a NumPy array, which has argmax"):
+        tensor([1.0, 2.0]).argmax()
+    assert not hasattr(tensor([1.0]), "no_such_name")
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)

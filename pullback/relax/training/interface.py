@@ -47,7 +47,7 @@ class Slot:
         return numpy_dtype(self.info.dtype)
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
+        return f"the {self.name}" if self.name in (self.kind, f"{self.kind}s") else f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True)

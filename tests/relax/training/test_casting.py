@@ -104,7 +104,7 @@ def test_labels_that_are_no_labels(value: float) -> None:
     before, generator = params(trainer), trainer._generator.bit_generator.state
     y = Y.astype(np.float64)
     y[17] = value
-    with pytest.raises(DTypeError, match=r"target targets must be int64, got float64 .* at index \(17,\)"):
+    with pytest.raises(DTypeError, match=r"the targets must be int64, got float64 .* at index \(17,\)"):
         trainer.fit(X, y, verbose=0)
     assert_same(before, params(trainer))
     assert trainer._generator.bit_generator.state == generator

@@ -219,7 +219,7 @@ def test_symbolic_batch(target: str) -> None:
         fixed[rows].load_params(trainer.params)
         np.testing.assert_allclose(trainer.predict(X[:rows]).numpy(), fixed[rows].predict(X[:rows]).numpy(), rtol=1e-6)
         assert trainer.update(X[:rows], Y[:rows]).item() == pytest.approx(fixed[rows].update(X[:rows], Y[:rows]).item())
-    with pytest.raises(ShapeError, match=r"target targets must have shape \(n,\)"):
+    with pytest.raises(ShapeError, match=r"the targets must have shape \(n,\)"):
         trainer.update(X[:3], Y[:4])
 
 
@@ -332,10 +332,10 @@ def test_a_module_that_is_no_trainer_module() -> None:
 
 BAD_LABELS = np.where(np.arange(8) == 3, 5, Y)
 BAD_CALLS: list[tuple[str, Callable[[Trainer], Any], type[Exception], str]] = [
-    ("rows", lambda t: t.update(X[:4], Y), ShapeError, r"target targets must have shape \(4,\), got \(8,\)"),
+    ("rows", lambda t: t.update(X[:4], Y), ShapeError, r"the targets must have shape \(4,\), got \(8,\)"),
     ("no rows", lambda t: t.update(X[:0], Y[:0]), ArgumentError, "input x has 0 rows: a step needs at least one"),
     ("columns", lambda t: t.update(X[:, :3], Y), ShapeError, r"input x must have shape \(8, 20\), got \(8, 3\)"),
-    ("rank", lambda t: t.update(X, Y[:, None]), ShapeError, r"target targets must have shape \(8,\), got \(8, 1\)"),
+    ("rank", lambda t: t.update(X, Y[:, None]), ShapeError, r"the targets must have shape \(8,\), got \(8, 1\)"),
     ("order", lambda t: t.update(Y, X), ShapeError, r"input x must have shape"),
     (
         "lossy",
@@ -343,8 +343,8 @@ BAD_CALLS: list[tuple[str, Callable[[Trainer], Any], type[Exception], str]] = [
         DTypeError,
         "input x must be float32, got float64 whose",
     ),
-    ("fraction", lambda t: t.update(X, Y + 0.5), DTypeError, "target targets must be int64, got float64 whose values"),
-    ("nan label", lambda t: t.update(X, np.full(8, np.nan)), DTypeError, "target targets must be int64"),
+    ("fraction", lambda t: t.update(X, Y + 0.5), DTypeError, "the targets must be int64, got float64 whose values"),
+    ("nan label", lambda t: t.update(X, np.full(8, np.nan)), DTypeError, "the targets must be int64"),
     ("text", lambda t: t.update(np.array(["a"] * 8), Y), DTypeError, "elements of dtype"),
     ("class", lambda t: t.update(X, BAD_LABELS), ArgumentError, "must hold classes from 0 to 4"),
     ("negative class", lambda t: t.update(X, -1 - Y), ArgumentError, "must hold classes from 0 to 4"),
