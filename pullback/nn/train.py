@@ -88,9 +88,9 @@ def trainer(
     trains in mixed precision; ``flush_subnormals`` takes numbers below 1.2e-38 for 0.
 
     From then on the module's values are the trainer's: ``net.state_dict()`` returns what was trained,
-    ``net.load_state_dict(…)`` is what it goes on from, and another trainer of the same module, or of parts of it, begins
-    there, and has them from then on. Parameters with ``requires_grad=False`` stay as they are; what is set later counts
-    for the next trainer.
+    ``net.load_state_dict(…)`` is what it goes on from, and another trainer of the same module, or of parts of it,
+    begins there, and has them from then on. Parameters with ``requires_grad=False`` stay as they are; what is set later
+    counts for the next trainer.
 
     Raises ArgumentError, or another UserError with the layer and the line, for what does not fit together.
     """
