@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 from pullback import optim
 from pullback.ir.errors import ArgumentError, suggestion
 from pullback.ir.module import IRModule
+from pullback.ir.op import Op
 from pullback.ir.words import explained
 from pullback.nn import functional
 from pullback.nn import loss as losses
 from pullback.nn.export import export_layers
 from pullback.nn.module import Module
 from pullback.relax.convention import BACKBONE, OUTPUT, Convention
+from pullback.relax.expr import Call, Tuple, Var
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.training.loss import FunctionLoss, Loss
 from pullback.relax.training.make import make_trainer
@@ -117,9 +120,9 @@ def trainer(
             hint="pullback.trainer(net, loss, optimizer, example=x_train): only shape and dtype count",
         )
     module, layers = export_layers(model, (example,))
-    made = make_trainer(
-        module, _loss(loss, module), optimizer, targets=_target_types(targets, module), init="zeros", **options
-    )
+    loss = _loss(loss, module)
+    _warn_of_probabilities(loss, module)
+    made = make_trainer(module, loss, optimizer, targets=_target_types(targets, module), init="zeros", **options)
     model.init_parameters(seed, init, keep=True)
     made.load_state_dict({name: variable.data for name, variable in model._variables()})
     model.held_by(made)
@@ -158,6 +161,30 @@ def _loss(loss: Any, module: IRModule) -> Any:
     if not is_function or BACKBONE not in module:
         return loss
     return FunctionLoss(loss, len(Convention.of(module)[BACKBONE].returned(OUTPUT)))
+
+
+def _warn_of_probabilities(loss: Any, module: IRModule) -> None:
+    """Say that a loss of logits is given probabilities: networks for Keras end so, and this one would train slowly."""
+    wrong = {
+        losses.CrossEntropyLoss: ("softmax", "nll", "log_softmax"),
+        losses.BCEWithLogitsLoss: ("sigmoid", "bce", ""),
+    }
+    last, alone, logs = wrong.get(type(loss), ("", "", ""))
+    if not last or BACKBONE not in module:
+        return
+    function = module[BACKBONE]
+    value: Any = function.body.body
+    values = {binding.var: binding.value for binding in function.body.bindings}
+    while isinstance(value, (Var, Tuple)):
+        value = value.fields[0] if isinstance(value, Tuple) else values.get(value)
+    if isinstance(value, Call) and isinstance(value.op, Op) and value.op.name.rpartition(".")[2] == last:
+        takes = f'"{alone}" takes the results of a {logs or last}'
+        warnings.warn(
+            f"the model ends in a {last}, and {type(loss).__name__} takes logits, of which it computes the {last} itself:"
+            f" leave the {last} out; {takes}",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _meant(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pandas
@@ -228,6 +229,21 @@ def test_losses_have_names_elsewhere(loss, word):
     with pytest.raises(ArgumentError) as caught:
         trainer(loss=loss)
     assert word in caught.value.message
+
+
+def test_probabilities_for_a_loss_of_logits_are_noticed():
+    def end(loss, *layers):
+        pullback.trainer(nn.Sequential(nn.Linear(4, 2), *layers), loss, "sgd", example=X, target="debug")
+
+    with pytest.warns(UserWarning, match=r"ends in a softmax.*\"nll\" takes the results of a log_softmax") as caught:
+        end("cross_entropy", nn.Softmax(dim=1))
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"ends in a sigmoid.*\"bce\" takes"):
+        end("bce_with_logits", nn.Sigmoid())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        end("cross_entropy")
+        end("bce", nn.Sigmoid())
 
 
 def test_examples_are_inputs_alone():

@@ -516,7 +516,7 @@ class Metrics:
 
     reading: Reading
     chosen: tuple[tuple[str, Callable[[], Any], str], ...]
-    asked: bool = False  # whether there are any besides the accuracy
+    asked: bool = False  # whether there are any besides those that the loss has by itself
 
     @staticmethod
     def of(asked: Any, interface: Interface) -> Metrics:
@@ -524,14 +524,15 @@ class Metrics:
         reading = Reading.of(interface)
         defaults = ["accuracy"] if reading.kind in _LABELLED and interface.targets else []
         chosen: dict[str, tuple[str, Callable[[], Any], str]] = {}
-        for given in [*defaults, *_several(asked)]:
+        wanted = list(_several(asked))
+        for given in [*defaults, *wanted]:
             entry = _named(given, reading) if isinstance(given, str) else _own(given, reading)
             if entry[0] in chosen and (given not in defaults or entry[0] != given):
                 raise ArgumentError(f"the metric {entry[0]} is given twice", hint='{"another name": f} renames one')
             chosen.setdefault(entry[0], entry)
         if chosen and not interface.targets:
             raise UserError("metrics compare predictions with targets, and this loss has none")
-        return Metrics(reading, tuple(chosen.values()), len(chosen) > len(defaults))
+        return Metrics(reading, tuple(chosen.values()), bool(wanted))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -300,7 +300,10 @@ def test_metrics_that_do_not_fit_the_loss() -> None:
         numbers.fit(X, NUMBERS, train_metrics=True)
     with pytest.raises(ArgumentError, match="there are no rows on which r2 could be measured"):
         numbers.fit(X, NUMBERS, metrics=["r2"])
-    assert numbers.steps == 0
+    classes = trainer_of()
+    with pytest.raises(ArgumentError, match=r"no rows on which accuracy(.|\n)*validation="):
+        classes.fit(X, Y, metrics=["accuracy"])  # without a word it would be missing from the history
+    assert numbers.steps == classes.steps == 0
 
 
 def test_class_weights_are_no_targets_of_metrics() -> None:
