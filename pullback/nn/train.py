@@ -180,8 +180,8 @@ def _warn_of_probabilities(loss: Any, module: IRModule) -> None:
     if isinstance(value, Call) and isinstance(value.op, Op) and value.op.name.rpartition(".")[2] == last:
         takes = f'"{alone}" takes the results of a {logs or last}'
         warnings.warn(
-            f"the model ends in a {last}, and {type(loss).__name__} takes logits, of which it computes the {last} itself:"
-            f" leave the {last} out; {takes}",
+            f"the model ends in a {last}, and {type(loss).__name__} takes logits, of which it computes the {last}"
+            f" itself: leave the {last} out; {takes}",
             UserWarning,
             stacklevel=4,
         )
