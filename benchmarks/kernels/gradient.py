@@ -71,7 +71,8 @@ def _emit(
     from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
     own = [*params, *given]
-    others = relax.DataflowBlock(tuple(b for b in function.bindings if b.var not in given))
+    known = set(given)
+    others = relax.DataflowBlock(tuple(b for b in function.bindings if b.var not in known))
     part = remove_dead_bindings(relax.Function(own, relax.SeqExpr((others,), relax.Tuple(results))))
     fresh = variables([v.name for v in own], [v.struct_info.shape for v in own])
     with builder.function(name, fresh):

@@ -285,6 +285,17 @@ CREATING: dict[str, Row] = {
         lambda o, x, s: o.nn.dropout(x, s, 0.5)[0],
         lambda t, x, s: t.nn.functional.dropout(x, 0.5),
     ),
+    # PyTorch has none of these; torchvision's are of one image, or draw one number for a batch
+    "nn.in_train_phase": Row(lambda n: [floats((n,))] * 2, lambda o, x, y: o.nn.in_train_phase(x, y)),
+    "nn.mixup": Row(lambda n: [floats(matrix(n)), state()], lambda o, x, s: o.nn.mixup(x, s)),
+    "image.random_flip": Row(lambda n: [floats(images(n)), state()], lambda o, x, s: o.image.random_flip(x, s)),
+    "image.random_crop": Row(
+        lambda n: [floats(images(n)), state()], lambda o, x, s: o.image.random_crop(x, s, size=x.shape[2:], padding=2)
+    ),
+    "image.crop": Row(
+        lambda n: [floats(images(n)), Ints((images(n)[0], 2), -1, 2, "int64")],
+        lambda o, x, places: o.image.crop(x, places, size=x.shape[2:]),
+    ),
 }
 REDUCING: dict[str, Row] = {
     "all": Row(rows, lambda o, x: o.all(x, 1), lambda t, x: x.all(1)),
