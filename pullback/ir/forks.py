@@ -90,6 +90,8 @@ def _fresh(value: Any) -> Any:
     """One like it that nobody holds, but for a lock that the forking thread itself holds: it goes on in the child."""
     if isinstance(value, np.random.Generator):
         return copy.deepcopy(value)
+    if isinstance(value, threading.Condition):
+        return threading.Condition()
     if isinstance(value, _RLOCK):
         return value if value._is_owned() else threading.RLock()
     return threading.Lock()

@@ -9,6 +9,7 @@ iterator is fast enough. Batches of another number of rows have a ring of their 
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from abc import abstractmethod
 from collections import deque
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
+from pullback.ir.forks import renewed
 from pullback.relax.training.data import Batch, Source, parts
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.values import as_tensor
@@ -96,6 +98,8 @@ class _Feed:
     def __init__(self, batches: Iterable[Rows], ring: Callable[[Rows], Ring]) -> None:
         self._batches, self._ring = batches, ring
         self._changed = threading.Condition()
+        renewed(self, "_changed")
+        self._process = os.getpid()
         self._runs: deque[_Run] = deque()  # the first is stepped on, the last written to
         self._stopped = self._ended = False
         self._error: BaseException | None = None
@@ -143,7 +147,13 @@ class _Feed:
         return True
 
     def take(self) -> tuple[Batch, Epoch] | None:
-        """A loop over the batches that are there, when there are some; None after the last."""
+        """A loop over the batches that are there, when there are some; None after the last. Raises UserError in the
+        child of a fork, which has no thread that reads."""
+        if os.getpid() != self._process:
+            raise UserError(
+                "data that comes batch by batch is read by a thread, which the child of a fork does not have",
+                hint="end the epoch in the parent; in the child call fit anew",
+            )
         with self._changed:
             if not self._runs and not self._ended:
                 self._changed.wait_for(lambda: self._runs or self._ended)
