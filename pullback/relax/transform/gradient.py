@@ -101,7 +101,7 @@ def _required_indices(name: str, function: Function, required: Var | str | Seque
     indices = []
     for wanted in given:
         var = by_name.get(wanted, wanted) if isinstance(wanted, str) else wanted
-        if var not in places:
+        if not isinstance(var, Var) or var not in places:
             label = getattr(var, "name", var)
             raise DifferentiationError(
                 f"{label} is not a parameter of {name}",
