@@ -140,7 +140,7 @@ class NetworkMaker:
 
     def torch_of(self, var: Var) -> Callable[[list[Any]], Any]:
         """Finds PyTorch's counterpart of a parameter or state, when all of them are known."""
-        return lambda values: values[1 + [v for v, _ in (*self.params, *self.states)].index(var)]
+        return lambda values: values[1 + next(i for i, (v, _) in enumerate((*self.params, *self.states)) if v is var)]
 
     def add(self, expr: Any, last: bool, shape: tuple[int, ...], step: Step) -> Value:
         """A new value; ``shape`` is PyTorch's."""
