@@ -11,6 +11,7 @@ import numpy as np
 
 from pullback.ir.errors import ArgumentError, DTypeError, UserError
 from pullback.ir.module import IRModule
+from pullback.nn.container import Sequential
 from pullback.nn.parameter import Buffer, Variable
 from pullback.nn.trace import Trace, current_trace, tracing
 from pullback.relax.block_builder import BlockBuilder
@@ -178,6 +179,8 @@ def _outputs(result: Any) -> list[Expr]:
 
 def _input_names(module: Module, count: int) -> list[str]:
     """The names of the first ``count`` inputs of a forward; an ArgumentError when it takes more or fewer."""
+    while isinstance(module, Sequential) and len(module):  # it takes what its first module takes
+        module = module[0]
     parameters = list(inspect.signature(module.forward).parameters.values())
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = sum(p.default is p.empty for p in places)

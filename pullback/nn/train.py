@@ -121,7 +121,7 @@ def trainer(
         )
     module, layers = export_layers(model, (example,))
     loss = _loss(loss, module)
-    _warn_of_probabilities(loss, module)
+    _warn_of_last_op(loss, module)
     made = make_trainer(module, loss, optimizer, targets=_target_types(targets, module), init="zeros", **options)
     model.init_parameters(seed, init, keep=True)
     made.load_state_dict({name: variable.data for name, variable in model._variables()})
@@ -163,27 +163,45 @@ def _loss(loss: Any, module: IRModule) -> Any:
     return FunctionLoss(loss, len(Convention.of(module)[BACKBONE].returned(OUTPUT)))
 
 
-def _warn_of_probabilities(loss: Any, module: IRModule) -> None:
-    """Say that a loss of logits is given probabilities: networks for Keras end so, and this one would train slowly."""
-    wrong = {
-        losses.CrossEntropyLoss: ("softmax", "nll", "log_softmax"),
-        losses.BCEWithLogitsLoss: ("sigmoid", "bce", ""),
-    }
-    last, alone, logs = wrong.get(type(loss), ("", "", ""))
-    if not last or BACKBONE not in module:
+# How the last op of a model does not suit its loss, and what to do: networks for other libraries end so.
+_PRODUCTS = ("add", "linear", "matmul", "conv1d", "conv2d", "conv3d")
+_UNSUITED = {
+    losses.CrossEntropyLoss: (
+        ("softmax",),
+        "takes logits, of which it computes the softmax itself: leave the softmax out;"
+        ' "nll" takes the results of a log_softmax',
+    ),
+    losses.BCEWithLogitsLoss: (
+        ("sigmoid",),
+        "takes logits, of which it computes the sigmoid itself: leave the sigmoid out;"
+        ' "bce" takes the results of a sigmoid',
+    ),
+    losses.BCELoss: (
+        _PRODUCTS,
+        'takes probabilities: end the model in a sigmoid; "bce_with_logits" takes it as it is, and is more exact',
+    ),
+    losses.NLLLoss: (
+        _PRODUCTS,
+        'takes the logarithms of probabilities: end the model in a log_softmax; "cross_entropy" takes it as it is',
+    ),
+}
+
+
+def _warn_of_last_op(loss: Any, module: IRModule) -> None:
+    """Warn of a loss of logits that is given probabilities, and of one of probabilities that is given logits."""
+    unsuited, advice = _UNSUITED.get(type(loss), ((), ""))
+    if not unsuited or BACKBONE not in module:
         return
     function = module[BACKBONE]
     value: Any = function.body.body
     values = {binding.var: binding.value for binding in function.body.bindings}
     while isinstance(value, (Var, Tuple)):
         value = value.fields[0] if isinstance(value, Tuple) else values.get(value)
-    if isinstance(value, Call) and isinstance(value.op, Op) and value.op.name.rpartition(".")[2] == last:
-        takes = f'"{alone}" takes the results of a {logs or last}'
+    last = value.op.name.rpartition(".")[2] if isinstance(value, Call) and isinstance(value.op, Op) else ""
+    if last in unsuited:
+        article = "an" if last[0] in "aeiou" else "a"
         warnings.warn(
-            f"the model ends in a {last}, and {type(loss).__name__} takes logits, of which it computes the {last}"
-            f" itself: leave the {last} out; {takes}",
-            UserWarning,
-            stacklevel=4,
+            f"the model ends in {article} {last}, and {type(loss).__name__} {advice}", UserWarning, stacklevel=4
         )
 
 

@@ -40,4 +40,6 @@ def dtype_name(dtype: np.dtype) -> str:
             hint=f'convert it first: array.astype("{dtype.newbyteorder("=").name}")',
         )
     hint = f"known ones are {', '.join(NUMPY_DTYPES)}"
+    if dtype.kind in "OSTU":
+        hint = "numbers: array.astype(float); names of classes: names, labels = np.unique(array, return_inverse=True)"
     raise DTypeError(f"a tensor cannot have elements of dtype {str(dtype)!r}", hint=hint)

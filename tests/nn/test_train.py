@@ -240,16 +240,23 @@ def test_probabilities_for_a_loss_of_logits_are_noticed():
     assert caught[0].filename == __file__
     with pytest.warns(UserWarning, match=r"ends in a sigmoid.*\"bce\" takes"):
         end("bce_with_logits", nn.Sigmoid())
+    with pytest.warns(UserWarning, match=r"ends in a linear.*a sigmoid; \"bce_with_logits\" takes it as it is"):
+        end("bce")
+    with pytest.warns(UserWarning, match=r"ends in an add.*a log_softmax; \"cross_entropy\" takes it as it is"):
+        end("nll", nn.Lambda(lambda x: x + 1.0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         end("cross_entropy")
         end("bce", nn.Sigmoid())
+        end("nll", nn.LogSoftmax(dim=1))
 
 
 def test_examples_are_inputs_alone():
     batch = (np.zeros((2, 4), "float32"), np.zeros(2, "int64"))
     with pytest.raises(ArgumentError, match=r"of a batch \(x, y\) the example is x"):
         pullback.trainer(nn.Linear(4, 2), "cross_entropy", "adam", example=batch)
+    with pytest.raises(ArgumentError, match=r"Linear.forward takes(.|\n)*of a batch \(x, y\) the example is x"):
+        pullback.trainer(nn.Sequential(nn.Sequential(nn.Linear(4, 2))), "cross_entropy", "adam", example=batch)
     with pytest.raises(ArgumentError, match=r"is a zip, not an array(.|\n)*next\(iter\(loader\)\)\[0\]"):
         pullback.trainer(net(), "cross_entropy", "adam", example=zip(*batch, strict=True))
 

@@ -51,7 +51,7 @@ def _check_values(n: Dim) -> None:
     if isinstance(n, int) and n < 2:
         raise ShapeError(
             f"nn.batch_norm in training needs more than one value for each channel, got {n}",
-            hint="give it a larger batch, or training=False",
+            hint="give it a larger batch; in inference (training=False) one value will do",
         )
 
 

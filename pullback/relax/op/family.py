@@ -54,7 +54,10 @@ def expect_dtype(op: str, info: TensorStructInfo, kinds: str, argument: str = "i
     if info.dtype not in DTYPE_CLASSES[kinds]:
         names = {"float": "a floating-point", "number": "a numeric", "bool": "a bool"}
         wanted = names.get(kinds, f"an {kinds}")
-        raise DTypeError(f"{op}: {argument} must have {wanted} dtype, got {info.dtype}", hint="cast it with R.astype")
+        raise DTypeError(
+            f"{op}: {argument} must have {wanted} dtype, got {info.dtype}",
+            hint="cast it: x.float(), or R.astype(x, dtype)",
+        )
 
 
 def expect_same_dtype(op: str, *infos: TensorStructInfo) -> str:
@@ -63,7 +66,7 @@ def expect_same_dtype(op: str, *infos: TensorStructInfo) -> str:
     if len(set(dtypes)) > 1:
         raise DTypeError(
             f"{op}: the operands must have the same dtype, got {' and '.join(dtypes)}",
-            hint="nothing is promoted implicitly: cast one side with R.astype",
+            hint="nothing is promoted implicitly: cast one side, with x.float() or R.astype(x, dtype)",
         )
     return dtypes[0]
 

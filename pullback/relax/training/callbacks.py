@@ -208,7 +208,14 @@ class EarlyStopping(Monitor):
                 self._waited = 0
         if self._waited >= max(1, self.patience):
             self.history.stopped_epoch = epoch
+            self.history.stopped_because = self._reason()
             self.trainer.stop_training = True
+
+    def _reason(self) -> str:
+        better = "better" if self.baseline is None else f"better than {self.baseline:g}"
+        epochs = f"{self._waited} epoch" + ("" if self._waited == 1 else "s")
+        back = f"; the values of epoch {self.history.best_epoch} are restored" if self._kept is not None else ""
+        return f"{self.monitor} has not become {better} for {epochs}{back}"
 
     def on_train_end(self, logs: Logs) -> None:
         if self._kept is not None:

@@ -262,5 +262,14 @@ def check_labels(labels: np.ndarray, interface: Interface) -> None:
         where = f" at index {place}" if place else ""
         raise ArgumentError(
             f"{interface.targets[0]} must hold classes from 0 to {classes - 1}, got {labels[place]}{where}",
-            hint="count classes from 0",
+            hint=_hint_for(labels[wrong], classes),
         )
+
+
+def _hint_for(wrong: np.ndarray, classes: int) -> str:
+    """How to mend class labels that are out of range."""
+    if wrong.min() < 0:
+        return "count classes from 0; a loss with ignore_index=-1, say, leaves rows with that label out"
+    if wrong.max() == classes:
+        return f"count classes from 0, or give the last layer {classes + 1} outputs"
+    return f"the last layer has {classes} outputs: give it one for each class, or number the classes without gaps"

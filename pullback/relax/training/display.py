@@ -14,7 +14,7 @@ from typing import Any
 
 from pullback.ir.errors import UserError
 from pullback.relax.training.history import EpochRecord, History
-from pullback.relax.training.notebook import Area, in_notebook
+from pullback.relax.training.notebook import Area, cell, in_notebook
 
 BAR_INTERVAL = 0.1  # seconds between two drawings
 NOTEBOOK_INTERVAL = 0.3
@@ -40,6 +40,9 @@ class Display:
     def epoch(self, record: EpochRecord) -> None:
         """An epoch has ended."""
 
+    def ended(self, note: str) -> None:
+        """Training has ended early; the note says why."""
+
     def close(self) -> None:
         """All is over, by an exception perhaps."""
 
@@ -53,6 +56,9 @@ class Lines(Display):
 
     def epoch(self, record: EpochRecord) -> None:
         self._print(record.line)
+
+    def ended(self, note: str) -> None:
+        self._print(note)
 
     @staticmethod
     def _print(line: str) -> None:
@@ -118,6 +124,9 @@ class Bar(Display):
         self._bar.reset(self._task, total=self._rows, description="")
         self._next = 0.0
 
+    def ended(self, note: str) -> None:
+        self._console.print(note, highlight=False, markup=False)
+
     def close(self) -> None:
         self._stop(self._live)
         self._stop(self._bar)
@@ -158,6 +167,7 @@ class NotebookTable(Display):
     def close(self) -> None:
         self._next = 0.0
         self._show(self._note)
+        self._history._shown_in = cell()
 
     def _show(self, text: str, html: str | None = None) -> None:
         now = time.perf_counter()

@@ -213,9 +213,12 @@ class Fitting(Feeding):
                     if self.stop_training:
                         break
                 called.train_end(history[-1].metrics)
+                progress.ended(history.note)
             finally:
                 self._history.best_epoch = history.best_epoch or self._history.best_epoch
-                self._history.stopped_epoch = history.stopped_epoch or self._history.stopped_epoch
+                if history.stopped_epoch is not None:
+                    self._history.stopped_epoch = history.stopped_epoch
+                    self._history.stopped_because = history.stopped_because
         return history
 
     def _epoch(self, run: _Run) -> None:

@@ -14,7 +14,7 @@ from typing import Any, overload
 
 from pullback.ir.errors import NameNotFound, UserError, suggestion
 from pullback.ir.words import guided
-from pullback.relax.training.notebook import in_notebook
+from pullback.relax.training.notebook import Area, cell, in_notebook
 from pullback.runtime.tables import Table
 
 VALIDATION = "val_"  # begins the names of what is measured on validation rows
@@ -63,9 +63,9 @@ class EpochRecord:
 
     @property
     def line(self) -> str:
-        """``epoch 3: loss 0.4321, validation loss 0.4512, validation accuracy 0.8412, 1.20 s``."""
+        """``epoch 3: loss 0.4321, val_loss 0.4512, val_accuracy 0.8412, 1.20 s``."""
         told = ((n, v) for n, v in self.metrics.items() if n.endswith("loss") or not _is_empty(v))
-        shown = [f"{_spoken(name)} {_number(value)}" for name, value in told]
+        shown = [f"{name} {_number(value)}" for name, value in told]
         return f"epoch {self.epoch}: {', '.join(shown)}, {self.seconds:.2f} s"
 
 
@@ -76,12 +76,15 @@ class History:
 
     ``history["val_loss"]`` is a list with a number for each epoch (NaN for those that did not measure it),
     ``history[-1]`` the last epoch's record, ``history[2:5]`` a list of records. ``best_epoch`` and ``stopped_epoch``
-    are the numbers of the epochs that ``EarlyStopping`` found best and stopped at, or None.
+    are the numbers of the epochs that ``EarlyStopping`` found best and stopped at, or None; ``stopped_because`` says
+    why, as "val_loss has not become better for 5 epochs".
     """
 
     epochs: list[EpochRecord] = field(default_factory=list)
     best_epoch: int | None = None
     stopped_epoch: int | None = None
+    stopped_because: str = ""
+    _shown_in: Any = field(default=None, repr=False, compare=False)  # the notebook's cell that shows it already
 
     @overload
     def __getitem__(self, key: str) -> list[float]: ...
@@ -108,6 +111,12 @@ class History:
     def keys(self) -> list[str]:
         """The names of all that was measured."""
         return list(dict.fromkeys(name for record in self.epochs for name in record.metrics))
+
+    @property
+    def note(self) -> str:
+        """How the training ended, where it was stopped: ``stopped at epoch 12: val_loss has not become …``."""
+        because = f": {self.stopped_because}" if self.stopped_because else ""
+        return "" if self.stopped_epoch is None else f"stopped at epoch {self.stopped_epoch}{because}"
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with a row for each epoch, indexed by its number, and a column for each metric and
@@ -152,15 +161,21 @@ class History:
             rows = [*rows[:_FIRST], ["…"] * len(rows[0]), *rows[-_LAST:]]
         curves = {k: self[name] for k, name in enumerate(names, 1)} if len(self) > 1 else {}
         notes = [f"best epoch {self.best_epoch}"] if self.best_epoch is not None else []
-        notes += [f"stopped at epoch {self.stopped_epoch}"] if self.stopped_epoch is not None else []
+        notes += [self.note] if self.note else []
         heading = ["epoch", *(name.replace(VALIDATION, "validation ").replace("_", " ") for name in names), "seconds"]
         return Table(heading, rows, ", ".join(notes), left=0, curves=curves)
 
     def __repr__(self) -> str:
-        return "\n".join(["History:", *(f"  {record.line}" for record in self.epochs)])
+        note = [f"  {self.note}"] if self.note else []
+        return "\n".join(["History:", *(f"  {record.line}" for record in self.epochs), *note])
 
     def _repr_html_(self) -> str:
         return self.table().html() if self.epochs else "History without an epoch"
+
+    def _ipython_display_(self) -> None:
+        """As the last value of a cell: nothing where the table that fit drew stands in the same cell."""
+        if self._shown_in is None or self._shown_in != cell():
+            Area().show(self._repr_html_(), repr(self))
 
 
 def counted(value: float | None) -> float | None:
@@ -199,10 +214,6 @@ def _unknown(name: str, known: Any) -> NameNotFound:
 
 def _is_empty(value: float | None) -> bool:
     return value is None or math.isnan(value)
-
-
-def _spoken(name: str) -> str:
-    return f"validation {name.removeprefix(VALIDATION)}" if name.startswith(VALIDATION) else name
 
 
 def _number(value: float) -> str:

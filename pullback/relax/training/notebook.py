@@ -14,6 +14,13 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+def cell() -> Any:
+    """The number of the cell that runs; None outside of IPython."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "execution_count", None)
+
+
 class Area:
     """A place under the cell whose content is replaced: HTML, and text for what shows none."""
 

@@ -61,6 +61,11 @@ class Progress:
         """An epoch has ended."""
         self._tell(lambda display: display.epoch(record))
 
+    def ended(self, note: str) -> None:
+        """Training has ended before its last epoch; the note says why."""
+        if note:
+            self._tell(lambda display: display.ended(note))
+
     def _tell(self, what: Callable[[Display], None]) -> None:
         try:
             what(self._display)

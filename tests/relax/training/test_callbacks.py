@@ -223,7 +223,23 @@ def test_states_are_restored_too_and_the_history_tells() -> None:
     assert trainer.states["calls"].item() == 4 and trainer.steps == 6
     assert (history.best_epoch, history.stopped_epoch) == (2, 3)
     assert (trainer.history.best_epoch, trainer.history.stopped_epoch) == (2, 3)
-    assert "best epoch 2, stopped at epoch 3" in history._repr_html_()
+    why = "stopped at epoch 3: val_made_error has not become better for 1 epoch; the values of epoch 2 are restored"
+    assert history.note == trainer.history.note == why
+    assert f"best epoch 2, {why}" in history._repr_html_() and repr(history).endswith(why)
+
+
+@pytest.mark.parametrize("verbose", [0, 2])
+def test_the_output_says_why_it_stopped(verbose: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(epochs: int, **options: Any) -> str:
+        trainer = pullback.trainer(with_state(), MSELoss(), SGD(0.0), target="debug")
+        x, y = np.ones((4, 3), np.float32), np.zeros((4, 2), np.float32)
+        trainer.fit(x, y, epochs=epochs, verbose=verbose, callbacks=EarlyStopping("loss", **options))
+        return capsys.readouterr().out
+
+    told = run(9, patience=2).splitlines()
+    assert told[-1:] == (["stopped at epoch 3: loss has not become better for 2 epochs"] if verbose else [])
+    assert "has not become better than 1e-09 for 1 epoch" in run(9, baseline=1e-9) or not verbose
+    assert "stopped" not in run(2, patience=2)
 
 
 def names(folder: Path) -> list[str]:

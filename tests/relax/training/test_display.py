@@ -22,7 +22,7 @@ from tests.relax.training.models import classes, trainer_of
 
 X, Y = classes(30)
 ROOT = Path(__file__).resolve().parents[3]
-LINE = r"epoch {}: loss \d\.\d{{4}}, validation loss \d\.\d{{4}}, validation accuracy \d\.\d{{4}}, \d+\.\d\d s\n"
+LINE = r"epoch {}: loss \d\.\d{{4}}, val_loss \d\.\d{{4}}, val_accuracy \d\.\d{{4}}, \d+\.\d\d s\n"
 
 
 @pytest.mark.parametrize("verbose", ["auto", 1, 2, True])
@@ -178,6 +178,7 @@ CELLS = (
     "trainer = trainer_of('llvm')\n"
     "history = trainer.fit(x, y, epochs=3, validation=(x[:8], y[:8]))",
     "history",
+    "trainer.fit(x, y, epochs=2)",
     "history.plot()",
     "trainer.lr_find(x, y, steps=10, end=1e-3)",
     "trainer.fit(x, y, verbose=2)\nNone",
@@ -187,17 +188,18 @@ CELLS = (
 def test_a_notebook_shows_a_live_table() -> None:
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
-    fitted, shown, plotted, found, lines = (cell.outputs for cell in book.cells)
+    fitted, shown, alone, plotted, found, lines = (cell.outputs for cell in book.cells)
     (area,) = fitted
     assert area.output_type == "display_data", "one area, that is replaced"
     html = area.data["text/html"]
     assert html.count("<tr>") == 1 + 1 + 3 and "<progress" not in html and "<polyline" in html
     assert "epoch 3: loss" in area.data["text/plain"]
     assert shown[0].data["text/html"].count("<tr>") == 5
+    assert [o.output_type for o in alone] == ["display_data"], "the value of the cell is the table that stands there"
     (picture,) = plotted
     assert "image/png" in picture.data, "once"
     assert "<polyline" in found[-1].data["text/html"]
-    assert [o.output_type for o in lines] == ["stream"] and lines[0].text.startswith("epoch 4: loss")
+    assert [o.output_type for o in lines] == ["stream"] and lines[0].text.startswith("epoch 6: loss")
 
 
 class Shown:

@@ -205,7 +205,7 @@ def test_learning_and_history() -> None:
     found = trainer.evaluate(x[150:], y[150:])
     assert (last.validation_loss, last.validation_accuracy) == (found.loss, found.accuracy)
     assert last.seconds > 0
-    assert f"epoch 15: loss {last.loss:.4f}, validation loss" in repr(history)
+    assert f"epoch 15: loss {last.loss:.4f}, val_loss" in repr(history)
 
 
 def test_regression_has_no_accuracy() -> None:

@@ -82,7 +82,7 @@ def test_names_that_are_not_there() -> None:
 
 def test_the_line_of_an_epoch() -> None:
     record = EpochRecord(3, {"loss": 0.43214, "val_loss": 1e-5, "val_accuracy": math.nan, "lr": 0.001}, 1.204)
-    assert record.line == "epoch 3: loss 0.4321, validation loss 1e-05, lr 0.0010, 1.20 s"
+    assert record.line == "epoch 3: loss 0.4321, val_loss 1e-05, lr 0.0010, 1.20 s"
     assert EpochRecord(1, {"loss": math.nan}, 0.0).line == "epoch 1: loss nan, 0.00 s"
 
 
