@@ -15,6 +15,10 @@
 extern "C" {
 #endif
 
+#ifndef PB_API
+#define PB_API /* an exported library has the runtime in one file of its own, where all of it is static */
+#endif
+
 #define PB_ABI 2 /* changes whenever pb_runtime does */
 #define PB_MAX_THREADS 256
 #define PB_ALIGNMENT 64 /* of every block from pb_alloc, in bytes */
@@ -29,7 +33,10 @@ typedef enum pb_status {
     PB_ERROR_ENVIRONMENT = 3, /* an environment variable that can't be understood */
     PB_ERROR_STATE = 4,       /* a call that is not allowed at this point */
     PB_ERROR_STEP = 5,        /* a compiled function refused its arguments' values */
-    PB_ERROR_VALUE = 6        /* a value that a dtype does not hold */
+    PB_ERROR_VALUE = 6,       /* a value that a dtype does not hold */
+    PB_ERROR_BUSY = 7,        /* another thread is in a call of the same instance */
+    PB_ERROR_FILE = 8,        /* a file cannot be read or written */
+    PB_ERROR_CHECKPOINT = 9   /* what is read is no checkpoint, is damaged, or another trainer's */
 } pb_status;
 
 /* Why the last failing call of this thread failed; "" if none has. Valid until this thread's next failure. */
