@@ -1,0 +1,245 @@
+"""``trainer.export``: a folder with a library that trains without Python, and what is needed to use it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pullback import codegen
+from pullback.deploy import templates
+from pullback.deploy.functions import FUNCTIONS, object_code
+from pullback.deploy.header import check_name, header
+from pullback.deploy.program import Program, program_of
+from pullback.deploy.source import data_blocks, runtime_source, source
+from pullback.deploy.targets import Platform, platform
+from pullback.deploy.toolchain import Toolchain
+from pullback.ir.errors import ArgumentError, UserError
+from pullback.relax.training.summary import ROWS
+from pullback.relax.training.trainer import Trainer
+from pullback.runtime.files import path_of
+from pullback.runtime.tables import Table
+from pullback.version import __version__
+
+_HOSTED = ("-fPIC", "-pthread", "-D_GNU_SOURCE")
+_BARE = ("-DPB_NO_THREADS", "-DPB_NO_FILES", "-ffreestanding")
+_COMMON = ("-O2", "-std=c11", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export has written: the folder, and what its manifest says."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """That of the library."""
+        return str(self.manifest["name"])
+
+    @property
+    def instance_bytes(self) -> int:
+        """What an instance takes that computes in one thread, without the threads' stacks."""
+        return int(self.manifest["memory"]["instance"])
+
+    def table(self) -> Table:
+        """The files with their sizes, and where the memory of an instance goes."""
+        files = [[name, f"{entry['bytes']:,}"] for name, entry in self.manifest["files"].items()]
+        memory = [[f"memory: {name}", f"{count:,}"] for name, count in self.manifest["memory"].items()]
+        return Table(["", "bytes"], [*files, *memory], f"{self.name} for {self.manifest['platform']}", left=1)
+
+    def __repr__(self) -> str:
+        return f"Exported({str(self.folder)!r}, {self.manifest['platform']}, instance of {self.instance_bytes:,} bytes)"
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+
+def export(
+    trainer: Trainer,
+    folder: str | os.PathLike[str],
+    target: str = "host",
+    name: str | None = None,
+    *,
+    batch_size: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    embed: bool = True,
+    functions: tuple[str, ...] = FUNCTIONS,
+) -> Exported:
+    """See :meth:`pullback.training.Trainer.export`."""
+    path = Path(path_of(folder))
+    name = _name(trainer) if name is None else name
+    check_name(name)
+    where = platform(target)
+    chosen = _functions(functions)
+    batch = _batch(trainer, batch_size)
+    tools = Toolchain.of(where)
+    program = program_of(trainer, name, where, batch, _sizes(sizes), chosen)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as made:
+        work = Path(made) / "library"
+        work.mkdir()
+        trainer.save(work / f"{name}.safetensors")
+        _put_in_order(work / f"{name}.safetensors")
+        _write(program, tools, work, bool(embed))
+        manifest = _manifest(program, tools, work, bool(embed))
+        (work / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+        _replace(work, path)
+    return Exported(path, manifest)
+
+
+def _put_in_order(file: Path) -> None:
+    """The entries of a checkpoint's header by name: the package safetensors writes its metadata in any order, and the
+    same trainer is to give the same bytes."""
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    text = json.dumps(json.loads(data[8 : 8 + length]), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    head = text.encode()
+    head += b" " * (-len(head) % 8)
+    file.write_bytes(len(head).to_bytes(8, "little") + head + data[8 + length :])
+
+
+def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
+    """All files of the library."""
+    name, where = program.name, program.platform
+    (work / f"{name}.h").write_text(header(program))
+    (work / f"{name}.hpp").write_text(templates.cpp_header(program))
+    (work / f"{name}.c").write_text(source(program, embed))
+    (work / "pullback_runtime.c").write_text(runtime_source())
+    (work / "LICENSE").write_text(templates.licence())
+    objects = [f"{name}.o"]
+    for variant in program.variants:
+        planned = {n: f.planned for n, f in variant.functions.items()}
+        objects.append(f"{name}_{variant.cpu}.o")
+        code = object_code(planned, variant.target, f"{name}__{{}}_{variant.cpu}")
+        (work / objects[-1]).write_bytes(code)
+    blocks, first = data_blocks(program, embed), program.variants[-1].target
+    if blocks:
+        objects.append(f"{name}_data.o")
+        (work / objects[-1]).write_bytes(codegen.compile_object(codegen.emit_data(blocks, first), first))
+    tools.compile([f"{name}.c"], f"{name}.o", [*flags(where), "-Wall", "-Wextra", f"-ffile-prefix-map={work}=."], work)
+    tools.archive(objects, f"lib{name}.a", work)
+    if where.shared:
+        _link_shared(program, tools, work, objects)
+    for file in objects:
+        (work / file).unlink()
+    templates.write_project(program, work)
+
+
+def flags(where: Platform) -> list[str]:
+    """Those with which C is compiled for a platform."""
+    return [*_COMMON, *(_BARE if where.bare else _HOSTED), *where.flags]
+
+
+def shared_name(program: Program) -> str:
+    """The file name of the shared library."""
+    suffix = program.platform.shared
+    return f"{program.name}.dll" if suffix == "dll" else f"lib{program.name}.{suffix}"
+
+
+def _link_shared(program: Program, tools: Toolchain, work: Path, objects: list[str]) -> None:
+    output, suffix = shared_name(program), program.platform.shared
+    own = {
+        "so": [f"-Wl,-soname,{output}", "-Wl,--gc-sections", "-Wl,-s", "-pthread", "-lm"],
+        "dylib": [f"-Wl,-install_name,@rpath/{output}"],
+        "dll": ["-s"],
+    }[suffix]
+    tools.link(["-shared", *objects, *own, "-o", output], work)
+
+
+def _manifest(program: Program, tools: Toolchain, work: Path, embed: bool) -> dict[str, Any]:
+    """What there is to know of the library, for people and programs."""
+
+    def described(tensors: Any) -> list[dict[str, Any]]:
+        return [
+            {"name": t.name, "kind": t.kind, "shape": list(t.shape), "dtype": t.dtype, "bytes": t.nbytes}
+            for t in tensors
+        ]
+
+    kinds = {"parameters": "parameter", "states": "state", "random": "random state", "optimizer": "optimizer state"}
+    memory = {label: sum(t.nbytes for t in program.kept if t.kind == kind) for label, kind in kinds.items()}
+    arena, results = (max(getattr(v, k) for v in program.variants) for k in ("arena_bytes", "result_bytes"))
+    memory |= {"arena": arena, "results": results, "batch": program.batch_bytes}
+    memory["instance"] = program.kept_bytes + max(arena, program.header_bytes) + results + program.batch_bytes
+    files = sorted(p for p in work.rglob("*") if p.is_file())
+    return {
+        "name": program.name,
+        "pullback": __version__,
+        "platform": program.platform.name,
+        "targets": {v.cpu: v.target.key for v in program.variants},
+        "compiler": tools.name,
+        "batch": program.batch,
+        "inputs": described(program.inputs),
+        "targets of the loss": described(program.targets),
+        "outputs": described(program.outputs),
+        "kept": described(program.kept),
+        "hyperparameters": list(program.hyperparameters),
+        "functions": {
+            v.cpu: {n: {"rows": f.planned.rows, "arena": f.planned.layout.arena_bytes} for n, f in v.functions.items()}
+            for v in program.variants
+        },
+        "memory": memory,
+        "weights": "embedded" if embed else f"{program.name}.safetensors",
+        "files": {
+            str(p.relative_to(work)): {
+                "bytes": p.stat().st_size,
+                "sha256": hashlib.sha256(p.read_bytes()).hexdigest(),
+            }
+            for p in files
+        },
+    }
+
+
+def _replace(work: Path, path: Path) -> None:
+    """Move a folder to its place; one that an export made before makes room."""
+    if path.exists():
+        if not path.is_dir() or (any(path.iterdir()) and not (path / "manifest.json").is_file()):
+            raise UserError(
+                f"{path} exists, and is no folder that an export has made",
+                hint="give a folder that is empty, or that does not exist yet",
+            )
+        shutil.rmtree(path)
+    os.replace(work, path)
+
+
+def _name(trainer: Trainer) -> str:
+    kind = "model" if trainer.model is None else type(trainer.model).__name__.lower()
+    return {"sequential": "model"}.get(kind, kind)
+
+
+def _functions(functions: Any) -> tuple[str, ...]:
+    given = (functions,) if isinstance(functions, str) else tuple(functions)
+    unknown = [str(f) for f in given if f not in FUNCTIONS]
+    if unknown or not any(f.startswith("predict") for f in given):
+        problem = f"there is no function {unknown[0]}" if unknown else "a library needs predict or predict_one"
+        raise ArgumentError(f"{problem}; they are {', '.join(FUNCTIONS)}")
+    return tuple(f for f in FUNCTIONS if f in given)
+
+
+def _batch(trainer: Trainer, asked: int | None) -> int:
+    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
+        raise ArgumentError(f"batch_size must be an int ≥ 1, got {asked!r}")
+    own = trainer._interface.batch
+    if own is None:
+        raise UserError("the model's first input has no batch dimension", hint="declare one, of size 1, say")
+    if asked is None:
+        return own if isinstance(own, int) else ROWS
+    return asked
+
+
+def _sizes(sizes: Any) -> dict[str, int]:
+    if sizes is None:
+        return {}
+    if not isinstance(sizes, Mapping) or not all(isinstance(v, int) and v > 0 for v in sizes.values()):
+        raise ArgumentError(f"sizes must be a dict from names to sizes, got {sizes!r}", hint='sizes={"t": 64}')
+    return dict(sizes)
+
+
+__all__ = ["Exported", "export", "flags"]

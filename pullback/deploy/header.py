@@ -1,0 +1,167 @@
+"""NAME.h: the interface of an exported trainer, for C99 and C++17, made of a template and the trainer's own names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pullback.ir.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from pullback.deploy.program import Program, TensorEntry
+
+NATIVE = Path(__file__).resolve().parent / "native"
+CTYPES = {
+    "bool": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
+    "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t",
+    "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float", "float64": "double",
+}  # fmt: skip
+_RESERVED = frozenset(  # of C and C++, and names of the wrappers' own
+    [
+        "alignas",
+        "alignof",
+        "and",
+        "asm",
+        "auto",
+        "bool",
+        "break",
+        "case",
+        "catch",
+        "char",
+        "class",
+        "const",
+        "constexpr",
+        "continue",
+        "decltype",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "explicit",
+        "export",
+        "extern",
+        "false",
+        "float",
+        "for",
+        "friend",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "not",
+        "operator",
+        "or",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "restrict",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "throw",
+        "true",
+        "try",
+        "typedef",
+        "typeid",
+        "typename",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "while",
+        "xor",
+        "self",
+        "loss",
+        "rows",
+    ]
+)
+
+
+def check_name(name: str) -> None:
+    """Raise an ArgumentError unless the name can begin those of C functions."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:
+        raise ArgumentError(
+            f"the name of a library must be one of C, got {name!r}",
+            hint='letters, digits and _, such as name="digits": functions are called digits_step and so on',
+        )
+
+
+def c_name(name: str) -> str:
+    """A name that C takes, like this one."""
+    made = re.sub(r"[^A-Za-z0-9_]", "_", name).strip("_") or "x"
+    return f"x_{made}" if made[0].isdigit() else f"{made}_" if made in _RESERVED else made
+
+
+def arguments(tensors: Iterable[TensorEntry]) -> list[str]:
+    """Names of parameters for tensors, each its own."""
+    found: list[str] = []
+    for tensor in tensors:
+        name = c_name(tensor.name)
+        while name in found:
+            name += "_"
+        found.append(name)
+    return found
+
+
+def enum_dtype(dtype: str) -> str:
+    """The dtype's constant in the runtime."""
+    return f"PB_{dtype.upper()}"
+
+
+def shape_text(tensor: TensorEntry) -> str:
+    """``float32[16][64]``"""
+    return tensor.dtype + "".join(f"[{size}]" for size in tensor.shape)
+
+
+def header(program: Program) -> str:
+    """The text of NAME.h."""
+    name, inputs, targets, outputs = program.name, program.inputs, program.targets, program.outputs
+    names = arguments((*inputs, *targets))
+    out_names = arguments(outputs)
+
+    def typed(tensors: Iterable[TensorEntry], given: Iterable[str], const: str = "const ") -> str:
+        return ", ".join(f"{const}{CTYPES[t.dtype]} *{n}" for t, n in zip(tensors, given, strict=True))
+
+    kept = "\n".join(f" *   {t.name:<32} {t.kind:<16} {shape_text(t)}" for t in program.kept)
+    batch = "\n".join(
+        f" *   {n:<32} {t.kind:<16} {shape_text(t)}"
+        for n, t in zip([*names, *out_names], (*inputs, *targets, *outputs), strict=True)
+    )
+    constants = [f"#define {name.upper()}_BATCH {program.batch} /* rows of a step */"]
+    for given, tensor in zip([*names, *out_names], (*inputs, *targets, *outputs), strict=True):
+        elements = tensor.row_elements or tensor.nbytes
+        if tensor.row_elements:
+            constants.append(f"#define {name.upper()}_{given.upper()}_ROW {elements} /* elements of a row */")
+    run_time = ", ".join(f'"{n}"' for n in program.hyperparameters) or "none in this library"
+    substitutes = {
+        "@NAME@": name,
+        "@UPPER@": name.upper(),
+        "@CONSTANTS@": "\n".join(constants),
+        "@BATCH@": batch,
+        "@KEPT@": kept.replace("*/", "* /"),
+        "@COLUMNS@": ", ".join(names),
+        "@COLUMN_COUNT@": str(len(names)),
+        "@STEP_PARAMETERS@": typed((*inputs, *targets), names),
+        "@PREDICT_INPUTS@": typed(inputs, names[: len(inputs)]),
+        "@PREDICT_OUTPUTS@": typed(outputs, out_names, ""),
+        "@RUN_TIME@": run_time,
+    }
+    text = (NATIVE / "interface.h.in").read_text()
+    return re.sub("@[A-Z_]+@", lambda match: substitutes[match.group()], text)
