@@ -15,7 +15,7 @@ from pullback.relax import op, training, transform
 from pullback.relax.training import callbacks
 from pullback.runtime import Device, Tensor, cpu, device, tensor
 from pullback.runtime.vm import VirtualMachine
-from pullback.version import __version__
+from pullback.version import __version__ as __version__
 
 shortcuts.install()
 

@@ -1,7 +1,7 @@
 """NAME.c: the tables of an exported trainer, and the functions of NAME.h over the runtime.
 
-The runtime's files become one, which NAME.c includes: all of it is static, so a library shows nothing but its interface,
-and two libraries in one program know nothing of each other.
+The runtime's files become one, which NAME.c includes: all of it is static, so a library shows nothing but its
+interface, and two libraries in one program know nothing of each other.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pullback.deploy.functions import FUNCTIONS
 from pullback.deploy.header import CTYPES, arguments, enum_dtype
 from pullback.deploy.program import FunctionEntry, Program, TensorEntry, Variant, constant_key
 from pullback.relax.convention import DIVISOR_VALUE, LOSS_VALUE, OUTPUT
@@ -205,12 +206,9 @@ def _program(program: Program, variant: Variant, number: int, embed: bool) -> li
         f"    .kept_bytes = {program.kept_bytes}, .result_bytes = {variant.result_bytes},"
         f" .batch_bytes = {program.batch_bytes}, .arena_bytes = {variant.arena_bytes},",
         f"    .initial = {initial}, .initial_bytes = {len(program.initial) if embed else 0},",
-        f"    .batch = {program.batch}, .classes = {program.classes}, .has_ignored = {int(program.ignored is not None)},"
-        f" .ignored = {program.ignored or 0}, .steps = {program.steps}, .adds_up = {int(program.adds_up)},",
-        *(
-            _function(program, variant, number, n)
-            for n in ("step", "predict", "predict_one", "evaluate", "evaluate_one")
-        ),
+        f"    .batch = {program.batch}, .classes = {program.classes},"
+        f" .has_ignored = {int(program.ignored is not None)}, .ignored = {program.ignored or 0}, .steps = {program.steps}, .adds_up = {int(program.adds_up)},",
+        *(_function(program, variant, number, n) for n in FUNCTIONS),
         f"    .hyperparameters = hyperparameters, .hyperparameter_count = {len(program.hyperparameters)},",
         f"    .metadata = metadata, .metadata_count = {len(program.metadata)}, .sorted = sorted,"
         f" .header_bytes = {program.header_bytes},",

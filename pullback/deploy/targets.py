@@ -1,6 +1,7 @@
 """The machines that libraries are made for, by name.
 
-A platform is a system with a C compiler for it, and one or several CPUs: of several, the library chooses when it starts.
+A platform is a system with a C compiler for it, and one or several CPUs: of several, the library
+chooses when it starts.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from pullback.target import Target
 
 @dataclass(frozen=True)
 class Platform:
-    """``cpus``: a Target's text for each CPU, by a name that is part of symbols, the most capable first. ``system``: what
-    clang calls the system; "" is this machine's. ``flags`` for the C compiler, ``bare``: without operating system (no
-    threads, no files)."""
+    """``cpus``: a Target's text for each CPU, by a name that is part of symbols, the most capable first. ``system``:
+    what clang calls the system; "" is this machine's. ``flags`` for the C compiler, ``bare``: without operating system
+    (no threads, no files)."""
 
     name: str
     about: str

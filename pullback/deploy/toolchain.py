@@ -28,8 +28,8 @@ class Toolchain:
 
     @staticmethod
     def of(platform: Platform) -> Toolchain:
-        """``$CC`` (with ``$AR``) or the system's compiler for this machine, ``arm-none-eabi-gcc`` for a Cortex-M, else the
-        one of the package ziglang, which knows all platforms. Raises a UserError where there is none."""
+        """``$CC`` (with ``$AR``) or the system's compiler for this machine, ``arm-none-eabi-gcc`` for a Cortex-M, else
+        the one of the package ziglang, which knows all platforms. Raises a UserError where there is none."""
         chosen = os.environ.get("CC") if platform.name == "host" else None
         if chosen:
             command = tuple(shlex.split(chosen))
