@@ -74,6 +74,7 @@ def source(program: Program, embed: bool) -> str:
         '#include "pullback_runtime.c"',
         f'#include "{program.name}.h"',
         "",
+        *([(NATIVE / "cpu.c").read_text()] if len(program.variants) > 1 else []),
     ]
     lines += _declarations(program, embed)
     lines += _tensors(program)
@@ -186,8 +187,8 @@ def _hyperparameters(program: Program) -> list[str]:
     ]
     lines.append("static const pb_hyperparameter hyperparameters[] = {")
     for k, (name, (numbers, least, below)) in enumerate(program.hyperparameters.items()):
-        bounds = [repr(float(least)) if least is not None else "-PB_INFINITY"]
-        bounds.append(repr(float(below)) if below is not None else "PB_INFINITY")
+        bounds = [repr(float(least)) if least is not None else "-__builtin_huge_val()"]
+        bounds.append(repr(float(below)) if below is not None else "__builtin_huge_val()")
         lines.append(f"    {{{text(name)}, hyperparameter{k}, {len(numbers)}, 1, {', '.join(bounds)}}},")
     if not program.hyperparameters:
         lines.append("    {NULL, NULL, 0, 0, 0, 0},")
@@ -207,7 +208,8 @@ def _program(program: Program, variant: Variant, number: int, embed: bool) -> li
         f" .batch_bytes = {program.batch_bytes}, .arena_bytes = {variant.arena_bytes},",
         f"    .initial = {initial}, .initial_bytes = {len(program.initial) if embed else 0},",
         f"    .batch = {program.batch}, .classes = {program.classes},"
-        f" .has_ignored = {int(program.ignored is not None)}, .ignored = {program.ignored or 0}, .steps = {program.steps}, .adds_up = {int(program.adds_up)},",
+        f" .has_ignored = {int(program.ignored is not None)}, .ignored = {program.ignored or 0},"
+        f" .steps = {program.steps}, .adds_up = {int(program.adds_up)},",
         *(_function(program, variant, number, n) for n in FUNCTIONS),
         f"    .hyperparameters = hyperparameters, .hyperparameter_count = {len(program.hyperparameters)},",
         f"    .metadata = metadata, .metadata_count = {len(program.metadata)}, .sorted = sorted,"
