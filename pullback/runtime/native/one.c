@@ -2,6 +2,7 @@
 #include "internal.h"
 
 #include "clock.c"
+#include "convert.c"
 #include "cpus.c"
 #include "epoch.c"
 #include "float_mode.c"

@@ -116,7 +116,7 @@ typedef struct pb_runtime {
 
 const pb_runtime *pb_runtime_get(void);
 
-/* ---- epoch.c: a compiled step on each batch of a data set ---------------------------------------------------- */
+/* ---- convert.c: rows of an array as those of a tensor -------------------------------------------------------- */
 
 typedef enum pb_dtype {
     PB_BOOL, PB_INT8, PB_INT16, PB_INT32, PB_INT64, PB_UINT8, PB_UINT16, PB_UINT32, PB_UINT64,
@@ -142,12 +142,22 @@ typedef struct pb_column {
     int32_t exact;
 } pb_column;
 
-/* The first value of a batch that does not fit. */
+/* The first value of some rows that does not fit. */
 typedef struct pb_misfit {
     int64_t column;
     int64_t row;     /* of the array */
     int64_t element; /* of the row */
 } pb_misfit;
+
+/* Whether each value of the one pb_dtype is a value of the other. */
+PB_API int pb_always_fits(int32_t source_dtype, int32_t dtype);
+
+/* Copies the rows from `first` on to the tensor's first rows, in the calling thread. PB_ERROR_VALUE: `misfit` has the
+ * value that does not fit. PB_ERROR_ARGUMENT: there is no such dtype, or a row has not as many elements as its shape
+ * says. pb_last_error() tells nothing of either. */
+PB_API pb_status pb_copy_rows(const pb_column *column, int64_t first, int64_t count, pb_misfit *misfit);
+
+/* ---- epoch.c: a compiled step on each batch of a data set ---------------------------------------------------- */
 
 /* Batches of equally many rows, and how far a loop over them has come. */
 typedef struct pb_epoch {
@@ -176,12 +186,6 @@ typedef struct pb_call {
     int32_t loss_dtype;    /* pb_dtype, a floating-point one */
     int32_t divisor_dtype; /* the same */
 } pb_call;
-
-/* Whether each value of the one pb_dtype is a value of the other. */
-int pb_always_fits(int32_t source_dtype, int32_t dtype);
-
-/* Copies the rows from `first` on to the tensor's first rows, in the calling thread. PB_ERROR_VALUE: see `misfit`. */
-pb_status pb_copy_rows(const pb_column *column, int64_t first, int64_t count, pb_misfit *misfit);
 
 /* Copies the rows of batch number `done` into the batch's tensors. */
 pb_status pb_epoch_gather(pb_epoch *epoch);
