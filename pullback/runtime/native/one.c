@@ -7,6 +7,6 @@
 #include "epoch.c"
 #include "float_mode.c"
 #include "memory.c"
-#include "runtime.c"
+#include "process_pool.c"
 #include "status.c"
 #include "thread_pool.c"

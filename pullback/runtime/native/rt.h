@@ -16,10 +16,10 @@ extern "C" {
 #endif
 
 #ifndef PB_API
-#define PB_API /* an exported library has the runtime in one file of its own, where all of it is static */
+#define PB_API /* `static` in an exported library, which has what it uses of the runtime in one file of its own */
 #endif
 
-#define PB_ABI 2 /* changes whenever pb_runtime does */
+#define PB_ABI 3 /* changes whenever pb_runtime does */
 #define PB_MAX_THREADS 256
 #define PB_ALIGNMENT 64 /* of every block from pb_alloc, in bytes */
 #define PB_MAPPED_BYTES (32 << 20) /* a block of at least so many is a mapping of its own */
@@ -65,20 +65,13 @@ int64_t pb_peak_bytes(void);       /* the largest value pb_allocated_bytes() has
 
 /* ---- clock.c ------------------------------------------------------------------------------------------------- */
 
-int64_t pb_now_ns(void); /* a monotonic clock, in nanoseconds from an arbitrary origin */
+/* A monotonic clock, in nanoseconds from an arbitrary origin; 0 when compiled with PB_NO_THREADS. */
+PB_API int64_t pb_now_ns(void);
 
-/* ---- thread_pool.c: data parallelism ------------------------------------------------------------------------- */
+/* ---- thread_pool.c: what compiled code gets ------------------------------------------------------------------ */
 
 /* Does the items [begin, end) of a job. Must not care how a job is cut into ranges, nor on which thread it runs. */
 typedef void (*pb_task)(void *closure, int64_t begin, int64_t end);
-
-/* Covers [0, count) once with calls of `task` on the pool's threads, the caller among them; returns when all are done.
- *
- * All threads compute as the caller's would: with its rounding, and with subnormal numbers as zeros where it has them so.
- * Runs as one call on the calling thread when there is one thread or one item, when it is called from inside a task, or
- * while another thread is in pb_parallel_for. Safe in the child of a fork, unless the fork happens inside a task.
- */
-void pb_parallel_for(pb_task task, void *closure, int64_t count);
 
 /* What a thread gets of a job: as long as `next` returns 1, `range` is what it is to do next. */
 typedef struct pb_share {
@@ -88,7 +81,30 @@ typedef struct pb_share {
 /* Does all that its share gives it; before, whatever each thread that takes part does for itself. */
 typedef void (*pb_work)(void *closure, pb_share *share);
 
-/* The same as pb_parallel_for, with one call of `work` on each thread that takes part. */
+/* Compiled code calls the runtime through this table alone; no address of the runtime is baked into it. Its functions
+ * get the table, by which they know the pool of threads that it belongs to.
+ *
+ * parallel_for covers [0, count) once with calls of `task` on the pool's threads, the caller among them; returns when
+ * all are done. All threads compute as the caller's would: with its rounding, and with subnormal numbers as zeros where
+ * it has them so. Runs as one call on the calling thread when there is one thread or one item, when it is called from
+ * inside a task of any pool, or while another thread runs a job of the pool.
+ *
+ * parallel_share does the same with one call of `work` on each thread that takes part.
+ */
+typedef struct pb_runtime {
+    int64_t abi; /* PB_ABI */
+    void (*parallel_for)(const struct pb_runtime *runtime, pb_task task, void *closure, int64_t count);
+    int64_t (*now_ns)(void);
+    void (*parallel_share)(const struct pb_runtime *runtime, pb_work work, void *closure, int64_t count);
+} pb_runtime;
+
+/* ---- process_pool.c: the pool that all of a process shares --------------------------------------------------- */
+
+/* The table of the process's pool. Safe in the child of a fork, unless the fork happens inside a task. */
+const pb_runtime *pb_runtime_get(void);
+
+/* The same functions for C, which needs no table. */
+void pb_parallel_for(pb_task task, void *closure, int64_t count);
 void pb_parallel_share(pb_work work, void *closure, int64_t count);
 
 /* The threads of a job, 1 to PB_MAX_THREADS; at first PULLBACK_NUM_THREADS, or else the CPUs this process may use:
@@ -103,18 +119,6 @@ pb_status pb_check_environment(void);
 
 /* Ends the pool's threads (before dlclose, say). A later job starts them again. An error inside a task. */
 pb_status pb_shutdown(void);
-
-/* ---- runtime.c: what compiled code gets ---------------------------------------------------------------------- */
-
-/* Compiled code calls the runtime through this table alone; no address of the runtime is baked into it. */
-typedef struct pb_runtime {
-    int64_t abi; /* PB_ABI */
-    void (*parallel_for)(pb_task task, void *closure, int64_t count);
-    int64_t (*now_ns)(void);
-    void (*parallel_share)(pb_work work, void *closure, int64_t count);
-} pb_runtime;
-
-const pb_runtime *pb_runtime_get(void);
 
 /* ---- convert.c: rows of an array as those of a tensor -------------------------------------------------------- */
 
