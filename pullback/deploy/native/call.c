@@ -20,7 +20,7 @@ int64_t pb_row_bytes(const pb_tensor *tensor)
     return tensor->row_elements * pb_dtype_bytes(tensor->dtype);
 }
 
-static int64_t aligned(int64_t bytes)
+int64_t pb_aligned(int64_t bytes)
 {
     return (bytes + PB_ALIGNMENT - 1) / PB_ALIGNMENT * PB_ALIGNMENT;
 }
@@ -33,7 +33,7 @@ static int is_aligned(const void *address)
 /* Of one input or target, in a copy of so many rows. */
 static int64_t copied_bytes(const pb_tensor *tensor, int64_t rows)
 {
-    return aligned(tensor->row_elements > 0 ? rows * pb_row_bytes(tensor) : tensor->bytes);
+    return pb_aligned(tensor->row_elements > 0 ? rows * pb_row_bytes(tensor) : tensor->bytes);
 }
 
 int64_t pb_batch_bytes(const pb_program *program, int64_t rows)
