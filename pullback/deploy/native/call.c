@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-enum { PARALLEL_BYTES = 65536 }; /* batches from this size on are gathered by all threads */
+#ifndef PB_PARALLEL_BYTES
+#define PB_PARALLEL_BYTES 65536 /* tensors of a batch from this size on are gathered by all threads */
+#endif
 
 const pb_tensor *pb_kept(const pb_program *program, int32_t number)
 {
@@ -142,7 +144,7 @@ static pb_status refuse_misfit(pb_model *model, const struct gathering *job, int
 
 static pb_status gather(pb_model *model, struct gathering *job, int64_t rows)
 {
-    if (rows * elements_of(job->tensor) * pb_dtype_bytes(job->tensor->dtype) < PARALLEL_BYTES)
+    if (rows * elements_of(job->tensor) * pb_dtype_bytes(job->tensor->dtype) < PB_PARALLEL_BYTES)
         gather_rows(job, 0, rows);
     else
         model->runtime->parallel_for(model->runtime, gather_rows, job, rows);
