@@ -67,7 +67,7 @@ SANITIZERS := address undefined thread
 
 sanitize: $(SANITIZERS:%=sanitize-%)
 
-sanitize-%: tests/runtime/native/test_rt.c tests/runtime/native/test_epoch.c $(C_SOURCES)
+sanitize-%: tests/runtime/native/test_rt.c tests/runtime/native/test_epoch.c tests/runtime/native/test_pools.c $(C_SOURCES)
 	@mkdir -p build/sanitize
 	$(CC) -O1 -g -std=c11 -pthread -Wall -Wextra -Werror -fsanitize=$* -fno-sanitize-recover=all -I$(NATIVE) \
 		$< $(NATIVE)/one.c -o build/sanitize/test_rt-$*

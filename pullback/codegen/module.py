@@ -159,7 +159,7 @@ class _Kernel:
             builder.effect(f"store {capture.type} {capture.operand}, ptr {field}")
         slot = builder.pure(f"getelementptr {RUNTIME}, ptr %rt, i32 0, i32 {_SLOTS[function]}")
         run = builder.pure(f"load ptr, ptr {slot}", 0)
-        builder.effect(f"call void {run}(ptr @{_quoted(task)}, ptr {closure}, i64 {emitter.scalar(extent)})")
+        builder.effect(f"call void {run}(ptr %rt, ptr @{_quoted(task)}, ptr {closure}, i64 {emitter.scalar(extent)})")
 
     def _body(
         self, outer: Statements, node: Stmt, name: str, loop: For | None = None, new: Sequence[Buffer] = ()
