@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-enum { PARALLEL_BYTES = 65536 }; /* batches from this size on are gathered by all threads */
+#ifndef PB_PARALLEL_BYTES
+#define PB_PARALLEL_BYTES 65536 /* tensors of a batch from this size on are gathered by all threads */
+#endif
 
 const pb_tensor *pb_kept(const pb_program *program, int32_t number)
 {
@@ -20,7 +22,7 @@ int64_t pb_row_bytes(const pb_tensor *tensor)
     return tensor->row_elements * pb_dtype_bytes(tensor->dtype);
 }
 
-static int64_t aligned(int64_t bytes)
+int64_t pb_aligned(int64_t bytes)
 {
     return (bytes + PB_ALIGNMENT - 1) / PB_ALIGNMENT * PB_ALIGNMENT;
 }
@@ -33,7 +35,7 @@ static int is_aligned(const void *address)
 /* Of one input or target, in a copy of so many rows. */
 static int64_t copied_bytes(const pb_tensor *tensor, int64_t rows)
 {
-    return aligned(tensor->row_elements > 0 ? rows * pb_row_bytes(tensor) : tensor->bytes);
+    return pb_aligned(tensor->row_elements > 0 ? rows * pb_row_bytes(tensor) : tensor->bytes);
 }
 
 int64_t pb_batch_bytes(const pb_program *program, int64_t rows)
@@ -142,7 +144,7 @@ static pb_status refuse_misfit(pb_model *model, const struct gathering *job, int
 
 static pb_status gather(pb_model *model, struct gathering *job, int64_t rows)
 {
-    if (rows * elements_of(job->tensor) * pb_dtype_bytes(job->tensor->dtype) < PARALLEL_BYTES)
+    if (rows * elements_of(job->tensor) * pb_dtype_bytes(job->tensor->dtype) < PB_PARALLEL_BYTES)
         gather_rows(job, 0, rows);
     else
         model->runtime->parallel_for(model->runtime, gather_rows, job, rows);

@@ -66,6 +66,7 @@ PB_INNER int pb_is_finite(double value);
 
 PB_INNER const pb_tensor *pb_kept(const pb_program *program, int32_t number);
 PB_INNER int64_t pb_elements(const pb_tensor *tensor);
+PB_INNER int64_t pb_aligned(int64_t bytes); /* rounded up to PB_ALIGNMENT */
 
 /* Bytes of a row of a batch's tensor; 0 of one without rows. */
 PB_INNER int64_t pb_row_bytes(const pb_tensor *tensor);
@@ -113,9 +114,56 @@ PB_INNER void pb_random_seed(pb_random *random, uint64_t seed);
 PB_INNER uint64_t pb_random_next(pb_random *random);
 PB_INNER void pb_random_permutation(pb_random *random, int32_t *order, int32_t count);
 
-/* ---- checkpoint.c ---- */
+/* ---- sha256.c, repr.c ---- */
+
+typedef struct pb_sha256 {
+    uint32_t state[8];
+    uint64_t length; /* so far, in bytes */
+    uint8_t block[64];
+} pb_sha256;
+
+PB_INNER void pb_sha256_begin(pb_sha256 *digest);
+PB_INNER void pb_sha256_add(pb_sha256 *digest, const void *bytes, size_t count);
+PB_INNER void pb_sha256_end(pb_sha256 *digest, char hexadecimal[65]);
+
+/* Adds the repr of a text in UTF-8 that is known to be one; returns 0, or a character whose repr is not known here. */
+PB_INNER int32_t pb_sha256_add_repr(pb_sha256 *digest, const char *text, size_t length);
+
+/* Whether Python's repr shows a character as it is; -1: not known here. */
+PB_INNER int pb_is_printable(int32_t code);
+
+/* ---- json.c: each returns whether it found what it says, or else the text is none that is expected ---- */
+
+typedef struct pb_json {
+    char *at, *end;
+} pb_json;
+
+typedef struct pb_span {
+    char *start;
+    size_t length;
+} pb_span;
+
+PB_INNER int pb_json_take(pb_json *json, char character);
+PB_INNER int pb_json_is_at_end(pb_json *json);
+PB_INNER int pb_json_text(pb_json *json, pb_span *text);         /* decoded to UTF-8 */
+PB_INNER int pb_json_wide(pb_json *json, uint64_t number[2]);    /* an integer >= 0 of 128 bits; words are high, low */
+PB_INNER int pb_json_integer(pb_json *json, int64_t *number);    /* one of 63 bits */
+PB_INNER int pb_span_is(const pb_span *span, const char *text);
+
+/* The next character of a text in UTF-8, whose encoding may be that of half of a pair; -1 when there is none. */
+PB_INNER int32_t pb_code_point(const char **at, const char *end);
+
+/* ---- checkpoint.c, checkpoint_read.c ---- */
+
+/* Adds one entry of the metadata to the checksum. PB_ERROR_CHECKPOINT: with a character whose repr is not known here. */
+PB_INNER pb_status pb_digest_entry(pb_model *model, pb_sha256 *digest, const char *name, size_t name_length,
+                                   const char *text, size_t length);
 
 /* What reading and writing take of the arena. */
 PB_INNER int64_t pb_checkpoint_arena_bytes(const pb_program *program);
+
+/* pb_model_write and pb_model_read within a call that has begun. */
+PB_INNER pb_status pb_write_checkpoint(pb_model *model, pb_write write, void *context, int64_t *written);
+PB_INNER pb_status pb_read_checkpoint(pb_model *model, pb_read read, void *context, int64_t size);
 
 #endif

@@ -183,14 +183,17 @@ static int new_values(const pb_tensor *tensor, const char *old, const float *giv
                       void *to)
 {
     double values[SOME];
+    int overflows = 0;
     if (scale == 0)
         return pb_convert(given, PB_FLOAT32, to, tensor->dtype, count);
     pb_convert(old, tensor->dtype, values, PB_FLOAT64, count);
     for (int64_t i = 0; i < count; i++) {
         double change = scale * (double)given[i]; /* a statement of its own: never a fused multiply-add */
+        int was_finite = pb_is_finite(values[i]) && pb_is_finite((double)given[i]);
         values[i] += change;
+        overflows |= was_finite && !pb_is_finite(values[i]);
     }
-    return pb_convert(values, PB_FLOAT64, to, tensor->dtype, count);
+    return pb_convert(values, PB_FLOAT64, to, tensor->dtype, count) || overflows;
 }
 
 /* Goes through all parameters twice: whether all new values fit, and then to set them. */

@@ -16,10 +16,18 @@
 
 #include "call.c"
 #include "checkpoint.c"
+#include "checkpoint_read.c"
 #include "dtypes.c"
 #include "evaluate.c"
+#include "json.c"
 #include "kept.c"
 #include "model.c"
 #include "order.c"
+#include "repr.c"
 #include "run.c"
+#include "sha256.c"
 #include "text.c"
+
+#ifndef PB_NO_FILES
+#include "files.c"
+#endif

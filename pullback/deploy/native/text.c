@@ -40,6 +40,24 @@ void pb_text_add_integer(pb_text *text, int64_t value)
     pb_text_add_unsigned(text, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
 }
 
+void pb_text_add_wide(pb_text *text, const uint64_t value[2])
+{
+    uint32_t limbs[4] = {(uint32_t)(value[0] >> 32), (uint32_t)value[0], (uint32_t)(value[1] >> 32),
+                         (uint32_t)value[1]};
+    char digits[39];
+    size_t first = sizeof digits;
+    do {
+        uint64_t rest = 0;
+        for (int i = 0; i < 4; i++) {
+            rest = rest << 32 | limbs[i];
+            limbs[i] = (uint32_t)(rest / 10);
+            rest %= 10;
+        }
+        digits[--first] = (char)('0' + rest);
+    } while ((limbs[0] | limbs[1] | limbs[2] | limbs[3]) != 0);
+    pb_text_add_bytes(text, digits + first, sizeof digits - first);
+}
+
 /* `value` = its result × 10^*exponent, 1 <= result < 10. */
 static double normalized(double value, int *exponent)
 {

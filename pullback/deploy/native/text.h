@@ -34,6 +34,7 @@ PB_INNER void pb_text_add(pb_text *text, const char *value);
 PB_INNER void pb_text_add_bytes(pb_text *text, const char *value, size_t length);
 PB_INNER void pb_text_add_unsigned(pb_text *text, uint64_t value);
 PB_INNER void pb_text_add_integer(pb_text *text, int64_t value);
+PB_INNER void pb_text_add_wide(pb_text *text, const uint64_t value[2]); /* words are high, low */
 PB_INNER void pb_text_add_real(pb_text *text, double value); /* six digits */
 PB_INNER void pb_text_add_parts(pb_text *text, const pb_part *parts);
 
