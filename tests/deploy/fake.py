@@ -290,7 +290,7 @@ class Model:
         return self.write()
 
 
-# ---- the same in Python ------------------------------------------------------------------------------------------------
+# ---- the same in Python ----------------------------------------------------------------------------------------------
 
 KEPT = {  # by key, in the order of their numbers, as they begin
     "param.linear.weight": np.array([[0.5, -0.25], [0.125, 1.0], [-1.5, 0.75]], np.float32),
@@ -359,7 +359,10 @@ class Twin:
         loss, kept = self.loss(x, scale, labels), self.kept
         error, counted = self._error(x, scale, labels)
         error = 2 * error * scale / counted.sum() * counted[:, None]
-        gradients = {"1": ("param.linear.weight", x.astype(np.float64).T @ error), "2": ("param.linear.bias", error.sum(0))}
+        gradients = {
+            "1": ("param.linear.weight", x.astype(np.float64).T @ error),
+            "2": ("param.linear.bias", error.sum(0)),
+        }
         for number, (name, gradient) in gradients.items():
             velocity = kept[f"optimizer.{number}"]
             velocity[...] = 0.9 * velocity + gradient

@@ -78,7 +78,18 @@ def test_sha256(library):
 
 
 def test_repr_is_that_of_python(library):
-    texts = ["", "plain", "it's", '"', "'\"", "\\", "a\nb\rc\t", "\x00\x1f\x7f\x80\x9f\xa0\xad\xff", "Größe", "日本語の重み"]
+    texts = [
+        "",
+        "plain",
+        "it's",
+        '"',
+        "'\"",
+        "\\",
+        "a\nb\rc\t",
+        "\x00\x1f\x7f\x80\x9f\xa0\xad\xff",
+        "Größe",
+        "日本語の重み",
+    ]
     texts += [chr(code) for code in range(256)] + ["αβγ weight", "слой.вес", "…—→≤²", "\ud800", "\ue000", "\udfff'"]
     for text in texts:
         encoded = text.encode("utf-8", "surrogatepass")
@@ -88,7 +99,9 @@ def test_repr_is_that_of_python(library):
 
 def test_what_is_known_to_be_printable_is_so_in_python(library):
     answers = [library.pb_is_printable(code) for code in range(0x110000)]
-    wrong = [hex(code) for code, answer in enumerate(answers) if answer >= 0 and chr(code).isprintable() != (answer == 1)]
+    wrong = [
+        hex(code) for code, answer in enumerate(answers) if answer >= 0 and chr(code).isprintable() != (answer == 1)
+    ]
     assert not wrong
     assert sum(answer >= 0 for answer in answers) > 80_000
     assert all(answer >= 0 for answer in answers[:0x370])
@@ -121,7 +134,15 @@ def test_integers_as_text(library):
 
 def test_numbers_as_text(library):
     values = [0.0, 1.0, -1.0, 0.1, 0.5, 1e-4, 1e-5, 123456, 999999, 999999.5, 1e6, 1234567, 1e22, 1e-300, 5e-324, 1e308]
-    values += [1.7976931348623157e308, 2.2250738585072014e-308, float("inf"), float("-inf"), float("nan"), 0.3, 9.99999e-5]
+    values += [
+        1.7976931348623157e308,
+        2.2250738585072014e-308,
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+        0.3,
+        9.99999e-5,
+    ]
     source = np.random.default_rng(0)
     values += (source.standard_normal(2000) * 10.0 ** source.integers(-300, 300, 2000)).tolist()
     values += source.integers(-(10**6), 10**6, 500).astype(float).tolist()
