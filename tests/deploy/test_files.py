@@ -1,4 +1,4 @@
-"""Checkpoints in files: replaced in one step, whatever happens. Each of the system's calls fails, or ends the process."""
+"""Checkpoints in files: replaced in one step, whatever happens. Each call of the system fails, or ends the process."""
 
 import errno
 import fcntl
