@@ -290,7 +290,7 @@ class Model:
         return self.write()
 
 
-# ---- the same in Python ------------------------------------------------------------------------------------------------
+# ---- the same in Python ----------------------------------------------------------------------------------------------
 
 KEPT = {  # by key, in the order of their numbers, as they begin
     "param.linear.weight": np.array([[0.5, -0.25], [0.125, 1.0], [-1.5, 0.75]], np.float32),

@@ -9,8 +9,6 @@ import pytest
 from tests.deploy import fake
 from tests.deploy.fake import ARGUMENT, BUSY, KEPT, OK, STATE, STEP, VALUE, Column, Model, Refused, Twin, aligned, data
 
-LEAST_STATE = {"PB_OK": 0, "PB_ERROR_CHECKPOINT": 9}
-
 
 def assert_same_kept(model, kept, exact=False):
     for key, value in model.state().items():
@@ -20,7 +18,7 @@ def assert_same_kept(model, kept, exact=False):
             np.testing.assert_allclose(value, kept[key], rtol=1e-6, atol=1e-7, err_msg=key)
 
 
-# ---- life --------------------------------------------------------------------------------------------------------------
+# ---- life ------------------------------------------------------------------------------------------------------------
 
 
 def test_an_instance_begins_as_the_trainer_was_exported(model):
@@ -127,7 +125,7 @@ def test_instances_do_not_know_of_each_other(library):
         assert second.error and not first.error
 
 
-# ---- steps -------------------------------------------------------------------------------------------------------------
+# ---- steps -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -184,7 +182,7 @@ def test_the_loss_need_not_be_asked_for(model):
     assert model.steps == 6
 
 
-# ---- predictions -------------------------------------------------------------------------------------------------------
+# ---- predictions -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 4, 5, 8, 11])
@@ -201,7 +199,7 @@ def test_predictions_of_whole_batches_alone(library):
     with Model(library, program=library.fake_program_with(b"no single rows")) as model:
         x, scale, labels = data(8)
         np.testing.assert_allclose(model.predict(x, scale), Twin().outputs(x, scale), rtol=1e-6)
-        with pytest.raises(Refused, match="predicts 4 rows at a time: .* a multiple of that, got 7"):
+        with pytest.raises(Refused, match=r"predicts 4 rows at a time: .* a multiple of that, got 7"):
             model.predict(x[:7], scale)
         with pytest.raises(Refused, match="evaluates 4 rows at a time"):
             model.evaluate(x[:7], scale, labels[:7])
@@ -236,7 +234,7 @@ def test_odd_predictions(model):
         assert refused.value.status == ARGUMENT
 
 
-# ---- evaluation --------------------------------------------------------------------------------------------------------
+# ---- evaluation ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 13])
@@ -335,7 +333,7 @@ def test_a_value_that_does_not_fit_is_named(model, name, dtype, value, message):
         assert model.snapshot() == before
 
 
-# ---- what is kept --------------------------------------------------------------------------------------------------------
+# ---- what is kept ----------------------------------------------------------------------------------------------------
 
 
 def test_tensors_are_found_by_name(model, library):
@@ -395,7 +393,7 @@ def test_values_out_of_range_are_refused(model, name, value, message):
     assert model.snapshot() == before
 
 
-# ---- all parameters ------------------------------------------------------------------------------------------------------
+# ---- all parameters --------------------------------------------------------------------------------------------------
 
 
 def flat(kept=KEPT):
@@ -434,13 +432,13 @@ def test_odd_parameters(model):
         with pytest.raises(Refused, match="the scale must be a finite number"):
             model.call("add_parameters", values.ctypes.data, 8, scale)
     large = np.full(8, 3e38, np.float32)
-    with pytest.raises(Refused, match="a new value of parameter linear.weight, among elements 0 to 5") as refused:
+    with pytest.raises(Refused, match=r"a new value of parameter linear.weight, among elements 0 to 5") as refused:
         model.call("add_parameters", large.ctypes.data, 8, 1e300)
     assert refused.value.status == VALUE
     assert model.snapshot() == before
 
 
-# ---- run-time values -----------------------------------------------------------------------------------------------------
+# ---- run-time values -------------------------------------------------------------------------------------------------
 
 
 def test_a_hyperparameter_is_set(model):
@@ -462,9 +460,9 @@ def test_odd_hyperparameters(model):
         assert refused.value.status == ARGUMENT
     value = ctypes.c_double()
     for name in (b"momentum", b"", None):
-        with pytest.raises(Refused, match="the optimizer has no run-time value .*; it has: lr"):
+        with pytest.raises(Refused, match=r"the optimizer has no run-time value .*; it has: lr"):
             model.call("set_hyperparameter", name, 0.1)
-        with pytest.raises(Refused, match="the optimizer has no run-time value .*; it has: lr"):
+        with pytest.raises(Refused, match=r"the optimizer has no run-time value .*; it has: lr"):
             model.call("get_hyperparameter", name, ctypes.byref(value))
     with pytest.raises(Refused, match="the memory for lr is NULL"):
         model.call("get_hyperparameter", b"lr", None)
@@ -478,7 +476,7 @@ def test_a_long_name_does_not_fill_a_message(model):
     assert len(refused.value.message) < 512
 
 
-# ---- threads -------------------------------------------------------------------------------------------------------------
+# ---- threads ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_call_of_an_instance_is_refused(model, library):
@@ -540,7 +538,7 @@ def test_instances_with_threads_of_their_own_run_side_by_side(full):
         model.close()
 
 
-# ---- seeds ---------------------------------------------------------------------------------------------------------------
+# ---- seeds -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 - 1])

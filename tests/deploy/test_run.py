@@ -135,7 +135,7 @@ def test_what_was_trained_before_a_wrong_label_stays(model):
 
 
 def test_a_run_that_fails_at_once_draws_no_random_numbers(model):
-    x, scale, labels = data(8)
+    x, scale, _ = data(8)
     before = model.snapshot()
     with pytest.raises(Refused):
         model.run(x, scale, np.full(8, 9), epochs=1)
@@ -143,7 +143,7 @@ def test_a_run_that_fails_at_once_draws_no_random_numbers(model):
 
 
 def test_rows_are_converted(model):
-    x, scale, labels = data(8, missing=False)
+    x, _, labels = data(8, missing=False)
     pixels = (x * 50).astype(np.int16)
     first = model.run(pixels, np.array(0.5, np.float32), labels.astype(np.uint8), epochs=2)
     kept = model.state()
@@ -157,7 +157,7 @@ def test_which_value_of_a_random_order_does_not_fit(model):
     x, scale, labels = data(8)
     given = labels.astype(np.float64)
     given[6] = 0.25
-    with pytest.raises(Refused, match="target labels: row 6, element 0 is the float64 0.25, which int64") as refused:
+    with pytest.raises(Refused, match=r"target labels: row 6, element 0 is the float64 0.25, which int64") as refused:
         model.run(x, scale, given, epochs=5)
     assert refused.value.status == VALUE
 

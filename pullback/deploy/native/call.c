@@ -1,8 +1,6 @@
 /* Calls: rows of the caller's become a batch, and compiled functions compute on it. */
 #include "instance.h"
 
-#include <string.h>
-
 #ifndef PB_PARALLEL_BYTES
 #define PB_PARALLEL_BYTES 65536 /* tensors of a batch from this size on are gathered by all threads */
 #endif

@@ -5,8 +5,6 @@
  */
 #include "instance.h"
 
-#include <string.h>
-
 pb_status pb_digest_entry(pb_model *model, pb_sha256 *digest, const char *name, size_t name_length, const char *text,
                           size_t length)
 {

@@ -6,8 +6,6 @@
  */
 #include "instance.h"
 
-#include <string.h>
-
 enum { MOST_ENTRIES = 64, MOST_AXES = 64, LEAST_CHUNK = 1024 };
 
 struct entry {

@@ -1,8 +1,6 @@
 /* Element types: their names, those in checkpoints too, and numbers of any of them. */
 #include "instance.h"
 
-#include <string.h>
-
 static const struct {
     const char *name, *code;
 } dtypes[PB_DTYPES] = {

@@ -1,8 +1,6 @@
 /* Evaluate: the mean loss of any number of rows, and the share of those whose largest output is at the right class. */
 #include "instance.h"
 
-#include <string.h>
-
 /* A tensor whose elements along one axis are compared: before it `outer`, along it `classes`, behind it `inner`. */
 struct scores {
     const char *values;

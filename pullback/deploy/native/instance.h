@@ -3,6 +3,8 @@
 #define PULLBACK_INSTANCE_H
 
 #include "../../runtime/native/thread_pool.h"
+
+#include "../../runtime/native/bytes.h"
 #include "model.h"
 #include "text.h"
 

@@ -1,8 +1,6 @@
 /* What is kept: parameters, states, random and optimizer states, run-time values and counters, read and set. */
 #include "instance.h"
 
-#include <string.h>
-
 enum { SOME = 64 }; /* elements that are converted at a time */
 
 static void *values_of(const pb_model *model, int32_t number)

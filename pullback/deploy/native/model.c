@@ -1,8 +1,6 @@
 /* Model: an instance in its caller's memory, from its first moment to its last, and its steps and predictions. */
 #include "instance.h"
 
-#include <string.h>
-
 /* ---- memory -------------------------------------------------------------------------------------------------- */
 
 /* Where the parts of an instance lie, from its beginning: all that says so. */

@@ -1,7 +1,7 @@
 /* Text: what it is composed of, appended piece by piece. */
 #include "text.h"
 
-#include <string.h>
+#include "../../runtime/native/bytes.h"
 
 enum { DIGITS = 6, LONGEST_QUOTED = 60 };
 

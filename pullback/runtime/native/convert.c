@@ -1,8 +1,18 @@
 /* Convert: rows of an array as rows of a tensor, which may be of another dtype; nothing here knows of threads. */
 #include "internal.h"
 
+#include "bytes.h"
+
+#if defined(__GNUC__) /* of the compiler: they are there without a C library too */
+#define ABSOLUTE(value) __builtin_fabs(value)
+#define NO_NUMBER __builtin_nan("")
+#define INFINITE __builtin_inf()
+#else
 #include <math.h>
-#include <string.h>
+#define ABSOLUTE(value) fabs(value)
+#define NO_NUMBER ((double)NAN)
+#define INFINITE ((double)INFINITY)
+#endif
 
 /* What the values of a dtype are: `digits` binary ones below 2^`exponent`. */
 static const struct {
@@ -60,7 +70,7 @@ static double float16_value(uint16_t bits)
     if (exponent == 0)
         size = fraction * 0x1p-24;
     if (exponent == 31)
-        size = fraction ? NAN : INFINITY;
+        size = fraction ? NO_NUMBER : INFINITE;
     return bits >> 15 ? -size : size;
 }
 
@@ -68,7 +78,7 @@ static double float16_value(uint16_t bits)
 static uint16_t float16_bits(double value)
 {
     uint16_t sign = (uint16_t)(bits_of(value) >> 48 & 0x8000);
-    double size = fabs(value);
+    double size = ABSOLUTE(value);
     if (size != size)
         return sign | 0x7e00;
     if (size >= 65520)
@@ -235,14 +245,14 @@ static int store_floats(const wide_block *from, int32_t source_dtype, void *dest
     if (kinds[source_dtype].is_float)
         for (int64_t i = 0; i < count; i++) {
             double value = from->floats[i], now = back.floats[i];
-            misfits |= exact ? (now != value) & (value == value) : (fabs(now) == INFINITY) & (fabs(value) != INFINITY);
+            misfits |= exact ? (now != value) & (value == value) : (ABSOLUTE(now) == INFINITE) & (ABSOLUTE(value) != INFINITE);
         }
     else
         for (int64_t i = 0; i < count; i++) {
             double now = back.floats[i];
             int within = source_dtype == PB_UINT64 ? now < 0x1p64 : now >= -0x1p63 && now < 0x1p63;
             int64_t whole = !within ? 0 : source_dtype == PB_UINT64 ? (int64_t)(uint64_t)now : (int64_t)now;
-            misfits |= exact ? !within | (whole != from->integers[i]) : fabs(now) == INFINITY;
+            misfits |= exact ? !within | (whole != from->integers[i]) : ABSOLUTE(now) == INFINITE;
         }
     return misfits;
 }
@@ -302,7 +312,7 @@ static int round_doubles(const char *source, float *out, int64_t count)
         double value;
         memcpy(&value, source + i * (int64_t)sizeof value, sizeof value);
         out[i] = (float)value;
-        misfits |= (fabsf(out[i]) == INFINITY) & (fabs(value) != INFINITY);
+        misfits |= (ABSOLUTE((double)out[i]) == INFINITE) & (ABSOLUTE(value) != INFINITE);
     }
     return misfits;
 }

@@ -14,7 +14,7 @@
  */
 #include "thread_pool.h"
 
-#include <string.h>
+#include "bytes.h"
 
 /* ---- a job on the calling thread ----------------------------------------------------------------------------- */
 

@@ -1,0 +1,126 @@
+/* Preloaded: counts the calls with which a file is replaced, and ends or refuses one of them; counts allocations. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NOTHING, END_BEFORE, END_AFTER, FAIL, HALF };
+
+static int counting, calls, chosen, manner, problem;
+static long allocations;
+
+/* The call number `number` from now on: the process ends before or after it, or it fails with an errno. HALF: of the bytes
+ * that it should write, half are written, and then the process ends. */
+void faults_begin(int number, int how, int with_errno)
+{
+    calls = 0;
+    chosen = number;
+    manner = how;
+    problem = with_errno;
+    allocations = 0;
+    counting = 1;
+}
+
+int faults_end(void)
+{
+    counting = 0;
+    return calls;
+}
+
+long faults_allocations(void)
+{
+    return allocations;
+}
+
+/* Whether this call is to fail. */
+static int fails(void)
+{
+    if (!counting || ++calls != chosen)
+        return 0;
+    if (manner == END_BEFORE)
+        _exit(42);
+    errno = problem;
+    return manner == FAIL;
+}
+
+static void after(void)
+{
+    if (counting && calls == chosen && manner == END_AFTER)
+        _exit(42);
+}
+
+#define REAL(name) ((__typeof__(name) *)dlsym(RTLD_NEXT, #name))
+
+#define WRAPPED(type, name, parameters, arguments) \
+    type name parameters                           \
+    {                                              \
+        type result;                               \
+        if (fails())                               \
+            return -1;                             \
+        result = REAL(name) arguments;             \
+        after();                                   \
+        return result;                             \
+    }
+
+WRAPPED(int, fsync, (int file), (file))
+WRAPPED(int, rename, (const char *from, const char *to), (from, to))
+WRAPPED(int, unlink, (const char *path), (path))
+WRAPPED(int, fchmod, (int file, mode_t mode), (file, mode))
+WRAPPED(int, close, (int file), (file))
+
+ssize_t write(int file, const void *bytes, size_t count)
+{
+    ssize_t result;
+    if (fails())
+        return -1;
+    if (counting && calls == chosen && manner == HALF) {
+        REAL(write)(file, bytes, count / 2);
+        _exit(42);
+    }
+    result = REAL(write)(file, bytes, counting && count > 1 ? count / 2 + 1 : count); /* short writes are allowed */
+    after();
+    return result;
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list more;
+    mode_t mode;
+    int result;
+    va_start(more, flags);
+    mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
+    va_end(more);
+    if (fails())
+        return -1;
+    result = REAL(open)(path, flags, mode);
+    after();
+    return result;
+}
+
+/* ---- allocations: glibc's own functions under other names ---- */
+
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+
+void *malloc(size_t bytes)
+{
+    allocations += counting;
+    return __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    allocations += counting;
+    return __libc_calloc(count, bytes);
+}
+
+void *realloc(void *block, size_t bytes)
+{
+    allocations += counting;
+    return __libc_realloc(block, bytes);
+}
