@@ -109,9 +109,17 @@ def test_reset_makes_all_as_it_was(model):
     assert model.snapshot() == before
 
 
-def test_without_values_all_begins_as_zeros(library):
+def test_without_values_nothing_is_computed_before_a_checkpoint_is_read(library):
     with Model(library, program=library.fake_program_with(b"no values")) as model:
-        assert all((value == 0).all() for value in model.state().values())
+        with pytest.raises(Refused, match="no values yet: no weights are part of the library; read a checkpoint"):
+            model.step(*data(4))
+        with Model(library) as other:
+            checkpoint = other.write()
+        model.read(checkpoint)
+        model.step(*data(4))
+        model.call("reset")
+        with pytest.raises(Refused, match="no values yet"):
+            model.step(*data(4))
 
 
 def test_instances_do_not_know_of_each_other(library):
