@@ -29,7 +29,7 @@ from pullback.version import __version__
 
 _HOSTED = ("-fPIC", "-pthread", "-D_GNU_SOURCE")
 _BARE = ("-DPB_NO_THREADS", "-DPB_NO_FILES", "-ffreestanding")
-_COMMON = ("-O2", "-std=c11", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
+_COMMON = ("-O2", "-g0", "-std=c11", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     (work / f"{name}.c").write_text(source(program, embed))
     (work / "pullback_runtime.c").write_text(runtime_source())
     (work / "LICENSE").write_text(templates.licence())
-    objects = [f"{name}.o"]
+    objects = []
     for variant in program.variants:
         planned = {n: f.planned for n, f in variant.functions.items()}
         objects.append(f"{name}_{variant.cpu}.o")
@@ -124,7 +124,10 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     if blocks:
         objects.append(f"{name}_data.o")
         (work / objects[-1]).write_bytes(codegen.compile_object(codegen.emit_data(blocks, first), first))
-    tools.compile([f"{name}.c"], f"{name}.o", [*flags(where), "-Wall", "-Wextra", f"-ffile-prefix-map={work}=."], work)
+    if not where.sources:
+        objects.append(f"{name}.o")
+        options = [*flags(where), "-Wall", "-Wextra", f"-ffile-prefix-map={work}=."]
+        tools.compile([f"{name}.c"], objects[-1], options, work)
     tools.archive(objects, f"lib{name}.a", work)
     if where.shared:
         _link_shared(program, tools, work, objects)
@@ -148,8 +151,8 @@ def _link_shared(program: Program, tools: Toolchain, work: Path, objects: list[s
     output, suffix = shared_name(program), program.platform.shared
     own = {
         "so": [f"-Wl,-soname,{output}", "-Wl,--gc-sections", "-Wl,-s", "-pthread", "-lm"],
-        "dylib": [f"-Wl,-install_name,@rpath/{output}"],
-        "dll": ["-s"],
+        "dylib": ["-s", f"-Wl,-install_name,@rpath/{output}"],
+        "dll": ["-s", f"-Wl,--out-implib,lib{output}.a"],
     }[suffix]
     tools.link(["-shared", *objects, *own, "-o", output], work)
 

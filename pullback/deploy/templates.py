@@ -95,5 +95,6 @@ def write_project(program: Program, folder: Path) -> None:
     given = words(program)
     (folder / "example").mkdir()
     (folder / "example" / "main.c").write_text(filled("main.c.in", given))
-    (folder / "CMakeLists.txt").write_text(filled("CMakeLists.txt.in", given))
+    cmake = "CMakeLists-sources.txt.in" if program.platform.sources else "CMakeLists.txt.in"
+    (folder / "CMakeLists.txt").write_text(filled(cmake, given))
     (folder / f"{program.name}.pc").write_text(filled("library.pc.in", given))

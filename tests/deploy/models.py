@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from pullback.training.optimizer import RunTime
 
 import pullback
 from pullback import nn, optim
 from pullback.nn import functional as F
-from pullback.training.optimizer import RunTime
 
 BATCH = 16
 

@@ -317,20 +317,29 @@ static int start_worker(struct pb_pool *pool, struct pb_lane *lane)
     return 0;
 }
 
+static void start_missing(struct pb_pool *pool, int wanted)
+{
+    while (pool->workers < wanted && start_worker(pool, &pool->lanes[pool->workers + 1]))
+        pool->workers++;
+}
+
 /* Signals other than faults stay with the host's threads. */
 PB_API void pb_pool_start_workers(struct pb_pool *pool, int wanted)
 {
     if (pool->workers >= wanted)
         return;
+#ifdef _WIN32
+    start_missing(pool, wanted);
+#else
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     sigset_t blocked, before;
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         sigdelset(&blocked, faults[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    while (pool->workers < wanted && start_worker(pool, &pool->lanes[pool->workers + 1]))
-        pool->workers++;
+    start_missing(pool, wanted);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+#endif
 }
 
 PB_API void pb_pool_stop_workers(struct pb_pool *pool)

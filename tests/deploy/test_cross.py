@@ -1,0 +1,76 @@
+"""Exported libraries for other machines, in emulators: ten losses as the trainer's, and checkpoints that it reads.
+
+It takes ziglang and qemu-user; where they are missing, the tests are skipped, unless PULLBACK_REQUIRE_CROSS is set.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pullback.deploy.export import flags
+from pullback.deploy.targets import PLATFORMS
+from tests.deploy.models import BATCH, MODELS, batches
+
+DRIVER = Path(__file__).with_name("driver.c")
+EMULATORS = {
+    "aarch64": ("qemu-aarch64",),
+    "armv7": ("qemu-arm",),
+    "riscv64": ("qemu-riscv64",),
+    "x86-64": ("qemu-x86_64", "-cpu", "qemu64"),  # the program for SSE2
+    "x86-64-v3": ("qemu-x86_64", "-cpu", "max"),  # for AVX2
+}
+
+
+def require(*tools: str) -> None:
+    """Skip the test where a tool is missing."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    missing += [] if importlib.util.find_spec("ziglang") else ["ziglang"]
+    if missing and os.environ.get("PULLBACK_REQUIRE_CROSS"):
+        pytest.fail(f"{', '.join(missing)} is missing")
+    if missing:
+        pytest.skip(f"{', '.join(missing)} is missing: make cross")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", EMULATORS)
+@pytest.mark.parametrize("name", MODELS)
+def test_ten_losses_on_another_machine(name: str, machine: str, tmp_path: Path) -> None:
+    require(EMULATORS[machine][0])
+    platform = PLATFORMS[machine.removesuffix("-v3")]
+    trainer, data = MODELS[name]()
+    dist = tmp_path / "dist"
+    trainer.export(dist, platform.name, name, batch_size=BATCH)
+    (tmp_path / "batches").write_bytes(b"".join(a.tobytes() for batch in batches(data) for a in batch))
+    x, y = batches(data)[0]
+    defines = {"LIB": name, "HEADER": f'"{name}.h"', "STEPS": "10", "X_BYTES": str(x.nbytes), "Y_BYTES": str(y.nbytes)}
+    system = platform.system.partition(".")[0].replace("gnueabihf", "musleabihf").replace("gnu", "musl")
+    command = [
+        sys.executable, "-m", "ziglang", "cc", "-target", system, "-static", *flags(platform), "-Wall", "-Wextra",
+        "-Wpedantic", "-Werror", *(f"-D{key}={value}" for key, value in defines.items()), str(DRIVER), f"-I{dist}",
+        str(dist / f"lib{name}.a"), "-lm", "-o", str(tmp_path / "driver"),
+    ]  # fmt: skip
+    subprocess.run(command, check=True)
+    checkpoint = tmp_path / "device.safetensors"
+    run = [*EMULATORS[machine], str(tmp_path / "driver"), str(tmp_path / "batches"), "1", str(checkpoint)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = [float(line) for line in done.stdout.split()]
+    expected = []
+    for step, batch in enumerate(batches(data)):
+        if step == 5:
+            halfway = {key: np.array(value) for key, value in trainer.state_dict().items()}
+        expected.append(float(np.asarray(trainer.update(*batch))))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    other, _ = MODELS[name](seed=5)
+    other.load(checkpoint)
+    assert other.steps == 5
+    for key, value in halfway.items():
+        np.testing.assert_allclose(np.asarray(other.state_dict()[key]), value, rtol=1e-3, atol=1e-5)
