@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -201,6 +202,15 @@ def contents_after(child, folder, steps):
     status, told = child(path, steps, -1, 0, 0)
     assert status == 0 and told.startswith(f"{OK} ")
     return path.read_bytes(), int(told.split()[1])
+
+
+@needs_preload
+def test_contents_reach_the_disk_before_the_name_and_then_the_folder(child, tmp_path):
+    """A machine may lose its power: written, synchronised (s), renamed, closed, and then the folder synchronised."""
+    for mode in ("", "m"):  # of the second, an old file's mode is kept
+        status, told = child(tmp_path / "file", 1, -1, 0, 0)
+        assert status == 0
+        assert re.fullmatch(f"o{mode}w+srcosc", told.split("\n")[0].split()[2])
 
 
 @needs_preload

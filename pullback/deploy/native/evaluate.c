@@ -73,7 +73,8 @@ static void count_right(const pb_model *model, const pb_function *function, stru
     }
 }
 
-static pb_status evaluate_all(pb_model *model, const pb_data_column *columns, int64_t rows, double *loss, double *accuracy)
+static pb_status evaluate_all(pb_model *model, const pb_data_column *columns, int64_t rows, double *loss,
+                              double *accuracy)
 {
     const pb_program *program = model->program;
     int has_classes = accuracy != NULL && program->classes >= 0 && program->target_count > 0;

@@ -1,7 +1,8 @@
-/* Files: checkpoints saved and loaded. A file is replaced in one step that survives a crash of the process or the machine.
+/* Files: checkpoints saved and loaded. A file is replaced in one step that survives a crash of the process or the
+ * machine.
  *
- * The new contents go to path.tmp, which is locked as long as it is in use. What a killed process left behind is known by
- * its missing lock, and removed.
+ * The new contents go to path.tmp, which is locked as long as it is in use. What a killed process left behind is known
+ * by its missing lock, and removed.
  */
 #include "instance.h"
 

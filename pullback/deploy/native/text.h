@@ -15,8 +15,8 @@ typedef struct pb_text {
     int is_cut;   /* something did not fit, and was left out */
 } pb_text;
 
-/* One piece of a message: PB_TEXT("a text"), PB_INTEGER(3), PB_REAL(0.1) as %g prints it, and PB_QUOTED(at, length), bytes
- * that anybody may have written: of long ones the beginning, unprintable ones as '?'. */
+/* One piece of a message: PB_TEXT("a text"), PB_INTEGER(3), PB_REAL(0.1) as %g prints it, and PB_QUOTED(at, length),
+ * bytes that anybody may have written: of long ones the beginning, unprintable ones as '?'. */
 typedef struct pb_part {
     char kind; /* 0 ends a message */
     const char *text;
