@@ -54,9 +54,9 @@ static int do_everything(pb_model *model, const char *path)
     return failed;
 }
 
-/* child PATH STEPS CALL MANNER ERRNO: saves after so many steps, with a fault at a call; prints the status, how many
- * calls there were and which, and what went wrong. child PATH: prints how many calls failed and how many allocations
- * there were. */
+/* child PATH STEPS CALL MANNER ERRNO: saves after so many steps, or loads if there are -1, with a fault at a call; prints
+ * the status, how many calls there were and which, and what went wrong.
+ * child PATH: prints how many calls failed and how many allocations there were. */
 int main(int count, char **arguments)
 {
     begin_function *begin = (begin_function *)(uintptr_t)dlsym(RTLD_DEFAULT, "faults_begin");
@@ -82,7 +82,7 @@ int main(int count, char **arguments)
     for (int i = 0; i < atoi(arguments[2]); i++)
         pb_model_step(model, inputs, targets, NULL);
     begin(atoi(arguments[3]), atoi(arguments[4]), atoi(arguments[5]));
-    status = pb_model_save(model, arguments[1]);
+    status = atoi(arguments[2]) < 0 ? pb_model_load(model, arguments[1]) : pb_model_save(model, arguments[1]);
     count = end();
     printf("%d %d %s\n%s\n", (int)status, count, names(), pb_model_error(model));
     pb_model_close(model);

@@ -295,7 +295,14 @@ const pb_program *fake_program(void)
 const pb_program *fake_program_with(const char *change);
 const pb_program *fake_program_with(const char *change)
 {
+    static char long_name[1000];
+    pb_tensor *last_kept = &other_tensors[4 + LR];
+    memset(long_name, 'n', sizeof long_name - 1);
+    memcpy(other_tensors, tensors, sizeof tensors);
+    memcpy(other_metadata, metadata, sizeof metadata);
     changed = standard;
+    changed.tensors = other_tensors;
+    changed.metadata = other_metadata;
     if (strcmp(change, "no single rows") == 0)
         changed.predict_one.entry = changed.evaluate_one.entry = NULL;
     else if (strcmp(change, "single rows") == 0)
@@ -310,15 +317,25 @@ const pb_program *fake_program_with(const char *change)
         changed.step.divisor = changed.evaluate.divisor = changed.evaluate_one.divisor = -1;
     } else if (strcmp(change, "no classes") == 0)
         changed.classes = -1;
-    else if (strcmp(change, "another loss") == 0) {
-        memcpy(other_metadata, metadata, sizeof metadata);
+    else if (strcmp(change, "another loss") == 0)
         other_metadata[2].text = "Other";
-        changed.metadata = other_metadata;
-    } else if (strcmp(change, "an output without rows") == 0) {
-        memcpy(other_tensors, tensors, sizeof tensors);
+    else if (strcmp(change, "a loss of two lines") == 0)
+        other_metadata[2].text = "one\ntwo\x01\t\"\x7f";
+    else if (strcmp(change, "an unknown character") == 0)
+        other_metadata[2].text = "\xcd\xb8";
+    else if (strcmp(change, "an output without rows") == 0)
         other_tensors[3].row_elements = 0;
-        changed.tensors = other_tensors;
-    } else if (strcmp(change, "huge") == 0)
+    else if (strcmp(change, "a long name") == 0)
+        other_tensors[0].name = long_name;
+    else if (strcmp(change, "a loss scale") == 0) {
+        changed.hyperparameter_count = 0;
+        last_kept->name = "loss_scale";
+    } else if (strcmp(change, "a rate of single precision") == 0) {
+        last_kept->dtype = PB_FLOAT32;
+        last_kept->bytes = 4;
+    } else if (strcmp(change, "a small header") == 0)
+        changed.header_bytes = 800;
+    else if (strcmp(change, "huge") == 0)
         changed.arena_bytes = INT64_MAX - 64;
     else
         return NULL;

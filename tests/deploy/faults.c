@@ -83,6 +83,19 @@ WRAPPED('u', unlink, (const char *path), (path))
 WRAPPED('m', fchmod, (int file, mode_t mode), (file, mode))
 WRAPPED('c', close, (int file), (file))
 
+/* HALF: the file has become shorter. */
+ssize_t pread(int file, void *bytes, size_t count, off_t offset)
+{
+    ssize_t result;
+    if (fails('p'))
+        return -1;
+    if (counting && calls == chosen && manner == HALF)
+        return 0;
+    result = REAL(pread)(file, bytes, counting && count > 1 ? count / 2 + 1 : count, offset);
+    after();
+    return result;
+}
+
 ssize_t write(int file, const void *bytes, size_t count)
 {
     ssize_t result;

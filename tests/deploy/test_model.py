@@ -525,6 +525,31 @@ def test_odd_hyperparameters(model):
     assert model.snapshot() == before
 
 
+def test_a_rate_is_within_its_bounds_after_rounding(library):
+    with Model(library, program=library.fake_program_with(b"a rate of single precision")) as model:
+        with pytest.raises(Refused, match="lr must be a finite number >= 0 and < 10, got 10"):
+            model.call("set_hyperparameter", b"lr", 9.999999999)
+        model.call("set_hyperparameter", b"lr", 0.1)
+        assert model.get("lr") == np.float32(0.1)
+
+
+def test_a_loss_scale_is_not_negative(library):
+    with Model(library, program=library.fake_program_with(b"a loss scale")) as model:
+        for value in (-1.0, np.nan):
+            with pytest.raises(Refused, match=r"the loss scale is (-1|nan)"):
+                model.set("loss_scale", np.array(value))
+        model.set("loss_scale", np.array(2.0))
+
+
+def test_a_message_that_is_too_long_is_cut(library):
+    with Model(library, program=library.fake_program_with(b"a long name")) as model:
+        with pytest.raises(Refused) as refused:
+            model.call("step", None, None, None)
+        assert len(refused.value.message) == 511 and refused.value.message.endswith("nnn...")
+        with pytest.raises(Refused, match="input scale is NULL"):  # the next is whole again
+            model.call("step", fake.pointers([np.zeros(12, np.float32), None]), None, None)
+
+
 def test_a_long_name_does_not_fill_a_message(model):
     with pytest.raises(Refused) as refused:
         model.call("set_hyperparameter", b"\x01\xff" + b"n" * 10000, 0.1)

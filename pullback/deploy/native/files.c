@@ -17,7 +17,7 @@
 static pb_status refuse_file(pb_model *model, const char *path, const char *what)
 {
     const char *words = strerror(errno);
-    return pb_refuse(model, PB_ERROR_FILE, PB_QUOTED(path, strlen(path)), PB_TEXT(": cannot be "), PB_TEXT(what),
+    return pb_refuse(model, PB_ERROR_FILE, PB_PATH(path), PB_TEXT(": cannot be "), PB_TEXT(what),
                      PB_TEXT(": "), PB_TEXT(words));
 }
 
