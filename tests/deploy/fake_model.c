@@ -259,6 +259,7 @@ static const pb_buffer scored_buffers[] = {{PB_AT_INPUT, 0}, {PB_AT_RESULT, 0}, 
 const pb_program *fake_scores(int dtype, int label_dtype);
 const pb_program *fake_scores(int dtype, int label_dtype)
 {
+    static const int64_t no_steps = 0;
     pb_tensor *target = &scored_tensors[1];
     scored_tensors[0].dtype = scored_tensors[2].dtype = (uint8_t)dtype;
     scored_tensors[0].bytes = scored_tensors[2].bytes = 30 * pb_dtype_bytes(dtype);
@@ -270,7 +271,8 @@ const pb_program *fake_scores(int dtype, int label_dtype)
     changed.tensors = scored_tensors;
     changed.input_count = changed.kept_count = 1;
     changed.kept_bytes = 64;
-    changed.initial = NULL;
+    changed.initial = &no_steps;
+    changed.initial_bytes = sizeof no_steps;
     changed.result_bytes = 320;
     changed.batch = 2;
     changed.steps = 0;

@@ -91,7 +91,7 @@ ssize_t pread(int file, void *bytes, size_t count, off_t offset)
         return -1;
     if (counting && calls == chosen && manner == HALF)
         return 0;
-    result = REAL(pread)(file, bytes, counting && count > 1 ? count / 2 + 1 : count, offset);
+    result = REAL(pread)(file, bytes, counting && count > 600 ? count / 2 : count, offset);
     after();
     return result;
 }
@@ -105,7 +105,7 @@ ssize_t write(int file, const void *bytes, size_t count)
         REAL(write)(file, bytes, count / 2);
         _exit(42);
     }
-    result = REAL(write)(file, bytes, counting && count > 1 ? count / 2 + 1 : count); /* short writes are allowed */
+    result = REAL(write)(file, bytes, counting && count > 600 ? count / 2 : count); /* short writes are allowed */
     after();
     return result;
 }

@@ -3,10 +3,10 @@
 import errno
 import fcntl
 import os
+import platform
 import re
 import stat
 import subprocess
-import sys
 
 import pytest
 
@@ -203,7 +203,9 @@ def child(tmp_path_factory):
     return run
 
 
-needs_preload = pytest.mark.skipif(sys.platform != "linux", reason="faults.c is preloaded, and counts for glibc")
+needs_preload = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="faults.c is preloaded, and counts for glibc"
+)
 
 
 @needs_preload

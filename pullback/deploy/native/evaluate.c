@@ -20,11 +20,7 @@ static struct scores scores_of(const pb_tensor *tensor, const void *values, int3
 
 static double score_at(const struct scores *scores, int64_t element)
 {
-    float value;
-    if (scores->dtype != PB_FLOAT32)
-        return pb_real_at(scores->values + element * pb_dtype_bytes(scores->dtype), scores->dtype);
-    memcpy(&value, scores->values + element * (int64_t)sizeof value, sizeof value);
-    return value;
+    return pb_real_at(scores->values + element * pb_dtype_bytes(scores->dtype), scores->dtype);
 }
 
 /* The first of the largest scores; one that is no number counts as the largest, as in NumPy. */
