@@ -147,10 +147,10 @@ void pb_text_add_real(pb_text *text, double value)
 
 static void add_quoted(pb_text *text, const char *value, size_t length)
 {
-    size_t shown = length < LONGEST_QUOTED ? length : LONGEST_QUOTED;
-    for (size_t i = 0; i < shown; i++)
+    size_t count = length < LONGEST_QUOTED ? length : LONGEST_QUOTED;
+    for (size_t i = 0; i < count; i++)
         pb_text_add_bytes(text, value[i] < 0x20 || value[i] > 0x7e ? "?" : value + i, 1);
-    if (shown < length)
+    if (count < length)
         pb_text_add(text, "...");
 }
 
