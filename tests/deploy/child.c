@@ -9,6 +9,7 @@ static char memory[1 << 16] __attribute__((aligned(64)));
 typedef void begin_function(int, int, int);
 typedef int end_function(void);
 typedef long allocations_function(void);
+typedef const char *names_function(void);
 
 static int stop(void *context, int64_t number, int64_t epoch, int epoch_ended, double loss)
 {
@@ -53,13 +54,15 @@ static int do_everything(pb_model *model, const char *path)
     return failed;
 }
 
-/* child PATH STEPS CALL MANNER ERRNO: saves after so many steps, with a fault at a call; prints the status and how many
- * calls there were, and what went wrong. child PATH: prints how many calls failed and how many allocations there were. */
+/* child PATH STEPS CALL MANNER ERRNO: saves after so many steps, or loads if there are -1, with a fault at a call; prints
+ * the status, how many calls there were and which, and what went wrong.
+ * child PATH: prints how many calls failed and how many allocations there were. */
 int main(int count, char **arguments)
 {
     begin_function *begin = (begin_function *)(uintptr_t)dlsym(RTLD_DEFAULT, "faults_begin");
     end_function *end = (end_function *)(uintptr_t)dlsym(RTLD_DEFAULT, "faults_end");
     allocations_function *allocations = (allocations_function *)(uintptr_t)dlsym(RTLD_DEFAULT, "faults_allocations");
+    names_function *names = (names_function *)(uintptr_t)dlsym(RTLD_DEFAULT, "faults_names");
     static float x[BATCH * FEATURES];
     static int64_t labels[BATCH];
     static double scale = 1;
@@ -79,9 +82,9 @@ int main(int count, char **arguments)
     for (int i = 0; i < atoi(arguments[2]); i++)
         pb_model_step(model, inputs, targets, NULL);
     begin(atoi(arguments[3]), atoi(arguments[4]), atoi(arguments[5]));
-    status = pb_model_save(model, arguments[1]);
+    status = atoi(arguments[2]) < 0 ? pb_model_load(model, arguments[1]) : pb_model_save(model, arguments[1]);
     count = end();
-    printf("%d %d\n%s\n", (int)status, count, pb_model_error(model));
+    printf("%d %d %s\n%s\n", (int)status, count, names(), pb_model_error(model));
     pb_model_close(model);
     return 0;
 }

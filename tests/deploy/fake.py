@@ -78,6 +78,7 @@ _P, _I, _L, _D = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
 _SIGNATURES = {
     "fake_program": (_P,),
     "fake_program_with": (_P, ctypes.c_char_p),
+    "fake_scores": (_P, _I, _I),
     "pb_model_bytes": (ctypes.c_size_t, _P, _I),
     "pb_model_init": (_I, _P, _P, ctypes.c_size_t, _I, _P),
     "pb_model_close": (None, _P),

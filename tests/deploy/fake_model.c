@@ -1,8 +1,8 @@
 /* A trainer written by hand, as the exporter writes them: the tests of the exported runtime train it.
  *
  * y = scale (x W + b) for two classes, the squared distance to the one-hot label as the loss, and gradient descent with
- * momentum. Labels of -1 do not count; of others, those that are no class fail the step's check. It has one of everything:
- * several dtypes, an input without rows, a state without elements, bools, a random state.
+ * momentum. Labels of -1 do not count; of others, those that are no class fail the step's check. It has one of
+ * everything: several dtypes, an input without rows, a state without elements, bools, a random state.
  */
 #define PB_API
 #include "../../pullback/deploy/native/one.c"
@@ -221,7 +221,8 @@ static const pb_program standard = {
     .kept_count = KEPT, .kept_bytes = sizeof(struct kept), .result_bytes = RESULT_BYTES, .batch_bytes = 192,
     .arena_bytes = 64, .initial = &initial, .initial_bytes = KEPT_AT(lr) + 8, .batch = BATCH, .classes = 1,
     .has_ignored = 1, .ignored = -1, .steps = STEPS,
-    .step = FUNCTION(step_batch, step_buffers, 16, BATCH), .predict = FUNCTION(predict_batch, predict_buffers, 5, BATCH),
+    .step = FUNCTION(step_batch, step_buffers, 16, BATCH),
+    .predict = FUNCTION(predict_batch, predict_buffers, 5, BATCH),
     .predict_one = FUNCTION(predict_row, predict_buffers, 5, 1),
     .evaluate = FUNCTION(evaluate_batch, step_buffers, 8, BATCH),
     .evaluate_one = FUNCTION(evaluate_row, step_buffers, 8, 1),
@@ -233,6 +234,59 @@ static const pb_program standard = {
 };
 static pb_program changed;
 
+/* ---- another, which finds its scores among the inputs, to be compared with labels of any shape and dtype ------------ */
+
+static const int64_t shape_scores[] = {2, 3, 5}, shape_places[] = {2, 5};
+static pb_tensor scored_tensors[] = {
+    {"scores", NULL, NULL, shape_scores, 0, 0, 15, PB_INPUT, 0, 3, 0},
+    {"wanted", NULL, NULL, shape_scores, 0, 0, 15, PB_TARGET, 0, 3, 0},
+    {"found", NULL, NULL, shape_scores, 0, 0, 15, PB_OUTPUT, 0, 3, 0},
+    {"num_steps", "optimizer.0", "'optimizer.0':int64(1,);", shape_none, 8, 0, 0, PB_OPTIMIZER_STATE, PB_INT64, 0, 0},
+};
+
+static int32_t copy_scores(const pb_runtime *runtime, void *const *buffers, void *arena, int64_t *trace)
+{
+    (void)runtime, (void)arena, (void)trace;
+    memcpy(buffers[1], buffers[0], (size_t)scored_tensors[0].bytes);
+    *(float *)buffers[2] = 0.25f;
+    return 0;
+}
+
+static const int32_t only_tensor[] = {0};
+static const pb_buffer scored_buffers[] = {{PB_AT_INPUT, 0}, {PB_AT_RESULT, 0}, {PB_AT_RESULT, 256}};
+
+/* `dtype` is that of the scores, `label_dtype` of the labels; -1: numbers for each class, of the scores' dtype. */
+const pb_program *fake_scores(int dtype, int label_dtype);
+const pb_program *fake_scores(int dtype, int label_dtype)
+{
+    static const int64_t no_steps = 0;
+    pb_tensor *target = &scored_tensors[1];
+    scored_tensors[0].dtype = scored_tensors[2].dtype = (uint8_t)dtype;
+    scored_tensors[0].bytes = scored_tensors[2].bytes = 30 * pb_dtype_bytes(dtype);
+    *target = (pb_tensor){"wanted", NULL, NULL, label_dtype < 0 ? shape_scores : shape_places, 0, 0,
+                          label_dtype < 0 ? 15 : 5, PB_TARGET, (uint8_t)(label_dtype < 0 ? dtype : label_dtype),
+                          label_dtype < 0 ? 3 : 2, label_dtype >= 0};
+    target->bytes = 2 * target->row_elements * pb_dtype_bytes(target->dtype);
+    changed = standard;
+    changed.tensors = scored_tensors;
+    changed.input_count = changed.kept_count = 1;
+    changed.kept_bytes = 64;
+    changed.initial = &no_steps;
+    changed.initial_bytes = sizeof no_steps;
+    changed.result_bytes = 320;
+    changed.batch = 2;
+    changed.steps = 0;
+    changed.sorted = only_tensor;
+    changed.hyperparameter_count = 0;
+    changed.evaluate = (pb_function){copy_scores, scored_buffers, 3, NULL, NULL, 0, 2, 256, -1, PB_FLOAT32, 0, outputs};
+    changed.step.entry = changed.predict.entry = changed.predict_one.entry = changed.evaluate_one.entry = NULL;
+    return &changed;
+}
+
+/* ---- the program as it is, and changed ------------------------------------------------------------------------------ */
+
+static pb_tensor other_tensors[sizeof tensors / sizeof *tensors];
+
 const pb_program *fake_program(void);
 const pb_program *fake_program(void)
 {
@@ -243,7 +297,14 @@ const pb_program *fake_program(void)
 const pb_program *fake_program_with(const char *change);
 const pb_program *fake_program_with(const char *change)
 {
+    static char long_name[1000];
+    pb_tensor *last_kept = &other_tensors[4 + LR];
+    memset(long_name, 'n', sizeof long_name - 1);
+    memcpy(other_tensors, tensors, sizeof tensors);
+    memcpy(other_metadata, metadata, sizeof metadata);
     changed = standard;
+    changed.tensors = other_tensors;
+    changed.metadata = other_metadata;
     if (strcmp(change, "no single rows") == 0)
         changed.predict_one.entry = changed.evaluate_one.entry = NULL;
     else if (strcmp(change, "single rows") == 0)
@@ -258,11 +319,25 @@ const pb_program *fake_program_with(const char *change)
         changed.step.divisor = changed.evaluate.divisor = changed.evaluate_one.divisor = -1;
     } else if (strcmp(change, "no classes") == 0)
         changed.classes = -1;
-    else if (strcmp(change, "another loss") == 0) {
-        memcpy(other_metadata, metadata, sizeof metadata);
+    else if (strcmp(change, "another loss") == 0)
         other_metadata[2].text = "Other";
-        changed.metadata = other_metadata;
-    } else if (strcmp(change, "huge") == 0)
+    else if (strcmp(change, "a loss of two lines") == 0)
+        other_metadata[2].text = "one\ntwo\x01\t\"\x7f";
+    else if (strcmp(change, "an unknown character") == 0)
+        other_metadata[2].text = "\xcd\xb8";
+    else if (strcmp(change, "an output without rows") == 0)
+        other_tensors[3].row_elements = 0;
+    else if (strcmp(change, "a long name") == 0)
+        other_tensors[0].name = long_name;
+    else if (strcmp(change, "a loss scale") == 0) {
+        changed.hyperparameter_count = 0;
+        last_kept->name = "loss_scale";
+    } else if (strcmp(change, "a rate of single precision") == 0) {
+        last_kept->dtype = PB_FLOAT32;
+        last_kept->bytes = 4;
+    } else if (strcmp(change, "a small header") == 0)
+        changed.header_bytes = 800;
+    else if (strcmp(change, "huge") == 0)
         changed.arena_bytes = INT64_MAX - 64;
     else
         return NULL;

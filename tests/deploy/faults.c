@@ -12,9 +12,10 @@ enum { NOTHING, END_BEFORE, END_AFTER, FAIL, HALF };
 
 static int counting, calls, chosen, manner, problem;
 static long allocations;
+static char names[256]; /* the first letter of each call but fsync ('s') and fchmod ('m') */
 
-/* The call number `number` from now on: the process ends before or after it, or it fails with an errno. HALF: of the bytes
- * that it should write, half are written, and then the process ends. */
+/* The call number `number` from now on: the process ends before or after it, or it fails with an errno. HALF: of the
+ * bytes that it should write, half are written, and then the process ends. */
 void faults_begin(int number, int how, int with_errno)
 {
     calls = 0;
@@ -22,6 +23,7 @@ void faults_begin(int number, int how, int with_errno)
     manner = how;
     problem = with_errno;
     allocations = 0;
+    names[0] = '\0';
     counting = 1;
 }
 
@@ -31,14 +33,23 @@ int faults_end(void)
     return calls;
 }
 
+const char *faults_names(void)
+{
+    return names;
+}
+
 long faults_allocations(void)
 {
     return allocations;
 }
 
 /* Whether this call is to fail. */
-static int fails(void)
+static int fails(char name)
 {
+    if (counting && calls < (int)sizeof names - 1) {
+        names[calls] = name;
+        names[calls + 1] = '\0';
+    }
     if (!counting || ++calls != chosen)
         return 0;
     if (manner == END_BEFORE)
@@ -55,33 +66,46 @@ static void after(void)
 
 #define REAL(name) ((__typeof__(name) *)dlsym(RTLD_NEXT, #name))
 
-#define WRAPPED(type, name, parameters, arguments) \
-    type name parameters                           \
-    {                                              \
-        type result;                               \
-        if (fails())                               \
-            return -1;                             \
-        result = REAL(name) arguments;             \
-        after();                                   \
-        return result;                             \
+#define WRAPPED(letter, name, parameters, arguments) \
+    int name parameters                              \
+    {                                                \
+        int result;                                  \
+        if (fails(letter))                           \
+            return -1;                               \
+        result = REAL(name) arguments;               \
+        after();                                     \
+        return result;                               \
     }
 
-WRAPPED(int, fsync, (int file), (file))
-WRAPPED(int, rename, (const char *from, const char *to), (from, to))
-WRAPPED(int, unlink, (const char *path), (path))
-WRAPPED(int, fchmod, (int file, mode_t mode), (file, mode))
-WRAPPED(int, close, (int file), (file))
+WRAPPED('s', fsync, (int file), (file))
+WRAPPED('r', rename, (const char *from, const char *to), (from, to))
+WRAPPED('u', unlink, (const char *path), (path))
+WRAPPED('m', fchmod, (int file, mode_t mode), (file, mode))
+WRAPPED('c', close, (int file), (file))
+
+/* HALF: the file has become shorter. */
+ssize_t pread(int file, void *bytes, size_t count, off_t offset)
+{
+    ssize_t result;
+    if (fails('p'))
+        return -1;
+    if (counting && calls == chosen && manner == HALF)
+        return 0;
+    result = REAL(pread)(file, bytes, counting && count > 600 ? count / 2 : count, offset);
+    after();
+    return result;
+}
 
 ssize_t write(int file, const void *bytes, size_t count)
 {
     ssize_t result;
-    if (fails())
+    if (fails('w'))
         return -1;
     if (counting && calls == chosen && manner == HALF) {
         REAL(write)(file, bytes, count / 2);
         _exit(42);
     }
-    result = REAL(write)(file, bytes, counting && count > 1 ? count / 2 + 1 : count); /* short writes are allowed */
+    result = REAL(write)(file, bytes, counting && count > 600 ? count / 2 : count); /* short writes are allowed */
     after();
     return result;
 }
@@ -94,7 +118,7 @@ int open(const char *path, int flags, ...)
     va_start(more, flags);
     mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
     va_end(more);
-    if (fails())
+    if (fails('o'))
         return -1;
     result = REAL(open)(path, flags, mode);
     after();

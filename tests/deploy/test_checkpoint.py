@@ -221,6 +221,37 @@ def test_unknown_metadata_belongs_to_the_checksum(model):
     assert "SHA-256" in refusal(model, file_of(json.dumps(header).encode(), body))
 
 
+def test_all_escapes_of_json(model):
+    text = '\b\f\n\r\t/\\"\u2028'
+    header, body = parts(KEPT, {**metadata(KEPT), "more": text})
+    contents = json.dumps(header)
+    assert all(contents.count(escape) for escape in ("\\b", "\\f", "\\n", "\\r", "\\t", "\\\\", '\\"', "/"))
+    with pytest.raises(Refused, match="the character number 8232"):
+        model.read(file_of(contents.encode(), body))
+    header, body = parts(KEPT, {**metadata(KEPT), "more": text[:-1]})
+    model.read(file_of(json.dumps(header).replace("/", "\\/").encode(), body))
+
+
+def test_texts_of_the_library_are_escaped(library, tmp_path):
+    with Model(library, program=library.fake_program_with(b"a loss of two lines")) as model:
+        record, _ = python_reads(tmp_path / "file", model.write())
+        assert record.loss == 'one\ntwo\x01\t"\x7f'
+        model.read(model.write())
+    with Model(library, program=library.fake_program_with(b"an unknown character")) as model:
+        with pytest.raises(Refused, match="the metadata entry loss holds the character number 888") as refused:
+            model.write()
+        assert refused.value.status == CHECKPOINT
+
+
+def test_a_header_that_is_longer_than_the_library_allows(library):
+    with Model(library, program=library.fake_program_with(b"a small header")) as model:
+        with pytest.raises(Refused, match="the header does not fit in the 800 bytes") as refused:
+            model.write()
+        assert refused.value.status == CHECKPOINT
+        with pytest.raises(Refused, match=r"header has .* bytes, that of this trainer has no more than 800"):
+            model.read(checkpoint(KEPT))
+
+
 @pytest.mark.parametrize("text", ["\u0378", "\U000e0001"])
 def test_a_character_of_which_nothing_is_known(model, text):
     header, body = parts(KEPT, {**metadata(KEPT), "more": text})

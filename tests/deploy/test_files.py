@@ -3,9 +3,10 @@
 import errno
 import fcntl
 import os
+import platform
+import re
 import stat
 import subprocess
-import sys
 
 import pytest
 
@@ -70,6 +71,20 @@ def test_paths_that_are_none(model, tmp_path, call):
             model.call(call.__name__, path)
         assert refused.value.status == ARGUMENT
     assert sorted(file.name for file in tmp_path.iterdir()) == ["fifo", "folder"]
+
+
+def test_a_message_names_the_file(model):
+    for path, shown in (
+        (b"/nonexistent/some/file", "/nonexistent/some/file"),
+        ("/nonexistent/Größe/文件".encode(), "/nonexistent/Größe/文件"),
+        (b"/nonexistent/" + b"a/" * 200 + b"file", "..." + "a/" * 148 + "file"),
+        (("/nonexistent/" + "ö/" * 110 + "file").encode(), "..." + "/ö" * 98 + "/file"),
+    ):
+        for call in ("save", "load"):
+            with pytest.raises(Refused) as refused:
+                model.call(call, path)
+            words = "written" if call == "save" else "read"
+            assert refused.value.message == f"{shown}: cannot be {words}: No such file or directory"
 
 
 def test_a_damaged_file_changes_nothing(model, tmp_path):
@@ -188,7 +203,9 @@ def child(tmp_path_factory):
     return run
 
 
-needs_preload = pytest.mark.skipif(sys.platform != "linux", reason="faults.c is preloaded, and counts for glibc")
+needs_preload = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="faults.c is preloaded, and counts for glibc"
+)
 
 
 @needs_preload
@@ -201,6 +218,15 @@ def contents_after(child, folder, steps):
     status, told = child(path, steps, -1, 0, 0)
     assert status == 0 and told.startswith(f"{OK} ")
     return path.read_bytes(), int(told.split()[1])
+
+
+@needs_preload
+def test_contents_reach_the_disk_before_the_name_and_then_the_folder(child, tmp_path):
+    """A machine may lose its power: written, synchronised (s), renamed, closed, and then the folder synchronised."""
+    for mode in ("", "m"):  # of the second, an old file's mode is kept
+        status, told = child(tmp_path / "file", 1, -1, 0, 0)
+        assert status == 0
+        assert re.fullmatch(f"o{mode}w+srcosc", told.split("\n")[0].split()[2])
 
 
 @needs_preload
@@ -258,3 +284,25 @@ def test_a_call_that_fails_leaves_the_old_file_and_nothing_beside_it(child, tmp_
             assert (path.read_bytes() if path.exists() else None) == (old if old_exists else None)
         assert [f.name for f in folder.iterdir()] == (["file"] if path.exists() else [])
     assert failures > 8
+
+
+@needs_preload
+@pytest.mark.parametrize("manner", [FAIL, HALF])
+def test_a_file_that_cannot_be_read_to_its_end(child, tmp_path, manner):
+    """At each read: at first nothing has changed; in the second pass, the values are a mixture."""
+    contents_after(child, tmp_path, 1)
+    path, found = tmp_path / "whole1", []
+    status, told = child(path, -1, -1, 0, 0)
+    names = told.split()[2]
+    assert (status, told.split()[0]) == (0, str(OK)) and re.fullmatch("op+c", names)
+    for call in range(2, len(names)):
+        status, told = child(path, -1, call, manner, errno.EIO)
+        assert status == 0
+        result, message = told.split("\n", 1)
+        found.append((int(result.split()[0]), message.strip()))
+    first = (FILE, f"{path}: cannot be read: Input/output error")
+    if manner == HALF:
+        first = (CHECKPOINT, "the checkpoint is truncated: it became shorter while it was read")
+    passes = [said == first for said in found]
+    assert passes == sorted(passes, reverse=True) and 0.4 < sum(passes) / len(passes) < 0.6
+    assert all(said[0] == CHECKPOINT and "holds a mixture" in said[1] for said in found[sum(passes) :])

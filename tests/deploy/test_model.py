@@ -1,13 +1,20 @@
 """The functions of model.h with right and wrong arguments; NumPy computes the same."""
 
 import ctypes
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from tests.deploy import fake
 from tests.deploy.fake import ARGUMENT, BUSY, KEPT, OK, STATE, STEP, VALUE, Column, Model, Refused, Twin, aligned, data
+
+ROOT = Path(__file__).parents[2]
 
 
 def assert_same_kept(model, kept, exact=False):
@@ -97,6 +104,28 @@ def test_every_status_has_a_text_of_its_own(library):
     texts = [library.pb_status_text(status) for status in range(10)]
     assert len(set(texts)) == 10
     assert all(library.pb_status_text(status) == b"an unknown status" for status in (-1, 10, 2**31 - 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, and limits the address space")
+def test_a_thread_that_cannot_be_started(full, tmp_path):
+    """In a process that may have little more memory: the instance is not made, and a smaller one can be."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import resource, sys\n"
+        "from tests.deploy.fake import MEMORY, Model, aligned, ctypes, data, open_library\n"
+        "library = open_library(sys.argv[1])\n"
+        "size = library.pb_model_bytes(library.fake_program(), 200)\n"
+        "memory, handle = aligned(size), ctypes.c_void_p(1)\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), resource.RLIM_INFINITY))\n"
+        "for _ in range(3):\n"
+        "    given = memory.ctypes.data, size, 200, ctypes.byref(handle)\n"
+        "    assert library.pb_model_init(library.fake_program(), *given) == MEMORY\n"
+        "    assert handle.value is None\n"
+        "with Model(library, 2) as model:\n"
+        "    model.step(*data(4))\n"
+    )
+    subprocess.run([sys.executable, program, full._name], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def test_reset_makes_all_as_it_was(model):
@@ -277,6 +306,33 @@ def test_without_classes_there_is_no_accuracy(library):
     with Model(library, program=library.fake_program_with(b"no classes")) as model:
         loss, accuracy = model.evaluate(*data(5))
         assert np.isfinite(loss) and np.isnan(accuracy)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32"])
+@pytest.mark.parametrize("label_dtype", [None, "int64", "int8", "uint8", "uint64", "int32"])
+def test_accuracy_compares_the_largest_scores_of_any_dtype(library, dtype, label_dtype):
+    """Along an axis within; the first of equal ones counts, and what is no number is the largest, as in NumPy."""
+    source = np.random.default_rng(2)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    scores = source.integers(-2, 3, (8, 3, 5)).astype(kind)
+    if "float" in dtype:
+        scores[0, 1, 2] = scores[3, 2, 0] = np.nan
+    places = source.integers(0 if label_dtype in ("uint8", "uint64") else -1, 3, (8, 5))
+    wanted = source.integers(-3, 3, (8, 3, 5)).astype(kind) if label_dtype is None else places.astype(label_dtype)
+    labels = wanted.astype(np.float64).argmax(1) if label_dtype is None else places
+    right = scores.astype(np.float64).argmax(1) == labels
+    number = -1 if label_dtype is None else fake.DTYPES.index(label_dtype)
+    with Model(library, program=library.fake_scores(fake.DTYPES.index(dtype), number)) as model:
+        assert model.evaluate(scores, wanted) == (0.25, right[labels != -1].mean())
+
+
+def test_an_output_without_rows(library):
+    with Model(library, program=library.fake_program_with(b"an output without rows")) as model:
+        x, scale, _ = data(8)
+        np.testing.assert_allclose(model.predict(x[:4], scale), Twin().outputs(x[:4], scale), rtol=1e-6)
+        for rows in (2, 5, 8):
+            with pytest.raises(Refused, match=r"those of several batches cannot be joined: predict [14] rows, not"):
+                model.predict(x[:rows], scale)
 
 
 def test_evaluation_may_be_asked_for_nothing(model):
@@ -475,6 +531,31 @@ def test_odd_hyperparameters(model):
     with pytest.raises(Refused, match="the memory for lr is NULL"):
         model.call("get_hyperparameter", b"lr", None)
     assert model.snapshot() == before
+
+
+def test_a_rate_is_within_its_bounds_after_rounding(library):
+    with Model(library, program=library.fake_program_with(b"a rate of single precision")) as model:
+        with pytest.raises(Refused, match="lr must be a finite number >= 0 and < 10, got 10"):
+            model.call("set_hyperparameter", b"lr", 9.999999999)
+        model.call("set_hyperparameter", b"lr", 0.1)
+        assert model.get("lr") == np.float32(0.1)
+
+
+def test_a_loss_scale_is_not_negative(library):
+    with Model(library, program=library.fake_program_with(b"a loss scale")) as model:
+        for value in (-1.0, np.nan):
+            with pytest.raises(Refused, match=r"the loss scale is (-1|nan)"):
+                model.set("loss_scale", np.array(value))
+        model.set("loss_scale", np.array(2.0))
+
+
+def test_a_message_that_is_too_long_is_cut(library):
+    with Model(library, program=library.fake_program_with(b"a long name")) as model:
+        with pytest.raises(Refused) as refused:
+            model.call("step", None, None, None)
+        assert len(refused.value.message) == 511 and refused.value.message.endswith("nnn...")
+        with pytest.raises(Refused, match="input scale is NULL"):  # the next is whole again
+            model.call("step", fake.pointers([np.zeros(12, np.float32), None]), None, None)
 
 
 def test_a_long_name_does_not_fill_a_message(model):

@@ -1,5 +1,5 @@
-/* Reading of checkpoints. Anybody may have written one, so all of the header is checked before any of it is believed, and
- * nothing of the instance is changed before the checksum was right.
+/* Reading of checkpoints. Anybody may have written one, so all of the header is checked before any of it is believed,
+ * and nothing of the instance is changed before the checksum was right.
  *
  * The header and what is noted of it lie in the arena, which is free between calls. Tensors are read twice: for the
  * checksum, and, when that is right, to where they belong, with the checksum again.

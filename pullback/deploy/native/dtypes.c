@@ -32,6 +32,11 @@ int pb_convert(const void *source, int32_t source_dtype, void *to, int32_t dtype
 double pb_real_at(const void *address, int32_t dtype)
 {
     double value = 0;
+    float single;
+    if (dtype == PB_FLOAT32) { /* as most losses and scores are: without the stack that conversions take */
+        memcpy(&single, address, sizeof single);
+        return single;
+    }
     pb_convert(address, dtype, &value, PB_FLOAT64, 1);
     return value;
 }

@@ -20,11 +20,7 @@ static struct scores scores_of(const pb_tensor *tensor, const void *values, int3
 
 static double score_at(const struct scores *scores, int64_t element)
 {
-    float value;
-    if (scores->dtype != PB_FLOAT32)
-        return pb_real_at(scores->values + element * pb_dtype_bytes(scores->dtype), scores->dtype);
-    memcpy(&value, scores->values + element * (int64_t)sizeof value, sizeof value);
-    return value;
+    return pb_real_at(scores->values + element * pb_dtype_bytes(scores->dtype), scores->dtype);
 }
 
 /* The first of the largest scores; one that is no number counts as the largest, as in NumPy. */
@@ -73,7 +69,8 @@ static void count_right(const pb_model *model, const pb_function *function, stru
     }
 }
 
-static pb_status evaluate_all(pb_model *model, const pb_data_column *columns, int64_t rows, double *loss, double *accuracy)
+static pb_status evaluate_all(pb_model *model, const pb_data_column *columns, int64_t rows, double *loss,
+                              double *accuracy)
 {
     const pb_program *program = model->program;
     int has_classes = accuracy != NULL && program->classes >= 0 && program->target_count > 0;

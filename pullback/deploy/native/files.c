@@ -1,7 +1,8 @@
-/* Files: checkpoints saved and loaded. A file is replaced in one step that survives a crash of the process or the machine.
+/* Files: checkpoints saved and loaded. A file is replaced in one step that survives a crash of the process or the
+ * machine.
  *
- * The new contents go to path.tmp, which is locked as long as it is in use. What a killed process left behind is known by
- * its missing lock, and removed.
+ * The new contents go to path.tmp, which is locked as long as it is in use. What a killed process left behind is known
+ * by its missing lock, and removed.
  */
 #include "instance.h"
 
@@ -16,7 +17,7 @@
 static pb_status refuse_file(pb_model *model, const char *path, const char *what)
 {
     const char *words = strerror(errno);
-    return pb_refuse(model, PB_ERROR_FILE, PB_QUOTED(path, strlen(path)), PB_TEXT(": cannot be "), PB_TEXT(what),
+    return pb_refuse(model, PB_ERROR_FILE, PB_PATH(path), PB_TEXT(": cannot be "), PB_TEXT(what),
                      PB_TEXT(": "), PB_TEXT(words));
 }
 

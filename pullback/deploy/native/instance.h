@@ -83,14 +83,15 @@ PB_INNER int64_t pb_row_bytes(const pb_tensor *tensor);
 /* Bytes of copies of all inputs and targets of so many rows. */
 PB_INNER int64_t pb_batch_bytes(const pb_program *program, int64_t rows);
 
-/* Whether the columns are such that `rows` of them may be read: of all inputs, and of the targets if they are wanted. */
+/* Whether the columns are such that `rows` of them may be read: of all inputs, and of the targets if they are
+ * wanted. */
 PB_INNER pb_status pb_take_columns(pb_model *model, const pb_data_column *columns, int with_targets, int64_t rows);
 
 /* Makes rows of the columns the batch: those from `first` on, or the ones which `order` has there. */
 PB_INNER pb_status pb_take_batch(pb_model *model, int with_targets, int64_t first, int64_t rows, const int32_t *order);
 
-/* Calls a function on the batch. PB_ERROR_STEP: one of its checks failed; the message names the number of the step, if it
- * is not 0. */
+/* Calls a function on the batch. PB_ERROR_STEP: one of its checks failed; the message names the number of the step, if
+ * it is not 0. */
 PB_INNER pb_status pb_call_function(pb_model *model, const pb_function *function, int64_t step);
 
 /* The one of two functions, for several rows and for one, that is to be called when so many are left. */
@@ -113,8 +114,8 @@ PB_INNER double pb_mean_of(const pb_mean *mean, const pb_program *program);
 
 /* ---- kept.c ---- */
 
-/* Whether `bytes`, a part of the tensor's or all of a scalar's, may be its values: bools are 0 or 1, counts >= 0, run-time
- * values within their bounds. `status` is that of the refusal. */
+/* Whether `bytes`, a part of the tensor's or all of a scalar's, may be its values: bools are 0 or 1, counts >= 0,
+ * run-time values within their bounds. `status` is that of the refusal. */
 PB_INNER pb_status pb_check_values(pb_model *model, int32_t number, const void *bytes, size_t count, pb_status status);
 
 /* ---- order.c: NumPy's random generator ---- */
@@ -164,7 +165,8 @@ PB_INNER int32_t pb_code_point(const char **at, const char *end);
 
 /* ---- checkpoint.c, checkpoint_read.c ---- */
 
-/* Adds one entry of the metadata to the checksum. PB_ERROR_CHECKPOINT: with a character whose repr is not known here. */
+/* Adds one entry of the metadata to the checksum. PB_ERROR_CHECKPOINT: with a character whose repr is not known
+ * here. */
 PB_INNER pb_status pb_digest_entry(pb_model *model, pb_sha256 *digest, const char *name, size_t name_length,
                                    const char *text, size_t length);
 

@@ -1,5 +1,5 @@
-/* JSON: a strict reader of what headers of checkpoints hold, texts and whole numbers; it decodes texts where they stand,
- * and allocates nothing.
+/* JSON: a strict reader of what headers of checkpoints hold, texts and whole numbers; it decodes texts where they
+ * stand, and allocates nothing.
  *
  * A caller takes what it expects, piece by piece, and whatever else comes is an error. So nothing is skipped, nothing
  * nests deeper than expected, and of two equal keys the caller sees both.

@@ -150,8 +150,8 @@ static pb_status enter_parameters(pb_model *model, const float *values, int64_t 
     pb_status status = pb_enter(model, 1);
     int64_t expected = pb_model_parameter_count(model);
     if (status == PB_OK && count != expected)
-        return pb_leave(model, pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("the parameters have "), PB_INTEGER(expected),
-                                         PB_TEXT(" elements, not "), PB_INTEGER(count)));
+        return pb_leave(model, pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("the parameters have "),
+                                         PB_INTEGER(expected), PB_TEXT(" elements, not "), PB_INTEGER(count)));
     if (status == PB_OK && values == NULL && count > 0)
         return pb_leave(model, pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("the memory for the parameters is NULL")));
     return status;
@@ -232,7 +232,8 @@ pb_status pb_model_add_parameters(pb_model *model, const float *delta, int64_t c
     if (status != PB_OK)
         return status;
     if (!pb_is_finite(scale))
-        status = pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("the scale must be a finite number, got "), PB_REAL(scale));
+        status = pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("the scale must be a finite number, got "),
+                           PB_REAL(scale));
     else if (scale != 0)
         status = change_parameters(model, delta, scale);
     return pb_leave(model, status);

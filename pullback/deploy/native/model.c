@@ -265,7 +265,7 @@ static pb_status check_outputs(pb_model *model, void *const *outputs, int64_t ro
             return pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("output "), PB_TEXT(output->name), PB_TEXT(" is NULL"));
         if (output->row_elements == 0 && rows != function->rows)
             return pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("output "), PB_TEXT(output->name),
-                             PB_TEXT(" has no row for each row of the inputs, so that those of several batches cannot be"
+                             PB_TEXT(" has no row for each row of the inputs, so those of several batches cannot be"
                                      " joined: predict "), PB_INTEGER(function->rows), PB_TEXT(" rows, not "),
                              PB_INTEGER(rows));
         if (output->row_elements > 0 && rows > PTRDIFF_MAX / pb_row_bytes(output))

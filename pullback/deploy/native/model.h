@@ -3,7 +3,8 @@
  * All memory is the caller's, and given once, to pb_model_init: nothing is allocated later, and nothing is global. A
  * function that can fail returns a pb_status; pb_model_error says why, in words, until the instance's next failure. What
  * fails changes nothing, and the instance can be used again. One call at a time: a second thread that calls into an
- * instance in use gets PB_ERROR_BUSY. Pointers must not be NULL where nothing is said of it (PB_ERROR_ARGUMENT).
+ * instance in use, or a callback of its own call, gets PB_ERROR_BUSY, of which pb_model_error does not tell. Pointers
+ * must not be NULL where nothing is said of it (PB_ERROR_ARGUMENT).
  *
  * Compiled with PB_NO_THREADS, all runs in the calling thread; with PB_NO_FILES, checkpoints go through functions of the
  * caller's alone. Both together need nothing of a C library but memcpy, memmove, memset, memcmp, strlen and strcmp.
@@ -58,7 +59,8 @@ typedef struct pb_run {
     int32_t in_order;   /* 0: in a new random order in each epoch, the one that Python's fit would take */
     int32_t *order;     /* memory for `rows` numbers; NULL: in_order must be 1 */
     /* After each step (epoch_ended is 0) and each epoch (1); its result, if not 0, ends the run. NULL is allowed.
-     * `loss` is that of the step, or the mean of the epoch's rows. */
+     * `step` and `epoch`: how many steps were made, and epochs completed, those before the run included. `loss` is that
+     * of the step, or the mean of the epoch's rows. */
     int (*progress)(void *context, int64_t step, int64_t epoch, int epoch_ended, double loss);
     void *context;
     double loss;        /* written: the mean loss of the last epoch, or of what of it was done */
@@ -121,7 +123,9 @@ typedef int (*pb_write)(void *context, const void *bytes, size_t count);
 PB_API pb_status pb_model_write(pb_model *model, pb_write write, void *context, int64_t *written);
 
 /* Reads `count` bytes from `offset` on of a checkpoint of `size` bytes; the function returns 0, or ends it with
- * PB_ERROR_FILE. PB_ERROR_CHECKPOINT: it is none, is damaged, or another trainer's: nothing has changed. */
+ * PB_ERROR_FILE. PB_ERROR_CHECKPOINT: it is none, is damaged, or another trainer's: nothing has changed. All of
+ * it is read twice, at first to be checked: if it is not the same the second time, the values are a mixture, and all calls
+ * return PB_ERROR_STATE but pb_model_reset and those that read another. */
 typedef int (*pb_read)(void *context, int64_t offset, void *bytes, size_t count);
 PB_API pb_status pb_model_read(pb_model *model, pb_read read, void *context, int64_t size);
 

@@ -19,8 +19,8 @@ static pb_status check_run(pb_model *model, const pb_run *run)
         return pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("a step takes "), PB_INTEGER(program->step.rows),
                          PB_TEXT(" rows: the data set must have so many at least, not "), PB_INTEGER(run->rows));
     if (run->epochs < 0 || run->steps < 0 || (run->epochs > 0) == (run->steps > 0))
-        return pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("one of epochs and steps must be a positive number, the other"
-                         " 0, got "), PB_INTEGER(run->epochs), PB_TEXT(" and "), PB_INTEGER(run->steps));
+        return pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("one of epochs and steps must be a positive number, the"
+                         " other 0, got "), PB_INTEGER(run->epochs), PB_TEXT(" and "), PB_INTEGER(run->steps));
     if (!run->in_order && run->order == NULL)
         return pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT("there is no memory for the order of rows: give order, for"
                          " as many numbers as there are rows, or set in_order"));

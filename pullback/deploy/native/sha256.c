@@ -17,29 +17,45 @@ static uint32_t turned(uint32_t word, int count)
     return word >> count | word << (32 - count);
 }
 
+/* One round; who calls it turns the names of the eight words round by one, so that none of them is moved. */
+#define ROUND(a, b, c, d, e, f, g, h, word)                                                                    \
+    do {                                                                                                       \
+        h += (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + ((e & f) ^ (~e & g)) + (word);                   \
+        d += h;                                                                                                \
+        h += (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));                   \
+    } while (0)
+
 static void digest_block(uint32_t state[8], const uint8_t block[64])
 {
-    uint32_t words[64], s[8];
+    uint32_t words[64], a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5],
+                        g = state[6], h = state[7];
     for (int i = 0; i < 16; i++)
         words[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 |
                    block[4 * i + 3];
     for (int i = 16; i < 64; i++) {
-        uint32_t a = words[i - 15], b = words[i - 2];
-        words[i] = words[i - 16] + (turned(a, 7) ^ turned(a, 18) ^ a >> 3) + words[i - 7] +
-                   (turned(b, 17) ^ turned(b, 19) ^ b >> 10);
+        uint32_t late = words[i - 2], early = words[i - 15];
+        words[i] = words[i - 16] + (turned(early, 7) ^ turned(early, 18) ^ early >> 3) + words[i - 7] +
+                   (turned(late, 17) ^ turned(late, 19) ^ late >> 10);
     }
-    memcpy(s, state, sizeof s);
-    for (int i = 0; i < 64; i++) {
-        uint32_t first = s[7] + (turned(s[4], 6) ^ turned(s[4], 11) ^ turned(s[4], 25)) +
-                         ((s[4] & s[5]) ^ (~s[4] & s[6])) + round_constants[i] + words[i];
-        uint32_t second = (turned(s[0], 2) ^ turned(s[0], 13) ^ turned(s[0], 22)) +
-                          ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += first;
-        s[0] = first + second;
+    for (int i = 0; i < 64; i += 8) {
+        const uint32_t *k = round_constants + i, *w = words + i;
+        ROUND(a, b, c, d, e, f, g, h, k[0] + w[0]);
+        ROUND(h, a, b, c, d, e, f, g, k[1] + w[1]);
+        ROUND(g, h, a, b, c, d, e, f, k[2] + w[2]);
+        ROUND(f, g, h, a, b, c, d, e, k[3] + w[3]);
+        ROUND(e, f, g, h, a, b, c, d, k[4] + w[4]);
+        ROUND(d, e, f, g, h, a, b, c, k[5] + w[5]);
+        ROUND(c, d, e, f, g, h, a, b, k[6] + w[6]);
+        ROUND(b, c, d, e, f, g, h, a, k[7] + w[7]);
     }
-    for (int i = 0; i < 8; i++)
-        state[i] += s[i];
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+    state[4] += e;
+    state[5] += f;
+    state[6] += g;
+    state[7] += h;
 }
 
 void pb_sha256_begin(pb_sha256 *digest)

@@ -3,7 +3,7 @@
 
 #include "../../runtime/native/bytes.h"
 
-enum { DIGITS = 6, LONGEST_QUOTED = 60 };
+enum { DIGITS = 6, LONGEST_QUOTED = 60, LONGEST_PATH_SHOWN = 300 };
 
 void pb_text_add_bytes(pb_text *text, const char *value, size_t length)
 {
@@ -147,11 +147,21 @@ void pb_text_add_real(pb_text *text, double value)
 
 static void add_quoted(pb_text *text, const char *value, size_t length)
 {
-    size_t shown = length < LONGEST_QUOTED ? length : LONGEST_QUOTED;
-    for (size_t i = 0; i < shown; i++)
+    size_t count = length < LONGEST_QUOTED ? length : LONGEST_QUOTED;
+    for (size_t i = 0; i < count; i++)
         pb_text_add_bytes(text, value[i] < 0x20 || value[i] > 0x7e ? "?" : value + i, 1);
-    if (shown < length)
+    if (count < length)
         pb_text_add(text, "...");
+}
+
+static void add_path(pb_text *text, const char *path)
+{
+    size_t length = strlen(path), hidden = length > LONGEST_PATH_SHOWN ? length - LONGEST_PATH_SHOWN : 0;
+    while (hidden > 0 && ((unsigned char)path[hidden] & 0xc0) == 0x80)
+        hidden++; /* no part of a character in UTF-8 */
+    if (hidden > 0)
+        pb_text_add(text, "...");
+    pb_text_add(text, path + hidden);
 }
 
 void pb_text_add_parts(pb_text *text, const pb_part *parts)
@@ -161,6 +171,7 @@ void pb_text_add_parts(pb_text *text, const pb_part *parts)
         case 't': pb_text_add(text, parts->text); break;
         case 'i': pb_text_add_integer(text, parts->integer); break;
         case 'r': pb_text_add_real(text, parts->real); break;
+        case 'p': add_path(text, parts->text); break;
         default: add_quoted(text, parts->text, parts->length);
         }
 }

@@ -15,8 +15,9 @@ typedef struct pb_text {
     int is_cut;   /* something did not fit, and was left out */
 } pb_text;
 
-/* One piece of a message: PB_TEXT("a text"), PB_INTEGER(3), PB_REAL(0.1) as %g prints it, and PB_QUOTED(at, length), bytes
- * that anybody may have written: of long ones the beginning, unprintable ones as '?'. */
+/* One piece of a message: PB_TEXT("a text"), PB_INTEGER(3), PB_REAL(0.1) as %g prints it, PB_PATH("file"), of long ones
+ * the end, and PB_QUOTED(at, length), bytes that anybody may have written: of long ones the beginning, unprintable ones
+ * as '?'. */
 typedef struct pb_part {
     char kind; /* 0 ends a message */
     const char *text;
@@ -28,6 +29,7 @@ typedef struct pb_part {
 #define PB_TEXT(value) {'t', value, 0, 0, 0}
 #define PB_INTEGER(value) {'i', NULL, 0, value, 0}
 #define PB_REAL(value) {'r', NULL, 0, 0, value}
+#define PB_PATH(value) {'p', value, 0, 0, 0}
 #define PB_QUOTED(value, count) {'q', value, count, 0, 0}
 
 PB_INNER void pb_text_add(pb_text *text, const char *value);

@@ -5,11 +5,13 @@
 
 #if defined(__GNUC__) /* of the compiler: they are there without a C library too */
 #define ABSOLUTE(value) __builtin_fabs(value)
+#define ABSOLUTE_SINGLE(value) __builtin_fabsf(value)
 #define NO_NUMBER __builtin_nan("")
 #define INFINITE __builtin_inf()
 #else
 #include <math.h>
 #define ABSOLUTE(value) fabs(value)
+#define ABSOLUTE_SINGLE(value) fabsf(value)
 #define NO_NUMBER ((double)NAN)
 #define INFINITE ((double)INFINITY)
 #endif
@@ -245,7 +247,8 @@ static int store_floats(const wide_block *from, int32_t source_dtype, void *dest
     if (kinds[source_dtype].is_float)
         for (int64_t i = 0; i < count; i++) {
             double value = from->floats[i], now = back.floats[i];
-            misfits |= exact ? (now != value) & (value == value) : (ABSOLUTE(now) == INFINITE) & (ABSOLUTE(value) != INFINITE);
+            misfits |= exact ? (now != value) & (value == value)
+                             : (ABSOLUTE(now) == INFINITE) & (ABSOLUTE(value) != INFINITE);
         }
     else
         for (int64_t i = 0; i < count; i++) {
@@ -312,7 +315,7 @@ static int round_doubles(const char *source, float *out, int64_t count)
         double value;
         memcpy(&value, source + i * (int64_t)sizeof value, sizeof value);
         out[i] = (float)value;
-        misfits |= (ABSOLUTE((double)out[i]) == INFINITE) & (ABSOLUTE(value) != INFINITE);
+        misfits |= (ABSOLUTE_SINGLE(out[i]) == (float)INFINITE) & (ABSOLUTE(value) != INFINITE);
     }
     return misfits;
 }
