@@ -13,6 +13,7 @@ import typer
 from benchmarks import compile_time, micro, page, training, worth
 from benchmarks import contractions as contractions_benchmark
 from benchmarks import data as data_benchmark
+from benchmarks import export as export_benchmark
 from benchmarks import gemm as gemm_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import ops as ops_benchmark
@@ -80,6 +81,21 @@ def data(
     if unknown:
         raise typer.BadParameter(f"no form {unknown[0]!r}; there are {', '.join(data_benchmark.FORMS)}")
     raise typer.Exit(0 if data_benchmark.run(_names(forms), rounds, seconds, threads, json) else 1)
+
+
+@app.command()
+def export(
+    models: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(export_benchmark.MODELS),
+    rounds: Rounds = 9,
+    seconds: Seconds = 1.0,
+    threads: Threads = 2,
+    json: JsonFile = None,
+) -> None:
+    """A step of an exported library, beside the trainer's own."""
+    unknown = [name for name in _names(models) if name not in export_benchmark.MODELS]
+    if unknown:
+        raise typer.BadParameter(f"no model {unknown[0]!r}; there are {', '.join(export_benchmark.MODELS)}")
+    raise typer.Exit(0 if export_benchmark.run(_names(models), rounds, seconds, threads, json) else 1)
 
 
 @app.command()

@@ -29,7 +29,15 @@ from pullback.version import __version__
 
 _HOSTED = ("-fPIC", "-pthread", "-D_GNU_SOURCE")
 _BARE = ("-DPB_NO_THREADS", "-DPB_NO_FILES", "-ffreestanding")
-_COMMON = ("-O2", "-g0", "-std=c11", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
+_COMMON = (
+    "-O2",
+    "-g0",
+    "-std=c11",
+    "-ffp-contract=off",
+    "-fvisibility=hidden",
+    "-ffunction-sections",
+    "-fdata-sections",
+)
 
 
 @dataclass(frozen=True)

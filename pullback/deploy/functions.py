@@ -15,7 +15,7 @@ import numpy as np
 from pullback import codegen
 from pullback.driver.artifact import Layout
 from pullback.driver.pipeline import plan_function, prepare
-from pullback.ir.errors import ArgumentError, CompileError
+from pullback.ir.errors import ArgumentError, CompileError, UserError
 from pullback.ir.module import IRModule
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import (
@@ -63,7 +63,7 @@ def plan_functions(
     found: dict[str, Planned] = {}
     for name in names:
         rows = 1 if name.endswith("_one") else batch
-        program = trainer._programs.of(rows)
+        program = _program(trainer, rows, batch)
         convention = program.interface.convention
         if name == "step":
             module, function, roles = program.module, STEP, convention[STEP]
@@ -74,6 +74,19 @@ def plan_functions(
             function = PREDICT
         found[name] = _planned(prepare(module), function, roles, rows, _bound(program, rows, sizes), target)
     return found
+
+
+def _program(trainer: Trainer, rows: int, batch: int) -> Program:
+    """The trainer's program for so many rows, of which another number than it was made for may not be possible."""
+    program = trainer._programs.of(rows)
+    try:
+        _ = program.module if rows == batch else program.inference_module
+    except UserError as error:
+        hint = error.hint
+        if rows == 1 != batch:
+            hint = 'the model writes its batch size out; functions=("step", "predict", "evaluate") take whole batches'
+        raise type(error)(error.message, span=error.span, hint=hint) from error
+    return program
 
 
 def object_code(functions: Mapping[str, Planned], target: Target, symbol: str) -> bytes:
