@@ -190,10 +190,12 @@ static void give_up(int file, const char *temporary)
     errno = problem;
 }
 
+enum { MOST_TRIES = 1000 }; /* to be the one that writes */
+
 /* A new file of this name, locked: its descriptor. */
 static int create(const char *temporary, const char *target)
 {
-    for (;;) {
+    for (int tries = 0; tries < MOST_TRIES; tries++) {
         int file = open(temporary, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (file < 0) {
             if (errno != EEXIST || remove_leftover(temporary) != 0)
@@ -208,6 +210,8 @@ static int create(const char *temporary, const char *target)
         }
         close(file); /* before it was locked, another process took it for a leftover */
     }
+    errno = EBUSY;
+    return -1;
 }
 
 static int64_t write_some(int file, const void *bytes, size_t count)
