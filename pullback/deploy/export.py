@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pullback.deploy import templates
 from pullback.deploy.functions import FUNCTIONS, object_code
 from pullback.deploy.header import check_name, header
 from pullback.deploy.program import Program, program_of
-from pullback.deploy.source import data_blocks, runtime_source, source
+from pullback.deploy.source import check_symbols, data_blocks, runtime_source, source
 from pullback.deploy.targets import Platform, platform
 from pullback.deploy.toolchain import Toolchain
 from pullback.ir.errors import ArgumentError, UserError
@@ -46,7 +46,7 @@ class Exported:
 
     @property
     def instance_bytes(self) -> int:
-        """What an instance takes that computes in one thread, without the threads' stacks."""
+        """What an instance's tensors take. ``<name>_bytes`` adds its tables and threads, a few thousand bytes."""
         return int(self.manifest["memory"]["instance"])
 
     def table(self) -> Table:
@@ -71,12 +71,13 @@ def export(
     batch_size: int | None = None,
     sizes: Mapping[str, int] | None = None,
     embed: bool = True,
-    functions: tuple[str, ...] = FUNCTIONS,
+    functions: Sequence[str] | str = FUNCTIONS,
 ) -> Exported:
     """See :meth:`pullback.training.Trainer.export`."""
     path = Path(path_of(folder))
     name = _name(trainer) if name is None else name
     check_name(name)
+    check_symbols(name)
     where = platform(target)
     chosen = _functions(functions)
     batch = _batch(trainer, batch_size)
@@ -90,7 +91,7 @@ def export(
         _put_in_order(work / f"{name}.safetensors")
         _write(program, tools, work, bool(embed))
         manifest = _manifest(program, tools, work, bool(embed))
-        (work / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+        (work / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         _replace(work, path)
     return Exported(path, manifest)
 
@@ -109,11 +110,11 @@ def _put_in_order(file: Path) -> None:
 def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     """All files of the library."""
     name, where = program.name, program.platform
-    (work / f"{name}.h").write_text(header(program))
-    (work / f"{name}.hpp").write_text(templates.cpp_header(program))
-    (work / f"{name}.c").write_text(source(program, embed))
-    (work / "pullback_runtime.c").write_text(runtime_source())
-    (work / "LICENSE").write_text(templates.licence())
+    (work / f"{name}.h").write_text(header(program), encoding="utf-8")
+    (work / f"{name}.hpp").write_text(templates.cpp_header(program), encoding="utf-8")
+    (work / f"{name}.c").write_text(source(program, embed), encoding="utf-8")
+    (work / "pullback_runtime.c").write_text(runtime_source(), encoding="utf-8")
+    (work / "LICENSE").write_text(templates.licence(), encoding="utf-8")
     objects = [f"{name}.o"]
     for variant in program.variants:
         planned = {n: f.planned for n, f in variant.functions.items()}
@@ -147,7 +148,7 @@ def shared_name(program: Program) -> str:
 def _link_shared(program: Program, tools: Toolchain, work: Path, objects: list[str]) -> None:
     output, suffix = shared_name(program), program.platform.shared
     own = {
-        "so": [f"-Wl,-soname,{output}", "-Wl,--gc-sections", "-Wl,-s", "-pthread", "-lm"],
+        "so": [f"-Wl,-soname,{output}", "-Wl,-z,defs", "-Wl,--gc-sections", "-Wl,-s", "-pthread", "-lm"],
         "dylib": [f"-Wl,-install_name,@rpath/{output}"],
         "dll": ["-s"],
     }[suffix]
