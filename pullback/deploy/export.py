@@ -78,6 +78,7 @@ def export(
     name = _name(trainer) if name is None else name
     check_name(name)
     check_symbols(name)
+    _check_place(path)
     where = platform(target)
     chosen = _functions(functions)
     batch = _batch(trainer, batch_size)
@@ -198,14 +199,19 @@ def _manifest(program: Program, tools: Toolchain, work: Path, embed: bool) -> di
     }
 
 
+def _check_place(path: Path) -> None:
+    """Raise a UserError where there is something that no export has made."""
+    if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / "manifest.json").is_file())):
+        raise UserError(
+            f"{path} exists, and is no folder that an export has made",
+            hint="give a folder that is empty, or that does not exist yet",
+        )
+
+
 def _replace(work: Path, path: Path) -> None:
     """Move a folder to its place; one that an export made before makes room."""
+    _check_place(path)
     if path.exists():
-        if not path.is_dir() or (any(path.iterdir()) and not (path / "manifest.json").is_file()):
-            raise UserError(
-                f"{path} exists, and is no folder that an export has made",
-                hint="give a folder that is empty, or that does not exist yet",
-            )
         shutil.rmtree(path)
     os.replace(work, path)
 

@@ -63,7 +63,7 @@ PLATFORMS = {
         Platform("aarch64", "Linux on 64-bit Arm: Raspberry Pi 3 to 5, servers",
                  (("neon", _llvm("aarch64-linux-gnu", "cortex-a53")),), "aarch64-linux-gnu.2.17"),
         Platform("android", "Android on 64-bit Arm: a static library for the NDK",
-                 (("neon", _llvm("aarch64-linux-android", "cortex-a53")),), "aarch64-linux-android", shared=""),
+                 (("neon", _llvm("aarch64-linux-android", "cortex-a53")),), shared=""),
         Platform("armv7", "Linux on 32-bit Arm with NEON: Raspberry Pi 2 and 3",
                  (("neon", _llvm("armv7-linux-gnueabihf", "cortex-a7", "+neon")),), "arm-linux-gnueabihf.2.17",
                  ("-mcpu=cortex_a7",)),

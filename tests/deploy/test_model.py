@@ -111,9 +111,23 @@ def test_reset_makes_all_as_it_was(model):
     assert model.snapshot() == before
 
 
-def test_without_values_all_begins_as_zeros(library):
-    with Model(library, program=library.fake_program_with(b"no values")) as model:
-        assert all((value == 0).all() for value in model.state().values())
+def test_without_values_nothing_is_computed_before_a_checkpoint_is_read(library):
+    x, scale, labels = data(4)
+    with Model(library) as whole, Model(library, program=library.fake_program_with(b"no values")) as model:
+        for call in (model.snapshot, lambda: model.step(x, scale, labels), lambda: model.predict(x, scale)):
+            with pytest.raises(Refused, match="there are no values") as refused:
+                call()
+            assert refused.value.status == STATE
+        with pytest.raises(Refused, match="too few for its header"):
+            model.read(b"none")
+        with pytest.raises(Refused, match="there are no values"):
+            model.snapshot()
+        model.read(whole.snapshot())
+        assert model.snapshot() == whole.snapshot()
+        assert model.step(x, scale, labels) == whole.step(x, scale, labels)
+        model.call("reset")
+        with pytest.raises(Refused, match="there are no values"):
+            model.predict(x, scale)
 
 
 def test_instances_do_not_know_of_each_other(library):

@@ -27,6 +27,7 @@ struct pb_model {
     void **buffers;          /* of the function that is called */
     pb_random random;
     int64_t epochs;
+    int32_t lacks_values;     /* none are part of the library, and none were read */
     int32_t has_mixed_values; /* a checkpoint that changed while it was read has left them */
 #ifdef PB_NO_THREADS
     int busy;
