@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pullback.deploy import templates
 from pullback.deploy.functions import FUNCTIONS, object_code
 from pullback.deploy.header import check_name, header
 from pullback.deploy.program import Program, program_of
-from pullback.deploy.source import data_blocks, runtime_source, source
+from pullback.deploy.source import check_symbols, data_blocks, runtime_source, source
 from pullback.deploy.targets import Platform, platform
 from pullback.deploy.toolchain import Toolchain
 from pullback.ir.errors import ArgumentError, UserError
@@ -54,7 +54,7 @@ class Exported:
 
     @property
     def instance_bytes(self) -> int:
-        """What an instance takes that computes in one thread, without the threads' stacks."""
+        """What an instance's tensors take. ``<name>_bytes`` adds its tables and threads, a few thousand bytes."""
         return int(self.manifest["memory"]["instance"])
 
     def table(self) -> Table:
@@ -79,12 +79,14 @@ def export(
     batch_size: int | None = None,
     sizes: Mapping[str, int] | None = None,
     embed: bool = True,
-    functions: tuple[str, ...] = FUNCTIONS,
+    functions: Sequence[str] | str = FUNCTIONS,
 ) -> Exported:
     """See :meth:`pullback.training.Trainer.export`."""
     path = Path(path_of(folder))
     name = _name(trainer) if name is None else name
     check_name(name)
+    check_symbols(name)
+    _check_place(path)
     where = platform(target)
     chosen = _functions(functions)
     batch = _batch(trainer, batch_size)
@@ -98,7 +100,7 @@ def export(
         _put_in_order(work / f"{name}.safetensors")
         _write(program, tools, work, bool(embed))
         manifest = _manifest(program, tools, work, bool(embed))
-        (work / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+        (work / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         _replace(work, path)
     return Exported(path, manifest)
 
@@ -117,12 +119,12 @@ def _put_in_order(file: Path) -> None:
 def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     """All files of the library."""
     name, where = program.name, program.platform
-    (work / f"{name}.h").write_text(header(program))
-    (work / f"{name}.hpp").write_text(templates.cpp_header(program))
-    (work / f"{name}.c").write_text(source(program, embed))
-    (work / "pullback_runtime.c").write_text(runtime_source())
-    (work / "LICENSE").write_text(templates.licence())
-    objects = []
+    (work / f"{name}.h").write_text(header(program), encoding="utf-8")
+    (work / f"{name}.hpp").write_text(templates.cpp_header(program), encoding="utf-8")
+    (work / f"{name}.c").write_text(source(program, embed), encoding="utf-8")
+    (work / "pullback_runtime.c").write_text(runtime_source(), encoding="utf-8")
+    (work / "LICENSE").write_text(templates.licence(), encoding="utf-8")
+    objects = [f"{name}.o"]
     for variant in program.variants:
         planned = {n: f.planned for n, f in variant.functions.items()}
         objects.append(f"{name}_{variant.cpu}.o")
@@ -132,10 +134,8 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     if blocks:
         objects.append(f"{name}_data.o")
         (work / objects[-1]).write_bytes(codegen.compile_object(codegen.emit_data(blocks, first), first))
-    if not where.sources:
-        objects.append(f"{name}.o")
-        options = [*flags(where), "-Wall", "-Wextra", f"-ffile-prefix-map={work}=."]
-        tools.compile([f"{name}.c"], objects[-1], options, work)
+    options = [*flags(where), "-Wall", "-Wextra", f"-ffile-prefix-map={work}=."]
+    tools.compile([f"{name}.c"], f"{name}.o", options, work)
     tools.archive(objects, f"lib{name}.a", work)
     if where.shared:
         _link_shared(program, tools, work, objects)
@@ -158,7 +158,7 @@ def shared_name(program: Program) -> str:
 def _link_shared(program: Program, tools: Toolchain, work: Path, objects: list[str]) -> None:
     output, suffix = shared_name(program), program.platform.shared
     own = {
-        "so": [f"-Wl,-soname,{output}", "-Wl,--gc-sections", "-Wl,-s", "-pthread", "-lm"],
+        "so": [f"-Wl,-soname,{output}", "-Wl,-z,defs", "-Wl,--gc-sections", "-Wl,-s", "-pthread", "-lm"],
         "dylib": ["-s", f"-Wl,-install_name,@rpath/{output}"],
         "dll": ["-s", f"-Wl,--out-implib,lib{output}.a"],
     }[suffix]
@@ -208,14 +208,19 @@ def _manifest(program: Program, tools: Toolchain, work: Path, embed: bool) -> di
     }
 
 
+def _check_place(path: Path) -> None:
+    """Raise a UserError where there is something that no export has made."""
+    if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / "manifest.json").is_file())):
+        raise UserError(
+            f"{path} exists, and is no folder that an export has made",
+            hint="give a folder that is empty, or that does not exist yet",
+        )
+
+
 def _replace(work: Path, path: Path) -> None:
     """Move a folder to its place; one that an export made before makes room."""
+    _check_place(path)
     if path.exists():
-        if not path.is_dir() or (any(path.iterdir()) and not (path / "manifest.json").is_file()):
-            raise UserError(
-                f"{path} exists, and is no folder that an export has made",
-                hint="give a folder that is empty, or that does not exist yet",
-            )
         shutil.rmtree(path)
     os.replace(work, path)
 

@@ -18,41 +18,62 @@ CTYPES = {
     "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t",
     "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float", "float64": "double",
 }  # fmt: skip
-# Of C and C++, and names of the wrappers' own.
+# Of C and C++, macros of their headers and compilers, and names that the interface has itself.
 _RESERVED = frozenset(
     """
     alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default delete do
     double else enum explicit export extern false float for friend goto if inline int long mutable namespace new not
     operator or private protected public register restrict return short signed sizeof static struct switch template
     this throw true try typedef typeid typename union unsigned using virtual void volatile while xor self loss rows
+    nullptr thread_local static_assert noexcept decltype char16_t char32_t wchar_t concept requires
+    NULL EOF errno stdin stdout stderr assert linux unix
+    """.split()  # noqa: SIM905
+)
+
+
+# A library's name is that of a type, too, which these parameters, and the runtime's own types, would hide.
+_TAKEN = _RESERVED | frozenset(
+    """
+    bytes columns context count data delta dtype epoch epoch_ended epochs given memory name number offset options order
+    path progress rank rows scale seed shape size status step steps tensor threads value values write written
+    f r w x
+    main exit malloc free memcpy memset printf fprintf read remove rename signal std index double_t float_t size_t
     """.split()  # noqa: SIM905
 )
 
 
 def check_name(name: str) -> None:
     """Raise an ArgumentError unless the name can begin those of C functions."""
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise ArgumentError(
             f"the name of a library must be one of C, got {name!r}",
             hint='letters, digits and _, such as name="digits": functions are called digits_step and so on',
+        )
+    if name in _TAKEN or name.lower().startswith("pb_"):
+        raise ArgumentError(
+            f"{name} has a meaning in C or in the library's header, so a library cannot have that name",
+            hint=f'such as name="{name}_net"' if not name.lower().startswith("pb_") else 'such as name="digits"',
         )
 
 
 def c_name(name: str) -> str:
     """A name that C takes, like this one."""
     made = re.sub(r"[^A-Za-z0-9_]", "_", name).strip("_") or "x"
-    return f"x_{made}" if made[0].isdigit() else f"{made}_" if made in _RESERVED else made
+    return f"x_{made}" if made[0].isdigit() or made.startswith("pb_") else f"{made}_" if made in _RESERVED else made
 
 
-def arguments(tensors: Iterable[TensorEntry]) -> list[str]:
-    """Names of parameters for tensors, each its own."""
+def arguments(program: Program) -> tuple[list[str], list[str]]:
+    """Names of parameters: of inputs and targets, and of outputs. Each is its own, in capitals too."""
     found: list[str] = []
-    for tensor in tensors:
+    taken = {program.name.upper()}
+    for tensor in (*program.inputs, *program.targets, *program.outputs):
         name = c_name(tensor.name)
-        while name in found:
+        while name.upper() in taken:
             name += "_"
         found.append(name)
-    return found
+        taken.add(name.upper())
+    count = len(program.inputs) + len(program.targets)
+    return found[:count], found[count:]
 
 
 def enum_dtype(dtype: str) -> str:
@@ -68,8 +89,7 @@ def shape_text(tensor: TensorEntry) -> str:
 def header(program: Program) -> str:
     """The text of NAME.h."""
     name, inputs, targets, outputs = program.name, program.inputs, program.targets, program.outputs
-    names = arguments((*inputs, *targets))
-    out_names = arguments(outputs)
+    names, out_names = arguments(program)
 
     def typed(tensors: Iterable[TensorEntry], given: Iterable[str], const: str = "const ") -> str:
         return ", ".join(f"{const}{CTYPES[t.dtype]} *{n}" for t, n in zip(tensors, given, strict=True))
@@ -98,5 +118,5 @@ def header(program: Program) -> str:
         "@PREDICT_OUTPUTS@": typed(outputs, out_names, ""),
         "@RUN_TIME@": run_time,
     }
-    text = (NATIVE / "interface.h.in").read_text()
+    text = (NATIVE / "interface.h.in").read_text(encoding="utf-8")
     return re.sub("@[A-Z_]+@", lambda match: substitutes[match.group()], text)

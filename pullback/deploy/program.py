@@ -212,6 +212,19 @@ def _fixed(interface: Interface, batch: int, sizes: Mapping[str, int]) -> Interf
     from pullback.relax.struct_info import symbolic_vars
 
     resized = interface.with_rows(batch)
+    known = sorted({v.name for s in (*resized.inputs, *resized.targets) for v in symbolic_vars(s.info)})
+    if unknown := sorted(sizes.keys() - set(known)):
+        is_batch = getattr(interface.batch, "name", None) == unknown[0]
+        raise ArgumentError(
+            f"the trainer has no symbolic size {unknown[0]!r} but the batch"
+            if not is_batch
+            else f"the size {unknown[0]!r} is the batch",
+            hint=f"export(…, batch_size={sizes[unknown[0]]})"
+            if is_batch
+            else f"its sizes are {', '.join(known)}"
+            if known
+            else "leave sizes out",
+        )
 
     def bound(slots: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(

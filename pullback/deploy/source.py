@@ -15,6 +15,7 @@ import numpy as np
 from pullback.deploy.functions import FUNCTIONS
 from pullback.deploy.header import CTYPES, arguments, enum_dtype
 from pullback.deploy.program import FunctionEntry, Program, TensorEntry, Variant, constant_key
+from pullback.ir.errors import ArgumentError
 from pullback.relax.convention import DIVISOR_VALUE, LOSS_VALUE, OUTPUT
 
 NATIVE = Path(__file__).resolve().parent / "native"
@@ -33,10 +34,23 @@ def runtime_source() -> str:
         if path in seen:
             return ""
         seen.add(path)
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         return _INCLUDE.sub(lambda match: inlined((path.parent / match.group(1)).resolve()), text)
 
     return inlined((NATIVE / "one.c").resolve())
+
+
+def check_symbols(name: str) -> None:
+    """Raise an ArgumentError where functions of this name would be some of the runtime's, beside which they stand."""
+    functions = re.findall(r"^(?:static|PB_API)\b[^;={}()]*?\b(\w+)\(", runtime_source() + _WRAPPERS, re.M)
+    own = {name, *(f"{name}_{end}" for end in re.findall(r"\bNAME_(\w+)", _WRAPPERS))}
+    if taken := own.intersection(
+        [*functions, "chosen", "hyperparameters", "metadata", "programs", "sorted", "tensors"]
+    ):
+        raise ArgumentError(
+            f"the runtime has a {min(taken)} of its own, so no library can be called {name}",
+            hint=f'such as name="{name}_net"',
+        )
 
 
 def constant_symbols(program: Program) -> dict[bytes, str]:
@@ -74,7 +88,7 @@ def source(program: Program, embed: bool) -> str:
         '#include "pullback_runtime.c"',
         f'#include "{program.name}.h"',
         "",
-        *([(NATIVE / "cpu.c").read_text()] if len(program.variants) > 1 else []),
+        *([(NATIVE / "cpu.c").read_text(encoding="utf-8")] if len(program.variants) > 1 else []),
     ]
     lines += _declarations(program, embed)
     lines += _tensors(program)
@@ -240,7 +254,7 @@ def _interface(program: Program) -> list[str]:
     """The functions of NAME.h."""
     name, inputs, targets, outputs = program.name, program.inputs, program.targets, program.outputs
     columns = len(inputs) + len(targets)
-    batch_names, output_names = arguments((*inputs, *targets)), arguments(outputs)
+    batch_names, output_names = arguments(program)
     input_names, target_names = batch_names[: len(inputs)], batch_names[len(inputs) :]
 
     def typed(tensors: Iterable[TensorEntry], names: Iterable[str], const: str = "const ") -> str:
@@ -262,4 +276,4 @@ def _interface(program: Program) -> list[str]:
     return [re.sub("|".join(sorted(substitutes, key=len, reverse=True)), lambda m: substitutes[m.group()], _WRAPPERS)]
 
 
-_WRAPPERS = (NATIVE / "wrappers.c.in").read_text()
+_WRAPPERS = (NATIVE / "wrappers.c.in").read_text(encoding="utf-8")

@@ -15,20 +15,20 @@ NATIVE = Path(__file__).resolve().parent / "native"
 
 def licence() -> str:
     """That of pullback, whose runtime is part of each library."""
-    return (NATIVE / "LICENSE").read_text()
+    return (NATIVE / "LICENSE").read_text(encoding="utf-8")
 
 
 def filled(file: str, substitutes: Mapping[str, str]) -> str:
     """A template with its ``@WORDS@`` replaced."""
-    return re.sub("@[A-Z_]+@", lambda match: substitutes[match.group()], (NATIVE / file).read_text())
+    return re.sub("@[A-Z_]+@", lambda match: substitutes[match.group()], (NATIVE / file).read_text(encoding="utf-8"))
 
 
 def words(program: Program) -> dict[str, str]:
     """What templates may ask for."""
-    names = arguments((*program.inputs, *program.targets))
+    names, output_names = arguments(program)
     count = len(program.inputs)
     pairs = list(zip((*program.inputs, *program.targets), names, strict=True))
-    outputs = list(zip(program.outputs, arguments(program.outputs), strict=True))
+    outputs = list(zip(program.outputs, output_names, strict=True))
 
     def spans(tensors: list, const: str) -> str:
         return ", ".join(f"span<{const}{CTYPES[t.dtype]}> {n}" for t, n in tensors)
@@ -37,12 +37,13 @@ def words(program: Program) -> dict[str, str]:
         lines = []
         for tensor, given in tensors:
             wanted = f"{tensor.row_elements} * {rows}" if tensor.row_elements else str(_elements(tensor.shape))
-            lines.append(f'        expect({given}.size(), {wanted}, "{given}");')
+            lines.append(f'        model::expect({given}.size(), {wanted}, "{given}");')
         return "\n".join(lines)
 
     def data(tensors: list) -> str:
         return ", ".join(f"{n}.data()" for _, n in tensors)
 
+    libs = () if program.platform.bare else ("-lm", "-pthread")
     first = program.inputs[0]
     return {
         "@NAME@": program.name,
@@ -50,7 +51,7 @@ def words(program: Program) -> dict[str, str]:
         "@VERSION@": __version__,
         "@BATCH@": str(program.batch),
         "@STEP_SPANS@": spans(pairs, "const "),
-        "@STEP_CHECKS@": checks(pairs, "batch"),
+        "@STEP_CHECKS@": checks(pairs, "model::batch"),
         "@STEP_DATA@": data(pairs),
         "@PREDICT_SPANS@": spans([*pairs[:count]], "const ") + ", " + spans(outputs, ""),
         "@PREDICT_CHECKS@": checks([*pairs[:count], *outputs], "rows"),
@@ -59,14 +60,15 @@ def words(program: Program) -> dict[str, str]:
         "@ROWS@": f"{names[0]}.size() / {first.row_elements or 1}",
         "@COLUMN_COUNT@": str(len(pairs)),
         "@BATCH_ARRAYS@": "\n".join(
-            f"static _Alignas(64) {CTYPES[t.dtype]} {n}[{_elements(t.shape)}];" for t, n in pairs
+            f"static _Alignas(64) {CTYPES[t.dtype]} batch_{n}[{_elements(t.shape)}];" for t, n in pairs
         ),
-        "@BATCH_NAMES@": ", ".join(names),
-        "@OUTPUT_ARRAYS@": "\n".join(f"static {CTYPES[t.dtype]} {n}[{_elements(t.shape)}];" for t, n in outputs),
-        "@INPUT_NAMES@": ", ".join(names[:count]),
-        "@OUTPUT_NAMES@": ", ".join(n for _, n in outputs),
+        "@BATCH_NAMES@": ", ".join(f"batch_{n}" for n in names),
+        "@OUTPUT_ARRAYS@": "\n".join(f"static {CTYPES[t.dtype]} result_{n}[{_elements(t.shape)}];" for t, n in outputs),
+        "@INPUT_NAMES@": ", ".join(f"batch_{n}" for n in names[:count]),
+        "@OUTPUT_NAMES@": ", ".join(f"result_{n}" for n in output_names),
         "@FILL@": "\n".join(_fill(t, n) for t, n in pairs),
-        "@LIBS@": "" if program.platform.bare else "-lm -pthread",
+        "@LIBS@": " ".join(libs),
+        "@CMAKE_LIBS@": ";".join(libs),
     }
 
 
@@ -82,7 +84,7 @@ def _fill(tensor: TensorEntry, name: str) -> str:
     shape, dtype = tensor.shape, tensor.dtype
     count = _elements(shape)
     value = "(float)((i * 37) % 101) / 50.0f - 1.0f" if dtype.startswith("float") else "i % 2"
-    return f"    for (int i = 0; i < {count}; i++)\n        {name}[i] = ({CTYPES[dtype]})({value});"
+    return f"    for (int i = 0; i < {count}; i++)\n        batch_{name}[i] = ({CTYPES[dtype]})({value});"
 
 
 def cpp_header(program: Program) -> str:
@@ -94,7 +96,6 @@ def write_project(program: Program, folder: Path) -> None:
     """The example, and files for CMake and pkg-config."""
     given = words(program)
     (folder / "example").mkdir()
-    (folder / "example" / "main.c").write_text(filled("main.c.in", given))
-    cmake = "CMakeLists-sources.txt.in" if program.platform.sources else "CMakeLists.txt.in"
-    (folder / "CMakeLists.txt").write_text(filled(cmake, given))
-    (folder / f"{program.name}.pc").write_text(filled("library.pc.in", given))
+    (folder / "example" / "main.c").write_text(filled("main.c.in", given), encoding="utf-8")
+    (folder / "CMakeLists.txt").write_text(filled("CMakeLists.txt.in", given), encoding="utf-8")
+    (folder / f"{program.name}.pc").write_text(filled("library.pc.in", given), encoding="utf-8")

@@ -462,7 +462,7 @@ class Trainer(Fitting, Checkpoints, Copies):
 
         with self._turn:
             return export(
-                self, folder, target, name, batch_size=batch_size, sizes=sizes, embed=embed, functions=tuple(functions)
+                self, folder, target, name, batch_size=batch_size, sizes=sizes, embed=embed, functions=functions
             )
 
     # ---- what one sees -----------------------------------------------------------------------------------------------
