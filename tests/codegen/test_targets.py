@@ -46,6 +46,7 @@ TARGETS = {
     "i686": "llvm -mtriple=i686-linux-gnu",
 }
 SMALL_MASKS = ("skylake", "znver4", "riscv64", "spacemit")  # of elements of fewer than 4 bytes too
+SCALAR = ("thumb", "rv64gc", "wasm32-scalar", "i686")
 EXPECTED = {  # vector bytes, registers, masks, fma; of CPUs without vectors, four scalar registers count as one
     "x86-64": (16, 16, False, False), "haswell": (32, 16, True, True), "skylake": (64, 32, True, True),
     "znver4": (64, 32, True, True), "aarch64": (16, 32, False, True), "armv7": (16, 16, False, False),
@@ -122,6 +123,7 @@ def test_abilities(name):
     assert (target.vector_bytes, target.registers, can.masks, can.fma) == EXPECTED[name]
     assert can.pair_dot == can.fast_pair_dot == (name == "znver4")
     assert can.small_masks == (name in SMALL_MASKS)
+    assert can.vectors == (name not in SCALAR)
     assert target.lanes("float32") == target.vector_bytes // 4
 
 
