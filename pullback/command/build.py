@@ -30,7 +30,7 @@ def platforms() -> Table:
     for platform in PLATFORMS.values():
         try:
             compiler = Toolchain.of(platform).name
-        except UserError:
-            compiler = 'none: pip install "pullback[deploy]"'
+        except UserError as error:
+            compiler = f"none: {error.hint}"
         rows.append([platform.name, platform.about, compiler])
     return Table(["platform", "", "C compiler"], rows, left=3)

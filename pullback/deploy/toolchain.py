@@ -15,8 +15,6 @@ from pathlib import Path
 from pullback.deploy.targets import Platform
 from pullback.ir.errors import CompileError, UserError
 
-_ARM = "arm-none-eabi-"
-
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -28,16 +26,16 @@ class Toolchain:
 
     @staticmethod
     def of(platform: Platform) -> Toolchain:
-        """``$CC`` (with ``$AR``) or the system's compiler for this machine, ``arm-none-eabi-gcc`` for a Cortex-M, else
-        the one of the package ziglang, which knows all platforms. Raises a UserError where there is none."""
+        """``$CC`` (with ``$AR``) or the system's compiler for this machine, GNU's where the platform names it, else the
+        one of the package ziglang, which knows all others. Raises a UserError where there is none."""
         chosen = os.environ.get("CC") if platform.name == "host" else None
         if chosen:
             command = tuple(shlex.split(chosen))
             return Toolchain(command, tuple(shlex.split(os.environ.get("AR", "ar"))), chosen)
         if platform.name == "host" and shutil.which("cc") and shutil.which("ar"):
             return Toolchain(("cc",), ("ar",), "cc")
-        if platform.name.startswith("cortex-m") and shutil.which(f"{_ARM}gcc"):
-            return Toolchain((f"{_ARM}gcc",), (f"{_ARM}ar",), f"{_ARM}gcc")
+        if platform.tools:
+            return _gnu(platform)
         zig = _zig()
         if zig is None:
             what = "a C compiler" if platform.name == "host" else f"a C compiler for {platform.about}"
@@ -73,6 +71,16 @@ class Toolchain:
         if done.returncode:
             said = (done.stderr or done.stdout).strip()[-2000:]
             raise CompileError(f"{shlex.join(command)} failed with status {done.returncode}:\n{said}")
+
+
+def _gnu(platform: Platform) -> Toolchain:
+    gcc = f"{platform.tools}gcc"
+    if not shutil.which(gcc):
+        raise UserError(
+            f"a library for {platform.name} needs {gcc} with the headers of newlib, and there is none",
+            hint="Arm's GNU Toolchain has both; Debian's packages are gcc-arm-none-eabi and libnewlib-arm-none-eabi",
+        )
+    return Toolchain((gcc,), (f"{platform.tools}ar",), gcc)
 
 
 def _zig() -> tuple[str, ...] | None:
