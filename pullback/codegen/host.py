@@ -194,7 +194,7 @@ _ROUND_BFLOAT16 = {"x86_64": "vcvtneps2bf16", "aarch64": "bfcvtn"}  # where that
 
 # The instruction that adds floats, a vector or one at a time: the fewer of them 16 additions take, the wider it is.
 _ADD = re.compile(
-    r"^\s+(v?addps|v?addss|fadds?|x?vfadd\.s|vfadd\.vv|fadd\.s|vadd\.f32|f32(x4)?\.add|xvaddsp|xsaddsp|vfasb|aebr)\s",
+    r"^\s+(v?addps|v?addss|fadds?|fadd\.4s|x?vfadd\.s|vfadd\.vv|fadd\.s|vadd\.f32|f32(x4)?\.add|xvaddsp|xsaddsp|vfasb|aebr)\s",
     re.M,
 )
 _REGISTERS = {"aarch64": 32, "arm64": 32, "riscv": 32, "powerpc": 32, "ppc": 32, "loongarch": 32, "s390x": 32}
