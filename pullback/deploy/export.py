@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from pullback import codegen
-from pullback.deploy import templates
-from pullback.deploy.functions import FUNCTIONS, object_code
+from pullback.deploy import image, templates
+from pullback.deploy.functions import object_code
 from pullback.deploy.header import check_name, header
 from pullback.deploy.program import Program, program_of
 from pullback.deploy.source import check_symbols, data_blocks, runtime_source, source
-from pullback.deploy.targets import Platform, platform
+from pullback.deploy.targets import FUNCTIONS, Platform, platform
 from pullback.deploy.toolchain import Toolchain
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.relax.training.summary import ROWS
@@ -28,16 +28,11 @@ from pullback.runtime.tables import Table
 from pullback.version import __version__
 
 _HOSTED = ("-fPIC", "-pthread", "-D_GNU_SOURCE")
-_BARE = ("-DPB_NO_THREADS", "-DPB_NO_FILES", "-ffreestanding")
+_BARE = ("-DPB_NO_THREADS", "-DPB_NO_FILES", "-ffreestanding", "-fbuiltin")  # fabs is an instruction
+_SMALL = ("-Os", "-DPB_CONVERT_BLOCK=32")  # little flash, and little stack
 _COMMON = (
-    "-O2",
-    "-g0",
-    "-std=c11",
-    "-ffp-contract=off",
-    "-fvisibility=hidden",
-    "-ffunction-sections",
-    "-fdata-sections",
-)
+    "-O2", "-g0", "-std=c11", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,6 +51,22 @@ class Exported:
     def instance_bytes(self) -> int:
         """What an instance's tensors take. ``<name>_bytes`` adds its tables and threads, a few thousand bytes."""
         return int(self.manifest["memory"]["instance"])
+
+    def write_data(self, train: Sequence[Any] | None, test: Sequence[Any] | None = None) -> Path:
+        """Write the data sets that an image trains on and is tested with to ``image/data.c``: for each input and target
+        an array of rows, in their order. Their dtype is that in flash: small integers and float16 take less of it, and
+        become the model's batch by batch.
+
+        Raises UserError for a platform whose programs are no images, ShapeError and DTypeError for what does not fit.
+        """
+        if not (self.folder / image.FOLDER).is_dir():
+            raise UserError(
+                f"a library for {self.manifest['platform']} has no image: programs there read data themselves",
+                hint='images are for microcontrollers, such as target="cortex-m4"',
+            )
+        file = self.folder / image.FOLDER / "data.c"
+        image.write_data(file, self.name, image.batch_of(self.manifest), train, test)
+        return file
 
     def table(self) -> Table:
         """The files with their sizes, and where the memory of an instance goes."""
@@ -79,7 +90,7 @@ def export(
     batch_size: int | None = None,
     sizes: Mapping[str, int] | None = None,
     embed: bool = True,
-    functions: Sequence[str] | str = FUNCTIONS,
+    functions: Sequence[str] | str | None = None,
 ) -> Exported:
     """See :meth:`pullback.training.Trainer.export`."""
     path = Path(path_of(folder))
@@ -88,7 +99,7 @@ def export(
     check_symbols(name)
     _check_place(path)
     where = platform(target)
-    chosen = _functions(functions)
+    chosen = where.functions if functions is None else _functions(functions)
     batch = _batch(trainer, batch_size)
     tools = Toolchain.of(where)
     program = program_of(trainer, name, where, batch, _sizes(sizes), chosen)
@@ -142,11 +153,13 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     for file in objects:
         (work / file).unlink()
     templates.write_project(program, work)
+    if where.board is not None:
+        image.write_image(program, work)
 
 
 def flags(where: Platform) -> list[str]:
     """Those with which C is compiled for a platform."""
-    return [*_COMMON, *(_BARE if where.bare else _HOSTED), *where.flags]
+    return [*_COMMON, *(_BARE if where.bare else _HOSTED), *(_SMALL if where.board else ()), *where.flags]
 
 
 def shared_name(program: Program) -> str:
@@ -170,15 +183,19 @@ def _manifest(program: Program, tools: Toolchain, work: Path, embed: bool) -> di
 
     def described(tensors: Any) -> list[dict[str, Any]]:
         return [
-            {"name": t.name, "kind": t.kind, "shape": list(t.shape), "dtype": t.dtype, "bytes": t.nbytes}
+            {"name": t.name, "kind": t.kind, "shape": list(t.shape), "dtype": t.dtype, "bytes": t.nbytes,
+             "rows": t.has_rows}
             for t in tensors
-        ]
+        ]  # fmt: skip
 
     kinds = {"parameters": "parameter", "states": "state", "random": "random state", "optimizer": "optimizer state"}
     memory = {label: sum(t.nbytes for t in program.kept if t.kind == kind) for label, kind in kinds.items()}
     arena, results = (max(getattr(v, k) for v in program.variants) for k in ("arena_bytes", "result_bytes"))
     memory |= {"arena": arena, "results": results, "batch": program.batch_bytes}
-    memory["instance"] = program.kept_bytes + max(arena, program.header_bytes) + results + program.batch_bytes
+    own = program.kept_bytes + max(arena, program.header_bytes) + results + program.batch_bytes
+    memory["instance"] = program.instance_bytes or own
+    if program.platform.board is not None:
+        memory["stack"] = image.stack_bytes(program)
     files = sorted(p for p in work.rglob("*") if p.is_file())
     return {
         "name": program.name,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pullback import codegen
+from pullback.deploy.targets import FUNCTIONS
 from pullback.driver.artifact import Layout
 from pullback.driver.pipeline import plan_function, prepare
 from pullback.ir.errors import ArgumentError, CompileError, UserError
@@ -37,7 +38,6 @@ from pullback.tir.expr import Var as Size
 from pullback.tir.stmt import PrimFunc
 
 PREDICT = "__predict"
-FUNCTIONS = ("step", "predict", "predict_one", "evaluate", "evaluate_one")
 
 
 @dataclass(frozen=True)

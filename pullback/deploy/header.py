@@ -104,6 +104,9 @@ def header(program: Program) -> str:
         elements = tensor.row_elements or tensor.nbytes
         if tensor.row_elements:
             constants.append(f"#define {name.upper()}_{given.upper()}_ROW {elements} /* elements of a row */")
+    if program.instance_bytes is not None:
+        about = f"what {name}_bytes(1) returns, for static memory"
+        constants.append(f"#define {name.upper()}_INSTANCE_BYTES {program.instance_bytes} /* {about} */")
     run_time = ", ".join(f'"{n}"' for n in program.hyperparameters) or "none in this library"
     substitutes = {
         "@NAME@": name,

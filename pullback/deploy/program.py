@@ -43,6 +43,8 @@ from pullback.target import Target
 
 ALIGNMENT = 64
 _OPTIONAL_METADATA = ("optimizer_states", "hyperparameters", "loss", "training")  # older files lack them
+BARE_SIZES = {"struct pb_model": 640, "struct pb_pool": 64, "pb_data_column": 8, "void *": 4}  # whole lines of memory
+_CHECKPOINT_BYTES = 2048  # of its metadata's entries, and of what is read at a time
 _SLACK = 1024  # bytes that another writer's header may be longer
 
 
@@ -143,6 +145,29 @@ class Program:
     @cached_property
     def kept_bytes(self) -> int:
         return max((aligned(t.offset + t.nbytes) for t in self.kept), default=0)
+
+    @property
+    def instance_bytes(self) -> int | None:
+        """What ``NAME_bytes(1)`` returns where threads take nothing, so that memory can be a static array; else None.
+        ``native/model.c`` and ``checkpoint_read.c`` lay it out; NAME.c asserts that the sizes of structures are these.
+        """
+        if not self.platform.bare:
+            return None
+        columns, kept = len(self.inputs) + len(self.targets), len(self.kept)
+        arena = max(v.arena_bytes for v in self.variants)
+        buffers = max(len(f.buffers) for v in self.variants for f in v.functions.values())
+        checkpoint = aligned(self.header_bytes + 1) + aligned(8 * kept) + aligned(4 * kept) + _CHECKPOINT_BYTES
+        return (
+            BARE_SIZES["struct pb_model"]
+            + BARE_SIZES["struct pb_pool"]
+            + self.kept_bytes
+            + self.batch_bytes
+            + aligned(max(v.result_bytes for v in self.variants))
+            + aligned(columns * BARE_SIZES["pb_data_column"])
+            + aligned(columns * BARE_SIZES["void *"])
+            + aligned(buffers * BARE_SIZES["void *"])
+            + aligned(max(arena, checkpoint))
+        )
 
     @property
     def batch_bytes(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback.deploy.functions import FUNCTIONS
 from pullback.deploy.header import CTYPES, arguments, enum_dtype
-from pullback.deploy.program import FunctionEntry, Program, TensorEntry, Variant, constant_key
+from pullback.deploy.program import ALIGNMENT, BARE_SIZES, FunctionEntry, Program, TensorEntry, Variant, constant_key
 from pullback.ir.errors import ArgumentError
 from pullback.relax.convention import DIVISOR_VALUE, LOSS_VALUE, OUTPUT
 
@@ -90,7 +90,7 @@ def source(program: Program, embed: bool) -> str:
         "",
         *([(NATIVE / "cpu.c").read_text(encoding="utf-8")] if len(program.variants) > 1 else []),
     ]
-    lines += _declarations(program, embed)
+    lines += _static_sizes(program) + _declarations(program, embed)
     lines += _tensors(program)
     for number, variant in enumerate(program.variants):
         lines += _functions(program, variant, number)
@@ -113,6 +113,18 @@ def text(value: str | None) -> str:
         chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in value.encode()
     ]  # '?': no trigraphs
     return '"' + "".join(parts) + '"'
+
+
+def _static_sizes(program: Program) -> list[str]:
+    """Assertions that structures are as large as NAME_INSTANCE_BYTES takes them to be."""
+    if program.instance_bytes is None:
+        return []
+    lines = "PB_ALIGNMENT - 1) / PB_ALIGNMENT * PB_ALIGNMENT"
+    return [
+        f"_Static_assert({f'(sizeof({kind}) + {lines}' if size % ALIGNMENT == 0 else f'sizeof({kind})'} == {size},"
+        f' "the size of an instance: {kind}");'
+        for kind, size in BARE_SIZES.items()
+    ]
 
 
 def _declarations(program: Program, embed: bool) -> list[str]:

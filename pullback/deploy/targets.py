@@ -13,10 +13,21 @@ from pullback.target import Target
 
 
 @dataclass(frozen=True)
+class Board:
+    """What an image for a bare machine is linked for, unless its Makefile is told otherwise: memories, as (where it
+    begins, how large it is) in the linker's notation; and the machine of QEMU that runs it."""
+
+    flash: tuple[str, str]
+    ram: tuple[str, str]
+    emulator: str
+
+
+@dataclass(frozen=True)
 class Platform:
     """``cpus``: a Target's text for each CPU, by a name that is part of symbols, the most capable first. ``system``:
     what clang calls the system; "" is this machine's. ``flags`` for the C compiler, ``bare``: without operating system
-    (no threads, no files)."""
+    (no threads, no files). ``tools``: how the names of GNU's compiler for it begin; "" is any other compiler's.
+    ``board``: where programs have all of the machine, and little memory."""
 
     name: str
     about: str
@@ -25,6 +36,13 @@ class Platform:
     flags: tuple[str, ...] = ()
     bare: bool = False
     shared: str = "so"  # the suffix of a shared library; "" where there is none
+    tools: str = ""
+    board: Board | None = None
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """What a library has code for unless it is said: all, or what takes the least memory."""
+        return FUNCTIONS if self.board is None else ("step", "predict_one", "evaluate_one")
 
     @property
     def targets(self) -> dict[str, Target]:
@@ -51,8 +69,23 @@ def _x86(triple: str) -> tuple[tuple[str, str], ...]:
     )
 
 
+FUNCTIONS = ("step", "predict", "predict_one", "evaluate", "evaluate_one")
 _RISCV = "+m,+a,+f,+d,+c"
-_CORTEX = ("-mthumb", "-mfloat-abi=hard", "-ffunction-sections", "-fdata-sections")
+_CORTEX = ("-mthumb", "-mfloat-abi=hard")
+
+
+def _mps(emulator: str, flash: str) -> Board:
+    """One of Arm's boards, with as much RAM as a microcontroller has."""
+    return Board(("0x00000000", flash), ("0x20000000", "256K"), emulator)
+
+
+def _cortex(core: str, triple: str, about: str, board: Board, *flags: str) -> Platform:
+    cpu = f"cortex-{core}"
+    return Platform(
+        cpu, f"bare Arm Cortex-{core.upper()} {about}", ((core, _llvm(triple, cpu)),), "thumb-freestanding-eabihf",
+        (f"-mcpu={cpu}", *flags, *_CORTEX), bare=True, shared="", tools="arm-none-eabi-", board=board,
+    )  # fmt: skip
+
 
 PLATFORMS = {
     p.name: p
@@ -77,15 +110,11 @@ PLATFORMS = {
                  shared="dylib"),
         Platform("windows-x86-64", "Windows on x86-64", _x86("x86_64-pc-windows-gnu"), "x86_64-windows-gnu",
                  shared="dll"),
-        Platform("cortex-m4", "bare Arm Cortex-M4 with its floating-point unit",
-                 (("m4", _llvm("thumbv7em-none-eabihf", "cortex-m4")),), "thumb-freestanding-eabihf",
-                 ("-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", *_CORTEX), True, ""),
-        Platform("cortex-m7", "bare Arm Cortex-M7 with its floating-point unit",
-                 (("m7", _llvm("thumbv7em-none-eabihf", "cortex-m7")),), "thumb-freestanding-eabihf",
-                 ("-mcpu=cortex-m7", "-mfpu=fpv5-d16", *_CORTEX), True, ""),
-        Platform("cortex-m55", "bare Arm Cortex-M55 with Helium",
-                 (("m55", _llvm("thumbv8.1m.main-none-eabihf", "cortex-m55")),), "thumb-freestanding-eabihf",
-                 ("-mcpu=cortex-m55", *_CORTEX), True, ""),
+        _cortex("m4", "thumbv7em-none-eabihf", "with its floating-point unit", _mps("mps2-an386", "4M"),
+                "-mfpu=fpv4-sp-d16"),
+        _cortex("m7", "thumbv7em-none-eabihf", "with its floating-point unit", _mps("mps2-an500", "4M"),
+                "-mfpu=fpv5-d16"),
+        _cortex("m55", "thumbv8.1m.main-none-eabihf", "with Helium", _mps("mps3-an547", "512K")),
         Platform("wasm32", "WebAssembly with SIMD, for browsers and node",
                  (("simd128", _llvm("wasm32-unknown-unknown", "", "+simd128")),), "wasm32-freestanding",
                  ("-msimd128",), True, ""),

@@ -93,9 +93,10 @@ def cpp_header(program: Program) -> str:
 
 
 def write_project(program: Program, folder: Path) -> None:
-    """The example, and files for CMake and pkg-config."""
+    """The example, where there are files to save to, and files for CMake and pkg-config."""
     given = words(program)
-    (folder / "example").mkdir()
-    (folder / "example" / "main.c").write_text(filled("main.c.in", given), encoding="utf-8")
+    if not program.platform.bare:
+        (folder / "example").mkdir()
+        (folder / "example" / "main.c").write_text(filled("main.c.in", given), encoding="utf-8")
     (folder / "CMakeLists.txt").write_text(filled("CMakeLists.txt.in", given), encoding="utf-8")
     (folder / f"{program.name}.pc").write_text(filled("library.pc.in", given), encoding="utf-8")

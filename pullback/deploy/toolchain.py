@@ -15,7 +15,6 @@ from pathlib import Path
 from pullback.deploy.targets import Platform
 from pullback.ir.errors import CompileError, UserError
 
-_ARM = "arm-none-eabi-"
 _ANDROID = "aarch64-linux-android24-clang"  # Android 7 and newer
 _NDK = ("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
 
@@ -31,16 +30,16 @@ class Toolchain:
     @staticmethod
     def of(platform: Platform) -> Toolchain:
         """``$CC`` (with ``$AR``) or the system's compiler for this machine, the NDK's for Android, whose headers nobody
-        else has, ``arm-none-eabi-gcc`` for a Cortex-M, else the one of the package ziglang, which knows all other
-        platforms. Raises a UserError where there is none."""
+        else has, GNU's where the platform names it, else the one of the package ziglang, which knows all others. Raises
+        a UserError where there is none."""
         chosen = os.environ.get("CC") if platform.name == "host" else None
         if chosen:
             command = tuple(shlex.split(chosen))
             return Toolchain(command, tuple(shlex.split(os.environ.get("AR", "ar"))), chosen)
         if platform.name == "host" and shutil.which("cc") and shutil.which("ar"):
             return Toolchain(("cc",), ("ar",), "cc")
-        if platform.name.startswith("cortex-m") and shutil.which(f"{_ARM}gcc"):
-            return Toolchain((f"{_ARM}gcc",), (f"{_ARM}ar",), f"{_ARM}gcc")
+        if platform.tools:
+            return _gnu(platform)
         if platform.name == "android":
             return _of_ndk()
         zig = _zig()
@@ -92,6 +91,16 @@ def _of_ndk() -> Toolchain:
             hint=f"set {_NDK[0]} to the NDK's folder; {_ANDROID} is in it",
         )
     return Toolchain((str(found[0]),), (str(found[0].with_name("llvm-ar")),), "Android NDK")
+
+
+def _gnu(platform: Platform) -> Toolchain:
+    gcc = f"{platform.tools}gcc"
+    if not shutil.which(gcc):
+        raise UserError(
+            f"a library for {platform.name} needs {gcc} with the headers of newlib, and there is none",
+            hint="Arm's GNU Toolchain has both; Debian's packages are gcc-arm-none-eabi and libnewlib-arm-none-eabi",
+        )
+    return Toolchain((gcc,), (f"{platform.tools}ar",), gcc)
 
 
 def _zig() -> tuple[str, ...] | None:

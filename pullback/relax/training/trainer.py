@@ -438,7 +438,7 @@ class Trainer(Fitting, Checkpoints, Copies):
         batch_size: int | None = None,
         sizes: Mapping[str, int] | None = None,
         embed: bool = True,
-        functions: Sequence[str] | str = ("step", "predict", "predict_one", "evaluate", "evaluate_one"),
+        functions: Sequence[str] | str | None = None,
     ) -> Any:
         """Write a library that trains, predicts, saves and loads without Python, with the trainer's present values.
 
@@ -450,8 +450,10 @@ class Trainer(Fitting, Checkpoints, Copies):
         names of all functions; by default that of the module's class. ``batch_size``: rows of a step; by default the
         model's own, else 64. ``sizes``: of other symbolic axes, by name, which are fixed in a library. ``embed``:
         whether weights are part of the library, or in ``<name>.safetensors`` alone. ``functions``: what the library is
-        to have code for; without predict or evaluate rows are taken one by one, without predict_one or evaluate_one
-        only whole batches can be.
+        to have code for, of step, predict, predict_one, evaluate and evaluate_one; without predict or evaluate rows are
+        taken one by one, without predict_one or evaluate_one only whole batches can be. By default all, and on
+        microcontrollers step, predict_one and evaluate_one, which take the least memory. These also get a folder
+        ``image``: ``make`` there links a program that trains.
 
         >>> trainer.export("dist", target="aarch64", name="digits", batch_size=16)
 

@@ -113,7 +113,11 @@ static uint16_t bfloat16_bits(float value)
 /* ---- elements ------------------------------------------------------------------------------------------------ */
 
 /* Elements are converted a block at a time, by way of the widest dtype: integers (of uint64, its bits) or doubles. */
-enum { BLOCK = 256 };
+#ifndef PB_CONVERT_BLOCK
+#define PB_CONVERT_BLOCK 256 /* elements at a time; two blocks of so many wide ones lie on the stack */
+#endif
+
+enum { BLOCK = PB_CONVERT_BLOCK };
 
 typedef union wide_block {
     int64_t integers[BLOCK];
