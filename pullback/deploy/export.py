@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pullback import codegen
-from pullback.deploy import templates
+from pullback.deploy import templates, web
 from pullback.deploy.functions import FUNCTIONS, object_code
 from pullback.deploy.header import check_name, header
 from pullback.deploy.program import Program, program_of
@@ -28,8 +28,10 @@ from pullback.runtime.tables import Table
 from pullback.version import __version__
 
 _HOSTED = ("-fPIC", "-pthread", "-D_GNU_SOURCE")
-_BARE = ("-DPB_NO_THREADS", "-DPB_NO_FILES", "-ffreestanding")
+_BARE = ("-DPB_NO_THREADS", "-DPB_NO_FILES", "-ffreestanding", "-isystem", str(templates.NATIVE / "freestanding"))
 _COMMON = ("-O2", "-std=c11", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
+
+BESIDE = {"web": web.write}  # by Platform.beside
 
 
 @dataclass(frozen=True)
@@ -124,10 +126,13 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     if blocks:
         objects.append(f"{name}_data.o")
         (work / objects[-1]).write_bytes(codegen.compile_object(codegen.emit_data(blocks, first), first))
-    tools.compile([f"{name}.c"], f"{name}.o", [*flags(where), "-Wall", "-Wextra", f"-ffile-prefix-map={work}=."], work)
+    compiled = [*flags(where), "-Wall", "-Wextra", f"-ffile-prefix-map={work}=."]
+    tools.compile([f"{name}.c"], objects[0], compiled, work)
     tools.archive(objects, f"lib{name}.a", work)
     if where.shared:
         _link_shared(program, tools, work, objects)
+    if where.beside:
+        BESIDE[where.beside](program, tools, compiled, objects, work)
     for file in objects:
         (work / file).unlink()
     templates.write_project(program, work)

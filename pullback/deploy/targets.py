@@ -25,6 +25,7 @@ class Platform:
     flags: tuple[str, ...] = ()
     bare: bool = False
     shared: str = "so"  # the suffix of a shared library; "" where there is none
+    beside: str = ""  # what is written besides the library: a name of export.BESIDE
 
     @property
     def targets(self) -> dict[str, Target]:
@@ -88,7 +89,7 @@ PLATFORMS = {
                  ("-mcpu=cortex-m55", *_CORTEX), True, ""),
         Platform("wasm32", "WebAssembly with SIMD, for browsers and node",
                  (("simd128", _llvm("wasm32-unknown-unknown", "", "+simd128")),), "wasm32-freestanding",
-                 ("-msimd128",), True, ""),
+                 ("-msimd128", "-mbulk-memory"), True, "", "web"),
     )
 }  # fmt: skip
 
