@@ -37,8 +37,8 @@ _RESERVED = frozenset(
 _TAKEN = frozenset(
     """
     AbortController AbortSignal Answers Array ArrayBuffer BatchTensor DataView Error Evaluation HyperparameterName
-    KeptArray KeptName KeptTensor Map MessageChannel Number Numbers Object Predicted Progress Promise Response RunOptions
-    RunResult Source Status String Symbol Tensor TextDecoder TextEncoder TypeError URL WebAssembly Worker
+    KeptArray KeptName KeptTensor Map MessageChannel Number Numbers Object Predicted Progress Promise Response
+    RunOptions RunResult Source Status String Symbol Tensor TextDecoder TextEncoder TypeError URL WebAssembly Worker
     """.split()  # noqa: SIM905
 )
 _ARRAYS = {
