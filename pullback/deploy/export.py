@@ -131,11 +131,11 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     tools.archive(objects, f"lib{name}.a", work)
     if where.shared:
         _link_shared(program, tools, work, objects)
+    templates.write_project(program, work)
     if where.beside:
         BESIDE[where.beside](program, tools, compiled, objects, work)
     for file in objects:
         (work / file).unlink()
-    templates.write_project(program, work)
 
 
 def flags(where: Platform) -> list[str]:

@@ -18,7 +18,7 @@ from pullback.deploy.templates import NATIVE, filled
 from pullback.deploy.toolchain import Toolchain
 from pullback.version import __version__
 
-_STACK_BYTES = 1 << 20
+_STACK_BYTES = 1 << 20  # compiled code keeps up to 256 KiB in a local buffer
 _API = (  # of NAME.h
     "bytes", "init", "close", "reset", "last_error", "evaluate", "find", "get", "set", "parameter_count",
     "get_parameters", "set_parameters", "add_parameters", "get_hyperparameter", "set_hyperparameter", "steps",
@@ -61,6 +61,8 @@ def write(program: Program, tools: Toolchain, flags: Sequence[str], objects: Seq
     (work / f"{name}_module.c").write_text(filled("web/module.c.in", {**given, "@BYTES@": bytes_}))
     for suffix in ("mjs", "worker.mjs", "d.mts", "d.ts"):
         (work / f"{name}.{suffix}").write_text(filled(f"web/model.{suffix}.in", given))
+    (work / "example" / "main.c").unlink()  # it saves to a file
+    (work / "example" / "main.mjs").write_text(filled("web/main.mjs.in", given))
     compiled = f"{name}_module.o"
     tools.compile([f"{name}_module.c"], compiled, flags, work)
     exports = [f"-Wl,--export={name}_{function}" for function in (*_API, *_OWN)]

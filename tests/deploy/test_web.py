@@ -390,6 +390,37 @@ def test_weights_that_are_not_embedded(exported, tmp_path):
     assert told(folder, script)[0] == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_example_trains(exported):
+    lines = node('await import("./example/main.mjs");', exported).splitlines()
+    losses = [float(line.partition("loss ")[2]) for line in lines[:10]]
+    assert losses[-1] < losses[0]
+    assert lines[-1].startswith("a checkpoint has")
+
+
+def test_other_models(tmp_path):
+    """Dropout, a loss without classes, targets that are rows, and names that JavaScript has already."""
+    need_zig()
+    x, y = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3), np.linspace(0, 1, 16, dtype=np.float32).reshape(8, 2)
+    trainer = pullback.trainer(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)), "mse", optim.SGD(0.1),
+                               example=x, seed=3)  # fmt: skip
+    trainer.export(tmp_path / "dist", target="wasm32", name="worker", batch_size=8)
+    script = f"""
+    import {{ WorkerModel, WorkerModelWorker }} from "./worker.mjs";
+    const [x, y] = [{x.ravel().tolist()}, {y.ravel().tolist()}], results = [];
+    for (const model of [await WorkerModel.load(), await WorkerModel.worker()]) {{
+      const {{ loss, accuracy }} = await model.evaluate(x, y), losses = [];
+      for (let i = 0; i < 3; i++) losses.push(await model.step(x, y));
+      results.push([loss, String(accuracy), losses]);
+      await model.close();
+    }}
+    console.log(JSON.stringify(results));
+    """
+    here, there = json.loads(node(script, tmp_path / "dist"))
+    assert here == there
+    assert here[0] == pytest.approx(trainer.evaluate(x, y).loss, rel=1e-5) and here[1] == "NaN"
+    np.testing.assert_allclose(here[2], [float(trainer.update(x, y).numpy()) for _ in range(3)], rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("digits", "Digits"), ("hand_digits", "HandDigits"), ("x2", "X2"), ("worker", "WorkerModel"), ("map", "MapModel")],
