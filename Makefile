@@ -4,7 +4,8 @@
 #   make bench      writes docs/performance.md         make test-all   runs all tests
 #   make lint       formatting, lint, types            make costs      the same, and writes tests/costs.txt
 #   make sanitize   the C runtime under sanitizers     make cross      other CPUs' code, in emulators
-#   make wheels     wheels for Linux, in dist/         make clean      removes what these made
+#   make wheels     wheels for Linux, in dist/         make web        exported trainers in node and in Chromium
+#   make clean      removes what these made
 
 PYTHON ?= python3
 CC ?= cc
@@ -84,7 +85,7 @@ cross: cross-runtime
 
 # Exported trainers in node and in Chromium (Debian: apt-get install nodejs chromium), whose tests are skipped elsewhere.
 web: .venv/.test-$(CONTENTS) .venv/.deploy-$(CONTENTS)
-	PULLBACK_REQUIRE_TOOLS=1 $(PY) -m pytest tests/deploy/test_web.py tests/examples/test_web.py
+	PULLBACK_REQUIRE_TOOLS=1 $(PY) -m pytest tests/deploy/test_web.py tests/examples/test_web.py tests/docs/test_deploy_web.py
 
 # The C runtime's tests on AArch64, and whether it compiles for macOS.
 cross-runtime: .venv/.cross-$(CONTENTS)

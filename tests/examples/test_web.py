@@ -127,6 +127,27 @@ def test_a_network_that_knows_nothing_learns_two_digits(page):
     assert page.problems == []
 
 
+def test_the_class_in_the_page_itself(page):
+    """Without a worker, and with addresses that are relative to the page."""
+    results = page.evaluate("""(async () => {
+        const { Digits } = await import("./dist/digits.mjs"), results = [];
+        for (const make of ["load", "worker"])
+            for (const source of [undefined, "dist/digits.wasm", new URL("dist/digits.wasm", location)]) {
+                const model = await Digits[make](source);
+                results.push(Array.from(await model.predict(new Float32Array(784).fill(0.5))));
+                await model.close();
+            }
+        const told = ({ name, status, message }) => [name, status, message];
+        for (const make of ["load", "worker"])
+            results.push(await Digits[make]("dist/nowhere.wasm").catch(told));
+        return results;
+    })()""")
+    assert len(results[0]) == 10 and results[0] != [0] * 10
+    assert all(result == results[0] for result in results[:6])
+    for name, code, message in results[6:]:
+        assert (name, code) == ("DigitsError", 8) and "nowhere.wasm cannot be fetched: 404" in message
+
+
 def test_the_page_works_offline(page, site):
     page.wait("navigator.serviceWorker.controller !== null")
     page.evaluate("navigator.serviceWorker.ready.then(() => true)")
