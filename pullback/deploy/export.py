@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pullback import codegen
-from pullback.deploy import image, templates
+from pullback.deploy import image, templates, web
 from pullback.deploy.functions import object_code
 from pullback.deploy.header import check_name, header
 from pullback.deploy.program import Program, program_of
@@ -33,6 +33,8 @@ _SMALL = ("-Os", "-DPB_CONVERT_BLOCK=32")  # little flash, and little stack
 _COMMON = (
     "-O2", "-g0", "-std=c11", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections",
 )  # fmt: skip
+
+BESIDE = {"web": web.write}  # by Platform.beside
 
 
 @dataclass(frozen=True)
@@ -145,14 +147,16 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     if blocks:
         objects.append(f"{name}_data.o")
         (work / objects[-1]).write_bytes(codegen.compile_object(codegen.emit_data(blocks, first), first))
-    options = [*flags(where), "-Wall", "-Wextra", f"-ffile-prefix-map={work}=."]
-    tools.compile([f"{name}.c"], f"{name}.o", options, work)
+    compiled = [*flags(where), "-Wall", "-Wextra", f"-ffile-prefix-map={work}=."]
+    tools.compile([f"{name}.c"], objects[0], compiled, work)
     tools.archive(objects, f"lib{name}.a", work)
     if where.shared:
         _link_shared(program, tools, work, objects)
+    templates.write_project(program, work)
+    if where.beside:
+        BESIDE[where.beside](program, tools, compiled, objects, work)
     for file in objects:
         (work / file).unlink()
-    templates.write_project(program, work)
     if where.board is not None:
         image.write_image(program, work)
 

@@ -38,6 +38,7 @@ class Platform:
     shared: str = "so"  # the suffix of a shared library; "" where there is none
     tools: str = ""
     board: Board | None = None
+    beside: str = ""  # what is written besides the library: a name of export.BESIDE
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -117,7 +118,7 @@ PLATFORMS = {
         _cortex("m55", "thumbv8.1m.main-none-eabihf", "with Helium", _mps("mps3-an547", "512K")),
         Platform("wasm32", "WebAssembly with SIMD, for browsers and node",
                  (("simd128", _llvm("wasm32-unknown-unknown", "", "+simd128")),), "wasm32-freestanding",
-                 ("-msimd128",), True, ""),
+                 ("-msimd128", "-mbulk-memory"), True, "", beside="web"),
     )
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ VARIABLES: dict[str, tuple[str, str]] = {  # name: a pattern of its values, and 
     "PULLBACK_DATA": (".*", "a folder"),
     "PULLBACK_WITHOUT": (".*", "names of schedules, separated by commas"),
     "PULLBACK_REQUIRE_TORCH": (".*", "anything: of the tests"),
+    "PULLBACK_REQUIRE_TOOLS": (".*", "anything: of the tests"),
 }
 
 

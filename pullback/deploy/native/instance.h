@@ -51,6 +51,11 @@ PB_INNER pb_status pb_leave(pb_model *model, pb_status status);
 PB_INNER pb_status pb_refuse_parts(pb_model *model, pb_status status, const pb_part *parts);
 #define pb_refuse(model, status, ...) pb_refuse_parts(model, status, (const pb_part[]){__VA_ARGS__, {0, NULL, 0, 0, 0}})
 
+/* A step on the columns that were taken last, and predictions for rows of columns. */
+PB_INNER pb_status pb_step_on_taken(pb_model *model, double *loss);
+PB_INNER pb_status pb_predict_columns(pb_model *model, const pb_data_column *columns, int64_t rows,
+                                      void *const *outputs);
+
 /* Makes all that is kept as the program has it. */
 PB_INNER void pb_set_initial(pb_model *model);
 
@@ -105,6 +110,25 @@ typedef struct pb_mean {
 PB_INNER double pb_loss_of(const pb_model *model, const pb_function *function);
 PB_INNER void pb_mean_add(pb_mean *mean, const pb_model *model, const pb_function *function);
 PB_INNER double pb_mean_of(const pb_mean *mean, const pb_program *program);
+
+/* ---- run.c: a run, one step or end of an epoch at a time ---- */
+
+typedef struct pb_running {
+    pb_run *run;
+    int64_t batches, batch; /* of an epoch, and those of it that are done */
+    int64_t epoch;          /* how many this run has completed */
+    pb_mean mean;           /* of the epoch so far */
+    double loss;            /* of the step, or the mean of the epoch */
+    enum { PB_RUN_ENDED, PB_STEPPED, PB_EPOCH_ENDED } event; /* what came last */
+} pb_running;
+
+/* Checks the run, takes its columns, and leaves `running` before the first step. */
+PB_INNER pb_status pb_run_begin(pb_model *model, pb_running *running, pb_run *run);
+
+/* Does what comes next: running->event says what it was. Whoever ends a run early calls it once more at the end of an
+ * epoch, for that to count. */
+PB_INNER pb_status pb_run_next(pb_model *model, pb_running *running);
+PB_INNER int pb_run_is_at_end_of_epoch(const pb_running *running);
 
 /* ---- kept.c ---- */
 

@@ -231,22 +231,28 @@ static pb_status take_tensors(pb_model *model, const void *const *tensors, int32
     return PB_OK;
 }
 
+pb_status pb_step_on_taken(pb_model *model, double *loss)
+{
+    const pb_program *program = model->program;
+    pb_status status;
+    if (program->step.entry == NULL)
+        return pb_refuse(model, PB_ERROR_STATE, PB_TEXT("the library "), PB_TEXT(program->name),
+                         PB_TEXT(" was made without code that trains"));
+    status = pb_take_batch(model, 1, 0, program->step.rows, NULL);
+    if (status == PB_OK)
+        status = pb_call_function(model, &program->step, 0);
+    if (status == PB_OK && loss != NULL)
+        *loss = pb_loss_of(model, &program->step);
+    return status;
+}
+
 static pb_status step_on(pb_model *model, const void *const *inputs, const void *const *targets, double *loss)
 {
     const pb_program *program = model->program;
     pb_status status = take_tensors(model, inputs, 0, program->input_count);
     if (status == PB_OK)
         status = take_tensors(model, targets, program->input_count, program->target_count);
-    if (status == PB_OK && program->step.entry == NULL)
-        status = pb_refuse(model, PB_ERROR_STATE, PB_TEXT("the library "), PB_TEXT(program->name),
-                           PB_TEXT(" was made without code that trains"));
-    if (status == PB_OK)
-        status = pb_take_batch(model, 1, 0, program->step.rows, NULL);
-    if (status == PB_OK)
-        status = pb_call_function(model, &program->step, 0);
-    if (status == PB_OK && loss != NULL)
-        *loss = pb_loss_of(model, &program->step);
-    return status;
+    return status != PB_OK ? status : pb_step_on_taken(model, loss);
 }
 
 pb_status pb_model_step(pb_model *model, const void *const *inputs, const void *const *targets, double *loss)
@@ -285,14 +291,12 @@ static void copy_outputs(const pb_model *model, const pb_function *function, int
     }
 }
 
-static pb_status predict_all(pb_model *model, const void *const *inputs, int64_t rows, void *const *outputs)
+pb_status pb_predict_columns(pb_model *model, const pb_data_column *columns, int64_t rows, void *const *outputs)
 {
     const pb_program *program = model->program;
     pb_status status = pb_check_rows(model, &program->predict, &program->predict_one, rows, "predicts");
     if (status == PB_OK)
-        status = take_tensors(model, inputs, 0, program->input_count);
-    if (status == PB_OK)
-        status = pb_take_columns(model, model->columns, 0, rows);
+        status = pb_take_columns(model, columns, 0, rows);
     if (status == PB_OK)
         status = check_outputs(model, outputs, rows);
     for (int64_t done = 0; done < rows && status == PB_OK;) {
@@ -305,6 +309,12 @@ static pb_status predict_all(pb_model *model, const void *const *inputs, int64_t
         done += function->rows;
     }
     return status;
+}
+
+static pb_status predict_all(pb_model *model, const void *const *inputs, int64_t rows, void *const *outputs)
+{
+    pb_status status = take_tensors(model, inputs, 0, model->program->input_count);
+    return status != PB_OK ? status : pb_predict_columns(model, model->columns, rows, outputs);
 }
 
 pb_status pb_model_predict(pb_model *model, const void *const *inputs, int64_t rows, void *const *outputs)

@@ -1,14 +1,6 @@
 /* Run: steps on batches of a data set, in the order of its rows or a random one, over epochs or a number of steps. */
 #include "instance.h"
 
-/* What is known of a run while it goes on. */
-struct progress {
-    pb_run *run;
-    int64_t batches; /* of an epoch */
-    pb_mean mean;    /* of the epoch so far */
-    int is_ended;    /* by the caller */
-};
-
 static pb_status check_run(pb_model *model, const pb_run *run)
 {
     const pb_program *program = model->program;
@@ -30,73 +22,82 @@ static pb_status check_run(pb_model *model, const pb_run *run)
     return pb_take_columns(model, run->columns, 1, run->rows);
 }
 
-static int has_more(const struct progress *progress, int64_t epoch)
+pb_status pb_run_begin(pb_model *model, pb_running *running, pb_run *run)
 {
-    const pb_run *run = progress->run;
-    return !progress->is_ended && (run->epochs > 0 ? epoch < run->epochs : run->steps_done < run->steps);
-}
-
-static void report(pb_model *model, struct progress *progress, int epoch_ended, double loss)
-{
-    const pb_run *run = progress->run;
-    if (run->progress == NULL)
-        return;
-    if (run->progress(run->context, pb_model_steps(model), model->epochs, epoch_ended, loss) != 0)
-        progress->is_ended = 1;
-}
-
-static pb_status run_batch(pb_model *model, struct progress *progress, int64_t batch)
-{
-    const pb_function *step = &model->program->step;
-    pb_run *run = progress->run;
-    pb_status status = pb_take_batch(model, 1, batch * step->rows, step->rows, run->in_order ? NULL : run->order);
-    if (status == PB_OK)
-        status = pb_call_function(model, step, pb_model_steps(model) + 1);
-    if (status != PB_OK)
-        return status;
-    run->steps_done++;
-    pb_mean_add(&progress->mean, model, step);
-    report(model, progress, 0, pb_loss_of(model, step));
-    return PB_OK;
-}
-
-/* Steps until the epoch is complete, the steps are made, or the caller ends it. */
-static pb_status run_epoch(pb_model *model, struct progress *progress)
-{
-    pb_random before = model->random;
-    pb_run *run = progress->run;
-    pb_status status = PB_OK;
-    int64_t batch = 0;
-    progress->mean = (pb_mean){0, 0, 0};
-    if (!run->in_order)
-        pb_random_permutation(&model->random, run->order, (int32_t)run->rows);
-    while (batch < progress->batches && status == PB_OK && has_more(progress, 0)) {
-        status = run_batch(model, progress, batch);
-        batch += status == PB_OK;
-    }
-    if (batch == 0)
-        model->random = before; /* what fails changes nothing */
-    run->loss = pb_mean_of(&progress->mean, model->program);
-    if (batch == progress->batches) {
-        model->epochs++;
-        if (!progress->is_ended)
-            report(model, progress, 1, run->loss);
-    }
-    return status;
-}
-
-static pb_status run_all(pb_model *model, pb_run *run)
-{
-    struct progress progress = {.run = run};
     pb_status status;
     run->loss = pb_not_a_number();
     run->steps_done = 0;
     status = check_run(model, run);
-    if (status != PB_OK)
-        return status;
-    progress.batches = run->rows / model->program->step.rows;
-    for (int64_t epoch = 0; status == PB_OK && has_more(&progress, epoch); epoch++)
-        status = run_epoch(model, &progress);
+    if (status == PB_OK)
+        *running = (pb_running){.run = run, .batches = run->rows / model->program->step.rows};
+    return status;
+}
+
+static int has_more(const pb_running *running)
+{
+    const pb_run *run = running->run;
+    return run->epochs > 0 ? running->epoch < run->epochs : run->steps_done < run->steps;
+}
+
+static pb_status run_batch(pb_model *model, pb_running *running)
+{
+    const pb_function *step = &model->program->step;
+    pb_run *run = running->run;
+    pb_random before = model->random;
+    pb_status status;
+    if (running->batch == 0) {
+        running->mean = (pb_mean){0, 0, 0};
+        if (!run->in_order)
+            pb_random_permutation(&model->random, run->order, (int32_t)run->rows);
+    }
+    status = pb_take_batch(model, 1, running->batch * step->rows, step->rows, run->in_order ? NULL : run->order);
+    if (status == PB_OK)
+        status = pb_call_function(model, step, pb_model_steps(model) + 1);
+    if (status != PB_OK) {
+        if (running->batch == 0)
+            model->random = before; /* what fails changes nothing */
+    } else {
+        running->batch++;
+        running->loss = pb_loss_of(model, step);
+        run->steps_done++;
+        pb_mean_add(&running->mean, model, step);
+    }
+    run->loss = pb_mean_of(&running->mean, model->program);
+    return status;
+}
+
+pb_status pb_run_next(pb_model *model, pb_running *running)
+{
+    if (pb_run_is_at_end_of_epoch(running)) {
+        running->event = PB_EPOCH_ENDED;
+        running->loss = running->run->loss;
+        running->batch = 0;
+        running->epoch++;
+        model->epochs++;
+        return PB_OK;
+    }
+    running->event = has_more(running) ? PB_STEPPED : PB_RUN_ENDED;
+    return running->event == PB_STEPPED ? run_batch(model, running) : PB_OK;
+}
+
+int pb_run_is_at_end_of_epoch(const pb_running *running)
+{
+    return running->batch == running->batches;
+}
+
+static pb_status run_all(pb_model *model, pb_run *run)
+{
+    pb_running running;
+    int is_ended = 0; /* by the caller: an epoch that is complete then counts all the same */
+    pb_status status = pb_run_begin(model, &running, run);
+    while (status == PB_OK && (!is_ended || pb_run_is_at_end_of_epoch(&running))) {
+        status = pb_run_next(model, &running);
+        if (status != PB_OK || running.event == PB_RUN_ENDED)
+            break;
+        if (!is_ended && run->progress != NULL)
+            is_ended = run->progress(run->context, pb_model_steps(model), model->epochs,
+                                     running.event == PB_EPOCH_ENDED, running.loss) != 0;
+    }
     return status;
 }
 
