@@ -79,7 +79,7 @@ def write_image(program: Program, folder: Path) -> None:
     )
     given = words(program) | {
         "@ABOUT@": program.platform.about,
-        "@COLUMNS@": ", ".join(arguments((*program.inputs, *program.targets))),
+        "@COLUMNS@": ", ".join(arguments(program)[0]),
         "@FLASH@": board.flash[1],
         "@FLASH_ORIGIN@": board.flash[0],
         "@RAM@": board.ram[1],

@@ -61,7 +61,7 @@ def write(program: Program, tools: Toolchain, flags: Sequence[str], objects: Seq
     (work / f"{name}_module.c").write_text(filled("web/module.c.in", {**given, "@BYTES@": bytes_}))
     for suffix in ("mjs", "worker.mjs", "d.mts", "d.ts"):
         (work / f"{name}.{suffix}").write_text(filled(f"web/model.{suffix}.in", given))
-    (work / "example" / "main.c").unlink()  # it saves to a file
+    (work / "example").mkdir()
     (work / "example" / "main.mjs").write_text(filled("web/main.mjs.in", given))
     compiled = f"{name}_module.o"
     tools.compile([f"{name}_module.c"], compiled, flags, work)
@@ -73,7 +73,7 @@ def write(program: Program, tools: Toolchain, flags: Sequence[str], objects: Seq
 
 def columns(program: Program) -> list[str]:
     """The names of inputs and targets in JavaScript."""
-    names = arguments((*program.inputs, *program.targets))
+    names, _ = arguments(program)
     found: list[str] = []
     for own in names:
         name = own
@@ -99,7 +99,7 @@ def about(program: Program) -> dict[str, Any]:
         "batch": program.batch,
         "inputs": described(program.inputs, names[:count]),
         "targets": described(program.targets, names[count:]),
-        "outputs": described(program.outputs, arguments(program.outputs)),
+        "outputs": described(program.outputs, arguments(program)[1]),
         "kept": [{"name": t.name, "kind": t.kind, "dtype": t.dtype, "shape": list(t.shape)} for t in program.kept],
         "hyperparameters": list(program.hyperparameters),
     }
@@ -111,7 +111,7 @@ def words(program: Program) -> dict[str, str]:
     # The module's layout follows from these and the runtime's version: a wrong pair of files must not run.
     build = zlib.crc32(known.encode() + program.initial) & 0x7FFFFFFF
     names, count = columns(program), len(program.inputs)
-    outputs = list(zip(program.outputs, arguments(program.outputs), strict=True))
+    outputs = list(zip(program.outputs, arguments(program)[1], strict=True))
     predicted = " ".join(f"{n}: {_ARRAYS[t.dtype]};" for t, n in outputs)
     arrays = [_ARRAYS[t.dtype] for t in program.kept]
     return {
