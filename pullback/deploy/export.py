@@ -137,7 +137,7 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     (work / f"{name}.c").write_text(source(program, embed), encoding="utf-8")
     (work / "pullback_runtime.c").write_text(runtime_source(), encoding="utf-8")
     (work / "LICENSE").write_text(templates.licence(), encoding="utf-8")
-    objects = [f"{name}.o"]
+    objects = [] if where.sources else [f"{name}.o"]
     for variant in program.variants:
         planned = {n: f.planned for n, f in variant.functions.items()}
         objects.append(f"{name}_{variant.cpu}.o")
@@ -148,7 +148,8 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
         objects.append(f"{name}_data.o")
         (work / objects[-1]).write_bytes(codegen.compile_object(codegen.emit_data(blocks, first), first))
     compiled = [*flags(where), "-Wall", "-Wextra", f"-ffile-prefix-map={work}=."]
-    tools.compile([f"{name}.c"], objects[0], compiled, work)
+    if not where.sources:
+        tools.compile([f"{name}.c"], objects[0], compiled, work)
     tools.archive(objects, f"lib{name}.a", work)
     if where.shared:
         _link_shared(program, tools, work, objects)
@@ -220,7 +221,7 @@ def _manifest(program: Program, tools: Toolchain, work: Path, embed: bool) -> di
         "memory": memory,
         "weights": "embedded" if embed else f"{program.name}.safetensors",
         "files": {
-            str(p.relative_to(work)): {
+            p.relative_to(work).as_posix(): {
                 "bytes": p.stat().st_size,
                 "sha256": hashlib.sha256(p.read_bytes()).hexdigest(),
             }
@@ -231,11 +232,19 @@ def _manifest(program: Program, tools: Toolchain, work: Path, embed: bool) -> di
 
 def _check_place(path: Path) -> None:
     """Raise a UserError where there is something that no export has made."""
-    if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / "manifest.json").is_file())):
-        raise UserError(
-            f"{path} exists, and is no folder that an export has made",
-            hint="give a folder that is empty, or that does not exist yet",
-        )
+    hint = "give a folder that is empty, or that does not exist yet"
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    try:
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        made = {"manifest.json", *manifest["files"]} if "pullback" in manifest else None
+    except (OSError, ValueError, KeyError, TypeError):
+        made = None
+    if made is None:
+        raise UserError(f"{path} exists, and is no folder that an export has made", hint=hint)
+    there = {p.relative_to(path).as_posix() for p in path.rglob("*") if not p.is_dir() and not p.name.startswith(".")}
+    if there - made:
+        raise UserError(f"{path} has {min(there - made)}, which no export has made", hint=f"move it, or {hint}")
 
 
 def _replace(work: Path, path: Path) -> None:

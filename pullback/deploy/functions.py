@@ -137,5 +137,5 @@ def with_prediction(module: IRModule) -> tuple[IRModule, Roles]:
             for i in roles.returned(OUTPUT)
         ]
     body = builder.finish(Tuple(tuple(outputs)))
-    result[PREDICT] = Function(params, body, None, {"private": True}, span=backbone.span)
+    result[PREDICT] = Function(params, body, body.struct_info, {"private": True}, span=backbone.span)
     return result, Roles(roles.takes, tuple(roles.returns[i] for i in roles.returned(OUTPUT)))

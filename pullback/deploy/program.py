@@ -329,10 +329,10 @@ def _function(planned: Planned, interface: Interface) -> FunctionEntry:
     buffers += [("CONSTANT", i) for i in range(len(planned.constants))]
     results, dtypes, end = {}, {}, 0
     for value, number in zip(planned.returns, planned.layout.fresh, strict=True):
-        kind = planned.layout.outputs[number]
-        results[value], dtypes[value] = end, kind.dtype
+        info = planned.layout.outputs[number]
+        results[value], dtypes[value] = end, info.dtype
         buffers.append(("RESULT", end))
-        end += aligned(max(1, kind.nbytes))
+        end += aligned(max(1, info.nbytes))
     return FunctionEntry(planned, tuple(buffers), end, results, dtypes)
 
 

@@ -27,7 +27,8 @@ class Platform:
     """``cpus``: a Target's text for each CPU, by a name that is part of symbols, the most capable first. ``system``:
     what clang calls the system; "" is this machine's. ``flags`` for the C compiler, ``bare``: without operating system
     (no threads, no files). ``tools``: how the names of GNU's compiler for it begin; "" is any other compiler's.
-    ``board``: where programs have all of the machine, and little memory."""
+    ``board``: where programs have all of the machine, and little memory. ``sources``: the system's headers are in its
+    own development kit alone, which compiles NAME.c; the library has the rest."""
 
     name: str
     about: str
@@ -38,6 +39,7 @@ class Platform:
     shared: str = "so"  # the suffix of a shared library; "" where there is none
     tools: str = ""
     board: Board | None = None
+    sources: bool = False
     beside: str = ""  # what is written besides the library: a name of export.BESIDE
 
     @property
@@ -96,8 +98,9 @@ PLATFORMS = {
                  "x86_64-linux-gnu.2.17"),
         Platform("aarch64", "Linux on 64-bit Arm: Raspberry Pi 3 to 5, servers",
                  (("neon", _llvm("aarch64-linux-gnu", "cortex-a53")),), "aarch64-linux-gnu.2.17"),
-        Platform("android", "Android on 64-bit Arm: a static library for the NDK",
-                 (("neon", _llvm("aarch64-linux-android", "cortex-a53")),), shared=""),
+        Platform("android", "Android on 64-bit Arm: for the NDK, which compiles the C source",
+                 (("neon", _llvm("aarch64-linux-android", "cortex-a53")),), "aarch64-linux-android", shared="",
+                 sources=True),
         Platform("armv7", "Linux on 32-bit Arm with NEON: Raspberry Pi 2 and 3",
                  (("neon", _llvm("armv7-linux-gnueabihf", "cortex-a7", "+neon")),), "arm-linux-gnueabihf.2.17",
                  ("-mcpu=cortex_a7",)),

@@ -98,5 +98,6 @@ def write_project(program: Program, folder: Path) -> None:
     if not program.platform.bare:
         (folder / "example").mkdir()
         (folder / "example" / "main.c").write_text(filled("main.c.in", given), encoding="utf-8")
-    (folder / "CMakeLists.txt").write_text(filled("CMakeLists.txt.in", given), encoding="utf-8")
+    cmake = "CMakeLists-sources.txt.in" if program.platform.sources else "CMakeLists.txt.in"
+    (folder / "CMakeLists.txt").write_text(filled(cmake, given), encoding="utf-8")
     (folder / f"{program.name}.pc").write_text(filled("library.pc.in", given), encoding="utf-8")

@@ -15,9 +15,6 @@ from pathlib import Path
 from pullback.deploy.targets import Platform
 from pullback.ir.errors import CompileError, UserError
 
-_ANDROID = "aarch64-linux-android24-clang"  # Android 7 and newer
-_NDK = ("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
-
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -29,9 +26,8 @@ class Toolchain:
 
     @staticmethod
     def of(platform: Platform) -> Toolchain:
-        """``$CC`` (with ``$AR``) or the system's compiler for this machine, the NDK's for Android, whose headers nobody
-        else has, GNU's where the platform names it, else the one of the package ziglang, which knows all others. Raises
-        a UserError where there is none."""
+        """``$CC`` (with ``$AR``) or the system's compiler for this machine, GNU's where the platform names it, else the
+        one of the package ziglang, which knows all others. Raises a UserError where there is none."""
         chosen = os.environ.get("CC") if platform.name == "host" else None
         if chosen:
             command = tuple(shlex.split(chosen))
@@ -40,14 +36,12 @@ class Toolchain:
             return Toolchain(("cc",), ("ar",), "cc")
         if platform.tools:
             return _gnu(platform)
-        if platform.name == "android":
-            return _of_ndk()
         zig = _zig()
         if zig is None:
             what = "a C compiler" if platform.name == "host" else f"a C compiler for {platform.about}"
             raise UserError(
                 f"a library for {platform.name} needs {what}, and there is none",
-                hint='pip install "pullback[deploy]" brings one for every platform but Android',
+                hint='pip install "pullback[deploy]" brings one for every platform',
             )
         target = ("-target", platform.system) if platform.system else ()
         return Toolchain((*zig, "cc", *target), (*zig, "ar"), "zig")
@@ -77,20 +71,6 @@ class Toolchain:
         if done.returncode:
             said = (done.stderr or done.stdout).strip()[-2000:]
             raise CompileError(f"{shlex.join(command)} failed with status {done.returncode}:\n{said}")
-
-
-def _of_ndk() -> Toolchain:
-    """The compiler of Android's NDK: in ``$ANDROID_NDK_HOME``, or in the path."""
-    folders = [Path(os.environ[name]) for name in _NDK if os.environ.get(name)]
-    found = [path for folder in folders for path in sorted(folder.glob(f"toolchains/llvm/prebuilt/*/bin/{_ANDROID}"))]
-    in_path = shutil.which(_ANDROID)
-    found += [Path(in_path)] if in_path else []
-    if not found:
-        raise UserError(
-            "a library for android needs the C compiler of Android's NDK, and it is not found",
-            hint=f"set {_NDK[0]} to the NDK's folder; {_ANDROID} is in it",
-        )
-    return Toolchain((str(found[0]),), (str(found[0].with_name("llvm-ar")),), "Android NDK")
 
 
 def _gnu(platform: Platform) -> Toolchain:

@@ -58,6 +58,7 @@ def scores_of_first(folder: Path) -> np.ndarray:
         return native.predict(images[:1])[0][0]
 
 
+@pytest.mark.allowance(10)
 def test_c(folder):
     flags = ["-std=c11", "-O2", *STRICT]
     run_command(
@@ -77,6 +78,7 @@ def test_c(folder):
     assert not (folder / "digits.safetensors.tmp").exists()
 
 
+@pytest.mark.slow
 def test_c_refuses_a_damaged_checkpoint(folder):
     run_command(*compiler(), "-O1", HERE / "main.c", "-Idist", "dist/libdigits.a", "-pthread", "-o", "main", cwd=folder)
     data = bytearray((folder / "dist" / "digits.safetensors").read_bytes())
@@ -87,6 +89,7 @@ def test_c_refuses_a_damaged_checkpoint(folder):
     assert (folder / "digits.safetensors").read_bytes() == data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("standard", ["c++17", "c++20"])
 def test_cpp(folder, standard):
     cxx = shutil.which(os.environ.get("CXX", "c++"))
@@ -119,6 +122,7 @@ def check_steps(folder: Path, text: str, checkpoint: str) -> None:
     assert kept(folder / checkpoint) == kept(folder / "expected.safetensors")
 
 
+@pytest.mark.slow
 def test_ctypes(folder):
     """It needs no pullback: none can be found."""
     program = (
@@ -129,6 +133,7 @@ def test_ctypes(folder):
     check_steps(folder, run_command(*command, cwd=folder), "digits.safetensors")
 
 
+@pytest.mark.slow
 def test_rust(folder):
     if shutil.which("cargo") is None:
         pytest.skip("cargo is not installed")
@@ -143,6 +148,7 @@ def test_rust(folder):
     assert "after 368 steps" in again
 
 
+@pytest.mark.slow
 def test_federated(folder):
     text = run_command(
         sys.executable, HERE / "federated.py", "dist/libdigits.so", cwd=folder, env=ENVIRONMENT, timeout=300
@@ -159,6 +165,7 @@ def test_federated(folder):
     assert f"{np.mean(scores.argmax(1) == labels[::5]):.3f}" == rounds[-1][3]
 
 
+@pytest.mark.slow
 def test_the_mean_of_what_clients_have_learnt(folder):
     """get_parameters and add_parameters, with weights: NumPy's mean."""
     sys.path.insert(0, str(HERE))

@@ -56,6 +56,7 @@ def cxx() -> str:
 # ---- warnings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["first", "second"])
 def test_the_header_is_c99_and_the_sources_c11(folder, name, tmp_path):
     unit = tmp_path / "unit.c"
@@ -68,6 +69,7 @@ def test_the_header_is_c99_and_the_sources_c11(folder, name, tmp_path):
     run_command(tmp_path / "unit")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("standard", ["c++17", "c++20"])
 def test_the_headers_are_cpp(folder, standard, tmp_path):
     """Both in one file, used in all of their functions."""
@@ -150,6 +152,7 @@ def test_only_its_own_names_are_defined(folder):
     assert defined(folder / "first" / "libfirst.so", "-D") == interface
 
 
+@pytest.mark.slow
 def test_it_needs_the_c_library_and_threads_alone(folder):
     lines = run_command("nm", "-D", "--undefined-only", folder / "first" / "libfirst.so").splitlines()
     names = {line.split()[-1].partition("@")[0] for line in lines}
@@ -187,6 +190,7 @@ int main(void)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["a", "so"])
 def test_two_libraries_in_one_program(folder, kind, tmp_path):
     (tmp_path / "main.c").write_text(MAIN)
@@ -206,6 +210,7 @@ def test_two_libraries_in_one_program(folder, kind, tmp_path):
     assert [float(v) for v in run_command(tmp_path / "both").split()] == pytest.approx(losses[-1], rel=1e-8)
 
 
+@pytest.mark.slow
 def test_archives_become_part_of_a_shared_library(folder, tmp_path):
     archives = [folder / name / f"lib{name}.a" for name in ("first", "second")]
     output = tmp_path / "libboth.so"
@@ -226,6 +231,7 @@ small(seed=5).export(sys.argv[1], name="first", batch_size=4)
 """
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes(tmp_path):
     for place, seed in (("here", "1"), ("there/deeper", "2")):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
@@ -304,6 +310,22 @@ def test_a_folder_with_other_files(tmp_path):
         small().export(tmp_path / "out", name="first")
     assert (tmp_path / "out" / "thesis.tex").read_text() == "years of work"
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("text", ['{"name": "an app of the web"}', "[]", '{"pullback": 1}', "not JSON", '"pullback"'])
+def test_a_folder_with_another_manifest(text, tmp_path):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(UserError, match="no folder that an export has made"):
+        small().export(tmp_path, name="first")
+    assert (tmp_path / "manifest.json").read_text() == text
+
+
+def test_what_others_have_put_into_an_export_is_not_removed(tmp_path):
+    small().export(tmp_path, name="first")
+    (tmp_path / "example" / "mine.c").write_text("int x;")
+    with pytest.raises(UserError, match=r"has example/mine\.c, which no export has made"):
+        small().export(tmp_path, name="first")
+    assert (tmp_path / "example" / "mine.c").exists()
 
 
 def test_an_export_replaces_an_earlier_one(tmp_path):

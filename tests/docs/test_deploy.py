@@ -100,6 +100,7 @@ def steps(text: str) -> list[int]:
     return [int(n) for n in re.findall(r"after (\d+) steps", text)]
 
 
+@pytest.mark.slow
 def test_commands_run(ran):
     assert "loss" in output(ran, "./ten-example")
     assert "written to built" in output(ran, "--checkpoint run")
@@ -108,22 +109,26 @@ def test_commands_run(ran):
     assert json.loads((ran[0] / "dist" / "manifest.json").read_text())["name"] == "digits"
 
 
-@pytest.mark.parametrize("part", ["main-cpp", "cargo", "cmake", "pkg-config", "main-any", "digits-night"])
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["main-cpp", "cargo", "cmake", "pkg-config", "main-any", "digits-night", "android"])
 def test_commands_that_need_more_tools_run(ran, part):
     output(ran, part)
 
 
+@pytest.mark.slow
 def test_checkpoints_go_both_ways(ran):
     text = output(ran, "both_ways.py")
     in_python = int(re.search(r"(\d+) steps", text)[1])
     assert steps(text) == [in_python + 94, in_python + 94 + 54]
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_manifest(ran):
     memory = json.loads((ran[0] / "dist" / "manifest.json").read_text())["memory"]
     assert {line.split()[0]: int(line.split()[1]) for line in output(ran, "memory.py").splitlines()} == memory
 
 
+@pytest.mark.slow
 def test_frozen_layers_take_less(ran):
     lines = [line for line in output(ran, "head.py").splitlines() if line.startswith(("whole", "head"))]
     whole, part = (json.loads(line.partition(" ")[2].replace("'", '"')) for line in lines)
@@ -132,15 +137,18 @@ def test_frozen_layers_take_less(ran):
     assert part["instance"] < whole["instance"]
 
 
+@pytest.mark.slow
 def test_federated_clients(ran):
     assert re.findall(r"round \d: (\d) clients", output(ran, "federated.py")) == list("332222")
 
 
+@pytest.mark.slow
 def test_failures_are_told(ran):
     lines = output(ran, "./fails").splitlines()
     assert len(lines) == 2 and "a target is neither a class" in lines[0] and "checkpoint" in lines[1]
 
 
+@pytest.mark.slow
 def test_the_jni_file_compiles(ran, tmp_path):
     (tmp_path / "jni.h").write_text(JNI)
     flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]
@@ -149,6 +157,7 @@ def test_the_jni_file_compiles(ran, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_units_are_systemds(ran, tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze")
@@ -169,12 +178,21 @@ def test_the_table_of_platforms_is_the_commands():
     assert {name: rows.get(name) for name in PLATFORMS} == {p.name: p.about for p in PLATFORMS.values()}
 
 
+@pytest.mark.slow
 def test_the_table_of_statuses_is_the_headers(ran):
     header = (ran[0] / "dist" / "digits.h").read_text()
     statuses = re.findall(r"^ +DIGITS_(OK|ERROR_\w+) = (\d)", header, re.MULTILINE)
     assert re.findall(r"^\| `DIGITS_(\w+)` \| (\d) \|", PAGE, re.MULTILINE) == statuses
 
 
+@pytest.mark.slow
+def test_the_table_of_the_manifest_has_its_keys(ran):
+    section = PAGE.partition("### The manifest")[2].partition("\n## ")[0]
+    keys = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)))
+    assert sorted(keys) == sorted(json.loads((ran[0] / "dist" / "manifest.json").read_text()))
+
+
+@pytest.mark.slow
 def test_its_functions_exist(ran):
     header = (ran[0] / "dist" / "digits.h").read_text()
     prose = BLOCK.sub("", PAGE)

@@ -527,14 +527,13 @@ static pb_status take_values(struct reading *reading)
     pb_model *model = reading->model;
     int is_right;
     pb_status ignored = PB_OK;
-    model->lacks_values = 0;
-    model->has_mixed_values = 1;
+    model->lacks = PB_LACKS_UNITY;
     if (read_tensors(reading, 1, &is_right, &ignored) != PB_OK || !is_right)
         return pb_refuse(model, PB_ERROR_CHECKPOINT, PB_TEXT("the checkpoint changed, or could no longer be read, while"
                          " its values were taken: the instance holds a mixture; read a whole one, or reset"));
     model->random = reading->random;
     model->epochs = reading->epochs;
-    model->has_mixed_values = 0;
+    model->lacks = PB_LACKS_NOTHING;
     return PB_OK;
 }
 

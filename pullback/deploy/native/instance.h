@@ -18,6 +18,13 @@ typedef struct pb_random {
     uint32_t has_word, word; /* the upper half of a number whose lower half was given */
 } pb_random;
 
+/* What is missing for values that belong together. */
+typedef enum pb_lacks {
+    PB_LACKS_NOTHING,
+    PB_LACKS_ALL,  /* none are part of the library, and none were read yet */
+    PB_LACKS_UNITY /* a checkpoint that changed while it was read has left a mixture */
+} pb_lacks;
+
 struct pb_model {
     const pb_program *program;
     struct pb_pool *pool;
@@ -29,8 +36,7 @@ struct pb_model {
     void **buffers;          /* of the function that is called */
     pb_random random;
     int64_t epochs;
-    int32_t lacks_values;     /* none are part of the library, and none were read */
-    int32_t has_mixed_values; /* a checkpoint that changed while it was read has left them */
+    pb_lacks lacks;
 #ifdef PB_NO_THREADS
     int busy;
 #else

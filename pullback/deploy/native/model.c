@@ -93,8 +93,7 @@ void pb_set_initial(pb_model *model)
     model->random.has_word = program->random_has_word;
     model->random.word = program->random_word;
     model->epochs = program->epochs;
-    model->lacks_values = program->initial == NULL;
-    model->has_mixed_values = 0;
+    model->lacks = program->initial == NULL ? PB_LACKS_ALL : PB_LACKS_NOTHING;
 }
 
 pb_status pb_model_init(const pb_program *program, void *memory, size_t bytes, int threads, pb_model **model)
@@ -167,11 +166,11 @@ pb_status pb_enter(pb_model *model, int needs_values)
     if (atomic_flag_test_and_set_explicit(&model->busy, memory_order_acquire))
         return PB_ERROR_BUSY;
 #endif
-    if (needs_values && model->lacks_values)
+    if (needs_values && model->lacks == PB_LACKS_ALL)
         return pb_leave(model, pb_refuse(model, PB_ERROR_STATE,
-                                         PB_TEXT("there are no values: they are not part of the library; load a"
-                                                 " checkpoint")));
-    if (needs_values && model->has_mixed_values)
+                                         PB_TEXT("there are no values yet: no weights are part of the library; read a"
+                                                 " checkpoint first")));
+    if (needs_values && model->lacks == PB_LACKS_UNITY)
         return pb_leave(model, pb_refuse(model, PB_ERROR_STATE,
                                          PB_TEXT("the values are a mixture: a checkpoint changed, or could no longer be"
                                                  " read, while they were overwritten; read a whole one, or reset")));

@@ -23,8 +23,7 @@ typedef struct pb_model pb_model;
 PB_API size_t pb_model_bytes(const pb_program *program, int threads);
 
 /* Makes an instance in the caller's memory, with the values that the trainer had when it was exported, and starts its
- * threads (threads - 1 of them); where these are not part of the library, it has none until pb_model_read or
- * pb_model_load (PB_ERROR_STATE). `threads`: 1 to PB_MAX_THREADS; 1 with PB_NO_THREADS.
+ * threads (threads - 1 of them). `threads`: 1 to PB_MAX_THREADS; 1 with PB_NO_THREADS.
  * PB_ERROR_ARGUMENT: too little memory, or not aligned; *model is NULL then. PB_ERROR_MEMORY: a thread cannot be started. */
 PB_API pb_status pb_model_init(const pb_program *program, void *memory, size_t bytes, int threads, pb_model **model);
 

@@ -86,7 +86,7 @@ typedef struct pb_program {
     int64_t result_bytes; /* of results that are no kept tensor's new value: the largest of all functions */
     int64_t batch_bytes;  /* of a copy of the inputs and targets of a batch of the step, each aligned */
     int64_t arena_bytes;  /* the largest of all functions */
-    const void *initial;  /* the first initial_bytes of what is kept; the rest begins as zeros. NULL: none is part of the library */
+    const void *initial;  /* the first initial_bytes of what is kept; the rest begins as zeros. NULL: none is embedded */
     int64_t initial_bytes;
 
     int64_t batch;        /* rows of a step */
