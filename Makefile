@@ -5,6 +5,7 @@
 #   make lint       formatting, lint, types            make costs      the same, and writes tests/costs.txt
 #   make sanitize   the C runtime under sanitizers     make cross      other CPUs' code, in emulators
 #   make wheels     wheels for Linux, in dist/         make clean      removes what these made
+#   make images     exports for Cortex-M, in emulators
 
 PYTHON ?= python3
 CC ?= cc
@@ -18,7 +19,7 @@ PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys
 	print(zlib.crc32(repr((sys.version, sys.base_prefix, "$(CURDIR)")).encode()))' 2>/dev/null)
 CONTENTS := $(shell cat pyproject.toml setup.py $(C_SOURCES) | cksum | tr ' ' -)
 
-.PHONY: demo test test-all costs bench lint sanitize pool cross cross-runtime wheels wheel-test clean venv
+.PHONY: demo test test-all costs bench lint sanitize pool cross cross-runtime images wheels wheel-test clean venv
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo-$(CONTENTS)
@@ -79,8 +80,12 @@ pool: benchmarks/pool.c $(C_SOURCES)
 	build/pool
 
 # Needs qemu-user and node (Debian: apt-get install qemu-user nodejs). MACHINES="sse2 neon" runs some of them.
-cross: cross-runtime
+cross: cross-runtime images
 	$(PY) -m tests.cross $(MACHINES)
+
+# It takes arm-none-eabi-gcc with newlib, and qemu-system-arm.
+images: .venv/.test-$(CONTENTS)
+	PULLBACK_REQUIRE_EMULATORS=1 $(PY) -m pytest tests/deploy/test_image.py
 
 # The C runtime's tests on AArch64, and whether it compiles for macOS.
 cross-runtime: .venv/.cross-$(CONTENTS)

@@ -22,7 +22,7 @@ from pullback.tir.expr import nbytes
 from pullback.tir.stmt import Allocate, PrimFunc
 from pullback.tir.visitor import statements
 
-FOLDER = "image"
+FOLDER, DATA = "image", "data.c"
 _FILES = ("Makefile", "link.ld", "start.c", "console.c", "board.h", "data.h", "main.c")
 _A_LINE = 16  # numbers
 _FRAMES = 3 * 1024  # bytes of stack that calls and registers take, from main() to a kernel
@@ -97,7 +97,7 @@ def write_image(program: Program, folder: Path) -> None:
     for file in _FILES:
         (place / file).write_text(filled(f"image_{file}.in", given))
     columns = [_made_up(t) for t in (*program.inputs, *program.targets)]
-    write_data(place / "data.c", program.name, (*program.inputs, *program.targets), columns, None)
+    write_data(place / DATA, program.name, (*program.inputs, *program.targets), columns, None)
 
 
 def stack_bytes(program: Program) -> int:

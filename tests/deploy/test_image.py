@@ -201,6 +201,7 @@ def test_a_library_needs_little_of_a_c_library(core, tmp_path):
     needed = {name for kind, name in kinds if kind == "U"} - {name for kind, name in kinds if kind in "TDBR"}
     assert not {n for n in needed if not n.startswith("__aeabi_")} - LIBRARY
     assert not [name for kind, name in kinds if kind in "DdBbC"], "there is memory that is no instance's"
+    assert not {"small.hpp", "example/main.c", "image/data.c"} & set(made.manifest["files"])
     assert set(made.manifest["functions"][core[7:]]) == {"step", "predict_one", "evaluate_one"}
     output = make(made, "run")  # on the numbers that every image has until it gets its own
     losses = numbers(output, r"epoch \d+: loss ([\d.]+)")
