@@ -66,7 +66,7 @@ class Exported:
                 f"a library for {self.manifest['platform']} has no image: programs there read data themselves",
                 hint='images are for microcontrollers, such as target="cortex-m4"',
             )
-        file = self.folder / image.FOLDER / "data.c"
+        file = self.folder / image.FOLDER / image.DATA
         image.write_data(file, self.name, image.batch_of(self.manifest), train, test)
         return file
 
@@ -133,7 +133,8 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     """All files of the library."""
     name, where = program.name, program.platform
     (work / f"{name}.h").write_text(header(program), encoding="utf-8")
-    (work / f"{name}.hpp").write_text(templates.cpp_header(program), encoding="utf-8")
+    if where.board is None:  # it allocates memory, and throws
+        (work / f"{name}.hpp").write_text(templates.cpp_header(program), encoding="utf-8")
     (work / f"{name}.c").write_text(source(program, embed), encoding="utf-8")
     (work / "pullback_runtime.c").write_text(runtime_source(), encoding="utf-8")
     (work / "LICENSE").write_text(templates.licence(), encoding="utf-8")
@@ -201,7 +202,8 @@ def _manifest(program: Program, tools: Toolchain, work: Path, embed: bool) -> di
     memory["instance"] = program.instance_bytes or own
     if program.platform.board is not None:
         memory["stack"] = image.stack_bytes(program)
-    files = sorted(p for p in work.rglob("*") if p.is_file())
+    users = work / image.FOLDER / image.DATA
+    files = sorted(p for p in work.rglob("*") if p.is_file() and p != users)
     return {
         "name": program.name,
         "pullback": __version__,

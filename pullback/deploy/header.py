@@ -104,6 +104,10 @@ def header(program: Program) -> str:
         elements = tensor.row_elements or tensor.nbytes
         if tensor.row_elements:
             constants.append(f"#define {name.upper()}_{given.upper()}_ROW {elements} /* elements of a row */")
+    if program.platform.bare:
+        constants.append(
+            f"#define {name.upper()}_NO_FILES /* {name}_save and {name}_load are not part of this library */"
+        )
     if program.instance_bytes is not None:
         about = f"what {name}_bytes(1) returns, for static memory"
         constants.append(f"#define {name.upper()}_INSTANCE_BYTES {program.instance_bytes} /* {about} */")

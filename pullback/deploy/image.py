@@ -22,7 +22,7 @@ from pullback.tir.expr import nbytes
 from pullback.tir.stmt import Allocate, PrimFunc
 from pullback.tir.visitor import statements
 
-FOLDER = "image"
+FOLDER, DATA = "image", "data.c"
 _FILES = ("Makefile", "link.ld", "start.c", "console.c", "board.h", "data.h", "main.c")
 _A_LINE = 16  # numbers
 _FRAMES = 3 * 1024  # bytes of stack that calls and registers take, from main() to a kernel
@@ -97,7 +97,7 @@ def write_image(program: Program, folder: Path) -> None:
     for file in _FILES:
         (place / file).write_text(filled(f"image_{file}.in", given))
     columns = [_made_up(t) for t in (*program.inputs, *program.targets)]
-    write_data(place / "data.c", program.name, (*program.inputs, *program.targets), columns, None)
+    write_data(place / DATA, program.name, (*program.inputs, *program.targets), columns, None)
 
 
 def stack_bytes(program: Program) -> int:
@@ -183,12 +183,19 @@ def _checked(label: str, tensors: Sequence[TensorEntry], given: Sequence[Any]) -
 def _array(name: str, array: np.ndarray) -> list[str]:
     """A C array in flash: floats of two bytes as their bits."""
     kind, flat = CTYPES[_dtype(array)], array.reshape(-1)
-    if kind == "uint16_t":
-        flat = flat.view(np.uint16)
-    texts = [float(v).hex() for v in flat] if kind in ("float", "double") else [str(int(v)) for v in flat]
     if kind in ("float", "double"):
-        texts = [{"nan": "__builtin_nanf(\"\")", "inf": "__builtin_inff()", "-inf": "-__builtin_inff()"}.get(t, t)
-                 for t in texts]  # fmt: skip
+        texts = [_SPECIAL.get(str(v), float(v).hex()) for v in flat.astype("float64")]
+    else:
+        numbers = flat.view(np.uint16) if kind == "uint16_t" else flat
+        texts = [_integer(int(v)) for v in numbers]
     rows = [", ".join(texts[k : k + _A_LINE]) for k in range(0, len(texts), _A_LINE)] or ["0"]
     body = ",\n    ".join(rows)
     return [f"static const _Alignas(64) {kind} {name}[] = {{", f"    {body}", "};"]
+
+
+_SPECIAL = {"nan": '__builtin_nanf("")', "inf": "__builtin_inff()", "-inf": "-__builtin_inff()"}
+
+
+def _integer(value: int) -> str:
+    """A constant of C: the least int64 is none, and what is more than the largest is unsigned."""
+    return f"({value + 1} - 1)" if value == -(2**63) else f"{value}{'u' if value >= 2**63 else ''}"

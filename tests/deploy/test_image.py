@@ -13,10 +13,10 @@ import pytest
 
 import pullback
 from pullback import nn, optim
-from pullback.deploy.image import FOLDER
+from pullback.deploy.image import FOLDER, batch_of, write_data
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
 
-TOOLS = ("arm-none-eabi-gcc", "arm-none-eabi-nm", "make", "qemu-system-arm")
+TOOLS = ("arm-none-eabi-gcc", "arm-none-eabi-nm", "arm-none-eabi-objcopy", "make", "qemu-system-arm")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
 if MISSING and os.environ.get("PULLBACK_REQUIRE_EMULATORS"):
     raise pytest.UsageError(f"PULLBACK_REQUIRE_EMULATORS is set, but there is no {', '.join(MISSING)}")
@@ -139,6 +139,7 @@ SIZES = """
 static _Alignas(64) unsigned char memory[DIGITS_INSTANCE_BYTES];
 static unsigned char checkpoint[50000];
 static size_t length;
+static volatile unsigned given = 7; /* start.c copies it to RAM */
 
 static int append(void *context, const void *bytes, size_t count)
 {
@@ -160,6 +161,8 @@ static int read_back(void *context, int64_t offset, void *bytes, size_t count)
 int main(void)
 {
     digits *self;
+    if (given != 7 || length != 0)
+        return 7;
     if (digits_bytes(1) != sizeof memory)
         return 1;
     if (digits_init(memory, sizeof memory - 1, 1, &self) != DIGITS_ERROR_ARGUMENT)
@@ -201,6 +204,7 @@ def test_a_library_needs_little_of_a_c_library(core, tmp_path):
     needed = {name for kind, name in kinds if kind == "U"} - {name for kind, name in kinds if kind in "TDBR"}
     assert not {n for n in needed if not n.startswith("__aeabi_")} - LIBRARY
     assert not [name for kind, name in kinds if kind in "DdBbC"], "there is memory that is no instance's"
+    assert not {"small.hpp", "example/main.c", "image/data.c"} & set(made.manifest["files"])
     assert set(made.manifest["functions"][core[7:]]) == {"step", "predict_one", "evaluate_one"}
     output = make(made, "run")  # on the numbers that every image has until it gets its own
     losses = numbers(output, r"epoch \d+: loss ([\d.]+)")
@@ -260,6 +264,32 @@ def test_frozen_layers_take_neither_gradients_nor_states(exported, data, tmp_pat
     losses = numbers(make(made["one"], "run", "EPOCHS=1"), r"step \d+: loss ([\d.]+)")
     own = [trainers["one"].update(x[i : i + BATCH], y[i : i + BATCH]).item() for i in range(0, 80, BATCH)]
     np.testing.assert_allclose(losses, own, rtol=1e-5)
+
+
+def extremes(dtype):
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return np.array([False, True])
+    if kind.kind == "f":
+        most = np.finfo(kind).max
+        return np.array([most, -most, np.inf, -np.inf, 0.1, -0.0, np.finfo(kind).smallest_subnormal], kind)
+    return np.array([np.iinfo(kind).min, np.iinfo(kind).max, 1], kind)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"],
+)
+def test_data_of_every_dtype_are_the_same_bytes_in_flash(dtype, exported, tmp_path):
+    made, values = exported["cortex-m4"], extremes(dtype)
+    x = np.resize(values, (3, 1, 8, 8))
+    write_data(tmp_path / "data.c", "digits", batch_of(made.manifest), (x, np.arange(3)), None)
+    command = ["arm-none-eabi-gcc", "-c", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fdata-sections"]
+    command += ["-I", made.folder / FOLDER, "data.c"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    copied = ["arm-none-eabi-objcopy", "-O", "binary", "-j", ".rodata.train0", "data.o", "train0"]
+    subprocess.run(copied, cwd=tmp_path, check=True)
+    assert (tmp_path / "train0").read_bytes() == x.tobytes()
 
 
 def test_data_that_do_not_fit(exported, data):
