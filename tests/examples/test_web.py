@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
+from benchmarks.chromium import Page
 from tests.deploy.tools import need_program, need_zig
-from tests.examples.browser import Page
 from tests.examples.test_examples import ROOT, run
 
 WEB = ROOT / "examples" / "web"
