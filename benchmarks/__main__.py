@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import compile_time, micro, page, training, worth
+from benchmarks import compile_time, micro, page, training, web, worth
 from benchmarks import contractions as contractions_benchmark
 from benchmarks import data as data_benchmark
 from benchmarks import export as export_benchmark
@@ -212,6 +212,22 @@ def twins(
     if unknown:
         raise typer.BadParameter(f"no program {unknown[0]!r}; there are {', '.join(twins_benchmark.TWINS)}")
     raise typer.Exit(0 if twins_benchmark.run(_names(programs), rounds) else 1)
+
+
+@app.command("web")
+def web_(
+    models: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(web.MODELS),
+    sides: Annotated[str, typer.Option(help="Which; peers come from npm.")] = ",".join(web.SIDES),
+    rounds: Rounds = 5,
+    seconds: Seconds = 1.0,
+    chromium: Annotated[str, typer.Option(help="The browser.")] = "chromium",
+    json: JsonFile = None,
+) -> None:
+    """Training steps in Chromium: WebAssembly beside TensorFlow.js and jax-js."""
+    unknown = [n for n in _names(models) if n not in web.MODELS] + [n for n in _names(sides) if n not in web.SIDES]
+    if unknown:
+        raise typer.BadParameter(f"no {unknown[0]!r}; there are {', '.join([*web.MODELS, *web.SIDES])}")
+    raise typer.Exit(0 if web.run(_names(models), _names(sides), rounds, seconds, chromium, json) else 1)
 
 
 @app.command("page")

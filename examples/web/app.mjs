@@ -6,7 +6,8 @@ import { drawCurve, drawPixels } from "./draw.mjs";
 
 const PIXELS = SIDE * SIDE;
 const COPIES = 4; // of each drawing, each moved a little
-const EPOCHS = 6;
+const EPOCHS = 6; // of a lesson
+const STEPS = 40; // of a lesson, at least
 const AT_ONCE = 96; // digits of others in a lesson
 
 const find = (id) => document.getElementById(id);
@@ -171,11 +172,13 @@ async function learn() {
   lesson.done = promise;
   find("learn").textContent = "Stop";
   say("Learning …");
+  let report;
   try {
+    const rows = rowsOfLesson();
     const began = performance.now();
     const { steps } = await model.run({
-      ...rowsOfLesson(),
-      epochs: EPOCHS,
+      ...rows,
+      steps: Math.max(STEPS, EPOCHS * Math.floor(rows.targets.length / Digits.batch)),
       signal: lesson.signal,
       progress: ({ epochEnded, loss }) => {
         if (epochEnded) return;
@@ -184,13 +187,14 @@ async function learn() {
       },
     });
     const each = steps ? ((performance.now() - began) / steps).toFixed(2) : 0;
-    say(`Learnt in ${steps} steps of ${Digits.batch} digits, ${each} ms each.`);
+    report = `Learnt in ${steps} steps of ${Digits.batch} digits, ${each} ms each.`;
   } finally {
     lesson = undefined;
     resolve();
     find("learn").textContent = "Learn again";
   }
   await showState();
+  say(report);
 }
 
 function ending() {

@@ -20,7 +20,7 @@ from pullback.version import __version__
 
 _STACK_BYTES = 1 << 20  # compiled code keeps up to 256 KiB in a local buffer
 _API = (  # of NAME.h
-    "bytes", "init", "close", "reset", "last_error", "evaluate", "find", "get", "set", "parameter_count",
+    "bytes", "init", "close", "reset", "last_error", "status_text", "evaluate", "find", "get", "set", "parameter_count",
     "get_parameters", "set_parameters", "add_parameters", "get_hyperparameter", "set_hyperparameter", "steps",
     "epochs", "seed", "checkpoint_bytes",
 )  # fmt: skip

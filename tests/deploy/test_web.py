@@ -312,6 +312,17 @@ def test_a_closed_instance(exported, place):
         assert (name, status, message) == ("DigitsError", STATE, "the instance is closed")
 
 
+def test_closed_by_progress(exported):
+    error = told(
+        exported,
+        """
+    const own = await Digits.load();
+    told(await refused(() => own.run({ input: x, targets: y, steps: 1e9, progress: () => own.close() })));
+    """,
+    )
+    assert error == ["DigitsError", STATE, "the instance is closed"]
+
+
 def test_modules_come_from_anywhere(exported, tmp_path):
     (exported / "other.wasm").write_bytes(
         (exported / "digits.wasm").read_bytes().replace(b"digits_build", b"digits_built")

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
+from benchmarks.chromium import Page
 from tests.deploy.tools import need_program, need_zig
-from tests.examples.browser import Page
 from tests.examples.test_examples import ROOT, run
 
 WEB = ROOT / "examples" / "web"
@@ -68,7 +68,7 @@ def click_to_learn(page: Page, button: str) -> None:
     before = page.text("#steps")
     page.click(button)
     page.wait(f"document.querySelector('#steps').textContent !== {before!r}")
-    page.wait("document.querySelector('#learn').textContent === 'Learn again'")
+    status(page, "Learnt")
 
 
 def number(page: Page, selector: str) -> float:
@@ -84,7 +84,7 @@ def test_a_visitor_teaches_saves_and_restores(page, site):
     assert page.text("#accuracy") == "3 of 3"
     assert 0 < number(page, "#loss") < 0.5
     learnt = number(page, "#steps")
-    assert learnt >= steps + 4 * 6  # at least an epoch's steps in each of the six epochs of four lessons
+    assert learnt >= steps + 4 * 40  # of four lessons
     shares = shares_of(page, SEVEN)
     assert max(shares) == shares[7] > 50 and sum(shares) == pytest.approx(100, abs=0.6)
 
@@ -118,7 +118,7 @@ def test_a_network_that_knows_nothing_learns_two_digits(page):
     assert not page.evaluate("document.querySelector('#others').checked")
     teach(page, ZERO, 0, 1)
     teach(page, ONE, 1, 2)
-    for _ in range(6):
+    for _ in range(2):
         click_to_learn(page, "#learn")
     page.wait("document.querySelector('#accuracy').textContent === '2 of 2'")
     page.click("#again")

@@ -61,7 +61,7 @@ class Page:
         os.close(self._read)
         os.close(self._write)
 
-    def send(self, method: str, **params: Any) -> dict[str, Any]:
+    def send(self, method: str, seconds: float = 60, **params: Any) -> dict[str, Any]:
         """Calls a method of the protocol; returns its result."""
         number = next(self._numbers)
         message: dict[str, Any] = {"id": number, "method": method, "params": params}
@@ -69,7 +69,7 @@ class Page:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while True:
-            answer = self._next(60)
+            answer = self._next(seconds)
             if answer.get("id") == number:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return answer["result"]
@@ -96,9 +96,9 @@ class Page:
         self.send("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
 
-    def evaluate(self, expression: str) -> Any:
+    def evaluate(self, expression: str, seconds: float = 60) -> Any:
         """The value of an expression in the page; of a promise, what it brings."""
-        answer = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        answer = self.send("Runtime.evaluate", seconds, expression=expression, awaitPromise=True, returnByValue=True)
         details = answer.get("exceptionDetails")
         assert not details, f"{expression}: {details}"
         return answer["result"].get("value")
