@@ -1,12 +1,10 @@
 """Exported libraries for other machines, in emulators: ten losses as the trainer's, and checkpoints that it reads.
 
-It takes ziglang and qemu-user; where they are missing, the tests are skipped, unless PULLBACK_REQUIRE_CROSS is set.
+It takes ziglang and qemu-user: see tools.py.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +16,7 @@ import pytest
 from pullback.deploy.export import flags
 from pullback.deploy.targets import PLATFORMS
 from tests.deploy.models import BATCH, MODELS, batches
+from tests.deploy.tools import need_program, need_zig
 
 DRIVER = Path(__file__).with_name("driver.c")
 EMULATORS = {
@@ -29,21 +28,12 @@ EMULATORS = {
 }
 
 
-def require(*tools: str) -> None:
-    """Skip the test where a tool is missing."""
-    missing = [tool for tool in tools if shutil.which(tool) is None]
-    missing += [] if importlib.util.find_spec("ziglang") else ["ziglang"]
-    if missing and os.environ.get("PULLBACK_REQUIRE_CROSS"):
-        pytest.fail(f"{', '.join(missing)} is missing")
-    if missing:
-        pytest.skip(f"{', '.join(missing)} is missing: make cross")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", EMULATORS)
 @pytest.mark.parametrize("name", MODELS)
 def test_ten_losses_on_another_machine(name: str, machine: str, tmp_path: Path) -> None:
-    require(EMULATORS[machine][0])
+    need_zig()
+    need_program(EMULATORS[machine][0])
     platform = PLATFORMS[machine.removesuffix("-v3")]
     trainer, data = MODELS[name]()
     dist = tmp_path / "dist"

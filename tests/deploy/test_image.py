@@ -1,9 +1,8 @@
 """Images for microcontrollers: built by their Makefile, run in an emulator, and compared with Python's trainer.
 
-It takes arm-none-eabi-gcc with newlib, make and qemu-system-arm; PULLBACK_REQUIRE_EMULATORS=1 says that they are there.
+It takes arm-none-eabi-gcc with newlib, make and qemu-system-arm: see tools.py.
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -15,12 +14,16 @@ import pullback
 from pullback import nn, optim
 from pullback.deploy.image import FOLDER, batch_of, write_data
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
+from tests.deploy.tools import need_program
 
 TOOLS = ("arm-none-eabi-gcc", "arm-none-eabi-nm", "arm-none-eabi-objcopy", "make", "qemu-system-arm")
-MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
-if MISSING and os.environ.get("PULLBACK_REQUIRE_EMULATORS"):
-    raise pytest.UsageError(f"PULLBACK_REQUIRE_EMULATORS is set, but there is no {', '.join(MISSING)}")
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tools():
+    for tool in TOOLS:
+        need_program(tool)
+
 
 LIBRARY = {"memcpy", "memmove", "memset", "memcmp", "strlen", "strcmp"}  # all that a library needs of a C library
 BATCH, ROWS, EPOCHS = 16, 1408, 5
