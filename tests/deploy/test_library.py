@@ -75,7 +75,8 @@ def test_the_headers_are_cpp(folder, standard, tmp_path):
     """Both in one file, used in all of their functions."""
     unit = tmp_path / "unit.cpp"
     unit.write_text(CPP)
-    flags = (f"-std={standard}", *STRICT, f"-I{folder / 'first'}", f"-I{folder / 'second'}")
+    more = ("-Wshadow", "-Wconversion", "-Wold-style-cast")
+    flags = (f"-std={standard}", *STRICT, *more, f"-I{folder / 'first'}", f"-I{folder / 'second'}")
     archives = [folder / name / f"lib{name}.a" for name in ("first", "second")]
     run_command(cxx(), *flags, unit, *archives, *LIBS, "-o", tmp_path / "unit")
     assert run_command(tmp_path / "unit", cwd=tmp_path).split() == [
