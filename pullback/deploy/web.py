@@ -55,7 +55,8 @@ def class_name(name: str) -> str:
 
 
 def write(program: Program, tools: Toolchain, flags: Sequence[str], objects: Sequence[str], work: Path) -> None:
-    """The module of the objects of the library, and the files for JavaScript; ``objects[0]`` is that of NAME.c."""
+    """The module of the library's objects, and the files for JavaScript. NAME_module.c takes NAME.c in, so that its
+    object takes the place of NAME.o."""
     name, given = program.name, words(program)
     bytes_ = (NATIVE / "web" / "bytes.c").read_text()
     (work / f"{name}_module.c").write_text(filled("web/module.c.in", {**given, "@BYTES@": bytes_}))
@@ -67,7 +68,8 @@ def write(program: Program, tools: Toolchain, flags: Sequence[str], objects: Seq
     tools.compile([f"{name}_module.c"], compiled, flags, work)
     exports = [f"-Wl,--export={name}_{function}" for function in (*_API, *_OWN)]
     layout = ["-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,-s", f"-Wl,-z,stack-size={_STACK_BYTES}"]
-    tools.link(["-nostdlib", compiled, *objects[1:], *exports, *layout, "-o", f"{name}.wasm"], work)
+    parts = [compiled if file == f"{name}.o" else file for file in objects]
+    tools.link(["-nostdlib", *parts, *exports, *layout, "-o", f"{name}.wasm"], work)
     (work / compiled).unlink()
 
 

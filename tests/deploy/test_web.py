@@ -15,7 +15,7 @@ from tests.deploy.tools import need_program, need_zig, node
 
 BATCH = 16
 ROWS = 200  # 12 batches and 8 rows
-ARGUMENT, STATE, STEP, VALUE, BUSY, FILE, CHECKPOINT = 1, 4, 5, 6, 7, 8, 9
+ARGUMENT, MEMORY, STATE, STEP, VALUE, BUSY, FILE, CHECKPOINT = 1, 2, 4, 5, 6, 7, 8, 9
 
 
 def dataset():
@@ -383,6 +383,22 @@ def test_memory_is_used_again(exported):
     told([sizes[1], sizes.at(-1)]);
     """)  # fmt: skip
     assert grown[0] == grown[1]
+
+
+def test_no_memory(exported):
+    error, outputs, losses = told(
+        exported,
+        """
+    const { grow } = WebAssembly.Memory.prototype;
+    WebAssembly.Memory.prototype.grow = () => { throw new RangeError("no more"); };
+    const error = await refused(() => model.predict(new Float32Array(64 << 14)));
+    WebAssembly.Memory.prototype.grow = grow;
+    const { length } = await model.predict(new Float32Array(64 << 14));
+    told([error, length, await model.step(rows(x, 0, 16), rows(y, 0, 16))]);
+    """,
+    )
+    assert error[:2] == ["DigitsError", MEMORY] and "there is no memory for 4194304 bytes" in error[2]
+    assert outputs == 10 << 14 and losses > 0
 
 
 def test_weights_that_are_not_embedded(exported, tmp_path):
