@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 import pullback
 from pullback import nn, optim
 from pullback.deploy.web import class_name
+from tests.deploy.models import MODELS, batches
 from tests.deploy.tools import need_program, need_zig, node
 
 BATCH = 16
@@ -422,6 +423,28 @@ def test_the_example_trains(exported):
     losses = [float(line.partition("loss ")[2]) for line in lines[:10]]
     assert losses[-1] < losses[0]
     assert lines[-1].startswith("a checkpoint has")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ten_losses_of_larger_models(name, tmp_path):
+    """LeNet with batch norm and dropout, a small GPT."""
+    need_zig()
+    made, data = MODELS[name]()
+    made.export(tmp_path / "dist", target="wasm32", name="net", batch_size=BATCH)
+    kinds = ["BigInt64Array" if a.dtype == np.int64 else "Float32Array" for a in data]
+    for column, array in zip("xy", data, strict=True):
+        array.tofile(tmp_path / "dist" / f"{column}.bin")
+    script = f"""
+    import fs from "node:fs";
+    import {{ {class_name("net")} as Net }} from "./net.mjs";
+    const array = (file, Kind) => new Kind(new Uint8Array(fs.readFileSync(file)).buffer);
+    const x = array("x.bin", {kinds[0]}), y = array("y.bin", {kinds[1]}), model = await Net.load(), losses = [];
+    const batch = (a, i) => a.subarray(i * a.length / 10, (i + 1) * a.length / 10);
+    for (let i = 0; i < 10; i++) losses.push(model.step(batch(x, i), batch(y, i)));
+    console.log(JSON.stringify(losses));
+    """
+    losses = json.loads(node(script, tmp_path / "dist"))
+    np.testing.assert_allclose(losses, [float(np.asarray(made.update(*b))) for b in batches(data)], rtol=1e-5)
 
 
 def test_other_models(tmp_path):
