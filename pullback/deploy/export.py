@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -99,14 +98,15 @@ def export(
     name = _name(trainer) if name is None else name
     check_name(name)
     check_symbols(name)
-    _check_place(path)
+    earlier = _made_before(path)
     where = platform(target)
     chosen = where.functions if functions is None else _functions(functions)
     batch = _batch(trainer, batch_size)
     tools = Toolchain.of(where)
     program = program_of(trainer, name, where, batch, _sizes(sizes), chosen)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as made:
+    beside = path if path.is_dir() else path.parent  # a folder that is there may be another file system
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=beside) as made:
         work = Path(made) / "library"
         work.mkdir()
         trainer.save(work / f"{name}.safetensors")
@@ -114,7 +114,7 @@ def export(
         _write(program, tools, work, bool(embed))
         manifest = _manifest(program, tools, work, bool(embed))
         (work / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        _replace(work, path)
+        _replace(work, path, earlier)
     return Exported(path, manifest)
 
 
@@ -232,29 +232,35 @@ def _manifest(program: Program, tools: Toolchain, work: Path, embed: bool) -> di
     }
 
 
-def _check_place(path: Path) -> None:
-    """Raise a UserError where there is something that no export has made."""
-    hint = "give a folder that is empty, or that does not exist yet"
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return
+def _made_before(path: Path) -> set[str]:
+    """The files of a folder that an export has made; raises a UserError where it was none, and is not empty."""
+    if not path.exists() or (path.is_dir() and all(p.name.startswith(".") for p in path.iterdir())):
+        return set()
     try:
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        made = {"manifest.json", *manifest["files"]} if "pullback" in manifest else None
+        files = {"manifest.json", *manifest["files"]} if "pullback" in manifest else set()
     except (OSError, ValueError, KeyError, TypeError):
-        made = None
-    if made is None:
-        raise UserError(f"{path} exists, and is no folder that an export has made", hint=hint)
-    there = {p.relative_to(path).as_posix() for p in path.rglob("*") if not p.is_dir() and not p.name.startswith(".")}
-    if there - made:
-        raise UserError(f"{path} has {min(there - made)}, which no export has made", hint=f"move it, or {hint}")
+        files = set()
+    if not files or any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
+        raise UserError(
+            f"{path} exists, and is no folder that an export has made",
+            hint="give a folder that is empty, or that does not exist yet",
+        )
+    return files
 
 
-def _replace(work: Path, path: Path) -> None:
-    """Move a folder to its place; one that an export made before makes room."""
-    _check_place(path)
-    if path.exists():
-        shutil.rmtree(path)
-    os.replace(work, path)
+def _replace(work: Path, path: Path, earlier: set[str]) -> None:
+    """Move files to their place: those of an earlier export make room, all others stay."""
+    names = sorted(p.relative_to(work).as_posix() for p in work.rglob("*") if p.is_file())
+    names.sort(key=lambda name: name == "manifest.json")  # the last one: until then, the earlier one counts
+    taken = [name for name in names if name not in earlier and (path / name).exists()]
+    if taken:
+        raise UserError(f"{path} has a {taken[0]} that no export has made", hint="move it, or give another folder")
+    for name in earlier - set(names):
+        (path / name).unlink(missing_ok=True)
+    for name in names:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(work / name, path / name)
 
 
 def _name(trainer: Trainer) -> str:

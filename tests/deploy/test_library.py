@@ -321,12 +321,26 @@ def test_a_folder_with_another_manifest(text, tmp_path):
     assert (tmp_path / "manifest.json").read_text() == text
 
 
-def test_what_others_have_put_into_an_export_is_not_removed(tmp_path):
+def test_what_others_have_put_into_an_export_stays(tmp_path):
     small().export(tmp_path, name="first")
     (tmp_path / "example" / "mine.c").write_text("int x;")
-    with pytest.raises(UserError, match=r"has example/mine\.c, which no export has made"):
-        small().export(tmp_path, name="first")
-    assert (tmp_path / "example" / "mine.c").exists()
+    (tmp_path / "build").mkdir()
+    (tmp_path / "second.h").write_text("mine, too")
+    small().export(tmp_path, name="first", batch_size=4)
+    assert json.loads((tmp_path / "manifest.json").read_text())["batch"] == 4
+    with pytest.raises(UserError, match=r"has a second\.h that no export has made"):
+        small().export(tmp_path, name="second")
+    assert (tmp_path / "libfirst.a").exists() and (tmp_path / "second.h").read_text() == "mine, too"
+    assert (tmp_path / "example" / "mine.c").read_text() == "int x;" and (tmp_path / "build").is_dir()
+
+
+def test_a_manifest_that_names_files_elsewhere(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "manifest.json").write_text('{"pullback": "1", "files": {"../thesis.tex": {}}}')
+    with pytest.raises(UserError, match="no folder that an export has made"):
+        small().export(tmp_path / "out", name="first")
+    assert (tmp_path / "thesis.tex").exists()
 
 
 def test_an_export_replaces_an_earlier_one(tmp_path):

@@ -195,7 +195,7 @@ pb_status pb_refuse_parts(pb_model *model, pb_status status, const pb_part *part
 
 const char *pb_model_error(const pb_model *model)
 {
-    return model == NULL ? "the model is NULL: pb_model_init makes one" : model->error_buffer;
+    return model == NULL ? "the instance is NULL: it has not been made" : model->error_buffer;
 }
 
 const char *pb_status_text(pb_status status)

@@ -444,8 +444,8 @@ class Trainer(Fitting, Checkpoints, Copies):
 
         ``folder`` gets ``lib<name>.a``, a shared library, ``<name>.h`` (C99) and ``<name>.hpp`` (C++17), the C sources
         that are no model's own code, initial weights, a manifest, and an example; ``docs/deploy.md`` says how to use
-        it. ``target="wasm32"`` adds a WebAssembly module and its class in JavaScript (``docs/deploy-web.md``). A folder
-        that an export made before is replaced, another that is not empty is an error.
+        it. ``target="wasm32"`` adds a WebAssembly module and its class in JavaScript (``docs/deploy-web.md``). Files
+        that an export made before are replaced; another folder that is not empty is an error.
 
         ``target``: a platform (``python -m pullback targets`` lists them), by default this machine. ``name`` begins the
         names of all functions; by default that of the module's class. ``batch_size``: rows of a step; by default the
