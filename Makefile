@@ -4,7 +4,8 @@
 #   make bench      writes docs/performance.md         make test-all   runs all tests
 #   make lint       formatting, lint, types            make costs      the same, and writes tests/costs.txt
 #   make sanitize   the C runtime under sanitizers     make cross      other CPUs' code, in emulators
-#   make wheels     wheels for Linux, in dist/         make clean      removes what these made
+#   make wheels     wheels for Linux, in dist/         make exported   exported libraries, in emulators and browsers
+#   make clean      removes what these made
 
 PYTHON ?= python3
 CC ?= cc
@@ -18,7 +19,7 @@ PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys
 	print(zlib.crc32(repr((sys.version, sys.base_prefix, "$(CURDIR)")).encode()))' 2>/dev/null)
 CONTENTS := $(shell cat pyproject.toml setup.py $(C_SOURCES) | cksum | tr ' ' -)
 
-.PHONY: demo test test-all costs bench lint sanitize pool cross cross-runtime wheels wheel-test clean venv
+.PHONY: demo test test-all costs bench lint sanitize pool cross cross-runtime exported wheels wheel-test clean venv
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo-$(CONTENTS)
@@ -67,7 +68,7 @@ SANITIZERS := address undefined thread
 
 sanitize: $(SANITIZERS:%=sanitize-%)
 
-sanitize-%: tests/runtime/native/test_rt.c tests/runtime/native/test_epoch.c $(C_SOURCES)
+sanitize-%: tests/runtime/native/test_rt.c tests/runtime/native/test_epoch.c tests/runtime/native/test_pools.c $(C_SOURCES)
 	@mkdir -p build/sanitize
 	$(CC) -O1 -g -std=c11 -pthread -Wall -Wextra -Werror -fsanitize=$* -fno-sanitize-recover=all -I$(NATIVE) \
 		$< $(NATIVE)/one.c -o build/sanitize/test_rt-$*
@@ -79,8 +80,13 @@ pool: benchmarks/pool.c $(C_SOURCES)
 	build/pool
 
 # Needs qemu-user and node (Debian: apt-get install qemu-user nodejs). MACHINES="sse2 neon" runs some of them.
-cross: cross-runtime
+cross: cross-runtime exported
 	$(PY) -m tests.cross $(MACHINES)
+
+# Exported libraries on other machines, in node and in Chromium, whose tests are skipped where these are missing (Debian:
+# apt-get install qemu-user qemu-system-arm gcc-arm-none-eabi libnewlib-arm-none-eabi nodejs chromium).
+exported: .venv/.test-$(CONTENTS) .venv/.deploy-$(CONTENTS)
+	PULLBACK_REQUIRE_TOOLS=1 $(PY) -m pytest tests/deploy tests/examples/test_web.py tests/docs
 
 # The C runtime's tests on AArch64, and whether it compiles for macOS.
 cross-runtime: .venv/.cross-$(CONTENTS)

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import compile_time, micro, page, training, worth
+from benchmarks import compile_time, micro, page, training, web, worth
 from benchmarks import contractions as contractions_benchmark
 from benchmarks import data as data_benchmark
+from benchmarks import export as export_benchmark
 from benchmarks import gemm as gemm_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import ops as ops_benchmark
@@ -80,6 +81,21 @@ def data(
     if unknown:
         raise typer.BadParameter(f"no form {unknown[0]!r}; there are {', '.join(data_benchmark.FORMS)}")
     raise typer.Exit(0 if data_benchmark.run(_names(forms), rounds, seconds, threads, json) else 1)
+
+
+@app.command()
+def export(
+    models: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(export_benchmark.MODELS),
+    rounds: Rounds = 9,
+    seconds: Seconds = 1.0,
+    threads: Threads = 2,
+    json: JsonFile = None,
+) -> None:
+    """A step of an exported library, beside the trainer's own."""
+    unknown = [name for name in _names(models) if name not in export_benchmark.MODELS]
+    if unknown:
+        raise typer.BadParameter(f"no model {unknown[0]!r}; there are {', '.join(export_benchmark.MODELS)}")
+    raise typer.Exit(0 if export_benchmark.run(_names(models), rounds, seconds, threads, json) else 1)
 
 
 @app.command()
@@ -196,6 +212,22 @@ def twins(
     if unknown:
         raise typer.BadParameter(f"no program {unknown[0]!r}; there are {', '.join(twins_benchmark.TWINS)}")
     raise typer.Exit(0 if twins_benchmark.run(_names(programs), rounds) else 1)
+
+
+@app.command("web")
+def web_(
+    models: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(web.MODELS),
+    sides: Annotated[str, typer.Option(help="Which; peers come from npm.")] = ",".join(web.SIDES),
+    rounds: Rounds = 5,
+    seconds: Seconds = 1.0,
+    chromium: Annotated[str, typer.Option(help="The browser.")] = "chromium",
+    json: JsonFile = None,
+) -> None:
+    """Training steps in Chromium: WebAssembly beside TensorFlow.js and jax-js."""
+    unknown = [n for n in _names(models) if n not in web.MODELS] + [n for n in _names(sides) if n not in web.SIDES]
+    if unknown:
+        raise typer.BadParameter(f"no {unknown[0]!r}; there are {', '.join([*web.MODELS, *web.SIDES])}")
+    raise typer.Exit(0 if web.run(_names(models), _names(sides), rounds, seconds, chromium, json) else 1)
 
 
 @app.command("page")

@@ -15,10 +15,9 @@ from pullback.relax import op, training, transform
 from pullback.relax.training import callbacks
 from pullback.runtime import Device, Tensor, cpu, device, tensor
 from pullback.runtime.vm import VirtualMachine
+from pullback.version import __version__ as __version__
 
 shortcuts.install()
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Device", "IRModule", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device", "ir", "nd", "nn", "op",

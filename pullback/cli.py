@@ -245,6 +245,42 @@ def train(
 
 
 @app.command()
+def build(
+    source: Annotated[str, typer.Argument(metavar="CONFIG.toml|FILE.py:make", help="What to build, as for train.")],
+    target: Annotated[str, typer.Option(help="The platform: see targets.")] = "host",
+    name: Annotated[str | None, typer.Option(help="With it the names of the library's functions begin.")] = None,
+    out: Annotated[Path, typer.Option(file_okay=False, help="The folder of the library.")] = Path("dist"),
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="The values it begins with: a checkpoint, or the last one of a folder.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows of a step.")] = None,
+    size: Sizes = None,
+    no_embed: Annotated[bool, typer.Option("--no-embed", help="Leave weights in a file of their own.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As for train; several times.")
+    ] = None,
+) -> None:
+    """Make a library that trains, predicts, saves and loads without Python: docs/deploy.md."""
+    from pullback.command import train as training
+    from pullback.command.build import build as build_library
+
+    with errors_in_one_line():
+        found = None if checkpoint is None else training.checkpoint_of(checkpoint)
+        job = training.job_of(source, settings or [])
+        print_table(build_library(job, out, target, name, found, batch_size, size or [], not no_embed).table())
+    typer.echo(f"written to {out}")
+
+
+@app.command()
+def targets() -> None:
+    """List the platforms that libraries are made for, and the C compiler for each."""
+    from pullback.command.build import platforms
+
+    with errors_in_one_line():
+        print_table(platforms())
+
+
+@app.command()
 def tune(
     file: Annotated[
         Path | None,

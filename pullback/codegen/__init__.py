@@ -8,10 +8,19 @@ from pullback.codegen.compile import (
     compile_object,
     load_object,
 )
-from pullback.codegen.module import emit_host, emit_kernel, emit_module, exported_symbol, traced_kernels
+from pullback.codegen.module import (
+    emit_data,
+    emit_host,
+    emit_kernel,
+    emit_library,
+    emit_module,
+    exported_symbol,
+    traced_kernels,
+)
 from pullback.codegen.objects import CompilerDied, compile_objects
 
 __all__ = [
     "LLVMLITE_VERSION", "LLVM_VERSION", "CompilerDied", "Library", "compile_assembly", "compile_object",
-    "compile_objects", "emit_host", "emit_kernel", "emit_module", "exported_symbol", "load_object", "traced_kernels",
+    "compile_objects", "emit_data", "emit_host", "emit_kernel", "emit_library", "emit_module", "exported_symbol",
+    "load_object", "traced_kernels",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ def flushes(arch: str) -> bool:
     return arch in _X86 or arch in _ARM
 
 
-def flushing(symbol: str, body: str, arch: str, shared: Globals) -> str:
+def flushing(symbol: str, body: str, arch: str, shared: Globals, linkage: str = "") -> str:
     """The host function ``symbol``, which runs the host function ``body`` in that mode and then sets the caller's."""
     run = f"  %status = call i32 @{body}{_SIGNATURE}"
     if arch in _X86:
@@ -44,4 +44,4 @@ def flushing(symbol: str, body: str, arch: str, shared: Globals) -> str:
             "  call void @llvm.aarch64.set.fpcr(i64 %old)",
         ]  # fmt: skip
     text = "\n".join([*lines, "  ret i32 %status"])
-    return f"define i32 @{symbol}{_SIGNATURE} nounwind {ATTRIBUTES} {{\n{text}\n}}\n"
+    return f"define {linkage}i32 @{symbol}{_SIGNATURE} nounwind {ATTRIBUTES} {{\n{text}\n}}\n"

@@ -51,6 +51,7 @@ class Abilities:
     small_masks: bool = False  # masked loads and stores of elements of fewer than 4 bytes are instructions too
     scale: bool = False  # x · 2ⁿ is an instruction
     assembler: bool = False  # LLVM can read it: that of this machine's family only
+    vectors: bool = True  # else four registers of one number each stand for one
 
 
 @functools.cache
@@ -193,7 +194,7 @@ _ROUND_BFLOAT16 = {"x86_64": "vcvtneps2bf16", "aarch64": "bfcvtn"}  # where that
 
 # The instruction that adds floats, a vector or one at a time: the fewer of them 16 additions take, the wider it is.
 _ADD = re.compile(
-    r"^\s+(v?addps|v?addss|fadds?|x?vfadd\.s|vfadd\.vv|fadd\.s|vadd\.f32|f32(x4)?\.add|xvaddsp|xsaddsp|vfasb|aebr)\s",
+    r"^\s+(v?addps|v?addss|fadds?|fadd\.4s|x?vfadd\.s|vfadd\.vv|fadd\.s|vadd\.f32|f32(x4)?\.add|xvaddsp|xsaddsp|vfasb|aebr)\s",
     re.M,
 )
 _REGISTERS = {"aarch64": 32, "arm64": 32, "riscv": 32, "powerpc": 32, "ppc": 32, "loongarch": 32, "s390x": 32}
@@ -218,7 +219,8 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     if grouped:
         return Abilities(64 // int(grouped.group(1)), registers, True, fma, half, small_masks=True)
     if additions not in (1, 2, 4):  # no vectors: four numbers in four registers stand for one
-        return Abilities(16, max(4, (32 if arch.startswith(("arm", "thumb")) else registers) // 4), False, fma, half)
+        registers = max(4, (32 if arch.startswith(("arm", "thumb")) else registers) // 4)
+        return Abilities(16, registers, False, fma, half, vectors=False)
     vector_bytes = 64 // additions
     if arch in _X86:
         registers = 8 if arch.startswith("i") else 32 if vector_bytes == 64 else 16

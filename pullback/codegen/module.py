@@ -7,9 +7,10 @@ host function the exported ``i32 name(ptr rt, ptr buffers, ptr arena, ptr trace)
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.codegen.builder import FunctionBuilder, Globals
 from pullback.codegen.float_mode import flushes, flushing
@@ -66,6 +67,37 @@ def emit_host(host: PrimFunc, target: Target, kernels: Mapping[str, PrimFunc], s
         symbol = _quoted(symbols[name])
         shared.declare(symbol, f"declare hidden void @{symbol}({', '.join(['ptr', *types])})")
     return _module(target, shared, [_Host(host, target, shared, kernels, symbols).emit()])
+
+
+@deep
+def emit_library(hosts: Mapping[str, tuple[PrimFunc, Mapping[str, PrimFunc]]], target: Target) -> str:
+    """The LLVM IR of a module with host functions, each under the symbol that is its key, which only what it is linked
+    with sees, and their kernels. Kernels that compute the same are one."""
+    shared = Globals()
+    texts: dict[str, list[str]] = {}
+    for symbol, (host, kernels) in hosts.items():
+        symbols = {name: f"kernel.{hashlib.sha256(k.digest).hexdigest()[:32]}" for name, k in kernels.items()}
+        for name, kernel in kernels.items():
+            if symbols[name] not in texts:
+                texts[symbols[name]] = _Kernel(kernel, target, shared, symbols[name], "internal ").emit()
+        texts[symbol] = [_Host(replace(host, name=symbol), target, shared, kernels, symbols, "hidden ").emit()]
+    return _module(target, shared, [text for parts in texts.values() for text in parts])
+
+
+def emit_data(blocks: Mapping[str, bytes], target: Target) -> str:
+    """The LLVM IR of a module with read-only data, each block under its symbol and aligned to 64 bytes."""
+    lines = [
+        f'@{_quoted(symbol)} = hidden constant [{len(data)} x i8] c"{_bytes(data)}", align 64'
+        for symbol, data in blocks.items()
+    ]
+    return _module(target, Globals(), lines)
+
+
+_ESCAPED = [chr(b) if 32 <= b < 127 and chr(b) not in '"\\' else f"\\{b:02X}" for b in range(256)]
+
+
+def _bytes(data: bytes) -> str:
+    return "".join(map(_ESCAPED.__getitem__, data))
 
 
 def _module(target: Target, shared: Globals, texts: Sequence[str]) -> str:
@@ -159,7 +191,7 @@ class _Kernel:
             builder.effect(f"store {capture.type} {capture.operand}, ptr {field}")
         slot = builder.pure(f"getelementptr {RUNTIME}, ptr %rt, i32 0, i32 {_SLOTS[function]}")
         run = builder.pure(f"load ptr, ptr {slot}", 0)
-        builder.effect(f"call void {run}(ptr @{_quoted(task)}, ptr {closure}, i64 {emitter.scalar(extent)})")
+        builder.effect(f"call void {run}(ptr %rt, ptr @{_quoted(task)}, ptr {closure}, i64 {emitter.scalar(extent)})")
 
     def _body(
         self, outer: Statements, node: Stmt, name: str, loop: For | None = None, new: Sequence[Buffer] = ()
@@ -351,17 +383,19 @@ class _Host:
 
     def __init__(
         self, func: PrimFunc, target: Target, shared: Globals, kernels: Mapping[str, PrimFunc],
-        symbols: Mapping[str, str],
+        symbols: Mapping[str, str], linkage: str = "",
     ) -> None:  # fmt: skip
         self.func, self.target, self.shared, self.kernels, self.symbols = func, target, shared, kernels, symbols
+        self.linkage = linkage
 
     def emit(self) -> str:
         symbol = _quoted(exported_symbol(self.func.name))
         if not (self.func.attrs.get(FLUSH_SUBNORMALS) and flushes(self.target.arch)):
-            return self.emit_as(symbol)
+            return self.emit_as(symbol, self.linkage)
         body = _quoted(f"host.{self.func.name}")
         # A function of its own that stays one: LLVM, which knows one mode alone, moves no arithmetic out of it.
-        return self.emit_as(body, "internal ", " noinline") + flushing(symbol, body, self.target.arch, self.shared)
+        flushed = flushing(symbol, body, self.target.arch, self.shared, self.linkage)
+        return self.emit_as(body, "internal ", " noinline") + flushed
 
     def emit_as(self, symbol: str, linkage: str = "", attributes: str = "") -> str:
         header = f"define {linkage}i32 @{symbol}(ptr %rt, ptr %buffers, ptr %arena, ptr %trace){attributes}"

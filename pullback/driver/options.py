@@ -38,4 +38,4 @@ class Options:
         abilities = target.abilities
         registers = target.registers if abilities.fma else target.registers - 1  # one holds the products
         known = (abilities.fma, self.choices, abilities.fast_pair_dot, abilities.cached_bytes, abilities.second_bytes)
-        return Machine(target.vector_bytes, registers, self.without, *known)
+        return Machine(target.vector_bytes, registers, self.without, *known, abilities.vectors)

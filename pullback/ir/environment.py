@@ -11,7 +11,7 @@ import warnings
 
 from pullback.ir.errors import UserError, suggestion
 
-MOST_THREADS = 256  # as in native/thread_pool.c
+MOST_THREADS = 256  # PB_MAX_THREADS of runtime/native/rt.h
 
 VARIABLES: dict[str, tuple[str, str]] = {  # name: a pattern of its values, and these in words
     "PULLBACK_DEBUG": ("[0-5]", "a number from 0 to 5"),
@@ -25,6 +25,7 @@ VARIABLES: dict[str, tuple[str, str]] = {  # name: a pattern of its values, and 
     "PULLBACK_DATA": (".*", "a folder"),
     "PULLBACK_WITHOUT": (".*", "names of schedules, separated by commas"),
     "PULLBACK_REQUIRE_TORCH": (".*", "anything: of the tests"),
+    "PULLBACK_REQUIRE_TOOLS": (".*", "anything: of the tests"),
 }
 
 

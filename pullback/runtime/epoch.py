@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, DTypeError
+from pullback.ir.errors import ArgumentError, DTypeError, InternalError
 from pullback.runtime.dtype import NUMPY_DTYPES, dtype_name
-from pullback.runtime.library import STATUS_STEP, STATUS_VALUE, check, library
+from pullback.runtime.library import STATUS_OK, STATUS_STEP, STATUS_VALUE, check, library
 from pullback.runtime.tensor import Tensor, tensor
 
 _CODES = {name: code for code, name in enumerate(NUMPY_DTYPES)}  # enum pb_dtype of rt.h
@@ -101,12 +101,11 @@ class Column:
         """Copy some rows into the tensor, from its row number ``place`` on, in this thread alone."""
         if min(first, count, place) < 0 or first + count > len(self.source) or place + count > self.batch.shape[0]:
             raise ArgumentError(f"rows {first} to {first + count} cannot be copied to {place}")
-        misfit, record = _Misfit(), _record(self)
+        record = _record(self)
         record.batch += place * (self.batch.nbytes // max(1, self.batch.shape[0]))
-        status = library.pb_copy_rows(ctypes.byref(record), first, count, ctypes.byref(misfit))
-        if status == STATUS_VALUE:
+        misfit = _copy_rows(record, first, count)
+        if misfit is not None:
             raise misfit_error(self.name, self.source, self.batch._numpy_dtype, self._place(misfit))
-        check(status)
 
     def _place(self, misfit: _Misfit) -> tuple[int, ...]:
         """The index of a value of the array."""
@@ -116,12 +115,22 @@ class Column:
 def cast(array: np.ndarray, dtype: np.dtype, exact: bool, name: str) -> np.ndarray:
     """A copy in another dtype, by the rules of a :class:`Column`; of an array of any shape."""
     result = np.empty(array.shape, dtype)
-    column, misfit = Column(array[None], tensor(result[None]), exact, name), _Misfit()
-    status = library.pb_copy_rows(ctypes.byref(_record(column)), 0, 1, ctypes.byref(misfit))
-    if status == STATUS_VALUE:
+    column = Column(array[None], tensor(result[None]), exact, name)
+    misfit = _copy_rows(_record(column), 0, 1)
+    if misfit is not None:
         raise misfit_error(name, array, dtype, column._place(misfit)[1:])
-    check(status)
     return result
+
+
+def _copy_rows(record: _Column, first: int, count: int) -> _Misfit | None:
+    """Copies rows to where those of the batch begin; returns the first value that does not fit, if there is one."""
+    misfit = _Misfit()
+    status = library.pb_copy_rows(ctypes.byref(record), first, count, ctypes.byref(misfit))
+    if status == STATUS_VALUE:
+        return misfit
+    if status != STATUS_OK:
+        raise InternalError(f"the C runtime refuses to copy rows of this column: status {status}")
+    return None
 
 
 def misfit_error(name: str, array: np.ndarray, wanted: np.dtype, place: tuple[int, ...]) -> DTypeError:

@@ -17,11 +17,10 @@ from pullback.ir.errors import ArgumentError, InternalError, UserError
 
 LIBRARY_NAME = "libpullback_rt" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 NATIVE_DIRECTORY = Path(__file__).parent / "native"  # the C sources too: exported code takes them from here
-ABI = 2
+ABI = 3
 
-_STATUS_OK, _STATUS_ARGUMENT, _, _STATUS_ENVIRONMENT, _STATUS_STATE, STATUS_STEP, STATUS_VALUE = range(
-    7
-)  # enum pb_status of rt.h
+# enum pb_status of rt.h
+STATUS_OK, _STATUS_ARGUMENT, _, _STATUS_ENVIRONMENT, _STATUS_STATE, STATUS_STEP, STATUS_VALUE = range(7)
 _HOW_TO_BUILD = (
     "Build it with a C compiler on the PATH (cc, or $CC): `pip install -e .` in a checkout of pullback,"
     " or `pip install --force-reinstall pullback`."
@@ -72,7 +71,7 @@ def load(path: Path) -> ctypes.CDLL:
 
 def check(status: int) -> None:
     """Raises what a ``pb_status`` other than ``PB_OK`` stands for, with the runtime's own message."""
-    if status == _STATUS_OK:
+    if status == STATUS_OK:
         return
     message = library.pb_last_error().decode(errors="replace")
     if status == _STATUS_ARGUMENT:
@@ -110,7 +109,7 @@ def allocate_zeros(sizes: Sequence[int]) -> list[int]:
     count = len(sizes)
     blocks = (ctypes.c_void_p * count)()
     fits = all(nbytes < 2**63 for nbytes in sizes)
-    if not fits or library.pb_alloc_all_zeros(count, (ctypes.c_size_t * count)(*sizes), blocks) != _STATUS_OK:
+    if not fits or library.pb_alloc_all_zeros(count, (ctypes.c_size_t * count)(*sizes), blocks) != STATUS_OK:
         raise MemoryError(f"out of memory: could not allocate {sum(sizes)} bytes")
     return [block or 0 for block in blocks]
 

@@ -28,7 +28,8 @@ class Machine:
     ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane; ``pair_dot``:
     whether the products of pairs of bfloat16 are, and a gain. ``choices``: what was measured to be better than the
     analytical choice. ``cached_bytes``: larger outputs are not read again from a cache that is faster than memory.
-    ``second_bytes``: what the second cache of a core holds.
+    ``second_bytes``: what the second cache of a core holds. ``vectors``: whether a vector is one register, and not
+    several of one number each.
     """
 
     vector_bytes: int = 64
@@ -39,6 +40,7 @@ class Machine:
     pair_dot: bool = False
     cached_bytes: int = 8 << 20
     second_bytes: int = 512 << 10
+    vectors: bool = True
 
     @property
     def nominal(self) -> Machine:

@@ -13,7 +13,7 @@ from pullback.tir.expr import Buffer
 OF_INTEGERS = ("not", "reinterpret", "philox4x32", "pair", "pair_dot")  # intrinsics not defined on every float
 
 _TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-_PARALLEL_FOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+_PARALLEL_FOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _NEXT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64))
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _NOW = ctypes.CFUNCTYPE(ctypes.c_int64)
@@ -27,14 +27,16 @@ class Runtime(ctypes.Structure):
     def __init__(self):
         self.pieces, self.clock, self.shares = [], 0, 0
         self._callbacks = _PARALLEL_FOR(self.run), _NOW(self.now), _PARALLEL_FOR(self.share)
-        super().__init__(2, *(ctypes.cast(c, ctypes.c_void_p) for c in self._callbacks))
+        super().__init__(3, *(ctypes.cast(c, ctypes.c_void_p) for c in self._callbacks))
 
-    def run(self, task, closure, count):
+    def run(self, table, task, closure, count):
+        assert table == self.address
         for begin, end in self._pieces(count):
             _TASK(task)(closure, begin, end)
 
-    def share(self, work, closure, count):
+    def share(self, table, work, closure, count):
         """As two threads would, one after the other: the pieces of one after those of the other."""
+        assert table == self.address
         pieces = list(self._pieces(count))
         for part in (pieces[: len(pieces) // 2], pieces[len(pieces) // 2 :]):
             if not part:

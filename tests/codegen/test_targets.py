@@ -34,6 +34,7 @@ TARGETS = {
     "skylake": "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512",
     "znver4": "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4",
     "aarch64": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon",
+    "apple": "llvm -mtriple=arm64-apple-macosx11.0 -mcpu=apple-m1",  # whose assembly has another syntax
     "armv7": "llvm -mtriple=armv7-linux-gnueabihf -mcpu=cortex-a9 -mattr=+neon",
     "thumb": "llvm -mtriple=thumbv7em-none-eabi -mcpu=cortex-m4",
     "riscv64": "llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64 -mattr=+m,+a,+f,+d,+v",
@@ -46,9 +47,11 @@ TARGETS = {
     "i686": "llvm -mtriple=i686-linux-gnu",
 }
 SMALL_MASKS = ("skylake", "znver4", "riscv64", "spacemit")  # of elements of fewer than 4 bytes too
+SCALAR = ("thumb", "rv64gc", "wasm32-scalar", "i686")
 EXPECTED = {  # vector bytes, registers, masks, fma; of CPUs without vectors, four scalar registers count as one
     "x86-64": (16, 16, False, False), "haswell": (32, 16, True, True), "skylake": (64, 32, True, True),
-    "znver4": (64, 32, True, True), "aarch64": (16, 32, False, True), "armv7": (16, 16, False, False),
+    "znver4": (64, 32, True, True), "aarch64": (16, 32, False, True),
+    "apple": (16, 32, False, True), "armv7": (16, 16, False, False),
     "thumb": (16, 8, False, True), "riscv64": (16, 32, True, True), "rv64gc": (16, 8, False, True),
     "spacemit": (32, 32, True, True), "loongarch64": (32, 32, False, True), "s390x": (16, 32, False, True),
     "wasm32": (16, 16, False, False), "wasm32-scalar": (16, 4, False, False), "i686": (16, 4, False, False),
@@ -122,6 +125,7 @@ def test_abilities(name):
     assert (target.vector_bytes, target.registers, can.masks, can.fma) == EXPECTED[name]
     assert can.pair_dot == can.fast_pair_dot == (name == "znver4")
     assert can.small_masks == (name in SMALL_MASKS)
+    assert can.vectors == (name not in SCALAR)
     assert target.lanes("float32") == target.vector_bytes // 4
 
 
@@ -129,7 +133,7 @@ def test_abilities(name):
 def test_object(name):
     target = Target(TARGETS[name])
     code = compile_object(emit_module(everything(), target), target)
-    magic = b"\0asm" if name.startswith("wasm32") else b"\x7fELF"
+    magic = {"wasm32": b"\0asm", "wasm32-scalar": b"\0asm", "apple": b"\xcf\xfa\xed\xfe"}.get(name, b"\x7fELF")
     assert code.startswith(magic) and len(code) > 500
 
 

@@ -20,9 +20,9 @@ typedef struct share {
 typedef void (*work_function)(void *closure, share *share);
 typedef struct runtime {
     int64_t abi;
-    void (*parallel_for)(task_function task, void *closure, int64_t count);
+    void (*parallel_for)(const struct runtime *runtime, task_function task, void *closure, int64_t count);
     int64_t (*now_ns)(void);
-    void (*parallel_share)(work_function work, void *closure, int64_t count);
+    void (*parallel_share)(const struct runtime *runtime, work_function work, void *closure, int64_t count);
 } runtime;
 typedef int32_t (*host_function)(const runtime *runtime, void *const *buffers, void *arena, int64_t *trace);
 
@@ -38,13 +38,24 @@ static int32_t last_piece(share *share, int64_t range[2]) {
     return size > 0;
 }
 
-static void backwards(task_function task, void *closure, int64_t count) {
+enum { ABI = 3 };
+
+/* Compiled code hands on the table that it got. */
+static void check_table(const runtime *table) {
+    if (table->abi == ABI) return;
+    fprintf(stderr, "this is no runtime table\n");
+    exit(4);
+}
+
+static void backwards(const runtime *table, task_function task, void *closure, int64_t count) {
+    check_table(table);
     share whole = {last_piece, 0, count};
     for (int64_t range[2]; last_piece(&whole, range);) task(closure, range[0], range[1]);
 }
 
 /* As two threads would, one after the other. */
-static void in_two(work_function work, void *closure, int64_t count) {
+static void in_two(const runtime *table, work_function work, void *closure, int64_t count) {
+    check_table(table);
     share last = {last_piece, count / 2, count}, first = {last_piece, 0, count / 2};
     work(closure, &last);
     work(closure, &first);
@@ -85,7 +96,7 @@ static int is_whole(const unsigned char *block, int64_t bytes) {
 }
 
 int main(void) {
-    const runtime table = {2, backwards, no_clock, in_two};
+    const runtime table = {ABI, backwards, no_clock, in_two};
     for (int64_t calls = number(); calls > 0; calls--) {
         host_function function = programs[number()];
         int64_t arena_bytes = number(), count = number();

@@ -25,12 +25,13 @@ def test_its_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for text in [*blocks("python"), *blocks("toml")]:
         Path(text.split()[1]).write_text(text)  # each begins with its name
     lines = [line for text in blocks("sh") for line in text.splitlines()]
-    assert len(lines) == 3
+    assert len(lines) == 5
     for line in lines:
         result = CliRunner().invoke(app, shlex.split(line.removeprefix("python -m pullback ")))
         assert result.exit_code == 0, result.output
     lengths = {p.parent.name: len(p.read_text().splitlines()) for p in tmp_path.glob("runs/*/history.csv")}
     assert lengths == {"digits": 1 + 2, "wide": 1 + 6}
+    assert (tmp_path / "dist" / "digits.h").exists()
 
 
 def test_its_table_has_all_commands() -> None:

@@ -92,6 +92,6 @@ start:
   store ptr %b2, ptr %t5
   %t6 = getelementptr { i64, ptr, ptr, ptr }, ptr %rt, i32 0, i32 1
   %t7 = load ptr, ptr %t6
-  call void %t7(ptr @scaled_row_sums.task0, ptr %closure1, i64 10)
+  call void %t7(ptr %rt, ptr @scaled_row_sums.task0, ptr %closure1, i64 10)
   ret void
 }

@@ -22,13 +22,14 @@ class Table(ctypes.Structure):
 
     _fields_ = (
         ("abi", ctypes.c_int64),
-        ("parallel_for", ctypes.CFUNCTYPE(None, Task, ctypes.c_void_p, ctypes.c_int64)),
+        ("parallel_for", ctypes.CFUNCTYPE(None, ctypes.c_void_p, Task, ctypes.c_void_p, ctypes.c_int64)),
         ("now_ns", ctypes.CFUNCTYPE(ctypes.c_int64)),
-        ("parallel_share", ctypes.CFUNCTYPE(None, Work, ctypes.c_void_p, ctypes.c_int64)),
+        ("parallel_share", ctypes.CFUNCTYPE(None, ctypes.c_void_p, Work, ctypes.c_void_p, ctypes.c_int64)),
     )
 
 
-TABLE = Table.from_address(runtime_table())
+ADDRESS = runtime_table()
+TABLE = Table.from_address(ADDRESS)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,7 @@ def visits(count):
     def task(_, begin, end):
         seen[begin:end] += 1
 
-    TABLE.parallel_for(Task(task), None, count)
+    TABLE.parallel_for(ADDRESS, Task(task), None, count)
     return seen
 
 
@@ -78,7 +79,7 @@ def test_each_thread_begins_once_and_gets_its_share(threads, count):
                 sizes.append(end - begin)
                 seen[begin:end] += 1
 
-        TABLE.parallel_share(Work(work), None, count)
+        TABLE.parallel_share(ADDRESS, Work(work), None, count)
         assert (seen == 1).all()
         assert all(size > 0 for size in sizes)
         assert len(began) == len(set(began)) <= min(threads, max(count, 0))
@@ -97,7 +98,7 @@ def test_a_thread_begins_with_half_of_an_even_share(count):
 
     caller = threading.get_ident()
     for _ in range(5):
-        TABLE.parallel_share(Work(work), None, count)
+        TABLE.parallel_share(ADDRESS, Work(work), None, count)
     assert all(end <= count // 4 + 2 for begin, end in began if begin == 0)
     assert any(begin == 0 and count // 4 <= end for begin, end in began)
 
@@ -106,7 +107,7 @@ def test_a_thread_begins_with_half_of_an_even_share(count):
 def test_ranges_are_contiguous_and_of_half_of_what_is_left_at_the_most(threads):
     set_num_threads(threads)
     ranges = []
-    TABLE.parallel_for(Task(lambda _, begin, end: ranges.append((begin, end))), None, 1001)
+    TABLE.parallel_for(ADDRESS, Task(lambda _, begin, end: ranges.append((begin, end))), None, 1001)
     ranges.sort()
     assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
     assert ranges[-1][1] == 1001
@@ -121,7 +122,7 @@ def test_closure_and_clock():
         ctypes.c_int64.from_address(closure).value += end - begin
 
     set_num_threads(1)
-    TABLE.parallel_for(Task(task), ctypes.addressof(value), 1)
+    TABLE.parallel_for(ADDRESS, Task(task), ctypes.addressof(value), 1)
     assert value.value == 42
     assert 0 < TABLE.now_ns() <= TABLE.now_ns()
 
@@ -136,9 +137,9 @@ def test_nested_jobs_run_inline():
             def inner(_, first, last, row=seen[i]):
                 row[first:last] += 1
 
-            TABLE.parallel_for(Task(inner), None, 10)
+            TABLE.parallel_for(ADDRESS, Task(inner), None, 10)
 
-    TABLE.parallel_for(Task(outer), None, 20)
+    TABLE.parallel_for(ADDRESS, Task(outer), None, 20)
     assert (seen == 1).all()
 
 
@@ -169,7 +170,7 @@ def test_the_pool_cannot_change_inside_a_task():
         except UserError as error:
             caught.append(str(error))
 
-    TABLE.parallel_for(Task(task), None, 2)
+    TABLE.parallel_for(ADDRESS, Task(task), None, 2)
     assert set(caught) == {"the thread pool can't be changed from inside one of its tasks"}
     assert get_num_threads() == 2
 
@@ -221,7 +222,7 @@ import os, threading
 import numpy as np
 from pullback import codegen
 from pullback.target import Target
-from test_thread_pool import TABLE, Task, set_num_threads
+from test_thread_pool import ADDRESS, TABLE, Task, set_num_threads
 
 library = codegen.load_object(codegen.compile_object('''
 define void @visit(ptr %seen, i64 %begin, i64 %end) {
@@ -243,7 +244,7 @@ visit = Task(library.address("visit"))
 
 def visits(count):
     seen = np.zeros(count, np.int64)
-    TABLE.parallel_for(visit, seen.ctypes.data, count)
+    TABLE.parallel_for(ADDRESS, visit, seen.ctypes.data, count)
     return seen
 
 set_num_threads(3)

@@ -359,6 +359,17 @@ def test_vectors_do_not_lie_where_tasks_copy_the_same_rows_again_and_again(shape
     assert blocking_of(problem.merged).column.name == column
 
 
+@pytest.mark.parametrize("vectors", [True, False])
+def test_sums_are_not_parted_to_spare_copies_that_take_no_longer_than_their_terms(vectors):
+    """Without vectors a multiply-add takes as long as an element that is copied: 16 results of 4 x 4 images of 16 stay
+    whole sums, where partial ones would take three times the memory of the results."""
+    machine = Machine(vector_bytes=16, registers=8, vectors=vectors)
+    group = group_of(product("forward", (16, 8, 8, 8, 16, 3, 2, 1), False), machine=machine)
+    ((_, blocking),) = recognize(group).parts
+    assert blocking.chunks == (3 if vectors else None)
+    run(group)
+
+
 @pytest.mark.parametrize(("second", "rows"), [(512 << 10, 1), (2 << 20, 4)])
 def test_few_tasks_read_weights_that_leave_the_second_cache(second, rows, monkeypatch):
     """A task of one row of the image reads 9 MB for 7 results a channel. A large second cache has room for more."""

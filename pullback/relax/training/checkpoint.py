@@ -57,19 +57,10 @@ class Checkpoints:
         self._values.check_complete(self._interface)
         with self._turn:  # these views keep what they see: a step in another thread goes on with copies
             values, generator, epochs = self._values.all, self._generator.bit_generator.state, self._epochs
-            tensors = {_key(s): np.asarray(v) for s, v in zip(self._interface.kept, values, strict=True)}
+            tensors = {key_of(s): np.asarray(v) for s, v in zip(self._interface.kept, values, strict=True)}
         _check_distinct(file, self._interface.kept)
-        record = self._interface.record
         metadata = {
-            "format": FORMAT,
-            "version": VERSION,
-            "parameters": json.dumps([slot.name for slot in self._interface.params]),
-            "states": json.dumps([slot.name for slot in self._interface.states]),
-            "optimizer": record.optimizer,
-            "optimizer_states": json.dumps(record.optimizer_states),
-            "hyperparameters": json.dumps(record.hyperparameters),
-            "loss": record.loss,
-            "training": json.dumps(record.identity),
+            **fixed_metadata(self._interface),
             "random": json.dumps(generator),
             "steps": str(int(tensors["optimizer.0"])),
             "epochs": str(epochs),
@@ -129,7 +120,24 @@ class Checkpoints:
                 self._values, self._generator, self._epochs = Values(*loaded), generator, record.epochs
 
 
-def _key(slot: Slot) -> str:
+def fixed_metadata(interface: Interface) -> dict[str, str]:
+    """The metadata that all checkpoints of a trainer have in common."""
+    record = interface.record
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "parameters": json.dumps([slot.name for slot in interface.params]),
+        "states": json.dumps([slot.name for slot in interface.states]),
+        "optimizer": record.optimizer,
+        "optimizer_states": json.dumps(record.optimizer_states),
+        "hyperparameters": json.dumps(record.hyperparameters),
+        "loss": record.loss,
+        "training": json.dumps(record.identity),
+    }
+
+
+def key_of(slot: Slot) -> str:
+    """The name of a tensor in a checkpoint."""
     return _PREFIX[slot.kind] + slot.name
 
 
@@ -143,7 +151,7 @@ def _keys_in_file(groups: Iterable[tuple[Slot, ...]], later: Mapping[Slot, Tenso
             elif slot.kind == OPTIMIZER_STATE:
                 yield _PREFIX[slot.kind] + str(int(slot.name) - missing), slot
             else:
-                yield _key(slot), slot
+                yield key_of(slot), slot
 
 
 def _later_states(file: CheckpointFile, interface: Interface) -> dict[Slot, Tensor]:
@@ -165,12 +173,12 @@ def _check_distinct(path: str, slots: Sequence[Slot]) -> None:
     """What is saved has names of its own."""
     seen: set[str] = set()
     for slot in slots:
-        if _key(slot) in seen:
+        if key_of(slot) in seen:
             raise CheckpointError(
                 f"{shown(path)}: cannot be written: the model has more than one {slot.kind} called {slot.name}",
                 hint="give each a name of its own",
             )
-        seen.add(_key(slot))
+        seen.add(key_of(slot))
 
 
 def _check_names(file: CheckpointFile, interface: Interface) -> None:

@@ -133,7 +133,7 @@ class CheckpointFile:
         digest = digest_of_metadata(self.metadata)
         for name in sorted(self.tensors):
             entry = self.tensors[name]
-            digest.update(_announced(name, entry.dtype, entry.shape))
+            digest.update(announced(name, entry.dtype, entry.shape))
             self._file.seek(self._first + entry.begin)
             into = wanted.get(name)
             memory = None if into is None else np.asarray(into).reshape(-1).view(np.uint8)
@@ -173,7 +173,7 @@ def digest(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> st
     result = digest_of_metadata(metadata)
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
-        result.update(_announced(name, array.dtype.name, array.shape))
+        result.update(announced(name, array.dtype.name, array.shape))
         result.update(array.reshape(-1).view(np.uint8).data)
     return result.hexdigest()
 
@@ -185,7 +185,8 @@ def digest_of_metadata(metadata: Mapping[str, str]) -> Any:
     return result
 
 
-def _announced(name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+def announced(name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What the digest takes before the bytes of a tensor."""
     return f"{name!r}:{dtype}{shape or (1,)};".encode()  # version 1 does not tell a scalar from a vector of one
 
 

@@ -40,6 +40,11 @@ class Program:
         """The trainer module."""
         return self._modules[0]()
 
+    @property
+    def inference_module(self) -> IRModule:
+        """The module with ``__evaluate`` in place of what trains."""
+        return self._modules[1]()
+
     @cached_property
     def training_vm(self) -> Any:
         return self._load(self._modules[0]())

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import html
 import math
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -425,6 +426,47 @@ class Trainer(Fitting, Checkpoints, Copies):
         values.check_complete(self._interface)
         report = program.training_vm.profile(name, *values.arguments(self._interface, name, inputs, labels))
         return report, inputs[0].shape[0] if inputs and inputs[0].shape else None
+
+    # ---- without Python ----------------------------------------------------------------------------------------------
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        target: str = "host",
+        name: str | None = None,
+        *,
+        batch_size: int | None = None,
+        sizes: Mapping[str, int] | None = None,
+        embed: bool = True,
+        functions: Sequence[str] | str | None = None,
+    ) -> Any:
+        """Write a library that trains, predicts, saves and loads without Python, with the trainer's present values.
+
+        ``folder`` gets ``lib<name>.a``, a shared library, ``<name>.h`` (C99) and ``<name>.hpp`` (C++17), the C sources
+        that are no model's own code, initial weights, a manifest, and an example; ``docs/deploy.md`` says how to use
+        it. ``target="wasm32"`` adds a WebAssembly module and its class in JavaScript (``docs/deploy-web.md``). Files
+        that an export made before are replaced; another folder that is not empty is an error.
+
+        ``target``: a platform (``python -m pullback targets`` lists them), by default this machine. ``name`` begins the
+        names of all functions; by default that of the module's class. ``batch_size``: rows of a step; by default the
+        model's own, else 64. ``sizes``: of other symbolic axes, by name, which are fixed in a library. ``embed``:
+        whether weights are part of the library, or in ``<name>.safetensors`` alone. ``functions``: what the library is
+        to have code for, of step, predict, predict_one, evaluate and evaluate_one; without predict or evaluate rows are
+        taken one by one, without predict_one or evaluate_one only whole batches can be. By default all, and on
+        microcontrollers step, predict_one and evaluate_one, which take the least memory. These also get a folder
+        ``image``: ``make`` there links a program that trains.
+
+        >>> trainer.export("dist", target="aarch64", name="digits", batch_size=16)
+
+        Returns what was written: ``.folder``, ``.manifest``, ``.instance_bytes`` (the memory that an instance takes).
+        Raises UserError without a C compiler, and ArgumentError for what does not fit.
+        """
+        from pullback.deploy.export import export
+
+        with self._turn:
+            return export(
+                self, folder, target, name, batch_size=batch_size, sizes=sizes, embed=embed, functions=functions
+            )
 
     # ---- what one sees -----------------------------------------------------------------------------------------------
 

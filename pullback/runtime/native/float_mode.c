@@ -2,7 +2,7 @@
  * numbers count as zeros. */
 #include "internal.h"
 
-uint64_t pb_float_mode(void)
+PB_API uint64_t pb_float_mode(void)
 {
 #if defined(__SSE__)
     return __builtin_ia32_stmxcsr() & ~0x3fu; /* without the flags of what has happened */
@@ -15,7 +15,7 @@ uint64_t pb_float_mode(void)
 #endif
 }
 
-void pb_set_float_mode(uint64_t mode)
+PB_API void pb_set_float_mode(uint64_t mode)
 {
     if (mode == pb_float_mode())
         return;

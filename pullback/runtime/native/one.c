@@ -2,10 +2,11 @@
 #include "internal.h"
 
 #include "clock.c"
+#include "convert.c"
 #include "cpus.c"
 #include "epoch.c"
 #include "float_mode.c"
 #include "memory.c"
-#include "runtime.c"
+#include "process_pool.c"
 #include "status.c"
 #include "thread_pool.c"

@@ -15,7 +15,11 @@
 extern "C" {
 #endif
 
-#define PB_ABI 2 /* changes whenever pb_runtime does */
+#ifndef PB_API
+#define PB_API /* `static` in an exported library, which has what it uses of the runtime in one file of its own */
+#endif
+
+#define PB_ABI 3 /* changes whenever pb_runtime does */
 #define PB_MAX_THREADS 256
 #define PB_ALIGNMENT 64 /* of every block from pb_alloc, in bytes */
 #define PB_MAPPED_BYTES (32 << 20) /* a block of at least so many is a mapping of its own */
@@ -29,7 +33,10 @@ typedef enum pb_status {
     PB_ERROR_ENVIRONMENT = 3, /* an environment variable that can't be understood */
     PB_ERROR_STATE = 4,       /* a call that is not allowed at this point */
     PB_ERROR_STEP = 5,        /* a compiled function refused its arguments' values */
-    PB_ERROR_VALUE = 6        /* a value that a dtype does not hold */
+    PB_ERROR_VALUE = 6,       /* a value that a dtype does not hold */
+    PB_ERROR_BUSY = 7,        /* another thread is in a call of the same instance */
+    PB_ERROR_FILE = 8,        /* a file cannot be read or written */
+    PB_ERROR_CHECKPOINT = 9   /* what is read is no checkpoint, is damaged, or another trainer's */
 } pb_status;
 
 /* Why the last failing call of this thread failed; "" if none has. Valid until this thread's next failure. */
@@ -58,20 +65,13 @@ int64_t pb_peak_bytes(void);       /* the largest value pb_allocated_bytes() has
 
 /* ---- clock.c ------------------------------------------------------------------------------------------------- */
 
-int64_t pb_now_ns(void); /* a monotonic clock, in nanoseconds from an arbitrary origin */
+/* A monotonic clock, in nanoseconds from an arbitrary origin; 0 when compiled with PB_NO_THREADS. */
+PB_API int64_t pb_now_ns(void);
 
-/* ---- thread_pool.c: data parallelism ------------------------------------------------------------------------- */
+/* ---- thread_pool.c: what compiled code gets ------------------------------------------------------------------ */
 
 /* Does the items [begin, end) of a job. Must not care how a job is cut into ranges, nor on which thread it runs. */
 typedef void (*pb_task)(void *closure, int64_t begin, int64_t end);
-
-/* Covers [0, count) once with calls of `task` on the pool's threads, the caller among them; returns when all are done.
- *
- * All threads compute as the caller's would: with its rounding, and with subnormal numbers as zeros where it has them so.
- * Runs as one call on the calling thread when there is one thread or one item, when it is called from inside a task, or
- * while another thread is in pb_parallel_for. Safe in the child of a fork, unless the fork happens inside a task.
- */
-void pb_parallel_for(pb_task task, void *closure, int64_t count);
 
 /* What a thread gets of a job: as long as `next` returns 1, `range` is what it is to do next. */
 typedef struct pb_share {
@@ -81,7 +81,30 @@ typedef struct pb_share {
 /* Does all that its share gives it; before, whatever each thread that takes part does for itself. */
 typedef void (*pb_work)(void *closure, pb_share *share);
 
-/* The same as pb_parallel_for, with one call of `work` on each thread that takes part. */
+/* Compiled code calls the runtime through this table alone; no address of the runtime is baked into it. Its functions
+ * get the table, by which they know the pool of threads that it belongs to.
+ *
+ * parallel_for covers [0, count) once with calls of `task` on the pool's threads, the caller among them; returns when
+ * all are done. All threads compute as the caller's would: with its rounding, and with subnormal numbers as zeros where
+ * it has them so. Runs as one call on the calling thread when there is one thread or one item, when it is called from
+ * inside a task of any pool, or while another thread runs a job of the pool.
+ *
+ * parallel_share does the same with one call of `work` on each thread that takes part.
+ */
+typedef struct pb_runtime {
+    int64_t abi; /* PB_ABI */
+    void (*parallel_for)(const struct pb_runtime *runtime, pb_task task, void *closure, int64_t count);
+    int64_t (*now_ns)(void);
+    void (*parallel_share)(const struct pb_runtime *runtime, pb_work work, void *closure, int64_t count);
+} pb_runtime;
+
+/* ---- process_pool.c: the pool that all of a process shares --------------------------------------------------- */
+
+/* The table of the process's pool. Safe in the child of a fork, unless the fork happens inside a task. */
+const pb_runtime *pb_runtime_get(void);
+
+/* The same functions for C, which needs no table. */
+void pb_parallel_for(pb_task task, void *closure, int64_t count);
 void pb_parallel_share(pb_work work, void *closure, int64_t count);
 
 /* The threads of a job, 1 to PB_MAX_THREADS; at first PULLBACK_NUM_THREADS, or else the CPUs this process may use:
@@ -97,19 +120,7 @@ pb_status pb_check_environment(void);
 /* Ends the pool's threads (before dlclose, say). A later job starts them again. An error inside a task. */
 pb_status pb_shutdown(void);
 
-/* ---- runtime.c: what compiled code gets ---------------------------------------------------------------------- */
-
-/* Compiled code calls the runtime through this table alone; no address of the runtime is baked into it. */
-typedef struct pb_runtime {
-    int64_t abi; /* PB_ABI */
-    void (*parallel_for)(pb_task task, void *closure, int64_t count);
-    int64_t (*now_ns)(void);
-    void (*parallel_share)(pb_work work, void *closure, int64_t count);
-} pb_runtime;
-
-const pb_runtime *pb_runtime_get(void);
-
-/* ---- epoch.c: a compiled step on each batch of a data set ---------------------------------------------------- */
+/* ---- convert.c: rows of an array as those of a tensor -------------------------------------------------------- */
 
 typedef enum pb_dtype {
     PB_BOOL, PB_INT8, PB_INT16, PB_INT32, PB_INT64, PB_UINT8, PB_UINT16, PB_UINT32, PB_UINT64,
@@ -135,12 +146,22 @@ typedef struct pb_column {
     int32_t exact;
 } pb_column;
 
-/* The first value of a batch that does not fit. */
+/* The first value of some rows that does not fit. */
 typedef struct pb_misfit {
     int64_t column;
     int64_t row;     /* of the array */
     int64_t element; /* of the row */
 } pb_misfit;
+
+/* Whether each value of the one pb_dtype is a value of the other. */
+PB_API int pb_always_fits(int32_t source_dtype, int32_t dtype);
+
+/* Copies the rows from `first` on to the tensor's first rows, in the calling thread. PB_ERROR_VALUE: `misfit` has the
+ * value that does not fit. PB_ERROR_ARGUMENT: there is no such dtype, or a row has not as many elements as its shape
+ * says. pb_last_error() tells nothing of either. */
+PB_API pb_status pb_copy_rows(const pb_column *column, int64_t first, int64_t count, pb_misfit *misfit);
+
+/* ---- epoch.c: a compiled step on each batch of a data set ---------------------------------------------------- */
 
 /* Batches of equally many rows, and how far a loop over them has come. */
 typedef struct pb_epoch {
@@ -169,12 +190,6 @@ typedef struct pb_call {
     int32_t loss_dtype;    /* pb_dtype, a floating-point one */
     int32_t divisor_dtype; /* the same */
 } pb_call;
-
-/* Whether each value of the one pb_dtype is a value of the other. */
-int pb_always_fits(int32_t source_dtype, int32_t dtype);
-
-/* Copies the rows from `first` on to the tensor's first rows, in the calling thread. PB_ERROR_VALUE: see `misfit`. */
-pb_status pb_copy_rows(const pb_column *column, int64_t first, int64_t count, pb_misfit *misfit);
 
 /* Copies the rows of batch number `done` into the batch's tensors. */
 pb_status pb_epoch_gather(pb_epoch *epoch);

@@ -9,20 +9,82 @@
  * A lane is one atomic word, (job number, next piece, end), so a thread that comes late finds another job number, or no
  * piece, and touches nothing else. Only a thread that holds a piece may read the job, which can't end before that piece
  * is reported done. Idle workers spin for a bounded time that adapts to the gaps between jobs, then park.
+ *
+ * With PB_NO_THREADS, all that is left of it is the calling thread.
  */
-#include "internal.h"
+#include "thread_pool.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <pthread.h>
+#include "bytes.h"
+
+/* ---- a job on the calling thread ----------------------------------------------------------------------------- */
+
+struct whole {
+    pb_share share; /* first, as in a hold */
+    int64_t count;  /* 0 once it is given */
+};
+
+static int32_t next_of_whole(pb_share *share, int64_t range[2])
+{
+    struct whole *whole = (struct whole *)share;
+    range[0] = 0;
+    range[1] = whole->count;
+    whole->count = 0;
+    return range[1] > 0;
+}
+
+PB_API void pb_do_alone(pb_work work, void *closure, int64_t count)
+{
+    struct whole whole = {{next_of_whole}, count};
+    work(closure, &whole.share);
+}
+
+PB_API void pb_do_ranges(void *closure, pb_share *share)
+{
+    const struct pb_ranges *ranges = closure;
+    for (int64_t range[2]; share->next(share, range);)
+        ranges->task(ranges->closure, range[0], range[1]);
+}
+
+#ifdef PB_NO_THREADS
+
+enum { MOST_THREADS = 1 };
+
+static size_t bytes_of(int threads)
+{
+    (void)threads;
+    return sizeof(struct pb_pool);
+}
+
+static void set_threads(struct pb_pool *pool, int threads)
+{
+    (void)pool, (void)threads;
+}
+
+PB_API pb_status pb_pool_start(struct pb_pool *pool)
+{
+    (void)pool;
+    return PB_OK;
+}
+
+PB_API void pb_pool_close(struct pb_pool *pool)
+{
+    (void)pool;
+}
+
+static void share_job(const pb_runtime *runtime, pb_work work, void *closure, int64_t count)
+{
+    (void)runtime;
+    if (count > 0)
+        pb_do_alone(work, closure, count);
+}
+
+#else
+
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 enum {
-    CACHE_LINE = 128, /* two lines of 64: neighbours are prefetched in pairs */
+    MOST_THREADS = PB_MAX_THREADS,
     PIECES_PER_THREAD = 16,
     PAUSES_PER_LOOK = 32,      /* between two looks at the clock */
     LONGEST_SPIN_NS = 1000000, /* an idle worker's, before it parks: it takes 14 us to wake (Granite Rapids) */
@@ -30,31 +92,12 @@ enum {
     YIELD_AFTER_NS = 20000     /* of spinning, we offer the CPU to others */
 };
 
-struct lane {
-    _Alignas(CACHE_LINE) _Atomic uint64_t word; /* job number: 48 bits, next piece: 8, end: 8 */
-    _Atomic int parked;
-    pthread_mutex_t mutex; /* held around `parked` going up and the signal that ends it */
-    pthread_cond_t wake;
-    pthread_t thread;
-};
-
-static struct pool {
-    _Atomic int threads; /* wanted, the caller included; 0: not yet decided */
-    _Atomic int busy;    /* held by whoever runs a job or changes the pool; guards the fields up to `lanes_used` */
-    int workers;         /* threads running, in lanes 1 to `workers` */
-    uint64_t job;        /* its number */
-    pb_work work;
-    void *closure;
-    int64_t count;
-    int64_t pieces;
-    uint64_t float_mode; /* the caller's, in which all threads do the job: results must not depend on their number */
-    int lanes_used;
-    _Atomic int stop;
-    _Alignas(CACHE_LINE) _Atomic int64_t remaining; /* pieces not yet reported done */
-    struct lane lanes[PB_MAX_THREADS];              /* lane 0 is the caller's */
-} pool;
-
 static _Thread_local int inside_task;
+
+PB_API int pb_inside_task(void)
+{
+    return inside_task;
+}
 
 /* ---- ranges and words ---------------------------------------------------------------------------------------- */
 
@@ -94,7 +137,7 @@ static int has_piece(uint64_t word)
 
 /* Takes half of what is left of `job` in the lane, from its front (the owner) or back (others): returns how many
  * pieces, and the first of them. Each taking waits for all stores before it, which counts where pieces are short. */
-static int take(struct lane *lane, uint64_t job, int from_back, int *first)
+static int take(struct pb_lane *lane, uint64_t job, int from_back, int *first)
 {
     uint64_t word = atomic_load_explicit(&lane->word, memory_order_acquire);
     while (job_of(word) == job && has_piece(word)) {
@@ -110,15 +153,17 @@ static int take(struct lane *lane, uint64_t job, int from_back, int *first)
 /* What a thread of a job holds while it works. */
 struct hold {
     pb_share share; /* first: the work knows no more of it */
+    struct pb_pool *pool;
     uint64_t job;
-    int self, step;      /* its lane, and which one it takes from: the step-th after its own */
-    int first, count;    /* pieces of that lane which it took last */
-    int64_t done;        /* all pieces that it has taken */
+    int self, step;   /* its lane, and which one it takes from: the step-th after its own */
+    int first, count; /* pieces of that lane which it took last */
+    int64_t done;     /* all pieces that it has taken */
 };
 
 static int take_more(struct hold *hold)
 {
-    struct lane *lane = &pool.lanes[hold->step == 0 ? hold->self : (hold->self + hold->step) % pool.lanes_used];
+    struct pb_pool *pool = hold->pool;
+    struct pb_lane *lane = &pool->lanes[hold->step == 0 ? hold->self : (hold->self + hold->step) % pool->lanes_used];
     hold->count = take(lane, hold->job, hold->step > 0, &hold->first);
     hold->done += hold->count;
     return hold->count > 0;
@@ -127,25 +172,26 @@ static int take_more(struct hold *hold)
 static int32_t next_of_job(pb_share *share, int64_t range[2])
 {
     struct hold *hold = (struct hold *)share;
+    struct pb_pool *pool = hold->pool;
     while (hold->count == 0 && !take_more(hold))
-        if (++hold->step >= pool.lanes_used)
+        if (++hold->step >= pool->lanes_used)
             return 0;
-    int64_t first = cut(pool.pieces, pool.lanes_used, (hold->self + hold->step) % pool.lanes_used) + hold->first;
-    range[0] = cut(pool.count, pool.pieces, first);
-    range[1] = cut(pool.count, pool.pieces, first + hold->count);
+    int64_t first = cut(pool->pieces, pool->lanes_used, (hold->self + hold->step) % pool->lanes_used) + hold->first;
+    range[0] = cut(pool->count, pool->pieces, first);
+    range[1] = cut(pool->count, pool->pieces, first + hold->count);
     hold->count = 0;
     return 1;
 }
 
 /* Enters a job through its own lane, then helps with the others. A piece not yet reported keeps the job in place. */
-static void take_part(int self, uint64_t job)
+static void take_part(struct pb_pool *pool, int self, uint64_t job)
 {
-    struct hold hold = {.share = {next_of_job}, .job = job, .self = self};
+    struct hold hold = {.share = {next_of_job}, .pool = pool, .job = job, .self = self};
     if (!take_more(&hold))
         return;
-    pb_set_float_mode(pool.float_mode);
-    pool.work(pool.closure, &hold.share);
-    atomic_fetch_sub_explicit(&pool.remaining, hold.done, memory_order_acq_rel);
+    pb_set_float_mode(pool->float_mode);
+    pool->work(pool->closure, &hold.share);
+    atomic_fetch_sub_explicit(&pool->remaining, hold.done, memory_order_acq_rel);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------------- */
@@ -159,10 +205,11 @@ static void pause_cpu(void)
 #endif
 }
 
-static int spin_until_work(struct lane *self, int64_t limit_ns)
+static int spin_until_work(struct pb_lane *self, int64_t limit_ns)
 {
+    struct pb_pool *pool = self->pool;
     int64_t start = pb_now_ns(), spent = 0;
-    while (spent < limit_ns && !atomic_load_explicit(&pool.stop, memory_order_relaxed)) {
+    while (spent < limit_ns && !atomic_load_explicit(&pool->stop, memory_order_relaxed)) {
         for (int i = 0; i < PAUSES_PER_LOOK; i++) {
             if (has_piece(atomic_load_explicit(&self->word, memory_order_acquire)))
                 return 1;
@@ -177,11 +224,11 @@ static int spin_until_work(struct lane *self, int64_t limit_ns)
 
 /* `parked` and `word` are written and read in opposite orders here and in wake_if_parked, all sequentially consistent.
  * A wake-up counts even if others have done the work by then: jobs are coming, and the worker goes back to spinning. */
-static void park_until_woken(struct lane *self)
+static void park_until_woken(struct pb_lane *self)
 {
     pthread_mutex_lock(&self->mutex);
     atomic_store(&self->parked, 1);
-    if (!has_piece(atomic_load(&self->word)) && !atomic_load(&pool.stop)) {
+    if (!has_piece(atomic_load(&self->word)) && !atomic_load(&self->pool->stop)) {
         while (atomic_load(&self->parked))
             pthread_cond_wait(&self->wake, &self->mutex);
     }
@@ -189,7 +236,7 @@ static void park_until_woken(struct lane *self)
     pthread_mutex_unlock(&self->mutex);
 }
 
-static void wake_if_parked(struct lane *lane)
+static void wake_if_parked(struct pb_lane *lane)
 {
     if (!atomic_load(&lane->parked))
         return;
@@ -199,11 +246,11 @@ static void wake_if_parked(struct lane *lane)
     pthread_mutex_unlock(&lane->mutex);
 }
 
-static void wait_until_done(void)
+static void wait_until_done(struct pb_pool *pool)
 {
     int64_t start = 0;
-    while (atomic_load_explicit(&pool.remaining, memory_order_acquire) != 0) {
-        for (int i = 0; i < PAUSES_PER_LOOK && atomic_load_explicit(&pool.remaining, memory_order_acquire) != 0; i++)
+    while (atomic_load_explicit(&pool->remaining, memory_order_acquire) != 0) {
+        for (int i = 0; i < PAUSES_PER_LOOK && atomic_load_explicit(&pool->remaining, memory_order_acquire) != 0; i++)
             pause_cpu();
         if (start == 0)
             start = pb_now_ns();
@@ -222,50 +269,43 @@ static int64_t adapted_spin(int64_t spin_ns, int64_t gap_ns)
 
 static void *worker_main(void *argument)
 {
-    struct lane *self = argument;
+    struct pb_lane *self = argument;
+    struct pb_pool *pool = self->pool;
     int64_t spin_ns = LONGEST_SPIN_NS;
     inside_task = 1;
-    while (!atomic_load(&pool.stop)) {
+    while (!atomic_load(&pool->stop)) {
         if (!spin_until_work(self, spin_ns)) {
             int64_t start = pb_now_ns() - spin_ns;
             park_until_woken(self);
             spin_ns = adapted_spin(spin_ns, pb_now_ns() - start);
         }
-        take_part((int)(self - pool.lanes), job_of(atomic_load_explicit(&self->word, memory_order_acquire)));
+        take_part(pool, (int)(self - pool->lanes), job_of(atomic_load_explicit(&self->word, memory_order_acquire)));
     }
     return NULL;
 }
 
 /* ---- the team ------------------------------------------------------------------------------------------------ */
 
-static int try_hold_pool(void)
+PB_API int pb_pool_try_hold(struct pb_pool *pool)
 {
-    return !atomic_load_explicit(&pool.busy, memory_order_relaxed) &&
-           !atomic_exchange_explicit(&pool.busy, 1, memory_order_acquire);
+    return !atomic_load_explicit(&pool->busy, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire);
 }
 
-static void release_pool(void)
+PB_API void pb_pool_hold(struct pb_pool *pool)
 {
-    atomic_store_explicit(&pool.busy, 0, memory_order_release);
+    while (!pb_pool_try_hold(pool))
+        sched_yield();
 }
 
-/* In a fork's child no worker exists, and the pool may have been caught in any state. */
-static void reset_after_fork(void)
+PB_API void pb_pool_release(struct pb_pool *pool)
 {
-    pool.workers = 0;
-    atomic_store(&pool.remaining, 0);
-    atomic_store(&pool.stop, 0);
-    release_pool();
+    atomic_store_explicit(&pool->busy, 0, memory_order_release);
 }
 
-/* When the library is loaded: a fork may come while the first job is being prepared. */
-__attribute__((constructor)) static void register_fork_handler(void)
+static int start_worker(struct pb_pool *pool, struct pb_lane *lane)
 {
-    pthread_atfork(NULL, NULL, reset_after_fork);
-}
-
-static int start_worker(struct lane *lane)
-{
+    lane->pool = pool;
     atomic_store(&lane->word, 0);
     atomic_store(&lane->parked, 0);
     pthread_mutex_init(&lane->mutex, NULL);
@@ -277,171 +317,152 @@ static int start_worker(struct lane *lane)
     return 0;
 }
 
-/* Fewer workers than wanted, when the system refuses a thread, only make jobs slower. Signals other than
- * faults stay with the host's threads. */
-static void start_workers(int wanted)
+static void start_missing(struct pb_pool *pool, int wanted)
 {
-    if (pool.workers >= wanted)
+    while (pool->workers < wanted && start_worker(pool, &pool->lanes[pool->workers + 1]))
+        pool->workers++;
+}
+
+/* Signals other than faults stay with the host's threads. */
+PB_API void pb_pool_start_workers(struct pb_pool *pool, int wanted)
+{
+    if (pool->workers >= wanted)
         return;
+#ifdef _WIN32
+    start_missing(pool, wanted);
+#else
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     sigset_t blocked, before;
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         sigdelset(&blocked, faults[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    while (pool.workers < wanted && start_worker(&pool.lanes[pool.workers + 1]))
-        pool.workers++;
+    start_missing(pool, wanted);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+#endif
 }
 
-static void stop_workers(void)
+PB_API void pb_pool_stop_workers(struct pb_pool *pool)
 {
-    atomic_store(&pool.stop, 1);
-    for (int i = 1; i <= pool.workers; i++) {
-        struct lane *lane = &pool.lanes[i];
+    atomic_store(&pool->stop, 1);
+    for (int i = 1; i <= pool->workers; i++) {
+        struct pb_lane *lane = &pool->lanes[i];
         wake_if_parked(lane);
         pthread_join(lane->thread, NULL);
         pthread_cond_destroy(&lane->wake);
         pthread_mutex_destroy(&lane->mutex);
     }
-    pool.workers = 0;
-    atomic_store(&pool.stop, 0);
+    pool->workers = 0;
+    atomic_store(&pool->stop, 0);
 }
 
-/* ---- how many threads ---------------------------------------------------------------------------------------- */
-
-/* *threads stays as it is when the variable is unset or empty. */
-static pb_status threads_from_environment(int *threads)
+PB_API void pb_pool_forget_workers(struct pb_pool *pool)
 {
-    const char *text = getenv("PULLBACK_NUM_THREADS");
-    if (text == NULL || *text == '\0')
-        return PB_OK;
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    while (isspace((unsigned char)*end))
-        end++;
-    if (end == text || *end != '\0' || errno != 0 || value < 1 || value > PB_MAX_THREADS)
-        return pb_fail(PB_ERROR_ENVIRONMENT,
-                       "PULLBACK_NUM_THREADS must be a whole number from 1 to %d, got \"%.64s\"; mend it or unset it",
-                       PB_MAX_THREADS, text);
-    *threads = (int)value;
-    return PB_OK;
+    pool->workers = 0;
+    atomic_store(&pool->remaining, 0);
+    atomic_store(&pool->stop, 0);
+    pb_pool_release(pool);
 }
 
-pb_status pb_check_environment(void)
+PB_API pb_status pb_pool_start(struct pb_pool *pool)
 {
-    int ignored;
-    return threads_from_environment(&ignored);
+    pb_pool_hold(pool);
+    int wanted = atomic_load(&pool->threads) - 1;
+    pb_pool_start_workers(pool, wanted);
+    pb_status status = pool->workers < wanted ? PB_ERROR_MEMORY : PB_OK;
+    if (status != PB_OK)
+        pb_pool_stop_workers(pool);
+    pb_pool_release(pool);
+    return status;
 }
 
-int pb_get_num_threads(void)
+PB_API void pb_pool_close(struct pb_pool *pool)
 {
-    int threads = atomic_load_explicit(&pool.threads, memory_order_relaxed);
-    if (threads == 0) {
-        int undecided = 0;
-        threads = pb_usable_cpus();
-        threads_from_environment(&threads);
-        if (!atomic_compare_exchange_strong(&pool.threads, &undecided, threads))
-            threads = undecided; /* another thread set it meanwhile */
-    }
-    return threads;
-}
-
-/* Stops the workers between two jobs; the next job starts as many as it wants. */
-static pb_status end_workers(int threads_of_next_job)
-{
-    if (inside_task)
-        return pb_fail(PB_ERROR_STATE, "the thread pool can't be changed from inside one of its tasks");
-    while (!try_hold_pool())
-        sched_yield();
-    stop_workers();
-    atomic_store(&pool.threads, threads_of_next_job);
-    release_pool();
-    return PB_OK;
-}
-
-pb_status pb_set_num_threads(int threads)
-{
-    if (threads < 1 || threads > PB_MAX_THREADS)
-        return pb_fail(PB_ERROR_ARGUMENT, "the number of threads must be from 1 to %d, got %d", PB_MAX_THREADS,
-                       threads);
-    return end_workers(threads);
-}
-
-pb_status pb_shutdown(void)
-{
-    return end_workers(pb_get_num_threads());
+    pb_pool_hold(pool);
+    pb_pool_stop_workers(pool);
+    pb_pool_release(pool);
 }
 
 /* ---- a job --------------------------------------------------------------------------------------------------- */
 
-static void publish(pb_work work, void *closure, int64_t count)
+static void publish(struct pb_pool *pool, pb_work work, void *closure, int64_t count)
 {
-    int64_t threads = pool.workers + 1;
+    int64_t threads = pool->workers + 1;
     int64_t pieces = count < threads * PIECES_PER_THREAD ? count : threads * PIECES_PER_THREAD;
-    pool.job = (pool.job + 1) & (UINT64_MAX >> 16);
-    pool.work = work;
-    pool.closure = closure;
-    pool.count = count;
-    pool.pieces = pieces;
-    pool.float_mode = pb_float_mode();
-    pool.lanes_used = (int)(pieces < threads ? pieces : threads);
-    atomic_store_explicit(&pool.remaining, pieces, memory_order_relaxed);
-    for (int i = 0; i < pool.lanes_used; i++) {
-        int64_t own = cut(pieces, pool.lanes_used, i + 1) - cut(pieces, pool.lanes_used, i);
-        atomic_store(&pool.lanes[i].word, make_word(pool.job, own));
+    pool->job = (pool->job + 1) & (UINT64_MAX >> 16);
+    pool->work = work;
+    pool->closure = closure;
+    pool->count = count;
+    pool->pieces = pieces;
+    pool->float_mode = pb_float_mode();
+    pool->lanes_used = (int)(pieces < threads ? pieces : threads);
+    atomic_store_explicit(&pool->remaining, pieces, memory_order_relaxed);
+    for (int i = 0; i < pool->lanes_used; i++) {
+        int64_t own = cut(pieces, pool->lanes_used, i + 1) - cut(pieces, pool->lanes_used, i);
+        atomic_store(&pool->lanes[i].word, make_word(pool->job, own));
     }
-    for (int i = 1; i < pool.lanes_used; i++)
-        wake_if_parked(&pool.lanes[i]);
+    for (int i = 1; i < pool->lanes_used; i++)
+        wake_if_parked(&pool->lanes[i]);
 }
 
-struct whole {
-    pb_share share; /* first, as in a hold */
-    int64_t count;  /* 0 once it is given */
-};
-
-static int32_t next_of_whole(pb_share *share, int64_t range[2])
+PB_API void pb_pool_do_job(struct pb_pool *pool, pb_work work, void *closure, int64_t count)
 {
-    struct whole *whole = (struct whole *)share;
-    range[0] = 0;
-    range[1] = whole->count;
-    whole->count = 0;
-    return range[1] > 0;
+    inside_task = 1;
+    publish(pool, work, closure, count);
+    take_part(pool, 0, pool->job);
+    wait_until_done(pool);
+    inside_task = 0;
 }
 
-void pb_parallel_share(pb_work work, void *closure, int64_t count)
+static void share_job(const pb_runtime *runtime, pb_work work, void *closure, int64_t count)
 {
+    struct pb_pool *pool = (struct pb_pool *)runtime;
     if (count <= 0)
         return;
-    if (count == 1 || pb_get_num_threads() == 1 || inside_task || !try_hold_pool()) {
-        struct whole whole = {{next_of_whole}, count};
-        work(closure, &whole.share);
+    if (count == 1 || pool->workers == 0 || inside_task || !pb_pool_try_hold(pool)) {
+        pb_do_alone(work, closure, count);
         return;
     }
-    start_workers(pb_get_num_threads() - 1);
-    inside_task = 1;
-    publish(work, closure, count);
-    take_part(0, pool.job);
-    wait_until_done();
-    inside_task = 0;
-    release_pool();
+    pb_pool_do_job(pool, work, closure, count);
+    pb_pool_release(pool);
 }
 
-struct ranges {
-    pb_task task;
-    void *closure;
-};
+/* ---- a pool in its owner's memory ---------------------------------------------------------------------------- */
 
-static void do_ranges(void *closure, pb_share *share)
+static size_t bytes_of(int threads)
 {
-    const struct ranges *ranges = closure;
-    for (int64_t range[2]; share->next(share, range);)
-        ranges->task(ranges->closure, range[0], range[1]);
+    return sizeof(struct pb_pool) + (size_t)threads * sizeof(struct pb_lane);
 }
 
-void pb_parallel_for(pb_task task, void *closure, int64_t count)
+static void set_threads(struct pb_pool *pool, int threads)
 {
-    struct ranges ranges = {task, closure};
-    pb_parallel_share(do_ranges, &ranges, count);
+    atomic_store(&pool->threads, threads);
+}
+
+#endif
+
+static void do_job(const pb_runtime *runtime, pb_task task, void *closure, int64_t count)
+{
+    struct pb_ranges ranges = {task, closure};
+    share_job(runtime, pb_do_ranges, &ranges, count);
+}
+
+PB_API size_t pb_pool_bytes(int threads)
+{
+    return threads < 1 || threads > MOST_THREADS ? 0 : bytes_of(threads);
+}
+
+PB_API pb_status pb_pool_init(struct pb_pool *pool, int threads)
+{
+    if (pb_pool_bytes(threads) == 0 || (uintptr_t)pool % PB_ALIGNMENT != 0)
+        return PB_ERROR_ARGUMENT;
+    memset(pool, 0, bytes_of(threads));
+    pool->runtime = (pb_runtime){PB_ABI, do_job, pb_now_ns, share_job};
+    set_threads(pool, threads);
+    return PB_OK;
+}
+
+PB_API const pb_runtime *pb_pool_runtime(const struct pb_pool *pool)
+{
+    return &pool->runtime;
 }

@@ -39,7 +39,8 @@ MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 TASKS = 16  # as many as let a few threads share the work evenly
 _SHORT = 12000.0  # nanoseconds of one, for which there is no use in dividing it
 PARTS = 8  # tasks, where each of them costs partial sums
-_COPY = 8  # multiply-adds in the time that one element takes to be copied into a region
+_COPY = 8  # multiply-adds in the time that one element takes to be copied into a region,
+_COPY_ALONE = 2  # and in which it does where they come one by one, not as vectors of them
 _KEEP = 4  # and in which one partial sum is kept and taken up again
 _PASS = 50  # and in which one is passed on to the thread that adds it to others
 _AGAIN = 16  # and in which an element is read again after its line left the nearest cache
@@ -226,7 +227,8 @@ def is_better_in_parts(problem: Problem, whole: Blocking, partial: Blocking) -> 
 def _saved(problem: Problem, whole: Blocking, partial: Blocking) -> int:
     """Multiply-adds in the time that partial sums save of copies."""
     kept = math.prod(problem.extents[v] for v in problem.outputs) * round_count(problem, partial.inner)
-    return _COPY * (sum(copies(problem, whole).values()) - sum(copies(problem, partial).values())) - _KEEP * kept
+    copied = sum(copies(problem, whole).values()) - sum(copies(problem, partial).values())
+    return (_COPY if problem.group.machine.vectors else _COPY_ALONE) * copied - _KEEP * kept
 
 
 def parted(problem: Problem, whole: Blocking, partial: Blocking) -> Blocking | None:

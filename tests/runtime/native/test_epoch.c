@@ -30,7 +30,7 @@ static int32_t add_up(const pb_runtime *runtime, void *const *buffers, void *are
     for (int i = 0; i < BATCH; i++)
         if (labels[i] == sums->refused_label)
             return 7;
-    runtime->parallel_for(add_pixels, closure, BATCH);
+    runtime->parallel_for(runtime, add_pixels, closure, BATCH);
     for (int i = 0; i < BATCH; i++) {
         sums->labels += labels[i];
         sums->pixels += rows[i];

@@ -1,5 +1,5 @@
 /* The C runtime's own test: exit status 0 when all is well. `make sanitize` runs it under ASan, UBSan and TSan. */
-#include "internal.h"
+#include "thread_pool.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -323,9 +323,11 @@ static void test_table(void)
     int visits[3] = {0};
     CHECK(runtime->abi == PB_ABI);
     CHECK(runtime->now_ns() > 0);
-    runtime->parallel_for(visit, visits, 3);
+    runtime->parallel_for(runtime, visit, visits, 3);
     CHECK(visits[0] == 1 && visits[1] == 1 && visits[2] == 1);
-    CHECK(runtime->parallel_share == pb_parallel_share);
+    struct shared shared = {{0}, 0};
+    runtime->parallel_share(runtime, visit_share, &shared, 3);
+    CHECK(shared.threads >= 1 && shared.visits[0] == 1 && shared.visits[1] == 1 && shared.visits[2] == 1);
 }
 
 static void test_jobs(void)
@@ -435,6 +437,7 @@ static void test_fork(void)
 }
 
 #include "test_epoch.c"
+#include "test_pools.c"
 
 int main(void)
 {
@@ -460,6 +463,11 @@ int main(void)
     test_a_ring();
     test_an_epoch_of_sums();
     test_concurrent_epochs();
+    test_a_pool_that_cannot_be_made();
+    test_a_pool_of_one_thread();
+    test_a_pool_is_closed_and_started_again();
+    test_two_pools_at_once();
+    test_a_job_of_one_pool_inside_another();
 #ifndef EMULATED /* qemu-user 7.2 does not survive the fork of a process with threads */
     test_fork();
 #endif

@@ -1,0 +1,101 @@
+"""Exported libraries for this machine against the trainers that they were made of: the same numbers, bit for bit."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.deploy.library import PROGRESS, Instance, LibraryError
+from tests.deploy.models import BATCH, MODELS, batches
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_ten_steps_are_those_of_the_trainer(name: str, threads: int, tmp_path: Path) -> None:
+    trainer, data = MODELS[name]()
+    instance = Instance(trainer.export(tmp_path / "dist", name=name, batch_size=BATCH), threads)
+    mine, theirs = [], []
+    for batch in batches(data):
+        mine.append(instance.step(*batch))
+        theirs.append(float(np.asarray(trainer.update(*batch))))
+    assert mine == theirs and mine[-1] != mine[0]
+    for key, value in trainer.state_dict().items():
+        np.testing.assert_array_equal(instance.get(key), np.asarray(value))
+    rows = 2 * BATCH + 5  # whole batches, and rows one by one
+    (found,) = instance.predict([data[0][:rows]], rows)
+    np.testing.assert_allclose(found, np.asarray(trainer.predict(data[0][:rows])), rtol=1e-5, atol=1e-6)
+    loss, accuracy = instance.evaluate(*(a[:rows] for a in data))
+    expected = trainer.evaluate(*(a[:rows] for a in data))
+    assert loss == pytest.approx(expected.loss, rel=1e-6)
+    assert accuracy == expected.accuracy or (expected.accuracy is None and np.isnan(accuracy))
+    instance.close()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_runs_are_fits(name: str, tmp_path: Path) -> None:
+    """Epochs in the same random order, with the same losses; then both go on from each other's checkpoints."""
+    trainer, data = MODELS[name](seed=3)
+    instance = Instance(trainer.export(tmp_path / "dist", name=name, batch_size=BATCH))
+    seen: list[tuple[int, int, int]] = []
+
+    @PROGRESS
+    def progress(_: object, step: int, epoch: int, ended: int, loss: float) -> int:
+        seen.append((step, epoch, ended))
+        return 0
+
+    run = instance.run(*data, epochs=3, progress=progress)
+    history = trainer.fit(*data, epochs=3, batch_size=BATCH, verbose=0)
+    assert run.loss == pytest.approx(history["loss"][-1], rel=1e-12) and run.steps_done == 30
+    assert [entry for entry in seen if entry[2]] == [(10, 1, 1), (20, 2, 1), (30, 3, 1)]
+    assert len(seen) == 33
+    instance.save(tmp_path / "device.safetensors")
+    trainer.save(tmp_path / "python.safetensors")
+    other, _ = MODELS[name](seed=9)
+    other.load(tmp_path / "device.safetensors")
+    for key, value in trainer.state_dict().items():
+        np.testing.assert_array_equal(np.asarray(other.state_dict()[key]), np.asarray(value))
+    assert (other.steps, other.epochs) == (30, 3)
+    instance.call("reset")
+    instance.load(tmp_path / "python.safetensors")
+    expected = trainer.fit(*data, epochs=1, batch_size=BATCH, verbose=0)["loss"]
+    assert other.fit(*data, epochs=1, batch_size=BATCH, verbose=0)["loss"] == expected
+    assert instance.run(*data, epochs=1).loss == pytest.approx(expected[0], rel=1e-12)
+
+
+def test_a_label_out_of_range_changes_nothing(tmp_path: Path) -> None:
+    trainer, data = MODELS["mlp"]()
+    instance = Instance(trainer.export(tmp_path / "dist", name="mlp", batch_size=BATCH))
+    x, y = batches(data)[0]
+    before = instance.get("0.weight")
+    wrong = y.copy()
+    wrong[3] = 10
+    with pytest.raises(LibraryError, match="a target is neither a class"):
+        instance.step(x, wrong)
+    np.testing.assert_array_equal(instance.get("0.weight"), before)
+    assert instance.step(x, y) == float(np.asarray(trainer.update(x, y)))
+
+
+def test_hyperparameters(tmp_path: Path) -> None:
+    trainer, data = MODELS["mlp"]()
+    instance = Instance(trainer.export(tmp_path / "dist", name="mlp", batch_size=BATCH))
+    instance.call("set_hyperparameter", b"lr", ctypes.c_double(0.05))
+    trainer.set_hyperparameter("lr", 0.05)
+    for batch in batches(data)[:3]:
+        assert instance.step(*batch) == float(np.asarray(trainer.update(*batch)))
+    with pytest.raises(LibraryError, match=r"lr must be a finite number >= 0"):
+        instance.call("set_hyperparameter", b"lr", ctypes.c_double(-1.0))
+    with pytest.raises(LibraryError, match="momentum"):
+        instance.call("set_hyperparameter", b"momentum", ctypes.c_double(0.5))
+
+
+def test_weights_that_are_not_embedded_come_from_a_file(tmp_path: Path) -> None:
+    trainer, data = MODELS["mlp"]()
+    instance = Instance(trainer.export(tmp_path / "dist", name="mlp", batch_size=BATCH, embed=False))
+    batch = batches(data)[0]
+    with pytest.raises(LibraryError, match="values"):
+        instance.step(*batch)
+    instance.load(tmp_path / "dist" / "mlp.safetensors")
+    assert instance.step(*batch) == float(np.asarray(trainer.update(*batch)))
