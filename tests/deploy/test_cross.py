@@ -23,6 +23,7 @@ EMULATORS = {
     "aarch64": ("qemu-aarch64",),
     "armv7": ("qemu-arm",),
     "riscv64": ("qemu-riscv64",),
+    "riscv64-v": ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"),
     "x86-64": ("qemu-x86_64", "-cpu", "qemu64"),  # the program for SSE2
     "x86-64-v3": ("qemu-x86_64", "-cpu", "max"),  # for AVX2
 }
