@@ -8,6 +8,7 @@ have no loop of their own: a step of theirs, and of the library beside them, is 
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -100,7 +101,8 @@ def row_beside(m: Measurement, library: Measurement) -> list[str]:
     """A row of the table of peers; of a side that failed, its own words."""
     step = m.seconds("step")
     if m.failure is not None or step is None:
-        return [m.side.name, report.shortened(m.failure or "failed"), *[""] * (len(COLUMNS) - 2)]
+        words = re.sub(r"^[\w.]+Error: ", "", m.failure or "failed")
+        return [m.side.name, report.shortened(words), *[""] * (len(COLUMNS) - 2)]
     sizes = [report.size(m.about[key]) if key in m.about else "" for key in SIZES]
     times = [report.duration(seconds) for seconds in (step, min(m.quick["step"]))]
     return [m.side.name, m.about["optimizer"], *times, f"{_ratio(m, library, 'step'):.2f}", *sizes]
