@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,12 +91,21 @@ def export(
     seconds: Seconds = 1.0,
     threads: Threads = 2,
     json: JsonFile = None,
+    peers: Annotated[str, typer.Option(help=f"Peers, of {','.join(export_benchmark.PEERS)}.")] = "",
+    peer_python: Annotated[
+        list[str] | None, typer.Option(metavar="PEER=PYTHON", help="A Python that has a peer's packages.")
+    ] = None,
 ) -> None:
-    """A step of an exported library, beside the trainer's own."""
-    unknown = [name for name in _names(models) if name not in export_benchmark.MODELS]
-    if unknown:
-        raise typer.BadParameter(f"no model {unknown[0]!r}; there are {', '.join(export_benchmark.MODELS)}")
-    raise typer.Exit(0 if export_benchmark.run(_names(models), rounds, seconds, threads, json) else 1)
+    """A step of an exported library, beside the trainer's own and beside peers for devices."""
+    for kind, names, known in (
+        ("model", models, export_benchmark.MODELS),
+        ("peer", peers, export_benchmark.PEERS),
+    ):
+        if unknown := [name for name in _names(names) if name not in known]:
+            raise typer.BadParameter(f"no {kind} {unknown[0]!r}; there are {', '.join(known)}")
+    pythons = _pythons(peer_python or [], _names(peers))
+    good = export_benchmark.run(_names(models), rounds, seconds, threads, json, _names(peers), pythons)
+    raise typer.Exit(0 if good else 1)
 
 
 @app.command()
@@ -261,6 +271,17 @@ def _models(text: str) -> list[str]:
     if unknown:
         raise typer.BadParameter(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
     return _names(text)
+
+
+def _pythons(given: list[str], peers: list[str]) -> dict[str, str]:
+    """The programs of ``PEER=PYTHON``, by peer."""
+    found = dict(text.partition("=")[::2] for text in given)
+    for peer, python in found.items():
+        if peer not in peers:
+            raise typer.BadParameter(f"--peer-python is for {peer!r}, which is none of --peers {','.join(peers)!r}")
+        if shutil.which(python) is None:
+            raise typer.BadParameter(f"--peer-python {peer}={python}: there is no such program")
+    return found
 
 
 def _names(text: str) -> list[str]:

@@ -52,6 +52,7 @@ class Measurement:
     failures: dict[str, str] = field(default_factory=dict)  # of single cases
     rounds: dict[str, list[float]] = field(default_factory=dict)
     quick: dict[str, list[float]] = field(default_factory=dict)  # of each round, the step at the tenth percentile
+    about: dict[str, Any] = field(default_factory=dict)  # what else its worker said of it
     failure: str | None = None
 
     def seconds(self, case: str) -> float | None:
@@ -74,7 +75,7 @@ class Measurement:
             "rounds": self.rounds, "quick": self.quick, "first_seconds": self.first_seconds,
             "cached_first_seconds": self.cached_first_seconds, "memory_bytes": self.memory_bytes,
             "idle_processor_seconds": self.idle_processor_seconds, "results": self.results, "failures": self.failures,
-            "failure": self.failure,
+            "about": self.about, "failure": self.failure,
         }  # fmt: skip
 
 
@@ -209,6 +210,7 @@ def _build(m: Measurement, worker: Worker) -> None:
     m.versions = worker.answer()["versions"]
     answer = worker.ask(do="build")
     m.first_seconds, m.results, m.failures = (answer[key] for key in ("first_seconds", "results", "failures"))
+    m.about = answer["about"]
 
 
 def _build_again(m: Measurement, worker: Worker) -> None:

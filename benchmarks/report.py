@@ -71,6 +71,11 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
+def size(count: int) -> str:
+    """Bytes in the unit that suits them."""
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 1024:.0f} KiB"
+
+
 def spread(times: list[float]) -> str:
     """The least and the greatest of some times."""
     least, greatest = duration(min(times)), duration(max(times))

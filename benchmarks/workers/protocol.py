@@ -8,10 +8,13 @@ it used nevertheless, so that a library whose threads keep spinning is seen.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -59,11 +62,13 @@ def serve(
     load: Callable[[], dict[str, str]],
     prepare: Callable[..., Cases],
     draw: Callable[..., object] = lambda *arguments: None,
+    about: Callable[[], dict[str, Any]] = dict,
 ) -> None:
     """Answer the parent's commands until it closes the pipe.
 
     `load()` imports the library and returns versions; `draw(*arguments)` draws values, which counts neither as the
-    side's time nor as its memory; `prepare(*arguments)` builds and compiles the named cases.
+    side's time nor as its memory; `prepare(*arguments)` builds and compiles the named cases; `about()` says what else
+    the parent's table has of the side that was built.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -82,6 +87,7 @@ def serve(
         command = json.loads(line)
         if command["do"] == "build":
             cases, answer = _build(prepare, arguments)
+            answer["about"] = about()
         else:
             answer = _round(cases[command["case"]], command["seconds"])
             answer |= {"memory_bytes": high_water_bytes() - baseline, "idle_processor_seconds": idle_seconds}
@@ -90,7 +96,7 @@ def serve(
         idle_since = time.process_time()
 
 
-def draw_model(name: str, variant: str) -> None:
+def draw_model(name: str, *_: str) -> None:
     """The data and initial values of a model."""
     from benchmarks.models import MODELS
 
@@ -100,6 +106,39 @@ def draw_model(name: str, variant: str) -> None:
 def versions_of(*packages: str) -> dict[str, str]:
     """The installed versions of some distributions."""
     return {package: importlib.metadata.version(package) for package in packages}
+
+
+def need(*packages: str) -> None:
+    """Raise an ImportError with the command that installs these (`NAME==VERSION`), where one of them is missing."""
+    missing = [p for p in packages if not _installed(p.partition("==")[0])]
+    if missing:
+        names = " and ".join(p.partition("==")[0] for p in missing)
+        raise ImportError(f"{sys.executable} lacks {names}: pip install {' '.join(packages)}")
+
+
+def _installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def mapped_bytes(package: str) -> int:
+    """How large the shared libraries of an installed Python package are that this process has mapped, as stripped
+    files."""
+    spec = importlib.util.find_spec(package)
+    folder = Path(next(iter(spec.submodule_search_locations))).resolve()
+    lines = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
+    mapped = {Path(line[5]) for line in lines if len(line) == 6 and line[5].startswith("/")}
+    return sum(_stripped_bytes(file) for file in mapped if folder in file.parents and ".so" in file.name)
+
+
+def _stripped_bytes(file: Path) -> int:
+    with tempfile.TemporaryDirectory(prefix="pullback-bench-") as folder:
+        stripped = Path(folder) / file.name
+        subprocess.run(["strip", "-o", str(stripped), str(file)], check=True, capture_output=True)
+        return stripped.stat().st_size
 
 
 def high_water_bytes() -> int:

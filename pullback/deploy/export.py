@@ -30,7 +30,7 @@ _HOSTED = ("-fPIC", "-pthread", "-D_GNU_SOURCE")
 _BARE = ("-DPB_NO_THREADS", "-DPB_NO_FILES", "-ffreestanding", "-fbuiltin")  # fabs is an instruction
 _SMALL = ("-Os", "-DPB_CONVERT_BLOCK=32")  # little flash, and little stack
 _COMMON = (
-    "-O2", "-g0", "-std=c11", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections",
+    "-g0", "-std=c11", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections",
 )  # fmt: skip
 
 BESIDE = {"web": web.write}  # by Platform.beside
@@ -164,8 +164,10 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
 
 
 def flags(where: Platform) -> list[str]:
-    """Those with which C is compiled for a platform."""
-    return [*_COMMON, *(_BARE if where.bare else _HOSTED), *(_SMALL if where.board else ()), *where.flags]
+    """Those with which C is compiled for a platform. Libraries that are shipped are small: kernels are no C, and the
+    loops that take time are vectorized nevertheless."""
+    level = "-O2" if where.bare or where.name == "host" else "-Os"
+    return [level, *_COMMON, *(_BARE if where.bare else _HOSTED), *(_SMALL if where.board else ()), *where.flags]
 
 
 def shared_name(program: Program) -> str:

@@ -108,6 +108,37 @@ def test_every_half_and_what_lies_around_it(half):
     assert (np.signbit(found) == np.signbit(expected))[1:].all()
 
 
+COMMON = [
+    ("bool", "float32"), ("uint8", "float32"), ("int8", "float32"), ("uint16", "float32"), ("int16", "float32"),
+    ("uint8", "int64"), ("int32", "int64"), ("float32", "float64"), ("float64", "float32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "wanted"), COMMON)
+def test_what_data_sets_often_hold_in_rows_of_any_length(source, wanted):
+    for length in range(2, 20):
+        data = values((3, length), source)
+        np.testing.assert_array_equal(
+            cast(data, NUMPY_DTYPES[wanted], False, "x"), data.astype(NUMPY_DTYPES[wanted]), strict=True
+        )
+
+
+def test_a_double_that_no_float32_is_as_large_as_in_every_place():
+    largest = float(np.finfo(np.float32).max)
+    halfway = largest + 2.0**103  # to what would be the next one
+    rounded = [halfway * (1 - 1e-16), largest, np.inf, -np.inf, np.nan, 1e-300, -0.0]
+    for length, place in ((n, i) for n in (1, 7, 8, 9, 16, 19) for i in range(n)):
+        data = np.ones((1, length))
+        for value in rounded:
+            data[0, place] = value
+            found = cast(data, np.dtype(np.float32), False, "x")
+            np.testing.assert_array_equal(found, data.astype(np.float32), strict=True)
+        for value in (halfway, -halfway, 1e300):
+            data[0, place] = value
+            with pytest.raises(DTypeError, match=rf"at index \(0, {place}\)"):
+                cast(data, np.dtype(np.float32), False, "x")
+
+
 MISFITS = [
     ("float64", "float32", 1e300), ("float64", "float16", 65520.0), ("float32", "float16", -1e5),
     ("float64", "bfloat16", 3.4e38), ("float32", "bfloat16", -3.4e38), ("int64", "float16", 2**40),

@@ -282,11 +282,31 @@ static void copy(const char *source, int64_t stride, void *destination, int64_t 
         }
 }
 
+#if defined(__clang__) && (defined(__SSE2__) || defined(__ARM_NEON) || defined(__wasm_simd128__))
+#define LANES 8 /* vectors by hand: clang makes none where code is to be small (of GCC's, some are slower than loops) */
+#define VECTOR(type) __attribute__((vector_size(LANES * sizeof(type)))) type
+#endif
+
+#ifdef LANES
+#define CONVERT_VECTORS(from, to)                                           \
+    for (; count - i >= LANES; i += LANES) {                                \
+        VECTOR(from) values;                                                \
+        VECTOR(to) converted;                                               \
+        memcpy(&values, source + i * (int64_t)sizeof(from), sizeof values); \
+        converted = __builtin_convertvector(values, VECTOR(to));            \
+        memcpy(out + i, &converted, sizeof converted);                      \
+    }
+#else
+#define CONVERT_VECTORS(from, to)
+#endif
+
 #define CONVERT(from, to)                                                 \
     do {                                                                  \
         to *out = destination;                                            \
         from value;                                                       \
-        for (int64_t i = 0; i < count; i++) {                             \
+        int64_t i = 0;                                                    \
+        CONVERT_VECTORS(from, to)                                         \
+        for (; i < count; i++) {                                          \
             memcpy(&value, source + i * (int64_t)sizeof value, sizeof value); \
             out[i] = (to)value;                                           \
         }                                                                 \
@@ -315,7 +335,23 @@ static int convert_common(const char *source, int32_t source_dtype, void *destin
 static int round_doubles(const char *source, float *out, int64_t count)
 {
     int misfits = 0;
-    for (int64_t i = 0; i < count; i++) {
+    int64_t i = 0;
+#ifdef LANES
+    const int64_t size = INT64_MAX, infinite = (int64_t)2047 << 52; /* bits of |value| */
+    VECTOR(int64_t) grown = {0};
+    for (; count - i >= LANES; i += LANES) {
+        VECTOR(double) values, back;
+        VECTOR(float) rounded;
+        memcpy(&values, source + i * (int64_t)sizeof(double), sizeof values);
+        rounded = __builtin_convertvector(values, VECTOR(float));
+        back = __builtin_convertvector(rounded, VECTOR(double));
+        grown |= (((VECTOR(int64_t))back & size) == infinite) & (((VECTOR(int64_t))values & size) != infinite);
+        memcpy(out + i, &rounded, sizeof rounded);
+    }
+    for (int lane = 0; lane < LANES; lane++)
+        misfits |= grown[lane] != 0;
+#endif
+    for (; i < count; i++) {
         double value;
         memcpy(&value, source + i * (int64_t)sizeof value, sizeof value);
         out[i] = (float)value;
