@@ -454,6 +454,17 @@ def test_metadata_that_are_none(model, tmp_path, name, text, message):
             python_reads(tmp_path / "file", contents)
 
 
+def test_counts_can_be_increased(model):
+    """Those that are read leave room for more; Python's integers have no end."""
+    kept = {**KEPT, "optimizer.0": np.array(2**61)}
+    assert "epochs is no number from 0 to 2^62 - 1" in refusal(
+        model, checkpoint(KEPT, {**metadata(KEPT), "epochs": str(2**63 - 1)})
+    )
+    model.read(checkpoint(kept, metadata(kept, epochs=2**62 - 1)))
+    model.run(*data(8), epochs=2)
+    assert (model.steps, model.epochs) == (2**61 + 4, 2**62 + 1)
+
+
 def test_extreme_generators_are_read(model):
     for state in (0, 2**128 - 1):
         for word in (0, 2**32 - 1):
@@ -469,6 +480,7 @@ def test_extreme_generators_are_read(model):
 VALUES = {
     "a byte that is no bool": ("state.flags", np.array([1, 2, 0], np.uint8).view(bool), "neither true nor false: 2"),
     "negative steps": ("optimizer.0", np.array(-1), "num_steps, a count, is -1"),
+    "more steps than can be counted on": ("optimizer.0", np.array(2**63 - 1), "it must be >= 0 and less than 2^62"),
     "a rate out of its bounds": ("optimizer.3", np.array(10.0), "lr must be a finite number >= 0 and < 10, got 10"),
     "a rate that is no number": ("optimizer.3", np.array(np.nan), "got nan"),
 }
