@@ -1,8 +1,8 @@
 /* Fuzzing of an exported trainer, with clang's libFuzzer: checkpoints that anybody may have written (FUZZ_CHECKPOINTS),
  * or else calls of model.h with whatever arguments. A property that does not hold ends the process by abort().
  *
- * The memory of a call is a block of its own size, between the guards of the sanitizer; the instance lies between guards
- * that are poisoned, and compared with what they were.
+ * The memory of a call is a block of its own size, between the guards of the sanitizer; the instance lies between
+ * guards that are poisoned, and compared with what they were.
  */
 #include "fake_model.c"
 
