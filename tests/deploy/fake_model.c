@@ -298,6 +298,7 @@ const pb_program *fake_program_with(const char *change);
 const pb_program *fake_program_with(const char *change)
 {
     static char long_name[1000];
+    static const int64_t shape_large[] = {700, 3};
     pb_tensor *last_kept = &other_tensors[4 + LR];
     memset(long_name, 'n', sizeof long_name - 1);
     memcpy(other_tensors, tensors, sizeof tensors);
@@ -328,6 +329,12 @@ const pb_program *fake_program_with(const char *change)
     else if (strcmp(change, "an output without rows") == 0) {
         other_tensors[3].row_elements = 0;
         changed.classes = -1; /* a label for each row needs scores for each */
+    } else if (strcmp(change, "a large state") == 0) {
+        other_tensors[4 + EMPTY].shape = shape_large;
+        other_tensors[4 + EMPTY].bytes = 8400;
+        other_tensors[4 + EMPTY].offset = sizeof(struct kept);
+        other_tensors[4 + EMPTY].announced = "'state.empty':float32(700, 3);";
+        changed.kept_bytes += 8448;
     } else if (strcmp(change, "a long name") == 0)
         other_tensors[0].name = long_name;
     else if (strcmp(change, "a loss scale") == 0) {

@@ -4,6 +4,7 @@
  * The memory of a call is a block of its own size, between the guards of the sanitizer; the instance lies between
  * guards that are poisoned, and compared with what they were.
  */
+#define PB_PARALLEL_BYTES 1
 #include "fake_model.c"
 
 #include <math.h>

@@ -116,6 +116,37 @@ def test_c_goes_on_from_what_c_wrote(library):
         assert other.snapshot() == model.snapshot()
 
 
+def test_a_tensor_that_is_read_in_parts(library, tmp_path):
+    """It is larger than what is free of the arena."""
+    program = library.fake_program_with(b"a large state")
+    large = np.random.default_rng(3).standard_normal((700, 3)).astype(np.float32)
+    with Model(library, program=program) as model, Model(library, program=program) as other:
+        model.set("empty", large)
+        contents = model.write()
+        record, tensors = python_reads(tmp_path / "file", contents)
+        np.testing.assert_array_equal(tensors["state.empty"], large)
+        assert record.steps == 5
+        parts = []
+
+        def read(_, offset, to, count):
+            parts.append(count)
+            ctypes.memmove(to, contents[offset : offset + count], count)
+            return 0
+
+        other.call("read", Read(read), None, len(contents))
+        assert parts.count(large.nbytes) == 1 and sum(parts) == 2 * len(contents) - 8 - int.from_bytes(
+            contents[:8], "little"
+        )
+        np.testing.assert_array_equal(other.get("empty"), large)
+        assert other.write() == contents
+        for place in (-1, -4000, -8000):
+            damaged = bytearray(contents)
+            damaged[place] ^= 1
+            with pytest.raises(Refused, match="do not match their SHA-256"):
+                other.read(bytes(damaged))
+        assert other.write() == contents
+
+
 # ---- files that are none ---------------------------------------------------------------------------------------------
 
 
