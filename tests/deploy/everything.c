@@ -1,5 +1,5 @@
-/* All that an instance of an exported library does (LIB, included by HEADER; images of IMAGE floats, CLASSES classes),
- * for valgrind: everything THREADS CHECKPOINT. Prints the last loss. */
+/* All that an instance of an exported library does (LIB, included by HEADER, with its dtypes FLOAT32 and INT64; images
+ * of IMAGE floats, CLASSES classes), for valgrind: everything THREADS CHECKPOINT. Prints the last loss. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,13 +11,12 @@
 
 enum { ROWS = 37 };
 
-static int check(LIB *self, int status)
+static void check(LIB *self, int status)
 {
     if (status != 0) {
         fprintf(stderr, "status %d: %s\n", status, CALL(_last_error)(self));
         exit(1);
     }
-    return 0;
 }
 
 /* Blocks of their own, so that a read behind their end is noticed. */
@@ -29,7 +28,7 @@ int main(int count, char **arguments)
     float *images = malloc(sizeof *images * ROWS * IMAGE), *scores = malloc(sizeof *scores * ROWS * CLASSES);
     int64_t *labels = malloc(sizeof *labels * ROWS);
     int32_t *order = malloc(sizeof *order * ROWS);
-    CALL(_column) columns[] = {{images, 10}, {labels, 4}}; /* float32 and int64 */
+    CALL(_column) columns[] = {{images, FLOAT32}, {labels, INT64}};
     CALL(_run_options) options = {.epochs = 2, .order = order};
     double loss, accuracy;
     int64_t parameters;

@@ -44,6 +44,7 @@ def everything(request, tmp_path_factory) -> Path:
     source.write_text(text.replace(begin, f"{begin}    return 0;\n") if name == "lenet" else text)
     run_command("ar", "d", f"lib{name}.a", f"{name}.o", cwd=folder)
     defines = [f"-DLIB={name}", f'-DHEADER="{name}.h"', f"-DIMAGE={IMAGES[name]}", "-DCLASSES=10"]
+    defines += [f"-D{dtype}={name.upper()}_{dtype}" for dtype in ("FLOAT32", "INT64")]
     options = ["-std=c11", "-D_GNU_SOURCE", "-g", "-pthread", *STRICT, *defines, f"-I{folder}"]
     program = folder / "everything"
     run_command(*compiler(), *options, HERE / "everything.c", source, folder / f"lib{name}.a", "-lm", "-o", program)
