@@ -3,15 +3,16 @@
 #   make demo       trains the tutorial's model        make test       runs a part of every file of tests
 #   make bench      writes docs/performance.md         make test-all   runs all tests
 #   make lint       formatting, lint, types            make costs      the same, and writes tests/costs.txt
-#   make sanitize   the C runtime under sanitizers     make cross      other CPUs' code, in emulators
+#   make sanitize   the C runtimes under sanitizers    make cross      other CPUs' code, in emulators
+#   make fuzz       exported trainers, by libFuzzer    make clean      removes what these made
 #   make wheels     wheels for Linux, in dist/         make exported   exported libraries, in emulators and browsers
-#   make clean      removes what these made
 
 PYTHON ?= python3
 CC ?= cc
 NATIVE := pullback/runtime/native
 PY := .venv/bin/python
 C_SOURCES := $(sort $(wildcard $(NATIVE)/*.[ch]))
+DEPLOY_SOURCES := $(sort $(wildcard pullback/deploy/native/*.[ch]))
 PYTEST_ARGS ?= -n 2 --dist worksteal
 
 # Two fingerprints: of the interpreter and the place, for the environment; of the sources, for what is installed in it.
@@ -19,7 +20,8 @@ PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys
 	print(zlib.crc32(repr((sys.version, sys.base_prefix, "$(CURDIR)")).encode()))' 2>/dev/null)
 CONTENTS := $(shell cat pyproject.toml setup.py $(C_SOURCES) | cksum | tr ' ' -)
 
-.PHONY: demo test test-all costs bench lint sanitize pool cross cross-runtime exported wheels wheel-test clean venv
+.PHONY: demo test test-all costs bench lint sanitize sanitize-exported fuzz pool cross cross-runtime exported wheels
+.PHONY: wheel-test clean venv
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo-$(CONTENTS)
@@ -66,13 +68,31 @@ $(PYTHON_STAMP):
 
 SANITIZERS := address undefined thread
 
-sanitize: $(SANITIZERS:%=sanitize-%)
+sanitize: $(SANITIZERS:%=sanitize-%) sanitize-exported
 
-sanitize-%: tests/runtime/native/test_rt.c tests/runtime/native/test_epoch.c tests/runtime/native/test_pools.c $(C_SOURCES)
+sanitize-%: tests/runtime/native/test_rt.c tests/runtime/native/test_epoch.c tests/runtime/native/test_pools.c \
+		$(C_SOURCES) tests/deploy/threads.c tests/deploy/fake_model.c $(DEPLOY_SOURCES)
 	@mkdir -p build/sanitize
 	$(CC) -O1 -g -std=c11 -pthread -Wall -Wextra -Werror -fsanitize=$* -fno-sanitize-recover=all -I$(NATIVE) \
 		$< $(NATIVE)/one.c -o build/sanitize/test_rt-$*
 	build/sanitize/test_rt-$*
+	$(CC) -O1 -g -std=c11 -D_DEFAULT_SOURCE -pthread -Wall -Wextra -Werror -fsanitize=$* -fno-sanitize-recover=all \
+		tests/deploy/threads.c -lm -o build/sanitize/threads-$*
+	build/sanitize/threads-$*
+
+# Tests of the exported trainers' runtime: Python gets gcc's sanitizers before it loads what is compiled with them.
+EXPORTED := model checkpoint run order
+
+sanitize-exported: .venv/.test-$(CONTENTS)
+	CC='gcc -fsanitize=address,undefined -fno-sanitize-recover=all' ASAN_OPTIONS=detect_leaks=0 \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		$(PY) -m pytest $(EXPORTED:%=tests/deploy/test_%.py)
+
+# Needs clang. What is found is printed, and the input for it is kept.
+MINUTES ?= 10
+
+fuzz: .venv/.test-$(CONTENTS)
+	$(PY) -m tests.deploy.fuzz --minutes $(MINUTES)
 
 pool: benchmarks/pool.c $(C_SOURCES)
 	@mkdir -p build

@@ -132,7 +132,7 @@ static int32_t step_batch(const pb_runtime *runtime, void *const *buffers, void 
             for (int f = 0; f < FEATURES; f++)
                 weight_gradient[f * CLASSES + c] += (float)(error * (double)x[row * FEATURES + f]);
             bias_gradient[c] += error;
-            ((int64_t *)buffers[8])[c] += labels[row] == c;
+            ((uint64_t *)buffers[8])[c] += labels[row] == c; /* it may hold any number */
         }
     for (int i = 0; i < FEATURES * CLASSES; i++) {
         weight_v[i] = (float)(*kept_back * (double)weight_v[i] + (double)weight_gradient[i]);
@@ -298,6 +298,7 @@ const pb_program *fake_program_with(const char *change);
 const pb_program *fake_program_with(const char *change)
 {
     static char long_name[1000];
+    static const int64_t shape_large[] = {700, 3};
     pb_tensor *last_kept = &other_tensors[4 + LR];
     memset(long_name, 'n', sizeof long_name - 1);
     memcpy(other_tensors, tensors, sizeof tensors);
@@ -325,9 +326,16 @@ const pb_program *fake_program_with(const char *change)
         other_metadata[2].text = "one\ntwo\x01\t\"\x7f";
     else if (strcmp(change, "an unknown character") == 0)
         other_metadata[2].text = "\xcd\xb8";
-    else if (strcmp(change, "an output without rows") == 0)
+    else if (strcmp(change, "an output without rows") == 0) {
         other_tensors[3].row_elements = 0;
-    else if (strcmp(change, "a long name") == 0)
+        changed.classes = -1; /* a label for each row needs scores for each */
+    } else if (strcmp(change, "a large state") == 0) {
+        other_tensors[4 + EMPTY].shape = shape_large;
+        other_tensors[4 + EMPTY].bytes = 8400;
+        other_tensors[4 + EMPTY].offset = sizeof(struct kept);
+        other_tensors[4 + EMPTY].announced = "'state.empty':float32(700, 3);";
+        changed.kept_bytes += 8448;
+    } else if (strcmp(change, "a long name") == 0)
         other_tensors[0].name = long_name;
     else if (strcmp(change, "a loss scale") == 0) {
         changed.hyperparameter_count = 0;

@@ -116,6 +116,37 @@ def test_c_goes_on_from_what_c_wrote(library):
         assert other.snapshot() == model.snapshot()
 
 
+def test_a_tensor_that_is_read_in_parts(library, tmp_path):
+    """It is larger than what is free of the arena."""
+    program = library.fake_program_with(b"a large state")
+    large = np.random.default_rng(3).standard_normal((700, 3)).astype(np.float32)
+    with Model(library, program=program) as model, Model(library, program=program) as other:
+        model.set("empty", large)
+        contents = model.write()
+        record, tensors = python_reads(tmp_path / "file", contents)
+        np.testing.assert_array_equal(tensors["state.empty"], large)
+        assert record.steps == 5
+        parts = []
+
+        def read(_, offset, to, count):
+            parts.append(count)
+            ctypes.memmove(to, contents[offset : offset + count], count)
+            return 0
+
+        other.call("read", Read(read), None, len(contents))
+        assert parts.count(large.nbytes) == 1 and sum(parts) == 2 * len(contents) - 8 - int.from_bytes(
+            contents[:8], "little"
+        )
+        np.testing.assert_array_equal(other.get("empty"), large)
+        assert other.write() == contents
+        for place in (-1, -4000, -8000):
+            damaged = bytearray(contents)
+            damaged[place] ^= 1
+            with pytest.raises(Refused, match="do not match their SHA-256"):
+                other.read(bytes(damaged))
+        assert other.write() == contents
+
+
 # ---- files that are none ---------------------------------------------------------------------------------------------
 
 
@@ -454,6 +485,17 @@ def test_metadata_that_are_none(model, tmp_path, name, text, message):
             python_reads(tmp_path / "file", contents)
 
 
+def test_counts_can_be_increased(model):
+    """Those that are read leave room for more; Python's integers have no end."""
+    kept = {**KEPT, "optimizer.0": np.array(2**61)}
+    assert "epochs is no number from 0 to 2^62 - 1" in refusal(
+        model, checkpoint(KEPT, {**metadata(KEPT), "epochs": str(2**63 - 1)})
+    )
+    model.read(checkpoint(kept, metadata(kept, epochs=2**62 - 1)))
+    model.run(*data(8), epochs=2)
+    assert (model.steps, model.epochs) == (2**61 + 4, 2**62 + 1)
+
+
 def test_extreme_generators_are_read(model):
     for state in (0, 2**128 - 1):
         for word in (0, 2**32 - 1):
@@ -469,6 +511,7 @@ def test_extreme_generators_are_read(model):
 VALUES = {
     "a byte that is no bool": ("state.flags", np.array([1, 2, 0], np.uint8).view(bool), "neither true nor false: 2"),
     "negative steps": ("optimizer.0", np.array(-1), "num_steps, a count, is -1"),
+    "more steps than can be counted on": ("optimizer.0", np.array(2**63 - 1), "it must be >= 0 and less than 2^62"),
     "a rate out of its bounds": ("optimizer.3", np.array(10.0), "lr must be a finite number >= 0 and < 10, got 10"),
     "a rate that is no number": ("optimizer.3", np.array(np.nan), "got nan"),
 }

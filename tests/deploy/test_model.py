@@ -445,6 +445,7 @@ def test_odd_gets_and_sets(model):
     [
         ("flags", np.array([1, 2, 0], np.uint8), "flags holds a byte that is neither true nor false: 2"),
         ("num_steps", np.array(-1), "the optimizer state num_steps, a count, is -1"),
+        ("num_steps", np.array(2**63 - 1), "num_steps, a count, is 9.22337e.18: it must be >= 0 and less than 2.62"),
         ("lr", np.array(10.0), "lr must be a finite number >= 0 and < 10, got 10"),
         ("lr", np.array(np.nan), "lr must be a finite number >= 0 and < 10, got nan"),
     ],

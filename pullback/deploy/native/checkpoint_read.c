@@ -265,8 +265,8 @@ static pb_status parse_count(struct reading *reading, const char *name, int64_t 
         return refuse_entry(reading, name, "is missing");
     json = (pb_json){text->start, text->start + text->length};
     if (text->length == 0 || *text->start < '0' || *text->start > '9' || !pb_json_integer(&json, count) ||
-        json.at != json.end)
-        return refuse_entry(reading, name, "is no number from 0 to 2^63 - 1");
+        json.at != json.end || *count >= PB_COUNT_END)
+        return refuse_entry(reading, name, "is no number from 0 to 2^62 - 1");
     return PB_OK;
 }
 

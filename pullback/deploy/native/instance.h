@@ -12,6 +12,9 @@
 #include <stdatomic.h>
 #endif
 
+/* Counts of steps and epochs are less: no training gets there, so they can be increased. */
+#define PB_COUNT_END ((int64_t)1 << 62)
+
 /* NumPy's PCG64: words are high, low. */
 typedef struct pb_random {
     uint64_t state[2], increment[2];
@@ -138,8 +141,8 @@ PB_INNER int pb_run_is_at_end_of_epoch(const pb_running *running);
 
 /* ---- kept.c ---- */
 
-/* Whether `bytes`, a part of the tensor's or all of a scalar's, may be its values: bools are 0 or 1, counts >= 0,
- * run-time values within their bounds. `status` is that of the refusal. */
+/* Whether `bytes`, a part of the tensor's or all of a scalar's, may be its values: bools are 0 or 1, counts from 0 to
+ * PB_COUNT_END - 1, run-time values within their bounds. `status` is that of the refusal. */
 PB_INNER pb_status pb_check_values(pb_model *model, int32_t number, const void *bytes, size_t count, pb_status status);
 
 /* ---- order.c: NumPy's random generator ---- */

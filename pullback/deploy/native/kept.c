@@ -67,9 +67,9 @@ static pb_status check_scalar(pb_model *model, int32_t number, const void *bytes
     const pb_tensor *tensor = pb_kept(model->program, number);
     double value = pb_real_at(bytes, tensor->dtype);
     int is_count = strlen(tensor->name) >= 4 && memcmp(tensor->name, "num_", 4) == 0;
-    if (is_count && value < 0)
+    if (is_count && !(value >= 0 && value < (double)PB_COUNT_END))
         return pb_refuse(model, status, PB_TEXT("the optimizer state "), PB_TEXT(tensor->name),
-                         PB_TEXT(", a count, is "), PB_REAL(value));
+                         PB_TEXT(", a count, is "), PB_REAL(value), PB_TEXT(": it must be >= 0 and less than 2^62"));
     if (strcmp(tensor->name, "loss_scale") == 0 && !(value >= 0))
         return pb_refuse(model, status, PB_TEXT("the loss scale is "), PB_REAL(value));
     for (int32_t i = 0; i < model->program->hyperparameter_count; i++) {
