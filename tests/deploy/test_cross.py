@@ -28,10 +28,12 @@ EMULATORS = {
     "x86-64-v3": ("qemu-x86_64", "-cpu", "max"),  # for AVX2
 }
 
+# Each instruction on vectors of RISC-V takes qemu long.
+CASES = [(name, machine) for name in MODELS for machine in EMULATORS if machine != "riscv64-v" or name == "mlp"]
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", EMULATORS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name, machine", CASES)
 def test_ten_losses_on_another_machine(name: str, machine: str, tmp_path: Path) -> None:
     need_zig()
     need_program(EMULATORS[machine][0])
