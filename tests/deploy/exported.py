@@ -105,6 +105,14 @@ class Instance:
         self.call("run", columns(arrays), ctypes.c_int64(len(arrays[0])), ctypes.byref(options))
         return options
 
+    def get(self, name: str) -> np.ndarray:
+        """What is kept under a name."""
+        entry = next(t for t in self.manifest["kept"] if t["name"] == name)
+        found = np.empty(entry["shape"], numpy_dtype(entry["dtype"]))
+        number = self._function("find")(self.handle, name.encode())
+        self.call("get", number, pointer(found), ctypes.c_size_t(found.nbytes))
+        return found
+
     def save(self, path: Path) -> None:
         self.call("save", str(path).encode())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.deploy.library import PROGRESS, Instance, LibraryError
+from tests.deploy.exported import Instance, Refused
 from tests.deploy.models import BATCH, MODELS, batches
 
 
@@ -16,7 +16,7 @@ from tests.deploy.models import BATCH, MODELS, batches
 @pytest.mark.parametrize("name", MODELS)
 def test_ten_steps_are_those_of_the_trainer(name: str, threads: int, tmp_path: Path) -> None:
     trainer, data = MODELS[name]()
-    instance = Instance(trainer.export(tmp_path / "dist", name=name, batch_size=BATCH), threads)
+    instance = Instance(trainer.export(tmp_path / "dist", name=name, batch_size=BATCH).folder, threads)
     mine, theirs = [], []
     for batch in batches(data):
         mine.append(instance.step(*batch))
@@ -25,7 +25,7 @@ def test_ten_steps_are_those_of_the_trainer(name: str, threads: int, tmp_path: P
     for key, value in trainer.state_dict().items():
         np.testing.assert_array_equal(instance.get(key), np.asarray(value))
     rows = 2 * BATCH + 5  # whole batches, and rows one by one
-    (found,) = instance.predict([data[0][:rows]], rows)
+    (found,) = instance.predict(data[0][:rows])
     np.testing.assert_allclose(found, np.asarray(trainer.predict(data[0][:rows])), rtol=1e-5, atol=1e-6)
     loss, accuracy = instance.evaluate(*(a[:rows] for a in data))
     expected = trainer.evaluate(*(a[:rows] for a in data))
@@ -38,11 +38,10 @@ def test_ten_steps_are_those_of_the_trainer(name: str, threads: int, tmp_path: P
 def test_runs_are_fits(name: str, tmp_path: Path) -> None:
     """Epochs in the same random order, with the same losses; then both go on from each other's checkpoints."""
     trainer, data = MODELS[name](seed=3)
-    instance = Instance(trainer.export(tmp_path / "dist", name=name, batch_size=BATCH))
+    instance = Instance(trainer.export(tmp_path / "dist", name=name, batch_size=BATCH).folder)
     seen: list[tuple[int, int, int]] = []
 
-    @PROGRESS
-    def progress(_: object, step: int, epoch: int, ended: int, loss: float) -> int:
+    def progress(step: int, epoch: int, ended: int, loss: float) -> int:
         seen.append((step, epoch, ended))
         return 0
 
@@ -67,12 +66,12 @@ def test_runs_are_fits(name: str, tmp_path: Path) -> None:
 
 def test_a_label_out_of_range_changes_nothing(tmp_path: Path) -> None:
     trainer, data = MODELS["mlp"]()
-    instance = Instance(trainer.export(tmp_path / "dist", name="mlp", batch_size=BATCH))
+    instance = Instance(trainer.export(tmp_path / "dist", name="mlp", batch_size=BATCH).folder)
     x, y = batches(data)[0]
     before = instance.get("0.weight")
     wrong = y.copy()
     wrong[3] = 10
-    with pytest.raises(LibraryError, match="a target is neither a class"):
+    with pytest.raises(Refused, match="a target is neither a class"):
         instance.step(x, wrong)
     np.testing.assert_array_equal(instance.get("0.weight"), before)
     assert instance.step(x, y) == float(np.asarray(trainer.update(x, y)))
@@ -80,22 +79,22 @@ def test_a_label_out_of_range_changes_nothing(tmp_path: Path) -> None:
 
 def test_hyperparameters(tmp_path: Path) -> None:
     trainer, data = MODELS["mlp"]()
-    instance = Instance(trainer.export(tmp_path / "dist", name="mlp", batch_size=BATCH))
+    instance = Instance(trainer.export(tmp_path / "dist", name="mlp", batch_size=BATCH).folder)
     instance.call("set_hyperparameter", b"lr", ctypes.c_double(0.05))
     trainer.set_hyperparameter("lr", 0.05)
     for batch in batches(data)[:3]:
         assert instance.step(*batch) == float(np.asarray(trainer.update(*batch)))
-    with pytest.raises(LibraryError, match=r"lr must be a finite number >= 0"):
+    with pytest.raises(Refused, match=r"lr must be a finite number >= 0"):
         instance.call("set_hyperparameter", b"lr", ctypes.c_double(-1.0))
-    with pytest.raises(LibraryError, match="momentum"):
+    with pytest.raises(Refused, match="momentum"):
         instance.call("set_hyperparameter", b"momentum", ctypes.c_double(0.5))
 
 
 def test_weights_that_are_not_embedded_come_from_a_file(tmp_path: Path) -> None:
     trainer, data = MODELS["mlp"]()
-    instance = Instance(trainer.export(tmp_path / "dist", name="mlp", batch_size=BATCH, embed=False))
+    instance = Instance(trainer.export(tmp_path / "dist", name="mlp", batch_size=BATCH, embed=False).folder)
     batch = batches(data)[0]
-    with pytest.raises(LibraryError, match="values"):
+    with pytest.raises(Refused, match="values"):
         instance.step(*batch)
     instance.load(tmp_path / "dist" / "mlp.safetensors")
     assert instance.step(*batch) == float(np.asarray(trainer.update(*batch)))
