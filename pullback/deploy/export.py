@@ -296,6 +296,3 @@ def _sizes(sizes: Any) -> dict[str, int]:
     if not isinstance(sizes, Mapping) or not all(isinstance(v, int) and v > 0 for v in sizes.values()):
         raise ArgumentError(f"sizes must be a dict from names to sizes, got {sizes!r}", hint='sizes={"t": 64}')
     return dict(sizes)
-
-
-__all__ = ["Exported", "export", "flags"]

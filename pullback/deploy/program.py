@@ -6,11 +6,10 @@ structures in C.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +22,6 @@ from pullback.relax.convention import (
     DIVISOR_VALUE,
     EVALUATE,
     INPUT,
-    LOSS_VALUE,
     OF_OPTIMIZER,
     OPTIMIZER_STATE,
     OUTPUT,
@@ -32,6 +30,8 @@ from pullback.relax.convention import (
     STATE,
     TARGET,
 )
+from pullback.relax.matching import bind_sizes
+from pullback.relax.struct_info import symbolic_vars
 from pullback.relax.training.checkpoint import fixed_metadata, key_of
 from pullback.relax.training.checkpoint_file import announced
 from pullback.relax.training.data import has_labels
@@ -231,25 +231,8 @@ def program_of(
 
 def _fixed(interface: Interface, batch: int, sizes: Mapping[str, int]) -> Interface:
     """The interface with all sizes known."""
-    from dataclasses import replace
-
-    from pullback.relax.matching import bind_sizes
-    from pullback.relax.struct_info import symbolic_vars
-
     resized = interface.with_rows(batch)
-    known = sorted({v.name for s in (*resized.inputs, *resized.targets) for v in symbolic_vars(s.info)})
-    if unknown := sorted(sizes.keys() - set(known)):
-        is_batch = getattr(interface.batch, "name", None) == unknown[0]
-        raise ArgumentError(
-            f"the trainer has no symbolic size {unknown[0]!r} but the batch"
-            if not is_batch
-            else f"the size {unknown[0]!r} is the batch",
-            hint=f"export(…, batch_size={sizes[unknown[0]]})"
-            if is_batch
-            else f"its sizes are {', '.join(known)}"
-            if known
-            else "leave sizes out",
-        )
+    _check_sizes(resized, interface.batch, sizes)
 
     def bound(slots: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(
@@ -266,6 +249,18 @@ def _fixed(interface: Interface, batch: int, sizes: Mapping[str, int]) -> Interf
                 hint=f"export(…, sizes={{{missing!r}: 64}})",
             )
     return result
+
+
+def _check_sizes(interface: Interface, batch: Any, sizes: Mapping[str, int]) -> None:
+    """Raise an ArgumentError for a size that no axis has."""
+    known = sorted({v.name for s in (*interface.inputs, *interface.targets) for v in symbolic_vars(s.info)})
+    for name in sorted(sizes.keys() - set(known)):
+        if getattr(batch, "name", None) == name:
+            raise ArgumentError(f"the size {name!r} is the batch", hint=f"export(…, batch_size={sizes[name]})")
+        raise ArgumentError(
+            f"the trainer has no symbolic size {name!r} but the batch",
+            hint=f"its sizes are {', '.join(known)}" if known else "leave sizes out",
+        )
 
 
 def _has_classes(interface: Interface) -> bool:
@@ -353,21 +348,3 @@ def _header_bytes(kept: tuple[TensorEntry, ...], metadata: Mapping[str, tuple[st
     end = sum(t.nbytes for t in kept)
     table = {str(t.key): {"dtype": "BF16", "shape": list(t.shape), "data_offsets": [end, end]} for t in kept}
     return aligned(len(json.dumps({"__metadata__": texts, **table})) + _SLACK)
-
-
-def initial_tensors(program: Program) -> dict[str, np.ndarray]:
-    """What is kept, by key, as it begins."""
-    memory = np.zeros(program.kept_bytes, np.uint8)
-    memory[: len(program.initial)] = np.frombuffer(program.initial, np.uint8)
-    return {
-        str(t.key): memory[t.offset : t.offset + t.nbytes].view(numpy_dtype(t.dtype)).reshape(t.shape)
-        for t in program.kept
-    }
-
-
-def all_names(program: Program) -> list[str]:
-    """Of inputs and targets, in order."""
-    return list(itertools.chain((t.name for t in program.inputs), (t.name for t in program.targets)))
-
-
-__all__ = ["ALIGNMENT", "LOSS_VALUE", "FunctionEntry", "Program", "TensorEntry", "Variant", "program_of"]

@@ -215,9 +215,9 @@ def _hyperparameters(program: Program) -> list[str]:
     for k, (name, (numbers, least, below)) in enumerate(program.hyperparameters.items()):
         bounds = [repr(float(least)) if least is not None else "-__builtin_huge_val()"]
         bounds.append(repr(float(below)) if below is not None else "__builtin_huge_val()")
-        lines.append(f"    {{{text(name)}, hyperparameter{k}, {len(numbers)}, 1, {', '.join(bounds)}}},")
+        lines.append(f"    {{{text(name)}, hyperparameter{k}, {len(numbers)}, {', '.join(bounds)}}},")
     if not program.hyperparameters:
-        lines.append("    {NULL, NULL, 0, 0, 0, 0},")
+        lines.append("    {NULL, NULL, 0, 0, 0},")
     return [*lines, "};", ""]
 
 

@@ -52,11 +52,6 @@ class Platform:
         """The compiler's targets by the names of CPUs."""
         return {name: Target(text) for name, text in self.cpus}
 
-    @property
-    def triple(self) -> str:
-        """That of the code."""
-        return next(iter(self.targets.values())).triple
-
 
 def _llvm(triple: str, cpu: str = "", features: str = "") -> str:
     options = (("mtriple", triple), ("mcpu", cpu), ("mattr", features))

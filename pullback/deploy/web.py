@@ -137,6 +137,3 @@ def words(program: Program) -> dict[str, str]:
         "@KEPT_ARRAYS@": " | ".join(dict.fromkeys(arrays)),
         "@HYPERPARAMETER_NAMES@": " | ".join(map(json.dumps, program.hyperparameters)) or "never",
     }
-
-
-__all__ = ["class_name", "write"]

@@ -199,7 +199,7 @@ static const int64_t outputs[] = {OUTPUT_AT};
 /* ---- the program ----------------------------------------------------------------------------------------------- */
 
 static const int32_t lr_is_kept_at[] = {LR};
-static const pb_hyperparameter hyperparameters[] = {{"lr", lr_is_kept_at, 1, 1, 0.0, 10.0}};
+static const pb_hyperparameter hyperparameters[] = {{"lr", lr_is_kept_at, 1, 0.0, 10.0}};
 
 #define TRAINING "{\"loss\": \"SquaredDistance\", \"network\": \"0123\"}"
 

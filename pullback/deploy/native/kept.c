@@ -39,8 +39,7 @@ int64_t pb_model_epochs(const pb_model *model)
 
 static int is_within(const pb_hyperparameter *entry, double value)
 {
-    return pb_is_finite(value) && value >= entry->least &&
-           (entry->below_is_open ? value < entry->below : value <= entry->below);
+    return pb_is_finite(value) && value >= entry->least && value < entry->below;
 }
 
 static pb_status refuse_hyperparameter(pb_model *model, pb_status status, const pb_hyperparameter *entry, double value)
@@ -49,7 +48,7 @@ static pb_status refuse_hyperparameter(pb_model *model, pb_status status, const 
     return pb_refuse(model, status, PB_TEXT(entry->name), PB_TEXT(" must be a finite number"),
                      PB_TEXT(has_least ? " >= " : ""), {has_least ? 'r' : 't', "", 0, 0, entry->least},
                      PB_TEXT(has_least && has_below ? " and" : ""),
-                     PB_TEXT(!has_below ? "" : entry->below_is_open ? " < " : " <= "),
+                     PB_TEXT(has_below ? " < " : ""),
                      {has_below ? 'r' : 't', "", 0, 0, entry->below}, PB_TEXT(", got "), PB_REAL(value));
 }
 

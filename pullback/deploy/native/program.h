@@ -65,7 +65,6 @@ typedef struct pb_hyperparameter {
     const char *name;
     const int32_t *kept; /* numbers of the kept tensors (scalars) that hold it */
     int32_t count;
-    int32_t below_is_open;
     double least, below; /* least <= value < below; infinity where there is no bound */
 } pb_hyperparameter;
 
