@@ -27,10 +27,8 @@ OPS: dict[str, str] = {
     "rnncell": RECURRENT,
     "simplernn": RECURRENT,
     "convlstm": RECURRENT,
-    "scan": "there are no loops in a graph: write the steps out in Python, or use R.cumsum, R.cumprod or"
-    " R.linear_recurrence",
-    "while_loop": "there are no loops in a graph: write the steps out in Python",
-    "cond": "there are no branches in a graph: choose with R.where(condition, a, b)",
+    "switch": "R.cond(condition, then, otherwise, (x, …)) chooses between two functions",
+    "fold": "R.scan(body, carries, xs) goes through the rows of xs",
     "sequential": OWN_MODEL,
     "module": OWN_MODEL,
     "model": OWN_MODEL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pullback.ir.depth import deep
 from pullback.ir.errors import UserError
@@ -31,7 +31,14 @@ class Pass:
 
 @dataclass(frozen=True)
 class FunctionPass(Pass):
-    """A pass that works on one graph function at a time: override :meth:`function`."""
+    """A pass that works on one graph function at a time: override :meth:`function`.
+
+    Where the function has branches and loops, they are closed first (``relax.transform.InlineFunctions``), and
+    :meth:`function` sees straight code: each region, then the function, in which ``branch`` and ``loop`` are calls of
+    ops that it knows nothing of. A pass that looks at them itself says ``straight = False``.
+    """
+
+    straight: ClassVar[bool] = True
 
     def function(self, function: Any, module: IRModule) -> Any:
         raise NotImplementedError(f"{self.name} does not override function")
@@ -40,8 +47,23 @@ class FunctionPass(Pass):
         result = module.copy()
         for name, function in module.items():
             if hasattr(function, "ret_struct_info"):  # a graph function
-                result[name] = self.function(function, module)
+                result[name] = self.whole(function, module)
         return result
+
+    def whole(self, function: Any, module: IRModule) -> Any:
+        """:meth:`function` of a function and, if it is for straight code, of the regions in it."""
+        if not self.straight or _over_regions is None:
+            return self.function(function, module)
+        return _over_regions(function, module, lambda f: self.function(f, module))
+
+
+_over_regions: Any = None
+
+
+def set_over_regions(over_regions: Any) -> None:
+    """Install ``over_regions(function, module, change)`` (``relax/transform`` does so on import)."""
+    global _over_regions
+    _over_regions = over_regions
 
 
 @dataclass(frozen=True)

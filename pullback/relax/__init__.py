@@ -21,6 +21,7 @@ from pullback.relax.expr import (
     DataflowVar,
     Expr,
     Function,
+    If,
     MatchCast,
     PrimValue,
     SeqExpr,
@@ -64,7 +65,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Binding", "BindingBlock", "BlockBuilder", "Call", "Constant", "DataflowBlock", "DataflowVar", "Expr",
-    "ExprMutator", "ExprVisitor", "FuncStructInfo", "Function", "GlobalVar", "MatchCast", "ObjectStructInfo",
+    "ExprMutator", "ExprVisitor", "FuncStructInfo", "Function", "GlobalVar", "If", "MatchCast", "ObjectStructInfo",
     "PrimStructInfo", "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StructInfo", "TensorStructInfo",
     "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding", "analysis", "const", "copy_with_new_vars",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,10 @@ from pullback.relax.expr import (
     DataflowVar,
     Expr,
     Function,
+    If,
     MatchCast,
     PrimValue,
+    SeqExpr,
     ShapeExpr,
     Tuple,
     TupleGetItem,
@@ -26,6 +28,7 @@ from pullback.relax.expr import (
 )
 from pullback.relax.matching import bind_sizes, match_info
 from pullback.relax.op_calls import is_call_tir
+from pullback.relax.regions import regions
 from pullback.relax.struct_info import (
     Dim,
     StructInfo,
@@ -44,7 +47,7 @@ ATOMS = (Var, Constant, ShapeExpr, PrimValue, GlobalVar)
 
 
 def sub_exprs(expr: Any) -> Iterator[Any]:
-    """The direct sub-expressions of an expression (not those inside functions)."""
+    """The direct sub-expressions of an expression (not those inside functions and branches)."""
     if isinstance(expr, Call):
         if isinstance(expr.op, Expr):
             yield expr.op
@@ -53,38 +56,59 @@ def sub_exprs(expr: Any) -> Iterator[Any]:
         yield from expr.fields
     elif isinstance(expr, TupleGetItem):
         yield expr.tuple_value
+    elif isinstance(expr, If):
+        yield expr.condition
 
 
 def used_vars(expr: Any) -> Iterator[Var]:
-    """The variables in an expression, in order, with repetitions; those of a part that is there twice, once."""
+    """The variables in an expression, in order, with repetitions; those of a part that is there twice, once. Of a
+    function or a branch, those around it that it reads."""
     rest, seen = [expr], set()
     while rest:
         current = rest.pop()
         if isinstance(current, Var):
             yield current
-        elif isinstance(current, (Call, Tuple, TupleGetItem)) and id(current) not in seen:
+        elif isinstance(current, (Call, Tuple, TupleGetItem, If)) and id(current) not in seen:
             seen.add(id(current))
             rest += reversed(list(sub_exprs(current)))
+            if isinstance(current, If):
+                yield from _free_in(current.then, ())
+                yield from _free_in(current.otherwise, ())
+        elif isinstance(current, Function) and id(current) not in seen:
+            seen.add(id(current))
+            yield from free_vars(current)
 
 
 def post_order_visit(expr: Any, visit: Any) -> None:
     """Call ``visit`` on every node of an expression or function, operands first."""
-    if isinstance(expr, Function):
+    if isinstance(expr, (Function, SeqExpr)):
         for binding in expr.bindings:
             post_order_visit(binding.value, visit)
-        post_order_visit(expr.body.body, visit)
+        post_order_visit(expr.body if isinstance(expr, SeqExpr) else expr.body.body, visit)
         visit(expr)
         return
     rest = [(expr, False)]
     while rest:
         current, is_done = rest.pop()
+        if isinstance(current, Function):
+            post_order_visit(current, visit)
+            continue
         if is_done:
+            for body in inner_bodies(current):
+                post_order_visit(body, visit)
             visit(current)
             continue
         rest.append((current, True))
         rest += [(sub, False) for sub in reversed(list(sub_exprs(current)))]
         if isinstance(current, Call) and not isinstance(current.op, Expr):
             visit(current.op)
+
+
+def inner_bodies(expr: Any) -> list[Function | SeqExpr]:
+    """The bodies inside an expression: the branches of an if, and the regions of a call."""
+    if isinstance(expr, If):
+        return [expr.then, expr.otherwise]
+    return [function for _, function in regions(expr)]
 
 
 def users(function: Function) -> dict[Var, list[Binding]]:
@@ -99,25 +123,34 @@ def users(function: Function) -> dict[Var, list[Binding]]:
 def called_functions(function: Function) -> list[str]:
     """Names of the module's functions that the function mentions."""
     names: dict[str, None] = {}
-    rest = [function.body.body, *(b.value for b in reversed(list(function.bindings)))]
+    rest: list[Any] = [function]
     while rest:
         expr = rest.pop()
         if isinstance(expr, GlobalVar):
             names[expr.name] = None
+        elif isinstance(expr, (Function, SeqExpr)):
+            body = expr if isinstance(expr, SeqExpr) else expr.body
+            rest += [body.body, *(b.value for b in reversed(list(body.bindings)))]
         elif isinstance(expr, Call):
-            rest += [*reversed(expr.args), expr.op]
+            rest += [*reversed(inner_bodies(expr)), *reversed(expr.args), expr.op]
         else:
-            rest += reversed(list(sub_exprs(expr)))
+            rest += [*reversed(inner_bodies(expr)), *reversed(list(sub_exprs(expr)))]
     return list(names)
 
 
 def free_vars(function: Function) -> list[Var]:
-    """Variables that are used but neither parameters nor bound before."""
-    bound, free = set(function.params), {}
-    for binding in function.bindings:
+    """Variables that are used but neither parameters nor bound before. A function inside may call itself."""
+    return _free_in(function.body, function.params)
+
+
+def _free_in(body: SeqExpr, params: Sequence[Var]) -> list[Var]:
+    bound, free = set(params), {}
+    for binding in body.bindings:
+        if isinstance(binding.value, Function):
+            bound.add(binding.var)
         free.update((v, None) for v in used_vars(binding.value) if v not in bound)
         bound.add(binding.var)
-    free.update((v, None) for v in used_vars(function.body.body) if v not in bound)
+    free.update((v, None) for v in used_vars(body.body) if v not in bound)
     return list(free)
 
 
@@ -145,7 +178,7 @@ def check_well_formed(module: IRModule | Function) -> None:
 def _check_function(name: str, function: Function, functions: Mapping[str, Any] | None) -> None:
     kernels: dict[str, _KernelType] = {}  # of those that have been called
     visible: set[Var] = set()
-    known_sizes = {v for p in function.params for v in symbolic_vars(p.struct_info)}
+    known_sizes: set[Any] = set()
 
     def bind(var: Var) -> None:
         if var in visible:
@@ -183,26 +216,51 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
                     kernels[kernel] = _KernelType.of(name, kernel, functions[kernel], node.span)
                 kernels[kernel].check_call(name, expr, node.span)
 
-    for param in function.params:
-        if isinstance(param, DataflowVar):
-            raise UserError(f"{name}: parameter {param.name} cannot be a dataflow variable", span=param.span)
-        bind(param)
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            if not isinstance(block, DataflowBlock) and isinstance(binding.var, DataflowVar):
-                raise UserError(f"{name}: {binding.var.name} is a dataflow variable outside a dataflow block")
-            use(binding.value, binding)
-            for arg in sub_exprs(binding.value):
-                if not isinstance(arg, ATOMS) and not (isinstance(arg, Tuple) and _atomic_tuple(arg)):
-                    raise UserError(f"{name}: {binding.var.name} has a nested argument", span=binding.span)
-            if isinstance(binding, MatchCast):
-                known_sizes.update(symbolic_vars(binding.target))
-            for size in symbolic_vars(binding.var.struct_info):
-                if size not in known_sizes:
-                    raise UserError(f"{name}: the symbolic size {size.name} is bound nowhere", span=binding.span)
-            bind(binding.var)
-        visible -= {b.var for b in block.bindings if isinstance(b.var, DataflowVar)}
-    use(function.body.body, function)
+    def check_params(inner: Function) -> None:
+        for param in inner.params:
+            if isinstance(param, DataflowVar):
+                raise UserError(f"{name}: parameter {param.name} cannot be a dataflow variable", span=param.span)
+            bind(param)
+            known_sizes.update(symbolic_vars(param.struct_info))
+
+    def check_inner(value: Any) -> None:
+        """What stands inside of a value: what it binds is not visible outside."""
+        nonlocal visible
+        outer = visible
+        for body in [value] if isinstance(value, Function) else inner_bodies(value):
+            visible = set() if isinstance(value, Call) else set(outer)
+            if isinstance(body, Function):
+                check_params(body)
+                check_body(body.body, body)
+            else:
+                check_body(body, value)
+        visible = outer
+
+    def check_body(body: SeqExpr, whole: Any) -> None:
+        for block in body.blocks:
+            for binding in block.bindings:
+                if not isinstance(block, DataflowBlock) and isinstance(binding.var, DataflowVar):
+                    raise UserError(f"{name}: {binding.var.name} is a dataflow variable outside a dataflow block")
+                is_function = isinstance(binding.value, Function)
+                if is_function:  # it may call itself
+                    bind(binding.var)
+                use(binding.value, binding)
+                check_inner(binding.value)
+                for arg in sub_exprs(binding.value):
+                    if not isinstance(arg, ATOMS) and not (isinstance(arg, Tuple) and _atomic_tuple(arg)):
+                        raise UserError(f"{name}: {binding.var.name} has a nested argument", span=binding.span)
+                if isinstance(binding, MatchCast):
+                    known_sizes.update(symbolic_vars(binding.target))
+                for size in symbolic_vars(binding.var.struct_info):
+                    if size not in known_sizes and not is_function:
+                        raise UserError(f"{name}: the symbolic size {size.name} is bound nowhere", span=binding.span)
+                if not is_function:
+                    bind(binding.var)
+            visible.difference_update([b.var for b in block.bindings if isinstance(b.var, DataflowVar)])
+        use(body.body, whole)
+
+    check_params(function)
+    check_body(function.body, function)
 
 
 @dataclass(frozen=True)

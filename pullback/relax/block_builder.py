@@ -18,6 +18,7 @@ from pullback.relax.expr import (
     DataflowVar,
     Expr,
     Function,
+    If,
     MatchCast,
     SeqExpr,
     Tuple,
@@ -88,6 +89,10 @@ class BlockBuilder:
         if isinstance(expr, TupleGetItem):
             value = self._atom(expr.tuple_value)
             return expr if value is expr.tuple_value else TupleGetItem(value, expr.index, span=expr.span)
+        if isinstance(expr, If):
+            condition = self._atom(expr.condition)
+            same = condition is expr.condition
+            return expr if same else If(condition, expr.then, expr.otherwise, span=expr.span)
         return expr
 
     def _bind_nested(self, expr: Expr) -> None:
@@ -176,6 +181,17 @@ class BlockBuilder:
             self._in_dataflow = False
 
     @contextlib.contextmanager
+    def inner(self) -> Iterator[None]:
+        """Blocks made inside are those of a branch, or of a function inside the function: :meth:`finish` gives them.
+        Names stay unique in the whole function."""
+        outer = self._blocks, self._bindings, self._nested, self._in_dataflow
+        self._blocks, self._bindings, self._nested, self._in_dataflow = [], [], dict(self._nested), False
+        try:
+            yield
+        finally:
+            self._blocks, self._bindings, self._nested, self._in_dataflow = outer
+
+    @contextlib.contextmanager
     def function(
         self, name: str, params: Sequence[Var] | None = None, attrs: dict[str, Any] | None = None
     ) -> Iterator[None]:
@@ -207,7 +223,7 @@ class BlockBuilder:
     def finish(self, output: Any) -> SeqExpr:
         """The blocks so far with ``output`` (nested calls are bound first) as a body."""
         result = self.normalize(output)
-        if isinstance(result, (Call, TupleGetItem)):
+        if isinstance(result, (Call, TupleGetItem, If)):
             result = self.emit(result)
         self._close_block()
         body = SeqExpr(tuple(self._blocks), result)
@@ -225,11 +241,13 @@ def _nested_calls(expr: Any) -> list[Expr]:
         parts: tuple[Any, ...] = expr.fields
     elif isinstance(expr, Call):
         parts = expr.args
+    elif isinstance(expr, If):
+        parts = (expr.condition,)
     else:
         parts = (expr.tuple_value,) if isinstance(expr, TupleGetItem) else ()
     found: list[Expr] = []
     for part in parts:
-        if isinstance(part, (Call, TupleGetItem)):
+        if isinstance(part, (Call, TupleGetItem, If, Function)):
             found.append(part)
         elif isinstance(part, Tuple):
             found += _nested_calls(part)

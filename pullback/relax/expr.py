@@ -4,12 +4,17 @@
         | Tuple(e…) | TupleGetItem(e, index)
         | Call(op or function, e…, attrs)
         | Function(params, SeqExpr(blocks, e), ret_struct_info, attrs)
+        | If(e, SeqExpr(blocks, e), SeqExpr(blocks, e))
 
     block   ::= BindingBlock(binding…) | DataflowBlock(binding…)      a DataflowVar lives only in its block
     binding ::= VarBinding(var, e) | MatchCast(var, e, struct_info)
 
 Every expression knows its struct info from the moment it is built; an expression whose parts do not fit cannot be
 built. In a function, arguments are atoms (A-normal form): ``BlockBuilder`` sees to it.
+
+A ``Function`` that a variable is bound to, and the branches of an ``If``, read the variables around them. Loops are
+calls that take functions (``relax/control.py``). ``InlineFunctions`` makes of all this the *closed* form: calls of
+``branch`` and ``loop`` whose functions, the *regions*, are attributes of the call, and read their parameters alone.
 """
 
 from __future__ import annotations
@@ -441,7 +446,7 @@ class BindingBlock(Node):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class DataflowBlock(BindingBlock):
-    """Bindings without side effects or control flow."""
+    """Bindings without side effects."""
 
 
 @made_quickly
@@ -498,6 +503,43 @@ class Function(Expr):
 
     def with_attr(self, key: str, value: Any) -> Function:
         return self.with_attrs({key: value})
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
+class If(Expr):
+    """``then`` where the bool scalar ``condition`` is true, else ``otherwise``: bodies of one type, which read the
+    variables around them."""
+
+    condition: Expr
+    then: SeqExpr
+    otherwise: SeqExpr
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "condition", as_relax(self.condition))
+        for name in ("then", "otherwise"):
+            branch = getattr(self, name)
+            if not isinstance(branch, SeqExpr):
+                object.__setattr__(self, name, SeqExpr((), as_relax(branch)))
+        check_condition(self.condition.struct_info, "the condition of an if", self.span)
+        then, otherwise = self.then.struct_info, self.otherwise.struct_info
+        if not same_info(then, otherwise):
+            raise ShapeError(
+                f"the branches of an if differ in type: {format_info(then)} and {format_info(otherwise)}",
+                span=self.span,
+                hint="both give the same type: R.astype converts a dtype, R.broadcast_to a shape",
+            )
+
+    @property
+    def struct_info(self) -> StructInfo:
+        return self.then.struct_info
+
+
+def check_condition(info: StructInfo, what: str, span: Any = None) -> None:
+    """Raise unless it is the type of a bool scalar."""
+    if not isinstance(info, TensorStructInfo) or info.dtype != "bool" or info.ndim != 0:
+        hint = "compare: x > 0; R.all and R.any make one bool of many"
+        raise UserError(f"{what} must be a bool scalar, got {format_info(info)}", span=span, hint=hint)
 
 
 def const(value: Any, dtype: str | None = None) -> Constant:

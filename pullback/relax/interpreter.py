@@ -1,11 +1,13 @@
 """The meaning of the graph IR, over NumPy: slow, simple, and the oracle for every other backend.
 
-Values are NumPy arrays, tuples of values, and shapes (tuples of ints).
+Values are NumPy arrays, tuples of values, shapes (tuples of ints), and functions.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,17 @@ from pullback import te
 from pullback.ir.errors import ArgumentError, InternalError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.op import Op
+from pullback.relax.control import BRANCH, FORI, LOOP, SCAN, WHILE
 from pullback.relax.expr import (
     Binding,
     Call,
     Constant,
+    Expr,
     Function,
+    If,
     MatchCast,
     PrimValue,
+    SeqExpr,
     ShapeExpr,
     Tuple,
     TupleGetItem,
@@ -29,6 +35,7 @@ from pullback.relax.expr import (
 from pullback.relax.matching import bind_size, bind_sizes, match_info
 from pullback.relax.mutator import check_origin
 from pullback.relax.op_calls import is_call_tir
+from pullback.relax.regions import regions
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te import interpreter as te_interpreter
@@ -46,13 +53,22 @@ def evaluate(module: IRModule, name: str, arguments: Sequence[Any], observe: Any
     return _Frame(module, observe).call(name, module[name], arguments)
 
 
-class _Frame:
-    """One call of a function: its variables and symbolic sizes."""
+@dataclass(frozen=True)
+class _Closure:
+    """A function as a value, with the frame whose variables it reads (None: it reads none)."""
 
-    def __init__(self, module: IRModule, observe: Any = None) -> None:
+    name: str
+    function: Function
+    frame: _Frame | None
+
+
+class _Frame:
+    """One call of a function: its variables and symbolic sizes, with those around it."""
+
+    def __init__(self, module: IRModule, observe: Any = None, outer: _Frame | None = None) -> None:
         self.module, self.observe = module, observe
-        self.env: dict[Var, Any] = {}
-        self.sizes: dict[Any, int] = {}
+        self.env: dict[Var, Any] = dict(outer.env) if outer is not None else {}
+        self.sizes: dict[Any, int] = dict(outer.sizes) if outer is not None else {}
 
     def call(self, name: str, function: Function, arguments: Sequence[Any]) -> Any:
         if len(arguments) != len(function.params):
@@ -64,11 +80,22 @@ class _Frame:
                 raise ArgumentError(f"{name}: argument {param.name} must be {expected}, got {found}")
             self.env[param] = value
         with np.errstate(all="ignore"):
-            for binding in function.bindings:
-                self.bind(binding)
-            return self.eval(function.body.body)
+            return self.body(function.body)
+
+    def body(self, body: SeqExpr) -> Any:
+        for binding in body.bindings:
+            self.bind(binding)
+        return self.eval(body.body)
+
+    def apply(self, function: Any, arguments: Sequence[Any]) -> Any:
+        """What a function value gives."""
+        frame = _Frame(self.module, self.observe, function.frame)
+        return frame.call(function.name, function.function, arguments)
 
     def bind(self, binding: Binding) -> None:
+        if isinstance(binding.value, Function):  # it reads this frame when it is called, and may call itself
+            self.env[binding.var] = _Closure(binding.var.name, binding.value, self)
+            return
         value = self.eval(binding.value)
         if isinstance(binding, MatchCast) and not match_info(binding.target, value_info(value), self.sizes):
             expected, found = format_info(binding.target), format_info(value_info(value))
@@ -92,12 +119,20 @@ class _Frame:
             return bind_size(expr.value, self.sizes) if isinstance(expr.value, PrimExpr) else expr.value
         if isinstance(expr, Call):
             return self.eval_call(expr)
+        if isinstance(expr, If):
+            chosen = expr.then if self.eval(expr.condition) else expr.otherwise
+            return _Frame(self.module, self.observe, self).body(chosen)
+        if isinstance(expr, Function):
+            return _Closure("function", expr, self)
+        if isinstance(expr, GlobalVar):
+            return _Closure(expr.name, self.module[expr], None)
         raise InternalError(f"the interpreter does not know {type(expr).__name__}")
 
     def eval_call(self, call: Call) -> Any:
-        if isinstance(call.op, GlobalVar):
-            arguments = [self.eval(a) for a in call.args]
-            return _Frame(self.module, self.observe).call(call.op.name, self.module[call.op], arguments)
+        if isinstance(call.op, (GlobalVar, Expr)):
+            return self.apply(self.eval(call.op), [self.eval(a) for a in call.args])
+        if call.op.family == "control":
+            return self.eval_control(call)
         if is_call_tir(call):
             return self.eval_call_tir(call)
         if not isinstance(call.op, Op) or call.op.numpy is None:
@@ -111,6 +146,76 @@ class _Frame:
         except UserError as error:
             raise ArgumentError(error.message, span=error.span or call.span, hint=error.hint) from None
         return conform(result, bind_sizes(call.struct_info, self.sizes), call)
+
+    def eval_control(self, call: Call) -> Any:
+        """Branches and loops: every loop is run as a :class:`_Loop`."""
+        arguments = [self.eval(a) for a in call.args]
+        region = {
+            name: _Closure(name, function, _Frame(self.module, self.observe, self)) for name, function in regions(call)
+        }
+        if call.op is BRANCH:
+            return self.apply(region["then" if arguments[0] else "otherwise"], arguments[1])
+        if call.op is LOOP:
+            count, carries, xs, invariants = arguments
+            body = lambda k, values, rows: self.apply(region["body"], (k, *values, *rows, *invariants))  # noqa: E731
+            ask = region.get("condition")
+            condition = ask and (lambda k, values: self.apply(ask, (k, *values, *invariants)))
+            length = self.attr(call.attrs["length"])
+            count = None if call.args[0].struct_info == TupleStructInfo(()) else int(count)
+            values, ys, steps = self.run_loop(call, body, condition, carries, xs, count, length)
+            return values, ys, steps
+        attrs = {k: self.attr(v) for k, v in call.attrs.items()}
+        if call.op is WHILE:
+            ask, function, carries = arguments
+            body = lambda k, values, rows: (self.apply(function, values), ())  # noqa: E731
+            condition = lambda k, values: self.apply(ask, values)  # noqa: E731
+            return self.run_loop(call, body, condition, carries, (), None, attrs["max_steps"])[0]
+        if call.op is FORI:
+            count, function, carries = arguments
+            body = lambda k, values, rows: (self.apply(function, (k, *values)), ())  # noqa: E731
+            return self.run_loop(call, body, None, carries, (), int(count), attrs["max_steps"])[0]
+        function, carries, xs = arguments
+        body = lambda k, values, rows: self.apply(function, (*values, *rows))  # noqa: E731
+        length = len(xs[0]) if xs else attrs["length"]
+        lengths = sorted({len(x) for x in xs} | {length})
+        if len(lengths) > 1:
+            raise ArgumentError(f"scan: xs differ in length: {lengths}", span=call.span)
+        return self.run_loop(call, body, None, carries, xs, None, length)[:2]
+
+    def run_loop(
+        self, call: Call, body: Any, condition: Any, carries: tuple, xs: tuple, count: int | None, length: int | None
+    ) -> tuple[tuple, tuple, np.ndarray]:
+        """The carries, the stacked ys, and the number of steps."""
+        limit = length if count is None else count
+        if length is not None and limit > length:
+            raise too_many_steps(length, call.span)
+        numbers = itertools.count() if limit is None else range(limit)
+        reverse = bool(call.attrs.get("reverse", False))
+        rows: dict[int, tuple] = {}
+        steps = 0
+        for k in numbers if not reverse else reversed(range(limit)):
+            number = np.array(k, np.int64)
+            if condition is not None and not condition(number, carries):
+                break
+            carries, rows[k] = body(number, carries, tuple(x[k] for x in xs))
+            steps += 1
+        else:
+            if condition is not None and condition(np.array(limit, np.int64), carries):
+                raise too_many_steps(limit, call.span)
+        return carries, self.stacked(call, rows, length), np.array(steps, np.int64)
+
+    def stacked(self, call: Call, rows: dict[int, tuple], length: int | None) -> tuple:
+        """The rows as arrays, with zeros where there are none."""
+        info = call.struct_info
+        if call.op not in (SCAN, LOOP):
+            return ()
+        results = []
+        for i, field in enumerate(bind_sizes(info, self.sizes).fields[1].fields):  # type: ignore[attr-defined]
+            whole = np.zeros((length, *field.shape[1:]), numpy_dtype(field.dtype))
+            for k, values in rows.items():
+                whole[k] = values[i]
+            results.append(whole)
+        return tuple(results)
 
     def check_types(self, call: Call, arguments: Sequence[Any], attrs: dict[str, Any]) -> None:
         """The type rule once more, now that the sizes are known: native code does the same before it is compiled."""
@@ -153,10 +258,18 @@ class _Frame:
             raise ArgumentError(op.check_message, span=call.span)
 
 
+def too_many_steps(length: int | None, span: Any) -> ArgumentError:
+    """The error of a loop that would go on after as many steps as it may take."""
+    hint = "allow more, or look at why the condition stays true"
+    return ArgumentError(f"the loop did not end within max_steps={length}", span=span, hint=hint)
+
+
 def value_info(value: Any) -> StructInfo:
     """The static type of a run-time value."""
     if isinstance(value, tuple):
         return TupleStructInfo(tuple(value_info(v) for v in value))
+    if isinstance(value, _Closure):
+        return value.function.struct_info
     return TensorStructInfo(value.shape, value.dtype.name)
 
 

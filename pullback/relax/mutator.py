@@ -17,8 +17,10 @@ from pullback.relax.expr import (
     DataflowVar,
     Expr,
     Function,
+    If,
     MatchCast,
     PrimValue,
+    SeqExpr,
     ShapeExpr,
     Tuple,
     TupleGetItem,
@@ -41,15 +43,22 @@ class ExprVisitor:
     def visit_binding(self, binding: Binding) -> None:
         self.visit_expr(binding.value)
 
+    def visit_seq_expr(self, body: SeqExpr) -> None:
+        for binding in body.bindings:
+            self.visit_binding(binding)
+        self.visit_expr(body.body)
+
     def visit_expr(self, expr: Any) -> None:
         method = getattr(self, f"visit_{_snake(type(expr).__name__)}", None)
         (method or self.generic_visit)(expr)
 
     def generic_visit(self, expr: Any) -> None:
-        from pullback.relax.analysis import sub_exprs
+        from pullback.relax.analysis import inner_bodies, sub_exprs
 
         for sub in sub_exprs(expr):
             self.visit_expr(sub)
+        for body in inner_bodies(expr):
+            self.visit_expr(body)
 
 
 def _snake(name: str) -> str:
@@ -124,7 +133,32 @@ class ExprMutator:
             return ShapeExpr(tuple(bind_size(s, self.sizes) for s in expr.values)) if self.sizes else expr
         if isinstance(expr, PrimValue) and isinstance(expr.value, PrimExpr) and self.sizes:
             return PrimValue(bind_size(expr.value, self.sizes))
+        if isinstance(expr, Function):
+            return self.inner_function(expr)
+        if isinstance(expr, If):
+            condition, then = self.expr(expr.condition), self.branch(expr.then)
+            return If(condition, then, self.branch(expr.otherwise), span=expr.span)
         return expr
+
+    def inner_function(self, function: Function) -> Function:
+        """A function that reads the variables around it."""
+        params = []
+        for param in function.params:
+            fresh = Var(param.name, bind_sizes(param.struct_info, self.sizes), span=param.span)
+            self.env[param] = fresh
+            params.append(fresh)
+        return Function(tuple(params), self.branch(function.body), None, function.attrs, span=function.span)
+
+    def branch(self, body: SeqExpr) -> SeqExpr:
+        """A body inside the function, which reads the variables around it."""
+        with self.builder.inner():
+            for block in body.blocks:
+                if isinstance(block, DataflowBlock):
+                    with self.builder.dataflow():
+                        self.block(block)
+                else:
+                    self.block(block)
+            return self.builder.finish(self.expr(body.body))
 
     def _call(self, call: Call) -> Call:
         op = self.expr(call.op) if isinstance(call.op, Expr) else call.op
@@ -148,6 +182,8 @@ class ExprMutator:
     def _attr(self, value: Any) -> Any:
         if isinstance(value, PrimExpr):
             return bind_size(value, self.sizes)
+        if isinstance(value, Function):  # a region
+            return ExprMutator(self.sizes).function(value)
         return tuple(self._attr(v) for v in value) if isinstance(value, tuple) else value
 
     def rewrite_call(self, call: Call) -> Expr:
@@ -232,6 +268,13 @@ class Emitter(ExprMutator):
 
     def expr(self, expr: Any) -> Any:
         return self.env[expr] if isinstance(expr, Constant) and expr in self.env else super().expr(expr)  # type: ignore[index]
+
+    def branch(self, body: SeqExpr) -> SeqExpr:
+        flatten, self.flatten = self.flatten, False
+        try:
+            return super().branch(body)
+        finally:
+            self.flatten = flatten
 
     def bind(self, var: Var, value: Expr) -> None:
         emit = self.builder.emit if self.flatten or isinstance(var, DataflowVar) else self.builder.emit_output

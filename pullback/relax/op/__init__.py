@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from pullback.ir.op import Op, seal
+from pullback.relax.control import branch, cond, fori_loop, loop, while_loop  # noqa: F401
 from pullback.relax.op import (  # noqa: F401
     activation,
     attention,
@@ -70,6 +71,7 @@ for _name, _namespace in {"nn": nn, "random": random, "grad": grad, "image": ima
 for _name in [name for name, value in globals().items() if isinstance(value, ModuleType)]:
     if Op.find(f"relax.{_name}") is not None:
         globals()[_name] = Op.find(f"relax.{_name}")  # relax.op.sort is the op, not the file of that name
+from pullback.relax.control import scan  # noqa: E402, F401, F811  the loop, not the file of that name
 
 seal()
 

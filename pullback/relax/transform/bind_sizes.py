@@ -21,6 +21,7 @@ class BindSizes(FunctionPass):
     """``sizes`` maps symbolic variables, or their names, to ints."""
 
     sizes: Mapping[Any, int]
+    straight = False
 
     def function(self, function: Function, module: IRModule) -> Function:
         return bind_function_sizes(function, self.sizes)

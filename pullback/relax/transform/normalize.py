@@ -18,5 +18,7 @@ from pullback.relax.mutator import ExprMutator
 class Normalize(FunctionPass):
     """Bind every nested argument to a variable."""
 
+    straight = False
+
     def function(self, function: Function, module: IRModule) -> Function:
         return ExprMutator().function(function)
