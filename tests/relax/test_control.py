@@ -13,7 +13,16 @@ from pullback.relax.analysis import check_well_formed, free_vars, used_vars
 from pullback.relax.interpreter import evaluate
 from pullback.relax.regions import is_closed, regions, require_straight
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.relax.transform import BindSizes, DeadCodeElimination, InlineFunctions, Normalize
+from pullback.relax.transform import (
+    AddRandomState,
+    BindSizes,
+    DeadCodeElimination,
+    InlineFunctions,
+    LegalizeOps,
+    MixedPrecision,
+    Normalize,
+)
+from pullback.relax.transform.add_random_state import refuse_draws_without_state
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.script import relax as R
 from pullback.tir.expr import Var as SizeVar
@@ -287,3 +296,91 @@ def test_well_formed_looks_inside():
         builder.emit_func_output(If(a > half(), then, otherwise))
     with pytest.raises(UserError, match="other is used where it is not defined"):
         check_well_formed(builder.get())
+
+
+def single(name: str, *shape: int) -> Var:
+    return Var(name, TensorStructInfo(shape, "float32"))
+
+
+def recurrent(x, h, w, u):
+    """A recurrent cell over the rows of x, whose steps drop elements."""
+
+    def cell(h, row):
+        new = R.tanh(R.matmul(row, w) + R.matmul(h, u))
+        return (R.dropout(new, p=0.5),), (new,)
+
+    (last,), (all_,) = R.scan(cell, (h,), (x,))
+    return (R.cond(R.sum(last) > 0.0, lambda: R.dropout(last, p=0.5), lambda: last), all_)
+
+
+def recurrent_module() -> IRModule:
+    return build([single("x", 5, 2, 3), single("h", 2, 4), single("w", 3, 4), single("u", 4, 4)], recurrent)
+
+
+def recurrent_arguments() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in ((5, 2, 3), (2, 4), (3, 4), (4, 4))]
+
+
+def test_random_numbers_differ_from_step_to_step():
+    """Each step draws anew; the same state gives the same numbers; inner loops have seeds of their own."""
+    x = single("x", 64)
+
+    def body(x):
+        (_,), (rows,) = R.scan(lambda t: ((t,), (R.dropout(t, p=0.5),)), (x,), (), length=6)
+
+        def outer(i, t):
+            (_,), (inner,) = R.scan(lambda t: ((t,), (R.dropout(x, p=0.5),)), (x,), (), length=2)
+            return (R.concat([t[2:], inner], axis=0),)
+
+        (kept,) = R.fori_loop(2, outer, (R.zeros((4, 64), "float32"),))
+        chosen = R.cond(R.sum(x) > 0.0, lambda: R.dropout(x, p=0.5), lambda: R.dropout(x, p=0.5) * 3.0)
+        return (rows, kept, chosen)
+
+    module = AddRandomState()(build([x], body))
+    check_well_formed(module)
+    ones, state = np.ones(64, np.float32), np.array([5, 2], np.uint64)
+    rows, kept, chosen = evaluate(module, "main", [ones, state])
+    again = evaluate(module, "main", [ones, state])
+    for a, b in zip((rows, kept, chosen), again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    masks = {tuple(m != 0) for m in (*rows, *kept, chosen, evaluate(module, "main", [-ones, state])[2])}
+    assert len(masks) == 6 + 4 + 2
+    later = evaluate(module, "main", [ones, np.array([5, 3], np.uint64)])[0]
+    assert not np.array_equal(later, rows)
+
+
+def test_draws_without_state_are_refused_inside():
+    with pytest.raises(UserError, match="has no state"):
+        refuse_draws_without_state(InlineFunctions()(recurrent_module())["main"])
+
+
+def test_mixed_precision_reaches_regions():
+    """Products in a loop's body are computed from half precision; what regions take and give stays float32."""
+    module = AddRandomState()(recurrent_module())
+    mixed = MixedPrecision("main")(module)
+    check_well_formed(mixed)
+    dtypes = set()
+
+    def look(function: Function) -> None:
+        for binding in function.bindings:
+            if isinstance(binding.value, Call) and getattr(binding.value.op, "short", "") == "matmul":
+                dtypes.add(binding.value.args[0].struct_info.dtype)
+            for _, region in regions(binding.value):
+                look(region)
+
+    look(mixed["main"])
+    assert dtypes == {"bfloat16"}
+    arguments = [*recurrent_arguments(), np.array([1, 1], np.uint64)]
+    for a, b in zip(evaluate(module, "main", arguments), evaluate(mixed, "main", arguments), strict=True):
+        np.testing.assert_allclose(a, b, atol=0.05)
+
+
+def test_legalized_regions():
+    module = AddRandomState()(recurrent_module())
+    arguments = [*recurrent_arguments(), np.array([1, 1], np.uint64)]
+    lowered = LegalizeOps()(module)
+    check_well_formed(lowered)
+    assert "matmul" in lowered.functions
+    for a, b in zip(evaluate(module, "main", arguments), evaluate(lowered, "main", arguments), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -10,21 +10,31 @@
 The state is (seed, number of the step), uint64. Sites are numbered in the order of the program; calls are inlined, so a
 function that is called twice has its sites twice. Calls of one op with the same attribute ``shared`` have one site.
 What is differentiated afterwards draws the same numbers again.
+
+A loop is a site, too, from which a seed of its own is drawn: in step k its body draws from the state (seed, k), so that
+each step has other numbers. What is to be the same in all steps, such as a mask that a recurrent layer keeps, is drawn
+before the loop. The two branches of an if have their sites one after another.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
-from pullback.relax.expr import Call, Expr, Function, Var
-from pullback.relax.mutator import ExprMutator
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.control import BRANCH
+from pullback.relax.expr import Call, Expr, Function, Tuple, Var
+from pullback.relax.mutator import ExprMutator, emit_body
 from pullback.relax.op_calls import lacks_state, no_state
+from pullback.relax.regions import regions
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.inline_functions import inline_calls
+
+STATE = TensorStructInfo((2,), "uint64")
 
 
 @dataclass(frozen=True)
@@ -48,8 +58,8 @@ class AddRandomState(Pass):
         for key, function in module.items():
             chosen = key == name if name is not None else isinstance(function, Function) and not _is_private(function)
             whole = inline_calls(function, module) if chosen else None
-            if whole is not None and any(lacks_state(b.value) for b in whole.bindings):  # type: ignore[attr-defined]
-                result[key] = _AddState().function(whole)
+            if whole is not None and draws(whole):
+                result[key] = _add_state(whole)
         return result
 
 
@@ -57,31 +67,93 @@ def _is_private(function: Function) -> bool:
     return bool(function.attrs.get("private"))
 
 
+def draws(function: Function) -> bool:
+    """Whether a closed function draws without a state, in its regions too."""
+    return any(lacks_state(b.value) or any(draws(r) for _, r in regions(b.value)) for b in function.bindings)
+
+
 def refuse_draws_without_state(function: Function) -> None:
     """Raise a UserError for the first call that cannot be computed, since it has no state."""
     for binding in function.bindings:
-        value = binding.value  # type: ignore[attr-defined]
+        value: Any = binding.value
         if lacks_state(value):
             raise no_state(value.op.short, value.span)
+        for _, region in regions(value):
+            refuse_draws_without_state(region)
+
+
+class _Sites:
+    """Counts the sites of one state."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def next(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+
+def _add_state(function: Function, sites: _Sites | None = None) -> Function:
+    """The function with a state as its last parameter, from whose sites it draws."""
+    state = Var(_free_name("random_state", function), STATE)
+    result = _AddState(state, sites or _Sites()).function(function)
+    return Function((*result.params, state), result.body, None, result.attrs, span=result.span)
+
+
+def _free_name(name: str, function: Function) -> str:
+    taken = {p.name for p in function.params}
+    return next(n for n in (name, *(f"{name}_{k}" for k in range(1, len(taken) + 1))) if n not in taken)
 
 
 class _AddState(ExprMutator):
-    def function(self, function: Function) -> Function:
-        self.builder.begin([p.name for p in function.params])
-        self.state = Var(self.builder.unique("random_state"), TensorStructInfo((2,), "uint64"))
-        self.sites = 0
+    def __init__(self, state: Var, sites: _Sites) -> None:
+        super().__init__()
+        self.state, self.sites = state, sites
         self.shared: dict[tuple[Op, str], Expr] = {}
-        result = super().function(function)
-        return Function((*result.params, self.state), result.body, None, result.attrs, span=result.span)
 
     def rewrite_call(self, call: Call) -> Expr:
+        if any(draws(region) for _, region in regions(call)):
+            return self.branch_call(call) if call.op is BRANCH else self.loop_call(call)
         if not lacks_state(call):
             return call
         key = (call.op, call.attrs.get("shared"))
         site = self.shared.get(key)  # type: ignore[arg-type]
         if site is None:
-            site = self.builder.emit(Op.get("random.site")(self.state, self.sites), "site")
-            self.sites += 1
+            site = self.site()
         if key[1] is not None:
             self.shared[key] = site  # type: ignore[index]
         return Call(call.op, (*call.args, site), call.attrs, span=call.span)  # the last of the tensors
+
+    def site(self) -> Expr:
+        return self.builder.emit(Op.get("random.site")(self.state, self.sites.next()), "site")
+
+    def branch_call(self, call: Call) -> Call:
+        """The branches draw from the same state, at sites of their own."""
+        condition, operands = call.args
+        changed = {name: _add_state(region, self.sites) for name, region in regions(call)}
+        operands = Tuple((*operands.fields, self.state))  # type: ignore[union-attr]
+        return Call(call.op, (condition, operands), {**call.attrs, **changed}, span=call.span)
+
+    def loop_call(self, call: Call) -> Call:
+        """The functions of a loop draw from the state (seed, step)."""
+        *others, invariants = call.args
+        seed = self.builder.emit(Op.get("random.bits")(self.site(), shape=(1,), dtype="uint64"), "seed")
+        sites = _Sites()  # the condition's come after the body's
+        changed = {name: _in_step(region, sites) for name, region in regions(call)}
+        invariants = Tuple((*invariants.fields, seed))  # type: ignore[union-attr]
+        return Call(call.op, (*others, invariants), {**call.attrs, **changed}, span=call.span)
+
+
+def _in_step(region: Function, sites: _Sites) -> Function:
+    """A function of a loop, with the loop's seed as its last parameter."""
+    inner = _add_state(region, sites)
+    *params, state = inner.params
+    seed = Var(_free_name("seed", inner), TensorStructInfo((1,), "uint64"))
+    builder = BlockBuilder()
+    builder.begin([*(p.name for p in params), seed.name])
+    with builder.dataflow():
+        step = Op.get("reshape")(Op.get("astype")(params[0], "uint64"), (1,))
+        known: dict[Var, Expr] = {p: p for p in params}
+        known[state] = builder.emit(Op.get("concat")([seed, step], axis=0), "random_state")
+        result = emit_body(inner, known, builder, final=True)
+    return Function((*params, seed), builder.finish(result), None, region.attrs, span=region.span)

@@ -21,6 +21,7 @@ from pullback.relax.op.kernel import loops_of
 from pullback.relax.op_calls import lacks_state
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.eliminate_common_subexpr import attrs_key
+from pullback.relax.transform.inline_functions import over_regions
 from pullback.tir.stmt import PrimFunc
 
 
@@ -33,7 +34,7 @@ class LegalizeOps(Pass):
         lowering = _Legalize(module.copy())
         for name, function in module.items():
             if isinstance(function, Function):
-                lowering.module[name] = lowering.function(function)
+                lowering.module[name] = over_regions(function, module, lowering.function)
         return lowering.module
 
 

@@ -50,7 +50,7 @@ from pullback.relax.expr import (
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, same_shape
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
-from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.inline_functions import inline_calls, over_regions
 from pullback.runtime.dtype import numpy_dtype
 
 HALF = {"bfloat16": "bf16", "float16": "f16"}  # the types, and how variables are named that have been cast to them
@@ -63,6 +63,8 @@ class MixedPrecision(Pass):
 
     ``func_name``: the function, a name or a GlobalVar, with what it calls inlined; by default all public functions.
     ``dtype``: "bfloat16", or "float16", whose gradients need a loss scale (a trainer has one).
+
+    In branches and loops, what a region takes and gives stays float32.
 
     Raises ArgumentError when there is no such dtype, or the function is a kernel.
     """
@@ -89,13 +91,13 @@ class MixedPrecision(Pass):
         for key, function in module.items():
             is_public = isinstance(function, Function) and not function.attrs.get("private")
             if key == name or (name is None and is_public):
-                result[key] = remove_dead_bindings(self._mixed(inline_calls(function, module)))
+                result[key] = over_regions(inline_calls(function, module), module, self._mixed)
         return result
 
     def _mixed(self, function: Function) -> Function:
         trial = _Mix(self.dtype, frozenset())
         trial.function(function)
-        return _Mix(self.dtype, _wide(function, trial.halves)).function(function)
+        return remove_dead_bindings(_Mix(self.dtype, _wide(function, trial.halves)).function(function))
 
 
 def to_mixed_precision(out_dtype: str = _SINGLE, fp16_input_names: Sequence[str] | None = None) -> MixedPrecision:
