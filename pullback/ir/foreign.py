@@ -5,7 +5,7 @@ They are data: what an error says of an unknown name, argument or attribute. A t
 
 from __future__ import annotations
 
-RECURRENT = "there are no recurrent ops yet: write the steps of a cell out in Python, or use R.linear_recurrence"
+RECURRENT = "nn has the layers RNN, LSTM and GRU and their cells; in a script R.scan goes from step to step"
 LAYER = "in a script, layers are functions of their weights: {0}; pullback.nn has PyTorch's layers"
 OWN_MODEL = (
     "models of layers are written with pullback.nn; in a script, a model is an @R.function of inputs and weights"
@@ -395,12 +395,7 @@ NO_UNPOOL = "places of maxima are not kept: write ConvTranspose2d or Upsample"
 # What to say of classes and functions that packages do not have, in lower case.
 CLASSES: dict[str, str] = {
     "dense": "did you mean Linear?",
-    "lstm": RECURRENT,
-    "gru": RECURRENT,
-    "rnn": RECURRENT,
-    "lstmcell": RECURRENT,
-    "grucell": RECURRENT,
-    "rnncell": RECURRENT,
+    "simplernn": "did you mean RNN?",
     "batchnormalization": "did you mean BatchNorm2d?",
     "layernormalization": "did you mean LayerNorm?",
     "maxpooling2d": "did you mean MaxPool2d?",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pullback.ir.words import missing_from
-from pullback.nn import aug, functional, init
+from pullback.nn import aug, functional, init, utils
 from pullback.nn.activation import *  # noqa: F403
 from pullback.nn.attention import *  # noqa: F403
 from pullback.nn.container import *  # noqa: F403
@@ -18,12 +18,13 @@ from pullback.nn.padding import *  # noqa: F403
 from pullback.nn.parameter import *  # noqa: F403
 from pullback.nn.pooling import *  # noqa: F403
 from pullback.nn.position import *  # noqa: F403
+from pullback.nn.recurrent import *  # noqa: F403
 from pullback.nn.shape import *  # noqa: F403
 from pullback.nn.transformer import *  # noqa: F403
 from pullback.nn.vision import *  # noqa: F403
 
 # What the families define, each by its own __all__.
 __all__ = [n for n, v in globals().items() if n[0] != "_" and getattr(v, "__module__", "").startswith(f"{__name__}.")]
-__all__ += ["aug", "functional", "init"]
+__all__ += ["aug", "functional", "init", "utils"]
 
 __getattr__ = missing_from(globals())

@@ -136,7 +136,7 @@ def traced(
     builder = BlockBuilder()
     builder.begin([v.name for v in (*inputs, *variables.values())])
     trace = Trace(builder, {id(m): name for name, m in reversed(list(module.named_modules()))}, values)
-    with tracing(trace), builder.dataflow():
+    with tracing(trace), builder.opened(), builder.dataflow():
         outputs = _outputs(run())
         _check_constants(trace, buffers, constants)
         states = [b for _, b in buffers if id(b) not in constants]

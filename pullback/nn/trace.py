@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.node import Span, span_scope
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Call, Expr, TupleGetItem, as_relax
+from pullback.relax.expr import Call, Expr, If, TupleGetItem, as_relax
 from pullback.relax.struct_info import StructInfo, format_info, same_info
 from pullback.relax.training.loss.base import composing
 from pullback.relax.training.summary import Layer
@@ -85,7 +85,7 @@ class Trace:
         """``value`` with its calls bound to variables: each call is computed once, wherever it is used."""
         if isinstance(value, (tuple, list)):
             return type(value)(self.bind(v, name) for v in value) if type(value) in (tuple, list) else value
-        if isinstance(value, (Call, TupleGetItem)):
+        if isinstance(value, (Call, TupleGetItem, If)):
             return self.builder.bound(value, name)
         return value
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from operator import is_
 from typing import Any
 
@@ -26,8 +28,28 @@ from pullback.relax.expr import (
     Var,
     VarBinding,
     as_relax,
+    recording,
 )
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
+
+
+@dataclass
+class _Level:
+    """A body that is being written: its blocks, and the open one."""
+
+    blocks: list[BindingBlock] = field(default_factory=list)
+    bindings: list[Binding] = field(default_factory=list)
+    nested: dict[Expr, Var] = field(default_factory=dict)  # what the open block binds: what is used twice is bound once
+    in_dataflow: bool = False
+    made: set[Expr] | None = None  # the calls that a Python function has built, whose body this is
+
+
+_current: ContextVar[BlockBuilder | None] = ContextVar("pullback_builder", default=None)
+
+
+def current_builder() -> BlockBuilder:
+    """The builder of the function that is being built, or a new one."""
+    return _current.get() or BlockBuilder()
 
 
 @guided
@@ -47,12 +69,13 @@ class BlockBuilder:
     def __init__(self, module: IRModule | None = None) -> None:
         self.module = module.copy() if module is not None else IRModule()
         self._names: dict[str, int] = {}
-        self._blocks: list[BindingBlock] = []
-        self._bindings: list[Binding] = []
         self._values: dict[Var, Expr] = {}
-        self._nested: dict[Expr, Var] = {}  # arguments bound in the open block: an expression used twice is bound once
-        self._in_dataflow = False
+        self._levels = [_Level()]  # the function's body, and of those inside that are open the innermost last
         self._function: tuple[str, list[Var], dict[str, Any]] | None = None
+
+    @property
+    def _level(self) -> _Level:
+        return self._levels[-1]
 
     # -- names
 
@@ -99,28 +122,40 @@ class BlockBuilder:
         """Bind all calls inside ``expr``, the innermost first."""
         waiting = _nested_calls(expr)[::-1]
         while waiting:
-            inside = [e for e in _nested_calls(waiting[-1]) if e not in self._nested]
+            inside = [e for e in _nested_calls(waiting[-1]) if e not in self._level.nested]
             if inside:
                 waiting += reversed(inside)
                 continue
             call = waiting.pop()
-            if call not in self._nested:
-                self._nested[call] = self.emit(call)
+            if call not in self._level.nested:
+                self._bind_where_made(call)
+
+    def _bind_where_made(self, call: Expr) -> None:
+        """Bind a nested call: one that was made before a Python function began to run, outside of what that makes."""
+        inner: list[_Level] = []
+        while self._levels[-1].made is not None and call not in self._levels[-1].made and isinstance(call, (Call, If)):
+            inner.append(self._levels.pop())
+        var = self._level.nested[call] if call in self._level.nested else self.emit(call)
+        while True:
+            self._level.nested[call] = var
+            if not inner:
+                return
+            self._levels.append(inner.pop())
 
     def _atom(self, expr: Any) -> Any:
-        return self.normalize(expr) if isinstance(expr, Tuple) else self._nested.get(expr, expr)
+        return self.normalize(expr) if isinstance(expr, Tuple) else self._level.nested.get(expr, expr)
 
     def emit(self, expr: Any, name: str | None = None) -> Var:
         """Bind ``expr`` to a new variable of the current block (a DataflowVar inside ``dataflow()``)."""
         value = self.normalize(expr)
-        kind = DataflowVar if self._in_dataflow else Var
-        return self._bind(kind, value, name or ("lv" if self._in_dataflow else "gv"))
+        kind = DataflowVar if self._level.in_dataflow else Var
+        return self._bind(kind, value, name or ("lv" if self._level.in_dataflow else "gv"))
 
     def bound(self, expr: Expr, name: str | None = None) -> Expr:
         """The variable of the open block that ``expr`` is bound to: a new one at first, then always the same."""
-        if expr not in self._nested:
-            self._nested[expr] = self.emit(expr, name)
-        return self._nested[expr]
+        if expr not in self._level.nested:
+            self._level.nested[expr] = self.emit(expr, name)
+        return self._level.nested[expr]
 
     def emit_output(self, expr: Any, name: str | None = None) -> Var:
         """Bind to a variable that is visible after the dataflow block."""
@@ -128,7 +163,7 @@ class BlockBuilder:
 
     def _bind(self, kind: type[Var], value: Expr, name: str) -> Var:
         var = kind(self.unique(name), value.struct_info, span=value.span)
-        self._bindings.append(VarBinding(var, value, span=value.span))
+        self._level.bindings.append(VarBinding(var, value, span=value.span))
         self._values[var] = value
         return var
 
@@ -138,7 +173,7 @@ class BlockBuilder:
 
     def current_bindings(self) -> list[Binding]:
         """The bindings of the open block so far."""
-        return list(self._bindings)
+        return list(self._level.bindings)
 
     def promote(self, var: Var) -> Var:
         """``var`` as a variable that may leave the open dataflow block: an alias, when it is local to the block."""
@@ -147,49 +182,49 @@ class BlockBuilder:
     def emit_binding(self, binding: Binding) -> Var:
         """Append a binding as it is."""
         self.reserve(binding.var.name)
-        self._bindings.append(binding)
+        self._level.bindings.append(binding)
         return binding.var
 
     def match_cast(self, expr: Any, info: StructInfo, name: str | None = None) -> Var:
         """Bind ``expr`` to a variable of the given type, checked when it runs."""
         value = self.normalize(expr)
-        kind = DataflowVar if self._in_dataflow else Var
+        kind = DataflowVar if self._level.in_dataflow else Var
         var = kind(self.unique(name or "lv"), info, span=value.span)
-        self._bindings.append(MatchCast(var, value, info, span=value.span))
+        self._level.bindings.append(MatchCast(var, value, info, span=value.span))
         return var
 
     # -- blocks and functions
 
     def _close_block(self) -> None:
-        self._nested = {}
-        if self._bindings:
-            kind = DataflowBlock if self._in_dataflow else BindingBlock
-            self._blocks.append(kind(tuple(self._bindings)))
-            self._bindings = []
+        self._level.nested = {}
+        if self._level.bindings:
+            kind = DataflowBlock if self._level.in_dataflow else BindingBlock
+            self._level.blocks.append(kind(tuple(self._level.bindings)))
+            self._level.bindings = []
 
     @contextlib.contextmanager
     def dataflow(self) -> Iterator[None]:
         """Bindings made inside form one dataflow block."""
-        if self._in_dataflow:
+        if self._level.in_dataflow:
             raise UserError("a dataflow block cannot be opened inside a dataflow block")
         self._close_block()
-        self._in_dataflow = True
+        self._level.in_dataflow = True
         try:
             yield
         finally:
             self._close_block()
-            self._in_dataflow = False
+            self._level.in_dataflow = False
 
     @contextlib.contextmanager
-    def inner(self) -> Iterator[None]:
+    def inner(self, made: set[Expr] | None = None) -> Iterator[None]:
         """Blocks made inside are those of a branch, or of a function inside the function: :meth:`finish` gives them.
-        Names stay unique in the whole function."""
-        outer = self._blocks, self._bindings, self._nested, self._in_dataflow
-        self._blocks, self._bindings, self._nested, self._in_dataflow = [], [], dict(self._nested), False
+        Names stay unique in the whole function. With ``made``, a set that all calls go into that are built inside,
+        those that were built before are bound outside."""
+        self._levels.append(_Level(nested=dict(self._level.nested), made=made))
         try:
             yield
         finally:
-            self._blocks, self._bindings, self._nested, self._in_dataflow = outer
+            self._levels.pop()
 
     @contextlib.contextmanager
     def function(
@@ -200,7 +235,8 @@ class BlockBuilder:
             raise UserError(f"function {name} cannot be built inside function {self._function[0]}")
         self.begin([p.name for p in params or ()])
         self._function = (name, list(params or ()), dict(attrs or {}))
-        yield
+        with self.opened():
+            yield
         if self._function is not None:
             self._function = None
             raise UserError(f"function {name} has no output", hint="call emit_func_output before the with block ends")
@@ -208,7 +244,25 @@ class BlockBuilder:
     def begin(self, names: Sequence[str] = ()) -> None:
         """Start afresh with the names taken."""
         self._names = dict.fromkeys(names, 0)
-        self._blocks, self._bindings, self._values, self._nested = [], [], {}, {}
+        self._values, self._levels = {}, [_Level()]
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Python functions that become graph functions inside, as those of ``R.scan``, are built by this builder."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def traced(self, function: Callable[..., Any], params: Sequence[Var]) -> Function:
+        """The function that a Python function computes of these variables; it may read all that is built outside."""
+        made: set[Expr] = set()
+        for param in params:
+            self.reserve(param.name)
+        with self.inner(made), recording(made):
+            body = self.finish(as_relax(function(*params)))
+        return Function(tuple(params), body)
 
     def emit_func_output(self, output: Any, params: Sequence[Var] | None = None) -> GlobalVar:
         """End the function: it returns ``output``."""
@@ -226,8 +280,8 @@ class BlockBuilder:
         if isinstance(result, (Call, TupleGetItem, If)):
             result = self.emit(result)
         self._close_block()
-        body = SeqExpr(tuple(self._blocks), result)
-        self._blocks = []
+        body = SeqExpr(tuple(self._level.blocks), result)
+        self._level.blocks = []
         return body
 
     def get(self) -> IRModule:

@@ -29,13 +29,14 @@ before each step, is false. Its result is ``(carries, ys, steps)``. ``xs`` and `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, CallError, ShapeError, UserError
 from pullback.ir.module import GlobalVar
 from pullback.ir.node import current_span
 from pullback.ir.op import define
-from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.block_builder import current_builder
 from pullback.relax.expr import Call, Expr, Function, If, PrimValue, Tuple, Var, as_relax, check_condition
 from pullback.relax.matching import bind_sizes, match_info
 from pullback.relax.struct_info import (
@@ -310,15 +311,17 @@ def cond(condition: Any, then: Any, otherwise: Any, operands: Sequence[Any] = ()
 
     >>> y = R.cond(R.sum(x) > 0.0, lambda x: R.sqrt(x), lambda x: x * 0.5, (x,))
     """
-    values = _values(operands)
-    infos = [f.struct_info for f in values.fields]
+    fields = _values(operands).fields
     bodies = []
     for what, function in (("then", then), ("otherwise", otherwise)):
-        builder = BlockBuilder()
-        value = _function(what, function, infos)
-        callee = builder.emit(value, what) if isinstance(value, Function) else value
-        bodies.append(builder.finish(Call(callee, values.fields)))
+        run = function if not isinstance(function, (GlobalVar, Expr)) else partial(_call, function)
+        _check_function(what, run)
+        bodies.append(current_builder().traced(partial(run, *fields), ()).body)
     return If(as_relax(condition), *bodies)
+
+
+def _call(function: Any, *arguments: Expr) -> Call:
+    return Call(function, arguments)
 
 
 def branch(condition: Any, operands: Sequence[Any], then: Function, otherwise: Function) -> Call:
@@ -357,9 +360,13 @@ def _function(what: str, function: Any, infos: Sequence[StructInfo]) -> Any:
     """A function as a graph value; a Python function is called on variables of these types."""
     if isinstance(function, (GlobalVar, Expr)):
         return function
+    _check_function(what, function)
+    return traced(function, infos)
+
+
+def _check_function(what: str, function: Any) -> None:
     if not callable(function):
         raise ArgumentError(f"{what} must be a function, got {function!r:.80}", hint="cls.name, or a def or a lambda")
-    return traced(function, infos)
 
 
 def traced(function: Callable[..., Any], infos: Sequence[StructInfo]) -> Function:
@@ -367,7 +374,6 @@ def traced(function: Callable[..., Any], infos: Sequence[StructInfo]) -> Functio
     code = getattr(function, "__code__", None)
     names = list(code.co_varnames[: code.co_argcount]) if code is not None else []
     names += [f"arg_{k}" for k in range(len(names), len(infos))]
-    params = tuple(Var(name, info) for name, info in zip(names, infos, strict=False))
-    builder = BlockBuilder()
-    builder.begin([p.name for p in params])
-    return Function(params, builder.finish(as_relax(function(*params))))
+    builder = current_builder()
+    params = [Var(builder.unique(name), info) for name, info in zip(names, infos, strict=False)]
+    return builder.traced(function, params)

@@ -19,7 +19,9 @@ calls that take functions (``relax/control.py``). ``InlineFunctions`` makes of a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -359,6 +361,8 @@ class Call(Expr):
         object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
         if self.info is None:
             object.__setattr__(self, "info", self._deduce())
+        for made in _recording.get():
+            made.add(self)
 
     def _deduce(self) -> StructInfo:
         if isinstance(self.op, Op):
@@ -389,6 +393,19 @@ class Call(Expr):
     @property
     def struct_info(self) -> StructInfo:
         return self.info
+
+
+_recording: ContextVar[tuple[set[Expr], ...]] = ContextVar("pullback_recording", default=())
+
+
+@contextlib.contextmanager
+def recording(made: set[Expr]) -> Iterator[None]:
+    """All calls and branches that are built inside go into ``made``."""
+    token = _recording.set((*_recording.get(), made))
+    try:
+        yield
+    finally:
+        _recording.reset(token)
 
 
 def _call_info(name: str, info: FuncStructInfo, call: Call) -> StructInfo:
@@ -529,6 +546,8 @@ class If(Expr):
                 span=self.span,
                 hint="both give the same type: R.astype converts a dtype, R.broadcast_to a shape",
             )
+        for made in _recording.get():
+            made.add(self)
 
     @property
     def struct_info(self) -> StructInfo:

@@ -68,7 +68,7 @@ def test_arguments_lead_to_arguments_that_some_function_has():
     ("name", "wanted"),
     {
         "relu": "R.nn.relu", "nn.reluu": "R.nn.relu", "Conv2d": "R.nn.conv2d", "softmx": "R.nn.softmax",
-        "dense": "R.matmul", "nn.dense": "R.matmul", "nn.Linear": "R.linear", "nn.lstm": "no recurrent ops yet",
+        "dense": "R.matmul", "nn.dense": "R.matmul", "nn.Linear": "R.linear", "nn.lstm": "the layers RNN, LSTM and GRU",
         "view": "R.reshape", "unsqueeze": "R.expand_dims", "cross_entropy": "R.nn.cross_entropy",
         "substract": "R.subtract", "Concat": "R.concat",
     }.items(),

@@ -384,3 +384,29 @@ def test_legalized_regions():
     assert "matmul" in lowered.functions
     for a, b in zip(evaluate(module, "main", arguments), evaluate(lowered, "main", arguments), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_built_outside_is_computed_outside():
+    """A Python function may use what was built before it ran, named or not: that is bound where it was built."""
+    x = single("x", 64)
+
+    def body(x):
+        mask = R.dropout(R.ones((64,), "float32"), p=0.5)  # drawn once, the same in all steps
+        scale = R.exp(x)
+
+        def inner(t):
+            return (R.cond(R.sum(t) > 0.0, lambda: t * mask * scale, lambda: t * mask),), (R.dropout(mask, p=0.1),)
+
+        (last,), (rows,) = R.scan(inner, (x,), (), length=3)
+        return (last, rows, mask)
+
+    module = build([x], body)
+    check_well_formed(module)
+    assert [b.value.op.short for b in module["main"].bindings if isinstance(b.value, Call)].count("exp") == 1
+    closed = AddRandomState()(module)
+    check_well_formed(closed)
+    data = np.linspace(-0.5, 1, 64, dtype=np.float32)
+    last, rows, mask = evaluate(closed, "main", [data, np.array([5, 2], np.uint64)])
+    np.testing.assert_allclose(last, data * mask**3 * np.exp(data) ** 3, rtol=1e-5)
+    assert all(not np.any(row[mask == 0]) for row in rows)
+    assert len({tuple(row != 0) for row in rows}) == 3
