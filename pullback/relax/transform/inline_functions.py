@@ -16,15 +16,16 @@ callee is known, which it is of every function that may be called: a function is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.errors import UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import span_scope
+from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass, set_over_regions
-from pullback.relax.analysis import free_vars
+from pullback.relax.analysis import called_functions, used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import FORI, SCAN, STEP, WHILE, branch, loop, row, scan_length
 from pullback.relax.expr import (
@@ -39,17 +40,29 @@ from pullback.relax.expr import (
     Tuple,
     TupleGetItem,
     Var,
+    const,
 )
-from pullback.relax.matching import match_info
+from pullback.relax.matching import bind_sizes
 from pullback.relax.mutator import Emitter, ExprMutator
 from pullback.relax.regions import is_closed, is_open, map_regions, regions, with_regions
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
+from pullback.relax.struct_info import TensorStructInfo, flat_infos, format_info
+from pullback.relax.transform.closed_form import (
+    Known,
+    closed,
+    items_of,
+    leaves_of,
+    nested_value,
+    scalar_function,
+    sizes_of,
+)
+from pullback.relax.transform.tail_calls import Tail
 
 
 @dataclass(frozen=True)
 class InlineFunctions(FunctionPass):
-    """Inline every call of a graph function, and close branches and loops. Recursion is an error: it cannot be
-    unrolled."""
+    """Inline every call of a graph function, and close branches and loops. Functions that return what they give for
+    other arguments (tail calls) become loops, of at most ``max_steps`` steps where they have that attribute; other
+    recursion is an error."""
 
     straight = False
 
@@ -61,7 +74,7 @@ def inline_calls(function: Function, module: IRModule) -> Function:
     """``function`` without calls of other graph functions of the module, with closed branches and loops."""
     if not _has_calls(function, module):
         return function
-    inliner = _Inliner(module, BlockBuilder())
+    inliner = Inliner(module, BlockBuilder())
     inliner.builder.begin([p.name for p in function.params])
     inliner.env.update((p, p) for p in function.params)
     body = inliner.branch(function.body)
@@ -88,22 +101,8 @@ def _has_calls(function: Function, module: IRModule) -> bool:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Known:
-    """A function as a value: what its free variables stand for, and which functions it was called in."""
-
-    name: str
-    function: Function
-    env: Mapping[Any, Any] = field(default_factory=dict)
-    sizes: Mapping[Any, Any] = field(default_factory=dict)
-
-    @property
-    def struct_info(self) -> StructInfo:
-        return self.function.struct_info
-
-
-class _Inliner(Emitter):
-    """Emits the body of a function; in ``env`` variables of function type stand for a :class:`_Known`."""
+class Inliner(Emitter):
+    """Emits the body of a function; in ``env`` variables of function type stand for a :class:`Known`."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class _Inliner(Emitter):
         builder: BlockBuilder,
         env: Mapping[Any, Any] | None = None,
         sizes: Mapping[Any, Any] | None = None,
-        stack: tuple[_Known, ...] = (),
+        stack: tuple[Known, ...] = (),
         flatten: bool = False,
     ) -> None:
         super().__init__(builder, env or {}, flatten, sizes)
@@ -122,10 +121,8 @@ class _Inliner(Emitter):
     def rewrite_binding(self, binding: Binding) -> None:
         value = binding.value
         if isinstance(value, Function):
-            self.env[binding.var] = _Known(binding.var.name, value, self.env, self.sizes)
-        elif isinstance(value, GlobalVar) or isinstance(
-            self.env.get(value) if isinstance(value, Var) else None, _Known
-        ):
+            self.env[binding.var] = Known(binding.var.name, value, self.env, self.sizes)
+        elif isinstance(value, GlobalVar) or self.is_function(value):
             self.env[binding.var] = self.callee(value)
         elif isinstance(value, Call) and isinstance(value.op, (GlobalVar, Expr)):
             with span_scope(value.span):
@@ -150,11 +147,11 @@ class _Inliner(Emitter):
         return with_regions(call, changed) if changed else call
 
     def is_function(self, expr: Any) -> bool:
-        return isinstance(expr, Var) and isinstance(self.env.get(expr), _Known)
+        return isinstance(expr, Var) and isinstance(self.env.get(expr), Known)
 
     def expr(self, expr: Any) -> Any:
         result = super().expr(expr)
-        if isinstance(result, _Known):
+        if isinstance(result, Known):
             raise _escapes(result, expr.span)
         return result
 
@@ -162,38 +159,91 @@ class _Inliner(Emitter):
         """An argument of a graph function, which may be a function."""
         return self.callee(expr) if self.is_function(expr) or isinstance(expr, GlobalVar) else self.expr(expr)
 
-    def callee(self, expr: Any) -> _Known:
+    def callee(self, expr: Any) -> Known:
         if isinstance(expr, GlobalVar):
             function = self.module[expr]
             if not isinstance(function, Function):
                 message = f"{expr.name} is a kernel of the loop IR, not a graph function"
                 raise UserError(message, hint=f"write R.call_tir(cls.{expr.name}, (x, …), R.Tensor(…))")
-            return _Known(expr.name, function)
+            return Known(expr.name, function)
         known = self.env.get(expr)
-        if not isinstance(known, _Known):
+        if not isinstance(known, Known):
             name = getattr(expr, "name", "the callee")
             hint = "functions are called where they are defined, or passed to functions: they are not stored or chosen"
             raise UserError(f"which function {name} is, is not known when it is compiled", span=expr.span, hint=hint)
         return known
 
-    def call(self, known: _Known, arguments: Sequence[Any], call: Any) -> Expr:
+    def call(self, known: Known, arguments: Sequence[Any], call: Any) -> Expr:
         """The body of a known function over the arguments."""
-        if any(k.function is known.function for k in self.stack):
+        if self.is_open(known):
             cycle = " → ".join([*(k.name for k in self.stack), known.name])
             raise UserError(
-                f"recursive functions are not supported yet: {cycle}",
+                f"recursive calls whose results are used further are not supported yet: {cycle}",
                 span=call.span,
-                hint="write a loop: R.while_loop, R.fori_loop or R.scan",
+                hint="return what the call gives, as it is, or write a loop: R.while_loop, R.fori_loop or R.scan",
             )
-        function, sizes = known.function, dict(known.sizes)
-        for param, argument in zip(function.params, arguments, strict=True):
-            match_info(param.struct_info, argument.struct_info, sizes)
-        sizes = {var: size for var, size in sizes.items() if var is not size}
-        env = {**known.env, **dict(zip(function.params, arguments, strict=True))}
-        inner = _Inliner(self.module, self.builder, env, sizes, (*self.stack, known), flatten=True)
-        for block in function.body.blocks:
-            inner.block(block)
-        return inner.expr(function.body.body)
+        if self.calls_itself(known):
+            return self.tail_loop(known, arguments, call)
+        return self.entered(known, arguments).body(known.function.body)
+
+    def entered(self, known: Known, arguments: Sequence[Any]) -> Inliner:
+        """What emits the body of a function over the arguments."""
+        env = {**known.env, **dict(zip(known.function.params, arguments, strict=True))}
+        sizes = sizes_of(known, arguments)
+        return Inliner(self.module, self.builder, env, sizes, (*self.stack, known), flatten=True)
+
+    # -- recursion
+
+    def is_open(self, known: Known) -> bool:
+        """Whether the function is being inlined."""
+        return any(k.function is known.function for k in self.stack)
+
+    def calls_itself(self, known: Known) -> bool:
+        """Whether the function may call itself, directly or by way of others."""
+        if any(value is known for value in known.env.values()):  # a function inside, which reads its own name
+            names = {v for v, value in known.env.items() if value is known}
+            return not names.isdisjoint(used_vars(known.function))
+        reached, stack = set(), called_functions(known.function)
+        while stack:
+            name = stack.pop()
+            function = self.module.functions.get(name)
+            if name not in reached and isinstance(function, Function):
+                reached.add(name)
+                stack += called_functions(function)
+        return known.name in reached and self.module.functions.get(known.name) is known.function
+
+    def tail_loop(self, known: Known, arguments: Sequence[Any], call: Any) -> Expr:
+        """A function that returns what it gives for other arguments, as a loop over its arguments.
+
+        def f(x): return f(x * 2) if x < 9 else x    →    while not done: x, y, done = (x * 2, 0, False) or (x, x, True)
+        """
+        ret = bind_sizes(known.function.ret_struct_info, sizes_of(known, arguments))
+        is_value = [not isinstance(a, Known) for a in arguments]
+        begin = Tuple(tuple(a for a, kept in zip(arguments, is_value, strict=True) if kept))
+        zeros = [Op.get("zeros")(info.shape, info.dtype) for info in flat_infos(ret)]  # type: ignore[attr-defined]
+        flat = [*leaves_of(begin), *zeros, const(False)]
+        first = len(flat) - 1 - len(zeros)
+
+        def variables() -> list[Var]:
+            return [Var("step", STEP), *(Var(_name(v), v.struct_info) for v in flat)]
+
+        asked = variables()
+        ask = self.region(asked, lambda: Op.get("logical_not")(asked[-1]))
+        given = variables()
+
+        def emit() -> tuple[Expr, ...]:
+            values = iter(nested_value(begin.struct_info, given[1 : first + 1], self.builder).fields)
+            now = [next(values) if kept else a for a, kept in zip(arguments, is_value, strict=True)]
+            tail = Tail(known, arguments, given[1 : first + 1], given[first + 1 : -1])
+            return tail.of(self.entered(known, now), known.function.body), Tuple(())
+
+        body = self.region(given, emit)
+        (body, ask), invariants = closed([body, scalar_function(ask)])
+        most = known.function.attrs.get("max_steps")
+        result = loop(None, flat, (), invariants, body, ask, most)
+        whole = self.builder.emit(result, "looped")
+        kept = list(items_of(self.builder.emit(TupleGetItem(whole, 0), "carries")))
+        return nested_value(ret, kept[first:-1], self.builder)
 
     # -- branches
 
@@ -202,16 +252,20 @@ class _Inliner(Emitter):
         if isinstance(condition, Constant):
             return self.body(node.then if condition.data else node.otherwise)
         bodies = [self.region([], lambda body=body: self.body(body)) for body in (node.then, node.otherwise)]
-        (then, otherwise), operands = _closed(bodies)
+        (then, otherwise), operands = closed(bodies)
         result = self.builder.emit(branch(condition, operands, then, otherwise), "chosen")
-        return _nested(node.struct_info, _items(result), self)
+        return nested_value(node.struct_info, items_of(result), self.builder)
 
     def body(self, body: SeqExpr) -> Expr:
-        """The body of a branch, in the open block."""
-        inner = _Inliner(self.module, self.builder, self.env, self.sizes, self.stack, flatten=True)
+        """A body, in the open block."""
+        inner = self.inside()
         for block in body.blocks:
             inner.block(block)
         return inner.expr(body.body)
+
+    def inside(self) -> Inliner:
+        """What emits a body inside this one."""
+        return Inliner(self.module, self.builder, self.env, self.sizes, self.stack, flatten=True)
 
     def region(self, params: Sequence[Var], emit: Callable[[], Expr | tuple[Expr, ...]]) -> Function:
         """A function with these parameters of what is emitted, which still reads the variables around it; a group of
@@ -226,7 +280,7 @@ class _Inliner(Emitter):
 
     def _outputs(self, value: Expr) -> Tuple:
         """The tensors of a value, as variables that may leave the block."""
-        leaves = _leaves(value)
+        leaves = leaves_of(value)
         promote, emit = self.builder.promote, self.builder.emit_output
         return Tuple(tuple(promote(v) if isinstance(v, Var) else emit(v) for v in leaves))
 
@@ -248,7 +302,7 @@ class _Inliner(Emitter):
             xs = self.expr(xs)
             length = scan_length([x.struct_info for x in xs.fields], attrs["length"])
         carries, known = self.expr(carries), self.callee(function)
-        flat = _leaves(carries)
+        flat = leaves_of(carries)
         for value in flat:
             if not isinstance(value.struct_info, TensorStructInfo):
                 message = f"a carry of {op.short} is {format_info(value.struct_info)}"
@@ -260,12 +314,16 @@ class _Inliner(Emitter):
 
         def ask() -> Function:
             step, values, _ = variables()
-            arguments = _nested(carries.struct_info, values, self).fields
+            arguments = nested_value(carries.struct_info, values, self.builder).fields
             return self.region([step, *values], lambda: self.call(condition, arguments, call))
 
         def do() -> Function:
             step, values, rows = variables()
-            arguments = [*([step] if numbered else []), *_nested(carries.struct_info, values, self).fields, *rows]
+            arguments = [
+                *([step] if numbered else []),
+                *nested_value(carries.struct_info, values, self.builder).fields,
+                *rows,
+            ]
 
             def emit() -> tuple[Expr, ...]:
                 result = self.call(known, arguments, call)
@@ -273,16 +331,16 @@ class _Inliner(Emitter):
 
             return self.region([step, *values, *rows], emit)
 
-        functions = [do(), *([_scalar(ask())] if condition is not None else [])]
-        closed, invariants = _closed(functions)
+        functions = [do(), *([scalar_function(ask())] if condition is not None else [])]
+        found, invariants = closed(functions)
         result = loop(
-            count, flat, xs, invariants, closed[0], closed[1] if condition is not None else None,
+            count, flat, xs, invariants, found[0], found[1] if condition is not None else None,
             length, attrs.get("reverse", False), attrs["checkpoint_every"],
         )  # fmt: skip
         whole = self.builder.emit(result, "looped")
         (kept, stacks) = (self.builder.emit(TupleGetItem(whole, k), n) for k, n in enumerate(("carries", "stacked")))
-        after = _nested(carries.struct_info, _items(kept), self)
-        return Tuple((after, Tuple(tuple(_items(stacks))))) if op is SCAN else after
+        after = nested_value(carries.struct_info, items_of(kept), self.builder)
+        return Tuple((after, Tuple(tuple(items_of(stacks))))) if op is SCAN else after
 
     def count(self, number: Expr, most: int | None) -> tuple[Expr | None, Any]:
         """The count and the length of a fori_loop."""
@@ -293,53 +351,11 @@ class _Inliner(Emitter):
         return number, most
 
 
-def _closed(functions: Sequence[Function]) -> tuple[list[Function], list[Var]]:
-    """The functions with the variables that they read around them as parameters at the end, the same for all."""
-    outer = list(dict.fromkeys(v for f in functions for v in free_vars(f)))
-    result = []
-    for function in functions:
-        fresh = {v: Var(v.name, v.struct_info, span=v.span) for v in outer}
-        mutator = ExprMutator()
-        mutator.builder.begin([*(p.name for p in function.params), *(v.name for v in outer)])
-        mutator.env = {**{p: p for p in function.params}, **fresh}
-        body = mutator.branch(function.body)
-        result.append(Function((*function.params, *fresh.values()), body, span=function.span))
-    return result, outer
-
-
-def _scalar(function: Function) -> Function:
-    """The function that gives one value, not a tuple of one."""
-    body = function.body
-    assert isinstance(body.body, Tuple)
-    return Function(function.params, SeqExpr(body.blocks, body.body.fields[0]), span=function.span)
-
-
-def _leaves(value: Expr) -> list[Expr]:
-    """The values of nested tuples that are no tuples."""
-    if isinstance(value.struct_info, TupleStructInfo):
-        fields = value.fields if isinstance(value, Tuple) else tuple(value)
-        return [leaf for f in fields for leaf in _leaves(f)]
-    return [value]
-
-
-def _items(value: Expr) -> Iterator[Expr]:
-    return iter(TupleGetItem(value, k) for k in range(len(value.struct_info.fields)))  # type: ignore[attr-defined]
-
-
-def _nested(info: StructInfo, leaves: Any, inliner: _Inliner) -> Any:
-    """Values in the nested tuples of a type; items are bound to variables."""
-    leaves = iter(leaves)
-    if isinstance(info, TupleStructInfo):
-        return Tuple(tuple(_nested(f, leaves, inliner) for f in info.fields))
-    value = next(leaves)
-    return value if isinstance(value, Var) else inliner.builder.emit(value)
-
-
 def _name(value: Expr) -> str:
     return value.name if isinstance(value, Var) else "carry"
 
 
-def _escapes(known: _Known, span: Any) -> UserError:
+def _escapes(known: Known, span: Any) -> UserError:
     return UserError(
         f"the function {known.name} is used as a value: it would have to be stored",
         span=span,
