@@ -23,6 +23,7 @@ from pullback.ir.passes import Pass
 from pullback.relax.expr import Call, Expr, Function, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import lacks_state, no_state
+from pullback.relax.regions import regions
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.inline_functions import inline_calls
 
@@ -63,6 +64,8 @@ def refuse_draws_without_state(function: Function) -> None:
         value = binding.value  # type: ignore[attr-defined]
         if lacks_state(value):
             raise no_state(value.op.short, value.span)
+        for _, region in regions(value):
+            refuse_draws_without_state(region)
 
 
 class _AddState(ExprMutator):
