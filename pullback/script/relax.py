@@ -31,7 +31,7 @@ from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
 from pullback.relax.op.namespace import Namespace, no_op
 from pullback.script.names import public_names
 from pullback.script.sizes import read_shape
-from pullback.tir.expr import DTYPES
+from pullback.tir.expr import DTYPES, PrimExpr
 
 _ops = Namespace()
 _CONTROL = ("branch", "cond", "fori_loop", "loop", "scan", "while_loop")
@@ -186,6 +186,57 @@ def output(*variables: Any) -> NoReturn:
     """The variables of a dataflow block that are visible after it."""
     hint = "it is the last line of a block, R.output(y); outside of scripts BlockBuilder has emit_output(y)"
     raise UserError("R.output() means something only inside a dataflow block of @R.function", hint=hint)
+
+
+@dataclass(frozen=True)
+class Range:
+    """What ``R.range`` gives: the parser makes a loop of the for around it."""
+
+    start: Any
+    stop: Any
+    options: Mapping[str, Any]
+
+
+def range(*bounds: Any, max_steps: int | None = None, checkpoint_every: int | None = None) -> Range:  # noqa: A001
+    """``for i in R.range(n)`` and ``for i in R.range(start, stop)``: ints, symbolic sizes, or int64 scalars.
+
+    ``max_steps`` says how large a count may be that is known only when it runs; for the gradient, ``checkpoint_every``
+    saves every k-th step and computes the others again.
+    """
+    if len(bounds) not in (1, 2):
+        hint = "a loop steps by 1: multiply the variable inside of it"
+        raise ScriptError(f"R.range takes (stop) or (start, stop), got {len(bounds)} arguments", hint=hint)
+    for bound in bounds:
+        if isinstance(bound, bool) or not isinstance(bound, (int, PrimExpr, _expr.Expr)):
+            hint = "it is an int, a symbolic size, or an int64 scalar"
+            raise ScriptError(f"R.range: {bound!r:.80} is no number of steps", hint=hint)
+    options = {"max_steps": max_steps, "checkpoint_every": checkpoint_every}
+    return Range(0 if len(bounds) == 1 else bounds[0], bounds[-1], options)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What ``R.rows`` gives."""
+
+    arrays: builtins.tuple[Any, ...]
+
+
+def rows(*arrays: Any) -> Rows:
+    """``for x, y in R.rows(xs, ys)``: the rows of tensors whose first sizes are equal, one of each a step."""
+    return Rows(arrays)
+
+
+def loop_attr(attrs: Mapping[str, Any]) -> NoReturn:
+    """Options of a loop: ``R.loop_attr({"max_steps": 100})`` as the first line of its body."""
+    hint = "it is the first line of a while or for in a function; R.while_loop takes max_steps=…"
+    raise UserError("R.loop_attr() means something only inside a loop of @R.function", hint=hint)
+
+
+def region(func: Any) -> NoReturn:
+    """Decorator of a function inside a graph function: no value, but a part of the calls of ``R.branch`` and ``R.loop``
+    that name it."""
+    hint = "write it above a def in a function; outside of scripts R.branch and R.loop take Functions"
+    raise UserError("@R.region means something only inside @R.function", hint=hint)
 
 
 def func_attr(attrs: Mapping[str, Any]) -> NoReturn:

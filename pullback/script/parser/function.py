@@ -51,9 +51,12 @@ class FunctionParser:
         self, source: Source, node: ast.FunctionDef, environment: Environment, options: dict[str, Any]
     ) -> None:
         self.source, self.node = source, node
-        self.scope = Scope(environment)
+        self.scope = self.make_scope(environment)
         self.evaluator = self.make_evaluator()
         self.attrs: dict[str, Any] = {"private": True} if options.get("private") else {}
+
+    def make_scope(self, environment: Environment) -> Scope:
+        return Scope(environment)
 
     def make_evaluator(self) -> Evaluator:
         return Evaluator(self.source, self.scope)
@@ -63,9 +66,9 @@ class FunctionParser:
         """The place of the function's name."""
         return self.source.span_of_name(self.node)
 
-    def arguments(self) -> list[ast.arg]:
-        """The parameters, which must be plain and annotated."""
-        args = self.node.args
+    def arguments(self, node: ast.FunctionDef) -> list[ast.arg]:
+        """The parameters, which must be plain."""
+        args = node.args
         odd = args.vararg or args.kwarg or next(iter([*args.kwonlyargs, *args.posonlyargs]), None)
         if odd is not None:
             hint = "write each parameter with its type; several tensors can be one R.Tuple"

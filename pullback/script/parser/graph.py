@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pullback.ir.errors import ScriptError, ShapeError, suggestion
+import numpy as np
+
+from pullback.ir.errors import ScriptError, ShapeError, UserError, suggestion
 from pullback.ir.module import GlobalVar
-from pullback.relax.analysis import used_vars
+from pullback.ir.node import Span
+from pullback.relax.analysis import ATOMS, used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import (
     DataflowVar,
     Expr,
     Function,
     MatchCast,
+    SeqExpr,
     Tuple,
     TupleGetItem,
     Var,
@@ -30,8 +37,13 @@ from pullback.relax.struct_info import (
 )
 from pullback.script import relax as R
 from pullback.script.environment import Environment
+from pullback.script.parser.branches import if_statement
+from pullback.script.parser.closures import inner_function
 from pullback.script.parser.evaluator import Evaluator, describe
+from pullback.script.parser.flow import CONTROL, NOTHING, Flow, Live
 from pullback.script.parser.function import FunctionParser, is_docstring
+from pullback.script.parser.graph_scope import GraphScope, Level
+from pullback.script.parser.repeats import for_statement, while_statement
 from pullback.script.parser.scope import assigned_names
 from pullback.script.sizes import sizes_scope
 from pullback.script.source import Source
@@ -51,19 +63,29 @@ class GraphEvaluator(Evaluator):
         return super().call(node, function, args, kwargs)
 
 
+@dataclass
+class Block:
+    """A dataflow block that is being read: for each of its outputs, the last of its statements that assigns it."""
+
+    last: dict[str, ast.stmt]
+    statement: ast.stmt | None = None
+
+
 class GraphFunctionParser(FunctionParser):
-    """Reads one ``@R.function``: first :meth:`signature`, then :meth:`parse`."""
+    """Reads one ``@R.function``: first :meth:`signature`, then :meth:`parse`.
+
+    ``branches`` reads if statements, ``repeats`` loops, and ``closures`` functions inside the function.
+    """
 
     kind = "@R.function"
+    scope: GraphScope
     hints = {  # noqa: RUF012
-        ast.If: "choose values with R.where(condition, a, b); a choice known at compile time belongs outside",
-        ast.For: "write the steps out, or build them with a Python function that the script calls",
-        ast.While: "write the steps out, or build them with a Python function that the script calls",
-        ast.FunctionDef: "make it a function of the module and call it as cls.name(…)",
-        ast.AugAssign: "a name stands for one value: assign the result to a new name",
         ast.With: "the blocks of a graph function are: with R.dataflow():",
         ast.AnnAssign: "give it a value: name: type = value",
-        ast.Pass: "a graph function returns a value",
+        ast.Pass: "leave it out: every statement assigns something",
+        ast.Break: "make it a part of the condition: while R.logical_and(go_on, condition)",
+        ast.Continue: "put the rest of the body into an if",
+        ast.Delete: "just do not use the name any more",
     }
 
     def __init__(
@@ -75,8 +97,13 @@ class GraphFunctionParser(FunctionParser):
         self.declared: StructInfo | None = None
         self.builder = BlockBuilder()
         self.bound: set[Var] = set()
-        self.outputs: set[str] = set()  # of the open dataflow block
-        self.in_dataflow = False
+        self.flow = Flow(self.known, self.scope.behind)
+        self.block: Block | None = None  # the open dataflow block
+        self.no_return: str | None = None  # where the statement stands, if nothing can return from there
+        self.unbound: set[ast.stmt] = set()  # assignments that end a branch: they only say what its results are
+
+    def make_scope(self, environment: Environment) -> GraphScope:
+        return GraphScope(environment)
 
     def make_evaluator(self) -> Evaluator:
         return GraphEvaluator(self.source, self.scope)
@@ -86,20 +113,22 @@ class GraphFunctionParser(FunctionParser):
     def signature(self) -> StructInfo | None:
         """Read parameters and return type; the function's type, or None when it declares no return type."""
         with sizes_scope(self.scope.sizes):
-            for arg in self.arguments():
-                if arg.annotation is None:
-                    hint = f'write {arg.arg}: R.Tensor((64, 784), "float32")'
-                    raise self.source.error(arg, f"parameter {arg.arg!r} has no type", hint)
-                info = self.struct_info(arg.annotation)
-                span = self.source.span(arg)
-                var = Var(self.own_names.get(arg.arg, arg.arg), info, span=span)
-                self.scope.define(arg.arg, var, span)
+            for arg in self.arguments(self.node):
+                var = self.parameter(arg)
+                self.scope.define(arg.arg, var, var.span)
                 self.params.append(var)
             if self.node.returns is not None:
                 self.declared = self.struct_info(self.node.returns)
         if self.declared is None:
             return None
         return R.Callable([p.struct_info for p in self.params], self.declared)
+
+    def parameter(self, arg: ast.arg) -> Var:
+        if arg.annotation is None:
+            hint = f'write {arg.arg}: R.Tensor((64, 784), "float32")'
+            raise self.source.error(arg, f"parameter {arg.arg!r} has no type", hint)
+        info = self.struct_info(arg.annotation)
+        return Var(self.own_names.get(arg.arg, arg.arg), info, span=self.source.span(arg))
 
     def struct_info(self, node: ast.expr) -> StructInfo:
         value = self.eval_annotation(node)
@@ -114,29 +143,69 @@ class GraphFunctionParser(FunctionParser):
         self.builder.begin([*(p.name for p in self.params), *self.scope.assigned])
         self.bound = set(self.params)
         with sizes_scope(self.scope.sizes):
-            result: Expr | None = None
-            for statement in self.node.body:
-                if result is not None:
-                    hint = "return once, at the end; return several values as a tuple"
-                    raise self.source.error(statement, "there is a statement after the return", hint)
-                if isinstance(statement, ast.Return):
-                    result = self.returned(statement)
-                else:
-                    self.statement(statement)
-            if result is None:
-                message = f"function {self.node.name} returns nothing"
-                raise ScriptError(message, span=self.span, hint="end it with return and a value")
-            with self.evaluator.blame(self.node.body[-1]):
-                body = self.builder.finish(result)
-                if self.declared is not None and not same_info(self.declared, body.struct_info):
-                    found, declared = format_info(body.struct_info), format_info(self.declared)
-                    raise ShapeError(
-                        f"the function returns {found} but declares {declared}",
-                        hint="change what stands after ->, or leave it out",
-                    )
+            body = self.function_body(self.node, self.declared)
             return Function(tuple(self.params), body, self.declared, self.attrs, span=self.span)
 
+    def function_body(self, node: ast.FunctionDef, declared: StructInfo | None) -> SeqExpr:
+        """The body of this function or of one inside it."""
+        result = self.statements(node.body, NOTHING)
+        if result is None:
+            message = f"function {node.name} returns nothing"
+            span = self.source.span_of_name(node)
+            raise ScriptError(message, span=span, hint="end it with return and a value")
+        with self.evaluator.blame(node.body[-1]):
+            body = self.builder.finish(result)
+            if declared is not None and not same_info(declared, body.struct_info):
+                raise ShapeError(
+                    f"the function returns {format_info(body.struct_info)} but declares {format_info(declared)}",
+                    hint="change what stands after ->, or leave it out",
+                )
+        return body
+
+    def statements(self, body: Sequence[ast.stmt], out: Live) -> Expr | None:
+        """Read statements, after which the names ``out`` are read; what they return, if they do."""
+        result: Expr | None = None
+        has_control = any(isinstance(s, (*CONTROL, ast.With)) for s in body)
+        live = self.flow.after(body, out) if has_control else [out] * len(body)
+        for statement, after in zip(body, live, strict=True):
+            if result is not None:
+                hint = "return once, at the end; return several values as a tuple"
+                raise self.source.error(statement, "there is a statement after the return", hint)
+            result = self.statement(statement, after)
+            if result is not None and isinstance(statement, ast.If) and self.known(statement.test) is not None:
+                break  # Python chose the branch that returns: the rest is never reached
+        return result
+
+    def known(self, test: ast.expr) -> bool | None:
+        """Whether a condition is true that is known now: one of names around the function, without calls."""
+        parts = list(ast.walk(test))
+        own = self.scope.assigned | {a.arg for a in self.node.args.args} | self.scope.sizes.by_name.keys()
+        if any(isinstance(p, ast.Call) or (isinstance(p, ast.Name) and p.id in own) for p in parts):
+            return None
+        if any(isinstance(p, ast.Name) and self.scope.own(p.id) is not None for p in parts):
+            return None
+        with contextlib.suppress(UserError):
+            value = self.eval(test)
+            return bool(value) if isinstance(value, bool | np.bool_) else None
+        return None
+
+    @contextlib.contextmanager
+    def inside(self, no_return: str | None, is_function: bool = False, assigned: Iterable[str] = ()) -> Iterator[Level]:
+        """Read a body inside of this one: of a branch, of a loop, or of a function."""
+        outer = self.block, self.bound, self.no_return
+        self.block, self.bound, self.no_return = None, set(self.bound), no_return
+        level = self.scope.enter(is_function, assigned)
+        try:
+            with self.builder.inner():
+                yield level
+        finally:
+            self.scope.levels.pop()
+            self.block, self.bound, self.no_return = outer
+
     def returned(self, node: ast.Return) -> Expr:
+        if self.no_return is not None:
+            hint = "move it after the block" if "block" in self.no_return else "assign a name, and return it after it"
+            raise self.source.error(node, f"return stands inside {self.no_return}", hint)
         if node.value is None:
             raise self.source.error(node, "return needs a value", "return an empty tuple with: return R.tuple()")
         value = self.eval(node.value)
@@ -145,21 +214,33 @@ class GraphFunctionParser(FunctionParser):
                 raise ScriptError("the result of R.match_cast needs a name", hint="bind it, then return the name")
             return self.graph_value(value)
 
-    def statement(self, node: ast.stmt) -> None:
+    def statement(self, node: ast.stmt, live: Live) -> Expr | None:
+        """Read a statement, after which the names ``live`` are read; what it returns, if it does."""
         if is_docstring(node):
-            return
+            return None
+        if isinstance(node, ast.Return):
+            return self.returned(node)
+        if isinstance(node, ast.If):
+            return if_statement(self, node, live)
         if isinstance(node, ast.Assign):
             self.assignment(node)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             self.annotated_assignment(node)
+        elif isinstance(node, ast.AugAssign):
+            self.augmented_assignment(node)
         elif isinstance(node, ast.With):
-            self.dataflow(node)
+            self.dataflow(node, live)
+        elif isinstance(node, ast.While):
+            while_statement(self, node, live)
+        elif isinstance(node, ast.For):
+            for_statement(self, node, live)
+        elif isinstance(node, ast.FunctionDef):
+            inner_function(self, node)
         elif isinstance(node, ast.Expr):
             self.expression(node)
-        elif isinstance(node, ast.Return):
-            raise self.source.error(node, "return stands inside a dataflow block", "move it after the block")
         else:
             raise self.unsupported(node)
+        return None
 
     def expression(self, node: ast.Expr) -> None:
         """A statement that is an expression: attributes, or a Python call for its effect."""
@@ -169,40 +250,44 @@ class GraphFunctionParser(FunctionParser):
         elif self.is_call_of(call, R.output):
             hint = "a return stands after the block, not in it"
             raise self.source.error(node, "R.output must be the last statement of a dataflow block", hint)
+        elif self.is_call_of(call, R.loop_attr):
+            raise self.source.error(node, "R.loop_attr must be the first statement of a loop", "move it up")
         else:
             self.eval(call)
             hint = "assign it to a name, or delete the line"
             raise self.source.error(node, "the value of this expression is not used", hint)
 
-    def dataflow(self, node: ast.With) -> None:
+    def dataflow(self, node: ast.With, live: Live) -> None:
         """``with R.dataflow():``."""
         item = node.items[0]
         if len(node.items) != 1 or item.optional_vars or not self.is_call_of(item.context_expr, R.dataflow):
             raise self.unsupported(node)
-        if self.in_dataflow:
+        if self.block is not None:
             raise self.source.error(node, "a dataflow block stands inside a dataflow block", "end the first one before")
         body, last = node.body, node.body[-1]
         output = last.value if isinstance(last, ast.Expr) and self.is_call_of(last.value, R.output) else None
-        self.outputs = self.output_names(node, output) if output is not None else set()  # type: ignore[arg-type]
-        self.in_dataflow = True
-        before = set(self.scope.levels[-1])
+        after = self.flow.after(body, live)
+        self.block = Block(self.output_names(node, output) if output is not None else {})  # type: ignore[arg-type]
+        no_return, self.no_return = self.no_return, self.no_return or "a dataflow block"
         with self.builder.dataflow():
-            for statement in body[:-1] if output is not None else body:
-                self.statement(statement)
-        self.in_dataflow = False
+            for statement, later in zip(body if output is None else body[:-1], after, strict=False):
+                self.block.statement = statement
+                self.statement(statement, later)
+        self.block, self.no_return = None, no_return
         for name, entry in list(self.scope.levels[-1].items()):
-            if name not in before and isinstance(entry.value, DataflowVar):
+            if isinstance(entry.value, DataflowVar):
                 self.scope.close(name)
 
-    def output_names(self, block: ast.With, call: ast.Call) -> set[str]:
-        bound = set(assigned_names(block.body))
+    def output_names(self, block: ast.With, call: ast.Call) -> dict[str, ast.stmt]:
+        """The last statement that assigns each of the outputs."""
+        last = {name: statement for statement in block.body for name in assigned_names([statement])}
         for arg in [*call.args, *call.keywords]:
             if not isinstance(arg, ast.Name):
                 raise self.source.error(arg, "R.output takes names of variables")
-            if arg.id not in bound:
+            if arg.id not in last:
                 hint = "R.output names variables that the block assigns; others are visible anyway"
                 raise self.source.error(arg, f"{arg.id!r} is not assigned in this dataflow block", hint)
-        return {arg.id for arg in call.args}  # type: ignore[attr-defined]
+        return {arg.id: last[arg.id] for arg in call.args}  # type: ignore[attr-defined]
 
     # -- assignments
 
@@ -218,8 +303,24 @@ class GraphFunctionParser(FunctionParser):
         size = self.new_scalar(target.id, node.value)
         if size is not None:
             self.scope.define(target.id, size, self.source.span(target))
-        else:
-            self.bind(target, node.value, self.eval(node.value), None)
+            return
+        value = self.eval(node.value)
+        if node in self.unbound and is_graph_value(value):
+            with self.evaluator.blame(node.value):
+                value = self.builder.normalize(self.graph_value(value))
+            if isinstance(value, (*ATOMS, Tuple)):
+                self.scope.define(target.id, value, self.source.span(target))
+                return
+        self.bind(target, node.value, value, None)
+
+    def augmented_assignment(self, node: ast.AugAssign) -> None:
+        """``x += value`` is ``x = x + value``."""
+        if not isinstance(node.target, ast.Name):
+            message = "only names can be assigned; values are never changed in place"
+            raise self.source.error(node.target, message, PLACES)
+        old = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+        value = ast.copy_location(ast.BinOp(old, node.op, node.value), node)
+        self.bind(node.target, value, self.eval(value), None)
 
     def annotated_assignment(self, node: ast.AnnAssign) -> None:
         if not isinstance(node.target, ast.Name):
@@ -249,23 +350,32 @@ class GraphFunctionParser(FunctionParser):
 
     def variable(self, target: ast.Name, info: StructInfo) -> Var:
         """The new variable of a binding, visible from here on."""
-        kind = DataflowVar if self.in_dataflow and target.id not in self.outputs else Var
-        span = self.source.span(target)
-        var = kind(target.id, info, span=span)
-        self.scope.define(target.id, var, span)
+        return self.named(target.id, info, self.source.span(target))
+
+    def named(self, name: str, info: StructInfo, span: Span | None) -> Var:
+        is_output = self.block is None or self.block.last.get(name) is self.block.statement
+        var = (Var if is_output else DataflowVar)(name, info, span=span)
+        self.scope.define(name, var, span)
+        self.bound.add(var)
+        return var
+
+    def hidden(self, value: Expr, name: str | None = None) -> Var:
+        """A variable without a name in the text."""
+        var = self.builder.emit(value, name)
         self.bound.add(var)
         return var
 
     def unpack(self, target: ast.Tuple | ast.List, node: ast.expr) -> None:
-        """``a, b = value``: the items of a tuple."""
-        value = self.eval(node)
+        """``a, b = value`` and ``a, (b, c) = value``: the items of a tuple."""
+        self.unpack_value(target, node, self.eval(node))
+
+    def unpack_value(self, target: ast.Tuple | ast.List, node: ast.expr, value: Any) -> None:
         if isinstance(value, Expr) and not isinstance(value, Tuple):
             with self.evaluator.blame(node):
                 if not isinstance(value.struct_info, TupleStructInfo):
                     hint = "R.split and R.unbind make a tuple of a tensor"
                     raise ScriptError(f"cannot unpack {format_info(value.struct_info)}: it is no tuple", hint=hint)
-                whole = value if isinstance(value, Var) else self.builder.emit(value)
-                self.bound.add(whole)
+                whole = value if isinstance(value, Var) else self.hidden(value)
                 items: list[Any] = [TupleGetItem(whole, i) for i in range(len(value.struct_info.fields))]
         elif isinstance(value, Tuple | tuple | list):
             items = list(value.fields if isinstance(value, Tuple) else value)
@@ -275,17 +385,20 @@ class GraphFunctionParser(FunctionParser):
             hint = "each item has a name; _ may be the name of several"
             raise self.source.error(target, f"{len(target.elts)} names for a tuple of {len(items)}", hint)
         for name, item in zip(target.elts, items, strict=True):
-            if not isinstance(name, ast.Name):
-                hint = "write a, b, c = …; an inner tuple on a line of its own"
-                raise self.source.error(name, "a tuple is unpacked to plain names", hint)
-            self.bind(name, node, item, None)
+            if isinstance(name, ast.Tuple | ast.List):
+                self.unpack_value(name, node, item)
+            elif isinstance(name, ast.Name):
+                self.bind(name, node, item, None)
+            else:
+                raise self.source.error(name, "a tuple is unpacked to plain names", "write a, b, c = …")
 
     # -- values
 
     def graph_value(self, value: Any) -> Expr:
         """A graph value from what an expression gave, all of whose variables belong to this function."""
         if isinstance(value, Function):
-            raise ScriptError("a function is not a value here", hint="make it a function of the module: cls.name(…)")
+            hint = "define it inside of the function, with def, or make it a function of the module: cls.name(…)"
+            raise ScriptError("a function is not a value here", hint=hint)
         expr = as_relax(value)
         for var in used_vars(expr):
             if var not in self.bound:

@@ -56,7 +56,7 @@ class LoopFunctionParser(FunctionParser):
 
     def parameters(self) -> tuple[Buffer | Var, ...]:
         """Scalars are read first, so that buffers may have them in their shapes."""
-        arguments, values = self.arguments(), {}
+        arguments, values = self.arguments(self.node), {}
         for arg in arguments:
             if arg.annotation is None:
                 hint = f'write {arg.arg}: T.Buffer((4, 8), "float32") or {arg.arg}: T.int64'

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.ir.errors import ScriptError, near
@@ -15,24 +15,27 @@ from pullback.script.sizes import Sizes
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name stands for, and where it was given."""
+    """What a name stands for, and where it was given; of a function inside, the names around it that it reads."""
 
     value: Any
     span: Span | None
+    reads: Mapping[str, Entry] = field(default_factory=dict)
 
 
 class Scope:
-    """The names of one function: levels of local names, symbolic sizes, and the surrounding Python names.
+    """The names of one loop function: levels of local names, symbolic sizes, and the surrounding Python names.
 
     A name is given once while it is visible; ``_`` may be given any number of times.
     """
 
     def __init__(self, environment: Environment) -> None:
         self.environment, self.sizes = environment, Sizes()
-        self.levels: list[dict[str, Entry]] = [{}]
-        self.closed: dict[str, Span | None] = {}
+        self.levels: list[dict[str, Entry]] = [self.outermost()]
         self.ended: set[str] = set()  # names of inner levels that are over
         self.assigned: set[str] = set()
+
+    def outermost(self) -> dict[str, Entry]:
+        return {}
 
     def define(self, name: str, value: Any, span: Span | None) -> None:
         """Give a name its only meaning."""
@@ -40,8 +43,6 @@ class Scope:
             earlier = next((level[name] for level in self.levels if name in level), None)
             if earlier is not None:
                 raise self._shadowing(name, earlier.span, span)
-            if name in self.closed:
-                raise self._shadowing(name, self.closed[name], span)
         self.levels[-1][name] = Entry(value, span)
 
     def _shadowing(self, name: str, earlier: Span | None, span: Span | None) -> ScriptError:
@@ -61,20 +62,11 @@ class Scope:
         """Forget the names of the innermost level."""
         self.ended.update(self.levels.pop())
 
-    def close(self, name: str) -> None:
-        """A dataflow variable's block has ended: the name may not be read any more."""
-        self.closed[name] = self.levels[-1].pop(name).span
-
     def read(self, name: str) -> Any:
         """The meaning of a name."""
         for level in reversed(self.levels):
             if name in level:
                 return level[name].value
-        if name in self.closed:
-            raise ScriptError(
-                f"{name!r} is a dataflow variable: it is not visible after its block",
-                hint=f"add it to the block's outputs: R.output(…, {name})",
-            )
         if name in self.sizes.by_name:
             return self.sizes.by_name[name]
         if name in self.ended:
@@ -82,6 +74,10 @@ class Scope:
             raise ScriptError(f"{name!r} is not visible here: the block that assigns it has ended", hint=hint)
         if name in self.assigned:
             raise ScriptError(f"{name!r} is read before it is assigned", hint="assign it on a line above")
+        return self.outside(name)
+
+    def outside(self, name: str) -> Any:
+        """The meaning of a name around the function."""
         if name in self.environment:
             return self.environment[name]
         local = [n for level in self.levels for n in level] + list(self.sizes.by_name)
@@ -92,6 +88,16 @@ class Scope:
 
 
 def assigned_names(body: Iterable[ast.stmt]) -> list[str]:
-    """The names that statements assign, also in nested blocks."""
-    nodes = (n for statement in body for n in ast.walk(statement))
-    return [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    """The names that statements assign, also in nested blocks, in the order of the text; those of functions inside are
+    the functions' own."""
+    found: list[str] = []
+    rest: list[ast.AST] = list(body)[::-1]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, ast.FunctionDef):
+            found.append(node.name)
+        elif isinstance(node, ast.Name):
+            found += [node.id] if isinstance(node.ctx, ast.Store) else []
+        elif not isinstance(node, ast.Return):
+            rest += list(ast.iter_child_nodes(node))[::-1]
+    return found
