@@ -20,6 +20,7 @@ from pullback.ir.errors import ArgumentError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
+from pullback.relax.declared import Declared, declared_of, with_declared
 from pullback.relax.expr import Call, Expr, Function, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import lacks_state, no_state
@@ -71,8 +72,10 @@ class _AddState(ExprMutator):
         self.state = Var(self.builder.unique("random_state"), TensorStructInfo((2,), "uint64"))
         self.sites = 0
         self.shared: dict[tuple[Op, str], Expr] = {}
-        result = super().function(function)
-        return Function((*result.params, self.state), result.body, None, result.attrs, span=result.span)
+        declared = declared_of(function)
+        result = with_declared(super().function(function), None)
+        result = Function((*result.params, self.state), result.body, None, result.attrs, span=result.span)
+        return result if declared is None else with_declared(result, (*declared, Declared()))
 
     def rewrite_call(self, call: Call) -> Expr:
         if not lacks_state(call):

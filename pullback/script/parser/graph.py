@@ -9,6 +9,7 @@ from pullback.ir.errors import ScriptError, ShapeError, suggestion
 from pullback.ir.module import GlobalVar
 from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.declared import Annotation, new_declarations
 from pullback.relax.expr import (
     DataflowVar,
     Expr,
@@ -71,6 +72,7 @@ class GraphFunctionParser(FunctionParser):
     ) -> None:
         super().__init__(source, node, environment, options)
         self.params: list[Var] = []
+        self.annotated: dict[str, Any] = {}  # the attribute that annotations are
         self.own_names: dict[str, str] = dict(options.get("names") or {})  # of parameters, by what the text calls them
         self.declared: StructInfo | None = None
         self.builder = BlockBuilder()
@@ -85,26 +87,45 @@ class GraphFunctionParser(FunctionParser):
 
     def signature(self) -> StructInfo | None:
         """Read parameters and return type; the function's type, or None when it declares no return type."""
+        annotations: list[Any] = []
         with sizes_scope(self.scope.sizes):
             for arg in self.arguments():
                 if arg.annotation is None:
                     hint = f'write {arg.arg}: R.Tensor((64, 784), "float32")'
                     raise self.source.error(arg, f"parameter {arg.arg!r} has no type", hint)
-                info = self.struct_info(arg.annotation)
+                annotations.append(self.annotation(arg.annotation))
+                info = getattr(annotations[-1], "info", annotations[-1])
                 span = self.source.span(arg)
                 var = Var(self.own_names.get(arg.arg, arg.arg), info, span=span)
                 self.scope.define(arg.arg, var, span)
                 self.params.append(var)
             if self.node.returns is not None:
                 self.declared = self.struct_info(self.node.returns)
+        self.annotated = new_declarations(annotations)
+        self.attrs |= self.annotated
         if self.declared is None:
             return None
         return R.Callable([p.struct_info for p in self.params], self.declared)
+
+    def annotation(self, node: ast.expr) -> StructInfo | Annotation:
+        """What a parameter is annotated with: a type, or R.Param or R.State with one."""
+        value = self.eval_annotation(node)
+        with self.evaluator.blame(node):
+            return value if isinstance(value, Annotation) else R.as_info(value)
 
     def struct_info(self, node: ast.expr) -> StructInfo:
         value = self.eval_annotation(node)
         with self.evaluator.blame(node):
             return R.as_info(value)
+
+    def check_declarations(self) -> None:
+        """Raise where R.func_attr says something else than the annotations."""
+        if any(self.attrs[key] != value for key, value in self.annotated.items()):
+            raise ScriptError(
+                f"R.func_attr and the annotations of {self.node.name} declare its parameters differently",
+                span=self.span,
+                hint="leave the attribute out: R.Param and R.State write it",
+            )
 
     # -- body
 
@@ -134,6 +155,7 @@ class GraphFunctionParser(FunctionParser):
                         f"the function returns {found} but declares {declared}",
                         hint="change what stands after ->, or leave it out",
                     )
+            self.check_declarations()
             return Function(tuple(self.params), body, self.declared, self.attrs, span=self.span)
 
     def returned(self, node: ast.Return) -> Expr:
