@@ -8,6 +8,7 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GlobalVar, IRModule
+from pullback.relax.declared import declared_of
 from pullback.relax.expr import (
     Binding,
     Call,
@@ -259,6 +260,7 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
             visible.difference_update([b.var for b in block.bindings if isinstance(b.var, DataflowVar)])
         use(body.body, whole)
 
+    declared_of(function)  # raises where that does not fit
     check_params(function)
     check_body(function.body, function)
 

@@ -11,14 +11,16 @@
 
 For each function (those too that are made when the module is compiled): what it takes and what it returns, as runs of
 values of one kind; tuples count tensor by tensor. A value is a kind and a number: ``("parameter", 1)`` is the same
-parameter in all functions. A run counts on from the one before, or from a third entry: ``("parameter", 1, 1)``. A
-result that is one of a function's own parameters is its new value.
+parameter in all functions. A run counts on from the one before, or from a third entry: ``("parameter", 1, 1)``. Of
+parameters that are not trained there are no gradients. A result that is one of a function's own parameters is its new
+value.
 
 Only this file says where something stands. Who wants to call a function says what the values are
 (:meth:`Roles.arrange`), and who wants to know what a parameter is asks for its kind.
 
-A module without the attribute, written by hand or by an older version, has the integers ``param_num`` and
-``state_num``: the convention follows from these and from the order inputs, parameters, states, targets.
+A module without the attribute, written by hand or by an older version, declares the parameters of its backbone by
+``R.Param`` and ``R.State`` (``relax/declared.py``), in any order, or has the integers ``param_num`` and ``state_num``:
+then inputs come first, then parameters, then states. In either case other functions take targets after these.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from typing import Any, TypeVar
 
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
+from pullback.relax.declared import DECLARED, INPUT, PARAMETER, STATE, Declared, declared_of
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import flat_infos
 
@@ -41,7 +44,7 @@ EVALUATE = "__evaluate"  # loss and prediction of a batch: see relax/training/ev
 OUTPUTS = "__outputs"  # what the model returns in a step that returns it too: see relax/training/observation.py
 ATTRIBUTE = "convention"
 
-INPUT, PARAMETER, STATE, TARGET, RANDOM = "input", "parameter", "state", "target", "random state"
+TARGET, RANDOM = "target", "random state"
 OPTIMIZER_STATE, HYPERPARAMETER, LOSS_SCALE = "optimizer state", "hyperparameter", "loss scale"
 BATCH_WEIGHT = "batch weight"  # an optimizer state that the step sets to the divisor of the batch's loss
 OUTPUT, LOSS_VALUE, DIVISOR_VALUE, GRADIENT = "output", "loss", "divisor", "gradient"
@@ -99,7 +102,7 @@ class Convention:
         fit the functions. A module with neither has the convention of no function."""
         if ATTRIBUTE in module.attrs:
             result = _parsed(module.attrs[ATTRIBUTE])._with_step(_adds_up(module))
-        elif "param_num" in module.attrs and isinstance(module.functions.get(BACKBONE), Function):
+        elif _declares(module) or ("param_num" in module.attrs and BACKBONE in module):
             result = Convention.made(module, random=_integer(module, "random_state_num"), kinds=_older_kinds(module))
         else:
             return Convention({})
@@ -109,25 +112,29 @@ class Convention:
         return result
 
     @staticmethod
-    def made(module: IRModule, random: int = 0, kinds: Mapping[int, str] | None = None) -> Convention:
-        """The convention of a module with the attributes ``param_num`` and ``state_num``, whose functions take inputs,
-        parameters, states, targets and ``random`` random states in this order. ``kinds``: what optimizer states are,
-        by number, where they are not just that. Functions that the module lacks are left out.
+    def made(
+        module: IRModule, random: int = 0, kinds: Mapping[int, str] | None = None, trained: Sequence[int] | None = None
+    ) -> Convention:
+        """The convention of a module whose attributes, or whose backbone, declare what is a parameter and a state, and
+        whose other functions take what the backbone takes, then targets and ``random`` random states. ``kinds``: what
+        optimizer states are, by number, where they are not just that; ``trained``: the parameters of which there are
+        gradients, if not all. Functions that the module lacks are left out.
         """
         takes, returns = {n: _count(module, n, False) for n in _ALL}, {n: _count(module, n, True) for n in _ALL}
-        params, states = _integer(module, "param_num"), _integer(module, "state_num")
-        inputs = takes[BACKBONE] - params - states
-        model = [(INPUT, inputs), (PARAMETER, params), (STATE, states)]
-        loss = [*model, (TARGET, takes[LOSS] - inputs - params - states - random), (RANDOM, random)]
+        model = _model(module, takes[BACKBONE])
+        params, states = (sum(n for kind, n in model if kind == k) for k in (PARAMETER, STATE))
+        loss = [*model, (TARGET, takes[LOSS] - takes[BACKBONE] - random), (RANDOM, random)]
         values = [(LOSS_VALUE, 1), (OUTPUT, returns[LOSS] - 1 - states), (STATE, states)]
-        kept = [(kinds or {}).get(i, OPTIMIZER_STATE) for i in range(takes[OPTIMIZER] - 2 * params)]
+        trained = range(params) if trained is None else trained
+        gradients = [(GRADIENT, 1, i) for i in trained]
+        kept = [(kinds or {}).get(i, OPTIMIZER_STATE) for i in range(takes[OPTIMIZER] - params - len(trained))]
         optimizer = [(kind, len(list(run))) for kind, run in groupby(kept)]
         scale = [run for run in optimizer if run[0] == LOSS_SCALE]
         made = {
             BACKBONE: _roles(model, [(OUTPUT, returns[BACKBONE] - states), (STATE, states)]),
             LOSS: _roles(loss, values),
-            ADJOINT: _roles([*loss, *scale], [*values, (GRADIENT, params)]),
-            OPTIMIZER: _roles([(PARAMETER, params), (GRADIENT, params), *optimizer], [(PARAMETER, params), *optimizer]),
+            ADJOINT: _roles([*loss, *scale], [*values, *gradients]),
+            OPTIMIZER: _roles([(PARAMETER, params), *gradients, *optimizer], [(PARAMETER, params), *optimizer]),
         }
         return Convention({name: roles for name, roles in made.items() if name in module})._with_step(_adds_up(module))
 
@@ -214,6 +221,38 @@ def _check_there(what: str, values: Sequence[Value], found: Collection[Value]) -
 
 
 _ALL = (BACKBONE, LOSS, ADJOINT, OPTIMIZER)
+
+
+def declarations(module: IRModule) -> tuple[Declared, ...] | None:
+    """What the parameters of a module's backbone are declared to be; None where nothing is. An ArgumentError where the
+    attributes ``param_num`` and ``state_num`` say something else."""
+    backbone = module.functions.get(BACKBONE)
+    found = declared_of(backbone) if isinstance(backbone, Function) else None
+    for key, kind, name in (("param_num", PARAMETER, "R.Param"), ("state_num", STATE, "R.State")):
+        counted = sum(d.kind == kind for d in found or ())
+        if found is not None and key in module.attrs and _integer(module, key) != counted:
+            assert backbone is not None
+            raise ArgumentError(
+                f"the module attribute {key!r} is {module.attrs[key]}, but {counted} of the parameters of {BACKBONE}"
+                f" are declared as {name}",
+                span=backbone.span,
+                hint=f"leave the attribute out: {name} says it, or declare none by R.Param and R.State",
+            )
+    return found
+
+
+def _declares(module: IRModule) -> bool:
+    backbone = module.functions.get(BACKBONE)
+    return isinstance(backbone, Function) and DECLARED in backbone.attrs
+
+
+def _model(module: IRModule, count: int) -> list[tuple[str, int]]:
+    """What the backbone takes, ``count`` tensors, as runs of kinds."""
+    found = declarations(module)
+    if found is not None:
+        return [(kind, len(list(run))) for kind, run in groupby(d.kind for d in found)]
+    params, states = _integer(module, "param_num"), _integer(module, "state_num")
+    return [(INPUT, count - params - states), (PARAMETER, params), (STATE, states)]
 
 
 def is_trainer_module(module: IRModule) -> bool:

@@ -26,6 +26,7 @@ from pullback.ir.op import Op
 from pullback.relax import expr as _expr
 from pullback.relax import struct_info as _info
 from pullback.relax.control import branch, cond, fori_loop, loop, scan, while_loop  # noqa: F401
+from pullback.relax.declared import PARAMETER, STATE, Annotation, Declared
 from pullback.relax.op.call_tir import call_tir as _call_tir
 from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
 from pullback.relax.op.namespace import Namespace, no_op
@@ -64,6 +65,26 @@ def Tensor(shape: Any = None, dtype: str = "float32", ndim: int | None = None) -
     return _info.TensorStructInfo(sizes, dtype, None if ndim == -1 else ndim, span=current_span())
 
 
+def Param(  # noqa: N802
+    shape: Any, dtype: str = "float32", *, trainable: bool = True, initial: float | None = None
+) -> Annotation:
+    """The type of a tensor that is a parameter of the model, where a function's parameters are declared:
+    ``def backbone(x: R.Tensor((64, 784)), w: R.Param((784, 10)))``.
+
+    ``trainable=False``: a trainer leaves it as it is, computes no gradient for it, and its optimizer keeps nothing.
+    ``initial``: the number that its elements begin with in a trainer; by default they are drawn.
+    """
+    return Annotation(Tensor(shape, dtype), Declared(PARAMETER, trainable, initial))
+
+
+def State(shape: Any, dtype: str = "float32", *, initial: float | None = None) -> Annotation:  # noqa: N802
+    """The type of a tensor that is a state of the model, where a function's parameters are declared. The function
+    returns the states' new values last, in the order of the states. ``initial``: the number that its elements begin
+    with in a trainer, by default 0.
+    """
+    return Annotation(Tensor(shape, dtype), Declared(STATE, initial=initial))
+
+
 def Tuple(*fields: Any) -> _info.TupleStructInfo:  # noqa: N802
     """The type of a tuple."""
     if len(fields) == 1 and isinstance(fields[0], (list, builtins.tuple)):
@@ -95,6 +116,10 @@ def as_info(value: Any) -> _info.StructInfo:
     """A type, from a type or from its constructor without parentheses (``R.Object``)."""
     if value in (Tensor, Tuple, Prim, Object, Callable):
         value = value()
+    if isinstance(value, Annotation) or value in (Param, State):
+        kind = "R.State" if value is State or getattr(value, "declared", None) == STATE else "R.Param"
+        hint = "elsewhere a parameter or state is a tensor like others: R.Tensor"
+        raise ScriptError(f"{kind} declares a parameter of a function of its own, and stands nowhere else", hint=hint)
     if not isinstance(value, _info.StructInfo):
         hint = "types are R.Tensor, R.Tuple, R.Shape, R.Prim, R.Object and R.Callable"
         raise ScriptError(f"expected a type such as R.Tensor((64, 10), 'float32'), not {value!r:.80}", hint=hint)
@@ -197,7 +222,7 @@ class Range:
     options: Mapping[str, Any]
 
 
-def range(*bounds: Any, max_steps: int | None = None, checkpoint_every: int | None = None) -> Range:  # noqa: A001
+def range(*bounds: Any, max_steps: int | None = None, checkpoint_every: int | None = None) -> Range:
     """``for i in R.range(n)`` and ``for i in R.range(start, stop)``: ints, symbolic sizes, or int64 scalars.
 
     ``max_steps`` says how large a count may be that is known only when it runs; for the gradient, ``checkpoint_every``

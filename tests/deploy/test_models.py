@@ -75,6 +75,25 @@ def frozen() -> nn.Module:
     return net
 
 
+@I.ir_module
+class Declared:
+    @R.function
+    def backbone(
+        mean: R.State((12,), initial=0.5),
+        w: R.Param((12, 16)),
+        x: R.Tensor(("n", 12), "float32"),
+        b: R.Param((16,), trainable=False, initial=0.25),
+        seen: R.State((), "int64"),
+        head: R.Param((16, 3)),
+    ):
+        with R.dataflow():
+            y = R.nn.relu(R.matmul(x - mean, w) + b) @ head
+            new_mean = mean * 0.9 + R.mean(x, axis=0) * 0.1
+            more = seen + R.const(1, "int64")
+            R.output(y, new_mean, more)
+        return (y, new_mean, more)
+
+
 def weighted() -> pullback.training.Trainer:
     given = [Y, TensorStructInfo((3,), "float32")]
     return trainer(mlp(), CrossEntropyLoss(), targets=given)
@@ -98,6 +117,7 @@ KINDS = {
     "run time": (lambda: trainer(mlp(), optimizer=optim.Adam(lr=optim.RunTime(1e-2))), (X, Y)),
     "schedule": (lambda: trainer(mlp(), optimizer=optim.SGD(lr=optim.ExponentialLR(0.1, 0.9))), (X, Y)),
     "clipped": (lambda: trainer(mlp(), optimizer=optim.ClipByGlobalNorm(ADAM, 0.1)), (X, Y)),
+    "declared": (lambda: pullback.trainer(Declared, "cross_entropy", ADAM), (X, Y)),
     "frozen": (lambda: trainer(frozen()), (X, Y)),
     "image": (lambda: trainer(Image()), (X, Y)),
     "text": (lambda: trainer(Text(), example=TOKENS), (TOKENS, TOKENS)),

@@ -14,15 +14,16 @@ What it returns are the gradients of the loss itself. They are not finite where 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pullback.ir.module import IRModule
 from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import ADJOINT, LOSS
 from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
-from pullback.relax.mutator import emit_body
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
+from pullback.relax.mutator import ExprMutator, emit_body
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.training.optimizer.value import cast
 from pullback.relax.transform import Gradient, UnroundedProducts
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
@@ -39,6 +40,29 @@ def with_adjoint(module: IRModule, params: Sequence[int], has_scale: bool, is_mi
     if is_mixed:
         result[ADJOINT] = UnroundedProducts().function(result[ADJOINT], result)
     return result
+
+
+def with_gradients_of(trained: Sequence[int], optimizer: Function) -> Function:
+    """The optimizer function without the gradients that it does not look at: of the tuple that it takes, those of
+    other parameters than the ``trained`` ones."""
+    values, gradients, states = optimizer.params
+    infos: Sequence[StructInfo] = gradients.struct_info.fields  # type: ignore[attr-defined]
+    if len(trained) == len(infos):
+        return optimizer
+    fewer = Var(gradients.name, TupleStructInfo(tuple(infos[i] for i in trained)), span=gradients.span)
+    function = _FewerGradients(gradients, fewer, {i: k for k, i in enumerate(trained)}).function(optimizer)
+    return Function((values, fewer, states), function.body, None, function.attrs, span=function.span)
+
+
+class _FewerGradients(ExprMutator):
+    def __init__(self, old: Var, new: Var, places: Mapping[int, int]) -> None:
+        super().__init__()
+        self.old, self.new, self.places = old, new, places
+
+    def expr(self, expr: Any) -> Any:
+        if isinstance(expr, TupleGetItem) and expr.tuple_value is self.old:
+            return TupleGetItem(self.new, self.places[expr.index], span=expr.span)
+        return super().expr(expr)
 
 
 def _with_adjoint(module: IRModule, params: Sequence[int], has_scale: bool) -> IRModule:

@@ -45,9 +45,9 @@ def make_trainer(
 ) -> Trainer:
     """A trainer for a model: sets it up, compiles it for ``target`` and initialises its parameters.
 
-    ``module`` has the function ``backbone`` (``predict`` in older programs) and the attributes ``param_num`` and
-    ``state_num``. ``targets``: the
-    types of the loss's targets; by default class indices (int64, one for each row) for a cross entropy, else the type
+    ``module`` has the function ``backbone`` (``predict`` in older programs), whose parameters are declared by
+    ``R.Param`` and ``R.State`` or counted by the attributes ``param_num`` and ``state_num``. ``targets``: the types of
+    the loss's targets; by default class indices (int64, one for each row) for a cross entropy, else the type
     of the prediction; "one-hot" stands for the prediction's type. ``init``: "xavier" (uniform; biases zero) or
     "zeros"; with "xavier", scales of normalisation layers begin as ones. Or a dict from patterns of parameter names to
     initializers (``relax/training/initializers.py``) or their names: what no pattern matches is "xavier".

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.module import IRModule
 from pullback.relax.analysis import called_functions
-from pullback.relax.convention import ADJOINT, BACKBONE, LOSS, LOSS_SCALE, OUTPUT, PARAMETER
+from pullback.relax.convention import ADJOINT, BACKBONE, GRADIENT, LOSS, LOSS_SCALE, OUTPUT, PARAMETER
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import TensorStructInfo, flat_infos, format_info
 from pullback.relax.training.adjoint import with_adjoint
@@ -40,7 +40,9 @@ def rebatched(module: IRModule, interface: Interface, rows: int, trains: bool) -
         return result
     convention = interface.convention
     has_scale = any(kind == LOSS_SCALE for kind, _ in convention[ADJOINT].takes)
-    return with_adjoint(result, convention[LOSS].taken(PARAMETER), has_scale, interface.record.precision in HALF)
+    takes = convention[LOSS].takes
+    trained = [takes.index((PARAMETER, i)) for kind, i in convention[ADJOINT].returns if kind == GRADIENT]
+    return with_adjoint(result, trained, has_scale, interface.record.precision in HALF)
 
 
 def _without_adjoint(module: IRModule) -> IRModule:

@@ -3,7 +3,7 @@
 backbone(inputs…, params…, states…) -> (outputs…, new states…)              given
     →
 backbone_loss(inputs…, params…, states…, targets…, random state?) -> loss, or (loss, new states…)
-backbone_loss_adjoint(the same, loss scale?) -> (what backbone_loss returns, (gradients of params…))
+backbone_loss_adjoint(the same, loss scale?) -> (what backbone_loss returns, (gradients of trained params…))
 optimizer((params…), (gradients…), (optim_states…)) -> ((new params…), (new optim_states…))
 
 The functions hold the ops that the user wrote, so batches of other sizes can be derived from them (``rebatch.py``). The
@@ -42,7 +42,9 @@ from pullback.relax.convention import (
     STATE,
     Convention,
     Roles,
+    declarations,
 )
+from pullback.relax.declared import Declared
 from pullback.relax.expr import Call, Function, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_op
@@ -54,7 +56,7 @@ from pullback.relax.struct_info import (
     format_info,
     same_info,
 )
-from pullback.relax.training.adjoint import with_adjoint
+from pullback.relax.training.adjoint import with_adjoint, with_gradients_of
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import DynamicLossScale, Optimizer
 from pullback.relax.training.optimizer.wrapper import layers
@@ -78,8 +80,8 @@ OLD_BACKBONE = "predict"  # the backbone's name in older programs
 @guided
 @dataclass(frozen=True)
 class SetupTrainer(Pass):
-    """Make a trainer module from a module with the function ``backbone`` and the attributes ``param_num``,
-    ``state_num``.
+    """Make a trainer module from a module with the function ``backbone``, whose parameters are declared by ``R.Param``
+    and ``R.State``, in any order, or counted by the module attributes ``param_num``, ``state_num``.
 
     ``loss`` is appended to the backbone, for arguments of the types ``loss_args``: the outputs that it takes, then
     the targets. ``optimizer`` is initialised for the parameters. With ``legalize`` the ops are lowered to kernels at
@@ -123,6 +125,7 @@ class SetupTrainer(Pass):
     def run(self, module: IRModule) -> IRModule:
         module = RaiseOps()(with_backbone(module))  # legalised ops have no form for inference
         model = check_backbone(module)
+        declared = declared_by_name(module)
         loss_function = self.loss(*self.loss_args)
         takes_any_rows = self._takes_any_rows(loss_function, inline_calls(module[BACKBONE], module), model.taken(INPUT))
         module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
@@ -136,19 +139,22 @@ class SetupTrainer(Pass):
         params = [module[LOSS].params[i] for i in model.taken(PARAMETER)]
         optimizer = self._scaling_optimizer()
         optimizer.take_loss(self.loss.reduction == "sum")
-        optimizer.freeze(_frozen(module, params))
+        optimizer.freeze(_frozen(module, params, declared))
         optimizer.init(params)
         has_scale = LOSS_SCALE in optimizer.state_kinds.values()
-        module = with_adjoint(module, model.taken(PARAMETER), has_scale, self.precision in HALF)
-        module[OPTIMIZER] = optimizer.get_function()
+        trained = [i for i, param in enumerate(params) if not optimizer.is_frozen(param.name)]
+        places = model.taken(PARAMETER)
+        module = with_adjoint(module, [places[i] for i in trained], has_scale, self.precision in HALF)
+        module[OPTIMIZER] = with_gradients_of(trained, optimizer.get_function())
         random = len(module[LOSS].params) - without_random
         source = {n: d for n, d in source_digests(module).items() if n != LOSS or takes_any_rows}
-        record = TrainingRecord.of(self.loss, optimizer, backbone, self.precision, source)
+        begins = {name: d.initial for name, d in declared.items() if d.initial is not None}
+        record = TrainingRecord.of(self.loss, optimizer, backbone, self.precision, source, begins)
         module = module.with_attr("training", vars(record).copy())
         module = module.with_attrs({
             "input_num": len(model.taken(INPUT)),
             "optim_state": optimizer.state or (),
-            ATTRIBUTE: Convention.made(module, random, optimizer.state_kinds).attribute,
+            ATTRIBUTE: Convention.made(module, random, optimizer.state_kinds, trained).attribute,
             FLUSH_SUBNORMALS: self.flush_subnormals,
         })  # fmt: skip
         if self.legalize:
@@ -164,7 +170,7 @@ class SetupTrainer(Pass):
     def _takes_any_rows(self, function: Function, backbone: Function, inputs: Sequence[int]) -> bool:
         """Whether the loss function for another number of rows is this one for that number. That of a loss which reads
         its shapes when it is made, to divide by a size, say, is not."""
-        batch = _rows(backbone.params[0].struct_info)
+        batch = _rows(backbone.params[inputs[0]].struct_info) if inputs else None
         if batch is None:
             return True
         names = [p.name for i, p in enumerate(backbone.params) if i in inputs and _rows(p.struct_info) == batch]
@@ -214,6 +220,7 @@ class TrainingRecord:
     optimizer: str = ""
     hyperparameters: Mapping[str, float | str] = field(default_factory=dict)
     initial: Mapping[str, float] = field(default_factory=dict)  # of parameters and states, by name
+    declared: Mapping[str, float] = field(default_factory=dict)  # of those, what R.Param and R.State say
     optimizer_states: tuple[str, ...] = ()  # their names
     run_time: Mapping[str, Any] = field(default_factory=dict)  # run-time values: see Optimizer.roles
     averages: Mapping[str, int] = field(default_factory=dict)  # the optimizer's states that average parameters
@@ -224,13 +231,14 @@ class TrainingRecord:
 
     @staticmethod
     def of(
-        loss: Loss, optimizer: Optimizer, backbone: Function, precision: str | None, source: Mapping[str, str]
-    ) -> TrainingRecord:
+        loss: Loss, optimizer: Optimizer, backbone: Function, precision: str | None, source: Mapping[str, str],
+        declared: Mapping[str, float],
+    ) -> TrainingRecord:  # fmt: skip
         return TrainingRecord(
             loss.name, loss.reduction, loss.num_backbone_outputs, loss.classification,
             getattr(loss, "ignore_index", None), tuple(loss.shared_targets), optimizer.name, optimizer.hyperparameters,
-            initial_values(backbone), **optimizer.roles, precision=precision or "float32", source=source,
-            loss_options=loss.options, network=network(backbone),
+            initial_values(backbone) | declared, declared, **optimizer.roles, precision=precision or "float32",
+            source=source, loss_options=loss.options, network=network(backbone),
         )  # fmt: skip
 
     @property
@@ -240,15 +248,23 @@ class TrainingRecord:
         return {"loss": self.loss, "loss's reduction": self.reduction, **options, "network": self.network}
 
 
-def _frozen(module: IRModule, params: Sequence[Var]) -> tuple[str, ...]:
-    """The names of parameters that are not trained: the module attribute ``frozen``."""
+def declared_by_name(module: IRModule) -> dict[str, Declared]:
+    """What the backbone's parameters are declared to be."""
+    found = declarations(module)
+    return {} if found is None else {p.name: d for p, d in zip(module[BACKBONE].params, found, strict=True)}
+
+
+def _frozen(module: IRModule, params: Sequence[Var], declared: Mapping[str, Declared]) -> tuple[str, ...]:
+    """The names of parameters that are not trained: those of the module attribute ``frozen``, and those declared so."""
     names = tuple(module.attrs.get("frozen", ()))
+    names += tuple(p.name for p in params if p.name in declared and not declared[p.name].trainable)
     known = [p.name for p in params]
     unknown = [str(name) for name in names if name not in known]
     if unknown:
         raise ArgumentError(f"frozen: there is no parameter {', '.join(unknown)}; they are: {', '.join(known)}")
     if known and set(names) == set(known):
-        raise ArgumentError("all parameters are frozen", hint="leave one trained: requires_grad=True")
+        hint = "leave one trained: requires_grad=True, or trainable=True of R.Param"
+        raise ArgumentError("all parameters are frozen", hint=hint)
     return names
 
 
@@ -304,10 +320,16 @@ def _is_bias(info: StructInfo) -> bool:
 
 
 def with_backbone(module: IRModule) -> IRModule:
-    """The module with a ``backbone``; in older programs it is called ``predict``."""
+    """The module with a ``backbone``, which is called ``predict`` in older programs, and with the attributes
+    ``param_num`` and ``state_num`` where the backbone declares its parameters itself."""
     if BACKBONE not in module and OLD_BACKBONE in module:
         module = module.copy()
         module[BACKBONE] = module[OLD_BACKBONE]
+    declared = declarations(module)
+    if declared is not None:
+        kinds = [d.kind for d in declared]
+        counted = {"param_num": kinds.count(PARAMETER), "state_num": kinds.count(STATE)}
+        module = module.with_attrs({k: v for k, v in counted.items() if k not in module.attrs})
     return module
 
 
@@ -391,18 +413,20 @@ def check_backbone(module: IRModule) -> Roles:
         raise ArgumentError(
             "param_num is 0: there is nothing to train",
             span=backbone.span,
-            hint='count the trained parameters in I.module_attrs({"param_num": 2, "state_num": 0})',
+            hint="declare parameters, w: R.Param((784, 10)), or count them in"
+            ' I.module_attrs({"param_num": 2, "state_num": 0})',
         )
     _check_names(backbone.params)
     roles = Convention.made(module)[BACKBONE]
     _check_params([backbone.params[i] for i in roles.taken(PARAMETER)])
-    _check_updated_states(backbone, states)
+    _check_updated_states(backbone, [backbone.params[i] for i in roles.taken(STATE)])
     return roles
 
 
 def _count(module: IRModule, key: str) -> int:
     hint = f'write I.module_attrs({{"param_num": …, "state_num": …}}) in the module, or mod.with_attr("{key}", …)'
     if key not in module.attrs:
+        hint += ", or declare parameters and states: w: R.Param((784, 10)), mean: R.State((784,))"
         raise ArgumentError(f"a model needs the integer module attribute {key!r}", hint=hint)
     value = getattr(module.attrs[key], "value", module.attrs[key])
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -431,12 +455,14 @@ def _check_params(params: Sequence[Var]) -> None:
             raise DTypeError(
                 f"parameter {param.name} must be a float tensor, it is {format_info(info)}",
                 span=param.span,
-                hint="the backbone takes inputs, then the param_num parameters, then the state_num states",
+                hint="by param_num and state_num, the backbone takes inputs, then parameters, then states; R.Param and"
+                " R.State declare them in any order",
             )
 
 
-def _check_updated_states(backbone: Function, count: int) -> None:
-    """The last ``count`` results have the types of the last ``count`` parameters."""
+def _check_updated_states(backbone: Function, states: Sequence[Var]) -> None:
+    """The last results have the types of the states."""
+    count = len(states)
     if not count:
         return
     info = backbone.ret_struct_info
@@ -448,7 +474,7 @@ def _check_updated_states(backbone: Function, count: int) -> None:
             span=backbone.span,
             hint="return (prediction, new_state, …), a tuple",
         )
-    for state, updated in zip(backbone.params[-count:], results[-count:], strict=True):
+    for state, updated in zip(states, results[-count:], strict=True):
         if not same_info(state.struct_info, updated):
             raise ShapeError(
                 f"state {state.name} is {format_info(state.struct_info)}, its updated value {format_info(updated)}",

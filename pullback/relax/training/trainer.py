@@ -38,7 +38,7 @@ from pullback.relax.training.initialize import full, generator, random_state, st
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.program import Program, Programs
-from pullback.relax.training.setup_trainer import SetupTrainer, check_model
+from pullback.relax.training.setup_trainer import SetupTrainer, check_model, with_backbone
 from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
 from pullback.relax.training.step import Values
 from pullback.relax.training.summary import Layer, Summary, show, summarize
@@ -55,8 +55,9 @@ class Trainer(Fitting, Checkpoints, Copies):
     """Trains the model of a trainer module.
 
     ``train_mod``: what :class:`SetupTrainer` returned. ``vm``: a virtual machine with that module compiled. ``device``:
-    where parameters and states live. With ``zero_init_param_state`` they begin as zeros (moving variances too: see
-    :meth:`init_states`), else they have no values until they are initialised or loaded.
+    where parameters and states live. With ``zero_init_param_state`` they begin with what ``R.Param`` and ``R.State``
+    declare, by default as zeros (moving variances too: see :meth:`init_states`), else they have no values until they
+    are initialised or loaded.
 
     Whatever fails, fails before anything changes: after an error the trainer is as it was. Threads may share a trainer:
     they take turns, ``fit`` gives others theirs twenty times a second, and nobody sees half a step.
@@ -83,6 +84,7 @@ class Trainer(Fitting, Checkpoints, Copies):
         self._setup: tuple[IRModule, SetupTrainer] | None = None
         check_model(train_mod)
         if isinstance(device, SetupTrainer):  # the older form: the model, how many parameters it has, the pass
+            train_mod = with_backbone(train_mod)
             _check_param_num(train_mod, vm)
             attrs = {"param_num": vm, "state_num": train_mod.get_attr("state_num", 0)}
             self._setup = train_mod.with_attrs(attrs), device
@@ -121,6 +123,16 @@ class Trainer(Fitting, Checkpoints, Copies):
         if self._zero_init:
             self.zero_init_params()
             self.zero_init_states()
+            self._begin_as_declared()
+
+    def _begin_as_declared(self) -> None:
+        """Give parameters and states the initial values that the model declares."""
+        known, interface = self._interface.record.declared, self._interface
+        params, states = (
+            {i: full(slot, known[slot.name]) for i, slot in enumerate(slots) if slot.name in known}
+            for slots in (interface.params, interface.states)
+        )
+        self._values = self._values.with_params(params).with_states(states)
 
     def _load_module(self, module: IRModule) -> Any:
         """A virtual machine with a module compiled as the trainer's own was."""

@@ -27,6 +27,7 @@ from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import BRANCH
+from pullback.relax.declared import Declared, declared_of, with_declared
 from pullback.relax.expr import Call, Expr, Function, Tuple, Var
 from pullback.relax.mutator import ExprMutator, emit_body
 from pullback.relax.op_calls import lacks_state, no_state
@@ -96,8 +97,10 @@ class _Sites:
 def _add_state(function: Function, sites: _Sites | None = None) -> Function:
     """The function with a state as its last parameter, from whose sites it draws."""
     state = Var(_free_name("random_state", function), STATE)
-    result = _AddState(state, sites or _Sites()).function(function)
-    return Function((*result.params, state), result.body, None, result.attrs, span=result.span)
+    declared = declared_of(function)
+    result = with_declared(_AddState(state, sites or _Sites()).function(function), None)
+    result = Function((*result.params, state), result.body, None, result.attrs, span=result.span)
+    return result if declared is None else with_declared(result, (*declared, Declared()))
 
 
 def _free_name(name: str, function: Function) -> str:

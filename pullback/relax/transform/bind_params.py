@@ -17,6 +17,7 @@ from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import attributes_without
+from pullback.relax.declared import declared_of, with_declared
 from pullback.relax.expr import Constant, Expr, Function, Var, as_relax
 from pullback.relax.mutator import inline_body
 from pullback.relax.struct_info import format_info, same_info
@@ -59,4 +60,8 @@ def bind_params(function: Function, values: Mapping[Any, Any]) -> Function:
     builder = BlockBuilder()
     builder.begin([p.name for p in rest])
     arguments: dict[Var, Expr] = {p: bound.get(p, p) for p in function.params}
-    return Function(rest, inline_body(function, arguments, builder), None, function.attrs, span=function.span)
+    declared = declared_of(function)
+    kept = [d for d, p in zip(declared, function.params, strict=True) if p not in bound] if declared else None
+    body = inline_body(function, arguments, builder)
+    plain = with_declared(function, None)  # its attributes are those of the new function
+    return with_declared(Function(rest, body, None, plain.attrs, span=function.span), kept)

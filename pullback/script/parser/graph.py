@@ -15,6 +15,7 @@ from pullback.ir.module import GlobalVar
 from pullback.ir.node import Span
 from pullback.relax.analysis import ATOMS, used_vars
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.declared import Annotation, new_declarations
 from pullback.relax.expr import (
     DataflowVar,
     Expr,
@@ -93,6 +94,7 @@ class GraphFunctionParser(FunctionParser):
     ) -> None:
         super().__init__(source, node, environment, options)
         self.params: list[Var] = []
+        self.annotated: dict[str, Any] = {}  # the attribute that annotations are
         self.own_names: dict[str, str] = dict(options.get("names") or {})  # of parameters, by what the text calls them
         self.declared: StructInfo | None = None
         self.builder = BlockBuilder()
@@ -112,28 +114,53 @@ class GraphFunctionParser(FunctionParser):
 
     def signature(self) -> StructInfo | None:
         """Read parameters and return type; the function's type, or None when it declares no return type."""
+        annotations: list[Any] = []
         with sizes_scope(self.scope.sizes):
             for arg in self.arguments(self.node):
-                var = self.parameter(arg)
+                annotations.append(self.annotation(arg))
+                var = self.parameter(arg, annotations[-1])
                 self.scope.define(arg.arg, var, var.span)
                 self.params.append(var)
             if self.node.returns is not None:
                 self.declared = self.struct_info(self.node.returns)
+        self.annotated = new_declarations(annotations)
+        self.attrs |= self.annotated
         if self.declared is None:
             return None
         return R.Callable([p.struct_info for p in self.params], self.declared)
 
-    def parameter(self, arg: ast.arg) -> Var:
+    def parameter(self, arg: ast.arg, annotation: StructInfo | Annotation | None = None) -> Var:
+        """The variable of a parameter, of the type that its annotation says."""
+        if annotation is None:
+            annotation = self.annotation(arg)
+        if isinstance(annotation, Annotation) and arg not in self.node.args.args:
+            hint = "write R.Tensor(…): the parameters of the outer function are those of the model"
+            raise self.source.error(arg, "a function inside has no R.Param and no R.State", hint)
+        info = getattr(annotation, "info", annotation)
+        return Var(self.own_names.get(arg.arg, arg.arg), info, span=self.source.span(arg))
+
+    def annotation(self, arg: ast.arg) -> StructInfo | Annotation:
+        """What a parameter is annotated with: a type, or R.Param or R.State with one."""
         if arg.annotation is None:
             hint = f'write {arg.arg}: R.Tensor((64, 784), "float32")'
             raise self.source.error(arg, f"parameter {arg.arg!r} has no type", hint)
-        info = self.struct_info(arg.annotation)
-        return Var(self.own_names.get(arg.arg, arg.arg), info, span=self.source.span(arg))
+        value = self.eval_annotation(arg.annotation)
+        with self.evaluator.blame(arg.annotation):
+            return value if isinstance(value, Annotation) else R.as_info(value)
 
     def struct_info(self, node: ast.expr) -> StructInfo:
         value = self.eval_annotation(node)
         with self.evaluator.blame(node):
             return R.as_info(value)
+
+    def check_declarations(self) -> None:
+        """Raise where R.func_attr says something else than the annotations."""
+        if any(self.attrs[key] != value for key, value in self.annotated.items()):
+            raise ScriptError(
+                f"R.func_attr and the annotations of {self.node.name} declare its parameters differently",
+                span=self.span,
+                hint="leave the attribute out: R.Param and R.State write it",
+            )
 
     # -- body
 
@@ -144,6 +171,7 @@ class GraphFunctionParser(FunctionParser):
         self.bound = set(self.params)
         with sizes_scope(self.scope.sizes):
             body = self.function_body(self.node, self.declared)
+            self.check_declarations()
             return Function(tuple(self.params), body, self.declared, self.attrs, span=self.span)
 
     def function_body(self, node: ast.FunctionDef, declared: StructInfo | None) -> SeqExpr:

@@ -8,6 +8,7 @@ from typing import Any
 from pullback.ir.errors import UserError
 from pullback.ir.module import GlobalVar
 from pullback.ir.op import _REQUIRED, Op
+from pullback.relax.declared import DECLARED, INPUT, STATE, Declared, as_attribute, declared_of
 from pullback.relax.expr import (
     Binding,
     BindingBlock,
@@ -68,7 +69,13 @@ class GraphPrinter:
         body.add(f"return {self.expr(function.body.body)}")
         lines = Lines(self.level)
         lines.add(f"@R.function({options})" if options else "@R.function")
-        params = [f"{self.names.get(p)}: {self.signature_info(p.struct_info)}" for p in function.params]
+        declared = _declarations(function)
+        if declared is not None:
+            del attrs[DECLARED]
+        params = [
+            f"{self.names.get(p)}: {self.param_info(p, d)}"
+            for p, d in zip(function.params, declared or (None,) * len(function.params), strict=True)
+        ]
         self.header(f"def {name}(", params, function.ret_struct_info, lines)
         with indented(lines):
             self.preamble(lines, attrs)
@@ -91,6 +98,15 @@ class GraphPrinter:
             lines.add("cls = Module")
         for size in self.sizes.values():
             lines.add(f"{self.names.get(size)} = T.{size.dtype}()")
+
+    def param_info(self, param: Var, declared: Declared | None) -> str:
+        """The annotation of a parameter."""
+        text = self.signature_info(param.struct_info)
+        if declared is None or declared.kind == INPUT:
+            return text
+        options = "".join(f", {k}={attribute(v, self.scalars)}" for k, v in declared.options.items())
+        name = "State" if declared.kind == STATE else "Param"
+        return f"R.{name}{text.removeprefix('R.Tensor').removesuffix(')')}{options})"
 
     def signature_info(self, info: StructInfo) -> str:
         return info_text(info, self.scalars, quote=True)
@@ -205,6 +221,19 @@ class GraphPrinter:
             items.append(f"origin={attribute(call.attrs['origin'], self.body_scalars, self.info)}")
         items += [f"{k}={attribute(v, self.body_scalars, self.info)}" for k, v in call.attrs.items() if k != "origin"]
         return f"R.call_tir{'_with_grad' if 'te_grad_name' in call.attrs else ''}({', '.join(items)})"
+
+
+def _declarations(function: Function) -> tuple[Declared, ...] | None:
+    """What the parameters are declared to be, where annotations say just that; else it is printed as an attribute."""
+    try:
+        found = declared_of(function)
+    except UserError:
+        return None
+    if found is None or all(d.kind == INPUT for d in found) or function.attrs[DECLARED] != as_attribute(found):
+        return None
+    pairs = zip(found, function.params, strict=True)
+    are_tensors = all(d.kind == INPUT or getattr(p.struct_info, "shape", None) is not None for d, p in pairs)
+    return found if are_tensors else None
 
 
 class _NotingScalars(ScalarPrinter):
