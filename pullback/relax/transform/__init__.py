@@ -12,8 +12,10 @@ from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fold_transpose import FoldTranspose
 from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.gradient import Gradient
+from pullback.relax.transform.inline_custom_gradients import InlineCustomGradients
 from pullback.relax.transform.inline_functions import InlineFunctions
 from pullback.relax.transform.join_step import JoinStep
+from pullback.relax.transform.jvp import JVP
 from pullback.relax.transform.legalize_ops import LegalizeOps
 from pullback.relax.transform.lower_to_tir import LowerToTir
 from pullback.relax.transform.mixed_precision import MixedPrecision, to_mixed_precision
@@ -51,8 +53,8 @@ __all__ = [
     "FunctionPass",
     "FuseOps",
     "Gradient",
-    "InlineFunctions",
-    "JoinStep",
+    "InlineCustomGradients", "InlineFunctions",
+    "JVP", "JoinStep",
     "LegalizeOps",
     "LowerToTir",
     "MixedPrecision", "MoveViews",

@@ -26,7 +26,20 @@ from pullback.ir.node import span_scope
 from pullback.ir.passes import FunctionPass, set_over_regions
 from pullback.relax.analysis import free_vars
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.control import FORI, SCAN, STEP, WHILE, branch, loop, row, scan_length
+from pullback.relax.control import (
+    CUSTOM,
+    CUSTOM_GRADIENT,
+    FORI,
+    SCAN,
+    STEP,
+    WHILE,
+    branch,
+    custom,
+    loop,
+    row,
+    scan_length,
+    with_floats,
+)
 from pullback.relax.expr import (
     Binding,
     Call,
@@ -88,6 +101,11 @@ def _has_calls(function: Function, module: IRModule) -> bool:
     )
 
 
+def _is_call(expr: Any) -> bool:
+    """Whether it is a ``custom`` without an adjoint of its own."""
+    return isinstance(expr, Call) and expr.op is CUSTOM and expr.attrs["adjoint"] is None
+
+
 @dataclass(frozen=True, eq=False)
 class _Known:
     """A function as a value: what its free variables stand for, and which functions it was called in."""
@@ -133,6 +151,13 @@ class _Inliner(Emitter):
         elif isinstance(value, If):
             with span_scope(value.span):
                 self.bind(binding.var, self.choice(value))
+        elif _is_call(value):
+            function = _Known(binding.var.name, value.attrs["function"])  # type: ignore[attr-defined]
+            with span_scope(value.span):
+                self.bind(binding.var, self.call(function, self.expr(value.args[0]).fields, value))  # type: ignore[attr-defined]
+        elif isinstance(value, Call) and value.op is CUSTOM_GRADIENT:
+            with span_scope(value.span):
+                self.bind(binding.var, self.custom(value))
         elif is_open(value):
             with span_scope(value.span):
                 self.bind(binding.var, self.loop(value))
@@ -229,6 +254,30 @@ class _Inliner(Emitter):
         leaves = _leaves(value)
         promote, emit = self.builder.promote, self.builder.emit_output
         return Tuple(tuple(promote(v) if isinstance(v, Var) else emit(v) for v in leaves))
+
+    # -- gradients of the user's
+
+    def custom(self, call: Call) -> Expr:
+        """A call with a gradient of its own in its closed form."""
+        function, adjoint = (self.callee(f) for f in call.args[:2])
+        operands = _leaves(self.expr(call.args[2]))
+        results = _leaves(Var("result", call.struct_info))
+        seeds = with_floats([r.struct_info for r in results])
+        regions = []
+        for what, known, more in (("function", function, []), ("adjoint", adjoint, seeds)):
+            params = [Var(_name(v), v.struct_info) for v in operands]
+            params += [Var(f"adjoint_{k}", info) for k, info in enumerate(more)]
+            region = self.region(params, lambda known=known, params=params: self.call(known, params, call))
+            outer = free_vars(region)
+            if outer:
+                raise UserError(
+                    f"custom_gradient: {what} reads {outer[0].name}, which is around it and would get no gradient",
+                    span=call.span,
+                    hint="make it an operand",
+                )
+            regions.append(region)
+        result = self.builder.emit(custom(operands, *regions), "result")
+        return _nested(call.struct_info, _items(result), self)
 
     # -- loops
 
