@@ -3,7 +3,8 @@
     source       what the user wrote (and what Gradient and SetupTrainer added)
     raised       RaiseOps: legalised ops are ops again
     joined       JoinStep: a trainer module gets ``__step``; InferByConvention: what predicts has its form for that
-    inlined      InlineFunctions: one function, no calls of others; ResolveMatchCast; DeadCodeElimination
+    inlined      InlineFunctions: one function, no calls of others; InlineCustomGradients; ResolveMatchCast;
+                 DeadCodeElimination
     decomposed   DecomposeOpsForTraining: composite ops become primitive ones
     simplified   CanonicalizeBindings, SharePrefixes, Simplify, FoldConstant, MoveViews, EliminateCommonSubexpr
     recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
@@ -35,6 +36,7 @@ from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSub
 from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.infer_by_convention import InferByConvention
+from pullback.relax.transform.inline_custom_gradients import inline_custom_gradients
 from pullback.relax.transform.inline_functions import inline_calls, over_regions
 from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.lower_to_tir import LowerToTir
@@ -71,6 +73,7 @@ def whole_function(module: IRModule, name: str, sizes: dict[str, int]) -> Functi
     function: Function = module[name]
     bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
     function = inline_calls(bind_function_sizes(function, bound), module)
+    function = inline_custom_gradients(function, module)
     return over_regions(function, module, lambda f: remove_dead_bindings(resolve_match_casts(f)))
 
 

@@ -10,11 +10,17 @@ variables around them.
 
 Outside of scripts ``R.cond(condition, then, otherwise, operands)`` builds an ``If``.
 
-Two ops more are what loops and ``If`` become (``InlineFunctions``). Their functions, the *regions*, are attributes,
+    R.custom_gradient(function, adjoint, (x, y))  function(x, y), whose gradient is adjoint(x, y, dz)
+
+``adjoint`` takes the operands, and an adjoint for each result that has floats; it gives one for each operand that has
+floats. Both functions read nothing but their parameters.
+
+Three ops more are what loops and ``If`` become (``InlineFunctions``). Their functions, the *regions*, are attributes,
 and read nothing but their parameters, all of which are tensors:
 
     R.branch(c, (x, y), then=f, otherwise=g)                         f(x, y) or g(x, y): a tuple of tensors
     R.loop(count, carries, xs, invariants, body=f, condition=g, length=n, reverse=False)
+    R.custom((x, y), function=f, adjoint=g)                          f(x, y); without an adjoint it is a call
 
 ``loop`` is all three loops. In step k, from 0 on (with ``reverse``, from the last one down to 0), it computes
 
@@ -51,7 +57,7 @@ from pullback.relax.struct_info import (
     same_info,
     same_shape,
 )
-from pullback.tir.expr import PrimExpr
+from pullback.tir.expr import FLOATS, PrimExpr
 
 STEP = TensorStructInfo((), "int64")  # of a step's number
 
@@ -207,6 +213,56 @@ def _infer_loop(
     return TupleStructInfo((carries, stacks, STEP))
 
 
+def _infer_custom_gradient(function: StructInfo, adjoint: StructInfo, operands: StructInfo) -> StructInfo:
+    name = "custom_gradient"
+    given = _fields(name, "operands", operands)
+    _only_tensors(name, "operands", given)
+    result = called(name, "function", function, given)
+    results = result.fields if isinstance(result, TupleStructInfo) else (result,)
+    _only_tensors(name, "results of function", results)
+    found = called(name, "adjoint", adjoint, (*given, *with_floats(results)))
+    adjoints = found.fields if isinstance(found, TupleStructInfo) else (found,)
+    wanted = with_floats(given)
+    if len(adjoints) != len(wanted) or not all(same_info(a, w) for a, w in zip(adjoints, wanted, strict=True)):
+        raise ShapeError(
+            f"{name}: adjoint must give {', '.join(map(format_info, wanted))}, and gives"
+            f" {', '.join(map(format_info, adjoints))}",
+            hint="it gives an adjoint, of the operand's type, for each operand that has floats",
+        )
+    return result
+
+
+def _only_tensors(name: str, what: str, infos: Sequence[StructInfo]) -> None:
+    for k, info in enumerate(infos):
+        if not isinstance(info, TensorStructInfo):
+            message = f"{name}: {what} must be tensors, number {k} is {format_info(info)}"
+            raise UserError(message, hint="the items of a tuple are operands, or results, of their own")
+
+
+def with_floats(infos: Sequence[StructInfo]) -> list[StructInfo]:
+    """Those of the types that have floats, and so adjoints."""
+    return [i for i in infos if isinstance(i, TensorStructInfo) and i.dtype in FLOATS]
+
+
+def _infer_custom(operands: StructInfo, *, function: Function, adjoint: Function | None) -> StructInfo:
+    given = _fields("custom", "operands", operands)
+    result = called("custom", "function", function.struct_info, given)
+    if adjoint is not None:
+        seeds = with_floats(_fields("custom", "results", result))
+        found = called("custom", "adjoint", adjoint.struct_info, (*given, *seeds))
+        if not same_info(found, TupleStructInfo(tuple(with_floats(given)))):
+            raise ShapeError(f"custom: adjoint gives {format_info(found)} for {format_info(operands)}")
+    return result
+
+
+def _custom_gradient(dy: Sequence[Expr], y: Expr, operands: Tuple, *, function: Function, adjoint: Function) -> Any:
+    """The adjoint's call, which is written out before anything else is done with it."""
+    seeds = [d for d in dy if d.dtype in FLOATS]
+    call = Call(CUSTOM, (Tuple((*operands.fields, *seeds)),), {"function": adjoint, "adjoint": None})
+    found = iter(call)
+    return ([next(found) if x.dtype in FLOATS else None for x in operands.fields],)
+
+
 def _check_number(name: str, what: str, value: Any) -> None:
     if value is not None and (type(value) is not int or value < 1):
         message = f"{name}: {what} must be a whole number, at least 1, got {value!r}"
@@ -232,6 +288,14 @@ BRANCH = define(
 LOOP = define(
     "loop", "count, carries, xs, invariants | body, condition=None, length=None, reverse=False, checkpoint=None",
     infer=_infer_loop, family="control", doc="What closed loops are: see the text of the module.",
+)  # fmt: skip
+CUSTOM_GRADIENT = define(
+    "custom_gradient", "function, adjoint, operands", infer=_infer_custom_gradient,
+    family="control", doc="``function(*operands)``, whose gradient is ``adjoint``.",
+)  # fmt: skip
+CUSTOM = define(
+    "custom", "operands | function, adjoint=None", infer=_infer_custom, gradient=_custom_gradient, zeros="makes",
+    singular=True, family="control", doc="What a closed ``custom_gradient`` is.",
 )  # fmt: skip
 
 
@@ -322,6 +386,31 @@ def cond(condition: Any, then: Any, otherwise: Any, operands: Sequence[Any] = ()
 
 def _call(function: Any, *arguments: Expr) -> Call:
     return Call(function, arguments)
+
+
+def custom_gradient(function: Any, adjoint: Any, operands: Sequence[Any]) -> Call:
+    """``function(*operands)``, which is differentiated by ``adjoint``.
+
+    ``adjoint(*operands, *dys)`` takes an adjoint for each result of ``function`` that has floats, and gives one for
+    each operand that has floats: a tuple of them, or the only one by itself. A gradient's gradient is that of
+    ``adjoint``, and a tangent its transpose. Both functions read nothing but their parameters.
+
+    Raises ShapeError where ``adjoint`` takes or gives other types, UserError where a function reads a variable around
+    it.
+
+    >>> y = R.custom_gradient(lambda x: R.round(x), lambda x, dy: dy, (x,))    # straight through
+    """
+    values = _values(operands)
+    infos = [f.struct_info for f in values.fields]
+    function = _function("function", function, infos)
+    result = called("custom_gradient", "function", function.struct_info, infos)
+    seeds = with_floats(result.fields if isinstance(result, TupleStructInfo) else (result,))
+    return Call(CUSTOM_GRADIENT, (function, _function("adjoint", adjoint, [*infos, *seeds]), values))
+
+
+def custom(operands: Sequence[Any], function: Function, adjoint: Function | None = None) -> Call:
+    """The closed form of :func:`custom_gradient`."""
+    return Call(CUSTOM, (_values(operands),), {"function": function, "adjoint": adjoint})
 
 
 def branch(condition: Any, operands: Sequence[Any], then: Function, otherwise: Function) -> Call:

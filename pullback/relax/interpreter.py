@@ -16,7 +16,7 @@ from pullback import te
 from pullback.ir.errors import ArgumentError, InternalError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.op import Op
-from pullback.relax.control import BRANCH, FORI, LOOP, SCAN, WHILE
+from pullback.relax.control import BRANCH, CUSTOM, CUSTOM_GRADIENT, FORI, LOOP, SCAN, WHILE
 from pullback.relax.expr import (
     Binding,
     Call,
@@ -155,6 +155,10 @@ class _Frame:
         }
         if call.op is BRANCH:
             return self.apply(region["then" if arguments[0] else "otherwise"], arguments[1])
+        if call.op is CUSTOM:
+            return self.apply(region["function"], arguments[0])
+        if call.op is CUSTOM_GRADIENT:
+            return self.apply(arguments[0], arguments[2])
         if call.op is LOOP:
             count, carries, xs, invariants = arguments
             body = lambda k, values, rows: self.apply(region["body"], (k, *values, *rows, *invariants))  # noqa: E731

@@ -27,9 +27,12 @@ def is_control(expr: Any) -> bool:
 
 
 def is_open(expr: Any) -> bool:
-    """Whether ``InlineFunctions`` makes something else of it: a branch, a function, a loop that takes functions."""
+    """Whether ``InlineFunctions`` makes something else of it: a branch, a function, a loop that takes functions, the
+    call of an adjoint."""
     if isinstance(expr, Call):
-        return getattr(expr.op, "family", "") == "control" and not is_control(expr)
+        if getattr(expr.op, "family", "") != "control":
+            return False
+        return not is_control(expr) or ("adjoint" in expr.attrs and expr.attrs["adjoint"] is None)
     return isinstance(expr, (If, Function))
 
 

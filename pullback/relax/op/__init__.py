@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from pullback.ir.op import Op, seal
-from pullback.relax.control import branch, cond, fori_loop, loop, while_loop  # noqa: F401
+from pullback.relax.control import branch, cond, custom, custom_gradient, fori_loop, loop, while_loop  # noqa: F401
 from pullback.relax.op import (  # noqa: F401
     activation,
     attention,

@@ -12,8 +12,10 @@ from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fold_transpose import FoldTranspose
 from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.gradient import Gradient
+from pullback.relax.transform.inline_custom_gradients import InlineCustomGradients
 from pullback.relax.transform.inline_functions import InlineFunctions
 from pullback.relax.transform.join_step import JoinStep
+from pullback.relax.transform.jvp import JVP
 from pullback.relax.transform.legalize_ops import LegalizeOps
 from pullback.relax.transform.lower_to_tir import LowerToTir
 from pullback.relax.transform.mixed_precision import MixedPrecision, to_mixed_precision
@@ -39,27 +41,33 @@ def __getattr__(name: str):
 
 
 __all__ = [
+    "JVP",
     "AddRandomState",
     "BindParams",
     "BindSizes",
     "CanonicalizeBindings",
     "DeadCodeElimination",
-    "DecomposeOpsForInference", "DecomposeOpsForTraining",
+    "DecomposeOpsForInference",
+    "DecomposeOpsForTraining",
     "EliminateCommonSubexpr",
     "FoldConstant",
     "FoldTranspose",
     "FunctionPass",
     "FuseOps",
     "Gradient",
+    "InlineCustomGradients",
     "InlineFunctions",
     "JoinStep",
     "LegalizeOps",
     "LowerToTir",
-    "MixedPrecision", "MoveViews",
+    "MixedPrecision",
+    "MoveViews",
     "Normalize",
     "Pass",
     "RaiseOps",
-    "RebatchInputs", "RepeatBroadcasts", "ResolveMatchCast",
+    "RebatchInputs",
+    "RepeatBroadcasts",
+    "ResolveMatchCast",
     "Sequential",
     "SharePrefixes",
     "Simplify",

@@ -79,22 +79,24 @@ class Gradient(Pass):
                 f"{name} is a kernel of the loop IR, not a graph function",
                 hint="name an @R.function; a kernel is called by one with R.call_tir",
             )
-        required = _required_indices(name, function, self.require_grads)
+        required = required_indices(name, function, self.require_grads)
         whole = share_prefixes(decompose_what_has_no_gradient(inline_calls(function, raised)))
         result = module.copy()
         adjoint = differentiate(name, whole, required, self.target_index, KernelGradients(result))
-        result[f"{name}_adjoint"] = adjoint
+        result[f"{name}_adjoint"] = inline_calls(adjoint, result)
         return result
 
 
-def _required_indices(name: str, function: Function, required: Var | str | Sequence[Var | str] | None) -> list[int]:
-    """Positions of the parameters whose adjoints are wanted."""
+def required_indices(
+    name: str, function: Function, required: Var | str | Sequence[Var | str] | None, option: str = "require_grads"
+) -> list[int]:
+    """Positions of the parameters whose adjoints, or tangents, are wanted; ``option`` says so."""
     given = (
         list(function.params)
         if required is None
         else [required]
         if isinstance(required, (Var, str))
-        else list(sequence("require_grads", required))
+        else list(sequence(option, required))
     )
     by_name = {p.name: p for p in function.params}
     places = {p: i for i, p in enumerate(function.params)}
@@ -105,16 +107,16 @@ def _required_indices(name: str, function: Function, required: Var | str | Seque
             label = getattr(var, "name", var)
             raise DifferentiationError(
                 f"{label} is not a parameter of {name}",
-                hint=f"require_grads takes variables of module[{name!r}].params: "
+                hint=f"{option} takes variables of module[{name!r}].params: "
                 + ", ".join(p.name for p in function.params),
             )
         index = places[var]
         if index in indices:
             raise DifferentiationError(
                 f"the gradient of {name} with respect to {var.name} is required twice",
-                hint="name each parameter once in require_grads",
+                hint=f"name each parameter once in {option}",
             )
-        if not _is_differentiable(var.struct_info):
+        if not is_differentiable(var.struct_info):
             info = format_info(var.struct_info)
             message = f"the gradient with respect to {var.name} of {name} cannot be taken: it is {info}"
             raise DifferentiationError(message, span=var.span, hint="only floating-point tensors have gradients")
@@ -122,9 +124,9 @@ def _required_indices(name: str, function: Function, required: Var | str | Seque
     return indices
 
 
-def _is_differentiable(info: Any) -> bool:
+def is_differentiable(info: Any) -> bool:
     if isinstance(info, TupleStructInfo):
-        return any(_is_differentiable(f) for f in info.fields)
+        return any(is_differentiable(f) for f in info.fields)
     return isinstance(info, TensorStructInfo) and info.dtype in FLOATS
 
 
@@ -169,7 +171,7 @@ def differentiate(
         outputs = [_as_output(builder, f) for f in (result.fields if isinstance(result, Tuple) else (result,))]
         forward_body = Tuple(tuple(outputs)) if isinstance(result, Tuple) else outputs[0]
         target = _target(name, Function(function.params, forward_body), target_index)
-        sweep = _ReverseSweep(builder, forward, params, kernels)
+        sweep = ReverseSweep(builder, forward, params, kernels)
         sweep.run(target)
         adjoints = tuple(sweep.final(p) for p in params)
     body = builder.finish(Tuple((forward_body, Tuple(adjoints))))
@@ -183,15 +185,24 @@ def _as_output(builder: BlockBuilder, value: Expr) -> Expr:
     return builder.promote(value) if isinstance(value, Var) else value
 
 
-class _ReverseSweep:
-    """The environment of adjoints and the loop over the bindings reversed."""
+class ReverseSweep:
+    """The environment of adjoints and the loop over the bindings reversed.
+
+    ``zeros``: what is known of the adjoints already, where ``forward`` is a part of something larger.
+    """
 
     def __init__(
-        self, builder: BlockBuilder, forward: Sequence[Binding], params: Sequence[Var], kernels: KernelGradients
+        self,
+        builder: BlockBuilder,
+        forward: Sequence[Binding],
+        params: Sequence[Var],
+        kernels: KernelGradients,
+        zeros: StructuralZeros | None = None,
     ) -> None:
         self.builder, self.forward, self.kernels = builder, forward, kernels
         self.adjoints: dict[Var, Adjoint] = {}
-        self.zeros = StructuralZeros(params, forward)
+        self.zeros = StructuralZeros(params) if zeros is None else zeros
+        self.zeros.follow(forward)
         self.active = set(params)  # what depends on a required parameter
         for binding in forward:
             if any(v in self.active for v in used_vars(binding.value)):
@@ -206,6 +217,10 @@ class _ReverseSweep:
             self.zeros.degrees[self.adjoints[target]] = DENSE
         elif isinstance(target, TupleGetItem):
             self.accumulate(target, seed)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Carry the adjoints that there are from binding to binding, the last one first."""
         for binding in reversed(self.forward):
             adjoint = self.adjoints.get(binding.var)
             if binding.var in self.active and adjoint is not None:
@@ -261,7 +276,7 @@ class _ReverseSweep:
         if not isinstance(value.struct_info, TupleStructInfo):
             return adjoint
         parts = adjoint if adjoint is not None else [None] * len(value.struct_info.fields)
-        whole = [p if p is not None else _zeros(i) for p, i in zip(parts, value.struct_info.fields, strict=True)]
+        whole = [p if p is not None else zeros_of(i) for p, i in zip(parts, value.struct_info.fields, strict=True)]
         self.zeros.degrees.update((w, MASKED) for w, p in zip(whole, parts, strict=True) if p is None)
         return whole
 
@@ -275,9 +290,13 @@ class _ReverseSweep:
         elif isinstance(expr, TupleGetItem):
             size = len(expr.tuple_value.struct_info.fields)  # type: ignore[attr-defined]
             self.accumulate(expr.tuple_value, [adjoint if i == expr.index else None for i in range(size)])
-        elif isinstance(expr, Var) and expr in self.active and _is_differentiable(expr.struct_info):
-            name, roots = f"{expr.name}_adjoint", self.zeros.roots_of(expr)
+        elif isinstance(expr, Var) and expr in self.active and is_differentiable(expr.struct_info):
+            name, roots = self.name_of(expr), self.zeros.roots_of(expr)
             self.adjoints[expr] = self.add(self.adjoints.get(expr), adjoint, name, roots)
+
+    def name_of(self, var: Var) -> str:
+        """The name of the variable's adjoint."""
+        return f"{var.name}_adjoint"
 
     def add(self, known: Adjoint, more: Adjoint, name: str, roots: int) -> Adjoint:
         if more is None:
@@ -300,7 +319,7 @@ class _ReverseSweep:
             fields = enumerate(zip(parts, info.fields, strict=True))
             return Tuple(tuple(self._final(p, i, f"{name}_{k}") for k, (p, i) in fields))
         if adjoint is None:
-            adjoint = self.builder.emit(_zeros(info), f"{name}_adjoint")
+            adjoint = self.builder.emit(zeros_of(info), f"{name}_adjoint")
         return self.builder.emit_output(adjoint, f"{name}_adjoint_out")
 
 
@@ -310,7 +329,7 @@ def _has_loops(call: Call) -> bool:
     return op.te is not None or op.kernel is not None or is_call_tir(call)
 
 
-def _zeros(info: Any) -> Expr:
+def zeros_of(info: Any) -> Expr:
     if not isinstance(info, TensorStructInfo) or info.shape is None:
         raise UserError(f"the adjoint of {format_info(info)} cannot be zeros of a known shape")
     return Op.get("zeros")(info.shape, info.dtype)

@@ -27,7 +27,20 @@ from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass, set_over_regions
 from pullback.relax.analysis import called_functions, used_vars
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.control import FORI, SCAN, STEP, WHILE, branch, loop, row, scan_length
+from pullback.relax.control import (
+    CUSTOM,
+    CUSTOM_GRADIENT,
+    FORI,
+    SCAN,
+    STEP,
+    WHILE,
+    branch,
+    custom,
+    loop,
+    row,
+    scan_length,
+    with_floats,
+)
 from pullback.relax.expr import (
     Binding,
     Call,
@@ -101,6 +114,11 @@ def _has_calls(function: Function, module: IRModule) -> bool:
     )
 
 
+def _is_call(expr: Any) -> bool:
+    """Whether it is a ``custom`` without an adjoint of its own."""
+    return isinstance(expr, Call) and expr.op is CUSTOM and expr.attrs["adjoint"] is None
+
+
 class Inliner(Emitter):
     """Emits the body of a function; in ``env`` variables of function type stand for a :class:`Known`."""
 
@@ -130,6 +148,13 @@ class Inliner(Emitter):
         elif isinstance(value, If):
             with span_scope(value.span):
                 self.bind(binding.var, self.choice(value))
+        elif _is_call(value):
+            function = Known(binding.var.name, value.attrs["function"])  # type: ignore[attr-defined]
+            with span_scope(value.span):
+                self.bind(binding.var, self.call(function, self.expr(value.args[0]).fields, value))  # type: ignore[attr-defined]
+        elif isinstance(value, Call) and value.op is CUSTOM_GRADIENT:
+            with span_scope(value.span):
+                self.bind(binding.var, self.custom(value))
         elif is_open(value):
             with span_scope(value.span):
                 self.bind(binding.var, self.loop(value))
@@ -283,6 +308,30 @@ class Inliner(Emitter):
         leaves = leaves_of(value)
         promote, emit = self.builder.promote, self.builder.emit_output
         return Tuple(tuple(promote(v) if isinstance(v, Var) else emit(v) for v in leaves))
+
+    # -- gradients of the user's
+
+    def custom(self, call: Call) -> Expr:
+        """A call with a gradient of its own in its closed form."""
+        function, adjoint = (self.callee(f) for f in call.args[:2])
+        operands = leaves_of(self.expr(call.args[2]))
+        results = leaves_of(Var("result", call.struct_info))
+        seeds = with_floats([r.struct_info for r in results])
+        regions = []
+        for what, known, more in (("function", function, []), ("adjoint", adjoint, seeds)):
+            params = [Var(_name(v), v.struct_info) for v in operands]
+            params += [Var(f"adjoint_{k}", info) for k, info in enumerate(more)]
+            region = self.region(params, lambda known=known, params=params: self.call(known, params, call))
+            outer = free_vars(region)
+            if outer:
+                raise UserError(
+                    f"custom_gradient: {what} reads {outer[0].name}, which is around it and would get no gradient",
+                    span=call.span,
+                    hint="make it an operand",
+                )
+            regions.append(region)
+        result = self.builder.emit(custom(operands, *regions), "result")
+        return nested_value(call.struct_info, items_of(result), self.builder)
 
     # -- loops
 

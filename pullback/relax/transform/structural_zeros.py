@@ -35,9 +35,12 @@ _SUMS = ("add", "subtract")
 class StructuralZeros:
     """What is known of the adjoints of one function."""
 
-    def __init__(self, params: Sequence[Var], forward: Iterable[Binding]) -> None:
+    def __init__(self, params: Sequence[Var]) -> None:
         self.degrees: dict[Expr, int] = {}  # of adjoints
         self.roots: dict[Var, int] = {p: 1 << k for k, p in enumerate(params)}  # a bit for each parameter
+
+    def follow(self, forward: Iterable[Binding]) -> None:
+        """Find the parameters that the variables of the bindings move with."""
         for binding in forward:
             self.roots[binding.var] = self.roots_of(binding.value)
 

@@ -218,7 +218,9 @@ def _options(parser: GraphFunctionParser, body: list[ast.stmt]) -> tuple[dict[st
         unknown = next((k for k in options if k not in OPTIONS), None)
         if unknown is not None or not options:
             hint = 'write R.loop_attr({"max_steps": 100}); its options are ' + " and ".join(OPTIONS)
-            raise ArgumentError(f"a loop has no option {unknown!r}" if options else "R.loop_attr takes a dict", hint=hint)
+            raise ArgumentError(
+                f"a loop has no option {unknown!r}" if options else "R.loop_attr takes a dict", hint=hint
+            )
     if len(body) == 1:
         raise ScriptError("this loop has no body", span=parser.source.span(first), hint="write what a step does")
     return options, body[1:]

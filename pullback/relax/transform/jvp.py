@@ -1,0 +1,443 @@
+"""JVP: forward-mode differentiation as a source transformation.
+
+    def f(x):                          def f_jvp(x, x_tangent):
+        y = R.exp(x)                       y = R.exp(x)
+        z = R.sum(y)            →          y_tangent = R.multiply(x_tangent, y)
+        return z                           z = R.sum(y)
+                                           z_tangent = R.sum(y_tangent)
+                                           return (z, z_tangent)
+
+There is one place for an op's derivative: its gradient rule. A rule is linear in the adjoint dy, dx = Jᵀ·dy, so its own
+transpose is the derivative that is wanted here: y_tangent = J·x_tangent is the adjoint of dy where x_tangent is that of
+dx. What the rule computes of dy itself is dead then. So an op has forward mode when it has a gradient, kernels by the
+adjoints of their adjoints.
+
+Tangents need nothing of what comes later, so a loop's are carries beside its own, and nothing is saved. Tangents that
+are 0 because a value does not move meet no infinite derivative, as in reverse mode (``structural_zeros.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.errors import DifferentiationError
+from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.node import span_scope
+from pullback.ir.op import Op
+from pullback.ir.passes import Pass
+from pullback.ir.words import guided
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.control import BRANCH, CUSTOM, LOOP, branch, loop
+from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var
+from pullback.relax.mutator import Emitter, emit_body
+from pullback.relax.op.family import zero_gradient
+from pullback.relax.op_calls import lacks_state, no_state
+from pullback.relax.struct_info import StructInfo, TupleStructInfo
+from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
+from pullback.relax.transform.fold_transpose import fold_transposes
+from pullback.relax.transform.gradient import ReverseSweep, is_differentiable, required_indices, zeros_of
+from pullback.relax.transform.inline_functions import over_regions
+from pullback.relax.transform.kernel_gradients import KernelGradients, operands
+from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.structural_zeros import DENSE, MASKED, StructuralZeros
+
+Tangent = Any  # mirrors its value: an expression for a tensor, a list for a tuple, None for zero
+
+
+@guided
+@dataclass(frozen=True)
+class JVP(Pass):
+    """Add ``<f>_jvp``, which takes the parameters of f, then tangents of those that are named, and returns ``(what f
+    returned, its tangents)``.
+
+    ``func_name``: the function, a name or a GlobalVar. ``params``: parameters of it (or one, or names), default all
+    that have floats. The tangent of a result that has no floats is zero.
+
+    Raises DifferentiationError when a named parameter is not of a float dtype, or, listing all of them, when ops
+    without a derivative lie on the way.
+    """
+
+    func_name: str | GlobalVar
+    params: Var | str | Sequence[Var | str] | None = None
+
+    def run(self, module: IRModule) -> IRModule:
+        name = self.func_name.name if isinstance(self.func_name, GlobalVar) else self.func_name
+        if not isinstance(name, str):
+            message = f"JVP takes the name of a function or its GlobalVar, not {type(name).__name__}"
+            raise DifferentiationError(message, hint='write JVP("main")(module)')
+        raised = RaiseOps()(module)  # a legalised op has the op's gradient
+        function = raised[name]
+        if not isinstance(function, Function):
+            raise DifferentiationError(
+                f"{name} is a kernel of the loop IR, not a graph function",
+                hint="name an @R.function; a kernel is called by one with R.call_tir",
+            )
+        if self.params is None:
+            required = [k for k, p in enumerate(function.params) if is_differentiable(p.struct_info)]
+        else:
+            required = required_indices(name, function, self.params, "params")
+        whole = over_regions(function, raised, decompose_what_has_no_gradient)
+        result = module.copy()
+        result[f"{name}_jvp"] = forward(whole, required, KernelGradients(result))
+        return result
+
+
+def forward(function: Function, required: Sequence[int], kernels: KernelGradients) -> Function:
+    """The function that also gives tangents of its results, for those of the parameters at ``required``."""
+    refusals: dict[str, None] = {}
+    params, moves = _with_tangents(function, required)
+    builder = BlockBuilder()
+    builder.begin([p.name for p in params])
+    with builder.dataflow():
+        sweep = _ForwardSweep(builder, kernels, refusals, dict(zip(function.params, params, strict=False)), moves)
+        value, tangent = sweep.body(function)
+        wanted = sweep.materialize(tangent, value.struct_info)
+        results = [_as_output(builder, v, n) for v, n in ((value, "result"), (wanted, "result_tangent"))]
+    _refuse(refusals)
+    attrs = {k: v for k, v in function.attrs.items() if k != "private"}
+    body = builder.finish(Tuple(tuple(results)))
+    return _clean(Function(tuple(params), body, None, attrs, span=function.span))
+
+
+def _refuse(refusals: dict[str, None]) -> None:
+    if refusals:
+        hint = "give the op a rule with relax.op.register_gradient, or stop the tangent by R.stop_gradient"
+        raise DifferentiationError("these ops have no derivative:\n" + "\n".join(refusals), hint=hint)
+
+
+def _with_tangents(function: Function, moving: Sequence[int]) -> tuple[list[Var], dict[Var, Var]]:
+    """Fresh parameters, then those of the tangents; and which tangent belongs to which parameter."""
+    params = [Var(p.name, p.struct_info, span=p.span) for p in function.params]
+    taken = {p.name for p in params}
+    moves = {}
+    for k in moving:
+        name = f"{params[k].name}_tangent"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        moves[params[k]] = Var(name, params[k].struct_info)
+    return [*params, *moves.values()], moves
+
+
+def _as_output(builder: BlockBuilder, value: Expr, name: str) -> Expr:
+    """A result under variables that may leave the dataflow block."""
+    if isinstance(value, Tuple):
+        return Tuple(tuple(_as_output(builder, f, name) for f in value.fields))
+    return builder.promote(value) if isinstance(value, Var) else builder.emit_output(value, name)
+
+
+def _clean(function: Function) -> Function:
+    """Without what a rule computes of adjoints that nobody reads."""
+    return remove_dead_bindings(fold_transposes(remove_dead_bindings(function)))
+
+
+class _Transpose(ReverseSweep):
+    """The transpose of a gradient rule; ``names``: what the adjoint of a dy is called, the tangent of a value."""
+
+    def __init__(self, names: dict[Var, str], *args: Any) -> None:
+        super().__init__(*args)
+        self.names = names
+
+    def name_of(self, var: Var) -> str:
+        return self.names.get(var) or f"{var.name}_tangent"
+
+    def add(self, known: Tangent, more: Tangent, name: str, roots: int) -> Tangent:
+        return more if known is None and isinstance(more, Var) else super().add(known, more, name, roots)
+
+
+class _ForwardSweep(Emitter):
+    """Emits a closed function, and after each of its bindings the tangent of that.
+
+    ``moves``: the tangents of parameters. ``refusals`` collects the places of what has no derivative.
+    """
+
+    def __init__(
+        self,
+        builder: BlockBuilder,
+        kernels: KernelGradients,
+        refusals: dict[str, None],
+        arguments: dict[Var, Any],
+        moves: dict[Var, Var],
+    ) -> None:
+        super().__init__(builder, arguments, flatten=True)
+        self.kernels, self.refusals = kernels, refusals
+        self.tangents: dict[Var, Tangent] = {}
+        self.zeros = StructuralZeros(list(moves))
+        for param, tangent in moves.items():
+            self.tangents[param] = _items(tangent)
+            self.zeros.degrees.update((t, DENSE) for t in _leaves(self.tangents[param]))
+
+    def body(self, function: Function) -> tuple[Expr, Tangent]:
+        """What the function gives, and its tangent."""
+        for block in function.body.blocks:
+            self.block(block)
+        result = self.expr(function.body.body)
+        return result, self.tangent_of(result)
+
+    # -- bindings
+
+    def rewrite_binding(self, binding: Binding) -> None:
+        with span_scope(binding.span):
+            self.forward(binding)
+
+    def forward(self, binding: Binding) -> None:
+        value = self.expr(binding.value)
+        if isinstance(value, Call) and value.op in (BRANCH, LOOP) and self.moves(value.args):
+            self.env[binding.var] = self.choice(value) if value.op is BRANCH else self.loop(value)
+            return
+        if isinstance(binding, MatchCast):
+            var = self.builder.match_cast(value, binding.target, binding.var.name)
+            tangent = self.tangent_of(value)
+            if isinstance(tangent, Expr):
+                tangent = self.builder.match_cast(tangent, binding.target, f"{binding.var.name}_tangent")
+                self.zeros.degrees[tangent] = MASKED
+        else:
+            var = self.builder.emit(value, binding.var.name)
+            value = self.builder.lookup(var)
+            self.zeros.roots[var] = self.zeros.roots_of(value)
+            tangent = self.tangent_of_call(var, value) if isinstance(value, Call) else self.tangent_of(value)
+        self.env[binding.var] = var
+        self.keep(var, value, tangent)
+
+    def keep(self, var: Var, value: Any, tangent: Tangent) -> None:
+        """Note the tangent of a new variable."""
+        self.zeros.roots[var] = self.zeros.roots_of(value)
+        if tangent is not None:
+            self.tangents[var] = tangent
+
+    def tangent_of(self, expr: Any) -> Tangent:
+        if isinstance(expr, Var):
+            return self.tangents.get(expr)
+        if isinstance(expr, Tuple):
+            parts = [self.tangent_of(f) for f in expr.fields]
+            return None if all(p is None for p in parts) else parts
+        if isinstance(expr, TupleGetItem):
+            parts = self.tangent_of(expr.tuple_value)
+            return None if parts is None else parts[expr.index]
+        return None
+
+    def moves(self, exprs: Sequence[Any]) -> bool:
+        return any(_leaves(self.tangent_of(e)) for e in exprs)
+
+    def materialize(self, tangent: Tangent, info: StructInfo) -> Expr:
+        """The tangent as a value of the type, with zeros where there is none."""
+        if isinstance(info, TupleStructInfo):
+            parts = tangent if tangent is not None else [None] * len(info.fields)
+            return Tuple(tuple(self.materialize(p, i) for p, i in zip(parts, info.fields, strict=True)))
+        if tangent is not None:
+            return tangent
+        zeros = self.builder.emit(zeros_of(info))
+        self.zeros.degrees[zeros] = MASKED
+        return zeros
+
+    # -- ops
+
+    def tangent_of_call(self, var: Var, call: Call) -> Tangent:
+        """The tangent of an op's or a kernel's result."""
+        arguments = call.args[0].fields if call.op is CUSTOM else operands(call)  # type: ignore[union-attr]
+        moving = [self.tangent_of(a) is not None for a in arguments]
+        if not any(moving) or not is_differentiable(var.struct_info):
+            return None
+        if not isinstance(call.op, Op):
+            raise DifferentiationError("a call of an unknown function cannot be differentiated", span=call.span)
+        if lacks_state(call):
+            raise no_state(call.op.short, call.span)
+        if call.op.gradient is zero_gradient:
+            return None
+        try:
+            return self.transposed(var, call, arguments, moving)
+        except DifferentiationError as error:
+            self.refusals[f"  {call.op.short} at {call.span}: {error.message}"] = None
+            return None
+
+    def transposed(self, var: Var, call: Call, arguments: Sequence[Expr], moving: Sequence[bool]) -> Tangent:
+        """The adjoint of dy, where the tangents of the arguments are the adjoints of what the rule gives."""
+        infos = _fields(var.struct_info)
+        cotangents = [self.builder.emit(zeros_of(i), f"{var.name}_cotangent") for i in infos]  # of any value
+        places = [c for c, i in zip(cotangents, infos, strict=True) if is_differentiable(i)]
+        for place in places:
+            self.zeros.roots[place] = self.zeros.roots_of(var)
+        dy = cotangents if isinstance(var.struct_info, TupleStructInfo) else cotangents[0]
+        start = len(self.builder.current_bindings())
+        given = []
+        found = self.contributions(var, call, arguments, moving, dy, places)
+        for argument, contribution in zip(arguments, found, strict=True):
+            tangent = self.tangent_of(argument)
+            if contribution is not None and tangent is not None:
+                bound = contribution if isinstance(contribution, Var) else self.builder.bound(contribution)
+                given.append((bound, tangent))
+        rule = self.builder.current_bindings()[start:]
+        names = dict.fromkeys(places, f"{var.name}_tangent")
+        sweep = _Transpose(names, self.builder, rule, places, self.kernels, self.zeros)
+        for contribution, tangent in given:
+            sweep.accumulate(contribution, tangent)
+        sweep.sweep()
+        results = [sweep.adjoints.get(c) for c in cotangents]
+        return results if isinstance(var.struct_info, TupleStructInfo) else results[0]
+
+    def contributions(
+        self, var: Var, call: Call, arguments: Sequence[Expr], moving: Sequence[bool], dy: Any, places: Sequence[Var]
+    ) -> Sequence[Any]:
+        """What the gradient rule gives for each argument."""
+        if call.op is CUSTOM:
+            adjoint: Function = call.attrs["adjoint"]
+            values = [*arguments, *places]
+            found = emit_body(adjoint, dict(zip(adjoint.params, values, strict=True)), self.builder)
+            parts = iter(_items(found))
+            return [next(parts) if is_differentiable(a.struct_info) else None for a in arguments]
+        if call.op.gradient is not None:  # type: ignore[union-attr]
+            return call.op.gradient(dy, var, *call.args, **call.attrs)  # type: ignore[union-attr]
+        return self.kernels.adjoints(self.builder, call, dy, list(moving))
+
+    # -- control flow
+
+    def region(self, function: Function, moving: Sequence[int], arrange: Callable[..., Any]) -> Function:
+        """``function`` with tangents of the parameters at ``moving`` as parameters after its own; ``arrange(sweep,
+        value, tangent)`` gives its result."""
+        params, moves = _with_tangents(function, moving)
+        builder = BlockBuilder()
+        builder.begin([p.name for p in params])
+        with builder.dataflow():
+            arguments = dict(zip(function.params, params, strict=False))
+            sweep = _ForwardSweep(builder, self.kernels, self.refusals, arguments, moves)
+            result = _as_output(builder, arrange(sweep, *sweep.body(function)), "gv")
+        return _clean(Function(tuple(params), builder.finish(result), span=function.span))
+
+    def choice(self, call: Call) -> Tuple:
+        """A branch whose branches give tangents, too."""
+        condition, given = call.args
+        moving = [k for k, v in enumerate(given.fields) if self.tangent_of(v) is not None]  # type: ignore[union-attr]
+        fields = _fields(call.struct_info)
+        moved: set[int] = set()
+
+        def look(sweep: _ForwardSweep, value: Expr, tangent: Tangent) -> Expr:
+            moved.update(k for k, part in enumerate(tangent or ()) if part is not None)
+            return value
+
+        def both(sweep: _ForwardSweep, value: Expr, tangent: Tangent) -> Expr:
+            parts = tangent if tangent is not None else [None] * len(fields)
+            more = [sweep.materialize(parts[k], fields[k]) for k in sorted(moved)]
+            return Tuple((*_parts(value), *more))
+
+        for name in ("then", "otherwise"):
+            self.region(call.attrs[name], moving, look)
+        regions = [self.region(call.attrs[name], moving, both) for name in ("then", "otherwise")]
+        values = [*given.fields, *(self.tangent_of(given.fields[k]) for k in moving)]  # type: ignore[union-attr]
+        whole = self.builder.emit(branch(condition, values, *regions), "chosen")
+        return self.results(call, whole, len(fields), sorted(moved))
+
+    def loop(self, call: Call) -> Tuple:
+        """A loop with the tangents of what moves beside its carries, rows and invariants."""
+        count, *groups = call.args
+        carries, xs, invariants = (list(g.fields) for g in groups)  # type: ignore[union-attr]
+        body, condition = call.attrs["body"], call.attrs["condition"]
+        moving = [[k for k, v in enumerate(g) if self.tangent_of(v) is not None] for g in (carries, xs, invariants)]
+        sizes = [len(carries), len(xs), len(invariants)]
+        starts = [1, 1 + sizes[0], 1 + sizes[0] + sizes[1]]
+        moved_ys: set[int] = set()
+
+        def places() -> list[int]:
+            return [start + k for start, group in zip(starts, moving, strict=True) for k in group]
+
+        def look(sweep: _ForwardSweep, value: Expr, tangent: Tangent) -> Expr:
+            kept, stacked = tangent if tangent is not None else (None, None)
+            moving[0] = sorted({*moving[0], *(k for k, part in enumerate(kept or ()) if part is not None)})
+            moved_ys.update(k for k, part in enumerate(stacked or ()) if part is not None)
+            return value
+
+        before: Any = None
+        while before != (before := (list(moving[0]), set(moved_ys))):  # until what moves does not grow
+            self.region(body, places(), look)
+
+        def both(sweep: _ForwardSweep, value: Expr, tangent: Tangent) -> Expr:
+            groups = []
+            for part, moves, moved in zip(
+                _parts(value), tangent or (None, None), (moving[0], sorted(moved_ys)), strict=True
+            ):
+                fields = _fields(part.struct_info)
+                moves = moves if moves is not None else [None] * len(fields)
+                more = [sweep.materialize(moves[k], fields[k]) for k in moved]
+                groups.append(Tuple((*_parts(part), *more)))
+            return Tuple(tuple(groups))
+
+        new_body = self.region(body, places(), both)
+        new_body = _ordered(new_body, sizes, [len(m) for m in moving])
+        new_condition = None if condition is None else _widened(condition, carries, invariants, moving)
+        begin = [self.materialize(self.tangent_of(carries[k]), carries[k].struct_info) for k in moving[0]]
+        rows = [self.tangent_of(xs[k]) for k in moving[1]]
+        constant = [self.tangent_of(invariants[k]) for k in moving[2]]
+        attrs = call.attrs
+        whole = self.builder.emit(
+            loop(
+                None if isinstance(count, Tuple) else count,
+                [*carries, *begin], [*xs, *rows], [*invariants, *constant],
+                new_body, new_condition, attrs["length"], attrs["reverse"], attrs["checkpoint"],
+            ),
+            "looped",
+        )  # fmt: skip
+        groups = [self.builder.emit(TupleGetItem(whole, k)) for k in range(2)]
+        kept = self.results(call, groups[0], len(carries), moving[0])
+        size = len(_fields(groups[1].struct_info)) - len(moved_ys)
+        stacked = self.results(call, groups[1], size, sorted(moved_ys))
+        return Tuple((kept, stacked, self.builder.emit(TupleGetItem(whole, 2), "steps")))
+
+    def results(self, call: Call, whole: Expr, size: int, moved: Sequence[int]) -> Tuple:
+        """The first so many items of a tuple; those after them are the tangents of some."""
+        fields = [self.builder.emit(TupleGetItem(whole, k)) for k in range(size)]
+        for n, k in enumerate(moved):
+            tangent = self.builder.emit(TupleGetItem(whole, size + n), f"{fields[k].name}_tangent")
+            self.zeros.degrees[tangent] = MASKED  # some of it may be zeros of what was not taken
+            self.keep(fields[k], call, tangent)
+        return Tuple(tuple(fields))
+
+
+def _ordered(body: Function, sizes: Sequence[int], moving: Sequence[int]) -> Function:
+    """The body with the tangents in the order of a loop's arguments: each group's after the group."""
+    step, rest = body.params[0], list(body.params[1:])
+    own, tangents = rest[: sum(sizes)], rest[sum(sizes) :]
+    params = [step]
+    for size, count in zip(sizes, moving, strict=True):
+        params += own[:size] + tangents[:count]
+        own, tangents = own[size:], tangents[count:]
+    return Function(tuple(params), body.body, None, body.attrs, span=body.span)
+
+
+def _widened(
+    condition: Function, carries: Sequence[Expr], invariants: Sequence[Expr], moving: Sequence[Sequence[int]]
+) -> Function:
+    """The condition, which also takes tangents and does not read them."""
+    params = list(condition.params)
+    place = 1 + len(carries)
+    more = [[Var(f"{g[k].name}_tangent", g[k].struct_info) for k in m] for g, m in (  # type: ignore[attr-defined]
+        (params[1:place], moving[0]), (params[place:], moving[2])
+    )]  # fmt: skip
+    params = [*params[:place], *more[0], *params[place:], *more[1]]
+    return Function(tuple(params), condition.body, None, condition.attrs, span=condition.span)
+
+
+def _parts(value: Expr) -> list[Expr]:
+    """The fields of a tuple."""
+    if isinstance(value, Tuple):
+        return list(value.fields)
+    return [TupleGetItem(value, k) for k in range(len(_fields(value.struct_info)))]
+
+
+def _items(value: Expr) -> Any:
+    """The value of a tuple as a list of its items, that of a tensor as it is."""
+    if not isinstance(value.struct_info, TupleStructInfo):
+        return value
+    return [_items(part) for part in _parts(value)]
+
+
+def _leaves(tangent: Tangent) -> list[Expr]:
+    """The tensors of a tangent."""
+    if isinstance(tangent, list):
+        return [leaf for part in tangent for leaf in _leaves(part)]
+    return [] if tangent is None else [tangent]
+
+
+def _fields(info: StructInfo) -> tuple[StructInfo, ...]:
+    return info.fields if isinstance(info, TupleStructInfo) else (info,)
