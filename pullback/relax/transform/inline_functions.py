@@ -25,7 +25,7 @@ from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass, set_over_regions
-from pullback.relax.analysis import called_functions, used_vars
+from pullback.relax.analysis import called_functions, free_vars, used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import (
     CUSTOM,
