@@ -28,7 +28,9 @@ BINARY_SHAPES = (
 )
 UNTESTED = (
     "relax.call_tir",  # no op in the sense of this table: it calls kernels
-    *(f"relax.{name}" for name in ("branch", "custom", "custom_gradient", "fori_loop", "loop", "scan", "while_loop")),  # these take functions
+    *(
+        f"relax.{name}" for name in ("branch", "custom", "custom_gradient", "fori_loop", "loop", "scan", "while_loop")
+    ),  # these take functions
     "relax.dynamic_strided_slice",  # a call of it becomes a strided_slice at once
 )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pullback.nn.module import Module
 
 FROZEN, ALIASES = "frozen", "aliases"  # module attributes: names of parameters that are not trained; other names
+NESTED = "nested"  # how a forward groups its results, where they are no flat tuple: numbers of results
 _NARROW = ("uint8", "bool")  # dtypes of images and masks
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -108,12 +110,20 @@ def _exported(
 ) -> tuple[IRModule, list[Layer]]:  # fmt: skip
     params, buffers = list(module.named_parameters()), list(module.named_buffers())
     inputs = [Var(free_name(module, name), t) for name, t in zip(names, types, strict=True)]
-    function, states, layers = traced(module, inputs, lambda: module(*inputs))
+    results: list[Any] = []
+
+    def run() -> Any:
+        results.append(module(*inputs))
+        return results[0]
+
+    function, states, layers = traced(module, inputs, run)
     attrs: dict[str, Any] = {"param_num": len(params), "state_num": len(states)}
     frozen = tuple(name for name, p in params if not p.requires_grad)
     aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
     attrs |= {FROZEN: frozen} if frozen else {}
     attrs |= {ALIASES: aliases} if aliases else {}
+    nested = _grouped(results[0], itertools.count())
+    attrs |= {NESTED: nested} if any(isinstance(part, tuple) for part in nested) else {}
     return IRModule({BACKBONE: function}, attrs), layers
 
 
@@ -158,6 +168,16 @@ def _check_constants(trace: Trace, buffers: list[tuple[str, Buffer]], constants:
 def _aliases(module: Module, names: dict[int, str]) -> dict[str, str]:
     """Other names of parameters and buffers that are held in several places."""
     return {name: names[id(v)] for name, v in module._variables() if names[id(v)] != name}
+
+
+def _grouped(result: Any, numbers: Iterator[int]) -> tuple[Any, ...]:
+    """The numbers of a forward's results, in the tuples that it returns."""
+    parts = result if isinstance(result, (tuple, list)) else (result,)
+    return tuple(_grouped(p, numbers) if isinstance(p, (tuple, list)) else next(numbers) for p in parts)
+
+
+def _as_grouped(results: Sequence[Any], groups: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(_as_grouped(results, g) if isinstance(g, tuple) else results[g] for g in groups)
 
 
 def _outputs(result: Any) -> list[Expr]:
@@ -261,4 +281,6 @@ def run(module: Module, inputs: Sequence[Any]) -> Any:
     results = function(*given, *(v.data for v in kept))
     results = results if isinstance(results, tuple) else (results,)
     found = tuple(results[i] for i in Convention.of(exported)[BACKBONE].returned(OUTPUT))
+    if NESTED in exported.attrs:
+        return _as_grouped(found, exported.attrs[NESTED])
     return found[0] if len(found) == 1 else found

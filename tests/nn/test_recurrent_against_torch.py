@@ -212,3 +212,14 @@ def test_lengths_are_whole_numbers():
     net = Packed(nn.GRU(3, 5), False)
     with pytest.raises(DTypeError, match="whole numbers"):
         net.export(TensorStructInfo((4, 2, 3), "float32"), TensorStructInfo((2,), "float32"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_called_with_arrays(kind):
+    """Native code, and the results in PyTorch's tuples."""
+    net, twin = pair(kind, 3, 5, num_layers=2, bidirectional=True)
+    net.load_state_dict(twin.state_dict())
+    x = data(6, 4, 3)
+    output, last = net(x)
+    assert isinstance(last, tuple) == (kind == "LSTM")
+    compare(flat((output, last)), twin(torch.tensor(x)))
