@@ -63,8 +63,8 @@ class Module:
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """In ``forward`` of another module: the layer's results. With arrays: the results for them, computed in the
-        form for inference with the module's present values, compiled once for each shape of the inputs, in the tuples in
-        which forward returns them.
+        form for inference with the module's present values, compiled once for each shape of the inputs, in the tuples
+        that forward returns.
         """
         trace = current_trace()
         if trace is not None:
