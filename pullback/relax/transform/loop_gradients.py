@@ -98,7 +98,8 @@ class LoopGradient:
 
     def choose_saved(self) -> None:
         joint, before = self.joint, self.joint.params[1 : 1 + self.count]
-        free = {*joint.params, *self.results[self.count :]} - set(before)
+        self.given_anyway = set(joint.params) - set(before)
+        free = {*self.given_anyway, *self.results[self.count :]}
         following = dict(zip(before, self.results, strict=False))
         self.read = saved_values(joint, free, following, bool(self.body.attrs.get("recompute")))
         self.after = {r: p for p, r in following.items() if {p, r} <= self.read and r not in free and r is not p}
@@ -166,7 +167,7 @@ class LoopGradient:
         for value in self.kept:
             writer.stand_in(value)
         for k, result in enumerate(self.results[self.count :]):
-            if result in self.read and result not in writer.env and result not in self.joint.params:
+            if result in self.read and result not in writer.env and result not in self.given_anyway:
                 writer.stand_in(result)  # type: ignore[arg-type]
                 xs.append(item(self.var, 1, k))
         for k in self.rows:

@@ -22,7 +22,7 @@ from pullback.relax.matching import bind_sizes
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.regions import is_control
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, symbolic_vars
-from pullback.relax.transform.compose import is_elementwise, moves_elements
+from pullback.relax.transform.compose import is_cheap, is_elementwise, moves_elements
 from pullback.relax.transform.joint_region import Joint
 from pullback.relax.transform.min_cut import ENDLESS, min_vertex_cut
 from pullback.tir.expr import nbytes
@@ -57,6 +57,7 @@ class _Graph:
         inner = [v for v in joint.named if v in needed and v not in joint.later]
         self.vertices = [*joint.params, *inner]
         self.again = {v for v in inner if self.may_be_again(v)} | self.tuples()
+        self.forward = joint.needed(joint.results)
         self.edges: dict[Var, list[Var]] = {}
         for var in self.again:
             for source in dict.fromkeys(used_vars(joint.named[var].value)):
@@ -82,16 +83,20 @@ class _Graph:
         return min_vertex_cut({v: self.weight(v, free) for v in self.vertices}, self.edges, sources, self.wanted)
 
     def weight(self, var: Var, free: Collection[Var]) -> int:
+        """What it costs to save the value: its bytes, and a quarter more where it is cheap, and only the adjoint wants
+        it."""
         if var in free:
             return 0
         if _is_tuple(var):  # its items are cut
             return ENDLESS
         value = self.joint.named[var].value if var in self.joint.named else None
-        if isinstance(value, Call) and var in self.again and _asked(moves_elements, value):
-            largest = max((_nbytes(a.struct_info) for a in value.args if isinstance(a, Var)), default=0)
-            if largest <= _nbytes(var.struct_info):
+        size = max(1, _nbytes(var.struct_info))
+        if isinstance(value, Call) and var in self.again:
+            if _asked(moves_elements, value) and size >= max((_nbytes(a.struct_info) for a in value.args), default=0):
                 return ENDLESS  # its argument is cut
-        return max(1, _nbytes(var.struct_info))
+            if var not in self.forward and _asked(is_cheap, value):
+                return 5 * size
+        return 4 * size
 
 
 def _is_tuple(var: Var) -> bool:
