@@ -28,6 +28,7 @@ from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.ir.words import guided
+from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import BRANCH, CUSTOM, LOOP, branch, loop
 from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var
@@ -38,10 +39,12 @@ from pullback.relax.struct_info import StructInfo, TupleStructInfo
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
 from pullback.relax.transform.fold_transpose import fold_transposes
-from pullback.relax.transform.gradient import ReverseSweep, is_differentiable, required_indices, zeros_of
+from pullback.relax.transform.gradient import ReverseSweep, required_indices
 from pullback.relax.transform.inline_functions import over_regions
 from pullback.relax.transform.kernel_gradients import KernelGradients, operands
 from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.region_writer import zeros_of
+from pullback.relax.transform.roots import Roots, is_differentiable
 from pullback.relax.transform.structural_zeros import DENSE, MASKED, StructuralZeros
 
 Tangent = Any  # mirrors its value: an expression for a tensor, a list for a tuple, None for zero
@@ -137,9 +140,20 @@ def _clean(function: Function) -> Function:
 class _Transpose(ReverseSweep):
     """The transpose of a gradient rule; ``names``: what the adjoint of a dy is called, the tangent of a value."""
 
-    def __init__(self, names: dict[Var, str], *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(
+        self,
+        names: dict[Var, str],
+        builder: BlockBuilder,
+        rule: Sequence[Binding],
+        kernels: KernelGradients,
+        zeros: StructuralZeros,
+    ) -> None:
+        super().__init__(builder, rule, {}, kernels, zeros)
         self.names = names
+        self.active = set(names)  # what depends on a dy
+        for binding in rule:
+            if any(v in self.active for v in used_vars(binding.value)):
+                self.active.add(binding.var)
 
     def name_of(self, var: Var) -> str:
         return self.names.get(var) or f"{var.name}_tangent"
@@ -165,7 +179,7 @@ class _ForwardSweep(Emitter):
         super().__init__(builder, arguments, flatten=True)
         self.kernels, self.refusals = kernels, refusals
         self.tangents: dict[Var, Tangent] = {}
-        self.zeros = StructuralZeros(list(moves))
+        self.zeros = StructuralZeros(Roots({p: 1 << k for k, p in enumerate(moves)}))
         for param, tangent in moves.items():
             self.tangents[param] = _items(tangent)
             self.zeros.degrees.update((t, DENSE) for t in _leaves(self.tangents[param]))
@@ -197,14 +211,14 @@ class _ForwardSweep(Emitter):
         else:
             var = self.builder.emit(value, binding.var.name)
             value = self.builder.lookup(var)
-            self.zeros.roots[var] = self.zeros.roots_of(value)
+            self.zeros.roots.values[var] = self.zeros.roots.nested(value)
             tangent = self.tangent_of_call(var, value) if isinstance(value, Call) else self.tangent_of(value)
         self.env[binding.var] = var
         self.keep(var, value, tangent)
 
     def keep(self, var: Var, value: Any, tangent: Tangent) -> None:
         """Note the tangent of a new variable."""
-        self.zeros.roots[var] = self.zeros.roots_of(value)
+        self.zeros.roots.values[var] = self.zeros.roots.nested(value)
         if tangent is not None:
             self.tangents[var] = tangent
 
@@ -259,7 +273,7 @@ class _ForwardSweep(Emitter):
         cotangents = [self.builder.emit(zeros_of(i), f"{var.name}_cotangent") for i in infos]  # of any value
         places = [c for c, i in zip(cotangents, infos, strict=True) if is_differentiable(i)]
         for place in places:
-            self.zeros.roots[place] = self.zeros.roots_of(var)
+            self.zeros.roots.values[place] = self.zeros.roots.of(var)
         dy = cotangents if isinstance(var.struct_info, TupleStructInfo) else cotangents[0]
         start = len(self.builder.current_bindings())
         given = []
@@ -271,10 +285,10 @@ class _ForwardSweep(Emitter):
                 given.append((bound, tangent))
         rule = self.builder.current_bindings()[start:]
         names = dict.fromkeys(places, f"{var.name}_tangent")
-        sweep = _Transpose(names, self.builder, rule, places, self.kernels, self.zeros)
+        sweep = _Transpose(names, self.builder, rule, self.kernels, self.zeros)
         for contribution, tangent in given:
             sweep.accumulate(contribution, tangent)
-        sweep.sweep()
+        sweep.run()
         results = [sweep.adjoints.get(c) for c in cotangents]
         return results if isinstance(var.struct_info, TupleStructInfo) else results[0]
 
