@@ -59,7 +59,7 @@ def verify_driver(
         try:
             status = machine.run()
         except InternalError as error:
-            return f"{error.message}, {scenario}"
+            return f"{error}, {scenario}"
         if status != definition.status:
             return f"the status is {status} and not {definition.status}, {scenario}"
         if machine.trace != definition.trace:
@@ -251,6 +251,8 @@ class _Machine:
     # -- memory
 
     def read(self, buffer: Buffer, first: int, end: int) -> Name | None:
+        if first < 0 or end > _nbytes(buffer):
+            raise InternalError(f"what lies beside {buffer.name} is read")
         found = self.memory[buffer].get(first, end)
         if found is None and self.numbers[buffer] < self.inputs and buffer not in self.outputs:
             return ("given", self.numbers[buffer], first, end)  # a part of an input that nobody overwrites
