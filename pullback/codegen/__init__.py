@@ -9,18 +9,18 @@ from pullback.codegen.compile import (
     load_object,
 )
 from pullback.codegen.module import (
+    called_kernels,
     emit_data,
     emit_host,
     emit_kernel,
     emit_library,
     emit_module,
     exported_symbol,
-    traced_kernels,
 )
 from pullback.codegen.objects import CompilerDied, compile_objects
 
 __all__ = [
-    "LLVMLITE_VERSION", "LLVM_VERSION", "CompilerDied", "Library", "compile_assembly", "compile_object",
-    "compile_objects", "emit_data", "emit_host", "emit_kernel", "emit_library", "emit_module", "exported_symbol",
-    "load_object", "traced_kernels",
+    "LLVMLITE_VERSION", "LLVM_VERSION", "CompilerDied", "Library", "called_kernels", "compile_assembly",
+    "compile_object", "compile_objects", "emit_data", "emit_host", "emit_kernel", "emit_library", "emit_module",
+    "exported_symbol", "load_object",
 ]  # fmt: skip

@@ -1,13 +1,15 @@
 """Functions of the loop IR as one LLVM module, in text.
 
 A kernel becomes ``void name(ptr rt, ptr buffer…, scalar…)``; each of its parallel loops a task that the runtime runs; a
-host function the exported ``i32 name(ptr rt, ptr buffers, ptr arena, ptr trace)``.
+host function the exported ``i32 name(ptr rt, ptr buffers, ptr arena, ptr trace)``. Host functions call others of the
+module in the same way, without a trace; those with the attribute ``inner`` are not exported.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,9 +24,22 @@ from pullback.codegen.values import Value, memory_type, register_type
 from pullback.ir.depth import deep
 from pullback.ir.errors import InternalError
 from pullback.target import Target
-from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, Var
+from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, IntImm, Var, nbytes
 from pullback.tir.ranges import LARGEST_SIZE
-from pullback.tir.stmt import FLUSH_SUBNORMALS, BufferStore, Check, For, KernelCall, Prefetch, PrimFunc, Stmt, seq
+from pullback.tir.stmt import (
+    FLUSH_SUBNORMALS,
+    BufferStore,
+    Check,
+    For,
+    HostCall,
+    KernelCall,
+    Prefetch,
+    PrimFunc,
+    Stmt,
+    Stop,
+    While,
+    seq,
+)
 from pullback.tir.visitor import walk
 
 _LIBM = {*INTRINSICS, "fmod", "rint", "fabs"}
@@ -46,7 +61,10 @@ def emit_module(functions: Sequence[PrimFunc], target: Target) -> str:
     linkage = "internal " if hosts else ""
     symbols = {k.name: f"kernel.{k.name}" if hosts else exported_symbol(k.name) for k in kernels}
     texts = [text for k in kernels for text in _Kernel(k, target, shared, symbols[k.name], linkage).emit()]
-    texts += [_Host(f, target, shared, {k.name: k for k in kernels}, symbols).emit() for f in hosts]
+    by_name = {k.name: k for k in kernels}
+    callees = {f.name: (f, exported_symbol(f.name)) for f in hosts}
+    for f in hosts:
+        texts.append(_Host(f, target, shared, by_name, symbols, "internal " * is_inner(f), callees).emit())
     return _module(target, shared, texts)
 
 
@@ -59,28 +77,54 @@ def emit_kernel(kernel: PrimFunc, target: Target, symbol: str) -> str:
 
 
 @deep
-def emit_host(host: PrimFunc, target: Target, kernels: Mapping[str, PrimFunc], symbols: Mapping[str, str]) -> str:
-    """The LLVM IR of a module with one host function; its kernels are in other objects, under the given symbols."""
-    shared = Globals()
-    for name in dict.fromkeys(traced_kernels(host)):
+def emit_host(
+    host: PrimFunc,
+    target: Target,
+    kernels: Mapping[str, PrimFunc],
+    symbols: Mapping[str, str],
+    inner: Mapping[str, PrimFunc] | None = None,
+) -> str:
+    """The LLVM IR of a module with one host function and those that it calls; the kernels are in other objects, under
+    the given symbols."""
+    shared, inner = Globals(), inner or {}
+    for name in dict.fromkeys(called_kernels(host, *inner.values())):
         types = ["ptr" if isinstance(p, Buffer) else register_type(p.dtype) for p in kernels[name].params]
         symbol = _quoted(symbols[name])
         shared.declare(symbol, f"declare hidden void @{symbol}({', '.join(['ptr', *types])})")
-    return _module(target, shared, [_Host(host, target, shared, kernels, symbols).emit()])
+    return _module(target, shared, _hosts(host, target, shared, kernels, symbols, inner))
+
+
+def _hosts(
+    host: PrimFunc,
+    target: Target,
+    shared: Globals,
+    kernels: Mapping[str, PrimFunc],
+    symbols: Mapping[str, str],
+    inner: Mapping[str, PrimFunc],
+    linkage: str = "",
+) -> list[str]:
+    """A host function, and those that it calls under names that begin with its own."""
+    callees = {name: (f, f"{host.name}.{name}") for name, f in inner.items()}
+    texts = [_Host(host, target, shared, kernels, symbols, linkage, callees).emit()]
+    for f, symbol in callees.values():
+        texts.append(_Host(f.renamed(symbol), target, shared, kernels, symbols, "internal ", callees).emit())
+    return texts
 
 
 @deep
-def emit_library(hosts: Mapping[str, tuple[PrimFunc, Mapping[str, PrimFunc]]], target: Target) -> str:
+def emit_library(
+    hosts: Mapping[str, tuple[PrimFunc, Mapping[str, PrimFunc], Mapping[str, PrimFunc]]], target: Target
+) -> str:
     """The LLVM IR of a module with host functions, each under the symbol that is its key, which only what it is linked
-    with sees, and their kernels. Kernels that compute the same are one."""
+    with sees, and the kernels and the host functions that they call. Kernels that compute the same are one."""
     shared = Globals()
     texts: dict[str, list[str]] = {}
-    for symbol, (host, kernels) in hosts.items():
+    for symbol, (host, kernels, inner) in hosts.items():
         symbols = {name: f"kernel.{hashlib.sha256(k.digest).hexdigest()[:32]}" for name, k in kernels.items()}
         for name, kernel in kernels.items():
             if symbols[name] not in texts:
                 texts[symbols[name]] = _Kernel(kernel, target, shared, symbols[name], "internal ").emit()
-        texts[symbol] = [_Host(replace(host, name=symbol), target, shared, kernels, symbols, "hidden ").emit()]
+        texts[symbol] = _hosts(replace(host, name=symbol), target, shared, kernels, symbols, inner, "hidden ")
     return _module(target, shared, [text for parts in texts.values() for text in parts])
 
 
@@ -105,9 +149,14 @@ def _module(target: Target, shared: Globals, texts: Sequence[str]) -> str:
     return "\n".join([head, *shared.declarations.values(), *shared.definitions.values(), *texts])
 
 
-def traced_kernels(host: PrimFunc) -> list[str]:
-    """The names of the kernels in the order of their entries in a host function's trace."""
-    return [n.name for n in walk(host.body) if isinstance(n, KernelCall)]
+def called_kernels(*hosts: PrimFunc) -> list[str]:
+    """The names of the kernels that host functions call, one after another."""
+    return [n.name for host in hosts for n in walk(host.body) if isinstance(n, KernelCall)]
+
+
+def is_inner(host: PrimFunc) -> bool:
+    """Whether only other host functions call it."""
+    return bool(host.attrs.get("inner"))
 
 
 def exported_symbol(name: str) -> str:
@@ -321,11 +370,12 @@ class _HostStatements(Statements):
 
     def __init__(
         self, builder: FunctionBuilder, target: Target, kernels: Mapping[str, PrimFunc], symbols: Mapping[str, str],
-        params: Sequence[Buffer],
+        func: PrimFunc, callees: Mapping[str, tuple[PrimFunc, str]],
     ) -> None:  # fmt: skip
         super().__init__(builder, target)
-        self.kernels, self.symbols, self.calls = kernels, symbols, 0
-        self.slots = {buffer: number for number, buffer in enumerate(params)}
+        self.kernels, self.symbols, self.callees, self.calls = kernels, symbols, callees, 0
+        self.is_traced = not is_inner(func)
+        self.slots = {buffer: number for number, buffer in enumerate(func.buffers)}
 
     def stmt_kernelcall(self, node: KernelCall) -> None:
         kernel = self.kernels.get(node.name)
@@ -334,8 +384,7 @@ class _HostStatements(Statements):
         scalars = [p for p in kernel.params if not isinstance(p, Buffer)]
         if len(kernel.buffers) != len(node.buffers) or len(scalars) != len(node.scalars):
             raise InternalError(f"{node.name} takes {len(kernel.params)} arguments")
-        self.trace(self.calls)
-        self.calls += 1
+        self.trace()
         operands = ["ptr %rt"]
         buffers, values = iter(node.buffers), iter(node.scalars)
         for param in kernel.params:
@@ -354,8 +403,52 @@ class _HostStatements(Statements):
         self.builder.effect(f"ret i32 {node.code}")
         self.builder.start(passed)
 
-    def trace(self, index: int) -> None:
-        self.builder.effect(f"call void @pb.trace(ptr %rt, ptr %trace, i64 {index})")
+    def stmt_hostcall(self, node: HostCall) -> None:
+        callee, symbol = self.callees.get(node.name, (None, ""))
+        if callee is None:
+            raise InternalError(f"there is no host function {node.name!r} in this module")
+        if len(callee.params) != len(node.buffers):
+            raise InternalError(f"{node.name} takes {len(callee.params)} arguments")
+        self.trace()
+        place = self.at_entry(f"alloca [{max(1, len(node.buffers))} x ptr], align 16")
+        rows = node.rows or (IntImm(0),) * len(node.buffers)
+        for k, (buffer, row, param) in enumerate(zip(node.buffers, rows, callee.buffers, strict=True)):
+            pointer, number = self.address(buffer), self.poly(row)
+            if number.const != 0:
+                offset = self.scalar(number.scaled(_piece_bytes(param)))
+                pointer = self.builder.fresh(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+            slot = self.builder.fresh(f"getelementptr ptr, ptr {place}, i64 {k}")
+            self.builder.effect(f"store ptr {pointer}, ptr {slot}")
+        arena = "null" if node.arena is None else self.address(node.arena)
+        arguments = f"ptr %rt, ptr {place}, ptr {arena}, ptr null"
+        status = self.builder.fresh(f"call i32 @{_quoted(symbol)}({arguments})")
+        failed, passed = self.builder.label("failed"), self.builder.label("passed")
+        self.builder.branch_if(self.builder.fresh(f"icmp ne i32 {status}, 0"), failed, passed)
+        self.builder.start(failed)
+        self.builder.effect(f"ret i32 {status}")
+        self.builder.start(passed)
+        self.written(*node.buffers)
+
+    def stmt_while(self, node: While) -> None:
+        changed = stored_buffers(node)
+        head, body, after = (self.builder.label(stem) for stem in ("while", "do", "done"))
+        self.builder.branch(head)
+        self.builder.start(head)
+        self.written(*changed)
+        self.builder.branch_if(self.value(node.condition).ref, body, after)
+        self._branch(body, node.body, head)
+        self.builder.start(after)
+        self.written(*changed)
+
+    def stmt_stop(self, node: Stop) -> None:
+        self.builder.effect(f"ret i32 {node.code}")
+        self.builder.start(self.builder.label("never"))
+
+    def trace(self) -> None:
+        """The next entry of the trace, if there is one."""
+        if self.is_traced:
+            self.builder.effect(f"call void @pb.trace(ptr %rt, ptr %trace, i64 {self.calls})")
+            self.calls += 1
 
     def address(self, buffer: Buffer, emit: Callable[[str], str] | None = None) -> str:
         """Where a buffer lies; those of scope arena need no declaration. A call computes what it needs: hundreds of
@@ -383,10 +476,10 @@ class _Host:
 
     def __init__(
         self, func: PrimFunc, target: Target, shared: Globals, kernels: Mapping[str, PrimFunc],
-        symbols: Mapping[str, str], linkage: str = "",
+        symbols: Mapping[str, str], linkage: str = "", callees: Mapping[str, tuple[PrimFunc, str]] | None = None,
     ) -> None:  # fmt: skip
         self.func, self.target, self.shared, self.kernels, self.symbols = func, target, shared, kernels, symbols
-        self.linkage = linkage
+        self.linkage, self.callees = linkage, callees or {}
 
     def emit(self) -> str:
         symbol = _quoted(exported_symbol(self.func.name))
@@ -400,17 +493,25 @@ class _Host:
     def emit_as(self, symbol: str, linkage: str = "", attributes: str = "") -> str:
         header = f"define {linkage}i32 @{symbol}(ptr %rt, ptr %buffers, ptr %arena, ptr %trace){attributes}"
         builder = FunctionBuilder(header, self.shared)
-        emitter = _HostStatements(builder, self.target, self.kernels, self.symbols, self.func.buffers)
+        emitter = _HostStatements(builder, self.target, self.kernels, self.symbols, self.func, self.callees)
         scalars = [p for p in self.func.params if not isinstance(p, Buffer)]
         for i, param in enumerate(scalars, len(self.func.buffers)):
             place = emitter.at_entry(f"load ptr, ptr {emitter.at_entry(f'getelementptr ptr, ptr %buffers, i64 {i}')}")
             value = emitter.at_entry(f"load {memory_type(param.dtype)}, ptr {place}")
             emitter.env[param] = _scalar_meaning(emitter, param, emitter.from_memory(value, param.dtype, 1).ref)
-        self.shared.define("pb.trace", _TRACE)
+        if emitter.is_traced:
+            self.shared.define("pb.trace", _TRACE)
         emitter.stmt(self.func.body)
-        emitter.trace(emitter.calls)
+        emitter.trace()
         builder.effect("ret i32 0")
         return builder.text()
+
+
+def _piece_bytes(param: Buffer) -> int:
+    """The bytes of what a host function takes."""
+    if not all(isinstance(size, int) for size in param.shape):
+        raise InternalError(f"{param.name} cannot be a piece of a buffer: its size is not known")
+    return math.prod(param.shape) * nbytes(param.dtype)  # type: ignore[arg-type]
 
 
 _TRACE = f"""define internal void @pb.trace(ptr %rt, ptr %trace, i64 %index) nounwind noinline {{

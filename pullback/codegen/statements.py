@@ -32,7 +32,7 @@ from pullback.tir.expr import (
 )
 from pullback.tir.math import expand, is_chain
 from pullback.tir.ranges import LARGEST_SIZE
-from pullback.tir.stmt import Allocate, BufferStore, For, If, KernelCall, Let, Prefetch, Seq, Stmt, store
+from pullback.tir.stmt import Allocate, BufferStore, For, HostCall, If, KernelCall, Let, Prefetch, Seq, Stmt, store
 from pullback.tir.visitor import children, statements, walk
 
 FEW_CHUNKS = 4  # vectors of a loop that are written out: of a brief body, or one whose indices become numbers
@@ -416,7 +416,7 @@ def stored_buffers(node: Stmt) -> tuple[Buffer, ...]:
     for n in statements(node):
         if isinstance(n, BufferStore):
             found[n.buffer] = None
-        elif isinstance(n, KernelCall):
+        elif isinstance(n, (KernelCall, HostCall)):
             found.update(dict.fromkeys(n.buffers))
     return tuple(found)
 

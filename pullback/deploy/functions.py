@@ -51,6 +51,7 @@ class Planned:
     rows: int
     host: PrimFunc
     kernels: Mapping[str, PrimFunc]
+    inner: Mapping[str, PrimFunc]  # host functions that the first one calls
 
 
 def plan_functions(
@@ -91,7 +92,7 @@ def _program(trainer: Trainer, rows: int, batch: int) -> Program:
 
 def object_code(functions: Mapping[str, Planned], target: Target, symbol: str) -> bytes:
     """One object with all functions, each under ``symbol.format(name)``."""
-    hosts = {symbol.format(name): (f.host, f.kernels) for name, f in functions.items()}
+    hosts = {symbol.format(name): (f.host, f.kernels, f.inner) for name, f in functions.items()}
     try:
         return codegen.compile_object(codegen.emit_library(hosts, target), target)
     except MemoryError:
@@ -113,7 +114,7 @@ def _planned(
     wrong = [kind for kind, _ in returns if kind not in (LOSS_VALUE, DIVISOR_VALUE, OUTPUT)]
     if wrong:
         raise ArgumentError(f"{name} returns a {wrong[0]} that takes no value's place")
-    return Planned(layout, roles.takes, returns, tuple(plan.constants), rows, plan.host, plan.kernels)
+    return Planned(layout, roles.takes, returns, tuple(plan.constants), rows, plan.host, plan.kernels, plan.inner)
 
 
 def _bound(program: Program, rows: int, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -96,7 +96,8 @@ def _make(
     anew: bool = False,
 ) -> Artifact:
     plan = plan_function(module, name, sizes, target, options)
-    artifact = Artifact(Layout.of(plan), tuple(plan.constants), object_code(plan.host, plan.kernels, target, anew))
+    code = object_code(plan.host, plan.kernels, target, anew, plan.inner)
+    artifact = Artifact(Layout.of(plan), tuple(plan.constants), code)
     try:
         artifact.check(name, module[name], sizes)
     except ValueError as error:
@@ -105,20 +106,28 @@ def _make(
 
 
 def object_code(
-    host: PrimFunc, kernels: Mapping[str, PrimFunc], target: Target, anew: bool = False
+    host: PrimFunc,
+    kernels: Mapping[str, PrimFunc],
+    target: Target,
+    anew: bool = False,
+    inner: Mapping[str, PrimFunc] | None = None,
 ) -> tuple[bytes, ...]:
-    """The object code of a host function and of each of its kernels, from the cache where it is there, unless it is to
-    be made ``anew``. Each is kept as soon as it is compiled, so who is interrupted goes on there.
+    """The object code of a host function, with the ``inner`` ones that it calls, and of each of the kernels, from the
+    cache where it is there, unless it is to be made ``anew``. Each is kept as soon as it is compiled, so who is
+    interrupted goes on there.
 
     A kernel's symbol says what it computes. So kernels that differ in their names only are one, in this function and in
     all that find it in the cache.
     """
     symbols = {n: f"kernel.{hashlib.sha256(k.digest).hexdigest()[:32]}" for n, k in kernels.items()}
     entry = hashlib.sha256(host.name.encode() + host.digest)
-    entry.update(repr([(n, symbols[n]) for n in codegen.traced_kernels(host)]).encode())
+    for name, function in (inner or {}).items():
+        entry.update(name.encode() + function.digest)
+    called = codegen.called_kernels(host, *(inner or {}).values())
+    entry.update(repr([(n, symbols[n]) for n in called]).encode())
     names = {entry.hexdigest(): host.name}
     emitters: dict[str, Callable[[], str]] = {
-        entry.hexdigest(): lambda: codegen.emit_host(host, target, kernels, symbols)
+        entry.hexdigest(): lambda: codegen.emit_host(host, target, kernels, symbols, inner)
     }
     for name, kernel in kernels.items():
         symbol = symbols[name]

@@ -35,7 +35,7 @@ from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSub
 from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.infer_by_convention import InferByConvention
-from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.inline_functions import inline_calls, over_regions
 from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.lower_to_tir import LowerToTir
 from pullback.relax.transform.move_views import MoveViews
@@ -71,7 +71,7 @@ def whole_function(module: IRModule, name: str, sizes: dict[str, int]) -> Functi
     function: Function = module[name]
     bound = {v: sizes[v.name] for v in symbolic_vars(function.struct_info) if v.name in sizes}
     function = inline_calls(bind_function_sizes(function, bound), module)
-    return remove_dead_bindings(resolve_match_casts(function))
+    return over_regions(function, module, lambda f: remove_dead_bindings(resolve_match_casts(f)))
 
 
 @deep

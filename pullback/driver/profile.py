@@ -14,7 +14,7 @@ from pullback.ir.node import Span
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Function
 from pullback.target import Target
-from pullback.tir import KernelCall
+from pullback.tir import HostCall, KernelCall
 from pullback.tir.count import count
 from pullback.tir.visitor import walk
 
@@ -57,8 +57,8 @@ def planned_work(
     """How a function is laid out in memory, and its kernel calls in order."""
     plan = plan_function(module, name, sizes, target)
     layers = Layers(module, name)
-    counts = {kernel: count(function) for kernel, function in plan.kernels.items()}
-    calls = [node.name for node in walk(plan.host.body) if isinstance(node, KernelCall)]
+    calls = [node.name for node in walk(plan.host.body) if isinstance(node, (KernelCall, HostCall))]
+    counts = {name: count(plan.kernels[name]) if name in plan.kernels else None for name in dict.fromkeys(calls)}
     work = []
     for kernel, span in zip(calls, plan.spans, strict=True):
         counted = counts[kernel]

@@ -26,6 +26,7 @@ from pullback.tir.stmt import (
     BufferStore,
     Check,
     For,
+    HostCall,
     If,
     KernelCall,
     Let,
@@ -33,13 +34,16 @@ from pullback.tir.stmt import (
     PrimFunc,
     Seq,
     Stmt,
+    Stop,
+    While,
     loop,
     seq,
     store,
 )
 
 __all__ = [
-    "Allocate", "Binary", "Buffer", "BufferLoad", "BufferStore", "Call", "Cast", "Check", "FloatImm", "For", "If",
-    "IntImm", "KernelCall", "Let", "Prefetch", "PrimExpr", "PrimFunc", "Select", "Seq", "Stmt", "Var", "as_expr",
-    "binary", "call", "cast", "const", "fma", "loop", "maximum", "minimum", "select", "seq", "store",
+    "Allocate", "Binary", "Buffer", "BufferLoad", "BufferStore", "Call", "Cast", "Check", "FloatImm", "For",
+    "HostCall", "If", "IntImm", "KernelCall", "Let", "Prefetch", "PrimExpr", "PrimFunc", "Select", "Seq", "Stmt",
+    "Stop", "Var", "While", "as_expr", "binary", "call", "cast", "const", "fma", "loop", "maximum", "minimum",
+    "select", "seq", "store",
 ]  # fmt: skip

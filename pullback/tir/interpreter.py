@@ -38,6 +38,7 @@ from pullback.tir.stmt import (
     BufferStore,
     Check,
     For,
+    HostCall,
     If,
     KernelCall,
     Let,
@@ -45,6 +46,8 @@ from pullback.tir.stmt import (
     PrimFunc,
     Seq,
     Stmt,
+    Stop,
+    While,
 )
 from pullback.tir.visitor import children, walk
 
@@ -58,12 +61,18 @@ def numpy_dtype(name: str) -> np.dtype:
     return np.dtype(name)
 
 
-def run(func: PrimFunc, arguments: Sequence[Any], kernels: Mapping[str, PrimFunc] | None = None) -> int:
+def run(
+    func: PrimFunc,
+    arguments: Sequence[Any],
+    kernels: Mapping[str, PrimFunc] | None = None,
+    arena: np.ndarray | None = None,
+) -> int:
     """Run a function on one argument per parameter: arrays, which it writes into, and numbers.
 
-    ``kernels`` are those that a host function calls. Gives the status: 0, or the code of a failed Check.
+    ``kernels`` are the functions that a host function calls, ``arena`` is its memory; by default it gets its own. Gives
+    the status: 0, or the code of a failed Check.
     """
-    frame = _Frame(func, arguments, kernels or {})
+    frame = _Frame(func, arguments, kernels or {}, arena)
     return on_large_stack(frame.run) if _is_deep(func) else frame.run()
 
 
@@ -89,13 +98,15 @@ def _is_deep(func: PrimFunc) -> bool:
 
 
 class _Stop(Exception):
-    """A failed Check."""
+    """A host function ends with a status."""
 
 
 class _Frame:
     """One call of a function. ``shape`` is that of the axes of the open parallel and vectorized loops."""
 
-    def __init__(self, func: PrimFunc, arguments: Sequence[Any], kernels: Mapping[str, PrimFunc]) -> None:
+    def __init__(
+        self, func: PrimFunc, arguments: Sequence[Any], kernels: Mapping[str, PrimFunc], arena: np.ndarray | None = None
+    ) -> None:
         if len(arguments) != len(func.params):
             raise InternalError(f"{func.name} takes {len(func.params)} arguments, got {len(arguments)}")
         self.func, self.kernels = func, kernels
@@ -114,7 +125,7 @@ class _Frame:
         for param, argument in zip(func.params, arguments, strict=True):
             if isinstance(param, Buffer):
                 self._bind(param, argument)
-        self._arena()
+        self._arena(arena)
 
     def _bind(self, buffer: Buffer, array: np.ndarray) -> None:
         shape = self._shape(buffer)
@@ -126,11 +137,14 @@ class _Frame:
     def _shape(self, buffer: Buffer) -> tuple[int, ...]:
         return tuple(int(s if isinstance(s, int) else self.expr(s)) for s in buffer.shape)
 
-    def _arena(self) -> None:
+    def _arena(self, block: np.ndarray | None) -> None:
         """One block of memory for the buffers of scope arena, each at its offset."""
         used = {b for n in walk(self.func.body) for b in _buffers(n) if b.scope == "arena"}
         sizes = {b: math.prod(self._shape(b)) for b in used}
-        block = np.full(max((b.offset + sizes[b] * nbytes(b.dtype) for b in used), default=0), 0xFF, np.uint8)
+        size = max((b.offset + sizes[b] * nbytes(b.dtype) for b in used), default=0)
+        block = np.full(size, 0xFF, np.uint8) if block is None else block
+        if block.size < size:
+            raise InternalError(f"{self.func.name} needs an arena of {size} bytes, got {block.size}")
         for b in used:
             flat = np.frombuffer(block, numpy_dtype(b.dtype), sizes[b], b.offset)
             self.arrays[b] = flat.reshape(self._shape(b))
@@ -239,9 +253,41 @@ class _Frame:
             raise InternalError(f"there is no kernel {node.name!r}")
         buffers, scalars = iter(node.buffers), iter(node.scalars)
         args = [
-            self.arrays[next(buffers)] if isinstance(p, Buffer) else self.expr(next(scalars)) for p in kernel.params
+            self._piece(next(buffers), 0, p) if isinstance(p, Buffer) else self.expr(next(scalars))
+            for p in kernel.params
         ]
         run(kernel, args)
+
+    def _piece(self, buffer: Buffer, number: Any, param: Buffer) -> np.ndarray:
+        """The piece of that number of a buffer that is cut into some as large as the parameter."""
+        array = self.arrays[buffer]
+        if not all(isinstance(size, int) for size in param.shape):
+            return array
+        count = math.prod(param.shape)  # type: ignore[arg-type]
+        begin = int(number) * count
+        if begin < 0 or begin + count > array.size:
+            raise InternalError(f"{self.func.name}: {buffer.name} has no piece {number} of {count} elements")
+        return array.reshape(-1)[begin : begin + count].reshape(param.shape)  # type: ignore[arg-type]
+
+    def stmt_hostcall(self, node: HostCall) -> None:
+        callee = self.kernels.get(node.name)
+        if callee is None:
+            raise InternalError(f"there is no host function {node.name!r}")
+        rows = [self.expr(r) for r in node.rows] or [0] * len(node.buffers)
+        args = [self._piece(b, r, p) for b, r, p in zip(node.buffers, rows, callee.buffers, strict=True)]
+        arena = None if node.arena is None else self.arrays[node.arena].reshape(-1).view(np.uint8)
+        status = run(callee, args, self.kernels, arena)
+        if status:
+            raise _Stop(status)
+
+    def stmt_while(self, node: While) -> None:
+        self.memo = {}
+        while self.expr(node.condition):
+            self.stmt(node.body)
+            self.memo = {}
+
+    def stmt_stop(self, node: Stop) -> None:
+        raise _Stop(node.code)
 
     def stmt_check(self, node: Check) -> None:
         if not self.arrays[node.buffer].flat[0]:
@@ -317,6 +363,8 @@ def _buffers(node: Any) -> list[Buffer]:
     """The buffers that a node names itself."""
     if isinstance(node, KernelCall):
         return list(node.buffers)
+    if isinstance(node, HostCall):
+        return [*node.buffers, *([] if node.arena is None else [node.arena])]
     return [node.buffer] if isinstance(node, (BufferLoad, BufferStore, Check)) else []
 
 

@@ -7,8 +7,11 @@
         | BufferStore(buffer, e, e…)
         | Prefetch(buffer, e…, kind)    the element is to be read (or written) soon; nothing changes
         | Seq(s…)
-        | KernelCall(name, buffers…, e…)  host functions only
-        | Check(buffer, code)             host functions only: stop with status ``code`` if buffer[0] is false
+        | KernelCall(name, buffers…, e…)  host functions only, as all that follow
+        | HostCall(name, buffers…, rows…, arena)  stop with the status of another host function if that is not 0
+        | While(e, s)                     as long as e
+        | Check(buffer, code)             stop with status ``code`` if buffer[0] is false
+        | Stop(code)                      stop with that status
 
     f ::= PrimFunc(name, params, body, attrs)      params: buffers, then scalar variables
 
@@ -150,10 +153,50 @@ class Check(Stmt):
 
 @made_quickly
 @dataclass(frozen=True, eq=False)
+class HostCall(Stmt):
+    """Run the host function ``name`` of the module on these buffers and this arena; leave with its status if that is
+    not 0.
+
+    ``rows``, if there are any: one number for each buffer, which is cut into pieces as large as what the callee takes
+    in its place, and the callee gets the piece of that number.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    rows: tuple[PrimExpr, ...] = ()
+    arena: Buffer | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", tuple(as_expr(r) for r in self.rows))
+        if self.rows and len(self.rows) != len(self.buffers):
+            raise InternalError(f"{self.name}: {len(self.rows)} rows of {len(self.buffers)} buffers")
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
+class While(Stmt):
+    """``body`` as long as the condition, which is computed anew each time, is true. The loads in it see what the body
+    wrote."""
+
+    condition: PrimExpr
+    body: Stmt
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
+class Stop(Stmt):
+    """Leave the host function with status ``code``."""
+
+    code: int
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
 class PrimFunc(Node):
     """A function over buffers. Distinct buffer parameters never overlap in memory.
 
-    Attribute ``kind``: ``kernel`` (the default) or ``host`` (its body holds KernelCall and Check). ``streamed``: the
+    Attribute ``kind``: ``kernel`` (the default) or ``host`` (its body holds KernelCall, Check and the like). ``inner``:
+    a host function that only others of its module call; it leaves no trace. ``streamed``: the
     numbers of parameters that are only written, and had better not take the place of other things in the caches.
     ``flush_subnormals``: a host function and its kernels take subnormal numbers for zeros, where the CPU can.
     """

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from pullback.codegen import compile_object, emit_module, load_object, traced_kernels
+from pullback.codegen import called_kernels, compile_object, emit_module, load_object
 from pullback.ir.errors import InternalError
 from pullback.target import Target
 from pullback.tir import Buffer, Check, If, KernelCall, PrimFunc, Var, call, loop, seq, store
@@ -40,7 +40,7 @@ def test_calls_checks_and_trace(native):
     assert status == 0
     np.testing.assert_array_equal(y, (x * 2 + 1) * 2)
     assert times.tolist() == [1, 2, 3, 4, 5]
-    assert traced_kernels(host()) == ["test", "double", "add one", "double"]
+    assert called_kernels(host()) == ["test", "double", "add one", "double"]
     status, _ = native.host(library, "main", [x, y], 512)
     assert status == 0
 

@@ -25,6 +25,7 @@ from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.compose import compose, has_te, is_view, looks_at_values
 from pullback.relax.transform.fuse_ops import primitive
+from pullback.relax.transform.inline_functions import over_regions
 from pullback.relax.transform.structure import function_structure, results_of
 from pullback.schedule.affine import affine
 from pullback.schedule.contraction.problem import Factor, Problem, origin, overlaps
@@ -43,7 +44,7 @@ class ChooseLayouts(Pass):
         result = module.copy()
         for name, function in module.items():
             if isinstance(function, Function) and not function.attrs.get("primitive"):
-                _Layouts(function, result, self.machine).rewrite(name)
+                result[name] = over_regions(function, module, lambda f: _Layouts(f, result, self.machine).rewrite())
         return result
 
 
@@ -154,10 +155,10 @@ class _Layouts:
 
     # -- writing the result
 
-    def rewrite(self, name: str) -> None:
+    def rewrite(self) -> Function:
         self.choose()
         if not self.orders:
-            return
+            return self.function
         builder = BlockBuilder()
         builder.begin([p.name for p in self.function.params])
         with builder.dataflow():
@@ -172,7 +173,7 @@ class _Layouts:
                     emitter.rewrite_binding(binding)
             result = emitter.expr(self.function.body.body)
         body = builder.finish(result)
-        self.module[name] = Function(self.function.params, body, None, self.function.attrs, span=self.function.span)
+        return Function(self.function.params, body, None, self.function.attrs, span=self.function.span)
 
     def callee_name(self, node: _Node) -> str:
         value = node.binding.value

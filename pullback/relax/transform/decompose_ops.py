@@ -26,7 +26,7 @@ from pullback.ir.passes import Pass
 from pullback.relax.expr import Call, Expr, Function
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import lacks_state
-from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.inline_functions import inline_calls, over_regions
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _DecomposeOps(Pass):
         for key, function in module.items():
             if isinstance(function, Function) and name in (None, key):
                 whole = function if name is None else inline_calls(function, module)
-                result[key] = _decomposed(whole, self.training)
+                result[key] = over_regions(whole, module, lambda f: _decomposed(f, self.training))
         return result
 
 

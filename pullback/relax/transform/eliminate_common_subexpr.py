@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.node import structural_digest
 from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass
 from pullback.relax.expr import Binding, Call, Constant, DataflowVar, Function, MatchCast, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import lacks_state
+from pullback.relax.regions import regions
 from pullback.tir.expr import PrimExpr
 from pullback.tir.polynomial import key as size_key
 
@@ -38,7 +40,7 @@ class _Merge(ExprMutator):
         if isinstance(binding, MatchCast):
             return super().rewrite_binding(binding)
         value = self.expr(binding.value)
-        pure = isinstance(value, (Call, TupleGetItem)) and not lacks_state(value)
+        pure = isinstance(value, (Call, TupleGetItem)) and not draws(value)
         key = value_key(value) if pure else None
         known = self.known.get(key) if key is not None else None
         if known is not None and isinstance(binding.var, DataflowVar):
@@ -49,6 +51,11 @@ class _Merge(ExprMutator):
         if key is not None and known is None and isinstance(bound, Var):
             self.known[key] = bound
         return None
+
+
+def draws(expr: Any) -> bool:
+    """Whether random numbers are drawn without a state, in a region too."""
+    return lacks_state(expr) or any(draws(b.value) for _, region in regions(expr) for b in region.bindings)
 
 
 def value_key(expr: Any) -> Any:
@@ -76,4 +83,6 @@ def attrs_key(attrs: Mapping[str, Any]) -> Any:
 def _attr_key(value: Any) -> str:
     if isinstance(value, PrimExpr):
         return size_key(value)
+    if isinstance(value, Function):  # a region, which reads nothing but its parameters
+        return structural_digest(value).hex()
     return repr([_attr_key(v) for v in value]) if isinstance(value, tuple) else f"{type(value).__name__}:{value!r}"

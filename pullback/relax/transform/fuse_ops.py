@@ -45,6 +45,7 @@ from pullback.relax.transform.compose import (
     reduces,
 )
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.inline_functions import over_regions
 from pullback.relax.transform.structure import once, structure
 from pullback.schedule.choose import is_one_kernel
 from pullback.schedule.group import Group, Machine
@@ -64,7 +65,7 @@ class FuseOps(Pass):
         result = module.copy()
         for name, function in module.items():
             if isinstance(function, Function) and not function.attrs.get("primitive"):
-                _Fusion(function, result, self.machine).rewrite(name)
+                result[name] = over_regions(function, module, lambda f: _Fusion(f, result, self.machine).rewrite())
         return result
 
 
@@ -336,7 +337,7 @@ class _Fusion:
 
     # -- writing the result
 
-    def rewrite(self, name: str) -> None:
+    def rewrite(self) -> Function:
         self.form()
         groups = list(dict.fromkeys(self.group_of.values()))
         builder = BlockBuilder()
@@ -356,7 +357,7 @@ class _Fusion:
             result = emitter.expr(self.function.body.body)
         body = builder.finish(result)
         fused = Function(self.function.params, body, None, self.function.attrs, span=self.function.span)
-        self.module[name] = remove_dead_bindings(fused)
+        return remove_dead_bindings(fused)
 
     def in_order(self, groups: list[_Set]) -> Iterable[_Set]:
         """Groups after what they read, otherwise in the order of their last member."""

@@ -23,9 +23,11 @@ from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.kernel import has_kernel, kernel_of
 from pullback.relax.op_calls import is_call_tir
+from pullback.relax.regions import is_control
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform.compose import Composer, compose, has_te, is_view
 from pullback.relax.transform.fuse_ops import primitive
+from pullback.relax.transform.inline_functions import over_regions
 from pullback.relax.transform.late_reads import late_reads
 from pullback.relax.transform.structure import function_structure, results_of
 from pullback.schedule.choose import Schedule, recognize, scheduled
@@ -53,7 +55,7 @@ class LowerToTir(Pass):
         lowering = _Lowering(module, result, self.machine, {} if self.groups is None else self.groups)
         for name, function in module.items():
             if isinstance(function, Function) and not function.attrs.get("primitive"):
-                result[name] = lowering.function(function)
+                result[name] = over_regions(function, module, lowering.function)
         return result
 
 
@@ -97,7 +99,7 @@ class _Lowering(ExprMutator):
         elif is_call_tir(value):
             with span_scope(value.span):
                 self.bind(binding.var, self.users_kernel(self.expr(value)))
-        elif isinstance(value, Call) and not is_view(value):
+        elif isinstance(value, Call) and not is_view(value) and not is_control(value):
             raise InternalError(f"{value.op} has no tensor expression, so it cannot be compiled")
         else:
             super().rewrite_binding(binding)

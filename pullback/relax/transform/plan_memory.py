@@ -13,14 +13,17 @@ read comes before the first overwriting. ``verify_plan.py`` checks the outcome, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from pullback.ir.module import IRModule
 from pullback.ir.node import Span
-from pullback.relax.expr import Function
+from pullback.relax.expr import Call, Function
+from pullback.relax.regions import regions
 from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.transform.memory.control import Control, carried
 from pullback.relax.transform.memory.host import host_function
 from pullback.relax.transform.memory.offsets import Interval, assign_offsets
 from pullback.relax.transform.memory.order import orders
@@ -62,6 +65,10 @@ class Place:
 class Plan:
     """What is needed to run a function: kernels, the host function, and the layout of its buffer list.
 
+    Each region of a branch or a loop has a plan of its own: ``controls`` has those of each call of one, by its number
+    among the calls and checks of the function, and ``inner`` the host functions that ``host`` calls. Status k is
+    ``messages[k - 1]``, in all of them. ``kernels`` are those of all, and ``may_fail`` says whether any has a status.
+
     The buffers of the host function are the flattened inputs, the constants, then the outputs in ``fresh`` (numbers of
     flattened results); ``donated`` maps the other results to the inputs whose memory they take. ``sources`` says for
     each statement of the host function which of the lowered function's calls and checks it is (None: none of them), and
@@ -83,6 +90,14 @@ class Plan:
     places: list[Place]
     timeline: list[str]  # the steps that places count: kernels and checks, without poison
     spans: list[Span | None]
+    inner: dict[str, PrimFunc] = field(default_factory=dict)
+    controls: dict[int, Control] = field(default_factory=dict)
+    may_fail: bool = False
+
+    @property
+    def functions(self) -> dict[str, PrimFunc]:
+        """What host functions call, by name."""
+        return {**self.kernels, **self.inner}
 
 
 def plan_memory(
@@ -93,10 +108,39 @@ def plan_memory(
     options: MemoryOptions | None = None,
 ) -> Plan:
     """Plan a function that LowerToTir has lowered; ``donate`` maps flattened results to flattened inputs."""
-    options = options or MemoryOptions()
-    steps = read_steps(function, module)
+    whole = _Whole(module, options or MemoryOptions())
+    flush = {FLUSH_SUBNORMALS: True} if module.attrs.get(FLUSH_SUBNORMALS) else {}
+    return whole.plan(name, function, dict(donate or {}), flush)
+
+
+@dataclass
+class _Whole:
+    """What the plans of a function and of its regions have in common."""
+
+    module: IRModule
+    options: MemoryOptions
+    messages: list[str] = field(default_factory=list)
+    count: int = 0  # of branches and loops
+
+    def control(self, call: Call) -> Control:
+        """Plan the regions of a branch or a loop."""
+        self.count += 1
+        name = f"{call.op.short}_{self.count}"  # type: ignore[union-attr]
+        plans = {
+            n: self.plan(f"{name}_{n}", f, carried(call) if n == "body" else {}, {"inner": True})
+            for n, f in regions(call)
+        }
+        return Control.of(name, call, plans, self.messages)
+
+    def plan(self, name: str, function: Function, donate: Mapping[int, int], attrs: Mapping[str, Any]) -> Plan:
+        return _planned(name, function, self, donate, attrs)
+
+
+def _planned(name: str, function: Function, whole: _Whole, donate: Mapping[int, int], attrs: Mapping[str, Any]) -> Plan:
+    options = whole.options
+    steps = read_steps(function, whole.module, whole.control)
     proofs = Proofs(steps)
-    donated = {k: i for k, i in (donate or {}).items() if k < len(steps.results)}
+    donated = {k: i for k, i in donate.items() if k < len(steps.results)}
     results = place_results(steps, donated, proofs)
     smallest = options.smallest if options.in_place else 1 << 62
     candidates = []
@@ -107,16 +151,17 @@ def plan_memory(
     chosen.apply()
     arena_bytes = assign_offsets(chosen.live)
     fresh = [v for _, v in results.fresh]
-    flush = bool(module.attrs.get(FLUSH_SUBNORMALS))
-    host = host_function(name, steps, chosen.order, fresh, arena_bytes, options.poison, flush)
+    host = host_function(name, steps, chosen.order, fresh, arena_bytes, options.poison, attrs, whole.messages)
     calls = [
         (s.name, span) for s, span in zip(_statements(host.function), host.spans, strict=True) if hasattr(s, "buffers")
     ]
     return Plan(
         host.function, host.kernels, _types(steps.inputs), flatten_info(function.ret_struct_info),
         [array for _, array in steps.constants], [k for k, _ in results.fresh], donated, arena_bytes, chosen.peak,
-        [name for name, _ in calls], host.messages, host.sources, _places(steps, chosen.order, results),
-        [s.kernel for s in chosen.order], [span for _, span in calls],
+        [name for name, _ in calls], whole.messages, host.sources, _places(steps, chosen.order, results),
+        [s.kernel for s in chosen.order], [span for _, span in calls], host.inner,
+        {s.source: s.control for s in steps.steps if s.control is not None and s.source is not None},
+        bool(steps.checks),
     )  # fmt: skip
 
 

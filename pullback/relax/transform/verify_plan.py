@@ -21,14 +21,17 @@ from pullback.ir.module import IRModule
 from pullback.ir.node import Node, structure
 from pullback.relax.expr import Constant, Function, Tuple, TupleGetItem
 from pullback.relax.op_calls import is_call_tir
+from pullback.relax.regions import is_control, regions
 from pullback.relax.struct_info import StructInfo, TupleStructInfo
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
-from pullback.relax.transform.plan_memory import Plan
+from pullback.relax.transform.memory.control import Control, carried
+from pullback.relax.transform.memory.values import nested_as
+from pullback.relax.transform.plan_memory import Plan, flatten_info
 from pullback.tir.access_order import reads_come_first
 from pullback.tir.expr import Binary, Buffer, BufferLoad, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.polynomial import same
-from pullback.tir.stmt import Allocate, BufferStore, Check, For, KernelCall, Let, PrimFunc, Seq
+from pullback.tir.stmt import Allocate, BufferStore, Check, For, HostCall, KernelCall, Let, PrimFunc, Seq, Stop
 from pullback.tir.visitor import substitute, walk
 
 Name = tuple[Any, ...]  # of a value: ("input", number), ("constant", dtype, shape, bytes) or ("call", number, output)
@@ -40,12 +43,13 @@ class PlanError(InternalError):
 
 @dataclass(frozen=True)
 class _Call:
-    """A kernel call of the lowered function, or (``message``) one of its checks."""
+    """A kernel call of the lowered function, (``message``) one of its checks, or (``control``) a branch or a loop."""
 
     kernel: str
     inputs: tuple[Name, ...]
     outputs: int
     message: str | None = None
+    control: Any = None
 
 
 def verify_plan(
@@ -53,17 +57,22 @@ def verify_plan(
 ) -> None:
     """Raise a PlanError unless the plan is right. ``deep``: go through the iterations of kernels that work in place
     too, which takes time in proportion to the elements they touch."""
-    wanted = _Dataflow(function)
+    wanted = _Dataflow(function, plan.controls)
     machine = _Machine(plan, wanted, module, dict(donate or {}), deep)
     machine.run()
     machine.check_end()
+    for source, control in plan.controls.items():
+        for name, region in regions(wanted.calls[source].control):
+            donated = carried(control.call) if name == "body" else {}
+            verify_plan(control.plans[name], region, module, donated, deep)
 
 
 class _Dataflow:
     """What the lowered function computes: its calls and checks in order, and the names of its results."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, controls: Mapping[int, Control]) -> None:
         self.env: dict[Any, Any] = {}
+        self.controls = controls
         self.calls: list[_Call] = []
         count = 0
         for param in function.params:
@@ -79,9 +88,16 @@ class _Dataflow:
         if is_check(expr):
             self.calls.append(_Call("", (self.tree(expr.args[0]),), 0, expr.attrs["message"]))
             return ("checked",)
+        number = len(self.calls)
+        if is_control(expr):
+            constants = self.controls[number].constants if number in self.controls else ()
+            inputs = [name for a in expr.args for name in _flat(self.tree(a))] + [_constant(c) for c in constants]
+            count = len(flatten_info(expr.struct_info))
+            self.calls.append(_Call("", tuple(inputs), count, control=expr))
+            return nested_as(expr.struct_info, iter([("call", number, k) for k in range(count)]))
         if not is_call_tir(expr):
             return self.tree(expr)
-        number, count = len(self.calls), len(expr.sinfo_args)
+        count = len(expr.sinfo_args)
         self.calls.append(_Call(expr.args[0].name, tuple(_flat(self.tree(expr.args[1]))), count))
         names = [("call", number, k) for k in range(count)]
         return names[0] if count == 1 else names
@@ -141,7 +157,7 @@ class _Machine:
         self.parameters = plan.host.buffers
         self.known_parameters = frozenset(self.parameters)
         self.statements = plan.host.body.stmts if isinstance(plan.host.body, Seq) else (plan.host.body,)
-        checks = [k for k, s in enumerate(self.statements) if isinstance(s, Check)]
+        checks = [k for k, s in enumerate(self.statements) if self.may_fail(s)]
         self.last_check = checks[-1] if checks else -1
         self.now = -1
         self.first_output = wanted.inputs + len(plan.constants)
@@ -186,7 +202,7 @@ class _Machine:
         place = self.range(buffer)
         if place.where is not None:
             self.require(place.where in self.may_write, f"{buffer.name} is written, and it was not donated")
-            early = self.now < self.last_check and place.where not in self.parameters[self.first_output :]
+            early = self.now <= self.last_check and place.where not in self.parameters[self.first_output :]
             self.require(not early, f"the donated {buffer.name} is overwritten before the last check")
         self.held(place).put(place, name)
 
@@ -204,15 +220,44 @@ class _Machine:
             call = self.wanted.calls[source]
             if isinstance(statement, Check):
                 self.check(statement, call)
+            elif isinstance(statement, HostCall):
+                self.control(statement, call, source)
             else:
                 self.require(isinstance(statement, KernelCall), "neither a kernel call nor a check")
                 self.kernel(statement, call, source)  # type: ignore[arg-type]
         self.now = -1
 
+    def may_fail(self, statement: Any) -> bool:
+        """Whether the statement may end the function."""
+        if isinstance(statement, HostCall):
+            driver = self.plan.inner.get(statement.name)
+            self.require(driver is not None, f"there is no host function {statement.name}")
+            return any(isinstance(n, (Check, Stop)) for f in _reached(driver, self.plan.inner) for n in walk(f.body))
+        return isinstance(statement, Check)
+
     def check(self, statement: Check, call: _Call) -> None:
         self.require(call.message is not None, "a check where the function calls a kernel")
         self.require(self.plan.messages[statement.code - 1] == call.message, "the check has another message")
         self.read(statement.buffer, call.inputs[0])
+
+    def control(self, statement: HostCall, call: _Call, source: int) -> None:
+        """A branch or a loop, which is one call to what is around it."""
+        self.require(call.control is not None, "a host function where the function calls none")
+        self.require(source in self.plan.controls, "a branch or a loop without plans")
+        driver = self.plan.inner[statement.name]
+        self.arguments(statement, driver)
+        outputs = tuple(driver.attrs["outputs"])
+        count = len(call.inputs)
+        distinct = len(set(outputs)) == len(outputs) == call.outputs and count <= len(statement.buffers)
+        self.require(distinct, f"{driver.name} has not the outputs of its step")
+        for buffer, name in zip(statement.buffers, call.inputs, strict=False):
+            self.read(buffer, name)
+        self.disjoint(statement, call, set(outputs))
+        for k, buffer in enumerate(statement.buffers[count:], count):
+            if k not in outputs:
+                self.write(buffer, None)  # a workspace
+        for k, number in enumerate(outputs):
+            self.write(statement.buffers[number], ("call", source, k))
 
     def kernel(self, statement: KernelCall, call: _Call, source: int) -> None:
         self.require(call.message is None, "a kernel call where the function has a check")
@@ -231,7 +276,7 @@ class _Machine:
         for k, buffer in enumerate(outputs):
             self.write(place[buffer], ("call", source, k))
 
-    def arguments(self, statement: KernelCall, kernel: PrimFunc) -> None:
+    def arguments(self, statement: KernelCall | HostCall, kernel: PrimFunc) -> None:
         self.require(
             len(statement.buffers) == len(kernel.buffers), f"{kernel.name} takes {len(kernel.buffers)} buffers"
         )
@@ -239,7 +284,7 @@ class _Machine:
             same = given.dtype == taken.dtype and _nbytes(given) == _nbytes(taken)
             self.require(same, f"{given.name} is not what {kernel.name} takes")
 
-    def disjoint(self, statement: KernelCall, call: _Call, written: set[int]) -> None:
+    def disjoint(self, statement: KernelCall | HostCall, call: _Call, written: set[int]) -> None:
         """Buffers of a kernel never overlap, but those it only reads."""
         ranges = [self.range(b) for b in statement.buffers]
         changed = written | set(range(len(call.inputs), len(ranges)))
@@ -293,6 +338,18 @@ class _Machine:
         for k, name in enumerate(self.wanted.results):
             self.require(k in places, f"result {k} is written nowhere")
             self.read(places[k], name)
+
+
+def _reached(host: PrimFunc, inner: Mapping[str, PrimFunc]) -> list[PrimFunc]:
+    """A host function, and those that it calls, directly or not."""
+    found = {host.name: host}
+    stack = [host]
+    while stack:
+        for node in walk(stack.pop().body):
+            if isinstance(node, HostCall) and node.name not in found and node.name in inner:
+                found[node.name] = inner[node.name]
+                stack.append(inner[node.name])
+    return list(found.values())
 
 
 def _same_kernel(original: PrimFunc, kernel: PrimFunc, inputs: int) -> dict[Buffer, Buffer] | None:

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pullback.ir.errors import InternalError
 from pullback.ir.node import Span
 from pullback.relax.transform.memory.values import Block, Step, Steps, Value
-from pullback.tir import Buffer, Check, KernelCall, PrimFunc, Stmt, loop, seq, store
+from pullback.tir import Buffer, Check, HostCall, KernelCall, PrimFunc, Stmt, loop, seq, store
 from pullback.tir.in_place import share
-from pullback.tir.stmt import FLUSH_SUBNORMALS
 
 POISON = 0xFF  # NaN in every float type, -1 in signed integers
 
 
 @dataclass
 class Host:
-    """The host function with its kernels; ``sources`` says for each statement which lowered step it is (or None: a copy
-    or poison), ``spans`` where the op of that stands."""
+    """The host function with the kernels and host functions that it calls, directly or not; ``sources`` says for each
+    statement which lowered step it is (or None: a copy or poison), ``spans`` where the op of that stands."""
 
     function: PrimFunc
     kernels: dict[str, PrimFunc]
-    messages: list[str]
+    inner: dict[str, PrimFunc]
     sources: list[int | None]
     spans: list[Span | None]
 
 
 def host_function(
-    name: str, steps: Steps, order: list[Step], fresh: list[Value], arena_bytes: int, poison: bool, flush: bool
+    name: str,
+    steps: Steps,
+    order: list[Step],
+    fresh: list[Value],
+    arena_bytes: int,
+    poison: bool,
+    attrs: Mapping[str, Any],
+    messages: list[str],
 ) -> Host:
-    """The statements for the steps in this order; with ``poison`` dead memory is overwritten between them, with
-    ``flush`` they take subnormal numbers for zeros."""
-    return _Writer(name, steps, order, fresh, arena_bytes, poison, flush).write()
+    """The statements for the steps in this order, a function with these attributes; with ``poison`` dead memory is
+    overwritten between them. What checks say is added to ``messages``."""
+    return _Writer(name, steps, order, fresh, arena_bytes, poison, attrs, messages).write()
 
 
 @dataclass
@@ -42,9 +50,10 @@ class _Writer:
     fresh: list[Value]
     arena_bytes: int
     poison: bool
-    flush: bool
+    attrs: Mapping[str, Any]
+    messages: list[str]
     kernels: dict[str, PrimFunc] = field(default_factory=dict)
-    messages: list[str] = field(default_factory=list)
+    inner: dict[str, PrimFunc] = field(default_factory=dict)
     statements: list[Stmt] = field(default_factory=list)
     sources: list[int | None] = field(default_factory=list)
     spans: list[Span | None] = field(default_factory=list)
@@ -64,9 +73,8 @@ class _Writer:
                     if block.place == "arena" and last[block] == k:
                         self.fill(block)
         params = tuple(self.buffers.values())
-        attrs = {"kind": "host"} | ({FLUSH_SUBNORMALS: True} if self.flush else {})
-        function = PrimFunc(self.name, params, seq(*self.statements), attrs)
-        return Host(function, self.kernels, self.messages, self.sources, self.spans)
+        function = PrimFunc(self.name, params, seq(*self.statements), {"kind": "host"} | dict(self.attrs))
+        return Host(function, self.kernels, self.inner, self.sources, self.spans)
 
     def buffer(self, value: Value) -> Buffer:
         block = value.memory
@@ -82,8 +90,21 @@ class _Writer:
             self.statements.append(Check(self.buffer(step.inputs[0]), len(self.messages)))
             return
         kept = [v for k, v in enumerate(step.outputs) if k not in step.shared]
-        values = [*step.inputs, *kept, *step.workspaces]
-        self.statements.append(KernelCall(self.kernel(step), tuple(self.buffer(v) for v in values)))
+        buffers = tuple(self.buffer(v) for v in (*step.inputs, *kept, *step.workspaces))
+        if step.control is None:
+            self.statements.append(KernelCall(self.kernel(step), buffers))
+        else:
+            self.statements.append(HostCall(self.driver(step), buffers))
+
+    def driver(self, step: Step) -> str:
+        """The name of the host function that runs a branch or a loop."""
+        control = step.control
+        assert control is not None
+        name = control.name + "".join(f"_in_place_{o}_{i}" for o, i in sorted(step.shared.items()))
+        self.inner[name] = control.driver(name, step)
+        self.inner |= control.inner
+        self.kernels |= control.kernels
+        return name
 
     def kernel(self, step: Step) -> str:
         """The kernel's name; with shared memory, of its in-place variant."""

@@ -36,6 +36,8 @@ class Proofs:
         self.known: dict[tuple[str, int, int], bool] = {}
 
     def may_share(self, step: Step, output: int, source: int) -> bool:
+        if step.control is not None:
+            return step.control.may_share(output, source)
         key = (step.kernel, output, source)
         if key not in self.known:
             kernel = self.kernels[step.kernel]
@@ -101,7 +103,7 @@ def _overwrite(value: Value, source: Value, steps: Steps, results: Results, proo
     """Whether ``value`` may be written over the donated ``source``; then its step waits for all other readers of the
     old value and for all checks."""
     step = value.step
-    if step is None or value.shape != source.shape or source in steps.returned:
+    if step is None or step.may_fail or value.shape != source.shape or source in steps.returned:
         return False
     output, reads = step.outputs.index(value), [i for i, v in enumerate(step.inputs) if v is source]
     if len(reads) > 1 or not all(proofs.may_share(step, output, i) for i in reads):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,16 +14,20 @@ from pullback import te
 from pullback.ir.errors import InternalError
 from pullback.ir.module import IRModule
 from pullback.ir.node import Span
-from pullback.relax.expr import Constant, Function, Tuple, TupleGetItem, Var
+from pullback.relax.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from pullback.relax.op_calls import is_call_tir
+from pullback.relax.regions import is_control
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group
-from pullback.tir import PrimFunc
+from pullback.tir import PrimFunc, const
 from pullback.tir.expr import Buffer, nbytes
 from pullback.tir.workspace import lift_workspaces
+
+if TYPE_CHECKING:
+    from pullback.relax.transform.memory.control import Control
 
 
 @dataclass(eq=False)
@@ -62,8 +66,9 @@ class Value:
 
 @dataclass(eq=False)
 class Step:
-    """A kernel call on values, or (``message`` set) a look at a check's bool. ``source`` is its number in the lowered
-    function, ``span`` where its op stands; None for a copy that the planner adds."""
+    """A kernel call on values, (``message`` set) a look at a check's bool, or (``control`` set) a branch or a loop.
+    ``source`` is its number in the lowered function, ``span`` where its op stands; None for a copy that the planner
+    adds."""
 
     kernel: str
     inputs: list[Value]
@@ -73,10 +78,16 @@ class Step:
     message: str | None = None
     source: int | None = None
     span: Span | None = None
+    control: Control | None = None
 
     @property
     def values(self) -> tuple[Value, ...]:
         return (*self.inputs, *self.outputs, *self.workspaces)
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether it may end the function with a status."""
+        return self.message is not None or (self.control is not None and self.control.may_fail)
 
 
 @dataclass(eq=False)
@@ -91,7 +102,8 @@ class Steps:
 
     @cached_property
     def checks(self) -> list[Step]:
-        return [s for s in self.steps if s.message is not None]
+        """The steps that may end the function, before which it must not have changed anything."""
+        return [s for s in self.steps if s.may_fail]
 
     @cached_property
     def readers(self) -> dict[Value, list[Step]]:
@@ -108,12 +120,27 @@ class Steps:
 
     def add_copy(self, source: Value, target: Value) -> Step:
         """The step, not yet among ``steps``, that copies a value."""
-        name = f"copy_{source.dtype}_{'x'.join(map(str, source.shape)) or 'scalar'}"
-        count = int(np.prod(source.shape, dtype=np.int64))
-        a = te.placeholder((count,), source.dtype, "source")
-        b = te.compute((count,), lambda i: a[i], "target")
-        self.kernels[name] = Elementwise(Group((a,), (b,))).lower(name)
-        return Step(name, [source], [target])
+        kernel = copy_kernel(source)
+        self.kernels[kernel.name] = kernel
+        return Step(kernel.name, [source], [target])
+
+
+def copy_kernel(value: Value) -> PrimFunc:
+    """The kernel that copies such a value."""
+    a = te.placeholder((math.prod(value.shape),), value.dtype, "source")
+    b = te.compute(a.shape, lambda i: a[i], "target")
+    return Elementwise(Group((a,), (b,))).lower(f"copy_{_kind(value)}")
+
+
+def fill_kernel(value: Value) -> PrimFunc:
+    """The kernel that fills such a value with zeros."""
+    zero = const(False if value.dtype == "bool" else 0, value.dtype)
+    b = te.compute((math.prod(value.shape),), lambda i: zero, "target")
+    return Elementwise(Group((), (b,))).lower(f"zeros_{_kind(value)}")
+
+
+def _kind(value: Value) -> str:
+    return f"{value.dtype}_{'x'.join(map(str, value.shape)) or 'scalar'}"
 
 
 def flatten_info(info: StructInfo) -> list[TensorStructInfo]:
@@ -125,14 +152,14 @@ def flatten_info(info: StructInfo) -> list[TensorStructInfo]:
     raise InternalError(f"memory can be planned for tensors of static shape only, not for {info}")
 
 
-def read_steps(function: Function, module: IRModule) -> Steps:
-    """The steps of a function that LowerToTir has lowered, in its order."""
-    return _Reader(module).read(function)
+def read_steps(function: Function, module: IRModule, make_control: Callable[[Call], Control]) -> Steps:
+    """The steps of a function that LowerToTir has lowered, in its order; ``make_control`` plans branches and loops."""
+    return _Reader(module, make_control).read(function)
 
 
 class _Reader:
-    def __init__(self, module: IRModule) -> None:
-        self.module = module
+    def __init__(self, module: IRModule, make_control: Callable[[Call], Control]) -> None:
+        self.module, self.make_control = module, make_control
         self.env: dict[Var, Any] = {}
         self.constants: dict[bytes, tuple[Value, np.ndarray]] = {}
         self.workspaces: dict[str, list[Buffer]] = {}  # of each kernel
@@ -185,6 +212,8 @@ class _Reader:
             return flag
         if is_view(expr):
             return self.tree(expr.args[0])
+        if is_control(expr):
+            return self.control(binding)
         if not is_call_tir(expr):
             return self.tree(expr)
         outputs = [Value(binding.var.name, i.shape, i.dtype) for i in expr.sinfo_args]
@@ -196,10 +225,30 @@ class _Reader:
         steps.append(step)
         return outputs[0] if len(outputs) == 1 else outputs
 
+    def control(self, binding: Any) -> Any:
+        """The values of a branch or a loop, which is a step."""
+        call, steps = binding.value, self.result.steps
+        control = self.make_control(call)
+        inputs = [v for a in call.args for v in _leaves(self.tree(a))] + [self.constant(c) for c in control.constants]
+        outputs = [Value(binding.var.name, i.shape, i.dtype) for i in flatten_info(call.struct_info)]  # type: ignore[arg-type]
+        workspaces = [Value(b.name, b.shape, b.dtype) for b in control.workspaces]  # type: ignore[arg-type]
+        step = Step(control.name, inputs, outputs, workspaces, source=len(steps), span=call.span, control=control)
+        for output in outputs:
+            output.step = step
+        steps.append(step)
+        return nested_as(call.struct_info, iter(outputs))
+
     def add_kernel(self, step: Step) -> None:
         if step.kernel not in self.result.kernels:
             self.result.kernels[step.kernel], self.workspaces[step.kernel] = lift_workspaces(self.module[step.kernel])
         step.workspaces = [Value(b.name, b.shape, b.dtype) for b in self.workspaces[step.kernel]]  # type: ignore[arg-type]
+
+
+def nested_as(info: StructInfo, values: Iterator[Any]) -> Any:
+    """The values in lists that are nested as the tuples of a type."""
+    if isinstance(info, TupleStructInfo):
+        return [nested_as(f, values) for f in info.fields]
+    return next(values)
 
 
 def _leaves(tree: Any) -> Iterator[Value]:
