@@ -108,7 +108,7 @@ def _infer_while(
     check_condition(called("while_loop", "condition", condition, before), "the condition of while_loop", current_span())
     _kept("while_loop", before, called("while_loop", "body", body, before))
     _check_number("while_loop", "max_steps", max_steps)
-    _check_number("while_loop", "checkpoint_every", checkpoint_every)
+    _check_segment("while_loop", checkpoint_every)
     return carries
 
 
@@ -121,7 +121,7 @@ def _infer_fori(
     before = _fields("fori_loop", "carries", carries)
     _kept("fori_loop", before, called("fori_loop", "body", body, (STEP, *before)))
     _check_number("fori_loop", "max_steps", max_steps)
-    _check_number("fori_loop", "checkpoint_every", checkpoint_every)
+    _check_segment("fori_loop", checkpoint_every)
     return carries
 
 
@@ -134,7 +134,7 @@ def _infer_scan(
     if len(result) != 2:
         raise ShapeError(f"scan: body gives {len(result)} values", hint="it gives (carries, ys): two tuples")
     _kept("scan", before, result[0])
-    _check_number("scan", "checkpoint_every", checkpoint_every)
+    _check_segment("scan", checkpoint_every)
     return TupleStructInfo(
         (carries, TupleStructInfo(tuple(stacked(i, rows) for i in _fields("scan", "ys", result[1]))))
     )
@@ -212,6 +212,11 @@ def _check_number(name: str, what: str, value: Any) -> None:
         raise ArgumentError(message, hint="leave it out where there is no such number")
 
 
+def _check_segment(name: str, value: Any) -> None:
+    if value is not True:
+        _check_number(name, "checkpoint_every", value)
+
+
 WHILE = define(
     "while_loop", "condition, body, carries | max_steps=None, checkpoint_every=None", infer=_infer_while,
     family="control", doc="The carries after ``while condition(*carries): carries = body(*carries)``.",
@@ -238,14 +243,18 @@ LOOP = define(
 
 
 def while_loop(
-    condition: Any, body: Any, carries: Sequence[Any], max_steps: int | None = None, checkpoint_every: int | None = None
+    condition: Any,
+    body: Any,
+    carries: Sequence[Any],
+    max_steps: int | None = None,
+    checkpoint_every: int | bool | None = None,
 ) -> Call:
     """``while condition(*carries): carries = body(*carries)``; the carries, a tuple.
 
     ``condition`` gives a bool scalar, ``body`` a tuple of as many values as there are carries, of the same types.
     ``max_steps``: to need more is an error when it runs, and saved values for a gradient have their places in memory
     beforehand. ``checkpoint_every``: for the gradient, the carries of every k-th step are saved and what lies between
-    is computed again.
+    is computed again; True takes the square root of the greatest number of steps for k.
 
     Raises ShapeError where a carry changes its type, UserError where the condition is no bool scalar.
 
@@ -260,7 +269,11 @@ def while_loop(
 
 
 def fori_loop(
-    count: Any, body: Any, carries: Sequence[Any], max_steps: int | None = None, checkpoint_every: int | None = None
+    count: Any,
+    body: Any,
+    carries: Sequence[Any],
+    max_steps: int | None = None,
+    checkpoint_every: int | bool | None = None,
 ) -> Call:
     """``for i in range(count): carries = body(i, *carries)``; the carries, a tuple.
 
@@ -284,7 +297,7 @@ def scan(
     xs: Sequence[Any],
     length: Any = None,
     reverse: bool = False,
-    checkpoint_every: int | None = None,
+    checkpoint_every: int | bool | None = None,
 ) -> Call:
     """``carries, y = body(*carries, *x)`` for each row x of ``xs``; ``(carries, ys)`` with the y of all steps stacked.
 
@@ -335,7 +348,7 @@ def loop(
     condition: Function | None = None,
     length: Any = None,
     reverse: bool = False,
-    checkpoint: int | None = None,
+    checkpoint: int | bool | None = None,
 ) -> Call:
     """The closed form of loops: ``(carries, ys, steps)``. ``count`` None: ``length`` steps."""
     number = Tuple(()) if count is None else as_relax(count)

@@ -187,8 +187,9 @@ class _Frame:
     ) -> tuple[tuple, tuple, np.ndarray]:
         """The carries, the stacked ys, and the number of steps."""
         limit = length if count is None else count
+        most = call.attrs["body"].attrs.get("max_steps", length) if call.op is LOOP else length
         if length is not None and limit > length:
-            raise too_many_steps(length, call.span)
+            raise too_many_steps(most, call.span)
         numbers = itertools.count() if limit is None else range(limit)
         reverse = bool(call.attrs.get("reverse", False))
         rows: dict[int, tuple] = {}
@@ -201,7 +202,7 @@ class _Frame:
             steps += 1
         else:
             if condition is not None and condition(np.array(limit, np.int64), carries):
-                raise too_many_steps(limit, call.span)
+                raise too_many_steps(limit if most is None else most, call.span)
         return carries, self.stacked(call, rows, length), np.array(steps, np.int64)
 
     def stacked(self, call: Call, rows: dict[int, tuple], length: int | None) -> tuple:

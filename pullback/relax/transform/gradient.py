@@ -9,8 +9,9 @@
                                            x_adjoint_out = x_adjoint
                                            return (z, (x_adjoint_out,))
 
-Kernels of the loop IR, and ops that are only loops, have theirs differentiated (``kernel_gradients.py``). Adjoints that
-are 0 because a value was not taken meet no infinite derivative (``structural_zeros.py``).
+Kernels of the loop IR, and ops that are only loops, have theirs differentiated (``kernel_gradients.py``), branches
+and loops as wholes (``control_gradients.py``). Adjoints that are 0 because a value was not taken meet no infinite
+derivative (``structural_zeros.py``).
 
 One environment of adjoints, one loop over the bindings reversed (Griewank & Walther, Evaluating Derivatives, ch. 6).
 Calls of other graph functions are inlined first; blocks are merged to one dataflow block. An op without a gradient rule
@@ -19,29 +20,35 @@ that is composed of others is differentiated as those.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.arguments import sequence, whole
-from pullback.ir.errors import DifferentiationError, UserError
+from pullback.ir.errors import DifferentiationError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.ir.words import guided
-from pullback.relax.analysis import used_vars
+from pullback.relax.analysis import called_functions
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import copy_with_new_vars, emit_body
-from pullback.relax.op_calls import is_call_tir, lacks_state, no_state
+from pullback.relax.regions import is_control
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
+from pullback.relax.transform.control_gradients import adjoint_of_control
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
 from pullback.relax.transform.fold_transpose import fold_transposes
-from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.inline_functions import inline_calls, over_regions
+from pullback.relax.transform.joint_region import JoinTwins, Twins
 from pullback.relax.transform.kernel_gradients import KernelGradients, operands
 from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.refuse_gradient import refuse_what_has_no_gradient
+from pullback.relax.transform.region_writer import zeros_of
+from pullback.relax.transform.roots import Roots, is_differentiable
+from pullback.relax.transform.segment_loops import segmented
 from pullback.relax.transform.share_prefixes import share_prefixes
 from pullback.relax.transform.structural_zeros import DENSE, MASKED, StructuralZeros
 from pullback.tir.expr import FLOATS
@@ -80,11 +87,22 @@ class Gradient(Pass):
                 hint="name an @R.function; a kernel is called by one with R.call_tir",
             )
         required = _required_indices(name, function, self.require_grads)
-        whole = share_prefixes(decompose_what_has_no_gradient(inline_calls(function, raised)))
+        whole = over_regions(inline_calls(function, raised), raised, _prepared)
         result = module.copy()
         adjoint = differentiate(name, whole, required, self.target_index, KernelGradients(result))
+        adjoint = over_regions(adjoint, raised, _tidied)
+        for kernel in set(result) - {*module, *called_functions(adjoint)}:  # of a loop that was differentiated anew
+            del result[kernel]
         result[f"{name}_adjoint"] = adjoint
         return result
+
+
+def _prepared(function: Function) -> Function:
+    return segmented(share_prefixes(decompose_what_has_no_gradient(function)))
+
+
+def _tidied(function: Function) -> Function:
+    return remove_dead_bindings(fold_transposes(remove_dead_bindings(function)))
 
 
 def _required_indices(name: str, function: Function, required: Var | str | Sequence[Var | str] | None) -> list[int]:
@@ -114,18 +132,12 @@ def _required_indices(name: str, function: Function, required: Var | str | Seque
                 f"the gradient of {name} with respect to {var.name} is required twice",
                 hint="name each parameter once in require_grads",
             )
-        if not _is_differentiable(var.struct_info):
+        if not is_differentiable(var.struct_info):
             info = format_info(var.struct_info)
             message = f"the gradient with respect to {var.name} of {name} cannot be taken: it is {info}"
             raise DifferentiationError(message, span=var.span, hint="only floating-point tensors have gradients")
         indices.append(index)
     return indices
-
-
-def _is_differentiable(info: Any) -> bool:
-    if isinstance(info, TupleStructInfo):
-        return any(_is_differentiable(f) for f in info.fields)
-    return isinstance(info, TensorStructInfo) and info.dtype in FLOATS
 
 
 def _target(name: str, function: Function, index: int) -> Expr:
@@ -169,13 +181,15 @@ def differentiate(
         outputs = [_as_output(builder, f) for f in (result.fields if isinstance(result, Tuple) else (result,))]
         forward_body = Tuple(tuple(outputs)) if isinstance(result, Tuple) else outputs[0]
         target = _target(name, Function(function.params, forward_body), target_index)
-        sweep = _ReverseSweep(builder, forward, params, kernels)
-        sweep.run(target)
+        refuse_what_has_no_gradient(forward, target, dict.fromkeys(params, 1), kernels)
+        sweep = ReverseSweep(builder, forward, {p: 1 << k for k, p in enumerate(params)}, kernels)
+        sweep.begin(target)
+        sweep.run()
         adjoints = tuple(sweep.final(p) for p in params)
     body = builder.finish(Tuple((forward_body, Tuple(adjoints))))
     attrs = {k: v for k, v in function.attrs.items() if k != "private"}
     adjoint = Function(function.params, body, None, attrs, span=function.span)
-    return remove_dead_bindings(fold_transposes(remove_dead_bindings(adjoint)))
+    return JoinTwins(sweep.twins).function(adjoint) if sweep.twins else adjoint
 
 
 def _as_output(builder: BlockBuilder, value: Expr) -> Expr:
@@ -183,57 +197,40 @@ def _as_output(builder: BlockBuilder, value: Expr) -> Expr:
     return builder.promote(value) if isinstance(value, Var) else value
 
 
-class _ReverseSweep:
-    """The environment of adjoints and the loop over the bindings reversed."""
+class ReverseSweep:
+    """The environment of adjoints and the loop over the bindings reversed. ``roots``: a bit for each of the variables
+    whose adjoints are wanted."""
 
     def __init__(
-        self, builder: BlockBuilder, forward: Sequence[Binding], params: Sequence[Var], kernels: KernelGradients
+        self, builder: BlockBuilder, forward: Sequence[Binding], roots: Mapping[Var, int], kernels: KernelGradients
     ) -> None:
         self.builder, self.forward, self.kernels = builder, forward, kernels
         self.adjoints: dict[Var, Adjoint] = {}
-        self.zeros = StructuralZeros(params, forward)
-        self.active = set(params)  # what depends on a required parameter
-        for binding in forward:
-            if any(v in self.active for v in used_vars(binding.value)):
-                self.active.add(binding.var)
+        self.twins: Twins = {}
+        self.roots = Roots(roots, forward)
+        self.zeros = StructuralZeros(self.roots)
+        self.active = {v for v in self.roots.values if self.roots.of(v)}  # what moves with what is wanted
 
-    def run(self, target: Expr) -> None:
-        self.refuse(target)
-        seed = Op.get("ones")((), target.dtype)
+    def inner(self, builder: BlockBuilder, forward: Sequence[Binding], roots: Mapping[Var, int]) -> ReverseSweep:
+        """The sweep over the bindings of a region."""
+        return ReverseSweep(builder, forward, roots, self.kernels)
+
+    def begin(self, target: Expr) -> None:
+        """The adjoint of the target is 1."""
+        seed = Op.get("ones")((), target.dtype)  # type: ignore[attr-defined]
         self.zeros.degrees[seed] = DENSE
         if isinstance(target, Var):
             self.adjoints[target] = self.builder.emit(seed, f"{target.name}_adjoint")
             self.zeros.degrees[self.adjoints[target]] = DENSE
         elif isinstance(target, TupleGetItem):
             self.accumulate(target, seed)
+
+    def run(self) -> None:
         for binding in reversed(self.forward):
             adjoint = self.adjoints.get(binding.var)
             if binding.var in self.active and adjoint is not None:
                 with span_scope(binding.span):
                     self.propagate(binding, adjoint)
-
-    def refuse(self, target: Expr) -> None:
-        """List all ops without a gradient between the parameters and the target, with their places. What is drawn
-        without a state cannot be drawn again."""
-        needed, offending = set(used_vars(target)), []
-        for binding in reversed(self.forward):
-            value = binding.value
-            if binding.var not in needed or binding.var not in self.active:
-                continue
-            if lacks_state(value):
-                raise no_state(value.op.short, value.span)
-            needed.update(used_vars(value))
-            if isinstance(value, Call) and isinstance(value.op, Op) and value.op.gradient is None:
-                reason = self.kernels.refusal(value, self.is_active(value)) if _has_loops(value) else ""
-                if reason is not None:
-                    offending.append(f"  {value.op.short} at {binding.span}{reason and ': ' + reason}")
-        if offending:
-            hint = "call the kernel by R.call_tir_with_grad, or give the op a rule with relax.op.register_gradient"
-            raise DifferentiationError("these ops have no gradient:\n" + "\n".join(reversed(offending)), hint=hint)
-
-    def is_active(self, call: Call) -> list[bool]:
-        """Which of the tensors that a kernel or an op is called on depend on a required parameter."""
-        return [any(v in self.active for v in used_vars(value)) for value in operands(call)]
 
     def propagate(self, binding: Binding, adjoint: Adjoint) -> None:
         """Carry the adjoint of a binding's variable to what its value reads."""
@@ -243,15 +240,20 @@ class _ReverseSweep:
             return
         if not isinstance(value.op, Op):
             raise DifferentiationError("a call of an unknown function cannot be differentiated", span=value.span)
+        if is_control(value):
+            for arg, contribution in zip(value.args, adjoint_of_control(self, binding, adjoint), strict=True):
+                self.accumulate(arg, contribution)
+            return
         dy = self.materialize(adjoint, binding.var)
         arguments: Sequence[Any] = value.args
         if value.op.gradient is not None:
             contributions = value.op.gradient(dy, binding.var, *value.args, **value.attrs)
-            contributions = self.zeros.guarded(value.op, contributions, self.zeros.roots_of(value))
+            contributions = self.zeros.guarded(value.op, contributions, self.roots.of(value))
         else:
             arguments = operands(value)
+            active = [self.roots.of(v) != 0 for v in arguments]
             degree = self.zeros.degree_of_any(dy)
-            contributions = self.kernels.adjoints(self.builder, value, dy, self.is_active(value), degree)
+            contributions = self.kernels.adjoints(self.builder, value, dy, active, degree)
         for arg, contribution in zip(arguments, contributions, strict=True):
             if contribution is not None:
                 self.accumulate(arg, contribution)
@@ -261,7 +263,7 @@ class _ReverseSweep:
         if not isinstance(value.struct_info, TupleStructInfo):
             return adjoint
         parts = adjoint if adjoint is not None else [None] * len(value.struct_info.fields)
-        whole = [p if p is not None else _zeros(i) for p, i in zip(parts, value.struct_info.fields, strict=True)]
+        whole = [p if p is not None else zeros_of(i) for p, i in zip(parts, value.struct_info.fields, strict=True)]
         self.zeros.degrees.update((w, MASKED) for w, p in zip(whole, parts, strict=True) if p is None)
         return whole
 
@@ -275,8 +277,8 @@ class _ReverseSweep:
         elif isinstance(expr, TupleGetItem):
             size = len(expr.tuple_value.struct_info.fields)  # type: ignore[attr-defined]
             self.accumulate(expr.tuple_value, [adjoint if i == expr.index else None for i in range(size)])
-        elif isinstance(expr, Var) and expr in self.active and _is_differentiable(expr.struct_info):
-            name, roots = f"{expr.name}_adjoint", self.zeros.roots_of(expr)
+        elif isinstance(expr, Var) and expr in self.active and is_differentiable(expr.struct_info):
+            name, roots = f"{expr.name}_adjoint", self.roots.of(expr)
             self.adjoints[expr] = self.add(self.adjoints.get(expr), adjoint, name, roots)
 
     def add(self, known: Adjoint, more: Adjoint, name: str, roots: int) -> Adjoint:
@@ -300,17 +302,5 @@ class _ReverseSweep:
             fields = enumerate(zip(parts, info.fields, strict=True))
             return Tuple(tuple(self._final(p, i, f"{name}_{k}") for k, (p, i) in fields))
         if adjoint is None:
-            adjoint = self.builder.emit(_zeros(info), f"{name}_adjoint")
+            adjoint = self.builder.emit(zeros_of(info), f"{name}_adjoint")
         return self.builder.emit_output(adjoint, f"{name}_adjoint_out")
-
-
-def _has_loops(call: Call) -> bool:
-    """Whether there are loops to be differentiated."""
-    op: Op = call.op  # type: ignore[assignment]
-    return op.te is not None or op.kernel is not None or is_call_tir(call)
-
-
-def _zeros(info: Any) -> Expr:
-    if not isinstance(info, TensorStructInfo) or info.shape is None:
-        raise UserError(f"the adjoint of {format_info(info)} cannot be zeros of a known shape")
-    return Op.get("zeros")(info.shape, info.dtype)

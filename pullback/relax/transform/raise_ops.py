@@ -20,6 +20,7 @@ from pullback.relax.analysis import called_functions
 from pullback.relax.expr import Call, Function
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_call_tir
+from pullback.relax.regions import map_regions
 from pullback.relax.transform.legalize_ops import is_lowered
 
 
@@ -34,11 +35,17 @@ class RaiseOps(Pass):
         freed: set[str] = set()
         for name, function in module.items():
             if isinstance(function, Function):
-                result[name] = _Raise(module, freed).function(function)
+                result[name] = _raised(function, module, freed)
         used = {n for f in result.functions.values() if isinstance(f, Function) for n in called_functions(f)}
         for name in freed - used:
             del result[name]
         return result
+
+
+def _raised(function: Function, module: IRModule, freed: set[str]) -> Function:
+    """The function and the regions in it."""
+    whole = map_regions(function, lambda region: _raised(region, module, freed))
+    return _Raise(module, freed).function(whole)
 
 
 class _Raise(ExprMutator):

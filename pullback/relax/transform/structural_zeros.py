@@ -16,15 +16,14 @@ no choice between elements: it stays a contraction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.op import Op
-from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var
-from pullback.relax.op.family import zero_gradient
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.expr import Call, Constant, Expr, Tuple, TupleGetItem
+from pullback.relax.transform.roots import Roots
 from pullback.tir.derivative import DENSE, MASKED, THINNED
 from pullback.tir.expr import FLOATS
 
@@ -35,31 +34,9 @@ _SUMS = ("add", "subtract")
 class StructuralZeros:
     """What is known of the adjoints of one function."""
 
-    def __init__(self, params: Sequence[Var], forward: Iterable[Binding]) -> None:
+    def __init__(self, roots: Roots) -> None:
         self.degrees: dict[Expr, int] = {}  # of adjoints
-        self.roots: dict[Var, int] = {p: 1 << k for k, p in enumerate(params)}  # a bit for each parameter
-        for binding in forward:
-            self.roots[binding.var] = self.roots_of(binding.value)
-
-    def roots_of(self, expr: Any) -> int:
-        """The required parameters that a value moves with: none of them by a comparison or a number of a row."""
-        if isinstance(expr, Var):
-            return self.roots.get(expr, 0)
-        if isinstance(expr, Tuple):
-            return self._roots_of_all(expr.fields)
-        if isinstance(expr, TupleGetItem):
-            return self.roots_of(expr.tuple_value)
-        if not isinstance(expr, Call) or expr.op.gradient is zero_gradient:  # type: ignore[union-attr]
-            return 0
-        info = expr.struct_info
-        is_discrete = isinstance(info, TensorStructInfo) and info.dtype not in FLOATS
-        return 0 if is_discrete else self._roots_of_all(expr.args)
-
-    def _roots_of_all(self, exprs: Iterable[Any]) -> int:
-        found = 0
-        for expr in exprs:
-            found |= self.roots_of(expr)
-        return found
+        self.roots = roots  # with which parameters the values move
 
     # -- degrees
 
@@ -97,7 +74,7 @@ class StructuralZeros:
             result = min(result, THINNED)
         if op.zeros == "mixes" or op.short in _PRODUCTS:
             factors = [part for part, d in zip(parts, found, strict=True) if d is None and not _is_nonzero(part)]
-            if factors and not self._roots_of_all(factors) & roots:
+            if factors and not self.roots.of_all(factors) & roots:
                 result = max(result, THINNED)
         return result
 

@@ -1,0 +1,62 @@
+"""What has no gradient is refused before anything is differentiated: all of it at once, with its places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pullback.ir.errors import DifferentiationError
+from pullback.ir.op import Op
+from pullback.relax.analysis import used_vars
+from pullback.relax.expr import Binding, Call, Expr, Function, Var
+from pullback.relax.op_calls import is_call_tir, lacks_state, no_state
+from pullback.relax.regions import is_control
+from pullback.relax.transform.kernel_gradients import KernelGradients, operands
+from pullback.relax.transform.roots import Roots, is_float
+
+
+def refuse_what_has_no_gradient(
+    forward: Sequence[Binding], target: Expr, params: Mapping[Var, int], kernels: KernelGradients
+) -> None:
+    """List all ops without a gradient between the parameters and the target, in branches and loops too. What is drawn
+    without a state cannot be drawn again."""
+    offending = list(_offending(forward, target, params, kernels))
+    if offending:
+        hint = "call the kernel by R.call_tir_with_grad, or give the op a rule with relax.op.register_gradient"
+        raise DifferentiationError("these ops have no gradient:\n" + "\n".join(reversed(offending)), hint=hint)
+
+
+def _offending(
+    forward: Sequence[Binding], target: Any, params: Mapping[Var, int], kernels: KernelGradients
+) -> Iterator[str]:
+    """Lines about ops without a gradient, the last first."""
+    roots, needed = Roots(params, forward), set(used_vars(target))
+    for binding in reversed(forward):
+        value = binding.value
+        if binding.var not in needed or not roots.of(binding.var):
+            continue
+        if lacks_state(value):
+            raise no_state(value.op.short, value.span)  # type: ignore[attr-defined]
+        needed.update(used_vars(value))
+        if is_control(value):
+            bits = roots.region_params(value)  # type: ignore[arg-type]
+            for name in ("otherwise", "then", "body"):
+                region = value.attrs.get(name)  # type: ignore[attr-defined]
+                if isinstance(region, Function):
+                    yield from _offending_in(region, bits, kernels)
+        elif isinstance(value, Call) and isinstance(value.op, Op) and value.op.gradient is None:
+            active = [roots.of(v) != 0 for v in operands(value)]
+            reason = kernels.refusal(value, active) if _has_loops(value) else ""
+            if reason is not None:
+                yield f"  {value.op.short} at {binding.span}{reason and ': ' + reason}"
+
+
+def _offending_in(region: Function, bits: Sequence[int], kernels: KernelGradients) -> Iterator[str]:
+    params = {p: b if is_float(p.struct_info) else 0 for p, b in zip(region.params, bits, strict=True)}
+    yield from _offending(list(region.bindings), region.body.body, params, kernels)
+
+
+def _has_loops(call: Call) -> bool:
+    """Whether there are loops to be differentiated."""
+    op: Op = call.op  # type: ignore[assignment]
+    return op.te is not None or op.kernel is not None or is_call_tir(call)

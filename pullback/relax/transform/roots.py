@@ -1,0 +1,97 @@
+"""Which parameters values move with: the derivative of a value is not 0 for these alone.
+
+    y = floor(a) * b                 y moves with b, not with a
+    for k in range(n): s, t = t, s   s and t move with what either of them began with
+
+Every parameter has a bit. A value that is no float moves with nothing, nor does what an op gives whose derivative is 0
+everywhere. What a loop gives moves with what its body makes of that, any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pullback.relax.control import BRANCH, LOOP
+from pullback.relax.expr import Binding, Call, Function, Tuple, TupleGetItem, Var
+from pullback.relax.op.family import zero_gradient
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.tir.expr import FLOATS
+
+Nested = Any  # the bits of a tensor; of a tuple, a tuple of them, or the bits of all its fields
+
+
+def is_float(info: StructInfo) -> bool:
+    return isinstance(info, TensorStructInfo) and info.dtype in FLOATS
+
+
+def is_differentiable(info: Any) -> bool:
+    """Whether there is a float in it."""
+    return any(map(is_differentiable, info.fields)) if isinstance(info, TupleStructInfo) else is_float(info)
+
+
+class Roots:
+    """What is known of the values of one function, of whose parameters ``params`` gives the bits."""
+
+    def __init__(self, params: Mapping[Var, Nested], bindings: Iterable[Binding] = ()) -> None:
+        self.values: dict[Var, Nested] = dict(params)
+        for binding in bindings:
+            self.values[binding.var] = self.nested(binding.value)
+
+    def of(self, expr: Any) -> int:
+        """The bits of a tensor, or of all that is in a tuple."""
+        return _all(self.nested(expr))
+
+    def of_all(self, exprs: Iterable[Any]) -> int:
+        return _all(tuple(map(self.nested, exprs)))
+
+    def nested(self, expr: Any) -> Nested:
+        if isinstance(expr, Var):
+            return self.values.get(expr, 0)
+        if isinstance(expr, Tuple):
+            return tuple(map(self.nested, expr.fields))
+        if isinstance(expr, TupleGetItem):
+            whole = self.nested(expr.tuple_value)
+            found = whole[expr.index] if isinstance(whole, tuple) else whole
+            return found if is_differentiable(expr.struct_info) else 0
+        if not isinstance(expr, Call) or getattr(expr.op, "gradient", None) is zero_gradient:
+            return 0
+        if expr.op is BRANCH:
+            results = [results_roots(expr.attrs[name], self.region_params(expr)) for name in ("then", "otherwise")]
+            return tuple(_all(pair) for pair in zip(*results, strict=True))
+        if expr.op is LOOP:
+            carries, ys = results_roots(expr.attrs["body"], self.region_params(expr))
+            return (tuple(_all(pair) for pair in zip(carries, self.fields(expr.args[1]), strict=True)), ys, 0)
+        return self.of_all(expr.args) if is_differentiable(expr.struct_info) else 0
+
+    def fields(self, expr: Any) -> list[int]:
+        """The bits of each field of a tuple of tensors."""
+        found = self.nested(expr)
+        return list(found) if isinstance(found, tuple) else [found] * len(expr.struct_info.fields)
+
+    def region_params(self, call: Call) -> list[int]:
+        """The bits of the parameters of a branch's regions, or of a loop's body."""
+        if call.op is BRANCH:
+            return self.fields(call.args[1])
+        carries, xs, invariants = map(self.fields, call.args[1:])
+        while True:
+            after = results_roots(call.attrs["body"], [0, *carries, *xs, *invariants])[0]
+            reached = [a | b for a, b in zip(carries, after, strict=True)]
+            if reached == carries:
+                return [0, *carries, *xs, *invariants]
+            carries = reached
+
+
+def results_roots(region: Function, params: Sequence[int]) -> Nested:
+    """The bits of what a region gives, of whose parameters these are the bits."""
+    bits = {p: b if is_float(p.struct_info) else 0 for p, b in zip(region.params, params, strict=True)}
+    return Roots(bits, region.bindings).nested(region.body.body)
+
+
+def _all(nested: Nested) -> int:
+    if not isinstance(nested, tuple):
+        return nested
+    found = 0
+    for part in nested:
+        found |= _all(part)
+    return found
