@@ -89,7 +89,8 @@ def adaptive(y: Array, growth: Array, effects: Array, c: Array, n: int, max_step
 KERNELS = (
     Kernel(
         "mandelbrot", "Mandelbrot, smooth escape counts", draw_window, mandelbrot, ("centre", "width"),
-        {"tiny": {"n": 5, "max_steps": 60}, "S": {"n": 125, "max_steps": 60}, "M": {"n": 250, "max_steps": 150}},
+        {"tiny": {"n": 5, "max_steps": 60}, "S": {"n": 125, "max_steps": 60}, "M": {"n": 250, "max_steps": 100}},
+        step=1e-6,
     ),
     Kernel(
         "rk4", "Runge-Kutta, Lorenz 96", draw_state, rk4, ("x", "forcing"),
@@ -97,6 +98,6 @@ KERNELS = (
     ),
     Kernel(
         "adaptive", "Runge-Kutta, adaptive steps", draw_species, adaptive, ("y", "growth", "effects"),
-        {"tiny": {"n": 4, "max_steps": 400}, "S": {"n": 10, "max_steps": 400}, "M": {"n": 100, "max_steps": 1000}},
+        {"tiny": {"n": 4, "max_steps": 250}, "S": {"n": 10, "max_steps": 250}, "M": {"n": 100, "max_steps": 250}},
     ),
 )  # fmt: skip

@@ -27,6 +27,7 @@ class Kernel:
     value: Callable[..., Any]  # of the inputs and the sizes
     wrt: tuple[str, ...]
     sizes: Mapping[str, Sizes] = field(default_factory=dict)
+    step: float = 1e-4  # of numeric differences
 
     def inputs(self, preset: str) -> Arrays:
         """The same numbers whenever they are drawn."""
@@ -43,10 +44,11 @@ class Kernel:
         return getattr(importlib.import_module(f"{family}_{library}"), self.name)(**self.sizes[preset])
 
 
-def slope(kernel: Kernel, preset: str, inputs: Arrays, ways: Arrays, step: float = 1e-4) -> float:
+def slope(kernel: Kernel, preset: str, inputs: Arrays, ways: Arrays) -> float:
     """The derivative of the reference along some ways, by differences of fourth order."""
 
     def at(times: float) -> float:
-        return kernel.reference(preset, {k: v + times * step * ways[k] if k in ways else v for k, v in inputs.items()})
+        moved = {k: v + times * kernel.step * ways[k] if k in ways else v for k, v in inputs.items()}
+        return kernel.reference(preset, moved)
 
-    return (at(-2) - 8 * at(-1) + 8 * at(1) - at(2)) / (12 * step)
+    return (at(-2) - 8 * at(-1) + 8 * at(1) - at(2)) / (12 * kernel.step)

@@ -11,8 +11,6 @@ from benchmarks.numerics.kernel import slope
 from pullback.relax.interpreter import evaluate
 from pullback.relax.transform.gradient import Gradient
 
-GRAPH_LOOPS = ("kmeans", "mandelbrot", "rk4", "adaptive")
-
 
 def along(gradients: dict[str, np.ndarray], ways: dict[str, np.ndarray]) -> float:
     return sum(float((gradients[name] * way).sum()) for name, way in ways.items())
@@ -26,7 +24,7 @@ def test_value(name: str) -> None:
     np.testing.assert_allclose(value, kernel.reference("tiny", inputs), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if name not in GRAPH_LOOPS])
+@pytest.mark.parametrize("name", KERNELS)
 def test_gradient(name: str) -> None:
     kernel = KERNELS[name]
     inputs = kernel.inputs("tiny")
