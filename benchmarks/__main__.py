@@ -16,6 +16,7 @@ from benchmarks import contractions as contractions_benchmark
 from benchmarks import data as data_benchmark
 from benchmarks import export as export_benchmark
 from benchmarks import gemm as gemm_benchmark
+from benchmarks import loops as loops_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import ops as ops_benchmark
 from benchmarks import twins as twins_benchmark
@@ -23,6 +24,7 @@ from benchmarks import ulp as ulp_benchmark
 from benchmarks.kernels.ops import SIZES
 from benchmarks.models import MODELS
 from benchmarks.networks import GRAPHS, NETWORKS
+from benchmarks.numerics import KERNELS
 from benchmarks.training import default_peers
 from pullback.schedule.choose import SCHEDULES
 
@@ -112,6 +114,33 @@ def export(
 def gemm(rounds: Rounds = 5, seconds: Seconds = 0.2, json: JsonFile = None) -> None:
     """Matrix products: one thread, two threads, all transposes."""
     raise typer.Exit(0 if gemm_benchmark.run(rounds, seconds, json) else 1)
+
+
+@app.command()
+def loops(
+    kernels: Annotated[str, typer.Option(help="Which, comma-separated.")] = ",".join(KERNELS),
+    sizes: Annotated[str, typer.Option(help=f"Of {','.join(loops_benchmark.PRESETS)}, as NPBench calls them.")] = "M",
+    peers: Annotated[str, typer.Option(help=f"Peers, of {','.join(loops_benchmark.PEERS)}.")] = "jax",
+    rounds: Rounds = 5,
+    seconds: Seconds = 0.4,
+    threads: Threads = 2,
+    json: JsonFile = None,
+    peer_python: Annotated[
+        list[str] | None, typer.Option(metavar="PEER=PYTHON", help="A Python that has a peer's packages.")
+    ] = None,
+) -> None:
+    """Numeric kernels with loops, differentiated, beside JAX."""
+    for kind, names, known in (
+        ("kernel", kernels, KERNELS),
+        ("peer", peers, loops_benchmark.PEERS),
+    ):
+        if unknown := [name for name in _names(names) if name not in known]:
+            raise typer.BadParameter(f"no {kind} {unknown[0]!r}; there are {', '.join(known)}")
+    if sizes not in loops_benchmark.PRESETS:
+        raise typer.BadParameter(f"--sizes is one of {', '.join(loops_benchmark.PRESETS)}")
+    pythons = _pythons(peer_python or [], _names(peers))
+    wanted = _names(kernels), sizes, _names(peers), rounds, seconds, threads, json, pythons
+    raise typer.Exit(0 if loops_benchmark.run(*wanted) else 1)
 
 
 @app.command()

@@ -23,6 +23,7 @@ SECTIONS = {
     "random": "Contractions drawn at random",
     "sensitivity": "One more or less in one dimension",
     "ops": "Every operator",
+    "loops": "Numeric kernels with loops, differentiated",
 }
 INTRODUCTION = """\
 # Performance

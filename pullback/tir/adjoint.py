@@ -11,11 +11,11 @@
 Statements are taken in reverse, loops backwards. A store ``b[i] = e`` takes the adjoint of the element, makes it 0, and
 adds to the adjoint of each element that ``e`` reads (Griewank & Walther, Evaluating Derivatives, ch. 3 and 4).
 
-The derivatives of ``e`` are those at the values that it read. Where such a value is overwritten later, the kernel is
-run once more beforehand, and each store to that buffer keeps what it overwrites on a *tape*, with one place for each
+The derivatives of ``e`` are those at the values that it read. Where these are in memory that the kernel writes, it is
+run once more beforehand. A store that overwrites one (``overwritten.py``) keeps it on a *tape*, with one place for each
 iteration of the loops around it; on the way back it is put in its place again. So are conditions, and values that are
-bound to names, when they depend on memory that the kernel writes. What no derivative asks for is not kept: the kernel
-above, whose products read only its inputs, is not run again.
+bound to names, when they depend on memory that the kernel writes; they are computed again where that is there anyway.
+What no derivative asks for is not kept: the kernel above, whose products read only its inputs, is not run again.
 
 A loop is serial where an element may get its adjoint from several iterations: the order of each sum is that of the
 program. Where each iteration has elements of its own (``independent.py``), the innermost loop is one of lanes, and the
@@ -48,6 +48,7 @@ from pullback.tir.expr import (
 from pullback.tir.extents import greatest
 from pullback.tir.independent import independent
 from pullback.tir.lanes import independent_lanes
+from pullback.tir.overwritten import overwriting
 from pullback.tir.polynomial import key
 from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, Prefetch, PrimFunc, Seq, Stmt, loop, seq, store
 from pullback.tir.visitor import Mutator, Substitute, children, distinct, substitute
@@ -102,7 +103,12 @@ class _Adjoint:
             if isinstance(node, Let) and not is_float(node.var.dtype):
                 self.names[node.var] = substitute(node.value, self.names)
         self.active = self._active(nodes)
-        self.needed = self._needed(nodes)
+        uses = self._uses(nodes)
+        self.needed = {load.buffer for found in uses.values() for load in found}
+        self.recomputed = {n for n in nodes if isinstance(n, (Let, If)) and self._is_there(n)}
+        for node in self.recomputed:
+            uses[node] = uses.get(node, []) + loads(_value_of(node))
+        self.overwriting = overwriting(self.body, uses, self.names)
 
     # -- what matters
 
@@ -125,11 +131,12 @@ class _Adjoint:
     def _moves(value: PrimExpr, active: set[Buffer | Var]) -> bool:
         return any((n.buffer if isinstance(n, BufferLoad) else n) in active for n in distinct(value) if _is_leaf(n))
 
-    def _needed(self, nodes: Sequence[Stmt]) -> set[Buffer]:
-        """The buffers that are written and that derivatives, indices or conditions read on the way back."""
-        read: list[PrimExpr] = []
+    def _uses(self, nodes: Sequence[Stmt]) -> dict[Stmt, list[BufferLoad]]:
+        """What derivatives and indices read, of memory that is written, when the way back comes to a statement."""
+        uses: dict[Stmt, list[BufferLoad]] = {}
         one = Var("d", "float64")
         for node in nodes:
+            read: list[PrimExpr] = []
             if isinstance(node, BufferStore):
                 read += node.indices
             if isinstance(node, (BufferStore, Let)) and is_float(node.value.dtype):
@@ -144,7 +151,17 @@ class _Adjoint:
                     f"the number of iterations over {node.var.name} depends on memory that {self.function.name} writes",
                     span=node.span,
                 )
-        return {n.buffer for n in distinct(*read) if isinstance(n, BufferLoad)} & self.written
+            if found := [load for expr in read for load in loads(expr) if load.buffer in self.written]:
+                uses[node] = found
+        return uses
+
+    def _is_there(self, node: Let | If) -> bool:
+        """Whether a name's value, or a condition, depends on memory that is written, and can be computed again on the
+        way back: derivatives read that memory too, and no statement inside overwrites it."""
+        read = {load.buffer for load in loads(_value_of(node))}
+        inside = [node.body] if isinstance(node, Let) else [s for s in (node.then, node.otherwise) if s is not None]
+        stored = {n.buffer for n in distinct(*inside) if isinstance(n, BufferStore)}
+        return bool(read & self.written) and read & self.written <= self.needed and not read & stored
 
     def _sum_of(self, leaf: BufferLoad | Var) -> Buffer | None:
         """Where the adjoint of a load or a name is added up; None when it is of no interest."""
@@ -170,7 +187,7 @@ class _Adjoint:
             else:
                 self._sum_of(_first(self.inputs[k]))
         back = substitute(self.backward(self.body, ()), self.again)
-        forward = self.forward(self.body) if self.tapes else None
+        forward = self.forward(self.body) if self.tapes or self.needed else None
         begin, floats = [], [b for b in self.outputs if is_float(b.dtype)]
         for output, seed in zip(floats, seeds, strict=True):
             if output in self.sums:
@@ -232,8 +249,7 @@ class _Adjoint:
         """The buffers whose values matter forwards: those on tapes, and all that these are computed from."""
         kept = set(self.needed)
         for statement in self.tapes:
-            expr = statement.condition if isinstance(statement, If) else statement.value  # type: ignore[attr-defined]
-            kept.update(load.buffer for load in loads(expr))
+            kept.update(load.buffer for load in loads(_value_of(statement)))
         while True:
             size = len(kept)
             kept.update(
@@ -278,7 +294,7 @@ class _Adjoint:
             return seq(clear, self.backward(node.body, loops))
         if isinstance(node, If):
             condition = node.condition
-            if self._is_overwritten(condition):
+            if self._is_overwritten(condition) and node not in self.recomputed:
                 condition = self.tape(node, "bool", loops)
             then, other = (None if s is None else self.backward(s, loops) for s in (node.then, node.otherwise))
             return If(condition, then or Seq(()), other)
@@ -292,7 +308,7 @@ class _Adjoint:
 
     def backward_let(self, node: Let, loops: tuple[For, ...]) -> Stmt:
         value: PrimExpr = node.value
-        if self._is_overwritten(value):
+        if self._is_overwritten(value) and node not in self.recomputed:
             value = self.tape(node, value.dtype, loops)
         body = self.backward(node.body, loops)
         total = self._sum_of(node.var) if is_float(node.var.dtype) else None
@@ -312,7 +328,7 @@ class _Adjoint:
         if any(load.buffer is target for index in place for load in loads(index)):
             raise DifferentiationError(f"{target.name} is stored where it says itself", span=node.span)
         restore = None
-        if target in self.needed:
+        if node in self.overwriting:
             restore = store(target, place, self.tape(node, target.dtype, loops))
         total = self._sum_of(target[place]) if is_float(target.dtype) else None
         if total is None:
@@ -461,6 +477,11 @@ def loads(node: object) -> list[BufferLoad]:
 
 def _is_leaf(node: object) -> bool:
     return isinstance(node, (BufferLoad, Var))
+
+
+def _value_of(node: Stmt) -> PrimExpr:
+    """Of a store or a name its value, of an If its condition."""
+    return node.condition if isinstance(node, If) else node.value  # type: ignore[attr-defined]
 
 
 def _wide(dtype: str) -> str:

@@ -5,7 +5,8 @@
             … x[i - 1]            i - 1: 0 … 6
 
 A range holds for the machine's integers: an expression that might overflow has the range of its dtype. Where sizes are
-symbolic, comparisons are kept as polynomials that are at least 0 (after ``i < n``, n - 1 - i).
+symbolic, comparisons are kept as polynomials that are at least 0 (after ``i < n``, n - 1 - i). What several of them
+say together is found by elimination (``inequalities.py``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pullback.tir.expr import Binary, Call, Cast, IntImm, PrimExpr, Select, Var, as_expr, is_integer, limits
+from pullback.tir.inequalities import Row, can_hold
 from pullback.tir.polynomial import Polynomial
 from pullback.tir.visitor import distinct
 
@@ -140,7 +142,24 @@ class Known:
 
     def _is_positive(self, value: Polynomial) -> bool:
         """Whether a polynomial is at least 0."""
-        return self._least(value) >= 0 or any(self._least(value.plus(fact, -1)) >= 0 for fact in self.facts)
+        if self._least(value) >= 0 or any(self._least(value.plus(fact, -1)) >= 0 for fact in self.facts):
+            return True
+        below = Polynomial({(): -1}, {}).plus(value, -1)
+        return bool(self.facts) and not can_hold([below.terms, *self._rows(value)])
+
+    def _rows(self, value: Polynomial) -> list[Row]:
+        """What is known of a polynomial's atoms, and of all that these are compared with."""
+        rows: list[Row] = []
+        near, facts = dict(value.atoms), list(self.facts)
+        while linked := [fact for fact in facts if not near.keys().isdisjoint(fact.atoms)]:
+            rows += [fact.terms for fact in linked]
+            facts = [fact for fact in facts if fact not in linked]
+            for fact in linked:
+                near.update(fact.atoms)
+        for name, atom in near.items():
+            low, high = self.range(atom)
+            rows += [{(name,): 1, (): -low}, {(name,): -1, (): high}]
+        return rows
 
     def _least(self, value: Polynomial) -> int:
         result = 0
