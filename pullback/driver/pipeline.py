@@ -6,7 +6,8 @@
     inlined      InlineFunctions: one function, no calls of others; InlineCustomGradients; ResolveMatchCast;
                  DeadCodeElimination
     decomposed   DecomposeOpsForTraining: composite ops become primitive ones
-    simplified   CanonicalizeBindings, SharePrefixes, Simplify, FoldConstant, MoveViews, EliminateCommonSubexpr
+    simplified   CanonicalizeBindings, SharePrefixes, Simplify, SimplifyLoops, FoldConstant, HoistInvariants, MoveViews,
+                 EliminateCommonSubexpr
     recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
     fused        FuseOps: groups that are one kernel each
     laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
@@ -35,6 +36,7 @@ from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fuse_ops import FuseOps
+from pullback.relax.transform.hoist_invariants import HoistInvariants
 from pullback.relax.transform.infer_by_convention import InferByConvention
 from pullback.relax.transform.inline_custom_gradients import inline_custom_gradients
 from pullback.relax.transform.inline_functions import inline_calls, over_regions
@@ -48,6 +50,7 @@ from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import resolve_match_casts
 from pullback.relax.transform.share_prefixes import SharePrefixes
 from pullback.relax.transform.simplify import Simplify
+from pullback.relax.transform.simplify_loops import SimplifyLoops
 from pullback.relax.transform.verify_plan import verify_plan
 from pullback.schedule.group import Group, Machine
 from pullback.target import Target
@@ -100,7 +103,10 @@ def lower_function(
         SharePrefixes(),
         Simplify(),
         CanonicalizeBindings(),
+        SimplifyLoops(),
         FoldConstant(),
+        HoistInvariants(),
+        SimplifyLoops(),
         MoveViews(),
         EliminateCommonSubexpr(),
         Rematerialize(),
