@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pullback import codegen
+from pullback.deploy.folding import folded
 from pullback.deploy.targets import FUNCTIONS
 from pullback.driver.artifact import Layout
 from pullback.driver.pipeline import plan_function, prepare
@@ -28,6 +29,7 @@ from pullback.relax.convention import (
     STEP,
     Convention,
     Roles,
+    Value,
 )
 from pullback.relax.expr import Function, Tuple, TupleGetItem, Var
 from pullback.relax.struct_info import TupleStructInfo, symbolic_vars
@@ -54,9 +56,15 @@ class Planned:
 
 
 def plan_functions(
-    trainer: Trainer, target: Target, batch: int, sizes: Mapping[str, int], names: tuple[str, ...] = FUNCTIONS
+    trainer: Trainer,
+    target: Target,
+    batch: int,
+    sizes: Mapping[str, int],
+    names: tuple[str, ...] = FUNCTIONS,
+    constants: Mapping[Value, np.ndarray] | None = None,
 ) -> dict[str, Planned]:
     """Plan the named functions of a trainer for a target; ``sizes`` are those of symbolic axes but the batch.
+    ``constants``: values that are folded into the functions.
 
     Raises ArgumentError where a size is missing, and what compiling raises.
     """
@@ -72,7 +80,11 @@ def plan_functions(
         else:
             module, roles = with_prediction(program.inference_module)
             function = PREDICT
-        found[name] = _planned(prepare(module), function, roles, rows, _bound(program, rows, sizes), target)
+        module, bound = prepare(module), _bound(program, rows, sizes)
+        _check_sizes(module[function], bound)
+        if constants:
+            module, roles = folded(module, function, roles, bound, constants)
+        found[name] = _planned(module, function, roles, rows, bound, target)
     return found
 
 
@@ -101,12 +113,6 @@ def object_code(functions: Mapping[str, Planned], target: Target, symbol: str) -
 def _planned(
     module: IRModule, name: str, roles: Roles, rows: int, sizes: Mapping[str, int], target: Target
 ) -> Planned:  # fmt: skip
-    missing = sorted({v.name for v in symbolic_vars(module[name].struct_info)} - sizes.keys())
-    if missing:
-        raise ArgumentError(
-            f"an exported library has fixed sizes, and {', '.join(missing)} is not given",
-            hint=f"export(…, sizes={{{missing[0]!r}: 64}})",
-        )
     plan = plan_function(module, name, dict(sizes), target)
     layout = Layout.of(plan)
     returns = tuple(roles.returns[k] for k in layout.fresh)
@@ -114,6 +120,15 @@ def _planned(
     if wrong:
         raise ArgumentError(f"{name} returns a {wrong[0]} that takes no value's place")
     return Planned(layout, roles.takes, returns, tuple(plan.constants), rows, plan.host, plan.kernels)
+
+
+def _check_sizes(function: Function, sizes: Mapping[str, int]) -> None:
+    missing = sorted({v.name for v in symbolic_vars(function.struct_info)} - sizes.keys())
+    if missing:
+        raise ArgumentError(
+            f"an exported library has fixed sizes, and {', '.join(missing)} is not given",
+            hint=f"export(…, sizes={{{missing[0]!r}: 64}})",
+        )
 
 
 def _bound(program: Program, rows: int, sizes: Mapping[str, int]) -> dict[str, int]:
