@@ -22,6 +22,7 @@ from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.relax.convention import PARAMETER, STATE, STEP, Convention, Roles, Value
 from pullback.relax.expr import Constant, Function, SeqExpr, Tuple
+from pullback.relax.training.trainer import Trainer
 from pullback.relax.transform import (
     CanonicalizeBindings,
     DecomposeOpsForTraining,
@@ -31,7 +32,6 @@ from pullback.relax.transform import (
 )
 from pullback.relax.transform.bind_params import bind_params
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
-from pullback.relax.training.trainer import Trainer
 
 _RESOLVED = (DecomposeOpsForTraining(), CanonicalizeBindings())
 _FOLDED = (*_RESOLVED, Simplify(), CanonicalizeBindings(), FoldConstant(), FoldScale(), FoldConstant())
@@ -61,9 +61,7 @@ def folded(
     function = whole_function(module, name, dict(sizes))
     constants = {p: Constant(values[v]) for v, p in zip(roles.takes, function.params, strict=True) if v in values}
     function = _applied(module, name, bind_params(function, constants), _RESOLVED)
-    left = Roles(
-        tuple(v for v in roles.takes if v not in values), tuple(v for v in roles.returns if v not in values)
-    )
+    left = Roles(tuple(v for v in roles.takes if v not in values), tuple(v for v in roles.returns if v not in values))
     fields = [f for v, f in zip(roles.returns, _fields(function), strict=True) if v not in values]
     attrs = dict(function.attrs) | ({"donate": left.donated} if "donate" in function.attrs else {})
     body = SeqExpr(function.body.blocks, Tuple(tuple(fields)))

@@ -35,6 +35,7 @@ from pullback.relax.expr import Function, Tuple, TupleGetItem, Var
 from pullback.relax.struct_info import TupleStructInfo, symbolic_vars
 from pullback.relax.training.program import Program
 from pullback.relax.training.trainer import Trainer
+from pullback.relax.transform.pack_constants import PackConstants
 from pullback.target import Target
 from pullback.tir.expr import Var as Size
 from pullback.tir.stmt import PrimFunc
@@ -84,7 +85,7 @@ def plan_functions(
         _check_sizes(module[function], bound)
         if constants:
             module, roles = folded(module, function, roles, bound, constants)
-        found[name] = _planned(module, function, roles, rows, bound, target)
+        found[name] = _planned(module, function, roles, rows, bound, target, bool(constants))
     return found
 
 
@@ -111,9 +112,9 @@ def object_code(functions: Mapping[str, Planned], target: Target, symbol: str) -
 
 
 def _planned(
-    module: IRModule, name: str, roles: Roles, rows: int, sizes: Mapping[str, int], target: Target
+    module: IRModule, name: str, roles: Roles, rows: int, sizes: Mapping[str, int], target: Target, packs: bool
 ) -> Planned:  # fmt: skip
-    plan = plan_function(module, name, dict(sizes), target)
+    plan = plan_function(module, name, dict(sizes), target, late=(PackConstants(),) if packs else ())
     layout = Layout.of(plan)
     returns = tuple(roles.returns[k] for k in layout.fresh)
     wrong = [kind for kind, _ in returns if kind not in (LOSS_VALUE, DIVISOR_VALUE, OUTPUT)]
