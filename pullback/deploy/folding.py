@@ -12,14 +12,16 @@ and tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
 from pullback.driver.pipeline import prepare, whole_function
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
+from pullback.ir.passes import Pass
 from pullback.relax.convention import PARAMETER, STATE, STEP, Convention, Roles, Value
 from pullback.relax.expr import Constant, Function, SeqExpr, Tuple
 from pullback.relax.training.trainer import Trainer
@@ -70,15 +72,15 @@ def folded(
     return IRModule({**_kernels(module), name: function}, module.attrs), left
 
 
-def _applied(module: IRModule, name: str, function: Function, steps: tuple) -> Function:  # type: ignore[type-arg]
+def _applied(module: IRModule, name: str, function: Function, steps: Sequence[Pass]) -> Function:
     work = IRModule({**_kernels(module), name: function}, module.attrs)
     return reduce(lambda work, step: step(work), steps, work)[name]
 
 
-def _kernels(module: IRModule) -> dict[str, object]:
+def _kernels(module: IRModule) -> dict[str, Any]:
     return {name: f for name, f in module.items() if not isinstance(f, Function)}
 
 
-def _fields(function: Function) -> tuple[object, ...]:
-    body = function.body.body
+def _fields(function: Function) -> tuple[Any, ...]:
+    body: Any = function.body.body
     return body.fields if isinstance(body, Tuple) else (body,)
