@@ -4,6 +4,7 @@ norms and a head that is trained, against Python's trainer and the library that 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pullback.tir.visitor import walk
 from tests.deploy.exported import Instance, Refused, kept
 from tests.deploy.fake import ARGUMENT, CHECKPOINT
 from tests.deploy.models import BATCH, batches
+from tests.deploy.tools import need_zig
 
 X = np.random.default_rng(0).standard_normal((10 * BATCH, 2, 12, 12)).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 4, len(X))
@@ -139,6 +141,16 @@ def test_a_library_that_only_predicts(tmp_path: Path) -> None:
     made = exported(trainer, tmp_path, "predicts", fold_frozen=True, functions="predict")
     with Instance(made.folder) as instance:
         np.testing.assert_allclose(instance.predict(X[:BATCH])[0], np.asarray(trainer.predict(X[:BATCH])), atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the library is for x86-64")
+def test_each_cpu_of_a_platform_has_its_constants(tmp_path: Path) -> None:
+    need_zig()
+    trainer = tuned()
+    made = trainer.export(tmp_path / "any", "x86-64", "any", batch_size=BATCH, fold_frozen=True)
+    with Instance(made.folder) as instance:
+        np.testing.assert_allclose(steps(instance), steps(trainer), rtol=1e-5)
 
 
 # ---- what it takes
