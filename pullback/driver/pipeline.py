@@ -9,7 +9,7 @@
     recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
     fused        FuseOps: groups that are one kernel each
     laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
-    lowered      LowerToTir: kernels, scheduled for the machine
+    lowered      LowerToTir: kernels, scheduled for the machine; PackConstants, in libraries with folded layers
     planned      plan_memory: a host function and places for all values; verify_plan
 
 ``PULLBACK_DEBUG`` shows the way: see ``driver/debug.py``.
