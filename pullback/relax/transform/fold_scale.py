@@ -142,12 +142,14 @@ class _Fold(ExprMutator):
 
 def _product_of(call: Call) -> _Product | None:
     """The product of a value with a constant weight that a call computes."""
-    infos = [call.struct_info, *(a.struct_info for a in call.args)]
-    if not all(isinstance(i, TensorStructInfo) and i.dtype == infos[0].dtype for i in infos):  # type: ignore[attr-defined]
+    infos: list[Any] = [call.struct_info, *(a.struct_info for a in call.args)]
+    if not all(isinstance(i, TensorStructInfo) and i.dtype == infos[0].dtype for i in infos):
         return None
-    if infos[0].dtype not in _DTYPES or infos[0].ndim == 0:  # type: ignore[attr-defined]
+    if infos[0].dtype not in _DTYPES or infos[0].ndim == 0:
         return None
-    name, args, last = call.op.name, call.args, infos[0].ndim - 1  # type: ignore[attr-defined, union-attr]
+    op: Any = call.op
+    args: Any = call.args
+    name, last = op.name, infos[0].ndim - 1
     weight: Any = args[1] if len(args) > 1 else None
     if name in _CONVOLUTIONS and isinstance(weight, Constant):
         return _convolution(call, weight)
@@ -156,14 +158,15 @@ def _product_of(call: Call) -> _Product | None:
         return _Product(call, 1, last, weight.data.shape[0], lambda v: v[:, None], bias)
     if name == "relax.matmul" and isinstance(weight, Constant) and weight.data.ndim > 1:
         return _Product(call, 1, last, weight.data.shape[-1], lambda v: v)
-    if name == "relax.matmul" and isinstance(args[0], Constant) and args[0].data.ndim > 1 and infos[2].ndim > 1:  # type: ignore[attr-defined]
+    if name == "relax.matmul" and isinstance(args[0], Constant) and args[0].data.ndim > 1 and infos[2].ndim > 1:
         return _Product(call, 0, last - 1, args[0].data.shape[-2], lambda v: v[:, None])
     return None
 
 
 def _convolution(call: Call, weight: Constant) -> _Product:
-    rank, is_transpose = _CONVOLUTIONS[call.op.name]  # type: ignore[union-attr]
-    form = Form.of(call.op.name, rank, is_transpose, dict(call.attrs))  # type: ignore[union-attr]
+    op: Any = call.op
+    rank, is_transpose = _CONVOLUTIONS[op.name]
+    form = Form.of(op.name, rank, is_transpose, dict(call.attrs))
     result = form.x if is_transpose else form.y
     outputs, inputs = form.w.standard_array(weight.data).shape[:2]  # of a transpose, the data go in as outputs
 
