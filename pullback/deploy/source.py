@@ -54,21 +54,16 @@ def check_symbols(name: str) -> None:
 
 
 def constant_symbols(program: Program) -> dict[bytes, str]:
-    """The symbols of the constants of all functions, by what tells them apart."""
-    found: dict[bytes, str] = {}
-    for variant in program.variants:
-        for array in variant.constants:
-            found.setdefault(constant_key(array), f"{program.name}__constant{len(found)}")
-    return found
+    """The symbols of the constants, by what tells them apart."""
+    return {constant_key(array): f"{program.name}__constant{k}" for k, array in enumerate(program.constants)}
 
 
 def data_blocks(program: Program, embed: bool) -> dict[str, bytes]:
     """Read-only data of the library, by symbol: initial values and constants."""
     symbols = constant_symbols(program)
     blocks = {f"{program.name}__initial": program.initial or b"\0"} if embed else {}
-    for variant in program.variants:
-        for array in variant.constants:
-            blocks[symbols[constant_key(array)]] = np.ascontiguousarray(array).tobytes() or b"\0"
+    for array in program.constants:
+        blocks[symbols[constant_key(array)]] = np.ascontiguousarray(array).tobytes() or b"\0"
     return blocks
 
 
@@ -162,11 +157,14 @@ def _array(kind: str, name: str, values: Iterable[str]) -> str:
 
 def _tensors(program: Program) -> list[str]:
     lines = [_array("int64_t", f"shape{k}", map(str, t.shape)) for k, t in enumerate(program.tensors)]
+    symbols = constant_symbols(program)
     lines.append("static const pb_tensor tensors[] = {")
     for k, t in enumerate(program.tensors):
+        constant = "NULL" if t.constant is None else symbols[constant_key(t.constant)]
         lines.append(
             f"    {{{text(t.name)}, {text(t.key)}, {text(t.announced)}, shape{k}, {t.nbytes}, {t.offset},"
-            f" {t.row_elements}, {_KINDS[t.kind]}, {enum_dtype(t.dtype)}, {len(t.shape)}, {int(t.is_label)}}},"
+            f" {t.row_elements}, {_KINDS[t.kind]}, {enum_dtype(t.dtype)}, {len(t.shape)}, {int(t.is_label)},"
+            f" {constant}}},"
         )
     lines += ["};", _array("int32_t", "sorted", map(str, program.by_key)), ""]
     return lines

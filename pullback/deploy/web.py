@@ -121,7 +121,8 @@ def words(program: Program) -> dict[str, str]:
     """What the templates ask for."""
     known = json.dumps(about(program), indent=2)
     # The module's layout follows from these and the runtime's version: a wrong pair of files must not run.
-    build = zlib.crc32(known.encode() + program.initial) & 0x7FFFFFFF
+    values = program.initial + b"".join(t.constant.tobytes() for t in program.kept if t.constant is not None)
+    build = zlib.crc32(known.encode() + values) & 0x7FFFFFFF
     names, count = columns(program), len(program.inputs)
     outputs = list(zip(program.outputs, arguments(program)[1], strict=True))
     predicted = " ".join(f"{n}: {_ARRAYS[t.dtype]};" for t, n in outputs)
