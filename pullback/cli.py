@@ -256,6 +256,9 @@ def build(
     batch_size: Annotated[int | None, typer.Option(min=1, help="Rows of a step.")] = None,
     size: Sizes = None,
     no_embed: Annotated[bool, typer.Option("--no-embed", help="Leave weights in a file of their own.")] = False,
+    fold_frozen: Annotated[
+        bool, typer.Option("--fold-frozen", help="Make frozen parameters and states constants of the code.")
+    ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As for train; several times.")
     ] = None,
@@ -267,7 +270,8 @@ def build(
     with errors_in_one_line():
         found = None if checkpoint is None else training.checkpoint_of(checkpoint)
         job = training.job_of(source, settings or [])
-        print_table(build_library(job, out, target, name, found, batch_size, size or [], not no_embed).table())
+        made = build_library(job, out, target, name, found, batch_size, size or [], not no_embed, fold_frozen)
+        print_table(made.table())
     typer.echo(f"written to {out}")
 
 

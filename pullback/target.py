@@ -66,6 +66,11 @@ class Target:
         return self.triple.split("-")[0]
 
     @property
+    def is_wasm(self) -> bool:
+        """Whether code is WebAssembly, which an engine compiles once more."""
+        return self.arch.startswith("wasm")
+
+    @property
     def key(self) -> str:
         """All that is known of the target, for cache keys: unlike ``str``, not relative to this machine."""
         return f"{self.kind} {self.triple} {self.cpu} {','.join(self.features)}"

@@ -3,7 +3,8 @@
 const NAME = "digits-1";
 const FILES = [
   "./", "index.html", "style.css", "app.mjs", "pixels.mjs", "draw.mjs", "store.mjs", "dist/digits.mjs",
-  "dist/digits.worker.mjs", "dist/digits.wasm", "dist/pixels.bin", "dist/labels.bin", "dist/untrained.safetensors",
+  "dist/digits.worker.mjs", "dist/digits.wasm", "dist/digits.relaxed.wasm", "dist/pixels.bin", "dist/labels.bin",
+  "dist/untrained.safetensors",
 ];
 
 addEventListener("install", (event) => {

@@ -37,6 +37,7 @@ PAIR_DOTS = {
 
 # x · 2ⁿ on x86: by dtype, letters in LLVM's names and the lanes that they have.
 _SCALES = {"float32": ("ps", (4, 8, 16)), "float64": ("pd", (2, 4, 8))}
+_WASM_VECTOR = 128  # bits
 
 
 class Arithmetic:
@@ -44,6 +45,8 @@ class Arithmetic:
 
     def __init__(self, builder: FunctionBuilder) -> None:
         self.builder = builder
+        self.has_relaxed = False  # LLVM takes instructions whose results for NaN and zeros are the engine's choice
+        self.may_round_products = False  # of multiply-adds
 
     # ---- lanes
 
@@ -142,8 +145,11 @@ class Arithmetic:
             return self.select(better, b, a)
         if a.const is not None:
             a, b = b, a  # compared from the constant's side, one instruction keeps the NaN of the other
-        better = self.op("fcmp ogt" if kind == "max" else "fcmp olt", "bool", b, a)
-        result = self.select(better, b, a)
+        if self.has_relaxed and max(a.lanes, b.lanes) * bits(a.dtype) == _WASM_VECTOR:
+            result = self.intrinsic(f"wasm.p{kind}", a, b)
+        else:
+            better = self.op("fcmp ogt" if kind == "max" else "fcmp olt", "bool", b, a)
+            result = self.select(better, b, a)
         if b.const is not None and b.const == b.const:
             return result
         return self.select(self.op("fcmp uno", "bool", b, b), b, result)
@@ -200,8 +206,18 @@ class Arithmetic:
             return a
         lanes = max(condition.lanes, a.lanes, b.lanes)
         a, b = self.splat(a, lanes), self.splat(b, lanes)
+        if self.has_relaxed and lanes > 1 and is_float(a.dtype):
+            return self._select_bits(condition, a, b)
         text = f"select {condition.typed}, {a.typed}, {b.typed}"
         return Value(self.builder.pure(text), a.dtype, lanes)
+
+    def _select_bits(self, condition: Value, a: Value, b: Value) -> Value:
+        """Lanes of one vector or the other as integers: of the greater of two floats LLVM makes a relaxed maximum,
+        which may be any of them where one is NaN."""
+        whole = f"<{a.lanes} x i{bits(a.dtype)}>"
+        parts = [self.builder.pure(f"bitcast {v.typed} to {whole}") for v in (a, b)]
+        chosen = self.builder.pure(f"select {condition.typed}, {whole} {parts[0]}, {whole} {parts[1]}")
+        return Value(self.builder.pure(f"bitcast {whole} {chosen} to {a.type}"), a.dtype, a.lanes)
 
     def convert(self, op: str, value: Value, dtype: str) -> Value:
         text = f"{op} {value.typed} to {register_type(dtype, value.lanes)}"
@@ -302,7 +318,7 @@ class Arithmetic:
         if name in LLVM_UNARY:
             return self.intrinsic(LLVM_UNARY[name], first)
         if name == "fma":
-            return self.intrinsic("fma", *args)
+            return self.intrinsic("fmuladd" if self.may_round_products else "fma", *args)
         if name == "rsqrt":
             return self.op("fdiv", first.dtype, constant(1.0, first.dtype), self.intrinsic("sqrt", first))
         if name in ("multiply_no_nan", "xdivy"):

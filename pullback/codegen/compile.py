@@ -46,7 +46,10 @@ def compile_assembly(ir_text: str, target: Target) -> str:
 
 def needs_strength_reduction(target: Target) -> bool:
     """Whether LLVM has to make variables of addresses. Instructions of x86-64 add up the parts of an address that
-    change in a loop; but where registers for vectors are few, sums went to memory without."""
+    change in a loop; but where registers for vectors are few, sums went to memory without. WebAssembly's loads add a
+    constant, for which engines have an instruction's own addresses; each variable would take a register of theirs."""
+    if target.is_wasm:
+        return False
     return target.arch not in ("x86_64", "amd64") or target.registers < _ENOUGH_REGISTERS
 
 

@@ -65,9 +65,11 @@ class _Known(NamedTuple):
 class Expressions(Arithmetic):
     """Evaluates expressions; ``env`` says what each variable is: a polynomial (int64) or a value."""
 
-    def __init__(self, builder: FunctionBuilder, target: Target) -> None:
+    def __init__(self, builder: FunctionBuilder, target: Target, may_round_products: bool = False) -> None:
         super().__init__(builder)
         self.target = target
+        self.has_relaxed = target.abilities.relaxed_fma
+        self.may_round_products = may_round_products and self.has_relaxed
         self.env: dict[Var, Poly | Value] = {}
         self.lanes: Lanes | None = None
         self.is_alone = False  # these are all lanes of their loop: what is the same in all is used once
@@ -95,10 +97,16 @@ class Expressions(Arithmetic):
 
     # ---- environment
 
-    def atom(self, ref: str, bounds: tuple[int, int] | None = None, width: int = 0) -> Atom:
+    def atom(
+        self,
+        ref: str,
+        bounds: tuple[int, int] | None = None,
+        width: int = 0,
+        quotient: tuple[Poly, int] | None = None,
+    ) -> Atom:
         known = self._atoms.get(ref)
         if known is None:  # a value is one atom, so that it cancels itself
-            known = self._atoms[ref] = Atom(ref, next(self._orders), bounds, width)
+            known = self._atoms[ref] = Atom(ref, next(self._orders), bounds, width, quotient=quotient)
         return known
 
     def forget(self) -> None:
@@ -231,7 +239,8 @@ class Expressions(Arithmetic):
             result = self.binary("floordiv", value, by)
         limits = (bounds[0] // divisor, bounds[1] // divisor) if bounds is not None else None
         if result.lanes == 1:
-            return Poly.of(self.atom(self.cast(result, "int64").ref, limits))
+            known = (numerator, divisor) if numerator.is_exact else None
+            return Poly.of(self.atom(self.cast(result, "int64").ref, limits, quotient=known))
         return Poly.of(self.atom(result.ref, limits, 32 if result.dtype == "int32" else 64))
 
     def _known_lanes(self, poly: Poly) -> list[int] | None:

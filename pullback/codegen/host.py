@@ -52,6 +52,7 @@ class Abilities:
     scale: bool = False  # x · 2ⁿ is an instruction
     assembler: bool = False  # LLVM can read it: that of this machine's family only
     vectors: bool = True  # else four registers of one number each stand for one
+    relaxed_fma: bool = False  # a multiply-add of vectors is an instruction, which may round the product first
 
 
 @functools.cache
@@ -199,6 +200,7 @@ _ADD = re.compile(
 )
 _REGISTERS = {"aarch64": 32, "arm64": 32, "riscv": 32, "powerpc": 32, "ppc": 32, "loongarch": 32, "s390x": 32}
 _X86 = ("x86_64", "amd64", "i386", "i686")
+_RELAXED = '"relaxed-simd"'  # WebAssembly's assembly lists the features that it uses
 
 
 @functools.cache
@@ -234,4 +236,5 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
     cached = _CACHED_BYTES.get(cpu_name, Abilities.cached_bytes)
     dots = pair_dot, pair_dot and not is_server
     scale = arch == "x86_64" and small_masks  # both are of AVX-512, for vectors of any width
-    return Abilities(vector_bytes, registers, masks, fma, half, *dots, cached, second, small_masks, scale, assembler)
+    known = (*dots, cached, second, small_masks, scale, assembler)
+    return Abilities(vector_bytes, registers, masks, fma, half, *known, relaxed_fma=_RELAXED in text)

@@ -21,6 +21,7 @@ from pullback.ir.errors import InternalError, UserError
 from pullback.tir.expr import Buffer, BufferLoad, Call, PrimExpr, is_float, nbytes
 from pullback.tir.pairs import PAIR
 from pullback.tir.stmt import BufferStore, Prefetch
+from pullback.tir.visitor import walk
 
 _PER_VECTOR = 3  # elements that are sooner written with a mask than one by one
 _ZEROS = [f"splat ({kind} 0x0000000000000000)" for kind in ("float", "double")]
@@ -227,8 +228,15 @@ class MemoryAccess(Expressions):
         if terms.terms:
             pointer = self.builder.pure(f"getelementptr {element}, ptr {pointer}, i64 {self.scalar(terms)}")
         if const:
-            pointer = self.builder.pure(f"getelementptr {element}, ptr {pointer}, i64 {const}")
+            kind = self._constant_step(terms, const)
+            pointer = self.builder.pure(f"{kind} {element}, ptr {pointer}, i64 {const}")
         return pointer, _step(offset, size) if memory.local else size
+
+    def _constant_step(self, terms: Poly, const: int) -> str:
+        """The instruction that adds a constant to an address. In WebAssembly it is part of the load or store where the
+        sum does not wrap around: where the address before is not one in front of the buffer."""
+        folds = self.target.is_wasm and const > 0 and terms.is_natural
+        return "getelementptr nuw" if folds else "getelementptr"
 
     def _padding(self, memory: Memory, buffer: Buffer, polys: list[Poly]) -> tuple[bool, bool]:
         """Whether lanes that don't count may be read, and written, in a contiguous access: a local row's padding."""
@@ -389,6 +397,8 @@ class MemoryAccess(Expressions):
 
     def store(self, node: BufferStore) -> None:
         buffer, value = node.buffer, self.value(node.value)
+        if self.target.is_wasm and self.memory[buffer].local and _adds_to(buffer, node.value):
+            value = self._in_order(value)
         access = self.access(buffer, node.indices)
         if access.kind == "uniform" and value.lanes == 1:
             value = self.to_memory(value)
@@ -399,6 +409,16 @@ class MemoryAccess(Expressions):
         self.written(buffer)
         if value.ref in _ZEROS and self.lanes.mask is None and access.kind == "contiguous":
             self._cleared = access.pointer, buffer, self._versions[buffer], value.lanes
+
+    def _in_order(self, value: Value) -> Value:
+        """A vector of sums that is computed before what follows. LLVM puts an operation of WebAssembly where its result
+        is used: of several terms, all sums came last, and engines had no registers for what they are computed from.
+        Fences do not count there, as there are no threads. The assembly is empty."""
+        is_register = self.target.abilities.vectors and value.lanes * nbytes(value.dtype) == self.target.vector_bytes
+        if not is_register or value.dtype not in ("float32", "float64"):
+            return value
+        kept = self.builder.fresh(f'call {value.type} asm sideeffect "", "=r,0"({value.typed})')
+        return Value(kept, value.dtype, value.lanes)
 
     def _store_lanes(self, buffer: Buffer, access: Access, value: Value) -> None:
         dtype = buffer.dtype
@@ -511,3 +531,8 @@ class MemoryAccess(Expressions):
     def constant_mask(self, active: int, lanes: int) -> Value:
         bits = ", ".join(f"i1 {'true' if i < active else 'false'}" for i in range(lanes))
         return Value(f"<{bits}>", "bool", lanes)
+
+
+def _adds_to(buffer: Buffer, value: PrimExpr) -> bool:
+    """Whether what is stored in a buffer is computed from what was there."""
+    return any(isinstance(n, BufferLoad) and n.buffer is buffer for n in walk(value))

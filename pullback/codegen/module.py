@@ -192,7 +192,9 @@ class _Kernel:
         builder = FunctionBuilder("", self.shared)
         streamed = [self.func.params[k] for k in self.func.attrs.get("streamed", ())]
         self.streamed = frozenset(streamed) if self.target.arch in _STREAMS else frozenset()
-        emitter = Statements(builder, self.target, outline=self.outline, streamed=self.streamed)
+        # Schedules take a product and a sum as soon as an fma; users mean what they write.
+        self.rounds = bool(self.func.attrs.get("scheduled"))
+        emitter = Statements(builder, self.target, self.rounds, outline=self.outline, streamed=self.streamed)
         params = ["ptr %rt"]
         for i, param in enumerate(self.func.params):
             if isinstance(param, Buffer):
@@ -248,7 +250,7 @@ class _Kernel:
         """A function that does a statement, for ``begin`` to ``end`` of a loop if there is one; ``new``: buffers
         that are filled in it. Returns what its first parameters are."""
         builder = FunctionBuilder("", self.shared)
-        inner = Statements(builder, self.target, streamed=self.streamed)
+        inner = Statements(builder, self.target, self.rounds, streamed=self.streamed)
         captures: list[_Capture] = []
         params: list[str] = []
         buffers = _used_buffers(node, outer)

@@ -24,7 +24,8 @@ class Atom:
     """A value in an index. ``order`` grows inwards: atoms of outer loops have smaller ones.
 
     ``ref`` is None for the lane number. ``width`` is 0 for what is the same in all lanes, else the bits of a lane.
-    ``values``: those of all lanes, where they are known numbers.
+    ``values``: those of all lanes, where they are known numbers. ``quotient``: the atom is the one of these two,
+    rounded down.
     """
 
     ref: str | None
@@ -32,6 +33,7 @@ class Atom:
     range: Interval = None
     width: int = 0
     values: tuple[int, ...] | None = None
+    quotient: tuple[Poly, int] | None = None
 
     @property
     def is_lane(self) -> bool:
@@ -173,6 +175,21 @@ class Poly:
                     a, b = min(corners), max(corners)
             low, high = low + a, high + b
         return low, high
+
+    @property
+    def is_natural(self) -> bool:
+        """Whether the value surely is not negative. A remainder, ``n - d * (n // d)``, is not, whatever the range of n
+        and of the quotient would allow."""
+        bounds = self.range
+        if bounds is not None and bounds[0] >= 0:
+            return True
+        for monomial, coefficient in self.terms.items():
+            quotient = monomial[0].quotient if len(monomial) == 1 and coefficient < 0 else None
+            if quotient is not None and coefficient % quotient[1] == 0:
+                numerator, divisor = quotient
+                remainder = numerator - Poly({monomial: divisor})
+                return (self - remainder.scaled(-coefficient // divisor)).is_natural
+        return False
 
     @property
     def is_exact(self) -> bool:

@@ -16,12 +16,13 @@ from pullback.show import parse_sizes
 
 def build(
     job: Job, folder: Path, target: str, name: str | None, checkpoint: Path | None, batch_size: int | None,
-    sizes: Sequence[str], embed: bool,
+    sizes: Sequence[str], embed: bool, fold_frozen: bool = False,
 ) -> Exported:  # fmt: skip
     """Export the trainer of a job, with the values of a checkpoint if there is one."""
     if checkpoint is not None:
         job.trainer.load(checkpoint)
-    return job.trainer.export(folder, target, name, batch_size=batch_size, sizes=parse_sizes(sizes), embed=embed)
+    options = {"batch_size": batch_size, "sizes": parse_sizes(sizes), "embed": embed, "fold_frozen": fold_frozen}
+    return job.trainer.export(folder, target, name, **options)
 
 
 def platforms() -> Table:

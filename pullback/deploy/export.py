@@ -92,6 +92,7 @@ def export(
     sizes: Mapping[str, int] | None = None,
     embed: bool = True,
     functions: Sequence[str] | str | None = None,
+    fold_frozen: bool = False,
 ) -> Exported:
     """See :meth:`pullback.training.Trainer.export`."""
     path = Path(path_of(folder))
@@ -103,7 +104,7 @@ def export(
     chosen = where.functions if functions is None else _functions(functions)
     batch = _batch(trainer, batch_size)
     tools = Toolchain.of(where)
-    program = program_of(trainer, name, where, batch, _sizes(sizes), chosen)
+    program = program_of(trainer, name, where, batch, _sizes(sizes), chosen, bool(fold_frozen))
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path if path.is_dir() else path.parent  # a folder that is there may be another file system
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=beside) as made:
@@ -197,7 +198,8 @@ def _manifest(program: Program, tools: Toolchain, work: Path, embed: bool) -> di
         ]  # fmt: skip
 
     kinds = {"parameters": "parameter", "states": "state", "random": "random state", "optimizer": "optimizer state"}
-    memory = {label: sum(t.nbytes for t in program.kept if t.kind == kind) for label, kind in kinds.items()}
+    changing = [t for t in program.kept if t.constant is None]
+    memory = {label: sum(t.nbytes for t in changing if t.kind == kind) for label, kind in kinds.items()}
     arena, results = (max(getattr(v, k) for v in program.variants) for k in ("arena_bytes", "result_bytes"))
     memory |= {"arena": arena, "results": results, "batch": program.batch_bytes}
     own = program.kept_bytes + max(arena, program.header_bytes) + results + program.batch_bytes
@@ -217,12 +219,14 @@ def _manifest(program: Program, tools: Toolchain, work: Path, embed: bool) -> di
         "targets of the loss": described(program.targets),
         "outputs": described(program.outputs),
         "kept": described(program.kept),
+        "folded": [t.name for t in program.kept if t.constant is not None],
         "hyperparameters": list(program.hyperparameters),
         "functions": {
             v.cpu: {n: {"rows": f.planned.rows, "arena": f.planned.layout.arena_bytes} for n, f in v.functions.items()}
             for v in program.variants
         },
         "memory": memory,
+        "constants": sum(array.nbytes for array in program.constants),
         "weights": "embedded" if embed else f"{program.name}.safetensors",
         "files": {
             p.relative_to(work).as_posix(): {

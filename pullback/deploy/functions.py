@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pullback import codegen
+from pullback.deploy.folding import folded
 from pullback.deploy.targets import FUNCTIONS
 from pullback.driver.artifact import Layout
 from pullback.driver.pipeline import plan_function, prepare
@@ -28,11 +29,13 @@ from pullback.relax.convention import (
     STEP,
     Convention,
     Roles,
+    Value,
 )
 from pullback.relax.expr import Function, Tuple, TupleGetItem, Var
 from pullback.relax.struct_info import TupleStructInfo, symbolic_vars
 from pullback.relax.training.program import Program
 from pullback.relax.training.trainer import Trainer
+from pullback.relax.transform.pack_constants import PackConstants
 from pullback.target import Target
 from pullback.tir.expr import Var as Size
 from pullback.tir.stmt import PrimFunc
@@ -55,9 +58,15 @@ class Planned:
 
 
 def plan_functions(
-    trainer: Trainer, target: Target, batch: int, sizes: Mapping[str, int], names: tuple[str, ...] = FUNCTIONS
+    trainer: Trainer,
+    target: Target,
+    batch: int,
+    sizes: Mapping[str, int],
+    names: tuple[str, ...] = FUNCTIONS,
+    constants: Mapping[Value, np.ndarray] | None = None,
 ) -> dict[str, Planned]:
     """Plan the named functions of a trainer for a target; ``sizes`` are those of symbolic axes but the batch.
+    ``constants``: values that are folded into the functions.
 
     Raises ArgumentError where a size is missing, and what compiling raises.
     """
@@ -73,7 +82,11 @@ def plan_functions(
         else:
             module, roles = with_prediction(program.inference_module)
             function = PREDICT
-        found[name] = _planned(prepare(module), function, roles, rows, _bound(program, rows, sizes), target)
+        module, bound = prepare(module), _bound(program, rows, sizes)
+        _check_sizes(module[function], bound)
+        if constants:
+            module, roles = folded(module, function, roles, bound, constants)
+        found[name] = _planned(module, function, roles, rows, bound, target, bool(constants))
     return found
 
 
@@ -100,21 +113,24 @@ def object_code(functions: Mapping[str, Planned], target: Target, symbol: str) -
 
 
 def _planned(
-    module: IRModule, name: str, roles: Roles, rows: int, sizes: Mapping[str, int], target: Target
+    module: IRModule, name: str, roles: Roles, rows: int, sizes: Mapping[str, int], target: Target, packs: bool
 ) -> Planned:  # fmt: skip
-    missing = sorted({v.name for v in symbolic_vars(module[name].struct_info)} - sizes.keys())
-    if missing:
-        raise ArgumentError(
-            f"an exported library has fixed sizes, and {', '.join(missing)} is not given",
-            hint=f"export(…, sizes={{{missing[0]!r}: 64}})",
-        )
-    plan = plan_function(module, name, dict(sizes), target)
+    plan = plan_function(module, name, dict(sizes), target, late=(PackConstants(),) if packs else ())
     layout = Layout.of(plan)
     returns = tuple(roles.returns[k] for k in layout.fresh)
     wrong = [kind for kind, _ in returns if kind not in (LOSS_VALUE, DIVISOR_VALUE, OUTPUT)]
     if wrong:
         raise ArgumentError(f"{name} returns a {wrong[0]} that takes no value's place")
     return Planned(layout, roles.takes, returns, tuple(plan.constants), rows, plan.host, plan.kernels, plan.inner)
+
+
+def _check_sizes(function: Function, sizes: Mapping[str, int]) -> None:
+    missing = sorted({v.name for v in symbolic_vars(function.struct_info)} - sizes.keys())
+    if missing:
+        raise ArgumentError(
+            f"an exported library has fixed sizes, and {', '.join(missing)} is not given",
+            hint=f"export(…, sizes={{{missing[0]!r}: 64}})",
+        )
 
 
 def _bound(program: Program, rows: int, sizes: Mapping[str, int]) -> dict[str, int]:

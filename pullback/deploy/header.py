@@ -94,7 +94,10 @@ def header(program: Program) -> str:
     def typed(tensors: Iterable[TensorEntry], given: Iterable[str], const: str = "const ") -> str:
         return ", ".join(f"{const}{CTYPES[t.dtype]} *{n}" for t, n in zip(tensors, given, strict=True))
 
-    kept = "\n".join(f" *   {t.name:<32} {t.kind:<16} {shape_text(t)}" for t in program.kept)
+    kept = "\n".join(
+        f" *   {t.name:<32} {t.kind:<16} {shape_text(t)}{', constant' if t.constant is not None else ''}"
+        for t in program.kept
+    )
     batch = "\n".join(
         f" *   {n:<32} {t.kind:<16} {shape_text(t)}"
         for n, t in zip([*names, *out_names], (*inputs, *targets, *outputs), strict=True)

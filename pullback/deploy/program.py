@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from pullback.deploy.folding import folded_values
 from pullback.deploy.functions import Planned, plan_functions
 from pullback.deploy.targets import Platform
 from pullback.ir.errors import ArgumentError
@@ -29,6 +30,7 @@ from pullback.relax.convention import (
     RANDOM,
     STATE,
     TARGET,
+    Value,
 )
 from pullback.relax.matching import bind_sizes
 from pullback.relax.struct_info import symbolic_vars
@@ -50,7 +52,8 @@ _SLACK = 1024  # bytes that another writer's header may be longer
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor of a batch, or one that is kept. ``offset``: of what is kept, from its beginning."""
+    """A tensor of a batch, or one that is kept. ``offset``: of what is kept, from its beginning. ``constant``: the
+    values of what is folded into the functions, which lies in no instance."""
 
     kind: str
     name: str
@@ -60,6 +63,7 @@ class TensorEntry:
     offset: int = 0
     has_rows: bool = False
     is_label: bool = False
+    constant: np.ndarray | None = field(default=None, compare=False)
 
     @property
     def nbytes(self) -> int:
@@ -144,7 +148,14 @@ class Program:
 
     @cached_property
     def kept_bytes(self) -> int:
-        return max((aligned(t.offset + t.nbytes) for t in self.kept), default=0)
+        return max((aligned(t.offset + t.nbytes) for t in self.kept if t.constant is None), default=0)
+
+    @property
+    def constants(self) -> list[np.ndarray]:
+        """Those of all functions, and what is folded into these as checkpoints have it; each once."""
+        arrays = [array for variant in self.variants for array in variant.constants]
+        arrays += [t.constant for t in self.kept if t.constant is not None]
+        return list({constant_key(array): array for array in arrays}.values())
 
     @property
     def instance_bytes(self) -> int | None:
@@ -190,16 +201,23 @@ def aligned(size: int) -> int:
 
 
 def program_of(
-    trainer: Trainer, name: str, platform: Platform, batch: int, sizes: Mapping[str, int], names: tuple[str, ...]
+    trainer: Trainer,
+    name: str,
+    platform: Platform,
+    batch: int,
+    sizes: Mapping[str, int],
+    names: tuple[str, ...],
+    fold_frozen: bool = False,
 ) -> Program:
-    """Plan a trainer for all CPUs of a platform."""
+    """Plan a trainer for all CPUs of a platform. ``fold_frozen``: what no step changes becomes constants."""
     trainer._values.check_complete(trainer._interface)
     interface = _fixed(trainer._interface, batch, sizes)
     values = [np.asarray(value) for value in trainer._values.all]
-    kept, initial = _kept(interface, values)
+    constants = folded_values(trainer) if fold_frozen else {}
+    kept, initial = _kept(interface, values, constants)
     variants = []
     for cpu, target in platform.targets.items():
-        planned = plan_functions(trainer, target, batch, sizes, names)
+        planned = plan_functions(trainer, target, batch, sizes, names, constants)
         variants.append(Variant(cpu, target, {n: _function(f, interface) for n, f in planned.items()}))
     record, first = interface.record, variants[0].functions
     predict = first.get("predict") or first["predict_one"]
@@ -289,23 +307,28 @@ def _outputs(predict: Planned, batch: int) -> tuple[TensorEntry, ...]:
     return tuple(found)
 
 
-def _kept(interface: Interface, values: list[np.ndarray]) -> tuple[tuple[TensorEntry, ...], bytes]:
-    """What is kept, those first that do not begin as zeros, and the bytes that these begin with."""
+def _kept(
+    interface: Interface, values: list[np.ndarray], constants: Mapping[Value, np.ndarray]
+) -> tuple[tuple[TensorEntry, ...], bytes]:
+    """What is kept, those first that do not begin as zeros, and the bytes that these begin with; what is constant has
+    no place among them."""
     labels = interface.record.optimizer_states
     nonzero = [bool(np.ascontiguousarray(v).reshape(-1).view(np.uint8).any()) for v in values]
+    own = [constants.get(value) for value in interface.convention.kept]
     offsets, end, used = [0] * len(values), 0, 0
-    for k in sorted(range(len(values)), key=lambda k: not nonzero[k]):
+    for k in sorted((k for k, constant in enumerate(own) if constant is None), key=lambda k: not nonzero[k]):
         offsets[k] = end
         end += aligned(values[k].nbytes)
         used = offsets[k] + values[k].nbytes if nonzero[k] else used
     initial = np.zeros(used, np.uint8)
     entries = []
-    for slot, value, offset, counts in zip(interface.kept, values, offsets, nonzero, strict=True):
+    for slot, value, offset, counts, constant in zip(interface.kept, values, offsets, nonzero, own, strict=True):
         name = slot.name
         if slot.kind == OPTIMIZER_STATE and int(slot.name) < len(labels):
             name = labels[int(slot.name)]
-        entries.append(TensorEntry(slot.kind, name, key_of(slot), value.shape, slot.info.dtype, offset))
-        if counts:
+        key, dtype = key_of(slot), slot.info.dtype
+        entries.append(TensorEntry(slot.kind, name, key, value.shape, dtype, offset, constant=constant))
+        if counts and constant is None:
             initial[offset : offset + value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     return tuple(entries), initial.tobytes()
 

@@ -7,7 +7,7 @@ interface, and two libraries in one program know nothing of each other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -54,21 +54,16 @@ def check_symbols(name: str) -> None:
 
 
 def constant_symbols(program: Program) -> dict[bytes, str]:
-    """The symbols of the constants of all functions, by what tells them apart."""
-    found: dict[bytes, str] = {}
-    for variant in program.variants:
-        for array in variant.constants:
-            found.setdefault(constant_key(array), f"{program.name}__constant{len(found)}")
-    return found
+    """The symbols of the constants, by what tells them apart."""
+    return {constant_key(array): f"{program.name}__constant{k}" for k, array in enumerate(program.constants)}
 
 
 def data_blocks(program: Program, embed: bool) -> dict[str, bytes]:
     """Read-only data of the library, by symbol: initial values and constants."""
     symbols = constant_symbols(program)
     blocks = {f"{program.name}__initial": program.initial or b"\0"} if embed else {}
-    for variant in program.variants:
-        for array in variant.constants:
-            blocks[symbols[constant_key(array)]] = np.ascontiguousarray(array).tobytes() or b"\0"
+    for array in program.constants:
+        blocks[symbols[constant_key(array)]] = np.ascontiguousarray(array).tobytes() or b"\0"
     return blocks
 
 
@@ -88,18 +83,32 @@ def source(program: Program, embed: bool) -> str:
         '#include "pullback_runtime.c"',
         f'#include "{program.name}.h"',
         "",
-        *([(NATIVE / "cpu.c").read_text(encoding="utf-8")] if len(program.variants) > 1 else []),
+        *([(NATIVE / "cpu.c").read_text(encoding="utf-8")] if _chooses(program) else []),
     ]
     lines += _static_sizes(program) + _declarations(program, embed)
     lines += _tensors(program)
-    for number, variant in enumerate(program.variants):
-        lines += _functions(program, variant, number)
+    lines += _of_cpus(program, lambda variant, number: _functions(program, variant, number))
     lines += _metadata(program) + _hyperparameters(program)
     lines += ["static const pb_program programs[] = {"]
-    for number, variant in enumerate(program.variants):
-        lines += _program(program, variant, number, embed)
+    lines += _of_cpus(program, lambda variant, number: _program(program, variant, number, embed))
     lines += ["};", "", *_choice(program), *_interface(program)]
     return "\n".join(lines) + "\n"
+
+
+def _chooses(program: Program) -> bool:
+    """Whether the library has code for several CPUs, and chooses when it starts."""
+    return len(program.variants) > 1 and not program.platform.apart
+
+
+def _of_cpus(program: Program, lines_of: Callable[[Variant, int], list[str]]) -> list[str]:
+    """What there is for each CPU; where they are kept apart, for the one that the file is compiled for."""
+    parts = [lines_of(variant, number) for number, variant in enumerate(program.variants)]
+    if not program.platform.apart:
+        return [line for part in parts for line in part]
+    lines = []
+    for number, (macro, part) in enumerate(zip(program.platform.apart, parts, strict=False)):
+        lines += [f"#{'elif' if number else 'if'} defined({macro})", *part]
+    return [*lines, "#else", *parts[-1], "#endif"]
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -148,11 +157,14 @@ def _array(kind: str, name: str, values: Iterable[str]) -> str:
 
 def _tensors(program: Program) -> list[str]:
     lines = [_array("int64_t", f"shape{k}", map(str, t.shape)) for k, t in enumerate(program.tensors)]
+    symbols = constant_symbols(program)
     lines.append("static const pb_tensor tensors[] = {")
     for k, t in enumerate(program.tensors):
+        constant = "NULL" if t.constant is None else symbols[constant_key(t.constant)]
         lines.append(
             f"    {{{text(t.name)}, {text(t.key)}, {text(t.announced)}, shape{k}, {t.nbytes}, {t.offset},"
-            f" {t.row_elements}, {_KINDS[t.kind]}, {enum_dtype(t.dtype)}, {len(t.shape)}, {int(t.is_label)}}},"
+            f" {t.row_elements}, {_KINDS[t.kind]}, {enum_dtype(t.dtype)}, {len(t.shape)}, {int(t.is_label)},"
+            f" {constant}}},"
         )
     lines += ["};", _array("int32_t", "sorted", map(str, program.by_key)), ""]
     return lines
@@ -254,7 +266,9 @@ _ABILITIES = {"avx512": "PB_CPU_AVX512", "avx2": "PB_CPU_AVX2", "sse2": "0"}  # 
 def _choice(program: Program) -> list[str]:
     """``chosen``: the program for this CPU."""
     lines = ["static const pb_program *chosen(void)", "{"]
-    if len(program.variants) > 1:
+    if program.platform.apart:
+        return [*lines, "    return &programs[0];", "}", ""]
+    if _chooses(program):
         lines.append("    unsigned abilities = pb_cpu_abilities();")
         for number, variant in enumerate(program.variants[:-1]):
             needed = _ABILITIES[variant.cpu]

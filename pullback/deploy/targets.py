@@ -1,7 +1,7 @@
 """The machines that libraries are made for, by name.
 
 A platform is a system with a C compiler for it, and one or several CPUs: of several, the library
-chooses when it starts.
+chooses when it starts, or whoever loads it does (``apart``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Platform:
     what clang calls the system; "" is this machine's. ``flags`` for the C compiler, ``bare``: without operating system
     (no threads, no files). ``tools``: how the names of GNU's compiler for it begin; "" is any other compiler's.
     ``board``: where programs have all of the machine, and little memory. ``sources``: the system's headers are in its
-    own development kit alone, which compiles NAME.c; the library has the rest."""
+    own development kit alone, which compiles NAME.c; the library has the rest. ``apart``: for each CPU but the last a
+    macro: no program may hold code for two of the CPUs, as one that lacks an instruction refuses all of it. So NAME.c
+    is compiled for one, that whose macro is defined."""
 
     name: str
     about: str
@@ -41,6 +43,7 @@ class Platform:
     board: Board | None = None
     sources: bool = False
     beside: str = ""  # what is written besides the library: a name of export.BESIDE
+    apart: tuple[str, ...] = ()
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -114,9 +117,11 @@ PLATFORMS = {
         _cortex("m7", "thumbv7em-none-eabihf", "with its floating-point unit", _mps("mps2-an500", "4M"),
                 "-mfpu=fpv5-d16"),
         _cortex("m55", "thumbv8.1m.main-none-eabihf", "with Helium", _mps("mps3-an547", "512K")),
-        Platform("wasm32", "WebAssembly with SIMD, for browsers and node",
-                 (("simd128", _llvm("wasm32-unknown-unknown", "", "+simd128")),), "wasm32-freestanding",
-                 ("-msimd128", "-mbulk-memory"), True, "", beside="web"),
+        Platform("wasm32", "WebAssembly with SIMD, for browsers and node: relaxed SIMD where they know it",
+                 (("relaxed", _llvm("wasm32-unknown-unknown", "", "+simd128,+relaxed-simd")),
+                  ("simd128", _llvm("wasm32-unknown-unknown", "", "+simd128"))), "wasm32-freestanding",
+                 ("-msimd128", "-mbulk-memory"), True, "", beside="web",
+                 apart=("PB_RELAXED_SIMD",)),
     )
 }  # fmt: skip
 

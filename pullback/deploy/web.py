@@ -1,7 +1,8 @@
-"""What an exported trainer is for JavaScript: a WebAssembly module without imports, and the class over it.
+"""What an exported trainer is for JavaScript: WebAssembly modules without imports, and the class over them.
 
-``NAME.wasm`` is linked of the library's objects and ``NAME_module.c``; ``NAME.mjs`` has the functions of NAME.h as
-methods, ``NAME.worker.mjs`` runs them in a worker, and ``NAME.d.mts`` tells their types.
+``NAME.wasm`` and ``NAME.relaxed.wasm``, of which the class loads the one that the engine knows the instructions of, are
+linked of the library's objects and ``NAME_module.c``; ``NAME.mjs`` has the functions of NAME.h as methods,
+``NAME.worker.mjs`` runs them in a worker, and ``NAME.d.mts`` tells their types.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pullback.deploy.header import arguments
-from pullback.deploy.program import Program, TensorEntry
+from pullback.deploy.program import Program, TensorEntry, Variant
 from pullback.deploy.templates import NATIVE, filled
 from pullback.deploy.toolchain import Toolchain
 from pullback.version import __version__
@@ -55,8 +56,8 @@ def class_name(name: str) -> str:
 
 
 def write(program: Program, tools: Toolchain, flags: Sequence[str], objects: Sequence[str], work: Path) -> None:
-    """The module of the library's objects, and the files for JavaScript. NAME_module.c takes NAME.c in, so that its
-    object takes the place of NAME.o."""
+    """The modules of the library's objects, one for each CPU, and the files for JavaScript. NAME_module.c takes NAME.c
+    in, so that its object takes the place of NAME.o."""
     name, given = program.name, words(program)
     bytes_ = (NATIVE / "web" / "bytes.c").read_text()
     (work / f"{name}_module.c").write_text(filled("web/module.c.in", {**given, "@BYTES@": bytes_}))
@@ -65,12 +66,21 @@ def write(program: Program, tools: Toolchain, flags: Sequence[str], objects: Seq
     (work / "example").mkdir()
     (work / "example" / "main.mjs").write_text(filled("web/main.mjs.in", given))
     compiled = f"{name}_module.o"
-    tools.compile([f"{name}_module.c"], compiled, flags, work)
     exports = [f"-Wl,--export={name}_{function}" for function in (*_API, *_OWN)]
     layout = ["-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,-s", f"-Wl,-z,stack-size={_STACK_BYTES}"]
-    parts = [compiled if file == f"{name}.o" else file for file in objects]
-    tools.link(["-nostdlib", *parts, *exports, *layout, "-o", f"{name}.wasm"], work)
+    code = [f"{name}_{variant.cpu}.o" for variant in program.variants]
+    others = [file for file in objects if file not in (f"{name}.o", *code)]
+    own_flags = [*([f"-D{macro}"] for macro in program.platform.apart), []]
+    for variant, own, kernels in zip(program.variants, own_flags, code, strict=True):
+        tools.compile([f"{name}_module.c"], compiled, [*flags, *own], work)
+        parts = [compiled, kernels, *others]
+        tools.link(["-nostdlib", *parts, *exports, *layout, "-o", file_of(program, variant)], work)
     (work / compiled).unlink()
+
+
+def file_of(program: Program, variant: Variant) -> str:
+    """The module for one CPU: that for the last, which all engines know, has the library's name alone."""
+    return f"{program.name}.wasm" if variant is program.variants[-1] else f"{program.name}.{variant.cpu}.wasm"
 
 
 def columns(program: Program) -> list[str]:
@@ -111,7 +121,8 @@ def words(program: Program) -> dict[str, str]:
     """What the templates ask for."""
     known = json.dumps(about(program), indent=2)
     # The module's layout follows from these and the runtime's version: a wrong pair of files must not run.
-    build = zlib.crc32(known.encode() + program.initial) & 0x7FFFFFFF
+    values = program.initial + b"".join(t.constant.tobytes() for t in program.kept if t.constant is not None)
+    build = zlib.crc32(known.encode() + values) & 0x7FFFFFFF
     names, count = columns(program), len(program.inputs)
     outputs = list(zip(program.outputs, arguments(program)[1], strict=True))
     predicted = " ".join(f"{n}: {_ARRAYS[t.dtype]};" for t, n in outputs)

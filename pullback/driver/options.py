@@ -36,6 +36,7 @@ class Options:
     def machine(self, target: Target) -> Machine:
         """What schedules know of the target."""
         abilities = target.abilities
-        registers = target.registers if abilities.fma else target.registers - 1  # one holds the products
-        known = (abilities.fma, self.choices, abilities.fast_pair_dot, abilities.cached_bytes, abilities.second_bytes)
+        fma = abilities.fma or abilities.relaxed_fma
+        registers = target.registers if fma else target.registers - 1  # one holds the products
+        known = (fma, self.choices, abilities.fast_pair_dot, abilities.cached_bytes, abilities.second_bytes)
         return Machine(target.vector_bytes, registers, self.without, *known, abilities.vectors)

@@ -11,7 +11,7 @@
     recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
     fused        FuseOps: groups that are one kernel each
     laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
-    lowered      LowerToTir: kernels, scheduled for the machine
+    lowered      LowerToTir: kernels, scheduled for the machine; PackConstants, in libraries with folded layers
     planned      plan_memory: a host function and places for all values; verify_plan
 
 ``PULLBACK_DEBUG`` shows the way: see ``driver/debug.py``.
@@ -19,12 +19,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pullback.driver import watch
 from pullback.driver.debug import show_stage, verify
 from pullback.driver.options import Options
 from pullback.driver.signature import donated_inputs
 from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
+from pullback.ir.passes import Pass
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import flat_infos, symbolic_vars
 from pullback.relax.transform.add_random_state import refuse_draws_without_state
@@ -129,11 +132,18 @@ def donations(function: Function) -> dict[int, int]:
 
 @deep
 def plan_function(
-    module: IRModule, name: str, sizes: dict[str, int], target: Target, options: Options | None = None
+    module: IRModule,
+    name: str,
+    sizes: dict[str, int],
+    target: Target,
+    options: Options | None = None,
+    late: Sequence[Pass] = (),
 ) -> Plan:
-    """Everything from a prepared module to the plan of one function."""
+    """Everything from a prepared module to the plan of one function; ``late`` passes see it as calls of kernels."""
     options = options or Options.of(target)
     work, donate = lower_function(module, name, sizes, target, options=options)
+    for step in late:
+        work = show_stage(step.name, step(work), name)
     plan = plan_memory(name, work[name], work, donate, MemoryOptions(poison=options.poison))
     verify_plan(plan, work[name], work, donate, deep=verify())
     show_stage("plan_memory", plan.host, name)

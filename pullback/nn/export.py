@@ -13,6 +13,7 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, DTypeError, UserError
 from pullback.ir.module import IRModule
 from pullback.nn.container import Sequential
+from pullback.nn.frozen import in_form_for_inference
 from pullback.nn.parameter import Buffer, Variable
 from pullback.nn.trace import Trace, current_trace, tracing
 from pullback.relax.block_builder import BlockBuilder
@@ -154,7 +155,8 @@ def traced(
         results += [builder.emit_output(trace.value(b), f"{variables[id(b)].name}_new") for b in states]
     body = builder.finish(results[0] if len(results) == 1 else Tuple(tuple(results)))
     arguments = (*inputs, *(variables[id(v)] for v in (*(p for _, p in params), *states)))
-    return Function(arguments, body), states, trace.layers
+    frozen = {name for name, m in module.named_modules() if m.is_frozen}
+    return in_form_for_inference(Function(arguments, body), frozen), states, trace.layers
 
 
 def _check_constants(trace: Trace, buffers: list[tuple[str, Buffer]], constants: set[int]) -> None:

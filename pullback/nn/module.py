@@ -40,6 +40,7 @@ class Module:
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Buffer | None]
     _modules: dict[str, Module | None]
+    is_frozen: bool = False  # whether steps compute it in the form for inference: see freeze
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         module = super().__new__(cls)
@@ -271,6 +272,23 @@ class Module:
         for parameter in self.parameters():
             parameter.requires_grad = requires_grad
         return self
+
+    def freeze(self) -> Any:
+        """Have trainers made from now on leave the module as it is; returns it.
+
+        No parameter is trained, and steps compute it in the form for inference, as ``predict`` does: batch norms take
+        their running statistics, which stay as they are, and nothing is dropped.
+        """
+        return self._set_frozen(True)
+
+    def unfreeze(self) -> Any:
+        """Have trainers made from now on train all of the module again; returns it."""
+        return self._set_frozen(False)
+
+    def _set_frozen(self, is_frozen: bool) -> Any:
+        for module in self.modules():
+            module.is_frozen = is_frozen
+        return self.requires_grad_(not is_frozen)
 
     def train(self, mode: bool = True) -> Any:
         """Return the module as it is: steps of the trainer train, ``predict`` and ``evaluate`` do not."""

@@ -25,11 +25,11 @@ LONGEST_ELEMENT = 1500  # nodes of an element with the stages before it written 
 class Machine:
     """What a schedule needs to know of the target; ``without``: schedules switched off by name, to see their worth.
 
-    ``fma``: whether the fused multiply-add is an instruction, and not a call of libm in every lane; ``pair_dot``:
-    whether the products of pairs of bfloat16 are, and a gain. ``choices``: what was measured to be better than the
-    analytical choice. ``cached_bytes``: larger outputs are not read again from a cache that is faster than memory.
-    ``second_bytes``: what the second cache of a core holds. ``vectors``: whether a vector is one register, and not
-    several of one number each.
+    ``fma``: whether the multiply-add is an instruction, fused or relaxed, and not a call of libm in every lane;
+    ``pair_dot``: whether the products of pairs of bfloat16 are, and a gain. ``choices``: what was measured to be better
+    than the analytical choice. ``cached_bytes``: larger outputs are not read again from a cache that is faster than
+    memory. ``second_bytes``: what the second cache of a core holds. ``vectors``: whether a vector is one register, and
+    not several of one number each.
     """
 
     vector_bytes: int = 64

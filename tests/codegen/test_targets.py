@@ -43,6 +43,7 @@ TARGETS = {
     "loongarch64": "llvm -mtriple=loongarch64-linux-gnu -mcpu=la464",
     "s390x": "llvm -mtriple=s390x-linux-gnu -mcpu=z15",
     "wasm32": "llvm -mtriple=wasm32-unknown-unknown -mattr=+simd128",
+    "wasm32-relaxed": "llvm -mtriple=wasm32-unknown-unknown -mattr=+simd128,+relaxed-simd",
     "wasm32-scalar": "llvm -mtriple=wasm32-unknown-unknown",
     "i686": "llvm -mtriple=i686-linux-gnu",
 }
@@ -54,7 +55,8 @@ EXPECTED = {  # vector bytes, registers, masks, fma; of CPUs without vectors, fo
     "apple": (16, 32, False, True), "armv7": (16, 16, False, False),
     "thumb": (16, 8, False, True), "riscv64": (16, 32, True, True), "rv64gc": (16, 8, False, True),
     "spacemit": (32, 32, True, True), "loongarch64": (32, 32, False, True), "s390x": (16, 32, False, True),
-    "wasm32": (16, 16, False, False), "wasm32-scalar": (16, 4, False, False), "i686": (16, 4, False, False),
+    "wasm32": (16, 16, False, False), "wasm32-relaxed": (16, 16, False, False),
+    "wasm32-scalar": (16, 4, False, False), "i686": (16, 4, False, False),
 }  # fmt: skip
 
 
@@ -126,6 +128,7 @@ def test_abilities(name):
     assert can.pair_dot == can.fast_pair_dot == (name == "znver4")
     assert can.small_masks == (name in SMALL_MASKS)
     assert can.vectors == (name not in SCALAR)
+    assert can.relaxed_fma == (name == "wasm32-relaxed")
     assert target.lanes("float32") == target.vector_bytes // 4
 
 
@@ -133,7 +136,7 @@ def test_abilities(name):
 def test_object(name):
     target = Target(TARGETS[name])
     code = compile_object(emit_module(everything(), target), target)
-    magic = {"wasm32": b"\0asm", "wasm32-scalar": b"\0asm", "apple": b"\xcf\xfa\xed\xfe"}.get(name, b"\x7fELF")
+    magic = b"\0asm" if target.is_wasm else b"\xcf\xfa\xed\xfe" if name == "apple" else b"\x7fELF"
     assert code.startswith(magic) and len(code) > 500
 
 

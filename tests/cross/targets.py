@@ -47,6 +47,9 @@ MACHINES = {
     "rvv256": Machine(_RISCV + ",+v,+zvl256b", "riscv64-linux-musl", (*_RVV, "rv64,v=true,vlen=256,vext_spec=v1.0")),
     "rv64": Machine(_RISCV, "riscv64-linux-musl", ("qemu-riscv64",)),
     "wasm": Machine("llvm -mtriple=wasm32-unknown-unknown -mattr=+simd128", "wasm32-wasi", ("node",)),
+    "wasm-relaxed": Machine(
+        "llvm -mtriple=wasm32-unknown-unknown -mattr=+simd128,+relaxed-simd", "wasm32-wasi", ("node",)
+    ),
 }
 
 
@@ -67,7 +70,14 @@ def runner(machine: Machine) -> list[str]:
     if found is None:
         package = "nodejs" if name == "node" else "qemu-user"
         raise ToolMissing(f"{name} is not installed: apt-get install {package}")
-    return [found, str(FOLDER / "wasi.mjs")] if name == "node" else [found, *rest]
+    return [found, *relaxed_flags(found), str(FOLDER / "wasi.mjs")] if name == "node" else [found, *rest]
+
+
+def relaxed_flags(node: str) -> list[str]:
+    """What node has to be told so that it knows WebAssembly's relaxed SIMD: from version 21 on, nothing."""
+    flag = "--experimental-wasm-relaxed-simd"
+    known = subprocess.run([node, "--v8-options"], capture_output=True, text=True, check=True).stdout
+    return [flag] if flag in known else []
 
 
 def link(machine: Machine, objects: Sequence[bytes], entries: Sequence[str], folder: Path) -> Path:

@@ -113,6 +113,11 @@ class Instance:
         self.call("get", number, pointer(found), ctypes.c_size_t(found.nbytes))
         return found
 
+    def set(self, name: str, values: np.ndarray) -> None:
+        """Give what is kept under a name other values."""
+        number, given = self._function("find")(self.handle, name.encode()), np.ascontiguousarray(values)
+        self.call("set", number, pointer(given), ctypes.c_size_t(given.nbytes))
+
     def save(self, path: Path) -> None:
         self.call("save", str(path).encode())
 

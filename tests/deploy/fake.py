@@ -60,6 +60,7 @@ class Tensor(ctypes.Structure):
         ("dtype", ctypes.c_uint8),
         ("rank", ctypes.c_uint8),
         ("is_label", ctypes.c_uint8),
+        ("constant", ctypes.c_void_p),
     )
 
 

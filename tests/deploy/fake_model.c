@@ -41,28 +41,29 @@ enum { WEIGHT, BIAS, SEEN, FLAGS, EMPTY, RANDOM, STEPS, WEIGHT_V, BIAS_V, LR, KE
 #define KEPT_AT(member) offsetof(struct kept, member)
 
 static const pb_tensor tensors[] = {
-    {"x", NULL, NULL, shape_x, 48, 0, FEATURES, PB_INPUT, PB_FLOAT32, 2, 0},
-    {"scale", NULL, NULL, shape_none, 8, 0, 0, PB_INPUT, PB_FLOAT64, 0, 0},
-    {"labels", NULL, NULL, shape_batch, 32, 0, 1, PB_TARGET, PB_INT64, 1, 1},
-    {"y", NULL, NULL, shape_y, 32, 0, CLASSES, PB_OUTPUT, PB_FLOAT32, 2, 0},
+    {"x", NULL, NULL, shape_x, 48, 0, FEATURES, PB_INPUT, PB_FLOAT32, 2, 0, NULL},
+    {"scale", NULL, NULL, shape_none, 8, 0, 0, PB_INPUT, PB_FLOAT64, 0, 0, NULL},
+    {"labels", NULL, NULL, shape_batch, 32, 0, 1, PB_TARGET, PB_INT64, 1, 1, NULL},
+    {"y", NULL, NULL, shape_y, 32, 0, CLASSES, PB_OUTPUT, PB_FLOAT32, 2, 0, NULL},
     {"linear.weight", "param.linear.weight", "'param.linear.weight':float32(3, 2);", shape_weight, 24, KEPT_AT(weight),
-     0, PB_PARAMETER, PB_FLOAT32, 2, 0},
+     0, PB_PARAMETER, PB_FLOAT32, 2, 0, NULL},
     {"linear.bias", "param.linear.bias", "'param.linear.bias':float64(2,);", shape_bias, 16, KEPT_AT(bias), 0,
-     PB_PARAMETER, PB_FLOAT64, 1, 0},
-    {"seen", "state.seen", "'state.seen':int64(2,);", shape_bias, 16, KEPT_AT(seen), 0, PB_STATE, PB_INT64, 1, 0},
-    {"flags", "state.flags", "'state.flags':bool(3,);", shape_flags, 3, KEPT_AT(flags), 0, PB_STATE, PB_BOOL, 1, 0},
+     PB_PARAMETER, PB_FLOAT64, 1, 0, NULL},
+    {"seen", "state.seen", "'state.seen':int64(2,);", shape_bias, 16, KEPT_AT(seen), 0, PB_STATE, PB_INT64, 1, 0, NULL},
+    {"flags", "state.flags", "'state.flags':bool(3,);", shape_flags, 3, KEPT_AT(flags), 0, PB_STATE, PB_BOOL, 1, 0,
+     NULL},
     {"empty", "state.empty", "'state.empty':float32(0, 3);", shape_empty, 0, KEPT_AT(random), 0, PB_STATE, PB_FLOAT32,
-     2, 0},
+     2, 0, NULL},
     {"random", "random.random", "'random.random':uint64(2,);", shape_bias, 16, KEPT_AT(random), 0, PB_RANDOM_STATE,
-     PB_UINT64, 1, 0},
+     PB_UINT64, 1, 0, NULL},
     {"num_steps", "optimizer.0", "'optimizer.0':int64(1,);", shape_none, 8, KEPT_AT(steps), 0, PB_OPTIMIZER_STATE,
-     PB_INT64, 0, 0},
+     PB_INT64, 0, 0, NULL},
     {"linear.weight.v", "optimizer.1", "'optimizer.1':float32(3, 2);", shape_weight, 24, KEPT_AT(weight_v), 0,
-     PB_OPTIMIZER_STATE, PB_FLOAT32, 2, 0},
+     PB_OPTIMIZER_STATE, PB_FLOAT32, 2, 0, NULL},
     {"linear.bias.v", "optimizer.2", "'optimizer.2':float64(2,);", shape_bias, 16, KEPT_AT(bias_v), 0,
-     PB_OPTIMIZER_STATE, PB_FLOAT64, 1, 0},
+     PB_OPTIMIZER_STATE, PB_FLOAT64, 1, 0, NULL},
     {"lr", "optimizer.3", "'optimizer.3':float64(1,);", shape_none, 8, KEPT_AT(lr), 0, PB_OPTIMIZER_STATE, PB_FLOAT64,
-     0, 0},
+     0, 0, NULL},
 };
 
 static const int32_t sorted[KEPT] = {STEPS, WEIGHT_V, BIAS_V, LR, BIAS, WEIGHT, RANDOM, EMPTY, FLAGS, SEEN};
@@ -238,10 +239,11 @@ static pb_program changed;
 
 static const int64_t shape_scores[] = {2, 3, 5}, shape_places[] = {2, 5};
 static pb_tensor scored_tensors[] = {
-    {"scores", NULL, NULL, shape_scores, 0, 0, 15, PB_INPUT, 0, 3, 0},
-    {"wanted", NULL, NULL, shape_scores, 0, 0, 15, PB_TARGET, 0, 3, 0},
-    {"found", NULL, NULL, shape_scores, 0, 0, 15, PB_OUTPUT, 0, 3, 0},
-    {"num_steps", "optimizer.0", "'optimizer.0':int64(1,);", shape_none, 8, 0, 0, PB_OPTIMIZER_STATE, PB_INT64, 0, 0},
+    {"scores", NULL, NULL, shape_scores, 0, 0, 15, PB_INPUT, 0, 3, 0, NULL},
+    {"wanted", NULL, NULL, shape_scores, 0, 0, 15, PB_TARGET, 0, 3, 0, NULL},
+    {"found", NULL, NULL, shape_scores, 0, 0, 15, PB_OUTPUT, 0, 3, 0, NULL},
+    {"num_steps", "optimizer.0", "'optimizer.0':int64(1,);", shape_none, 8, 0, 0, PB_OPTIMIZER_STATE, PB_INT64, 0, 0,
+     NULL},
 };
 
 static int32_t copy_scores(const pb_runtime *runtime, void *const *buffers, void *arena, int64_t *trace)
@@ -265,7 +267,7 @@ const pb_program *fake_scores(int dtype, int label_dtype)
     scored_tensors[0].bytes = scored_tensors[2].bytes = 30 * pb_dtype_bytes(dtype);
     *target = (pb_tensor){"wanted", NULL, NULL, label_dtype < 0 ? shape_scores : shape_places, 0, 0,
                           label_dtype < 0 ? 15 : 5, PB_TARGET, (uint8_t)(label_dtype < 0 ? dtype : label_dtype),
-                          label_dtype < 0 ? 3 : 2, label_dtype >= 0};
+                          label_dtype < 0 ? 3 : 2, label_dtype >= 0, NULL};
     target->bytes = 2 * target->row_elements * pb_dtype_bytes(target->dtype);
     changed = standard;
     changed.tensors = scored_tensors;
@@ -313,7 +315,16 @@ const pb_program *fake_program_with(const char *change)
     else if (strcmp(change, "no functions") == 0)
         changed.step.entry = changed.predict.entry = changed.predict_one.entry = changed.evaluate.entry =
             changed.evaluate_one.entry = NULL;
-    else if (strcmp(change, "no values") == 0)
+    else if (strcmp(change, "constants") == 0) {
+        static const int32_t constant[] = {WEIGHT, FLAGS};
+        for (size_t i = 0; i < sizeof constant / sizeof *constant; i++) {
+            pb_tensor *tensor = &other_tensors[4 + constant[i]];
+            tensor->constant = (const char *)&initial + tensor->offset;
+            tensor->offset = PTRDIFF_MAX; /* it has no place in an instance */
+        }
+        changed.step.entry = changed.predict.entry = changed.predict_one.entry = changed.evaluate.entry =
+            changed.evaluate_one.entry = NULL; /* which would take them from there */
+    } else if (strcmp(change, "no values") == 0)
         changed.initial = NULL;
     else if (strcmp(change, "adds up") == 0) {
         changed.adds_up = 1;
@@ -329,12 +340,15 @@ const pb_program *fake_program_with(const char *change)
     else if (strcmp(change, "an output without rows") == 0) {
         other_tensors[3].row_elements = 0;
         changed.classes = -1; /* a label for each row needs scores for each */
-    } else if (strcmp(change, "a large state") == 0) {
+    } else if (strcmp(change, "a large state") == 0 || strcmp(change, "a large constant") == 0) {
+        static const float large_constant[2100] = {1, 2, 3};
         other_tensors[4 + EMPTY].shape = shape_large;
         other_tensors[4 + EMPTY].bytes = 8400;
         other_tensors[4 + EMPTY].offset = sizeof(struct kept);
         other_tensors[4 + EMPTY].announced = "'state.empty':float32(700, 3);";
         changed.kept_bytes += 8448;
+        if (strcmp(change, "a large constant") == 0)
+            other_tensors[4 + EMPTY].constant = large_constant;
     } else if (strcmp(change, "a long name") == 0)
         other_tensors[0].name = long_name;
     else if (strcmp(change, "a loss scale") == 0) {

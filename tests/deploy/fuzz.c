@@ -705,11 +705,11 @@ static const pb_program *take_program(void)
 {
     static const char *const changes[] = {"no single rows", "single rows", "no functions", "no values", "adds up",
                                           "no classes", "an output without rows", "a long name", "a loss scale",
-                                          "a rate of single precision"};
+                                          "a rate of single precision", "constants"};
     int which = draw(24);
-    if (which >= 12)
+    if (which >= 13)
         return &standard;
-    return which < 10 ? fake_program_with(changes[which]) : fake_scores(draw(PB_DTYPES), draw(9) - 1);
+    return which < 11 ? fake_program_with(changes[which]) : fake_scores(draw(PB_DTYPES), draw(9) - 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -147,6 +147,44 @@ def test_a_tensor_that_is_read_in_parts(library, tmp_path):
         assert other.write() == contents
 
 
+def test_constants_are_part_of_checkpoints(library, tmp_path):
+    """A file has all values, whatever of them the code has; one with others than these is refused."""
+    with Model(library) as whole, Model(library, program=library.fake_program_with(b"constants")) as model:
+        assert model.write() == whole.write()
+        kept = {key: np.array(value) for key, value in KEPT.items()}
+        kept["param.linear.bias"] = np.array([0.5, 0.25])
+        kept["optimizer.0"] = np.array(9)
+        contents = checkpoint(kept)
+        model.read(contents)
+        assert_same_kept(model, kept, exact=True)
+        _, tensors = python_reads(tmp_path / "file", model.write())
+        assert_same_kept(model, tensors, exact=True)
+        whole.read(contents)
+        assert whole.write() == model.write()
+        for key, name in (("param.linear.weight", "linear.weight"), ("state.flags", "flags")):
+            for place in (0, -1):
+                other = {k: np.array(v) for k, v in kept.items()}
+                flat = other[key].reshape(-1)
+                flat[place] = not flat[place] if flat.dtype == bool else flat[place] + 1
+                message = refusal(model, checkpoint(other))
+                assert message.startswith(f"{name} has other values in the checkpoint than")
+        damaged = bytearray(contents)
+        damaged[-1] ^= 1
+        assert "do not match their SHA-256" in refusal(model, bytes(damaged))
+
+
+def test_a_constant_that_is_compared_in_parts(library):
+    with Model(library, program=library.fake_program_with(b"a large constant")) as model:
+        kept = {**KEPT, "state.empty": np.zeros((700, 3), np.float32), "optimizer.0": np.array(9)}
+        kept["state.empty"][0] = (1, 2, 3)
+        model.read(checkpoint(kept))
+        assert_same_kept(model, kept, exact=True)
+        for place in (0, 1000, -1):
+            other = {**kept, "state.empty": kept["state.empty"].copy()}
+            other["state.empty"].reshape(-1)[place] = -1
+            assert "empty has other values" in refusal(model, checkpoint(other))
+
+
 # ---- files that are none ---------------------------------------------------------------------------------------------
 
 

@@ -113,6 +113,26 @@ def test_it_learns_in_256_kib(core, exported, data):
     assert int(deepest) > made.manifest["memory"]["stack"] - 4096  # an estimate that is not much more than is needed
 
 
+@pytest.mark.parametrize("core", CORES)
+def test_folded_layers_are_in_flash_alone(core, tmp_path, data):
+    """Both convolutions: their weights take no memory of the instance, and no copies of them any of the stack."""
+    x, y = data
+    trainer, found = trainer_of(frozen(network(), 0, 2), x), []
+    for folds in (False, True):
+        made = trainer.export(tmp_path / f"{folds}", core, "digits", batch_size=BATCH, fold_frozen=folds)
+        made.write_data((x[:ROWS].astype("float16"), y[:ROWS].astype("uint8")), None)
+        output = make(made, "run", "EPOCHS=1", "LOSSES=10")
+        deepest, stack = map(int, re.search(r"stack: (\d+) of (\d+) bytes", output).groups())
+        losses = numbers(output, r"step \d+: loss ([\d.]+)")
+        found.append((made.instance_bytes, deepest, stack, losses))
+    (instance, deepest, stack, losses), folded = found
+    weights = sum(np.asarray(trainer.params[f"{k}.{name}"]).nbytes for k in (0, 2) for name in ("weight", "bias"))
+    assert folded[0] <= instance - weights and folded[1] < deepest and folded[2] < stack
+    np.testing.assert_allclose(folded[3], losses, rtol=1e-5)
+    own = [trainer.update(x[i : i + BATCH], y[i : i + BATCH]).item() for i in range(0, 10 * BATCH, BATCH)]
+    np.testing.assert_allclose(losses, own, rtol=1e-5)
+
+
 def test_the_clock_counts_instructions(exported):
     """With one instruction a nanosecond SysTick, of 25 MHz, counts 40 a tick: a step's arithmetic takes so many."""
     output = make(exported["cortex-m55"], "run", "EPOCHS=1", "QEMU_FLAGS=-icount shift=0")

@@ -503,6 +503,31 @@ def test_odd_parameters(model):
     assert model.snapshot() == before
 
 
+def test_constants_are_read_and_not_set(library):
+    """Of a program whose weight and flags are part of the code: the bias is all that is left of the parameters."""
+    with Model(library, program=library.fake_program_with(b"constants")) as model:
+        assert_same_kept(model, KEPT, exact=True)
+        before = model.snapshot()
+        for name in ("linear.weight", "flags"):
+            with pytest.raises(Refused, match=f"{name} cannot be set: it is a constant of the library") as refused:
+                model.set(name, model.get(name))
+            assert refused.value.status == ARGUMENT
+        assert library.pb_model_parameter_count(model.handle) == 2
+        values = np.zeros(2, np.float32)
+        model.call("get_parameters", values.ctypes.data, 2)
+        np.testing.assert_array_equal(values, KEPT["param.linear.bias"].astype(np.float32))
+        with pytest.raises(Refused, match="the parameters have 2 elements, not 8"):
+            model.call("set_parameters", np.zeros(8, np.float32).ctypes.data, 8)
+        assert model.snapshot() == before
+        model.call("set_parameters", np.array([3, 5], np.float32).ctypes.data, 2)
+        model.call("add_parameters", np.array([1, 1], np.float32).ctypes.data, 2, 2.0)
+        model.set("seen", np.array([8, 9]))
+        changed = {"param.linear.bias": np.array([5.0, 7.0]), "state.seen": np.array([8, 9])}
+        assert_same_kept(model, {**KEPT, **changed}, exact=True)
+        model.call("reset")
+        assert model.snapshot() == before
+
+
 # ---- run-time values -------------------------------------------------------------------------------------------------
 
 

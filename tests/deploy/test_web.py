@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sklearn.datasets import load_digits
 import pullback
 from pullback import nn, optim
 from pullback.deploy.web import class_name
+from tests.cross.targets import zig
 from tests.deploy.models import MODELS, batches
 from tests.deploy.tools import need_program, need_zig, node
 
@@ -76,11 +78,15 @@ def told(exported, script, places=("load",)):
 BOTH = ("load", "worker")
 
 
-def test_the_module_imports_nothing_and_shows_its_functions(exported):
+MODULES = ("digits.wasm", "digits.relaxed.wasm")
+
+
+@pytest.mark.parametrize("file", MODULES)
+def test_the_module_imports_nothing_and_shows_its_functions(exported, file):
     script = (
         PRELUDE
-        + """
-    const module = new WebAssembly.Module(fs.readFileSync("digits.wasm"));
+        + f"""
+    const module = new WebAssembly.Module(fs.readFileSync("{file}"));
     told([WebAssembly.Module.imports(module), WebAssembly.Module.exports(module)]);
     """
     )
@@ -106,6 +112,51 @@ def test_losses_are_those_of_python(exported, trainer):
     np.testing.assert_allclose(losses[2], params["0.weight"].ravel(), atol=1e-5)
     flat = np.concatenate([p.ravel() for p in params.values()])
     np.testing.assert_allclose(losses[3], flat, atol=1e-5)
+
+
+def relaxed_multiply_adds(module: bytes) -> int:
+    """How often the bytes of the instruction f32x4.relaxed_madd come in a module."""
+    return module.count(b"\xfd\x85\x02")
+
+
+def test_the_class_takes_the_module_that_the_engine_knows(exported):
+    """Of each the losses are Python's; only the one has instructions that the other's engines refuse."""
+    plain, relaxed = (relaxed_multiply_adds((exported / file).read_bytes()) for file in MODULES)
+    assert plain == 0 < relaxed
+    found = json.loads(node(PRELUDE + f"""
+    const files = process.getBuiltinModule("node:fs/promises"), {{ readFile }} = files, {{ validate }} = WebAssembly;
+    const found = [];
+    for (const knows of [false, true]) {{
+      let file;
+      files.readFile = (path) => {{ file = String(path).split("/").at(-1); return readFile(path); }};
+      WebAssembly.validate = (bytes) => knows && validate(bytes);
+      const model = await Digits.load(), losses = [];
+      for (let i = 0; i < {5 * BATCH}; i += {BATCH}) losses.push(model.step(rows(x, i, {BATCH}), rows(y, i, {BATCH})));
+      found.push([file, losses]);
+    }}
+    told(found);
+    """, exported))  # fmt: skip
+    assert [file for file, _ in found] == list(MODULES)
+    trainer, (x, y) = make_trainer(), dataset()
+    expected = [float(trainer.update(x[i : i + BATCH], y[i : i + BATCH]).numpy()) for i in range(0, 5 * BATCH, BATCH)]
+    for _, losses in found:
+        np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
+def test_the_c_library_has_the_instructions_that_all_know(exported, tmp_path):
+    """A program that links it is one module, in which there is nothing that an engine could refuse."""
+    (tmp_path / "main.c").write_text("""
+        #include "digits.h"
+        unsigned char memory[DIGITS_INSTANCE_BYTES];
+        int first(void) { digits *self; return digits_init(memory, sizeof memory, 1, &self); }
+    """)
+    command = [
+        *zig(), "cc", "-target", "wasm32-wasi", "-Os", "-mexec-model=reactor", "-Wl,--export=first", f"-I{exported}",
+        "main.c", str(exported / "libdigits.a"), "-o", "main.wasm",
+    ]  # fmt: skip
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    program = (tmp_path / "main.wasm").read_bytes()
+    assert b"first" in program and relaxed_multiply_adds(program) == 0
 
 
 def test_runs_are_those_of_fit(exported, trainer):
@@ -329,8 +380,9 @@ def test_modules_come_from_anywhere(exported, tmp_path):
         (exported / "digits.wasm").read_bytes().replace(b"digits_build", b"digits_built")
     )
     losses, errors = json.loads(node(PRELUDE + """
-    const bytes = fs.readFileSync("digits.wasm"), url = new URL("./digits.wasm", import.meta.url), losses = [];
-    for (const source of [undefined, "digits.wasm", url, url.href, bytes, new Uint8Array(bytes).buffer,
+    const file = "digits.relaxed.wasm", url = new URL(`./${file}`, import.meta.url), losses = [];
+    const bytes = fs.readFileSync(file);
+    for (const source of [undefined, file, url, url.href, bytes, new Uint8Array(bytes).buffer,
         new WebAssembly.Module(bytes), new Response(bytes),
         `data:application/wasm;base64,${bytes.toString("base64")}`]) {
       const model = await Digits.load(source);
@@ -438,13 +490,19 @@ def test_ten_losses_of_larger_models(name, tmp_path):
     import fs from "node:fs";
     import {{ {class_name("net")} as Net }} from "./net.mjs";
     const array = (file, Kind) => new Kind(new Uint8Array(fs.readFileSync(file)).buffer);
-    const x = array("x.bin", {kinds[0]}), y = array("y.bin", {kinds[1]}), model = await Net.load(), losses = [];
+    const x = array("x.bin", {kinds[0]}), y = array("y.bin", {kinds[1]}), found = [];
     const batch = (a, i) => a.subarray(i * a.length / 10, (i + 1) * a.length / 10);
-    for (let i = 0; i < 10; i++) losses.push(model.step(batch(x, i), batch(y, i)));
-    console.log(JSON.stringify(losses));
+    for (const source of ["net.wasm", "net.relaxed.wasm"]) {{
+      const model = await Net.load(source), losses = [];
+      for (let i = 0; i < 10; i++) losses.push(model.step(batch(x, i), batch(y, i)));
+      found.push(losses);
+    }}
+    console.log(JSON.stringify(found));
     """
-    losses = json.loads(node(script, tmp_path / "dist"))
-    np.testing.assert_allclose(losses, [float(np.asarray(made.update(*b))) for b in batches(data)], rtol=1e-5)
+    found = json.loads(node(script, tmp_path / "dist"))
+    expected = [float(np.asarray(made.update(*b))) for b in batches(data)]
+    for losses in found:
+        np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 def test_other_models(tmp_path):

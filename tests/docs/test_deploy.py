@@ -138,6 +138,19 @@ def test_frozen_layers_take_less(ran):
 
 
 @pytest.mark.slow
+def test_folded_layers_take_no_memory(ran):
+    """Runs of the folded library go on from its own checkpoint, and from one that Python has trained further."""
+    whole, folded = (json.loads((ran[0] / name / "manifest.json").read_text()) for name in ("unfolded", "folded"))
+    assert whole["folded"] == [] and {"0.1.running_mean", "0.3.weight"} <= set(folded["folded"])
+    assert folded["memory"]["states"] == 0 < whole["memory"]["states"]
+    assert folded["memory"]["instance"] < whole["memory"]["instance"]
+    first, again = (steps(output(ran, part)) for part in ("--fold-frozen", "fold_back.py\n"))
+    assert len(first) == len(again) == 2 and first[0] == 0 and again[0] == first[1] + 94
+    accuracy = re.findall(r"accuracy ([\d.]+)", output(ran, "fold_back.py\n"))
+    assert float(accuracy[-1]) > 0.8
+
+
+@pytest.mark.slow
 def test_federated_clients(ran):
     assert re.findall(r"round \d: (\d) clients", output(ran, "federated.py")) == list("332222")
 

@@ -20,6 +20,11 @@ int64_t pb_row_bytes(const pb_tensor *tensor)
     return tensor->row_elements * pb_dtype_bytes(tensor->dtype);
 }
 
+const void *pb_values(const pb_model *model, const pb_tensor *tensor)
+{
+    return tensor->constant != NULL ? tensor->constant : model->kept + tensor->offset;
+}
+
 int64_t pb_aligned(int64_t bytes)
 {
     return (bytes + PB_ALIGNMENT - 1) / PB_ALIGNMENT * PB_ALIGNMENT;

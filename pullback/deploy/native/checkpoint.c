@@ -86,7 +86,7 @@ static pb_status digest_all(pb_model *model, const struct own_metadata *own, cha
     for (int32_t i = 0; i < program->kept_count; i++) {
         const pb_tensor *tensor = pb_kept(program, program->sorted[i]);
         pb_sha256_add(&digest, tensor->announced, strlen(tensor->announced));
-        pb_sha256_add(&digest, model->kept + tensor->offset, (size_t)tensor->bytes);
+        pb_sha256_add(&digest, pb_values(model, tensor), (size_t)tensor->bytes);
     }
     pb_sha256_end(&digest, hexadecimal);
     return status;
@@ -221,7 +221,7 @@ static pb_status write_all(pb_model *model, struct output *output)
     if (status == PB_OK)
         status = write_bytes(model, output, header.buffer, header.length);
     while (status == PB_OK && (tensor = next_tensor(model->program, &size, &place)) != NULL)
-        status = write_bytes(model, output, model->kept + tensor->offset, (size_t)tensor->bytes);
+        status = write_bytes(model, output, pb_values(model, tensor), (size_t)tensor->bytes);
     return status;
 }
 

@@ -465,12 +465,23 @@ static pb_status digest_metadata(struct reading *reading, pb_sha256 *digest)
     }
 }
 
+/* Whether a part of a tensor has the values that are folded into the functions. */
+static pb_status check_constant(pb_model *model, const pb_tensor *tensor, int64_t offset, const char *part, size_t count)
+{
+    if (memcmp((const char *)tensor->constant + offset, part, count) == 0)
+        return PB_OK;
+    return pb_refuse(model, PB_ERROR_CHECKPOINT, PB_TEXT(tensor->name),
+                     PB_TEXT(" has other values in the checkpoint than those that are part of the library, which was"
+                             " exported with fold_frozen: export it again with the new ones"));
+}
+
 /* One tensor, to its place or, part by part, for the checksum alone. *bad: what its values are refused with. */
 static pb_status read_tensor(struct reading *reading, int32_t number, int to_its_place, pb_sha256 *digest,
                              pb_status *bad)
 {
     pb_model *model = reading->model;
     const pb_tensor *tensor = pb_kept(model->program, number);
+    to_its_place &= tensor->constant == NULL;
     pb_sha256_add(digest, tensor->announced, strlen(tensor->announced));
     for (int64_t done = 0; done < tensor->bytes;) {
         int64_t left = tensor->bytes - done;
@@ -480,6 +491,8 @@ static pb_status read_tensor(struct reading *reading, int32_t number, int to_its
         if (status != PB_OK)
             return status;
         pb_sha256_add(digest, part, some);
+        if (*bad == PB_OK && tensor->constant != NULL)
+            *bad = check_constant(model, tensor, done, part, some);
         if (*bad == PB_OK && !to_its_place)
             *bad = pb_check_values(model, number, part, some, PB_ERROR_CHECKPOINT);
         if (number == model->program->steps)

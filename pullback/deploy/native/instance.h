@@ -83,6 +83,9 @@ PB_INNER int pb_is_finite(double value);
 
 PB_INNER const pb_tensor *pb_kept(const pb_program *program, int32_t number);
 PB_INNER int64_t pb_elements(const pb_tensor *tensor);
+
+/* The values of a kept tensor, to be read: those of the instance, or the program's constant. */
+PB_INNER const void *pb_values(const pb_model *model, const pb_tensor *tensor);
 PB_INNER int64_t pb_aligned(int64_t bytes); /* rounded up to PB_ALIGNMENT */
 
 /* Bytes of a row of a batch's tensor; 0 of one without rows. */

@@ -8,6 +8,12 @@ static void *values_of(const pb_model *model, int32_t number)
     return model->kept + pb_kept(model->program, number)->offset;
 }
 
+/* Whether it is one of the parameters that are read and set as one array. */
+static int is_parameter(const pb_tensor *tensor)
+{
+    return tensor->kind == PB_PARAMETER && tensor->constant == NULL;
+}
+
 int32_t pb_model_find(const pb_model *model, const char *name)
 {
     if (model != NULL && name != NULL)
@@ -116,7 +122,7 @@ pb_status pb_model_get(pb_model *model, int32_t number, void *values, size_t byt
         return status;
     status = check_tensor(model, number, values, bytes);
     if (status == PB_OK && bytes > 0)
-        memcpy(values, values_of(model, number), bytes);
+        memcpy(values, pb_values(model, pb_kept(model->program, number)), bytes);
     return pb_leave(model, status);
 }
 
@@ -126,6 +132,10 @@ pb_status pb_model_set(pb_model *model, int32_t number, const void *values, size
     if (status != PB_OK)
         return status;
     status = check_tensor(model, number, values, bytes);
+    if (status == PB_OK && pb_kept(model->program, number)->constant != NULL)
+        status = pb_refuse(model, PB_ERROR_ARGUMENT, PB_TEXT(pb_kept(model->program, number)->name),
+                           PB_TEXT(" cannot be set: it is a constant of the library, which was exported with fold_frozen;"
+                                   " export it without, or with other values"));
     if (status == PB_OK)
         status = pb_check_values(model, number, values, bytes, PB_ERROR_VALUE);
     if (status == PB_OK && bytes > 0)
@@ -139,7 +149,7 @@ int64_t pb_model_parameter_count(const pb_model *model)
 {
     int64_t count = 0;
     for (int32_t i = 0; model != NULL && i < model->program->kept_count; i++)
-        if (pb_kept(model->program, i)->kind == PB_PARAMETER)
+        if (is_parameter(pb_kept(model->program, i)))
             count += pb_elements(pb_kept(model->program, i));
     return count;
 }
@@ -163,7 +173,7 @@ pb_status pb_model_get_parameters(pb_model *model, float *values, int64_t count)
         return status;
     for (int32_t i = 0; i < model->program->kept_count; i++) {
         const pb_tensor *tensor = pb_kept(model->program, i);
-        if (tensor->kind != PB_PARAMETER)
+        if (!is_parameter(tensor))
             continue;
         if (tensor->dtype == PB_FLOAT32)
             memcpy(values, values_of(model, i), (size_t)tensor->bytes);
@@ -202,7 +212,7 @@ static pb_status change_parameters(pb_model *model, const float *given, double s
         for (int32_t i = 0; i < model->program->kept_count; i++) {
             const pb_tensor *tensor = pb_kept(model->program, i);
             int64_t bytes = pb_dtype_bytes(tensor->dtype), elements = pb_elements(tensor);
-            for (int64_t done = 0; tensor->kind == PB_PARAMETER && done < elements; done += SOME) {
+            for (int64_t done = 0; is_parameter(tensor) && done < elements; done += SOME) {
                 int64_t some = elements - done < SOME ? elements - done : SOME;
                 char *old = (char *)values_of(model, i) + done * bytes;
                 if (new_values(tensor, old, next, scale, some, block))

@@ -90,12 +90,13 @@ PB_API int32_t pb_model_find(const pb_model *model, const char *name);
 /* What is known of kept tensor `number`; NULL when there is none. */
 PB_API const pb_tensor *pb_model_tensor(const pb_model *model, int32_t number);
 
-/* Copies all elements of a kept tensor out, or in; `bytes` must be those of the tensor. */
+/* Copies all elements of a kept tensor out, or in; `bytes` must be those of the tensor. What is constant cannot be
+ * set (PB_ERROR_ARGUMENT). */
 PB_API pb_status pb_model_get(pb_model *model, int32_t number, void *values, size_t bytes);
 PB_API pb_status pb_model_set(pb_model *model, int32_t number, const void *values, size_t bytes);
 
-/* All parameters one after the other as float32, converted where they are of another dtype: how many there are, all
- * out, all in, and each increased by `scale` times a delta's. For federated training. */
+/* All parameters but constant ones, one after the other as float32, converted where they are of another dtype: how many
+ * there are, all out, all in, and each increased by `scale` times a delta's. For federated training. */
 PB_API int64_t pb_model_parameter_count(const pb_model *model);
 PB_API pb_status pb_model_get_parameters(pb_model *model, float *values, int64_t count);
 PB_API pb_status pb_model_set_parameters(pb_model *model, const float *values, int64_t count);

@@ -26,6 +26,7 @@ typedef struct pb_tensor {
     uint8_t dtype;        /* pb_dtype */
     uint8_t rank;
     uint8_t is_label;     /* a target that holds class numbers, of which `accuracy` can be told */
+    const void *constant; /* of what is folded into the functions: its values, which are in no instance; else NULL */
 } pb_tensor;
 
 /* Where one of the buffers of a compiled function lies. */
@@ -81,7 +82,7 @@ typedef struct pb_program {
     const pb_tensor *tensors; /* inputs, targets, outputs, then what is kept in the order of the checkpoint's slots */
     int32_t input_count, target_count, output_count, kept_count;
 
-    int64_t kept_bytes;   /* of all kept tensors, with their alignment */
+    int64_t kept_bytes;   /* of all kept tensors but the constant ones, with their alignment */
     int64_t result_bytes; /* of results that are no kept tensor's new value: the largest of all functions */
     int64_t batch_bytes;  /* of a copy of the inputs and targets of a batch of the step, each aligned */
     int64_t arena_bytes;  /* the largest of all functions */

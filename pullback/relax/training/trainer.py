@@ -451,6 +451,7 @@ class Trainer(Fitting, Checkpoints, Copies):
         sizes: Mapping[str, int] | None = None,
         embed: bool = True,
         functions: Sequence[str] | str | None = None,
+        fold_frozen: bool = False,
     ) -> Any:
         """Write a library that trains, predicts, saves and loads without Python, with the trainer's present values.
 
@@ -468,6 +469,10 @@ class Trainer(Fitting, Checkpoints, Copies):
         microcontrollers step, predict_one and evaluate_one, which take the least memory. These also get a folder
         ``image``: ``make`` there links a program that trains.
 
+        ``fold_frozen``: parameters and states that no step changes become constants of the code, which take no memory
+        of an instance, and batch norms of frozen layers (``freeze``) become part of the weights before them. They
+        cannot be set then, and checkpoints with other values of them are refused; losses are rounded otherwise.
+
         >>> trainer.export("dist", target="aarch64", name="digits", batch_size=16)
 
         Returns what was written: ``.folder``, ``.manifest``, ``.instance_bytes`` (the memory that an instance takes).
@@ -477,8 +482,9 @@ class Trainer(Fitting, Checkpoints, Copies):
 
         with self._turn:
             return export(
-                self, folder, target, name, batch_size=batch_size, sizes=sizes, embed=embed, functions=functions
-            )
+                self, folder, target, name, batch_size=batch_size, sizes=sizes, embed=embed, functions=functions,
+                fold_frozen=fold_frozen,
+            )  # fmt: skip
 
     # ---- what one sees -----------------------------------------------------------------------------------------------
 

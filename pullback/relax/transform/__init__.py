@@ -9,6 +9,7 @@ from pullback.relax.transform.dead_code_elimination import DeadCodeElimination
 from pullback.relax.transform.decompose_ops import DecomposeOpsForInference, DecomposeOpsForTraining
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
+from pullback.relax.transform.fold_scale import FoldScale
 from pullback.relax.transform.fold_transpose import FoldTranspose
 from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.gradient import Gradient
@@ -51,6 +52,7 @@ __all__ = [
     "DecomposeOpsForTraining",
     "EliminateCommonSubexpr",
     "FoldConstant",
+    "FoldScale",
     "FoldTranspose",
     "FunctionPass",
     "FuseOps",
