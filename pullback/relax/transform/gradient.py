@@ -226,7 +226,7 @@ class ReverseSweep:
 
     def begin(self, target: Expr) -> None:
         """The adjoint of the target is 1."""
-        seed = Op.get("ones")((), target.dtype)  # type: ignore[attr-defined]
+        seed = Op.get("ones")((), target.dtype)
         self.zeros.degrees[seed] = DENSE
         if isinstance(target, Var):
             self.adjoints[target] = self.builder.emit(seed, f"{target.name}_adjoint")
