@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import pullback
+from pullback.codegen import compile_object, emit_library
 from pullback.driver.pipeline import lower_function, plan_function, prepare
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
+from pullback.ir.node import Span, span_scope
 from pullback.relax import Function, Var
 from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import TensorStructInfo
@@ -349,6 +351,8 @@ def test_host_functions_are_interpreted(name):
     lowered, donate = lower_function(prepare(module), "main", {}, Target("llvm"))
     plan = plan_function(prepare(module), "main", {}, Target("llvm"))
     verify_plan(plan, lowered["main"], lowered, donate, deep=True)
+    if "long" in name:
+        return  # of matrices, it takes half a minute
     given = [*arguments, *plan.constants]
     fresh = [np.full(b.shape, 77).astype(b.dtype) for b in plan.host.buffers[len(given) :]]
     assert tir_interpreter.run(plan.host, [*given, *fresh], plan.functions) == 0
@@ -465,6 +469,41 @@ def test_rows_are_not_copied():
     module, _ = program("seen")
     plan = plan_function(prepare(module), "main", {}, Target("llvm"))
     assert plan.arena_bytes < 1024
+
+
+LIBRARIES = {
+    "here": "llvm",
+    "wasm": "llvm -mtriple=wasm32-unknown-unknown -mattr=+simd128",
+    "microcontroller": "llvm -mtriple=thumbv7em-none-eabi -mcpu=cortex-m7",
+}
+
+
+@pytest.mark.parametrize("machine", LIBRARIES)
+def test_libraries_of_several_functions(machine):
+    """Host functions that functions of a library call are theirs alone, though all have the same names."""
+    target = Target(LIBRARIES[machine])
+    plans = [plan_function(prepare(program(n)[0]), "main", {}, target) for n in ("in a loop", "network", "unlimited")]
+    hosts = {f"f__{k}": (p.host, p.kernels, p.inner) for k, p in enumerate(plans)}
+    assert len(compile_object(emit_library(hosts, target), target)) > 1000
+
+
+@pytest.mark.parametrize("line", [3, 30])
+def test_the_message_shows_the_place(line):
+    """Of this loop, not of one that was compiled before and does the same."""
+
+    def body(a):
+        with span_scope(Span("model.py", line, 4, 9, "    (y,) = while_loop(…)")):
+            return R.while_loop(lambda t: t < a, lambda t: (t + const(1.0),), (const(0.0),), max_steps=2)
+
+    with pytest.raises(ArgumentError) as caught:
+        run(build([scalar("a", F32)], body), [np.float32(5.0)])
+    assert f"model.py:{line}:5" in str(caught.value) and "while_loop(…)" in str(caught.value)
+
+
+def test_profiles():
+    module, arguments = program("network")
+    report = pullback.compile(module, target="llvm")["main"].profile(*arguments)
+    assert any("loop" in k.name for k in report.calls)
 
 
 def test_functions_without_loops_have_no_inner_functions():
