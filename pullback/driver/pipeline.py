@@ -146,5 +146,6 @@ def plan_function(
         work = show_stage(step.name, step(work), name)
     plan = plan_memory(name, work[name], work, donate, MemoryOptions(poison=options.poison))
     verify_plan(plan, work[name], work, donate, deep=verify())
-    show_stage("plan_memory", plan.host, name)
+    for function in (*plan.inner.values(), plan.host):
+        show_stage("plan_memory", function, name)
     return plan
