@@ -197,7 +197,7 @@ class Range:
     options: Mapping[str, Any]
 
 
-def range(*bounds: Any, max_steps: int | None = None, checkpoint_every: int | None = None) -> Range:  # noqa: A001
+def range(*bounds: Any, max_steps: int | None = None, checkpoint_every: int | None = None) -> Range:
     """``for i in R.range(n)`` and ``for i in R.range(start, stop)``: ints, symbolic sizes, or int64 scalars.
 
     ``max_steps`` says how large a count may be that is known only when it runs; for the gradient, ``checkpoint_every``

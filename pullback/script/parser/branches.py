@@ -33,7 +33,7 @@ def if_statement(parser: GraphFunctionParser, node: ast.If, live: Live) -> Expr 
     value = parser.eval(node.test)
     if isinstance(value, bool | np.bool_):
         return parser.statements(node.body if value else node.orelse, live)
-    condition = as_condition(parser, node.test, value, "if")
+    condition = as_condition(parser, node.test, value, "an if")
     if next(parser.flow.returns([node]), None) is not None:
         return _returned(parser, node, condition)
     names = _results(node, live)

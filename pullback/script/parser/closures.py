@@ -27,9 +27,13 @@ def inner_function(parser: GraphFunctionParser, node: ast.FunctionDef) -> None:
     span = parser.source.span_of_name(node)
     var: Var | None = None
     if is_region or declared is None:
-        refused = Refused(f"{node.name!r} calls itself, and does not say what it returns", f"def {node.name}(…) -> R.Tensor(…)")
+        refused = Refused(
+            f"{node.name!r} calls itself, and does not say what it returns", f"declare it: def {node.name}(…) -> R.Tensor(…)"
+        )
         if is_region:
-            refused = Refused(f"the region {node.name!r} calls itself", "regions are called by R.branch and R.loop alone")
+            refused = Refused(
+                f"the region {node.name!r} calls itself", "regions are called by R.branch and R.loop alone"
+            )
         parser.scope.define(node.name, refused, span)
     else:
         var = parser.named(node.name, FuncStructInfo(tuple(p.struct_info for p in params), declared), span)

@@ -77,7 +77,7 @@ class Flow:
         """The names that a function inside reads around it."""
         own = {a.arg for a in node.args.args} | set(assigned_names(node.body)) | {node.name}
         read: set[str] = set(self.reads(*node.decorator_list))
-        for part in _here(node.body):
+        for part in here(node.body):
             if isinstance(part, ast.FunctionDef):
                 read |= self.free(part)
             elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
@@ -109,7 +109,7 @@ class Flow:
                 yield from self.returns(node.orelse if known is not True else ())
 
 
-def _here(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+def here(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
     """The nodes of statements, without what is inside of functions."""
     rest: list[ast.AST] = list(body)
     while rest:

@@ -361,7 +361,13 @@ class GraphFunctionParser(FunctionParser):
 
     def hidden(self, value: Expr, name: str | None = None) -> Var:
         """A variable without a name in the text."""
-        var = self.builder.emit(value, name)
+        if name is None:
+            var = self.builder.emit(value)
+        else:
+            value = self.builder.normalize(value)
+            kind = Var if self.block is None else DataflowVar
+            var = kind(name, value.struct_info, span=value.span)
+            self.builder.emit_binding(VarBinding(var, value, span=value.span))
         self.bound.add(var)
         return var
 

@@ -46,9 +46,7 @@ class GraphScope(Scope):
     def assigned(self, names: Iterable[str]) -> None:
         self.levels[-1].assigned = set(names)
 
-    def define(
-        self, name: str, value: Any, span: Span | None, reads: Mapping[str, Entry] | None = None
-    ) -> None:
+    def define(self, name: str, value: Any, span: Span | None, reads: Mapping[str, Entry] | None = None) -> None:
         """Give a name its next value."""
         self.levels[-1][name] = Entry(value, span, dict(reads or {}))
 

@@ -22,8 +22,7 @@ from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, 
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, format_info, same_info
 from pullback.script import relax as R
 from pullback.script.parser.branches import as_condition
-from pullback.script.parser.evaluator import describe
-from pullback.script.parser.flow import Live
+from pullback.script.parser.flow import Live, here
 from pullback.script.parser.scope import Entry, assigned_names
 from pullback.tir.expr import PrimExpr
 
@@ -35,14 +34,15 @@ OPTIONS = ("max_steps", "checkpoint_every")
 
 def while_statement(parser: GraphFunctionParser, node: ast.While, live: Live) -> None:
     """Read a while loop, after which the names ``live`` are read."""
+    always = parser.known(node.test)
+    if always is not None:
+        hint = "the condition reads what the body assigns; for i in R.range(n) counts"
+        raise parser.source.error(node.test, f"the condition of this while is always {always}", hint)
     loop = _Loop(parser, node, live)
     with parser.inside("a loop"):
         params = loop.params()
         value = parser.eval(node.test)
-        if isinstance(value, bool):
-            hint = "the condition reads what the body assigns; R.range(n) counts"
-            raise parser.source.error(node.test, f"the condition of this while is always {value}", hint)
-        ask = Function(tuple(params), parser.builder.finish(as_condition(parser, node.test, value, "while")))
+        ask = Function(tuple(params), parser.builder.finish(as_condition(parser, node.test, value, "a while")))
     do = loop.body(())
     condition, body = parser.hidden(ask, "condition"), parser.hidden(do, "body")
     loop.bind(lambda carries: while_loop(condition, body, carries, **loop.options))
@@ -57,7 +57,9 @@ def for_statement(parser: GraphFunctionParser, node: ast.For, live: Live) -> Non
         _over_rows(parser, node, live, over if isinstance(over, R.Rows) else R.Rows((over,)))
     else:
         hint = "for i in R.range(n), for x in xs, for x, y in R.rows(xs, ys); a for of Python belongs outside"
-        raise parser.source.error(node.iter, f"a loop of a graph function cannot go over {describe(over)}", hint)
+        raise parser.source.error(
+            node.iter, f"a loop of a graph function cannot go over {ast.unparse(node.iter)}", hint
+        )
 
 
 def _counted(parser: GraphFunctionParser, node: ast.For, live: Live, over: R.Range) -> None:
@@ -131,6 +133,12 @@ class _Loop:
         if node.orelse:
             hint = "write what stands there after the loop"
             raise parser.source.error(node.orelse[0], "a loop has no else here", hint)
+        for part in here(node.body):
+            if isinstance(part, ast.Break | ast.Continue):
+                raise parser.unsupported(part)
+            if isinstance(part, ast.Return):
+                hint = "assign a name that has a value before the loop, and return it after the loop"
+                raise parser.source.error(part, "return stands inside a loop", hint)
         self.options, self.statements = _options(parser, node.body)
         self.live = parser.flow.at_head(node, live)
         targets = set(assigned_names([ast.Assign([node.target], node.iter)])) if isinstance(node, ast.For) else set()
@@ -218,7 +226,9 @@ def _options(parser: GraphFunctionParser, body: list[ast.stmt]) -> tuple[dict[st
         unknown = next((k for k in options if k not in OPTIONS), None)
         if unknown is not None or not options:
             hint = 'write R.loop_attr({"max_steps": 100}); its options are ' + " and ".join(OPTIONS)
-            raise ArgumentError(f"a loop has no option {unknown!r}" if options else "R.loop_attr takes a dict", hint=hint)
+            raise ArgumentError(
+                f"a loop has no option {unknown!r}" if options else "R.loop_attr takes a dict", hint=hint
+            )
     if len(body) == 1:
         raise ScriptError("this loop has no body", span=parser.source.span(first), hint="write what a step does")
     return options, body[1:]

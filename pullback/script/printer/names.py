@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from unicodedata import normalize
+
+from pullback.tir.expr import Var as SizeVar
 
 RESERVED = ("I", "R", "T", "cls", "float", "range", "Module")
 
@@ -17,28 +19,60 @@ class Names:
         self.taken: set[str] = set(RESERVED)
         self.of: dict[int, str] = {}
         self.symbols: dict[int, Any] = {}  # keeps the symbols alive, so that ids stay theirs
+        self.owner: dict[str, Any] = {}  # the symbol that a name was given to last
 
-    def bind(self, symbol: Any) -> str:
-        """A new name for a symbol, which hides an earlier one of the same symbol."""
-        name = self.unique(symbol.name)
+    def bind(self, symbol: Any, may_take: Callable[[Any], bool] | None = None) -> str:
+        """A new name for a symbol, which hides an earlier one of the same symbol. It may be that of a symbol for which
+        ``may_take`` is true."""
+        return self.give(symbol, self.unique(symbol.name, may_take))
+
+    def give(self, symbol: Any, name: str) -> str:
+        """Name a symbol so, whoever had the name."""
+        self.taken.add(name)
         self.of[id(symbol)], self.symbols[id(symbol)] = name, symbol
+        self.owner[name] = symbol
         return name
 
     def get(self, symbol: Any) -> str | None:
         return self.of.get(id(symbol))
 
-    def unique(self, wanted: str) -> str:
+    def unique(self, wanted: str, may_take: Callable[[Any], bool] | None = None) -> str:
         base = identifier(wanted)
         name, k = base, 0
         while name in self.taken:
+            if may_take is not None and name in self.owner and may_take(self.owner[name]):
+                break
             k += 1
             name = f"{base}_{k}"
         self.taken.add(name)
         return name
 
+    def saved(self) -> Saved:
+        """Names that are given inside of ``with names.saved():`` end with it, but for those of sizes."""
+        return Saved(self)
+
     def scope(self, symbols: Iterable[Any]) -> Level:
         """Names that are given on entering a ``with`` block and free again after it."""
         return Level(self, list(symbols))
+
+
+class Saved:
+    """The names as they were before a body inside of the function."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+
+    def __enter__(self) -> None:
+        names = self.names
+        self.before = set(names.taken), dict(names.of), dict(names.owner)
+
+    def __exit__(self, *_: object) -> None:
+        names = self.names
+        taken, of, owner = self.before
+        sizes = [(n, s) for n, s in names.owner.items() if isinstance(s, SizeVar) and owner.get(n) is not s]
+        names.taken, names.of, names.owner = taken, of, owner
+        for name, size in sizes:
+            names.give(size, name)
 
 
 class Level:
