@@ -62,8 +62,8 @@ class Writer:
         return f"{self.random.choice(names)} {self.random.choice('<>')} {self.random.choice(['0.1', *names])}"
 
     def target(self, names: list[str]) -> str:
-        """A name that may be assigned, new or not."""
-        return self.random.choice([n for n in names if n not in ("a", "b", "x", "i")] + ["h", "k", "t"])
+        """A name that may be assigned, new or not: not ``s``, which is always made of its last value."""
+        return self.random.choice([n for n in names if n not in ("a", "b", "s") and n[0] != "x"] + ["h", "k", "t"])
 
     # -- statements
 
@@ -106,22 +106,20 @@ class Writer:
             self.add(level + 1, "R.loop_attr({'max_steps': 5})", f"{count} = {count} + 1.0")
             self.body(level + 1, names, functions, depth - 1, length)
             return names
+        i, x = f"i{self.count}", f"x{self.count}"
         head = {
-            "range": "for i in R.range(3):",
-            "from": "for i in R.range(1, 3, max_steps=7):",
-            "rows": "for x in xs:",
-            "two": "for x, z in R.rows(xs, xs):",
+            "range": f"for {i} in R.range(3):",
+            "from": f"for {i} in R.range(1, 3, max_steps=7):",
+            "rows": f"for {x} in xs:",
+            "two": f"for {x}, {i} in R.rows(xs, xs):",
         }[kind]
         self.add(level, head)
-        inner = [*names, "x"]
         if kind in ("range", "from"):
-            self.add(level + 1, "x = R.astype(i, 'float64')")
-        self.body(level + 1, inner, functions, depth - 1, length)
-        return [n for n in names if n != "x"]
+            self.add(level + 1, f"{x} = R.astype({i}, 'float64')")
+        self.body(level + 1, [*names, x], functions, depth - 1, length)
+        return names
 
-    def called(
-        self, level: int, names: list[str], functions: dict[str, int], depth: int, is_scan: bool
-    ) -> list[str]:
+    def called(self, level: int, names: list[str], functions: dict[str, int], depth: int, is_scan: bool) -> list[str]:
         """A loop that is a call with functions."""
         f, ask = f"f{self.count}", f"g{self.count}"
         self.add(level, f"def {f}(s: {SCALAR}, h: {SCALAR}, x: {SCALAR}):")

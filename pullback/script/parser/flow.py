@@ -30,8 +30,12 @@ class Flow:
             for part in ast.walk(node) if node is not None else ():
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
                     found.add(part.id)
-                    found.update(self.behind(part.id))
         return frozenset(found)
+
+    def through(self, node: ast.stmt, live: Live) -> Live:
+        """The names that are read where these are read: functions that the statement leaves alone read what is around
+        them."""
+        return live.union(*map(self.behind, live - set(assigned_names([node]))))
 
     def after(self, body: Sequence[ast.stmt], out: Live) -> list[Live]:
         """For each statement, the names that are live after it; ``out`` are those after the last one."""
@@ -81,7 +85,7 @@ class Flow:
             if isinstance(part, ast.FunctionDef):
                 read |= self.free(part)
             elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                read |= self.reads(part)
+                read.add(part.id)
         return frozenset(read - own)
 
     # -- returns

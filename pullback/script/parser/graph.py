@@ -114,7 +114,7 @@ class GraphFunctionParser(FunctionParser):
         """Read parameters and return type; the function's type, or None when it declares no return type."""
         with sizes_scope(self.scope.sizes):
             for arg in self.arguments(self.node):
-                var = self.parameter(arg)
+                var = self.parameter(arg, self.own_names.get(arg.arg))
                 self.scope.define(arg.arg, var, var.span)
                 self.params.append(var)
             if self.node.returns is not None:
@@ -123,12 +123,12 @@ class GraphFunctionParser(FunctionParser):
             return None
         return R.Callable([p.struct_info for p in self.params], self.declared)
 
-    def parameter(self, arg: ast.arg) -> Var:
+    def parameter(self, arg: ast.arg, name: str | None = None) -> Var:
         if arg.annotation is None:
             hint = f'write {arg.arg}: R.Tensor((64, 784), "float32")'
             raise self.source.error(arg, f"parameter {arg.arg!r} has no type", hint)
         info = self.struct_info(arg.annotation)
-        return Var(self.own_names.get(arg.arg, arg.arg), info, span=self.source.span(arg))
+        return Var(name or arg.arg, info, span=self.source.span(arg))
 
     def struct_info(self, node: ast.expr) -> StructInfo:
         value = self.eval_annotation(node)
@@ -307,7 +307,7 @@ class GraphFunctionParser(FunctionParser):
         value = self.eval(node.value)
         if node in self.unbound and is_graph_value(value):
             with self.evaluator.blame(node.value):
-                value = self.builder.normalize(self.graph_value(value))
+                value = self.normalized(value)
             if isinstance(value, (*ATOMS, Tuple)):
                 self.scope.define(target.id, value, self.source.span(target))
                 return
@@ -399,6 +399,16 @@ class GraphFunctionParser(FunctionParser):
                 raise self.source.error(name, "a tuple is unpacked to plain names", "write a, b, c = …")
 
     # -- values
+
+    def normalized(self, value: Any) -> Expr:
+        """A graph value whose nested calls are bound."""
+        expr = self.builder.normalize(self.graph_value(value))
+        self.bound.update(used_vars(expr))
+        return expr
+
+    def atom(self, value: Any) -> Expr:
+        """A graph value as what an argument may be."""
+        return self.normalized(Tuple((self.graph_value(value),))).fields[0]  # type: ignore[attr-defined]
 
     def graph_value(self, value: Any) -> Expr:
         """A graph value from what an expression gave, all of whose variables belong to this function."""

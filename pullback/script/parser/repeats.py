@@ -71,9 +71,9 @@ def _counted(parser: GraphFunctionParser, node: ast.For, live: Live, over: R.Ran
             count = over.stop - over.start
         count = max(0, count) if type(count) is int else count
         if isinstance(count, Expr):
-            count = _atom(parser, count)
+            count = parser.atom(count)
         if isinstance(start, Expr):
-            start = _atom(parser, start)
+            start = parser.atom(start)
     loop = _Loop(parser, node, live)
     loop.options = {k: v for k, v in over.options.items() if v is not None} | loop.options
 
@@ -97,7 +97,7 @@ def _over_rows(parser: GraphFunctionParser, node: ast.For, live: Live, over: R.R
     """``for x, y in R.rows(xs, ys)``: a scan that stacks nothing."""
     names = _targets(parser, node, len(over.arrays), live)
     with parser.evaluator.blame(node.iter):
-        arrays = [_atom(parser, parser.graph_value(a)) for a in over.arrays]
+        arrays = [parser.atom(a) for a in over.arrays]
         scan_length([a.struct_info for a in arrays], None)
     loop = _Loop(parser, node, live)
     if "max_steps" in loop.options:
@@ -106,10 +106,6 @@ def _over_rows(parser: GraphFunctionParser, node: ast.For, live: Live, over: R.R
     do = loop.body(rows, stacks=True)
     body = parser.hidden(do, "body")
     loop.bind(lambda carries: scan(body, carries, arrays, **loop.options), stacks=True)
-
-
-def _atom(parser: GraphFunctionParser, value: Expr) -> Expr:
-    return parser.builder.normalize(Tuple((parser.graph_value(value),))).fields[0]  # type: ignore[attr-defined]
 
 
 def _targets(parser: GraphFunctionParser, node: ast.For, count: int, live: Live) -> list[ast.Name]:
@@ -140,7 +136,7 @@ class _Loop:
                 hint = "assign a name that has a value before the loop, and return it after the loop"
                 raise parser.source.error(part, "return stands inside a loop", hint)
         self.options, self.statements = _options(parser, node.body)
-        self.live = parser.flow.at_head(node, live)
+        self.live = parser.flow.through(node, parser.flow.at_head(node, live))
         targets = set(assigned_names([ast.Assign([node.target], node.iter)])) if isinstance(node, ast.For) else set()
         names = [n for n in dict.fromkeys(assigned_names(self.statements)) if n in self.live - targets]
         for name in names:
@@ -153,7 +149,7 @@ class _Loop:
             raise parser.source.error(node, "nothing that this loop assigns is read", hint)
         self.before: list[Entry] = [parser.scope.own(n) for n in self.names]  # type: ignore[misc]
         with parser.evaluator.blame(node):
-            self.values = [_atom(parser, e.value) for e in self.before]
+            self.values = [parser.atom(e.value) for e in self.before]
 
     def params(self) -> list[Var]:
         """The carries as parameters of one of the loop's functions, visible in it."""

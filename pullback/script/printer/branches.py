@@ -54,18 +54,19 @@ class IfPrinter:
         self.branches = (node.then, node.otherwise)
         self.ends: list[list[Expr]] = [list(b.body.fields) if is_group else [b.body] for b in self.branches]  # type: ignore[attr-defined]
         self.names: list[str] = []
-        self.shared: list[Var | None] = []  # who has the name of a result before the if
+        self.shared: list[Var | None] = []  # who has the name of a result before the if, and is read in it
 
     def write(self, lines: Lines) -> None:
         printer = self.printer
         printer.add(lines, lambda: f"if {printer.expr(self.node.condition)}:")
-        is_dead = self.uses.dead(self.after)
+        is_dead, read = self.uses.dead(self.after), set(self.uses.read(self.node))
         for k, target in enumerate(self.targets):
-            before = dict(printer.names.owner)
+            before = dict(printer.names.owners)
             name = printer.name(target, lambda s, k=k: is_dead(s) and changes(self.ends, k, s))  # type: ignore[misc]
-            owner = before.get(name)
+            owners = before.get(name, ())
             self.names.append(name)
-            self.shared.append(owner if isinstance(owner, Var) else None)
+            self.shared.append(next((o for o in owners if o in read), None))
+            printer.names.owners[name] = (*owners, target)
         results = set(self.targets)
         uses = [Uses(b, lambda s: s not in results and is_dead(s), printer.behind) for b in self.branches]
         plans = [self.plan(k, uses[k]) for k in range(2)]

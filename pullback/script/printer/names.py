@@ -19,18 +19,20 @@ class Names:
         self.taken: set[str] = set(RESERVED)
         self.of: dict[int, str] = {}
         self.symbols: dict[int, Any] = {}  # keeps the symbols alive, so that ids stay theirs
-        self.owner: dict[str, Any] = {}  # the symbol that a name was given to last
+        self.owners: dict[str, tuple[Any, ...]] = {}  # the symbols of a name that may still be read
 
     def bind(self, symbol: Any, may_take: Callable[[Any], bool] | None = None) -> str:
-        """A new name for a symbol, which hides an earlier one of the same symbol. It may be that of a symbol for which
+        """A new name for a symbol, which hides an earlier one of the same symbol. It may be that of symbols for which
         ``may_take`` is true."""
-        return self.give(symbol, self.unique(symbol.name, may_take))
+        name = self.unique(symbol.name, may_take)
+        self.owners.pop(name, None)
+        return self.give(symbol, name)
 
     def give(self, symbol: Any, name: str) -> str:
-        """Name a symbol so, whoever had the name."""
+        """Name a symbol so, whoever else has the name."""
         self.taken.add(name)
         self.of[id(symbol)], self.symbols[id(symbol)] = name, symbol
-        self.owner[name] = symbol
+        self.owners[name] = (*self.owners.get(name, ()), symbol)
         return name
 
     def get(self, symbol: Any) -> str | None:
@@ -40,7 +42,7 @@ class Names:
         base = identifier(wanted)
         name, k = base, 0
         while name in self.taken:
-            if may_take is not None and name in self.owner and may_take(self.owner[name]):
+            if may_take is not None and name in self.owners and all(map(may_take, self.owners[name])):
                 break
             k += 1
             name = f"{base}_{k}"
@@ -64,13 +66,13 @@ class Saved:
 
     def __enter__(self) -> None:
         names = self.names
-        self.before = set(names.taken), dict(names.of), dict(names.owner)
+        self.before = set(names.taken), dict(names.of), dict(names.owners)
 
     def __exit__(self, *_: object) -> None:
         names = self.names
-        taken, of, owner = self.before
-        sizes = [(n, s) for n, s in names.owner.items() if isinstance(s, SizeVar) and owner.get(n) is not s]
-        names.taken, names.of, names.owner = taken, of, owner
+        taken, of, owners = self.before
+        sizes = [(n, s[0]) for n, s in names.owners.items() if isinstance(s[0], SizeVar) and owners.get(n) is not s]
+        names.taken, names.of, names.owners = taken, of, owners
         for name, size in sizes:
             names.give(size, name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pullback.relax.analysis import used_vars
@@ -25,26 +25,26 @@ class Uses:
         place = 0
         for block in body.blocks:
             for binding in block.bindings:
-                self._read(binding.value, place)
+                self._note(binding.value, place)
                 if isinstance(binding.value, Function):
-                    behind[binding.var] = tuple(dict.fromkeys(self._all([binding.value])))
+                    behind[binding.var] = tuple(dict.fromkeys(self.read(binding.value)))
                 place += 1
             if isinstance(block, DataflowBlock):  # R.output reads what leaves the block
                 for binding in block.bindings:
                     if not isinstance(binding.var, DataflowVar):
                         self.last[binding.var] = place - 0.5
-        self._read(body.body, float("inf"))
+        self._note(body.body, float("inf"))
 
-    def _read(self, value: Any, place: float) -> None:
-        for var in self._all([value]):
+    def _note(self, value: Any, place: float) -> None:
+        for var in self.read(value):
             self.last[var] = place
             self.count[var] = self.count.get(var, 0) + 1
 
-    def _all(self, values: Iterable[Any]) -> Iterator[Var]:
-        for value in values:
-            for var in used_vars(value):
-                yield var
-                yield from self.behind.get(var, ())
+    def read(self, value: Any) -> Iterator[Var]:
+        """The variables that are read where a value is, those behind functions too."""
+        for var in used_vars(value):
+            yield var
+            yield from self.behind.get(var, ())
 
     def dead(self, place: int) -> Dead:
         """Whether a variable is not read after the binding of that number."""
