@@ -40,26 +40,6 @@ PROGRAMS = {
         hint: python -m pullback ops lists the ops
         """,
     ),
-    "shadowed name": (
-        """
-        @R.function
-        def main(x: R.Tensor((2, 3), "float32")):
-            y = R.add(x, x)
-            y = R.add(y, x)
-            return y
-        """,
-        """
-        'y' is assigned twice, first on line 4:
-          --> model.py:4:5
-            y = R.add(x, x)
-            ^
-        again:
-          --> model.py:5:5
-            y = R.add(y, x)
-            ^
-        hint: a name stands for one value: give the new one another name, such as y_1
-        """,
-    ),
     "read before": (
         """
         @R.function
@@ -233,11 +213,11 @@ PROGRAMS = {
             return x
         """,
         """
-        an if statement cannot be used in @R.function
-          --> model.py:4:5
+        the condition of an if must be a bool scalar, got Tensor((2, 3), float32)
+          --> model.py:4:8
             if x:
-            ^^^^^
-        hint: choose values with R.where(condition, a, b); a choice known at compile time belongs outside
+               ^
+        hint: compare: x > 0; R.all and R.any make one bool of many
         """,
     ),
     "for": (
@@ -249,11 +229,11 @@ PROGRAMS = {
             return x
         """,
         """
-        a for loop cannot be used in @R.function
-          --> model.py:4:5
+        a loop of a graph function cannot go over range(3)
+          --> model.py:4:14
             for i in range(3):
-            ^^^^^^^^^^^^^^^^^^
-        hint: write the steps out, or build them with a Python function that the script calls
+                     ^^^^^^^^
+        hint: for i in R.range(n), for x in xs, for x, y in R.rows(xs, ys); a for of Python belongs outside
         """,
     ),
     "lambda": (
@@ -269,21 +249,6 @@ PROGRAMS = {
             f = lambda a: a
                 ^^^^^^^^^^^
         hint: define a Python function outside and call it
-        """,
-    ),
-    "augmented assignment": (
-        """
-        @R.function
-        def main(x: R.Tensor((2, 3), "float32")):
-            x += x
-            return x
-        """,
-        """
-        an augmented assignment cannot be used in @R.function
-          --> model.py:4:5
-            x += x
-            ^^^^^^
-        hint: a name stands for one value: assign the result to a new name
         """,
     ),
     "keyword-only parameter": (

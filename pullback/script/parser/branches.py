@@ -33,9 +33,10 @@ def if_statement(parser: GraphFunctionParser, node: ast.If, live: Live) -> Expr 
     value = parser.eval(node.test)
     if isinstance(value, bool | np.bool_):
         return parser.statements(node.body if value else node.orelse, live)
-    condition = as_condition(parser, node.test, value, "if")
+    condition = as_condition(parser, node.test, value, "an if")
     if next(parser.flow.returns([node]), None) is not None:
         return _returned(parser, node, condition)
+    live = parser.flow.through(node, live)
     names = _results(node, live)
     bodies = [_Branch(parser, node, k, names, live) for k in range(2)]
     _check_types(parser, node, names, bodies)
@@ -64,7 +65,7 @@ def as_condition(parser: GraphFunctionParser, node: ast.expr, value: Any, statem
             raise ScriptError(f"the condition of {statement} must be a bool, got {value!r:.80}", hint=hint)
         condition = parser.graph_value(value)
         check_condition(condition.struct_info, f"the condition of {statement}")
-        return parser.builder.normalize(Tuple((condition,))).fields[0]  # type: ignore[attr-defined]
+        return parser.atom(condition)
 
 
 def _returned(parser: GraphFunctionParser, node: ast.If, condition: Expr) -> Expr:

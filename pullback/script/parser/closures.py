@@ -28,7 +28,8 @@ def inner_function(parser: GraphFunctionParser, node: ast.FunctionDef) -> None:
     var: Var | None = None
     if is_region or declared is None:
         refused = Refused(
-            f"{node.name!r} calls itself, and does not say what it returns", f"def {node.name}(…) -> R.Tensor(…)"
+            f"{node.name!r} calls itself, and does not say what it returns",
+            f"declare it: def {node.name}(…) -> R.Tensor(…)",
         )
         if is_region:
             refused = Refused(

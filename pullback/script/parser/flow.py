@@ -30,8 +30,12 @@ class Flow:
             for part in ast.walk(node) if node is not None else ():
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
                     found.add(part.id)
-                    found.update(self.behind(part.id))
         return frozenset(found)
+
+    def through(self, node: ast.stmt, live: Live) -> Live:
+        """The names that are read where these are read: functions that the statement leaves alone read what is around
+        them."""
+        return live.union(*map(self.behind, live - set(assigned_names([node]))))
 
     def after(self, body: Sequence[ast.stmt], out: Live) -> list[Live]:
         """For each statement, the names that are live after it; ``out`` are those after the last one."""
@@ -77,11 +81,11 @@ class Flow:
         """The names that a function inside reads around it."""
         own = {a.arg for a in node.args.args} | set(assigned_names(node.body)) | {node.name}
         read: set[str] = set(self.reads(*node.decorator_list))
-        for part in _here(node.body):
+        for part in here(node.body):
             if isinstance(part, ast.FunctionDef):
                 read |= self.free(part)
             elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                read |= self.reads(part)
+                read.add(part.id)
         return frozenset(read - own)
 
     # -- returns
@@ -109,7 +113,7 @@ class Flow:
                 yield from self.returns(node.orelse if known is not True else ())
 
 
-def _here(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+def here(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
     """The nodes of statements, without what is inside of functions."""
     rest: list[ast.AST] = list(body)
     while rest:

@@ -118,7 +118,7 @@ class GraphFunctionParser(FunctionParser):
         with sizes_scope(self.scope.sizes):
             for arg in self.arguments(self.node):
                 annotations.append(self.annotation(arg))
-                var = self.parameter(arg, annotations[-1])
+                var = self.parameter(arg, self.own_names.get(arg.arg), annotations[-1])
                 self.scope.define(arg.arg, var, var.span)
                 self.params.append(var)
             if self.node.returns is not None:
@@ -129,7 +129,9 @@ class GraphFunctionParser(FunctionParser):
             return None
         return R.Callable([p.struct_info for p in self.params], self.declared)
 
-    def parameter(self, arg: ast.arg, annotation: StructInfo | Annotation | None = None) -> Var:
+    def parameter(
+        self, arg: ast.arg, name: str | None = None, annotation: StructInfo | Annotation | None = None
+    ) -> Var:
         """The variable of a parameter, of the type that its annotation says."""
         if annotation is None:
             annotation = self.annotation(arg)
@@ -137,7 +139,7 @@ class GraphFunctionParser(FunctionParser):
             hint = "write R.Tensor(…): the parameters of the outer function are those of the model"
             raise self.source.error(arg, "a function inside has no R.Param and no R.State", hint)
         info = getattr(annotation, "info", annotation)
-        return Var(self.own_names.get(arg.arg, arg.arg), info, span=self.source.span(arg))
+        return Var(name or arg.arg, info, span=self.source.span(arg))
 
     def annotation(self, arg: ast.arg) -> StructInfo | Annotation:
         """What a parameter is annotated with: a type, or R.Param or R.State with one."""
@@ -335,7 +337,7 @@ class GraphFunctionParser(FunctionParser):
         value = self.eval(node.value)
         if node in self.unbound and is_graph_value(value):
             with self.evaluator.blame(node.value):
-                value = self.builder.normalize(self.graph_value(value))
+                value = self.normalized(value)
             if isinstance(value, (*ATOMS, Tuple)):
                 self.scope.define(target.id, value, self.source.span(target))
                 return
@@ -389,7 +391,13 @@ class GraphFunctionParser(FunctionParser):
 
     def hidden(self, value: Expr, name: str | None = None) -> Var:
         """A variable without a name in the text."""
-        var = self.builder.emit(value, name)
+        if name is None:
+            var = self.builder.emit(value)
+        else:
+            value = self.builder.normalize(value)
+            kind = Var if self.block is None else DataflowVar
+            var = kind(name, value.struct_info, span=value.span)
+            self.builder.emit_binding(VarBinding(var, value, span=value.span))
         self.bound.add(var)
         return var
 
@@ -421,6 +429,16 @@ class GraphFunctionParser(FunctionParser):
                 raise self.source.error(name, "a tuple is unpacked to plain names", "write a, b, c = …")
 
     # -- values
+
+    def normalized(self, value: Any) -> Expr:
+        """A graph value whose nested calls are bound."""
+        expr = self.builder.normalize(self.graph_value(value))
+        self.bound.update(used_vars(expr))
+        return expr
+
+    def atom(self, value: Any) -> Expr:
+        """A graph value as what an argument may be."""
+        return self.normalized(Tuple((self.graph_value(value),))).fields[0]  # type: ignore[attr-defined]
 
     def graph_value(self, value: Any) -> Expr:
         """A graph value from what an expression gave, all of whose variables belong to this function."""

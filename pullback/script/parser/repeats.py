@@ -22,8 +22,7 @@ from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, 
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, format_info, same_info
 from pullback.script import relax as R
 from pullback.script.parser.branches import as_condition
-from pullback.script.parser.evaluator import describe
-from pullback.script.parser.flow import Live
+from pullback.script.parser.flow import Live, here
 from pullback.script.parser.scope import Entry, assigned_names
 from pullback.tir.expr import PrimExpr
 
@@ -35,14 +34,15 @@ OPTIONS = ("max_steps", "checkpoint_every")
 
 def while_statement(parser: GraphFunctionParser, node: ast.While, live: Live) -> None:
     """Read a while loop, after which the names ``live`` are read."""
+    always = parser.known(node.test)
+    if always is not None:
+        hint = "the condition reads what the body assigns; for i in R.range(n) counts"
+        raise parser.source.error(node.test, f"the condition of this while is always {always}", hint)
     loop = _Loop(parser, node, live)
     with parser.inside("a loop"):
         params = loop.params()
         value = parser.eval(node.test)
-        if isinstance(value, bool):
-            hint = "the condition reads what the body assigns; R.range(n) counts"
-            raise parser.source.error(node.test, f"the condition of this while is always {value}", hint)
-        ask = Function(tuple(params), parser.builder.finish(as_condition(parser, node.test, value, "while")))
+        ask = Function(tuple(params), parser.builder.finish(as_condition(parser, node.test, value, "a while")))
     do = loop.body(())
     condition, body = parser.hidden(ask, "condition"), parser.hidden(do, "body")
     loop.bind(lambda carries: while_loop(condition, body, carries, **loop.options))
@@ -57,7 +57,9 @@ def for_statement(parser: GraphFunctionParser, node: ast.For, live: Live) -> Non
         _over_rows(parser, node, live, over if isinstance(over, R.Rows) else R.Rows((over,)))
     else:
         hint = "for i in R.range(n), for x in xs, for x, y in R.rows(xs, ys); a for of Python belongs outside"
-        raise parser.source.error(node.iter, f"a loop of a graph function cannot go over {describe(over)}", hint)
+        raise parser.source.error(
+            node.iter, f"a loop of a graph function cannot go over {ast.unparse(node.iter)}", hint
+        )
 
 
 def _counted(parser: GraphFunctionParser, node: ast.For, live: Live, over: R.Range) -> None:
@@ -69,9 +71,9 @@ def _counted(parser: GraphFunctionParser, node: ast.For, live: Live, over: R.Ran
             count = over.stop - over.start
         count = max(0, count) if type(count) is int else count
         if isinstance(count, Expr):
-            count = _atom(parser, count)
+            count = parser.atom(count)
         if isinstance(start, Expr):
-            start = _atom(parser, start)
+            start = parser.atom(start)
     loop = _Loop(parser, node, live)
     loop.options = {k: v for k, v in over.options.items() if v is not None} | loop.options
 
@@ -95,7 +97,7 @@ def _over_rows(parser: GraphFunctionParser, node: ast.For, live: Live, over: R.R
     """``for x, y in R.rows(xs, ys)``: a scan that stacks nothing."""
     names = _targets(parser, node, len(over.arrays), live)
     with parser.evaluator.blame(node.iter):
-        arrays = [_atom(parser, parser.graph_value(a)) for a in over.arrays]
+        arrays = [parser.atom(a) for a in over.arrays]
         scan_length([a.struct_info for a in arrays], None)
     loop = _Loop(parser, node, live)
     if "max_steps" in loop.options:
@@ -104,10 +106,6 @@ def _over_rows(parser: GraphFunctionParser, node: ast.For, live: Live, over: R.R
     do = loop.body(rows, stacks=True)
     body = parser.hidden(do, "body")
     loop.bind(lambda carries: scan(body, carries, arrays, **loop.options), stacks=True)
-
-
-def _atom(parser: GraphFunctionParser, value: Expr) -> Expr:
-    return parser.builder.normalize(Tuple((parser.graph_value(value),))).fields[0]  # type: ignore[attr-defined]
 
 
 def _targets(parser: GraphFunctionParser, node: ast.For, count: int, live: Live) -> list[ast.Name]:
@@ -131,8 +129,14 @@ class _Loop:
         if node.orelse:
             hint = "write what stands there after the loop"
             raise parser.source.error(node.orelse[0], "a loop has no else here", hint)
+        for part in here(node.body):
+            if isinstance(part, ast.Break | ast.Continue):
+                raise parser.unsupported(part)
+            if isinstance(part, ast.Return):
+                hint = "assign a name that has a value before the loop, and return it after the loop"
+                raise parser.source.error(part, "return stands inside a loop", hint)
         self.options, self.statements = _options(parser, node.body)
-        self.live = parser.flow.at_head(node, live)
+        self.live = parser.flow.through(node, parser.flow.at_head(node, live))
         targets = set(assigned_names([ast.Assign([node.target], node.iter)])) if isinstance(node, ast.For) else set()
         names = [n for n in dict.fromkeys(assigned_names(self.statements)) if n in self.live - targets]
         for name in names:
@@ -145,7 +149,7 @@ class _Loop:
             raise parser.source.error(node, "nothing that this loop assigns is read", hint)
         self.before: list[Entry] = [parser.scope.own(n) for n in self.names]  # type: ignore[misc]
         with parser.evaluator.blame(node):
-            self.values = [_atom(parser, e.value) for e in self.before]
+            self.values = [parser.atom(e.value) for e in self.before]
 
     def params(self) -> list[Var]:
         """The carries as parameters of one of the loop's functions, visible in it."""

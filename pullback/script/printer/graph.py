@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from pullback.ir.errors import UserError
@@ -19,6 +19,7 @@ from pullback.relax.expr import (
     Function,
     MatchCast,
     PrimValue,
+    SeqExpr,
     ShapeExpr,
     Tuple,
     TupleGetItem,
@@ -26,11 +27,13 @@ from pullback.relax.expr import (
 )
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, same_info, symbolic_vars
+from pullback.script.printer.control import control_call, inner_function, statement
 from pullback.script.printer.layout import Group, Lines, indented
 from pullback.script.printer.literals import attribute, constant
 from pullback.script.printer.names import Names, identifier
 from pullback.script.printer.scalars import ScalarPrinter
 from pullback.script.printer.types import info_text, quoted, sequence
+from pullback.script.printer.uses import Dead, Uses
 from pullback.tir.expr import PrimExpr
 
 
@@ -43,6 +46,9 @@ class GraphPrinter:
         self.names = Names()
         self.sizes: dict[int, Any] = {}  # symbolic sizes in the body, in order of mention
         self.mentions_module = False
+        self.behind: dict[Var, tuple[Var, ...]] = {}  # what functions inside read around them
+        self.forced: dict[Var, str] = {}  # names of variables that are bound later
+        self.regions: list[tuple[Lines, list[str]]] = []  # of the lines that are being written
         self.scalars = ScalarPrinter(self.names, self.names.bind)
         self.body_scalars = _NotingScalars(self)
 
@@ -64,9 +70,7 @@ class GraphPrinter:
             options = f"private=True{', ' if options else ''}{options}"
             del attrs["private"]
         body = Lines(self.level + 1)
-        for block in function.body.blocks:
-            self.block(block, body)
-        body.add(f"return {self.expr(function.body.body)}")
+        self.body(function, Uses(function.body, lambda _: True, self.behind), body)
         lines = Lines(self.level)
         lines.add(f"@R.function({options})" if options else "@R.function")
         declared = _declarations(function)
@@ -81,6 +85,11 @@ class GraphPrinter:
             self.preamble(lines, attrs)
         lines.extend(body)
         return lines
+
+    def body(self, function: Function, uses: Uses, lines: Lines) -> None:
+        """The statements of a function."""
+        self.blocks(function.body, uses, lines)
+        self.add(lines, lambda: f"return {self.expr(function.body.body)}")
 
     def header(self, head: str, params: list[str], ret: StructInfo, lines: Lines) -> None:
         """Parameters, one a line where one line is too short, and the return type."""
@@ -116,28 +125,50 @@ class GraphPrinter:
 
     # -- blocks and bindings
 
-    def block(self, block: BindingBlock, lines: Lines) -> None:
+    def blocks(self, body: SeqExpr, uses: Uses, lines: Lines) -> None:
+        """The bindings of a body."""
+        place = 0
+        for block in body.blocks:
+            self.block(block, lines, uses, place)
+            place += len(block.bindings)
+
+    def block(self, block: BindingBlock, lines: Lines, uses: Uses | None = None, place: int = 0) -> None:
+        """A block whose first binding has the number ``place`` in its body; without ``uses`` all variables are kept."""
+        uses = uses or Uses(SeqExpr((block,), Tuple(())), lambda _: False, self.behind)
         if not isinstance(block, DataflowBlock):
-            for binding in block.bindings:
-                self.binding(binding, lines)
+            self.bindings(block, lines, uses, place)
             return
         lines.add("with R.dataflow():")
         with indented(lines):
-            for binding in block.bindings:
-                self.binding(binding, lines)
+            self.bindings(block, lines, uses, place)
             outputs = [b.var for b in block.bindings if not isinstance(b.var, DataflowVar)]
             lines.add(f"R.output({', '.join(self.var(v) for v in outputs)})")
 
-    def binding(self, binding: Binding, lines: Lines) -> None:
-        value = binding.value
-        if isinstance(binding, MatchCast):
-            text = f"R.match_cast({self.expr(value)}, {self.info(binding.target)})"
-            annotation = self.annotation(binding.var, binding.target)
-            lines.add(f"{self.names.bind(binding.var)}{annotation} = {text}")
-            return
-        annotation = self.annotation(binding.var, deduced(value))
-        text = self.expr(value)
-        lines.add(f"{self.names.bind(binding.var)}{annotation} = {text}")
+    def bindings(self, block: BindingBlock, lines: Lines, uses: Uses, place: int) -> None:
+        done = 0
+        while done < len(block.bindings):
+            done += statement(self, block, done, lines, uses, place + done)
+
+    def binding(self, binding: Binding, lines: Lines, may_take: Dead | None = None) -> None:
+        def text() -> str:
+            value, info = self.expr(binding.value), deduced(binding.value)
+            if isinstance(binding, MatchCast):
+                value, info = f"R.match_cast({value}, {self.info(binding.target)})", binding.target
+            annotation = self.annotation(binding.var, info)
+            return f"{self.name(binding.var, may_take)}{annotation} = {value}"
+
+        self.add(lines, text)
+
+    def name(self, var: Var, may_take: Dead | None) -> str:
+        """The name of a variable that is bound now."""
+        forced = self.forced.pop(var, None)
+        return self.names.give(var, forced) if forced is not None else self.names.bind(var, may_take)
+
+    def add(self, lines: Lines, text: Callable[[], str]) -> None:
+        """A line, and before it the regions that it names."""
+        self.regions.append((lines, []))
+        lines.add(text())
+        self.names.taken.difference_update(self.regions.pop()[1])
 
     def annotation(self, var: Var, found: StructInfo | None) -> str:
         """The type of a variable, where its value does not say it."""
@@ -172,6 +203,8 @@ class GraphPrinter:
             return self.global_var(expr)
         if isinstance(expr, Op):
             return f"R.{expr.short}"
+        if isinstance(expr, Function):
+            return self.region(expr, "region")
         return f'I.opaque("{type(expr).__name__}")'
 
     def global_var(self, var: GlobalVar) -> str:
@@ -181,8 +214,19 @@ class GraphPrinter:
         info = f", {self.info(var.struct_info)}" if var.struct_info is not None else ""
         return f"I.GlobalVar({quoted(var.name)}{info})"
 
+    def region(self, function: Function, wanted: str) -> str:
+        """The name of a function that is written out before the line that names it."""
+        lines, names = self.regions[-1]
+        name = self.names.unique(wanted)
+        inner_function(self, function, name, lines, is_region=True)
+        names.append(name)
+        return name
+
     def call(self, call: Call) -> str:
         if isinstance(call.op, Op):
+            written = control_call(self, call) if call.op.family == "control" else None
+            if written is not None:
+                return written
             return self.call_tir(call) if is_call_tir(call) and _plain_call_tir(call) else self.op_call(call, call.op)
         if call.attrs or call.sinfo_args:
             return self.raw_call(call, self.expr(call.op))
@@ -205,7 +249,8 @@ class GraphPrinter:
 
     def raw_call(self, call: Call, op: str) -> str:
         """A call that no op builds just so: every part as it is."""
-        attrs = attribute(call.attrs, self.body_scalars, self.info)
+        regions = {k: self.region(v, k) for k, v in call.attrs.items() if isinstance(v, Function)}
+        attrs = attribute(call.attrs, self.body_scalars, self.info, regions)
         items = [op, sequence([self.expr(a) for a in call.args]), attrs]
         if call.sinfo_args:
             items.append(f"[{', '.join(map(self.info, call.sinfo_args))}]")

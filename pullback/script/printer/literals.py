@@ -20,8 +20,16 @@ from pullback.tir.expr import PrimExpr
 INLINE_ELEMENTS = 64  # larger arrays are written as base64
 
 
-def attribute(value: Any, scalars: ScalarPrinter, info: Callable[[StructInfo], str] | None = None) -> str:
-    """An attribute's value. What has no script form is written as ``I.opaque(…)``, which does not read back."""
+def attribute(
+    value: Any,
+    scalars: ScalarPrinter,
+    info: Callable[[StructInfo], str] | None = None,
+    written: Mapping[str, str] | None = None,
+) -> str:
+    """An attribute's value. What has no script form is written as ``I.opaque(…)``, which does not read back. Of a
+    mapping, the values of some keys may be ``written`` already."""
+
+    outer = value
 
     def write(v: Any) -> str:
         if isinstance(v, str):
@@ -31,7 +39,8 @@ def attribute(value: Any, scalars: ScalarPrinter, info: Callable[[StructInfo], s
         if type(v) is float:
             return number(v)
         if isinstance(v, Mapping):
-            return "{" + ", ".join(f"{write(k)}: {write(x)}" for k, x in v.items()) + "}"
+            known = written if written and v is outer else {}
+            return "{" + ", ".join(f"{write(k)}: {known[k] if k in known else write(x)}" for k, x in v.items()) + "}"
         if isinstance(v, list):
             return "[" + ", ".join(map(write, v)) + "]"
         if isinstance(v, tuple):

@@ -8,7 +8,7 @@ from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
 from pullback.relax.analysis import free_vars
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Binding, BindingBlock, Call, Expr, Function, SeqExpr, Tuple, TupleGetItem
+from pullback.relax.expr import Binding, BindingBlock, Call, Expr, Function, If, SeqExpr, Tuple, TupleGetItem
 from pullback.relax.struct_info import StructInfo
 from pullback.script.printer.graph import GraphPrinter
 from pullback.script.printer.layout import Lines, indented
@@ -17,6 +17,7 @@ from pullback.script.printer.loops import LoopPrinter
 from pullback.script.printer.names import Names, identifier
 from pullback.script.printer.scalars import ScalarPrinter
 from pullback.script.printer.types import info_text, quoted
+from pullback.script.printer.uses import Uses
 from pullback.tir.expr import Buffer, PrimExpr
 from pullback.tir.stmt import PrimFunc, Stmt
 
@@ -87,17 +88,16 @@ def _part(node: Any, types: bool) -> str:
         return loops.lines.text()
     graph, lines = GraphPrinter((), types), Lines()
     if isinstance(node, SeqExpr):
-        for block in node.blocks:
-            graph.block(block, lines)
-        lines.add(graph.expr(node.body))
+        graph.blocks(node, Uses(node, lambda _: True, graph.behind), lines)
+        graph.add(lines, lambda: graph.expr(node.body))
     elif isinstance(node, BindingBlock):
         graph.block(node, lines)
     elif isinstance(node, Binding):
-        graph.binding(node, lines)
-    elif isinstance(node, Expr) and _repeats(node):
+        graph.block(BindingBlock((node,)), lines)
+    elif isinstance(node, If) or (isinstance(node, Expr) and _repeats(node)):
         return _part(_bound(node), types)
     else:
-        return graph.expr(node)
+        graph.add(lines, lambda: graph.expr(node))
     return lines.text()
 
 

@@ -1,0 +1,10 @@
+# Only one branch returns.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 3), "float32"), c: R.Tensor((), "bool"), xs: R.Tensor((5, 2, 3), "float32")):
+    if c:
+        return R.exp(x)
+    y = R.tanh(x)
+    return y

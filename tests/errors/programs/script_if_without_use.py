@@ -1,0 +1,11 @@
+# Nobody reads what the if assigns.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 3), "float32"), c: R.Tensor((), "bool"), xs: R.Tensor((5, 2, 3), "float32")):
+    if c:
+        y = R.exp(x)
+    else:
+        z = R.tanh(x)
+    return x

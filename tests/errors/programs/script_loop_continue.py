@@ -1,0 +1,11 @@
+# A loop does not continue.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 3), "float32"), c: R.Tensor((), "bool"), xs: R.Tensor((5, 2, 3), "float32")):
+    for row in xs:
+        if R.sum(row) > 3.0:
+            continue
+        x = R.add(x, row)
+    return x

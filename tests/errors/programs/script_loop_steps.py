@@ -1,0 +1,9 @@
+# Loops step by one.
+from pullback.script import relax as R
+
+
+@R.function
+def main(x: R.Tensor((2, 3), "float32"), c: R.Tensor((), "bool"), xs: R.Tensor((5, 2, 3), "float32")):
+    for i in R.range(0, 9, 3):
+        x = R.exp(x)
+    return x

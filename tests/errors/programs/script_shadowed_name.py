@@ -1,9 +1,0 @@
-# y is assigned twice.
-from pullback.script import relax as R
-
-
-@R.function
-def main(x: R.Tensor((2, 3), "float32")):
-    y = R.exp(x)
-    y = R.add(y, x)
-    return y
