@@ -15,6 +15,7 @@ from benchmarks import compile_time, micro, page, training, web, worth
 from benchmarks import contractions as contractions_benchmark
 from benchmarks import data as data_benchmark
 from benchmarks import export as export_benchmark
+from benchmarks import finetune as finetune_benchmark
 from benchmarks import gemm as gemm_benchmark
 from benchmarks import loops as loops_benchmark
 from benchmarks import losses as losses_benchmark
@@ -108,6 +109,12 @@ def export(
     pythons = _pythons(peer_python or [], _names(peers))
     good = export_benchmark.run(_names(models), rounds, seconds, threads, json, _names(peers), pythons)
     raise typer.Exit(0 if good else 1)
+
+
+@app.command()
+def finetune(rounds: Rounds = 7, seconds: Seconds = 2.0, threads: Threads = 2, json: JsonFile = None) -> None:
+    """A step that trains the last block of char-GPT alone, beside one that trains all of it."""
+    raise typer.Exit(0 if finetune_benchmark.run(rounds, seconds, threads, json) else 1)
 
 
 @app.command()

@@ -68,6 +68,7 @@ def trainer(
     device: Device | None = None,
     profile: bool = False,
     flush_subnormals: bool = True,
+    trainable: Any = None,
 ) -> Trainer:
     """A trainer for a model: compiled, with initial values.
 
@@ -93,13 +94,15 @@ def trainer(
     From then on the module's values are the trainer's: ``net.state_dict()`` returns what was trained,
     ``net.load_state_dict(…)`` is what it goes on from, and another trainer of the same module, or of parts of it,
     begins there, and has them from then on. Parameters with ``requires_grad=False`` stay as they are; what is set later
-    counts for the next trainer.
+    counts for the next trainer. ``trainable``: patterns of parameter names, ``["head.*"]``, as of a shell: of the
+    others, only these are trained. What is not trained costs neither a gradient nor a state of the optimizer, and what
+    only its gradient would read is not kept; ``trainer.freeze`` and ``trainer.unfreeze`` choose others later.
 
     Raises ArgumentError, or another UserError with the layer and the line, for what does not fit together.
     """
     options: dict[str, Any] = {
         "seed": seed, "precision": precision, "target": target, "device": device, "profile": profile,
-        "flush_subnormals": flush_subnormals,
+        "flush_subnormals": flush_subnormals, "trainable": trainable,
     }  # fmt: skip
     optimizer = _optimizer(optimizer)
     _check_model(model)

@@ -130,6 +130,10 @@ class Feeding:
         """The program for batches of so many rows of a source."""
         return (self._with_weights() if source.weighted else self._programs).of(rows)
 
+    def _fits(self, program: Program) -> bool:
+        """Whether a program takes the trainer's values: others may have been chosen to be trained since it was made."""
+        return program.interface.record.optimizer_states == self._interface.record.optimizer_states
+
     def _with_weights(self) -> Programs:
         """The programs of the module whose loss takes a weight for each row."""
         if self._weighted is None:

@@ -382,8 +382,8 @@ class Fitting(Feeding):
 
     def _train(self, batch: Batch, epoch: Epoch, run: _Run, measured: Running | None) -> None:
         """Train on all batches of a loop, unless somebody stops the training."""
-        program = self._program(run.data, batch.rows)
         while epoch.left:
+            program = self._program(run.data, batch.rows)  # another one where others are trained from here on
             done = epoch.done
             if run.detect_nan:
                 self._watched_step(run.data, program, batch, epoch, measured)
@@ -410,8 +410,10 @@ class Fitting(Feeding):
 
     def _steps(self, program: Program, batch: Batch, epoch: Epoch, measured: Running | None, seconds: float) -> None:
         """Train on the batches that are left of an epoch, for about so long, and on one at least; on one where its
-        predictions are measured."""
+        predictions are measured. On none where the program is no longer that of the parameters that are trained."""
         with self._turn:
+            if not self._fits(program):
+                return
             self._values = self._values.unpinned()
             try:
                 if measured is None:

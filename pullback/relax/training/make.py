@@ -42,6 +42,7 @@ def make_trainer(
     profile: bool = False,
     precision: str | None = None,
     flush_subnormals: bool = True,
+    trainable: Any = None,
 ) -> Trainer:
     """A trainer for a model: sets it up, compiles it for ``target`` and initialises its parameters.
 
@@ -54,7 +55,8 @@ def make_trainer(
     States begin as zeros, the moving variances of batch norm as ones. ``seed`` is that of the initial values, of the
     order in which ``fit`` takes the rows, and of what the model draws itself, as dropout does. ``precision``:
     "bfloat16" or "float16" trains in mixed precision, and ``flush_subnormals`` takes numbers below 1.2e-38 for 0,
-    both as :class:`SetupTrainer` says.
+    both as :class:`SetupTrainer` says. ``trainable``: patterns of the parameters that are trained, by default all that
+    the model does not freeze.
     """
     check_model(module)
     module = with_backbone(module)
@@ -65,7 +67,7 @@ def make_trainer(
     chosen = _initializers(module, init)
     infos = [*_predictions(module, loss), *_targets(module, loss, targets)]
     legalize = False  # the compiler starts from the ops in any case
-    setup = SetupTrainer(loss, optimizer, infos, legalize, precision, flush_subnormals)
+    setup = SetupTrainer(loss, optimizer, infos, legalize, precision, flush_subnormals, trainable)
     trainer = Trainer(module, int(module.attrs["param_num"]), setup)
     trainer.build(target, device, profile)
     trainer.seed(seed)

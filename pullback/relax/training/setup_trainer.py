@@ -60,6 +60,7 @@ from pullback.relax.training.adjoint import with_adjoint, with_gradients_of
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import DynamicLossScale, Optimizer
 from pullback.relax.training.optimizer.wrapper import layers
+from pullback.relax.training.subset import not_trained, patterns
 from pullback.relax.training.utils import AppendLoss
 from pullback.relax.transform import (
     AddRandomState,
@@ -97,6 +98,9 @@ class SetupTrainer(Pass):
     as operands and as results, on x86-64 and AArch64. Gradients of what a model has learnt are such numbers, with
     which a CPU may be a hundred times slower. It is the module attribute of that name.
 
+    ``trainable``: patterns of the names of parameters (shell-style, as in ``fnmatch``). What none of them matches is
+    left as it is, as what the model freezes. None trains all that the model does not freeze.
+
     Raises a UserError that says what of the above does not hold.
     """
 
@@ -106,11 +110,14 @@ class SetupTrainer(Pass):
     legalize: bool = True
     precision: str | None = None
     flush_subnormals: bool = True
+    trainable: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         check_loss_and_optimizer(self.loss, self.optimizer)
         check_precision(self.precision)
         check_flush(self.flush_subnormals)
+        if self.trainable is not None:
+            object.__setattr__(self, "trainable", patterns("trainable", self.trainable))
         if not isinstance(self.loss_args, (list, tuple)):
             given = type(self.loss_args).__name__
             hint = "write a list: [prediction_info, target_info]"
@@ -125,7 +132,7 @@ class SetupTrainer(Pass):
     def run(self, module: IRModule) -> IRModule:
         module = RaiseOps()(with_backbone(module))  # legalised ops have no form for inference
         model = check_backbone(module)
-        declared = declared_by_name(module)
+        declared = _declared_by_name(module)
         loss_function = self.loss(*self.loss_args)
         takes_any_rows = self._takes_any_rows(loss_function, inline_calls(module[BACKBONE], module), model.taken(INPUT))
         module = AppendLoss(BACKBONE, loss_function, self.loss.num_backbone_outputs, LOSS)(module)
@@ -139,7 +146,7 @@ class SetupTrainer(Pass):
         params = [module[LOSS].params[i] for i in model.taken(PARAMETER)]
         optimizer = self._scaling_optimizer()
         optimizer.take_loss(self.loss.reduction == "sum")
-        optimizer.freeze(_frozen(module, params, declared))
+        optimizer.freeze(not_trained(module, [p.name for p in params], self.trainable))
         optimizer.init(params)
         has_scale = LOSS_SCALE in optimizer.state_kinds.values()
         trained = [i for i, param in enumerate(params) if not optimizer.is_frozen(param.name)]
@@ -222,6 +229,7 @@ class TrainingRecord:
     initial: Mapping[str, float] = field(default_factory=dict)  # of parameters and states, by name
     declared: Mapping[str, float] = field(default_factory=dict)  # of those, what R.Param and R.State say
     optimizer_states: tuple[str, ...] = ()  # their names
+    optimizer_groups: tuple[str, ...] = ()  # the pattern of the group of parameters that each belongs to, or ""
     run_time: Mapping[str, Any] = field(default_factory=dict)  # run-time values: see Optimizer.roles
     averages: Mapping[str, int] = field(default_factory=dict)  # the optimizer's states that average parameters
     precision: str = "float32"  # in which products are computed
@@ -248,24 +256,10 @@ class TrainingRecord:
         return {"loss": self.loss, "loss's reduction": self.reduction, **options, "network": self.network}
 
 
-def declared_by_name(module: IRModule) -> dict[str, Declared]:
+def _declared_by_name(module: IRModule) -> dict[str, Declared]:
     """What the backbone's parameters are declared to be."""
     found = declarations(module)
     return {} if found is None else {p.name: d for p, d in zip(module[BACKBONE].params, found, strict=True)}
-
-
-def _frozen(module: IRModule, params: Sequence[Var], declared: Mapping[str, Declared]) -> tuple[str, ...]:
-    """The names of parameters that are not trained: those of the module attribute ``frozen``, and those declared so."""
-    names = tuple(module.attrs.get("frozen", ()))
-    names += tuple(p.name for p in params if p.name in declared and not declared[p.name].trainable)
-    known = [p.name for p in params]
-    unknown = [str(name) for name in names if name not in known]
-    if unknown:
-        raise ArgumentError(f"frozen: there is no parameter {', '.join(unknown)}; they are: {', '.join(known)}")
-    if known and set(names) == set(known):
-        hint = "leave one trained: requires_grad=True, or trainable=True of R.Param"
-        raise ArgumentError("all parameters are frozen", hint=hint)
-    return names
 
 
 def source_digests(module: IRModule) -> dict[str, str]:

@@ -78,7 +78,8 @@ class Values:
         self, interface: Interface, name: str, inputs: Sequence[Tensor], targets: Sequence[Tensor] = ()
     ) -> list[Tensor]:
         """The arguments of a function of the trainer module: of these values, those that it takes."""
-        given = dict(zip(interface.convention.kept, self.all, strict=True))
+        # Optimizer states come last: what takes none does not mind that others are trained meanwhile.
+        given = dict(zip(interface.convention.kept, self.all, strict=False))
         given |= {(INPUT, i): t for i, t in enumerate(inputs)} | {(TARGET, i): t for i, t in enumerate(targets)}
         return interface.convention[name].arrange(given)
 

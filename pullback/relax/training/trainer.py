@@ -19,6 +19,7 @@ import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -41,6 +42,7 @@ from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.setup_trainer import SetupTrainer, check_model, with_backbone
 from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
 from pullback.relax.training.step import Values
+from pullback.relax.training.subset import carried, matching, patterns, trained_by, with_frozen
 from pullback.relax.training.summary import Layer, Summary, show, summarize
 from pullback.relax.training.values import as_tensor, copies_by_name, for_each, fresh_copy
 from pullback.runtime.device import Device, cpu
@@ -341,6 +343,69 @@ class Trainer(Fitting, Checkpoints, Copies):
             raise UserError(f"{missing} has no value yet", hint="initialize or load it first")
         return {s.name: v.copy() for s, v in zip(slots, values, strict=True)}  # type: ignore[union-attr]
 
+    # ---- what is trained ---------------------------------------------------------------------------------------------
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the parameters that steps change."""
+        return trained_by(self._interface)
+
+    def freeze(self, *names: str) -> None:
+        """Leave the parameters whose names match a pattern (``"body.*"``) as they are from now on. The step is compiled
+        anew, without what only their gradients need, and the optimizer's states of them are dropped; all else stays.
+        Parameters of an ``nn.Module`` get ``requires_grad=False``.
+
+        Raises ArgumentError for a pattern that matches nothing, and where nothing would be left to train; UserError
+        when the trainer, as the copy of another, does not hold what it was made from.
+        """
+        chosen = matching("freeze", patterns("freeze", names), [slot.name for slot in self._interface.params])
+        self._train_only([name for name in self.trained if name not in chosen])
+
+    def unfreeze(self, *names: str) -> None:
+        """Train the parameters whose names match a pattern too, from now on; without any, all. The step is compiled
+        anew. Values and optimizer states stay; states of what is trained anew begin as those of a new optimizer's, an
+        average (``EMA``) as the parameter. The number of steps goes on: corrections of the first steps, as Adam's, are
+        not made for single parameters, whose first updates are larger then (Adam's defaults: up to three times).
+
+        Raises as :meth:`freeze` does, and ArgumentError for what ``ParameterGroups`` freezes.
+        """
+        known = [slot.name for slot in self._interface.params]
+        chosen = matching("unfreeze", patterns("unfreeze", names or ("*",)), known)
+        self._train_only([name for name in known if name in chosen or name in self.trained])
+
+    def _train_only(self, names: Sequence[str]) -> None:
+        """Train just these parameters from now on."""
+        if tuple(names) == self.trained:
+            return
+        if self._setup is None:
+            raise UserError(
+                "what is trained cannot be changed: the trainer does not know its loss, only the finished module",
+                hint="make it with pullback.trainer(…), or another one with trainable=[…], and load_params into it",
+            )
+        model, setup = self._setup
+        model = with_frozen(model, [slot.name for slot in self._interface.params if slot.name not in names])
+        setup = replace(setup, trainable=None)
+        module = setup(model)
+        interface = Interface.of(module)
+        if trained_by(interface) != tuple(names):
+            left = ", ".join(name for name in names if name not in trained_by(interface))
+            raise ArgumentError(f"{left}: frozen by the optimizer's ParameterGroups", hint="make another trainer")
+        vm = self._load_module(module)
+        initial = [
+            fresh_copy(v, s) for v, s in zip(module.attrs["optim_state"], interface.optimizer_states, strict=True)
+        ]
+        with self._turn:
+            self._values = carried(self._interface, self._values, interface, initial)
+            self._setup, self._interface, self.mod, self.vm = (model, setup), interface, module, vm
+            self._programs, self._weighted, self._profiled = (
+                Programs(module, interface, vm, self._load_module),
+                None,
+                None,
+            )
+        if self.model is not None:
+            for name, parameter in self.model.named_parameters():
+                parameter.requires_grad = name in names
+
     # ---- running -----------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -408,8 +473,10 @@ class Trainer(Fitting, Checkpoints, Copies):
         self._values.check_complete(self._interface)
         try:
             with self._turn:
-                self._values = self._values.unpinned()
-                return program.step(inputs, labels, self._values)[0]
+                if self._fits(program):
+                    self._values = self._values.unpinned()
+                    return program.step(inputs, labels, self._values)[0]
+            return self.update(input_instances, targets, cast=cast)  # others are trained since a moment
         except ArgumentError:
             check_labels(np.asarray(labels[0]), self._interface)  # tells which label it was, if it was one
             raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def weighted_setup(setup: SetupTrainer) -> SetupTrainer:
     """The pass that makes the same trainer module with weights."""
     loss = Weighted(setup.loss)
     arguments = [*setup.loss_args, loss.weight_info(*setup.loss_args)]
-    return SetupTrainer(loss, setup.optimizer, arguments, setup.legalize, setup.precision, setup.flush_subnormals)
+    return replace(setup, loss=loss, loss_args=arguments)
 
 
 # ---- what users give -------------------------------------------------------------------------------------------------

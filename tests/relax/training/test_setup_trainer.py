@@ -96,7 +96,8 @@ def test_attributes() -> None:
         "shared_targets": (), "optimizer": "MomentumSGD",
         "hyperparameters": {"lr": 0.1, "momentum": 0.2, "dampening": 0, "weight_decay": 0, "nesterov": False,
                             "maximize": False},
-        "initial": {}, "declared": {}, "optimizer_states": ("num_steps", "v of y"), "run_time": {}, "averages": {},
+        "initial": {}, "declared": {}, "optimizer_states": ("num_steps", "v of y"), "optimizer_groups": (),
+            "run_time": {}, "averages": {},
         "precision": "float32", "loss_options": {}, "network": module.attrs["training"]["network"],
     }  # fmt: skip
     assert module.attrs["training"]["network"].startswith("2 ops, ")

@@ -34,6 +34,7 @@ class State:
     name: str = ""
     role: str = ""  # for the trainer, which finds it by role and owner, or by role and run-time value
     run_time: RunTime | None = None
+    group: str = ""  # the pattern of its group of parameters, where there are several
 
     @property
     def label(self) -> str:
@@ -380,9 +381,10 @@ class Optimizer:
 
     @property
     def roles(self) -> dict[str, Any]:
-        """What a trainer has to know of the states, after :meth:`init`: ``optimizer_states`` are their names. Of
-        those, ``run_time`` maps the names of run-time values to the numbers of the states that hold them and to their
-        bounds, ``averages`` parameters to theirs, and "" to how many were averaged.
+        """What a trainer has to know of the states, after :meth:`init`: ``optimizer_states`` are their names,
+        ``optimizer_groups`` the patterns of their groups, if there are several. Of those, ``run_time`` maps the names
+        of run-time values to the numbers of the states that hold them and to their bounds, ``averages`` parameters to
+        theirs, and "" to how many were averaged.
         """
         run_time: dict[str, dict[str, Any]] = {}
         averages: dict[str, int] = {}
@@ -395,7 +397,13 @@ class Optimizer:
             elif state.role in (AVERAGE, AVERAGE_COUNT):
                 averages[state.owner] = i  # the count is owned by nobody
         labels = ("num_steps", *(state.label for state in states))
-        return {"optimizer_states": labels, "run_time": run_time, "averages": averages}
+        groups = ("", *(state.group for state in states))
+        return {
+            "optimizer_states": labels,
+            "optimizer_groups": groups if any(groups) else (),
+            "run_time": run_time,
+            "averages": averages,
+        }
 
     @property
     def state_kinds(self) -> dict[int, str]:

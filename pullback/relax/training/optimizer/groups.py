@@ -73,26 +73,30 @@ class ParameterGroups(Wrapper):
                 )
         if all(map(self.is_frozen, names)):
             raise ArgumentError(f"all parameters are frozen: {', '.join(names)}")
-        for optimizer, places in self._members(params):
+        for _, optimizer, places in self._members(params):
             optimizer.take([params[i] for i in places])
 
     def _pattern(self, name: str) -> str | None:
         """The first pattern that matches a name."""
         return next((pattern for pattern in self.groups if fnmatchcase(name, pattern)), None)
 
-    def _members(self, params: Sequence[Var]) -> list[tuple[Optimizer, list[int]]]:
-        """The optimizers of the groups that have a member, and which parameters these are."""
+    def _members(self, params: Sequence[Var]) -> list[tuple[str | None, Optimizer, list[int]]]:
+        """The groups that have a member: their patterns and optimizers, and which parameters these are."""
         patterns = [self._pattern(p.name) for p in params]
         found = (
-            (self._optimizers[pattern], [i for i, own in enumerate(patterns) if own == pattern])
+            (pattern, self._optimizers[pattern], [i for i, own in enumerate(patterns) if own == pattern])
             for pattern in (None, *self.groups)
             if pattern in self._optimizers
         )
-        return [(optimizer, places) for optimizer, places in found if places]
+        return [(pattern, optimizer, places) for pattern, optimizer, places in found if places]
 
     def states(self, params: Sequence[Var]) -> list[State]:
         members = self._members(params)
-        return [state for optimizer, places in members for state in optimizer.states([params[i] for i in places])]
+        return [
+            replace(state, group=pattern or "")
+            for pattern, optimizer, places in members
+            for state in optimizer.states([params[i] for i in places])
+        ]
 
     def emit(
         self, builder: BlockBuilder, count: Expr, params: Sequence[Parameter], states: Sequence[Expr]
@@ -100,7 +104,7 @@ class ParameterGroups(Wrapper):
         declared, rest = [p.declared for p in params], list(states)
         new: dict[int, Expr] = {}
         kept: list[Expr] = []
-        for optimizer, places in self._members(declared):
+        for _, optimizer, places in self._members(declared):
             size = len(optimizer.states([declared[i] for i in places]))
             mine, rest = rest[:size], rest[size:]
             values, changed = optimizer.emit(builder, count, [params[i] for i in places], mine)
