@@ -37,7 +37,7 @@ ROOMS = (
     ("pullback.nn",),
     ("pullback.sklearn",),
     ("pullback.relax.frontend",),
-    ("pullback", "pullback.shortcuts"),  # the package's face
+    ("pullback", "pullback.shortcuts", "pullback.func"),  # the package's face
     ("pullback.demo",),
     ("pullback.cli", "pullback.__main__", "pullback.show", "pullback.command"),
 )

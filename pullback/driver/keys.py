@@ -127,7 +127,9 @@ def _is_checked(call: Call) -> bool:
     if not isinstance(call.op, Op):
         return False
     if call.op.check is not None or call.op.decompose is None or lacks_state(call):
-        return call.op.check is not None and (call.op.family != "vmap" and is_packaged(call.op) or looks_at_values(call))
+        return call.op.check is not None and (
+            (call.op.family != "vmap" and is_packaged(call.op)) or looks_at_values(call)
+        )
     parts: list[Call] = []
     try:
         form = call.op.decompose(*call.args, **{"training": True} | call.attrs)

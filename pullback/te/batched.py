@@ -1,6 +1,6 @@
 """Tensor expressions over one more axis: each element of a batch is what the expression gives for that element.
 
-    y = compute((n,), lambda i: x[i] * w[i])     →     y = compute((b, n), lambda k, i: x[k, i] * w[i])
+y = compute((n,), lambda i: x[i] * w[i])     →     y = compute((b, n), lambda k, i: x[k, i] * w[i])
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def batched(outputs: Sequence[Tensor], mapped: Mapping[Tensor, Tensor], size: in
     for stage in stages(outputs):
         if any(load.tensor in found for load in stage.loads):
             found[stage] = _batched(stage, found, size)
-    return [found[t] if t in found else _repeated(t, size) for t in outputs]
+    return [_copied(found[t]) if t in mapped else found[t] if t in found else _repeated(t, size) for t in outputs]
 
 
 def _batched(stage: Tensor, found: Mapping[Tensor, Tensor], size: int | PrimExpr) -> Tensor:
@@ -29,6 +29,11 @@ def _batched(stage: Tensor, found: Mapping[Tensor, Tensor], size: int | PrimExpr
     if isinstance(stage.body, Reduce):
         body = Reduce(stage.body.kind, body, stage.body.axes)  # type: ignore[assignment]
     return Tensor(stage.name, (size, *stage.shape), stage.dtype, (index, *stage.axes), body)
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """An input that is an output, too."""
+    return compute(tensor.shape, lambda *place: tensor[place], tensor.name)
 
 
 def _repeated(tensor: Tensor, size: int | PrimExpr) -> Tensor:

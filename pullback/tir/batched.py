@@ -1,7 +1,7 @@
 """Loops over a batch: a statement for each element, on parts of larger buffers.
 
-    B[i] = A[i] + 1        →        for k in range(n):
-                                        B[k, i] = A[k, i] + 1
+B[i] = A[i] + 1        →        for k in range(n):
+                                    B[k, i] = A[k, i] + 1
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _call_over_batch(call: Call, known: Known, size: Dim) -> tuple[Any, bool]:
         return Op.get(op.short.removesuffix("_like"))(call.shape, call.dtype), False
     found = _natural(call, args, flags, size)
     if found is None:
-        if op.te is None and op.kernel is None or op.gradient is None and op.decompose is not None:
+        if (op.te is None and op.kernel is None) or (op.gradient is None and op.decompose is not None):
             form = op.decompose(*call.args, **{"training": True} | call.attrs)  # type: ignore[misc]
             result, has = over_batch(form, known, size)
             return with_axis(result, has, size), True

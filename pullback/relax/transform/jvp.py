@@ -34,12 +34,12 @@ from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple,
 from pullback.relax.mutator import Emitter, emit_body
 from pullback.relax.op.family import zero_gradient
 from pullback.relax.op_calls import lacks_state, no_state
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.struct_info import StructInfo, TupleStructInfo
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
 from pullback.relax.transform.fold_transpose import fold_transposes
 from pullback.relax.transform.gradient import ReverseSweep, is_differentiable, required_indices, zeros_of
-from pullback.relax.transform.inline_functions import over_regions
+from pullback.relax.transform.inline_functions import inline_calls, over_regions
 from pullback.relax.transform.kernel_gradients import KernelGradients, operands
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.structural_zeros import DENSE, MASKED, StructuralZeros
@@ -79,7 +79,7 @@ class JVP(Pass):
             required = [k for k, p in enumerate(function.params) if is_differentiable(p.struct_info)]
         else:
             required = required_indices(name, function, self.params, "params")
-        whole = over_regions(function, raised, decompose_what_has_no_gradient)
+        whole = over_regions(inline_calls(function, raised), raised, decompose_what_has_no_gradient)
         result = module.copy()
         result[f"{name}_jvp"] = forward(whole, required, KernelGradients(result))
         return result
@@ -270,7 +270,7 @@ class _ForwardSweep(Emitter):
                 bound = contribution if isinstance(contribution, Var) else self.builder.bound(contribution)
                 given.append((bound, tangent))
         rule = self.builder.current_bindings()[start:]
-        names = {c: f"{var.name}_tangent" for c in places}
+        names = dict.fromkeys(places, f"{var.name}_tangent")
         sweep = _Transpose(names, self.builder, rule, places, self.kernels, self.zeros)
         for contribution, tangent in given:
             sweep.accumulate(contribution, tangent)

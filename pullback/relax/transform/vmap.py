@@ -32,7 +32,7 @@ from pullback.relax.op.namespace import ops
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo, format_info, symbolic_vars
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
-from pullback.relax.transform.inline_functions import over_regions
+from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.tir.batched import batched
 from pullback.tir.expr import Buffer
@@ -70,7 +70,7 @@ class VMap(Pass):
                 f"VMap: {name} is a kernel of the loop IR, not a graph function",
                 hint="name an @R.function; a kernel is called by one with R.call_tir",
             )
-        closed = over_regions(function, raised, lambda f: f)
+        closed = inline_calls(function, raised)
         axes = _for_each("in_axes", self.in_axes, [p.struct_info for p in function.params], "parameters")
         if all(axis is None for axis in axes):
             raise ArgumentError(f"VMap: no parameter of {name} has the axis of the batch", hint="in_axes=0")
@@ -247,7 +247,9 @@ class _Sweep:
         value, name = self.value(binding.value, binding.var.name), binding.var.name
         if isinstance(binding, MatchCast):
             expr, has = value
-            return self.builder.match_cast(expr, batch_info(binding.target, self.size) if has else binding.target, name), has
+            return self.builder.match_cast(
+                expr, batch_info(binding.target, self.size) if has else binding.target, name
+            ), has
         return value
 
     def value(self, expr: Any, name: str = "lv") -> Value:
@@ -367,7 +369,9 @@ class _Sweep:
         def take(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
             if own is None:
                 wanted = (moves, stacked)
-                groups = [[_with(v, m, size) for v, m in zip(g, w, strict=True)] for g, w in zip(value, wanted, strict=True)]
+                groups = [
+                    [_with(v, m, size) for v, m in zip(g, w, strict=True)] for g, w in zip(value, wanted, strict=True)
+                ]
             else:
                 groups = own.step(sweep, params, value)
             return Tuple(tuple(Tuple(tuple(group)) for group in groups))
