@@ -6,7 +6,8 @@
 
 The result of each is called on arrays and nested tuples of arrays. Their types say of what ``f`` is traced; the program
 is differentiated, compiled and kept for calls on arrays of these types. They are passes (``Gradient``, ``JVP``,
-``VMap``) one after another, so they nest as they like.
+``VMap``) one after another, so they nest as they like. Called on graph values, they are a part of the function that is
+being traced.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from pullback.ir.module import IRModule
 from pullback.ir.words import explained
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import traced
-from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, as_relax, tuple_get_item
+from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform import JVP, Gradient, VMap
 from pullback.relax.transform.gradient import is_differentiable
+from pullback.relax.transform.inline_functions import inline_calls
 from pullback.runtime.tensor import Tensor, tensor
 
 __all__ = ["Transformed", "grad", "hvp", "jvp", "value_and_grad", "vmap"]
@@ -47,6 +50,8 @@ class Transformed:
         update_wrapper(self, function, ("__module__", "__name__", "__qualname__", "__doc__"), ())
 
     def __call__(self, *arguments: Any) -> Any:
+        if _has_graph_values(arguments):
+            return self.inlined([as_relax(a) for a in arguments])
         values = [_value(a) for a in arguments]
         infos = [_info(v) for v in values]
         key = tuple(map(format_info, infos))
@@ -55,14 +60,41 @@ class Transformed:
             self._compiled[key] = compile(module, self.target).function(name)
         return self._compiled[key](*values)
 
+    def inlined(self, arguments: Sequence[Expr]) -> Expr:
+        """What it computes of graph values, as an expression."""
+        module, name = self.module([a.struct_info for a in arguments])
+        function = inline_calls(module[name], module)
+        values: dict[Expr, Expr] = dict(zip(function.params, arguments, strict=True))
+        for binding in function.bindings:
+            if is_call_tir(binding.value):
+                raise ArgumentError(
+                    f"{self.__name__} has a kernel, and cannot be a part of another function",  # type: ignore[attr-defined]
+                    hint="call it on arrays, or give the op a gradient rule: relax.op.register_gradient",
+                )
+            values[binding.var] = _over(binding.value, values)
+        return _over(function.body.body, values)
+
+
+def _over(expr: Any, values: dict[Expr, Expr]) -> Any:
+    """An expression with other expressions for its variables."""
+    if isinstance(expr, Tuple):
+        return Tuple(tuple(_over(f, values) for f in expr.fields))
+    if isinstance(expr, TupleGetItem):
+        return tuple_get_item(_over(expr.tuple_value, values), expr.index)
+    if isinstance(expr, Call):
+        arguments = tuple(_over(a, values) for a in expr.args)
+        return Call(expr.op, arguments, expr.attrs, expr.sinfo_args, expr.info, span=expr.span)
+    return values[expr] if isinstance(expr, Var) else expr
+
+
+def _has_graph_values(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_graph_values, value))
+    return isinstance(value, Expr)
+
 
 def _value(argument: Any) -> Any:
     """An argument as the compiled function takes it: tuples of tensors, no lists."""
-    if isinstance(argument, Expr):
-        raise ArgumentError(
-            f"a function of arrays is called on a graph value of type {format_info(argument.struct_info)}",
-            hint="nest the functions themselves: pullback.vmap(pullback.grad(f)); passes work on modules",
-        )
     if isinstance(argument, (tuple, list)) and not all(isinstance(a, (int, float)) for a in argument):
         return tuple(map(_value, argument))
     return argument if isinstance(argument, (np.ndarray, Tensor)) else tensor(argument)
