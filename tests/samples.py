@@ -28,8 +28,12 @@ BINARY_SHAPES = (
 )
 UNTESTED = (
     "relax.call_tir",  # no op in the sense of this table: it calls kernels
-    *(f"relax.{name}" for name in ("branch", "custom", "custom_gradient", "fori_loop", "loop", "scan", "while_loop")),  # these take functions
-    *(f"relax.vmap.{kind}{rule}" for kind in ("op", "kernel") for rule in ("", "_without_rule")),  # of any op: test_vmap
+    *(
+        f"relax.{name}" for name in ("branch", "custom", "custom_gradient", "fori_loop", "loop", "scan", "while_loop")
+    ),  # these take functions
+    *(
+        f"relax.batch.{kind}{rule}" for kind in ("op", "kernel") for rule in ("", "_without_rule")
+    ),  # of any op: test_vmap
     "relax.dynamic_strided_slice",  # a call of it becomes a strided_slice at once
 )
 

@@ -128,7 +128,7 @@ def _is_checked(call: Call) -> bool:
         return False
     if call.op.check is not None or call.op.decompose is None or lacks_state(call):
         return call.op.check is not None and (
-            (call.op.family != "vmap" and is_packaged(call.op)) or looks_at_values(call)
+            (call.op.family != "batch" and is_packaged(call.op)) or looks_at_values(call)
         )
     parts: list[Call] = []
     try:

@@ -66,8 +66,8 @@ random = Namespace("random")  # type: ignore[assignment]  # noqa: F811
 grad = Namespace("grad")  # ops that gradients need
 image = Namespace("image")
 vision = Namespace("vision")
-vmap = Namespace("vmap")  # ops over a batch
-_NAMESPACES = {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision, "vmap": vmap}
+batch = Namespace("batch")  # ops over a batch, which VMap makes
+_NAMESPACES = {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision, "batch": batch}
 for _name, _namespace in _NAMESPACES.items():
     _module = sys.modules.setdefault(f"{__name__}.{_name}", ModuleType(f"{__name__}.{_name}"))
     _module.__getattr__ = _namespace.__getattr__  # type: ignore[method-assign]  # from pullback.relax.op.nn import relu

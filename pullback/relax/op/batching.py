@@ -4,7 +4,7 @@
     R.sum(x, axis=0)               R.sum(x, axis=1)
     R.matmul(x, w)                 R.matmul(x, w)
     R.nn.conv2d(x, w)              R.reshape(R.nn.conv2d(R.reshape(x, …), w), …)
-    R.any_other(x, w)              R.vmap.op([x, w], op="any_other", mapped=(True, False), attrs=…)
+    R.any_other(x, w)              R.batch.op([x, w], op="any_other", mapped=(True, False), attrs=…)
 
 A *natural* form is the same op, or a few others, on arguments with the axis. It says no more than the op does, but the
 compiler knows it. Any other call becomes one of the four ops here, whose rules are those of the op that they name, over
@@ -291,7 +291,7 @@ def _attention(call: Call, args: list[Expr], flags: list[bool], size: Dim) -> Ex
 def mapped_call(call: Call, args: Sequence[Expr], flags: Sequence[bool]) -> Call:
     """The call of an op over the batch, by its own rules."""
     op: Op = call.op  # type: ignore[assignment]
-    name = ("vmap.kernel" if op.te is None else "vmap.op") + ("" if op.gradient is not None else "_without_rule")
+    name = ("batch.kernel" if op.te is None else "batch.op") + ("" if op.gradient is not None else "_without_rule")
     attrs = {"op": op.short, "mapped": tuple(flags), "attrs": tuple(sorted(call.attrs.items()))}
     return Call(Op.get(name), tuple(args), attrs)
 
@@ -398,10 +398,10 @@ def _gradient(dy: Any, y: Any, *args: Any, op: str, mapped: Any, attrs: Any) -> 
 
 _SIGNATURE = "args* | op, mapped, attrs=()"
 _COMMON: Mapping[str, Any] = {
-    "infer": _infer, "numpy": _numpy, "check": _check, "singular": True, "zeros": "makes", "family": "vmap",
+    "infer": _infer, "numpy": _numpy, "check": _check, "singular": True, "zeros": "makes", "family": "batch",
 }  # fmt: skip
 _DOC = "The op of that name over a batch: ``mapped`` says which arguments have an axis for it, before their own."
-define("vmap.op", _SIGNATURE, te=_te, gradient=_gradient, doc=_DOC, **_COMMON)
-define("vmap.kernel", _SIGNATURE, kernel=_kernel, gradient=_gradient, doc=_DOC, **_COMMON)
-define("vmap.op_without_rule", _SIGNATURE, te=_te, doc=_DOC, **_COMMON)
-define("vmap.kernel_without_rule", _SIGNATURE, kernel=_kernel, doc=_DOC, **_COMMON)
+define("batch.op", _SIGNATURE, te=_te, gradient=_gradient, doc=_DOC, **_COMMON)
+define("batch.kernel", _SIGNATURE, kernel=_kernel, gradient=_gradient, doc=_DOC, **_COMMON)
+define("batch.op_without_rule", _SIGNATURE, te=_te, doc=_DOC, **_COMMON)
+define("batch.kernel_without_rule", _SIGNATURE, kernel=_kernel, doc=_DOC, **_COMMON)

@@ -201,13 +201,13 @@ def test_natural_forms_stay_what_they_are():
     params = [tensor("x", 4, 3), tensor("w", 3, 2), tensor("image", 1, 2, 5, 5), tensor("filters", 3, 2, 3, 3)]
     module = VMap("main", in_axes=(0, None, 0, None), axis_size=2)(build(params, main))
     names = [b.value.op.short for b in module["main_vmap"].bindings if isinstance(b.value, Call)]
-    assert not [n for n in names if n.startswith("vmap.")]
+    assert not [n for n in names if n.startswith("batch.")]
     assert {"matmul", "nn.layer_norm", "nn.conv2d", "cumsum", "permute_dims"} <= set(names)
 
 
 def test_the_text_can_be_read():
     module = VMap("main")(build([tensor("x", 4)], lambda x: R.roll(x, 1, 0)))
-    assert "R.vmap.op(" in str(module)
+    assert "R.batch.op(" in str(module)
     again = from_source(str(module))
     x = np.arange(8.0).reshape(2, 4)
     np.testing.assert_array_equal(evaluate(again, "main_vmap", [x]), np.roll(x, 1, axis=1))
