@@ -31,6 +31,9 @@ UNTESTED = (
     *(
         f"relax.{name}" for name in ("branch", "custom", "custom_gradient", "fori_loop", "loop", "scan", "while_loop")
     ),  # these take functions
+    *(
+        f"relax.batch.{kind}{rule}" for kind in ("op", "kernel") for rule in ("", "_without_rule")
+    ),  # of any op: test_vmap
     "relax.dynamic_strided_slice",  # a call of it becomes a strided_slice at once
 )
 

@@ -23,7 +23,7 @@ from pullback.ir.op import Op, all_packaged, is_packaged
 from pullback.relax.analysis import called_functions, post_order_visit
 from pullback.relax.expr import Call, Expr, Function, Tuple
 from pullback.relax.op.kernel import kernel_of
-from pullback.relax.op_calls import lacks_state
+from pullback.relax.op_calls import inner_op, lacks_state
 from pullback.relax.struct_info import TensorStructInfo, symbolic_vars
 from pullback.relax.transform.compose import looks_at_values, stand_ins
 from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
@@ -68,7 +68,7 @@ def function_key(
         if isinstance(kernel, PrimFunc):
             for access in checked(kernel)[1]:
                 digest.update(access.text.encode())
-    if not all_packaged() or not all(is_packaged(op) for op in {c.op for c in calls} if isinstance(op, Op)):
+    if not all_packaged() or not all(map(is_packaged, {inner_op(c) for c in calls if isinstance(c.op, Op)})):
         for meaning in _meanings(reached, name, sizes):
             digest.update(meaning)
     return digest.hexdigest()
@@ -93,7 +93,7 @@ def _meanings(module: IRModule, name: str, sizes: dict[str, int]) -> Iterator[by
     whole = DecomposeOpsForTraining()(IRModule({name: whole_function(module, name, sizes)}))
     yield structural_digest(whole)
     for call in _calls(whole):
-        if isinstance(call.op, Op) and not is_packaged(call.op):
+        if isinstance(call.op, Op) and not is_packaged(inner_op(call)):
             yield _meaning(call, call.op)
 
 
@@ -108,7 +108,7 @@ def _meaning(call: Call, op: Op) -> bytes:
         parts.append(kernel_of(call, "kernel"))
     if op.check is not None:
         tensors = stand_ins(call)
-        parts.append((tensors, op.check(*tensors, **call.attrs), op.check_message))
+        parts.append((tensors, op.check(*tensors, **call.attrs), inner_op(call).check_message))
     return structural_digest(parts)
 
 
@@ -129,7 +129,9 @@ def _is_checked(call: Call) -> bool:
     if call.op.family == "control":  # it may need too many steps
         return True
     if call.op.check is not None or call.op.decompose is None or lacks_state(call):
-        return call.op.check is not None and (is_packaged(call.op) or looks_at_values(call))
+        return call.op.check is not None and (
+            (call.op.family != "batch" and is_packaged(call.op)) or looks_at_values(call)
+        )
     parts: list[Call] = []
     try:
         form = call.op.decompose(*call.args, **{"training": True} | call.attrs)

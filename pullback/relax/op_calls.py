@@ -34,3 +34,11 @@ def no_state(op: str, span: Span | None = None) -> UserError:
         " a trainer does so for its steps, not for predict and evaluate"
     )
     return UserError(f"{op} draws random numbers, and has no state to draw them from", span=span, hint=hint)
+
+
+def inner_op(call: Call) -> Op:
+    """The op that a call is of; of one over a batch (``relax/op/batching.py``), the op of one element."""
+    op, attrs = call.op, call.attrs
+    while isinstance(op, Op) and op.family == "batch":
+        op, attrs = Op.get(attrs["op"]), dict(attrs["attrs"])
+    return op  # type: ignore[return-value]

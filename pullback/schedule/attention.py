@@ -55,7 +55,7 @@ class AttentionBackward:
             return None
         (value, _), (dy, out) = products[1], products[2]
         attention = _attention(group, products[0], value)
-        if attention is None or not _are_operands(dy, out):
+        if attention is None or not _are_operands(dy, out) or not _have_rank_four(dy, out):
             return None
         results: Sequence[Tensor] = attention.backward(dy, out)
         axis = _joined_axis(group.outputs[0], results) if len(group.outputs) == 1 else None
@@ -105,6 +105,8 @@ def _attention(group: Group, operands: tuple[Tensor, Tensor], value: Tensor) -> 
     query, key = operands
     scores = group.reductions[0]
     readers = group.readers.get(scores, [])
+    if not _have_rank_four(query, key, value):  # over a batch of another op, say
+        return None
     if len(readers) != 1 or not all(isinstance(s, int) and s > 0 for t in (query, key, value) for s in t.shape):
         return None
     x, offset, bias = readers[0].body, None, None
@@ -116,7 +118,7 @@ def _attention(group: Group, operands: tuple[Tensor, Tensor], value: Tensor) -> 
             x, bias = scaled, _tensor(added)
     match x:
         case Binary("mul", TensorLoad(), FloatImm() as scale) if _are_operands(query, key, value):
-            if bias is None or bias.is_placeholder or is_index_map(bias):
+            if bias is None or (bias.ndim <= 4 and (bias.is_placeholder or is_index_map(bias))):
                 return Attention(query, key, value, bias, scale, offset, scores.dtype)
     return None
 
@@ -128,6 +130,10 @@ def _offset(limit: PrimExpr) -> int | None:
         case Binary("add", Var(), IntImm(value)):
             return value
     return None
+
+
+def _have_rank_four(*tensors: Tensor) -> bool:
+    return all(t.ndim == 4 for t in tensors)
 
 
 def _are_operands(*tensors: Tensor) -> bool:

@@ -14,6 +14,7 @@ from pullback.relax.op import (  # noqa: F401
     augment,
     average_pool,
     batch_norm,
+    batching,
     binary,
     call_tir,
     convolution,
@@ -65,7 +66,9 @@ random = Namespace("random")  # type: ignore[assignment]  # noqa: F811
 grad = Namespace("grad")  # ops that gradients need
 image = Namespace("image")
 vision = Namespace("vision")
-for _name, _namespace in {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision}.items():
+batch = Namespace("batch")  # ops over a batch, which VMap makes
+_NAMESPACES = {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision, "batch": batch}
+for _name, _namespace in _NAMESPACES.items():
     _module = sys.modules.setdefault(f"{__name__}.{_name}", ModuleType(f"{__name__}.{_name}"))
     _module.__getattr__ = _namespace.__getattr__  # type: ignore[method-assign]  # from pullback.relax.op.nn import relu
 for _name in [name for name, value in globals().items() if isinstance(value, ModuleType)]:

@@ -25,7 +25,10 @@ def kernel_of(call: Call, name: str) -> PrimFunc:
     op = _op(call)
     assert op.kernel is not None
     infos = call.struct_info.fields if isinstance(call.struct_info, TupleStructInfo) else (call.struct_info,)
-    inputs = [_buffer(n, a.struct_info) for n, a in zip(op.signature.tensors, call.args, strict=True)]
+    names = op.signature.tensors
+    if op.signature.variadic:
+        names = tuple(f"{names[0]}{k}" for k in range(len(call.args)))
+    inputs = [_buffer(n, a.struct_info) for n, a in zip(names, call.args, strict=True)]
     outputs = [_buffer("out" if len(infos) == 1 else f"out{k}", info) for k, info in enumerate(infos)]
     return PrimFunc(name, (*inputs, *outputs), op.kernel(inputs, outputs, **call.attrs))
 

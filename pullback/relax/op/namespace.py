@@ -11,7 +11,7 @@ from pullback.ir.op import Op
 
 def no_op(name: str, *others: str) -> NoAttribute:
     """The error of a name after ``R.`` that is no op; ``others`` are known there too."""
-    known = [op.short for op in Op.registry.values() if not op.name.startswith("relax.grad.")]
+    known = [op.short for op in Op.registry.values() if not op.name.startswith(("relax.grad.", "relax.batch."))]
     known += [alias.removeprefix("relax.") for alias in Op.aliases]
     return NoAttribute(f"there is no R.{name}{suggestion(name, [*known, *others], OPS, 'R.')}")
 

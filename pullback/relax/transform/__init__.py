@@ -29,6 +29,7 @@ from pullback.relax.transform.resolve_match_cast import ResolveMatchCast
 from pullback.relax.transform.share_prefixes import SharePrefixes
 from pullback.relax.transform.simplify import Simplify
 from pullback.relax.transform.unrounded_products import UnroundedProducts
+from pullback.relax.transform.vmap import VMap
 
 ToMixedPrecision = to_mixed_precision  # the reference's name
 
@@ -75,5 +76,6 @@ __all__ = [
     "Simplify",
     "ToMixedPrecision",
     "UnroundedProducts",
+    "VMap",
     "module_pass",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relax.expr import Call, Constant, Expr, Function, Var
+from pullback.relax.op_calls import inner_op
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.compose import stand_ins
 from pullback.te.graph import placeholders
@@ -50,7 +51,7 @@ def _check(call: Call, known: Mapping[Var, Constant]) -> None:
         return
     if not evaluate([result], {t: constants[t][1] for t in read})[0].all():
         hint = " and ".join(_shown(op, *constants[t]) for t in read)
-        raise ArgumentError(op.check_message, span=call.span, hint=hint)
+        raise ArgumentError(inner_op(call).check_message, span=call.span, hint=hint)
 
 
 def _shown(op: Op, k: int, value: np.ndarray) -> str:

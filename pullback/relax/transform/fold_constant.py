@@ -21,6 +21,7 @@ from pullback.ir.passes import FunctionPass
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function
 from pullback.relax.interpreter import conform
 from pullback.relax.mutator import ExprMutator
+from pullback.relax.op_calls import inner_op
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
@@ -42,7 +43,7 @@ class _Fold(ExprMutator):
 
     def rewrite_call(self, call: Call) -> Expr:
         info = call.struct_info
-        if not isinstance(call.op, Op) or call.op.numpy is None or not is_packaged(call.op):
+        if not isinstance(call.op, Op) or call.op.numpy is None or not is_packaged(inner_op(call)):
             return call
         if not all(isinstance(a, Constant) for a in call.args):
             return call

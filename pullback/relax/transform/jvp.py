@@ -40,7 +40,7 @@ from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
 from pullback.relax.transform.fold_transpose import fold_transposes
 from pullback.relax.transform.gradient import ReverseSweep, required_indices
-from pullback.relax.transform.inline_functions import over_regions
+from pullback.relax.transform.inline_functions import inline_calls, over_regions
 from pullback.relax.transform.kernel_gradients import KernelGradients, operands
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.region_writer import zeros_of
@@ -82,7 +82,7 @@ class JVP(Pass):
             required = [k for k, p in enumerate(function.params) if is_differentiable(p.struct_info)]
         else:
             required = required_indices(name, function, self.params, "params")
-        whole = over_regions(function, raised, decompose_what_has_no_gradient)
+        whole = over_regions(inline_calls(function, raised), raised, decompose_what_has_no_gradient)
         result = module.copy()
         result[f"{name}_jvp"] = forward(whole, required, KernelGradients(result))
         return result

@@ -22,7 +22,7 @@ from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetIt
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.kernel import has_kernel, kernel_of
-from pullback.relax.op_calls import is_call_tir
+from pullback.relax.op_calls import inner_op, is_call_tir
 from pullback.relax.regions import is_control
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform.compose import Composer, compose, has_te, is_view
@@ -202,7 +202,7 @@ class _Lowering(ExprMutator):
         known = {t: self.expr(e) for e, t in composer.inputs.items()}
         name = f"check_{call.op.short.replace('.', '_')}"  # type: ignore[union-attr]
         (value,) = self.emit(name, self.lower(name, composer, [result], ()), known)
-        message = call.op.check_message  # type: ignore[union-attr]
+        message = inner_op(call).check_message
         if call.span is not None:
             message += f"\n{call.span.caret()}"
         self.expect(value, message)

@@ -1,0 +1,507 @@
+"""VMap: a function of one element becomes a function of a batch.
+
+    def f(x, w):                       def f_vmap(x, w):                       # x has one more axis
+        y = R.matmul(x, w)                 y = R.matmul(x, w)
+        z = R.sum(y)            →          z = R.sum(y, axis=1)
+        return z                           return z
+
+Every value either has the axis of the batch, before its own, or is the same for all elements. What is made of a call is
+said in ``relax/op/batching.py``. A branch whose condition has the axis computes both sides, and chooses element by
+element; a loop whose condition or count has it goes on while any element does, and keeps the values of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.arguments import whole
+from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.node import span_scope
+from pullback.ir.op import Op
+from pullback.ir.passes import Pass
+from pullback.ir.words import guided
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.control import BRANCH, CUSTOM, LOOP, STEP, branch, custom, loop, row, with_floats
+from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var, const
+from pullback.relax.op.batching import batch_info, over_batch, with_axis
+from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.namespace import ops
+from pullback.relax.op_calls import is_call_tir
+from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo, format_info, symbolic_vars
+from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.tir.batched import batched
+from pullback.tir.expr import Buffer
+from pullback.tir.expr import Var as SizeVar
+from pullback.tir.stmt import PrimFunc
+
+Axes = Any  # an axis for all parameters or results, or one for each; None: it has no axis of the batch
+Value = Any  # of a tensor: the expression, and whether it has the axis of the batch; of a tuple: a list of values
+
+
+@guided
+@dataclass(frozen=True)
+class VMap(Pass):
+    """Add ``<f>_vmap``, which computes f for each element of a batch.
+
+    ``func_name``: the function, a name or a GlobalVar. ``in_axes``: which axis of each parameter the batch is along; a
+    sequence of them, or one for all; None: it is the same for all elements. The tensors of a tuple have theirs in
+    common. ``out_axes`` says the same of the results, which all have that axis. ``axis_size``: how many elements there
+    are; by default that is a symbolic size, which arguments tell.
+
+    Raises ArgumentError where these do not fit the function.
+    """
+
+    func_name: str | GlobalVar
+    in_axes: Axes = 0
+    out_axes: Axes = 0
+    axis_size: int | None = None
+
+    def run(self, module: IRModule) -> IRModule:
+        name = self.func_name.name if isinstance(self.func_name, GlobalVar) else self.func_name
+        raised = RaiseOps()(module)
+        function = raised[name]
+        if not isinstance(function, Function):
+            raise ArgumentError(
+                f"VMap: {name} is a kernel of the loop IR, not a graph function",
+                hint="name an @R.function; a kernel is called by one with R.call_tir",
+            )
+        closed = inline_calls(function, raised)
+        axes = _for_each("in_axes", self.in_axes, [p.struct_info for p in function.params], "parameters")
+        if all(axis is None for axis in axes):
+            raise ArgumentError(f"VMap: no parameter of {name} has the axis of the batch", hint="in_axes=0")
+        size: Dim = _size_for(function) if self.axis_size is None else whole("axis_size", self.axis_size)
+        result = module.copy()
+        result[f"{name}_vmap"] = _VMap(result, size).function(closed, axes, self.out_axes)
+        return result
+
+
+def _for_each(what: str, given: Axes, infos: Sequence[StructInfo], of: str) -> list[int | None]:
+    """The axis for each parameter or result, counted from the front."""
+    if isinstance(given, (tuple, list)):
+        if len(given) != len(infos):
+            hint = "one number for all, or a number or None for each"
+            raise ArgumentError(f"VMap: {what} has {len(given)} entries for {len(infos)} {of}", hint=hint)
+        axes = list(given)
+    else:
+        axes = [given] * len(infos)
+    return [_axis(what, axis, info) for axis, info in zip(axes, infos, strict=True)]
+
+
+def _axis(what: str, axis: Any, info: StructInfo) -> int | None:
+    if axis is None:
+        return None
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise ArgumentError(f"VMap: {what} are numbers of axes or None, got {axis!r}", hint="in_axes=(0, None)")
+    ndim = min((i.ndim for i in _leaves_of(info)), default=0) + 1
+    if not -ndim <= axis < ndim:
+        message = f"VMap: {what} says axis {axis}, and with the axis of the batch {format_info(info)} has {ndim}"
+        raise ArgumentError(message, hint="0 is the first axis")
+    return axis
+
+
+def _leaves_of(info: StructInfo) -> list[TensorStructInfo]:
+    if isinstance(info, TupleStructInfo):
+        return [leaf for f in info.fields for leaf in _leaves_of(f)]
+    if not isinstance(info, TensorStructInfo) or info.shape is None:
+        raise UserError(f"VMap: {format_info(info)} has no axes", hint="declare the shape")
+    return [info]
+
+
+def _size_for(function: Function) -> SizeVar:
+    taken = {v.name for v in symbolic_vars(function.struct_info)}
+    name = "batch"
+    while name in taken:
+        name += "_"
+    return SizeVar(name)
+
+
+class _VMap:
+    """What a function and its regions have in common: the module, to which kernels are added, and the batch's size."""
+
+    def __init__(self, module: IRModule, size: Dim) -> None:
+        self.module, self.size = module, size
+        self.kernels: dict[Any, str] = {}
+
+    def function(self, function: Function, in_axes: Sequence[int | None], out_axes: Axes) -> Function:
+        """The function over the batch, which is along these axes of the parameters and results."""
+        params = [
+            p if axis is None else Var(p.name, self.at_axis(p.struct_info, axis), span=p.span)
+            for p, axis in zip(function.params, in_axes, strict=True)
+        ]
+        infos = _fields(function.ret_struct_info)
+        axes = _for_each("out_axes", out_axes, infos, "results")
+        if None in axes:
+            raise ArgumentError("VMap: results have the axis of the batch", hint="out_axes are numbers")
+        builder = BlockBuilder()
+        builder.begin([p.name for p in params])
+        with builder.dataflow():
+            sweep = _Sweep(self, builder)
+            for param, outer, axis in zip(function.params, params, in_axes, strict=True):
+                sweep.values[param] = _value(self.moved(outer, axis, True), axis is not None)
+            found = sweep.body(function)
+            if isinstance(function.ret_struct_info, TupleStructInfo):
+                moved = [self.moved(self.whole(v), axis, False) for v, axis in zip(found, axes, strict=True)]
+                result = _as_output(builder, Tuple(tuple(moved)))
+            else:
+                result = _as_output(builder, self.moved(self.whole(found), axes[0], False))
+        attrs = {k: v for k, v in function.attrs.items() if k != "private"}
+        return remove_dead_bindings(Function(tuple(params), builder.finish(result), None, attrs, span=function.span))
+
+    def at_axis(self, info: StructInfo, axis: int) -> StructInfo:
+        """The type of a batch along an axis."""
+        if isinstance(info, TupleStructInfo):
+            return TupleStructInfo(tuple(self.at_axis(f, axis) for f in info.fields))
+        sizes = list(info.shape)  # type: ignore[attr-defined]
+        sizes.insert(axis % (len(sizes) + 1), self.size)
+        return TensorStructInfo(sizes, info.dtype)  # type: ignore[attr-defined]
+
+    def moved(self, value: Expr, axis: int | None, to_front: bool) -> Expr:
+        """The value with the axis of the batch brought to the front, or from there to its place."""
+        if axis is None:
+            return value
+        if isinstance(value.struct_info, TupleStructInfo):
+            return Tuple(tuple(self.moved(part, axis, to_front) for part in parts_of(value)))
+        axis = axis % value.struct_info.ndim  # type: ignore[attr-defined]
+        return _moved(value, axis, 0) if to_front else _moved(value, 0, axis)
+
+    def whole(self, value: Value) -> Expr:
+        """The value as an expression that has the axis everywhere."""
+        if isinstance(value, list):
+            return Tuple(tuple(map(self.whole, value)))
+        return with_axis(*value, self.size)
+
+    def region(
+        self,
+        function: Function,
+        has: Sequence[bool],
+        arrange: Callable[[_Sweep, list[Var], Value], Expr],
+        more: Sequence[Var] = (),
+    ) -> Function:
+        """``function`` over the batch; ``has``: which parameters have the axis. ``more`` are parameters after the
+        first one. ``arrange(sweep, params, value)`` gives the result."""
+        params = [
+            Var(p.name, batch_info(p.struct_info, self.size) if h else p.struct_info, span=p.span)
+            for p, h in zip(function.params, has, strict=True)
+        ]
+        builder = BlockBuilder()
+        builder.begin([p.name for p in (*params, *more)])
+        with builder.dataflow():
+            sweep = _Sweep(self, builder)
+            value = sweep.over(function, list(zip(params, has, strict=True)))
+            result = _as_output(builder, arrange(sweep, params, value))
+        whole = (*params[:1], *more, *params[1:])
+        return remove_dead_bindings(Function(whole, builder.finish(result), span=function.span))
+
+    def flags(self, function: Function, has: Sequence[bool]) -> Any:
+        """Which of the results have the axis, where these parameters have it: a list for a tuple."""
+        found: list[Any] = []
+
+        def look(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
+            found.append(_flags(value))
+            return Tuple(())
+
+        self.region(function, has, look)
+        return found[0]
+
+    def kernel(self, name: str, has: tuple[bool, ...]) -> str:
+        """The name of a kernel of the module over the batch."""
+        if (name, has) not in self.kernels:
+            function = self.module[name]
+            assert isinstance(function, PrimFunc)
+            fresh = self.module.unique_name(f"{name}_vmap")
+            pairs = zip(function.buffers, has, strict=True)
+            whole = {b: Buffer(b.name, (self.size, *b.shape), b.dtype) for b, h in pairs if h}
+            params = [whole.get(p, p) if isinstance(p, Buffer) else p for p in function.params]
+            params += [] if isinstance(self.size, int) else [self.size]
+            body = batched(function.body, whole, self.size)
+            self.module[fresh] = PrimFunc(fresh, tuple(params), body, function.attrs, span=function.span)
+            self.kernels[name, has] = fresh
+        return self.kernels[name, has]
+
+
+class _Sweep:
+    """Goes through the bindings of a closed function; ``values``: what its variables are over the batch."""
+
+    def __init__(self, vmap: _VMap, builder: BlockBuilder) -> None:
+        self.vmap, self.builder, self.size = vmap, builder, vmap.size
+        self.values: dict[Var, Value] = {}
+
+    def over(self, function: Function, arguments: Sequence[Value]) -> Value:
+        """What a region gives for arguments."""
+        inner = _Sweep(self.vmap, self.builder)
+        inner.values.update(zip(function.params, arguments, strict=True))
+        return inner.body(function)
+
+    def body(self, function: Function) -> Value:
+        for binding in function.bindings:
+            with span_scope(binding.span):
+                self.values[binding.var] = self.bound(binding)
+        return self.value(function.body.body)
+
+    def bound(self, binding: Binding) -> Value:
+        value, name = self.value(binding.value, binding.var.name), binding.var.name
+        if isinstance(binding, MatchCast):
+            expr, has = value
+            return self.builder.match_cast(
+                expr, batch_info(binding.target, self.size) if has else binding.target, name
+            ), has
+        return value
+
+    def value(self, expr: Any, name: str = "lv") -> Value:
+        if isinstance(expr, Var):
+            return self.values[expr]
+        if isinstance(expr, Tuple):
+            return [self.value(f) for f in expr.fields]
+        if isinstance(expr, TupleGetItem):
+            return self.value(expr.tuple_value)[expr.index]
+        return self.call(expr, name) if isinstance(expr, Call) else (expr, False)
+
+    def call(self, call: Call, name: str) -> Value:
+        if not isinstance(call.op, Op):
+            raise UserError("a call of an unknown function cannot be brought over a batch", span=call.span)
+        special = {BRANCH: self.branch, LOOP: self.loop, CUSTOM: self.custom}.get(call.op)
+        if special is None and is_call_tir(call):
+            special = self.call_tir
+        if special is not None:
+            values = [self.value(a) if isinstance(a, Expr) else a for a in call.args]
+            if any(_any(_flags(v)) for v in values if isinstance(v, (list, tuple))):
+                return special(call, values)
+            plain = [_expr(v) if isinstance(v, (list, tuple)) else v for v in values]
+            same = Call(call.op, tuple(plain), call.attrs, call.sinfo_args, call.info, span=call.span)
+            return _value(self.builder.emit(same, name), False)
+        found, has = over_batch(call, {a: self.value(a) for a in call.args if isinstance(a, Var)}, self.size)
+        return _value(self.emit(found, name), has)
+
+    def emit(self, expr: Expr, name: str = "lv") -> Expr:
+        """The expression, bound to variables."""
+        if isinstance(expr, Tuple):
+            return Tuple(tuple(self.emit(f, name) for f in expr.fields))
+        return expr if isinstance(expr, Var) else self.builder.emit(expr, name)
+
+    # -- calls with functions and kernels
+
+    def branch(self, call: Call, values: Sequence[Value]) -> Value:
+        (condition, is_chosen_by_each), operands = values
+        regions = [call.attrs[name] for name in ("then", "otherwise")]
+        if not is_chosen_by_each:
+            has = [h for _, h in operands]
+            functions = [self.vmap.region(f, has, lambda sweep, params, v: self.vmap.whole(v)) for f in regions]
+            result = branch(condition, [e for e, _ in operands], *functions)
+            return _value(self.builder.emit(result, "chosen"), True)
+        sides = [parts_of(self.vmap.whole(self.over(f, operands))) for f in regions]
+        return [
+            (self.builder.emit(ops.where(_like(condition, then), then, otherwise), "chosen"), True)
+            for then, otherwise in zip(*sides, strict=True)
+        ]
+
+    def custom(self, call: Call, values: Sequence[Value]) -> Value:
+        """A function and its adjoint over the batch; what is the same for all elements gets the sum of its adjoints."""
+        (operands,) = values
+        function, adjoint = call.attrs["function"], call.attrs["adjoint"]
+        has = [h for _, h in operands]
+        floats = [h for p, h in zip(function.params, has, strict=True) if with_floats([p.struct_info])]
+
+        def summed(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
+            parts = parts_of(self.vmap.whole(value))
+            return Tuple(tuple(p if h else ops.sum(p, axis=0) for p, h in zip(parts, floats, strict=True)))
+
+        seeds = [True] * (len(adjoint.params) - len(has))
+        result = custom(
+            [e for e, _ in operands],
+            self.vmap.region(function, has, lambda sweep, params, v: self.vmap.whole(v)),
+            self.vmap.region(adjoint, [*has, *seeds], summed),
+        )
+        return _value(self.builder.emit(result, "result"), True)
+
+    def call_tir(self, call: Call, values: Sequence[Value]) -> Value:
+        """A user's kernel, in a loop; one with a gradient that the user gave, by a scan."""
+        operands = values[1]
+        if "te_grad_name" in call.attrs:
+            return self.scanned(call, operands)
+        flags = (*(h for _, h in operands), *[True] * len(call.sinfo_args))
+        kernel = GlobalVar(self.vmap.kernel(call.args[0].name, flags))  # type: ignore[union-attr]
+        sizes = list(call.args[2].values) if len(call.args) > 2 else []  # type: ignore[union-attr]
+        sizes += [] if isinstance(self.size, int) else [self.size]
+        infos = [batch_info(i, self.size) for i in call.sinfo_args]
+        result = call_tir(kernel, Tuple(tuple(e for e, _ in operands)), infos, sizes or None)  # type: ignore[arg-type]
+        return _value(self.builder.emit(result, kernel.name), True)
+
+    def scanned(self, call: Call, operands: Sequence[tuple[Expr, bool]]) -> Value:
+        """One call after another: the elements are the rows of a loop."""
+        step = Var("step", STEP)
+        params = [Var(f"x{k}", row(e.struct_info) if h else e.struct_info) for k, (e, h) in enumerate(operands)]
+        order = [k for k, (_, h) in enumerate(operands) if h] + [k for k, (_, h) in enumerate(operands) if not h]
+        several = isinstance(call.struct_info, TupleStructInfo)
+        builder = BlockBuilder()
+        builder.begin([p.name for p in (step, *params)])
+        with builder.dataflow():
+            arguments = (call.args[0], Tuple(tuple(params)), *call.args[2:])
+            one = builder.emit(Call(call.op, arguments, call.attrs, call.sinfo_args, call.info, span=call.span))
+            ys = _as_output(builder, Tuple(tuple(parts_of(one)) if several else (one,)))
+        body = Function((step, *(params[k] for k in order)), builder.finish(Tuple((Tuple(()), ys))))
+        rows, fixed = ([e for e, h in operands if h == has] for has in (True, False))
+        looped = self.builder.emit(loop(None, (), rows, fixed, body, None, self.size), "looped")
+        stacks = _value(self.builder.emit(TupleGetItem(looped, 1)), True)
+        return stacks if several else stacks[0]
+
+    def loop(self, call: Call, values: Sequence[Value]) -> Value:
+        """A loop whose carries have the axis where they come to have it."""
+        count, carries, xs, invariants = values
+        counts = count if isinstance(count, tuple) else (None, False)  # an empty list: as many steps as rows
+        body, condition, size = call.attrs["body"], call.attrs["condition"], self.size
+        of_rows, fixed, moves = ([h for _, h in group] for group in (xs, invariants, carries))
+        while True:  # until what has the axis does not grow
+            kept, stacked = self.vmap.flags(body, [False, *moves, *of_rows, *fixed])
+            ask = condition is not None and self.vmap.flags(condition, [False, *moves, *fixed])
+            alone = ask or counts[1]  # each element ends by itself
+            more = [a or b or alone for a, b in zip(moves, kept, strict=True)]
+            if more == moves:
+                break
+            moves = more
+        own = _Ending(size, counts[1], condition, moves, fixed) if alone else None
+        extra = own.params if own is not None else []
+
+        def take(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
+            if own is None:
+                wanted = (moves, stacked)
+                groups = [
+                    [_with(v, m, size) for v, m in zip(g, w, strict=True)] for g, w in zip(value, wanted, strict=True)
+                ]
+            else:
+                groups = own.step(sweep, params, value)
+            return Tuple(tuple(Tuple(tuple(group)) for group in groups))
+
+        def ask_all(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
+            return value[0] if own is None else ops.any(own.going(params[0], with_axis(*value, size)))
+
+        new_body = self.vmap.region(body, [False, *moves, *of_rows, *fixed], take, extra)
+        new_condition = None
+        if condition is not None:
+            new_condition = self.vmap.region(condition, [False, *moves, *fixed], ask_all, extra)
+        begin = [_with(v, m, size) for v, m in zip(carries, moves, strict=True)]
+        rows = [_moved(x, 0, 1) if has else x for x, has in xs]
+        attrs = call.attrs
+        looped = self.builder.emit(
+            loop(
+                ops.max(counts[0]) if counts[1] else counts[0],
+                [*(own.begin(counts[0]) if own is not None else ()), *begin], rows, [e for e, _ in invariants],
+                new_body, new_condition, attrs["length"], attrs["reverse"], attrs["checkpoint"],
+            ),
+            "looped",
+        )  # fmt: skip
+        groups = [self.builder.emit(TupleGetItem(looped, k)) for k in range(3)]
+        first = len(extra)
+        after = [(self.builder.emit(TupleGetItem(groups[0], first + k)), m) for k, m in enumerate(moves)]
+        ys = [(self.builder.emit(TupleGetItem(groups[1], k)), alone or h) for k, h in enumerate(stacked)]
+        ys = [(self.emit(_moved(y, 1, 0)) if h else y, h) for y, h in ys]
+        steps = (groups[2], False) if own is None else (self.builder.emit(TupleGetItem(groups[0], 1), "steps"), True)
+        return [after, ys, steps]
+
+
+class _Ending:
+    """Elements that end at different steps: carries before a loop's own say which still go on, how many steps each has
+    taken and, where each has a count, how many it is to take."""
+
+    def __init__(
+        self, size: Dim, counted: bool, condition: Function | None, moves: Sequence[bool], fixed: Sequence[bool]
+    ) -> None:
+        self.size, self.condition, self.moves, self.fixed = size, condition, list(moves), list(fixed)
+        number = TensorStructInfo((size,), "int64")
+        self.alive, self.taken = Var("going", TensorStructInfo((size,), "bool")), Var("taken", number)
+        self.counts = Var("counts", number) if counted else None
+
+    @property
+    def params(self) -> list[Var]:
+        return [self.alive, self.taken, *([] if self.counts is None else [self.counts])]
+
+    def begin(self, counts: Expr | None) -> list[Expr]:
+        true = ops.full((self.size,), const(True, "bool"), "bool")
+        zeros = ops.zeros((self.size,), "int64")
+        return [true, zeros, *([] if self.counts is None else [counts])]
+
+    def going(self, step: Expr, answer: Expr | None) -> Expr:
+        """Which elements take the step."""
+        found: Expr = self.alive if answer is None else ops.logical_and(self.alive, answer)
+        return found if self.counts is None else ops.logical_and(found, ops.less(step, self.counts))
+
+    def step(self, sweep: _Sweep, params: Sequence[Var], value: Value) -> list[list[Expr]]:
+        """The carries and ys after a step that only some take; the others keep theirs, and their ys are zeros."""
+        after, ys = value
+        before = params[1 : 1 + len(after)]
+        answer = None
+        if self.condition is not None:
+            constant = params[len(params) - len(self.fixed) :]
+            flags = [False, *self.moves, *self.fixed]
+            values = list(zip((params[0], *before, *constant), flags, strict=True))
+            answer = with_axis(*sweep.over(self.condition, values), self.size)
+        going = sweep.builder.emit(self.going(params[0], answer), "going")
+        alive = self.alive if answer is None else sweep.builder.emit(ops.logical_and(self.alive, answer))
+        taken = ops.add(self.taken, ops.astype(going, "int64"))
+        new = [ops.where(_like(going, b), with_axis(*v, self.size), b) for b, v in zip(before, after, strict=True)]
+        seen = [with_axis(*v, self.size) for v in ys]
+        seen = [ops.where(_like(going, y), y, _zero(y)) for y in seen]
+        return [[alive, taken, *self.params[2:], *new], seen]
+
+
+def _value(expr: Expr, has: bool) -> Value:
+    """An expression as a value all of which has the axis, or nothing."""
+    if isinstance(expr.struct_info, TupleStructInfo):
+        return [_value(part, has) for part in parts_of(expr)]
+    return expr, has
+
+
+def _expr(value: Value) -> Expr:
+    return Tuple(tuple(map(_expr, value))) if isinstance(value, list) else value[0]
+
+
+def _flags(value: Value) -> Any:
+    return [_flags(v) for v in value] if isinstance(value, list) else value[1]
+
+
+def _any(flags: Any) -> bool:
+    return any(map(_any, flags)) if isinstance(flags, list) else flags
+
+
+def _with(value: tuple[Expr, bool], wanted: bool, size: Dim) -> Expr:
+    return with_axis(*value, size) if wanted else value[0]
+
+
+def _like(condition: Expr, value: Expr) -> Expr:
+    """One truth value for each element of the batch, to choose between values by."""
+    return ops.reshape(condition, (condition.shape[0], *[1] * (value.struct_info.ndim - 1)))  # type: ignore[attr-defined]
+
+
+def _zero(value: Expr) -> Expr:
+    return const(value.dtype != "bool" and 0, value.dtype)
+
+
+def _moved(value: Expr, source: int, target: int) -> Expr:
+    """The value with an axis at another place, the others in their order."""
+    if source == target:
+        return value
+    axes = [a for a in range(value.struct_info.ndim) if a != source]  # type: ignore[attr-defined]
+    axes.insert(target, source)
+    return ops.permute_dims(value, axes)
+
+
+def parts_of(value: Expr) -> list[Expr]:
+    """The fields of a tuple."""
+    if isinstance(value, Tuple):
+        return list(value.fields)
+    return [TupleGetItem(value, k) for k in range(len(_fields(value.struct_info)))]
+
+
+def _fields(info: StructInfo) -> tuple[StructInfo, ...]:
+    return info.fields if isinstance(info, TupleStructInfo) else (info,)
+
+
+def _as_output(builder: BlockBuilder, value: Expr) -> Expr:
+    """A result under variables that may leave the dataflow block."""
+    if isinstance(value, Tuple):
+        return Tuple(tuple(_as_output(builder, f) for f in value.fields))
+    return builder.promote(value) if isinstance(value, Var) else builder.emit_output(value)
