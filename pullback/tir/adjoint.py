@@ -19,19 +19,21 @@ What no derivative asks for is not kept: the kernel above, whose products read o
 
 A loop is serial where an element may get its adjoint from several iterations: the order of each sum is that of the
 program. Where each iteration has elements of its own (``independent.py``), the innermost loop is one of lanes, and the
-outermost one is divided among threads. Adjoints of half-precision elements are added up in float32.
+outermost one is divided among threads. Of stencils each element gathers what it gets (``gathered.py``). Adjoints of
+half-precision elements are added up in float32.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pullback.ir.errors import DifferentiationError
 from pullback.tir.checked import inside_choices
 from pullback.tir.derivative import DENSE, MASKED, THINNED, contributions
+from pullback.tir.equality import Equality
 from pullback.tir.expr import (
     Buffer,
     BufferLoad,
@@ -46,11 +48,26 @@ from pullback.tir.expr import (
     is_half,
 )
 from pullback.tir.extents import greatest
+from pullback.tir.gathered import Part, nest_of, stencil
 from pullback.tir.independent import independent
 from pullback.tir.lanes import independent_lanes
 from pullback.tir.overwritten import overwriting
 from pullback.tir.polynomial import key
-from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, Prefetch, PrimFunc, Seq, Stmt, loop, seq, store
+from pullback.tir.stmt import (
+    LOOP_KINDS,
+    Allocate,
+    BufferStore,
+    For,
+    If,
+    Let,
+    Prefetch,
+    PrimFunc,
+    Seq,
+    Stmt,
+    loop,
+    seq,
+    store,
+)  # fmt: skip
 from pullback.tir.visitor import Mutator, Substitute, children, distinct, substitute
 
 _FEW_STORES = 4096  # that threads are not worth
@@ -84,6 +101,7 @@ class _Adjoint:
     tapes: dict[Stmt, _Tape] = field(default_factory=dict)
     sums: dict[Buffer, Buffer] = field(default_factory=dict)  # of adjoints, by the buffer whose they are
     scalars: dict[Var, Buffer] = field(default_factory=dict)  # likewise of names
+    padded: list[Buffer] = field(default_factory=list)  # parts of stencils' adjoints, with zeros around them
     again: dict[Var, Var] = field(default_factory=dict)  # names that are given on the way back too: other variables
 
     def __post_init__(self) -> None:
@@ -193,6 +211,7 @@ class _Adjoint:
             if output in self.sums:
                 begin.append(_filled(self.sums[output], lambda i, s=seed: s[i]))
         begin += [_filled(self.sums[self.inputs[k]]) for k in self.wanted]
+        begin += [_filled(buffer) for buffer in self.padded]
         end = [
             _filled(result, lambda i, s=self.sums[self.inputs[k]]: s[i])
             for k, result in zip(self.wanted, results, strict=True)
@@ -200,7 +219,7 @@ class _Adjoint:
         ]
         body = seq(forward, *begin, back, *end)
         scratch = [tape.buffer for tape in self.tapes.values()]
-        scratch += [b for b in self.sums.values() if b not in results]
+        scratch += [b for b in self.sums.values() if b not in results] + self.padded
         used = {b for n in distinct(body) for b in _buffers_of(n)}
         own = [b for b in (*self.allocated, *self.outputs, *scratch) if b in used]
         renamed = [Buffer(b.name, b.shape, b.dtype, "workspace" if b.scope == "global" else b.scope) for b in own]
@@ -282,8 +301,12 @@ class _Adjoint:
         if isinstance(node, Seq):
             return seq(*(self.backward(s, loops) for s in reversed(node.stmts)))
         if isinstance(node, For):
+            if (gathering := self.backward_stencil(node, loops)) is not None:
+                return gathering
             body = self.backward(node.body, (*loops, node))
             kind = _kind(node.var, node.extent, body, len(loops))
+            if kind == "parallel":
+                body = _Serial(("parallel",)).stmt(body)
             if kind is not None:
                 return For(node.var, node.extent, body, kind)
             turn = Var(f"{node.var.name}_turn")
@@ -334,13 +357,63 @@ class _Adjoint:
         if total is None:
             return seq(restore)
         d = Var("d", node.value.dtype)
-        stays = next((n for n, part in contributions(node.value, d) if part is d and _is_at(n, target, place)), None)
+        stays, degree = self._staying(node, d, loops)
         taken = store(total, place, const(0, total.dtype)) if stays is None else None
-        degree = self.degree if target in self.simple else MASKED
-        if stays is not None and self._is_summed(place, loops):
-            degree = THINNED
         added = self.added(node.value, d, degree, stays)
         return seq(restore, Let(d, cast(d.dtype, total[place]), seq(taken, *added)))
+
+    def backward_stencil(self, node: For, loops: tuple[For, ...]) -> Stmt | None:
+        """A loop over the results of a stencil, whose adjoint elements gather what they get; None for any other."""
+        nest, body = nest_of(node)
+        if not isinstance(body, BufferStore) or body in self.overwriting or not is_float(body.buffer.dtype):
+            return None
+        total = self._sum_of(body.buffer[body.indices])
+        if total is None or any(load.buffer in self.written for index in body.indices for load in loads(index)):
+            return None
+        d, equal = Var("d", body.value.dtype), Equality()
+        stays, degree = self._staying(body, d, (*loops, *nest))
+        found = [
+            (leaf, self._sum_of(leaf), part)
+            for leaf, part in contributions(body.value, d, degree)
+            if leaf is not stays and self._sum_of(leaf) is not None
+        ]
+        if not all(isinstance(leaf, BufferLoad) for leaf, *_ in found):
+            return None
+        given = [Part(buffer, leaf.indices, equal(part)) for leaf, buffer, part in found]  # type: ignore[union-attr, arg-type]
+        parts = {equal(part): part for *_, part in found}
+        whole = stencil(nest, Part(total, body.indices, -1), given, self.names)
+        if whole is None:
+            return None
+        names, values = _named(list(parts.values()))
+        spread = seq(
+            None if stays is not None else store(total, body.indices, const(0, total.dtype)),
+            *(
+                store(whole.kept[number], whole.place, cast(whole.kept[number].dtype, value))
+                for number, value in zip(parts, values, strict=True)
+            ),
+        )
+        for var, shared in reversed(names):
+            spread = Let(var, shared, spread)
+        spread = Let(d, cast(d.dtype, total[body.indices]), spread)
+        kinds = ["serial"] * (len(nest) - 1) + ["vectorized"]
+        if len(nest) > 1 and math.prod(whole.extents) >= _FEW_STORES * 2:
+            kinds[0] = "parallel"
+        for around, kind in zip(reversed(nest), reversed(kinds), strict=True):
+            spread = For(around.var, around.extent, spread, kind)
+        if len(nest) > 1:
+            self.padded += whole.kept.values()
+            return seq(spread, whole.gather(kinds))
+        result = seq(whole.borders(), spread, whole.gather(kinds))
+        for buffer in whole.kept.values():
+            result = Allocate(buffer, result)
+        return result
+
+    def _staying(self, node: BufferStore, d: Var, loops: tuple[For, ...]) -> tuple[BufferLoad | Var | None, int]:
+        """The old value in ``b[i] = b[i] + …``, whose adjoint is the new one's, and the degree of structural zeros."""
+        target, place = node.buffer, node.indices
+        stays = next((n for n, part in contributions(node.value, d) if part is d and _is_at(n, target, place)), None)
+        degree = self.degree if target in self.simple else MASKED
+        return stays, THINNED if stays is not None and self._is_summed(place, loops) else degree
 
     def _is_summed(self, place: tuple[PrimExpr, ...], loops: tuple[For, ...]) -> bool:
         """Whether a place is that of several iterations, which add up there: of a contraction, if they are products."""
@@ -402,11 +475,15 @@ class _Naming(Mutator):
 
 
 class _Serial(Mutator):
-    """Serial loops alone."""
+    """Loops of some kinds become serial ones."""
+
+    def __init__(self, kinds: Sequence[str] = LOOP_KINDS) -> None:
+        super().__init__()
+        self.kinds = kinds
 
     def stmt(self, node: Stmt) -> Stmt:
         node = super().stmt(node)
-        return For(node.var, node.extent, node.body, span=node.span) if isinstance(node, For) else node
+        return replace(node, kind="serial") if isinstance(node, For) and node.kind in self.kinds else node
 
 
 def _kind(var: Var, extent: PrimExpr, body: Stmt, depth: int) -> str | None:
