@@ -5,7 +5,8 @@
     joined       JoinStep: a trainer module gets ``__step``; InferByConvention: what predicts has its form for that
     inlined      InlineFunctions: one function, no calls of others; ResolveMatchCast; DeadCodeElimination
     decomposed   DecomposeOpsForTraining: composite ops become primitive ones
-    simplified   CanonicalizeBindings, SharePrefixes, Simplify, FoldConstant, MoveViews, EliminateCommonSubexpr
+    simplified   CanonicalizeBindings, SharePrefixes, Simplify, SimplifyLoops, FoldConstant, HoistInvariants, MoveViews,
+                 EliminateCommonSubexpr
     recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
     fused        FuseOps: groups that are one kernel each
     laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
@@ -34,6 +35,7 @@ from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fuse_ops import FuseOps
+from pullback.relax.transform.hoist_invariants import HoistInvariants
 from pullback.relax.transform.infer_by_convention import InferByConvention
 from pullback.relax.transform.inline_functions import inline_calls, over_regions
 from pullback.relax.transform.join_step import JoinStep
@@ -46,6 +48,7 @@ from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import resolve_match_casts
 from pullback.relax.transform.share_prefixes import SharePrefixes
 from pullback.relax.transform.simplify import Simplify
+from pullback.relax.transform.simplify_loops import SimplifyLoops
 from pullback.relax.transform.verify_plan import verify_plan
 from pullback.schedule.group import Group, Machine
 from pullback.target import Target
@@ -97,7 +100,10 @@ def lower_function(
         SharePrefixes(),
         Simplify(),
         CanonicalizeBindings(),
+        SimplifyLoops(),
         FoldConstant(),
+        HoistInvariants(),
+        SimplifyLoops(),
         MoveViews(),
         EliminateCommonSubexpr(),
         Rematerialize(),

@@ -28,6 +28,7 @@ from pullback.relax.transform.lower_to_tir import is_check
 from pullback.relax.transform.memory.control import Control, carried
 from pullback.relax.transform.memory.values import nested_as
 from pullback.relax.transform.plan_memory import Plan, flatten_info
+from pullback.relax.transform.verify_control import verify_driver
 from pullback.tir.access_order import reads_come_first
 from pullback.tir.expr import Binary, Buffer, BufferLoad, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.polynomial import same
@@ -246,10 +247,12 @@ class _Machine:
         self.require(source in self.plan.controls, "a branch or a loop without plans")
         driver = self.plan.inner[statement.name]
         self.arguments(statement, driver)
-        outputs = tuple(driver.attrs["outputs"])
+        outputs, control = tuple(driver.attrs["outputs"]), self.plan.controls[source]
         count = len(call.inputs)
-        distinct = len(set(outputs)) == len(outputs) == call.outputs and count <= len(statement.buffers)
-        self.require(distinct, f"{driver.name} has not the outputs of its step")
+        distinct = len(set(outputs)) == len(outputs) == call.outputs and driver.attrs["inputs"] == count
+        self.require(distinct, f"{driver.name} has not the operands and results of its step")
+        wrong = verify_driver(driver, call.control, control.plans, control.code, _is_copy, self.plan.kernels)
+        self.require(wrong is None, f"{driver.name}: {wrong}")
         for buffer, name in zip(statement.buffers, call.inputs, strict=False):
             self.read(buffer, name)
         self.disjoint(statement, call, set(outputs))

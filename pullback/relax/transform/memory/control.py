@@ -129,7 +129,8 @@ class Control:
         workspaces = list(rest)
         write = self._branch if self.is_branch else self._loop
         body = write(step, inputs, outputs, workspaces)
-        attrs = {"kind": "host", "inner": True, "outputs": tuple(params.index(b) for b in outputs)}
+        numbers = {"inputs": len(inputs), "outputs": tuple(params.index(b) for b in outputs)}
+        attrs = {"kind": "host", "inner": True, **numbers}
         return PrimFunc(name, tuple(params), body, attrs)
 
     # -- branches
