@@ -147,7 +147,10 @@ class _Writer:
         attrs = {"length": None if xs else int(self.rng.integers(1, 5)), "reverse": bool(self.rng.integers(2))}
         result = self.emit(R.scan(body, tuple(first), tuple(xs), checkpoint_every=checkpoint, **attrs))
         stacks = self.items(result[1])
-        return [*self.items(result[0]), *(s if s.struct_info == MATRIX else self.emit(R.sum(s, axis=0)) for s in stacks)]
+        return [
+            *self.items(result[0]),
+            *(s if s.struct_info == MATRIX else self.emit(R.sum(s, axis=0)) for s in stacks),
+        ]
 
     # -- functions
 

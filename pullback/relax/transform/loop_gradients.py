@@ -64,7 +64,7 @@ class LoopGradient:
     def wanted(self, adjoint: Sequence[Any]) -> dict[int, Expr]:
         """The adjoints of the loop's results that move with something, by their numbers."""
         moving = _flat(results_roots(self.body, self.bits))
-        moving[: self.count] = [a or b for a, b in zip(moving, self.bits[1:], strict=False)]
+        moving[: self.count] = [self.bits[k] for k in self.carries]
         parts = [[None] * len(f.fields) if a is None else a for a, f in zip(adjoint, self.tuples(), strict=False)]
         found = enumerate([d for part in parts for d in part])
         return {k: d for k, d in found if d is not None and is_float(d.struct_info) and moving[k]}
@@ -98,11 +98,11 @@ class LoopGradient:
 
     def choose_saved(self) -> None:
         joint, before = self.joint, self.joint.params[1 : 1 + self.count]
-        self.given_anyway = set(joint.params) - set(before)
-        free = {*self.given_anyway, *self.results[self.count :]}
         following = dict(zip(before, self.results, strict=False))
+        self.given_anyway = set(joint.params) - {p for p, r in following.items() if p is not r}
+        free = {*self.given_anyway, *self.results[self.count :]}
         self.read = saved_values(joint, free, following, bool(self.body.attrs.get("recompute")))
-        self.after = {r: p for p, r in following.items() if {p, r} <= self.read and r not in free and r is not p}
+        self.after = {r: p for p, r in following.items() if {p, r} <= self.read and r not in free}
         self.kept = joint.in_order(self.read - free - set(self.after))
         self.twin = self.var
         if self.kept:
@@ -181,10 +181,11 @@ class LoopGradient:
         return xs
 
     def constant(self, writer: RegionWriter) -> list[Expr]:
-        """What is the same in every step."""
-        read = [k for k in self.invariants if self.joint.params[k] in self.read]
+        """What is the same in every step: invariants, and carries that the body gives as it gets them."""
+        params = self.joint.params
+        read = [k for k in (*self.carries, *self.invariants) if params[k] in self.read & self.given_anyway]
         for k in read:
-            writer.stand_in(self.joint.params[k])
+            writer.stand_in(params[k])
         return [self.arguments[k] for k in read]
 
     def zeros(self, number: int) -> Expr:
