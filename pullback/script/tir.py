@@ -275,6 +275,39 @@ def kernel(name: str, *buffers: _expr.Buffer) -> _stmt.KernelCall:
     return _stmt.KernelCall(name, buffers)
 
 
+@dataclass(frozen=True)
+class Piece:
+    """What ``T.piece`` gives: an argument of ``T.host``."""
+
+    buffer: _expr.Buffer
+    number: _expr.PrimExpr
+
+
+def piece(buffer: _expr.Buffer, number: Any) -> Piece:
+    """``T.piece(A, k)``: of a buffer cut into pieces as large as what the callee takes, that of this number."""
+    if not isinstance(buffer, _expr.Buffer):
+        raise ScriptError("T.piece takes a buffer, then the number of a piece of it")
+    return Piece(buffer, _expr.as_expr(number))
+
+
+def host(name: str, *buffers: Any, arena: _expr.Buffer | None = None) -> _stmt.HostCall:
+    """Host functions: run the host function of that name on the buffers, or pieces of them; stop with its status if
+    that is not 0. ``arena``: a buffer with its memory."""
+    is_arena = arena is None or isinstance(arena, _expr.Buffer)
+    if not isinstance(name, str) or not is_arena or not all(isinstance(b, (_expr.Buffer, Piece)) for b in buffers):
+        raise ScriptError("T.host takes the host function's name as a string, buffers or T.piece(…), then arena=buffer")
+    given = tuple(b.buffer if isinstance(b, Piece) else b for b in buffers)
+    rows = tuple(b.number if isinstance(b, Piece) else _expr.as_expr(0) for b in buffers)
+    return _stmt.HostCall(name, given, rows if any(isinstance(b, Piece) for b in buffers) else (), arena)
+
+
+def stop(code: int) -> _stmt.Stop:
+    """Host functions: stop with the status ``code``."""
+    if not isinstance(code, int) or isinstance(code, builtins.bool):
+        raise ScriptError("T.stop takes a status code, a whole number")
+    return _stmt.Stop(code)
+
+
 def check(flag: _expr.Buffer, code: int) -> _stmt.Check:
     """Host functions: stop with the status ``code`` when ``flag[0]`` is false."""
     if not isinstance(flag, _expr.Buffer) or not isinstance(code, int):

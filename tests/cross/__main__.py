@@ -45,7 +45,7 @@ def compiled(program: Program, number: int, target: Target) -> Compiled:
     try:
         plan = plan_function(prepare(program.module), program.function, {}, target)
         plan.host = replace(plan.host, name=f"program_{number}")
-        text = codegen.emit_module([*plan.kernels.values(), plan.host], target)
+        text = codegen.emit_module([*plan.functions.values(), plan.host], target)
         return Compiled(program, plan, codegen.compile_object(text, target))
     except Exception as error:
         return Compiled(program, None, b"", f"{type(error).__name__}: {error}")

@@ -23,6 +23,7 @@ from pullback.relax.training.loss import CrossEntropyLoss
 from pullback.relax.training.optimizer import Adam, MomentumSGD
 from pullback.relax.transform import Gradient
 from pullback.relax.transform.raise_ops import RaiseOps
+from tests.driver import test_control_native
 from tests.driver.models import mlp_trainer_module, step_arguments
 from tests.relax.op.backends import arguments, module_of
 from tests.relax.op.test_values import assert_close
@@ -290,7 +291,14 @@ def _block() -> IRModule:
     return _trainer([(2, 10, 16), (16,), (16,), *[(16, 16)] * 3, (16, 40), (40, 16)], 20, 16, build)
 
 
+def loops() -> Iterator[Program]:
+    """Branches and loops of every kind, in each other and side by side."""
+    for name in test_control_native.PROGRAMS:
+        module, values = test_control_native.program(name)
+        yield Program(f"loop {name}", module, "main", tuple(values), close)
+
+
 def all_programs(dtypes: Sequence[str]) -> Iterator[Program]:
-    for family in (matmuls, half_products, convolutions, reductions, elementwise, attention, steps):
+    for family in (matmuls, half_products, convolutions, reductions, elementwise, attention, steps, loops):
         yield from family()
     yield from samples(dtypes)

@@ -47,7 +47,7 @@ def planned_functions(
     for way, options in ways.items():
         plan = plan_memory(f"{name}_{way}", lowered[name], lowered, donate, options)
         verify_plan(plan, lowered[name], lowered, donate, deep=True)
-        code = object_code(plan.host, plan.kernels, target)
+        code = object_code(plan.host, plan.kernels, target, inner=plan.inner)
         functions[way] = NativeFunction(name, Artifact(Layout.of(plan), tuple(plan.constants), code))
     return functions
 

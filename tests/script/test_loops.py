@@ -89,6 +89,23 @@ PROGRAMS = {
             if n > 4:
                 T.kernel("double", lv, B)
         """,
+    "drivers": """\
+        @T.prim_func
+        def loop_1(
+            x: T.Buffer((5, 4), "float32"),
+            y: T.Buffer((), "float32"),
+            n: T.Buffer((), "int64"),
+            a: T.Buffer((96,), "uint8"),
+        ):
+            T.func_attr({"inner": True, "kind": "host"})
+            if n[()] > 5:
+                T.stop(2)
+            for k in range(n[()]):
+                T.host("body", T.piece(n, 0), T.piece(x, 4 - k), T.piece(y, 0), arena=a)
+            while y[()] < T.float32(9.0) and n[()] < 7:
+                T.host("condition", n, y)
+                n[()] = n[()] + 1
+        """,
     "hints": """\
         @T.prim_func
         def k(A: T.Buffer((4, 64), "float32")):

@@ -98,6 +98,10 @@ def test_loop_functions(line: str, message: str) -> None:
 @pytest.mark.parametrize("line, message", [
     ("T.kernel(A, A)", "T.kernel takes the kernel's name as a string, then buffers"),
     ("T.kernel('k', A, 3)", "T.kernel takes the kernel's name as a string, then buffers"),
+    ("T.host(A)", "T.host takes the host function's name as a string"),
+    ("T.host('f', A, arena=3)", "T.host takes the host function's name as a string"),
+    ("T.piece('A', 3)", "T.piece takes a buffer"),
+    ("T.stop('now')", "T.stop takes a status code"),
     ("T.check('B', 1)", "T.check takes a buffer of one bool, then a status code"),
     ("T.check(B, 'one')", "T.check takes a buffer of one bool, then a status code"),
 ])  # fmt: skip

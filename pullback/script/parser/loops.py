@@ -15,7 +15,7 @@ from pullback.script.parser.evaluator import BINARY, describe
 from pullback.script.parser.function import FunctionParser, is_docstring
 from pullback.script.sizes import sizes_scope
 from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr
-from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq, Stmt, store
+from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq, Stmt, While, store
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,9 @@ class LoopFunctionParser(FunctionParser):
             return self.loop(node)
         if isinstance(node, ast.If):
             return self.condition(node)
+        if isinstance(node, ast.While) and not node.orelse and self.attrs.get("kind") == "host":
+            with self.evaluator.blame(node):
+                return While(as_expr(self.eval(node.test)), self.block(node.body))
         if isinstance(node, ast.With) and self.is_call_of(node.items[0].context_expr, T.scope):
             return self.block(node.body)
         if isinstance(node, ast.Expr):

@@ -12,7 +12,22 @@ from pullback.script.printer.names import Level, Names
 from pullback.script.printer.scalars import ScalarPrinter
 from pullback.script.printer.types import quoted, sequence
 from pullback.tir.expr import Buffer, PrimExpr, Var
-from pullback.tir.stmt import Allocate, BufferStore, Check, For, If, KernelCall, Let, Prefetch, PrimFunc, Seq, Stmt
+from pullback.tir.stmt import (
+    Allocate,
+    BufferStore,
+    Check,
+    For,
+    HostCall,
+    If,
+    KernelCall,
+    Let,
+    Prefetch,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Stop,
+    While,
+)
 
 
 class LoopPrinter:
@@ -125,10 +140,27 @@ class LoopPrinter:
         elif isinstance(stmt, KernelCall):
             buffers = "".join(f", {self.scalars.name(b)}" for b in stmt.buffers)
             self.lines.add(f"T.kernel({quoted(stmt.name)}{buffers})")
+        elif isinstance(stmt, HostCall):
+            self.host_call(stmt)
+        elif isinstance(stmt, While):
+            self.lines.add(f"while {self.scalars.expr(stmt.condition)}:")
+            with indented(self.lines):
+                self.block(stmt.body)
+        elif isinstance(stmt, Stop):
+            self.lines.add(f"T.stop({stmt.code})")
         elif isinstance(stmt, Check):
             self.lines.add(f"T.check({self.scalars.name(stmt.buffer)}, {stmt.code})")
         else:
             self.lines.add(f'I.opaque("{type(stmt).__name__}")')
+
+    def host_call(self, stmt: HostCall) -> None:
+        words = [quoted(stmt.name)]
+        for k, buffer in enumerate(stmt.buffers):
+            name = self.scalars.name(buffer)
+            words.append(f"T.piece({name}, {self.scalars.expr(stmt.rows[k])})" if stmt.rows else name)
+        if stmt.arena is not None:
+            words.append(f"arena={self.scalars.name(stmt.arena)}")
+        self.lines.add(f"T.host({', '.join(words)})")
 
     def loop(self, stmt: For) -> None:
         loops = _nest(stmt)
