@@ -22,7 +22,7 @@ from pullback.relax.expr import Call
 from pullback.relax.struct_info import TupleStructInfo
 from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var, const, nbytes
 from pullback.tir.interpreter import evaluate
-from pullback.tir.stmt import BufferStore, For, HostCall, If, KernelCall, PrimFunc, Seq, Stmt, Stop, While
+from pullback.tir.stmt import BufferStore, For, HostCall, If, KernelCall, Let, PrimFunc, Seq, Stmt, Stop, While
 from pullback.tir.visitor import rewrite, walk
 
 Name = tuple[Any, ...]  # ("given", input, first byte, end), ("number", n), ("result", call, number) or one of
@@ -323,7 +323,7 @@ class _Machine:
             if not self.is_copy(kernel) or node.buffers[0] is node.buffers[1]:
                 raise InternalError(f"{node.name} is no copy")
             name = self.read(node.buffers[0], 0, size)
-        elif not all(_is_zero(n) for n in walk(kernel.body) if isinstance(n, (BufferLoad, BufferStore))):
+        elif not _fills_with_zeros(kernel.body):
             raise InternalError(f"{node.name} fills with something else than zeros")
         if size and name is None:
             raise InternalError(f"{node.buffers[0].name} holds nothing")
@@ -359,9 +359,12 @@ class _Machine:
             raise InternalError(f"{node.name} has too little memory")
 
 
-def _is_zero(node: BufferLoad | BufferStore) -> bool:
-    """Whether it stores a zero."""
-    return isinstance(node, BufferStore) and getattr(node.value, "value", None) == 0
+def _fills_with_zeros(body: Stmt) -> bool:
+    """Whether all that it stores are zeros, by whatever names, and it reads nothing."""
+    nodes = list(walk(body))
+    named = {n.var: n.value for n in nodes if isinstance(n, Let)}
+    stored = [named.get(n.value, n.value) for n in nodes if isinstance(n, BufferStore)]  # type: ignore[call-overload]
+    return not any(isinstance(n, BufferLoad) for n in nodes) and all(getattr(v, "value", None) == 0 for v in stored)
 
 
 def _overlap(a: tuple[Buffer, int, int], b: tuple[Buffer, int, int]) -> bool:
