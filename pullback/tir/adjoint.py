@@ -19,14 +19,14 @@ What no derivative asks for is not kept: the kernel above, whose products read o
 
 A loop is serial where an element may get its adjoint from several iterations: the order of each sum is that of the
 program. Where each iteration has elements of its own (``independent.py``), the innermost loop is one of lanes, and the
-outermost one is divided among threads. Of stencils each element gathers what it gets (``gathered.py``). Adjoints of
-half-precision elements are added up in float32.
+outermost one is divided among threads. Of stencils each element gathers what it gets (``gathered.py``), and sums that
+stand in the way are taken in lanes (``summed.py``). Adjoints of half-precision elements are added up in float32.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -68,6 +68,7 @@ from pullback.tir.stmt import (
     seq,
     store,
 )  # fmt: skip
+from pullback.tir.summed import summed
 from pullback.tir.visitor import Mutator, Substitute, children, distinct, substitute
 
 _FEW_STORES = 4096  # that threads are not worth
@@ -123,6 +124,7 @@ class _Adjoint:
         self.active = self._active(nodes)
         uses = self._uses(nodes)
         self.needed = {load.buffer for found in uses.values() for load in found}
+        self.needed |= self._rather_kept(self.body, ())
         self.recomputed = {n for n in nodes if isinstance(n, (Let, If)) and self._is_there(n)}
         for node in self.recomputed:
             uses[node] = uses.get(node, []) + loads(_value_of(node))
@@ -176,10 +178,51 @@ class _Adjoint:
     def _is_there(self, node: Let | If) -> bool:
         """Whether a name's value, or a condition, depends on memory that is written, and can be computed again on the
         way back: derivatives read that memory too, and no statement inside overwrites it."""
-        read = {load.buffer for load in loads(_value_of(node))}
+        read = self._read_again(node)
+        return bool(read) and read <= self.needed
+
+    def _read_again(self, node: Let | If) -> set[Buffer]:
+        """The memory that is written of which a name's value, or a condition, is computed; none where it is overwritten
+        inside."""
+        read = {load.buffer for load in loads(_value_of(node))} & self.written
         inside = [node.body] if isinstance(node, Let) else [s for s in (node.then, node.otherwise) if s is not None]
-        stored = {n.buffer for n in distinct(*inside) if isinstance(n, BufferStore)}
-        return bool(read & self.written) and read & self.written <= self.needed and not read & stored
+        return set() if any(isinstance(n, BufferStore) and n.buffer in read for n in distinct(*inside)) else read
+
+    def _rather_kept(self, node: Stmt, loops: tuple[For, ...]) -> set[Buffer]:
+        """Memory with fewer stores than there are values of a name that is computed of it: that is kept, and the name's
+        values are computed again."""
+        if isinstance(node, For):
+            return self._rather_kept(node.body, (*loops, node))
+        found: set[Buffer] = set()
+        if isinstance(node, Let):
+            more = self._read_again(node) - self.needed
+            if more and self._times(loops) > sum(times for b, times in self._stores_made if b in more):
+                found |= more
+        for child in children(node):
+            if isinstance(child, Stmt):
+                found |= self._rather_kept(child, loops)
+        return found
+
+    @cached_property
+    def _stores_made(self) -> list[tuple[Buffer, float]]:
+        """Each store's buffer, and about how often it is made."""
+
+        def visit(node: Stmt, loops: tuple[For, ...]) -> Iterator[tuple[Buffer, float]]:
+            if isinstance(node, BufferStore):
+                yield node.buffer, self._times(loops)
+            for child in children(node):
+                if isinstance(child, Stmt):
+                    yield from visit(child, (*loops, node) if isinstance(node, For) else loops)
+
+        return list(visit(self.body, ()))
+
+    def _times(self, loops: tuple[For, ...]) -> float:
+        return math.prod(math.inf if size is None else size for size in self._sizes(loops))
+
+    def _sizes(self, loops: tuple[For, ...]) -> list[int | None]:
+        """How long loops around each other are at the most; None where that is not known."""
+        extents = {f.var: substitute(f.extent, self.names) for f in loops}
+        return [greatest(extents[f.var], {g.var: extents[g.var] for g in loops[:k]}) for k, f in enumerate(loops)]
 
     def _sum_of(self, leaf: BufferLoad | Var) -> Buffer | None:
         """Where the adjoint of a load or a name is added up; None when it is of no interest."""
@@ -279,17 +322,14 @@ class _Adjoint:
 
     def tape(self, node: Stmt, dtype: str, loops: tuple[For, ...]) -> BufferLoad:
         """A place on the tape of a statement for each iteration of the loops around it."""
-        sizes = []
-        for k, around in enumerate(loops):
-            outer = {f.var: substitute(f.extent, self.names) for f in loops[:k]}
-            size = greatest(substitute(around.extent, self.names), outer)
+        sizes = self._sizes(loops)
+        for around, size in zip(loops, sizes, strict=True):
             if size is None:
                 raise DifferentiationError(
                     f"values of {self.function.name} have to be kept for its gradient, but how many iterations there"
                     f" are over {around.var.name} is not known",
                     span=around.span,
                 )
-            sizes.append(size)
         buffer = Buffer(f"tape{len(self.tapes)}", tuple(sizes) or (1,), dtype, "workspace")
         place = tuple(f.var for f in loops) or (as_expr(0),)
         self.tapes[node] = _Tape(buffer, place)
@@ -309,6 +349,8 @@ class _Adjoint:
                 body = _Serial(("parallel",)).stmt(body)
             if kind is not None:
                 return For(node.var, node.extent, body, kind)
+            if (lanes := summed(replace(node, body=body), loops, self.names)) is not None:
+                return lanes
             turn = Var(f"{node.var.name}_turn")
             return For(turn, node.extent, self.bound(node.var, node.extent - 1 - turn, body))
         if isinstance(node, Allocate):
@@ -330,17 +372,18 @@ class _Adjoint:
         raise DifferentiationError(f"{type(node).__name__} cannot be differentiated", span=node.span)
 
     def backward_let(self, node: Let, loops: tuple[For, ...]) -> Stmt:
+        whole = self.backward(node.body, loops)
+        total = self._sum_of(node.var) if is_float(node.var.dtype) else None
+        if total is not None:
+            d = Var(f"d_{node.var.name}", node.var.dtype)
+            spread = Let(d, cast(d.dtype, total[0]), seq(*self.added(node.value, d, MASKED)))
+            whole = Allocate(total, seq(store(total, (0,), const(0, total.dtype)), whole, spread))
+        if not any(n is node.var for n in distinct(whole)):
+            return whole
         value: PrimExpr = node.value
         if self._is_overwritten(value) and node not in self.recomputed:
             value = self.tape(node, value.dtype, loops)
-        body = self.backward(node.body, loops)
-        total = self._sum_of(node.var) if is_float(node.var.dtype) else None
-        if total is None:
-            return self.bound(node.var, value, body)
-        d = Var(f"d_{node.var.name}", node.var.dtype)
-        spread = Let(d, cast(d.dtype, total[0]), seq(*self.added(node.value, d, MASKED)))
-        whole = seq(store(total, (0,), const(0, total.dtype)), body, spread)
-        return self.bound(node.var, value, Allocate(total, whole))
+        return self.bound(node.var, value, whole)
 
     def bound(self, var: Var, value: PrimExpr, body: Stmt) -> Stmt:
         self.again[var] = Var(var.name, var.dtype)
