@@ -26,13 +26,13 @@ def nbody(n: int, steps: int) -> IRModule:
             v: T.Buffer((3, n), "float64"),
         ):
             acc = T.alloc_buffer((3, n), "float64")
-            for i in T.vectorized(n):
-                for a in T.unrolled(3):
+            for a in range(3):
+                for i in T.vectorized(n):
                     p[a, i] = pos[a, i]
                     v[a, i] = vel[a, i]
             for t in range(steps + 1):
-                for i in T.vectorized(n):
-                    for a in T.unrolled(3):
+                for a in range(3):
+                    for i in T.vectorized(n):
                         acc[a, i] = 0.0
                 for j in range(n):
                     for i in T.vectorized(n):
@@ -45,12 +45,12 @@ def nbody(n: int, steps: int) -> IRModule:
                         acc[1, i] = acc[1, i] + y * pull
                         acc[2, i] = acc[2, i] + z * pull
                 if t > 0:
-                    for i in T.vectorized(n):
-                        for a in T.unrolled(3):
+                    for a in range(3):
+                        for i in T.vectorized(n):
                             v[a, i] = v[a, i] + acc[a, i] * half
                 if t < steps:
-                    for i in T.vectorized(n):
-                        for a in T.unrolled(3):
+                    for a in range(3):
+                        for i in T.vectorized(n):
                             v[a, i] = v[a, i] + acc[a, i] * half
                             p[a, i] = p[a, i] + v[a, i] * whole
 

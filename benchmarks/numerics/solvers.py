@@ -21,7 +21,7 @@ def draw_dominant(rng: np.random.Generator, n: int) -> Arrays:
 
 
 def draw_toeplitz(rng: np.random.Generator, n: int) -> Arrays:
-    return {"r": rng.uniform(-0.4, 0.4, n) / (1.0 + np.arange(n)), "c": rng.standard_normal(n)}
+    return {"r": rng.uniform(-0.4, 0.4, n) / (1.0 + np.arange(n)) ** 1.5, "c": rng.standard_normal(n)}
 
 
 def draw_triangular(rng: np.random.Generator, n: int) -> Arrays:

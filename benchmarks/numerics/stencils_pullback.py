@@ -78,7 +78,9 @@ def adi(steps: int, n: int) -> IRModule:
         @T.prim_func
         def sweeps(x: T.Buffer((n, n), "float64"), u: T.Buffer((n, n), "float64")):
             v = T.alloc_buffer((n, n), "float64")
+            w = T.alloc_buffer((n, n), "float64")  # u, transposed
             q = T.alloc_buffer((n, n), "float64")
+            t = T.alloc_buffer((n,), "float64")
             p = T.alloc_buffer((n,), "float64")
             r = T.alloc_buffer((n,), "float64")
             p[0] = 0.0
@@ -102,16 +104,21 @@ def adi(steps: int, n: int) -> IRModule:
                 for j in range(n - 2):
                     for i in T.vectorized(n - 2):
                         v[n - 2 - j, i + 1] = p[n - 2 - j] * v[n - 1 - j, i + 1] + q[n - 2 - j, i + 1]
-                for i in T.parallel(n - 2):
-                    q[i + 1, 0] = 1.0
-                    u[i + 1, 0] = 1.0
-                    u[i + 1, n - 1] = 1.0
-                    for j in range(n - 2):
-                        q[i + 1, j + 1] = (
-                            h * v[i + 1, j + 1] - a * v[i, j + 1] - a * v[i + 2, j + 1] - d * q[i + 1, j]
-                        ) / (d * r[j] + e)
-                    for j in range(n - 2):
-                        u[i + 1, n - 2 - j] = r[n - 2 - j] * u[i + 1, n - 1 - j] + q[i + 1, n - 2 - j]
+                for i in T.vectorized(n - 2):
+                    q[0, i + 1] = 1.0
+                    w[0, i + 1] = 1.0
+                    w[n - 1, i + 1] = 1.0
+                for j in range(n - 2):
+                    for i in T.vectorized(n):
+                        t[i] = v[i, j + 1]
+                    for i in T.vectorized(n - 2):
+                        q[j + 1, i + 1] = (h * t[i + 1] - a * t[i] - a * t[i + 2] - d * q[j, i + 1]) / (d * r[j] + e)
+                for j in range(n - 2):
+                    for i in T.vectorized(n - 2):
+                        w[n - 2 - j, i + 1] = r[n - 2 - j] * w[n - 1 - j, i + 1] + q[n - 2 - j, i + 1]
+                for i in range(n - 2):
+                    for j in T.vectorized(n):
+                        u[i + 1, j] = w[j, i + 1]
 
         @R.function
         def main(x: R.Tensor((n, n), "float64"), c: R.Tensor((n, n), "float64")):

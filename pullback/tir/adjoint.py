@@ -19,19 +19,21 @@ What no derivative asks for is not kept: the kernel above, whose products read o
 
 A loop is serial where an element may get its adjoint from several iterations: the order of each sum is that of the
 program. Where each iteration has elements of its own (``independent.py``), the innermost loop is one of lanes, and the
-outermost one is divided among threads. Adjoints of half-precision elements are added up in float32.
+outermost one is divided among threads. Of stencils each element gathers what it gets (``gathered.py``), and sums that
+stand in the way are taken in lanes (``summed.py``). Adjoints of half-precision elements are added up in float32.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pullback.ir.errors import DifferentiationError
 from pullback.tir.checked import inside_choices
 from pullback.tir.derivative import DENSE, MASKED, THINNED, contributions
+from pullback.tir.equality import Equality
 from pullback.tir.expr import (
     Buffer,
     BufferLoad,
@@ -46,11 +48,27 @@ from pullback.tir.expr import (
     is_half,
 )
 from pullback.tir.extents import greatest
+from pullback.tir.gathered import Part, nest_of, stencil
 from pullback.tir.independent import independent
 from pullback.tir.lanes import independent_lanes
 from pullback.tir.overwritten import overwriting
 from pullback.tir.polynomial import key
-from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, Prefetch, PrimFunc, Seq, Stmt, loop, seq, store
+from pullback.tir.stmt import (
+    LOOP_KINDS,
+    Allocate,
+    BufferStore,
+    For,
+    If,
+    Let,
+    Prefetch,
+    PrimFunc,
+    Seq,
+    Stmt,
+    loop,
+    seq,
+    store,
+)  # fmt: skip
+from pullback.tir.summed import summed
 from pullback.tir.visitor import Mutator, Substitute, children, distinct, substitute
 
 _FEW_STORES = 4096  # that threads are not worth
@@ -84,6 +102,7 @@ class _Adjoint:
     tapes: dict[Stmt, _Tape] = field(default_factory=dict)
     sums: dict[Buffer, Buffer] = field(default_factory=dict)  # of adjoints, by the buffer whose they are
     scalars: dict[Var, Buffer] = field(default_factory=dict)  # likewise of names
+    padded: list[Buffer] = field(default_factory=list)  # parts of stencils' adjoints, with zeros around them
     again: dict[Var, Var] = field(default_factory=dict)  # names that are given on the way back too: other variables
 
     def __post_init__(self) -> None:
@@ -105,6 +124,7 @@ class _Adjoint:
         self.active = self._active(nodes)
         uses = self._uses(nodes)
         self.needed = {load.buffer for found in uses.values() for load in found}
+        self.needed |= self._rather_kept(self.body, ())
         self.recomputed = {n for n in nodes if isinstance(n, (Let, If)) and self._is_there(n)}
         for node in self.recomputed:
             uses[node] = uses.get(node, []) + loads(_value_of(node))
@@ -158,10 +178,51 @@ class _Adjoint:
     def _is_there(self, node: Let | If) -> bool:
         """Whether a name's value, or a condition, depends on memory that is written, and can be computed again on the
         way back: derivatives read that memory too, and no statement inside overwrites it."""
-        read = {load.buffer for load in loads(_value_of(node))}
+        read = self._read_again(node)
+        return bool(read) and read <= self.needed
+
+    def _read_again(self, node: Let | If) -> set[Buffer]:
+        """The memory that is written of which a name's value, or a condition, is computed; none where it is overwritten
+        inside."""
+        read = {load.buffer for load in loads(_value_of(node))} & self.written
         inside = [node.body] if isinstance(node, Let) else [s for s in (node.then, node.otherwise) if s is not None]
-        stored = {n.buffer for n in distinct(*inside) if isinstance(n, BufferStore)}
-        return bool(read & self.written) and read & self.written <= self.needed and not read & stored
+        return set() if any(isinstance(n, BufferStore) and n.buffer in read for n in distinct(*inside)) else read
+
+    def _rather_kept(self, node: Stmt, loops: tuple[For, ...]) -> set[Buffer]:
+        """Memory with fewer stores than there are values of a name that is computed of it: that is kept, and the name's
+        values are computed again."""
+        if isinstance(node, For):
+            return self._rather_kept(node.body, (*loops, node))
+        found: set[Buffer] = set()
+        if isinstance(node, Let):
+            more = self._read_again(node) - self.needed
+            if more and self._times(loops) > sum(times for b, times in self._stores_made if b in more):
+                found |= more
+        for child in children(node):
+            if isinstance(child, Stmt):
+                found |= self._rather_kept(child, loops)
+        return found
+
+    @cached_property
+    def _stores_made(self) -> list[tuple[Buffer, float]]:
+        """Each store's buffer, and about how often it is made."""
+
+        def visit(node: Stmt, loops: tuple[For, ...]) -> Iterator[tuple[Buffer, float]]:
+            if isinstance(node, BufferStore):
+                yield node.buffer, self._times(loops)
+            for child in children(node):
+                if isinstance(child, Stmt):
+                    yield from visit(child, (*loops, node) if isinstance(node, For) else loops)
+
+        return list(visit(self.body, ()))
+
+    def _times(self, loops: tuple[For, ...]) -> float:
+        return math.prod(math.inf if size is None else size for size in self._sizes(loops))
+
+    def _sizes(self, loops: tuple[For, ...]) -> list[int | None]:
+        """How long loops around each other are at the most; None where that is not known."""
+        extents = {f.var: substitute(f.extent, self.names) for f in loops}
+        return [greatest(extents[f.var], {g.var: extents[g.var] for g in loops[:k]}) for k, f in enumerate(loops)]
 
     def _sum_of(self, leaf: BufferLoad | Var) -> Buffer | None:
         """Where the adjoint of a load or a name is added up; None when it is of no interest."""
@@ -193,6 +254,7 @@ class _Adjoint:
             if output in self.sums:
                 begin.append(_filled(self.sums[output], lambda i, s=seed: s[i]))
         begin += [_filled(self.sums[self.inputs[k]]) for k in self.wanted]
+        begin += [_filled(buffer) for buffer in self.padded]
         end = [
             _filled(result, lambda i, s=self.sums[self.inputs[k]]: s[i])
             for k, result in zip(self.wanted, results, strict=True)
@@ -200,7 +262,7 @@ class _Adjoint:
         ]
         body = seq(forward, *begin, back, *end)
         scratch = [tape.buffer for tape in self.tapes.values()]
-        scratch += [b for b in self.sums.values() if b not in results]
+        scratch += [b for b in self.sums.values() if b not in results] + self.padded
         used = {b for n in distinct(body) for b in _buffers_of(n)}
         own = [b for b in (*self.allocated, *self.outputs, *scratch) if b in used]
         renamed = [Buffer(b.name, b.shape, b.dtype, "workspace" if b.scope == "global" else b.scope) for b in own]
@@ -260,17 +322,14 @@ class _Adjoint:
 
     def tape(self, node: Stmt, dtype: str, loops: tuple[For, ...]) -> BufferLoad:
         """A place on the tape of a statement for each iteration of the loops around it."""
-        sizes = []
-        for k, around in enumerate(loops):
-            outer = {f.var: substitute(f.extent, self.names) for f in loops[:k]}
-            size = greatest(substitute(around.extent, self.names), outer)
+        sizes = self._sizes(loops)
+        for around, size in zip(loops, sizes, strict=True):
             if size is None:
                 raise DifferentiationError(
                     f"values of {self.function.name} have to be kept for its gradient, but how many iterations there"
                     f" are over {around.var.name} is not known",
                     span=around.span,
                 )
-            sizes.append(size)
         buffer = Buffer(f"tape{len(self.tapes)}", tuple(sizes) or (1,), dtype, "workspace")
         place = tuple(f.var for f in loops) or (as_expr(0),)
         self.tapes[node] = _Tape(buffer, place)
@@ -282,10 +341,16 @@ class _Adjoint:
         if isinstance(node, Seq):
             return seq(*(self.backward(s, loops) for s in reversed(node.stmts)))
         if isinstance(node, For):
+            if (gathering := self.backward_stencil(node, loops)) is not None:
+                return gathering
             body = self.backward(node.body, (*loops, node))
             kind = _kind(node.var, node.extent, body, len(loops))
+            if kind == "parallel":
+                body = _Serial(("parallel",)).stmt(body)
             if kind is not None:
                 return For(node.var, node.extent, body, kind)
+            if (lanes := summed(replace(node, body=body), loops, self.names)) is not None:
+                return lanes
             turn = Var(f"{node.var.name}_turn")
             return For(turn, node.extent, self.bound(node.var, node.extent - 1 - turn, body))
         if isinstance(node, Allocate):
@@ -307,17 +372,18 @@ class _Adjoint:
         raise DifferentiationError(f"{type(node).__name__} cannot be differentiated", span=node.span)
 
     def backward_let(self, node: Let, loops: tuple[For, ...]) -> Stmt:
+        whole = self.backward(node.body, loops)
+        total = self._sum_of(node.var) if is_float(node.var.dtype) else None
+        if total is not None:
+            d = Var(f"d_{node.var.name}", node.var.dtype)
+            spread = Let(d, cast(d.dtype, total[0]), seq(*self.added(node.value, d, MASKED)))
+            whole = Allocate(total, seq(store(total, (0,), const(0, total.dtype)), whole, spread))
+        if not any(n is node.var for n in distinct(whole)):
+            return whole
         value: PrimExpr = node.value
         if self._is_overwritten(value) and node not in self.recomputed:
             value = self.tape(node, value.dtype, loops)
-        body = self.backward(node.body, loops)
-        total = self._sum_of(node.var) if is_float(node.var.dtype) else None
-        if total is None:
-            return self.bound(node.var, value, body)
-        d = Var(f"d_{node.var.name}", node.var.dtype)
-        spread = Let(d, cast(d.dtype, total[0]), seq(*self.added(node.value, d, MASKED)))
-        whole = seq(store(total, (0,), const(0, total.dtype)), body, spread)
-        return self.bound(node.var, value, Allocate(total, whole))
+        return self.bound(node.var, value, whole)
 
     def bound(self, var: Var, value: PrimExpr, body: Stmt) -> Stmt:
         self.again[var] = Var(var.name, var.dtype)
@@ -334,13 +400,63 @@ class _Adjoint:
         if total is None:
             return seq(restore)
         d = Var("d", node.value.dtype)
-        stays = next((n for n, part in contributions(node.value, d) if part is d and _is_at(n, target, place)), None)
+        stays, degree = self._staying(node, d, loops)
         taken = store(total, place, const(0, total.dtype)) if stays is None else None
-        degree = self.degree if target in self.simple else MASKED
-        if stays is not None and self._is_summed(place, loops):
-            degree = THINNED
         added = self.added(node.value, d, degree, stays)
         return seq(restore, Let(d, cast(d.dtype, total[place]), seq(taken, *added)))
+
+    def backward_stencil(self, node: For, loops: tuple[For, ...]) -> Stmt | None:
+        """A loop over the results of a stencil, whose adjoint elements gather what they get; None for any other."""
+        nest, body = nest_of(node)
+        if not isinstance(body, BufferStore) or body in self.overwriting or not is_float(body.buffer.dtype):
+            return None
+        total = self._sum_of(body.buffer[body.indices])
+        if total is None or any(load.buffer in self.written for index in body.indices for load in loads(index)):
+            return None
+        d, equal = Var("d", body.value.dtype), Equality()
+        stays, degree = self._staying(body, d, (*loops, *nest))
+        found = [
+            (leaf, self._sum_of(leaf), part)
+            for leaf, part in contributions(body.value, d, degree)
+            if leaf is not stays and self._sum_of(leaf) is not None
+        ]
+        if not all(isinstance(leaf, BufferLoad) for leaf, *_ in found):
+            return None
+        given = [Part(buffer, leaf.indices, equal(part)) for leaf, buffer, part in found]  # type: ignore[union-attr, arg-type]
+        parts = {equal(part): part for *_, part in found}
+        whole = stencil(nest, Part(total, body.indices, -1), given, self.names)
+        if whole is None:
+            return None
+        names, values = _named(list(parts.values()))
+        spread = seq(
+            None if stays is not None else store(total, body.indices, const(0, total.dtype)),
+            *(
+                store(whole.kept[number], whole.place, cast(whole.kept[number].dtype, value))
+                for number, value in zip(parts, values, strict=True)
+            ),
+        )
+        for var, shared in reversed(names):
+            spread = Let(var, shared, spread)
+        spread = Let(d, cast(d.dtype, total[body.indices]), spread)
+        kinds = ["serial"] * (len(nest) - 1) + ["vectorized"]
+        if len(nest) > 1 and math.prod(whole.extents) >= _FEW_STORES * 2:
+            kinds[0] = "parallel"
+        for around, kind in zip(reversed(nest), reversed(kinds), strict=True):
+            spread = For(around.var, around.extent, spread, kind)
+        if len(nest) > 1:
+            self.padded += whole.kept.values()
+            return seq(spread, whole.gather(kinds))
+        result = seq(whole.borders(), spread, whole.gather(kinds))
+        for buffer in whole.kept.values():
+            result = Allocate(buffer, result)
+        return result
+
+    def _staying(self, node: BufferStore, d: Var, loops: tuple[For, ...]) -> tuple[BufferLoad | Var | None, int]:
+        """The old value in ``b[i] = b[i] + …``, whose adjoint is the new one's, and the degree of structural zeros."""
+        target, place = node.buffer, node.indices
+        stays = next((n for n, part in contributions(node.value, d) if part is d and _is_at(n, target, place)), None)
+        degree = self.degree if target in self.simple else MASKED
+        return stays, THINNED if stays is not None and self._is_summed(place, loops) else degree
 
     def _is_summed(self, place: tuple[PrimExpr, ...], loops: tuple[For, ...]) -> bool:
         """Whether a place is that of several iterations, which add up there: of a contraction, if they are products."""
@@ -402,11 +518,15 @@ class _Naming(Mutator):
 
 
 class _Serial(Mutator):
-    """Serial loops alone."""
+    """Loops of some kinds become serial ones."""
+
+    def __init__(self, kinds: Sequence[str] = LOOP_KINDS) -> None:
+        super().__init__()
+        self.kinds = kinds
 
     def stmt(self, node: Stmt) -> Stmt:
         node = super().stmt(node)
-        return For(node.var, node.extent, node.body, span=node.span) if isinstance(node, For) else node
+        return replace(node, kind="serial") if isinstance(node, For) and node.kind in self.kinds else node
 
 
 def _kind(var: Var, extent: PrimExpr, body: Stmt, depth: int) -> str | None:

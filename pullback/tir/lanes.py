@@ -22,6 +22,7 @@ from pullback.ir.errors import InternalError, ShapeError
 from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var, as_expr, maximum
 from pullback.tir.extents import greatest
 from pullback.tir.independent import independent
+from pullback.tir.overwritten import never_meet
 from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, Prefetch, Seq, Stmt, seq, store
 from pullback.tir.visitor import Mutator, distinct, loads, substitute
 
@@ -47,7 +48,7 @@ class _Separate(Mutator):
             return super().stmt(node)
         if node.kind == "vectorized":
             lanes = _Lanes(node, self.around, self.names)
-            if not _is_safe(node.var, node.body):
+            if not lanes.are_safe(node.body):
                 return lanes.loops(node.body, ())
             alone = lanes.over(node.body, ())
             return alone if alone.kind == "serial" else node
@@ -55,15 +56,6 @@ class _Separate(Mutator):
         result = super().stmt(node)
         self.around.pop()
         return result
-
-
-def _is_safe(var: Var, body: Stmt) -> bool:
-    """Whether lanes are independent, or a single store whose values don't depend on it: the last lane wins."""
-    if isinstance(body, BufferStore):
-        values = (body.value, *body.indices)
-        if not any(load.buffer is body.buffer for value in values for load in loads(value)):
-            return True
-    return independent(var, body)
 
 
 def _differs(extent: PrimExpr, var: Var, body: Stmt | None = None) -> bool:
@@ -78,9 +70,18 @@ class _Lanes:
     around: Sequence[For]
     names: Sequence[Var]  # that stand for values
 
+    def are_safe(self, body: Stmt) -> bool:
+        """Whether lanes are independent, or a single store whose values don't depend on it: the last lane wins."""
+        if independent(self.loop.var, body):
+            return True
+        if not isinstance(body, BufferStore):
+            return False
+        reads = [load for value in (body.value, *body.indices) for load in loads(value) if load.buffer is body.buffer]
+        return all(never_meet([*self.around, self.loop], body.indices, load.indices) for load in reads)
+
     def loops(self, node: Stmt, masks: tuple[PrimExpr, ...]) -> Stmt:
         """A loop over the lanes for each statement of ``node``; ``masks``: the conditions of those that count."""
-        if _is_safe(self.loop.var, node):
+        if self.are_safe(node):
             return self.over(node, masks)
         if isinstance(node, Seq):
             return seq(*(self.loops(s, masks) for s in node.stmts))

@@ -114,26 +114,39 @@ def _may_meet(
             common.append(a)
     else:
         is_before = len(use.path) <= len(store.path)
-    first, second = _Copy(use, names), _Copy(store, names)
+    first, second = Copy(use.path, names), Copy(store.path, names)
     rows = [*first.rows, *second.rows]
     for a, b in zip(read, written, strict=True):
-        rows += _equal(first.of(a), second.of(b))
+        rows += equal(first.of(a), second.of(b))
     for loop in common:
         earlier, later = first.of(loop.var), second.of(loop.var)
         if can_hold([*rows, _less(earlier, later)]):
             return True
-        rows += _equal(earlier, later)
+        rows += equal(earlier, later)
     return is_before and can_hold(rows)
 
 
-class _Copy:
+def never_meet(loops: Sequence[For], a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> bool:
+    """Whether the place ``a`` in an iteration of the last loop is none of ``b`` in another one."""
+    path = [(f, 0) for f in loops]
+    first, second = Copy(path, {}), Copy(path, {})
+    rows = [*first.rows, *second.rows]
+    for x, y in zip(a, b, strict=True):
+        rows += equal(first.of(x), second.of(y))
+    for loop in loops[:-1]:
+        rows += equal(first.of(loop.var), second.of(loop.var))
+    i, k = (copy.of(loops[-1].var) for copy in (first, second))
+    return not can_hold([*rows, _less(i, k)]) and not can_hold([*rows, _less(k, i)])
+
+
+class Copy:
     """An iteration of the loops around a statement: variables of their own, and what is known of them."""
 
-    def __init__(self, place: _Place, names: Mapping[Var, PrimExpr]) -> None:
+    def __init__(self, path: Sequence[tuple[Stmt, int]], names: Mapping[Var, PrimExpr]) -> None:
         self.names = names
         self.vars: dict[Var, PrimExpr] = {}
         self.rows: list[Row] = []
-        for node, part in place.path:
+        for node, part in path:
             if isinstance(node, For):
                 self.vars[node.var] = var = Var(node.var.name, node.var.dtype)
                 self.rows.append(_row(Polynomial.of(var)))
@@ -160,7 +173,7 @@ class _Copy:
             "gt": lambda: [_less(b, a)],
             "le": lambda: [_row(b.plus(a, -1))],
             "ge": lambda: [_row(a.plus(b, -1))],
-            "eq": lambda: _equal(a, b),
+            "eq": lambda: equal(a, b),
         }
         return rows[kind]() if kind in rows else []
 
@@ -183,7 +196,8 @@ def _less(a: Polynomial, b: Polynomial) -> Row:
     return b.plus(a, -1).plus(Polynomial({(): 1}, {}), -1).terms
 
 
-def _equal(a: Polynomial, b: Polynomial) -> list[Row]:
+def equal(a: Polynomial, b: Polynomial) -> list[Row]:
+    """That two indices are equal, as far as they are no reads of memory."""
     difference = a.plus(b, -1)
     if any(isinstance(n, BufferLoad) for atom in difference.atoms.values() for n in distinct(atom)):
         return []  # an index from memory

@@ -11,7 +11,7 @@ say together is found by elimination (``inequalities.py``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pullback.tir.expr import Binary, Call, Cast, IntImm, PrimExpr, Select, Var, as_expr, is_integer, limits
@@ -159,7 +159,7 @@ class Known:
         for name, atom in near.items():
             low, high = self.range(atom)
             rows += [{(name,): 1, (): -low}, {(name,): -1, (): high}]
-        return rows
+        return rows + [row for name, atom in near.items() for row in _quotient(name, atom, rows)]
 
     def _least(self, value: Polynomial) -> int:
         result = 0
@@ -198,6 +198,18 @@ class Known:
             else:
                 found[id(node)] = whole
         return found
+
+
+def _quotient(name: str, atom: PrimExpr, rows: Sequence[Row]) -> list[Row]:
+    """What is left of a division by a number is at least 0, and less than that; so is the quotient of what is."""
+    if not isinstance(atom, Binary) or atom.kind != "floordiv" or not isinstance(atom.b, IntImm) or atom.b.value <= 0:
+        return []
+    whole, by = Polynomial.of(atom.a), atom.b.value
+    left = whole.plus(Polynomial({(name,): by}, {name: atom}), -1)
+    found = [left.terms, Polynomial({(): by - 1}, {}).plus(left, -1).terms]
+    if not can_hold([Polynomial({(): -1}, {}).plus(whole, -1).terms, *rows]):
+        found.append({(name,): 1})
+    return found
 
 
 def _parts(node: PrimExpr) -> tuple[PrimExpr, ...]:
