@@ -81,10 +81,12 @@ def numeric(function: Any, arguments: list[np.ndarray], gradients: list[np.ndarr
     rng = np.random.default_rng(0)
     directions = [rng.normal(size=g.shape) for g in gradients]
     middle = function(arguments)
-    ahead, behind = (
-        function([*(x + s * STEP * d for x, d in zip(arguments, directions, strict=False)), *arguments[len(directions):]])
-        for s in (1, -1)
-    )  # fmt: skip
+
+    def moved(sign: int) -> float:
+        near = (x + sign * STEP * d for x, d in zip(arguments, directions, strict=False))
+        return function([*near, *arguments[len(directions) :]])
+
+    ahead, behind = moved(1), moved(-1)
     forward, backward = (ahead - middle) / STEP, (middle - behind) / STEP
     scale = 1 + abs(forward) + abs(backward)
     if abs(forward - backward) > 1e-3 * scale:

@@ -27,6 +27,7 @@ from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import lacks_state
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.compose import has_te, is_free, is_view, looks_at_values
+from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.simplify_loops import Loop
 from pullback.tir.expr import nbytes
 
@@ -89,7 +90,8 @@ def with_invariants(old: Loop, name: str, wanted: Sequence[Var], values: Sequenc
                 mutator.rewrite_binding(binding)
             result = _promoted(mutator, mutator.expr(function.body.body))
         body = mutator.builder.finish(result)
-        attrs[other] = Function((*function.params, *fresh), body, None, function.attrs, span=function.span)
+        inner = Function((*function.params, *fresh), body, None, function.attrs, span=function.span)
+        attrs[other] = remove_dead_bindings(inner)  # what only the hoisted values were computed from
     args = (*old.call.args[:3], Tuple((*old.given(3), *values)))
     new = Loop.of(Call(old.call.op, args, attrs, info=old.call.info, span=old.call.span))
     assert new is not None
