@@ -226,6 +226,14 @@ def turns_until(a, m):
     return tuple(until(most) for most in (-1.0, 0.5, 1.5, 4.5, 8.5))
 
 
+def begun(a, n):
+    """Carries that begin as values which die there: they lie where these do."""
+    (t,) = R.fori_loop(3, lambda i, t: (t * const(0.5) + const(1.0),), (R.exp(a),))
+    (u,) = R.fori_loop(n, lambda i, u: (R.permute_dims(u) + const(1.0),), (R.sin(t),), max_steps=9)
+    (v,) = R.fori_loop(3, lambda i, v: (R.permute_dims(v) + const(1.0),), (R.cos(u),))
+    return R.sum(v), R.fori_loop(n, lambda i, t: (t * const(0.5),), (v + u,))[0]
+
+
 def picked(a, at):
     return R.scan(lambda t, k: ((t + R.take(a, k, axis=0, mode="clip"),), ()), (const(np.zeros(3)),), (at,))
 
@@ -261,6 +269,7 @@ PROGRAMS = {
     "turns, long and reversed": (turns(42), [tensor("a", 40, 40), tensor("m", 40, 40)]),
     "turns, counted": (turns_counted, [tensor("a", 40, 40), tensor("m", 40, 40)]),
     "turns, until": (turns_until, [tensor("a", 40, 40), tensor("m", 40, 40)]),
+    "begun": (begun, [tensor("a", 40, 40), N]),
     "picked": (picked, [tensor("a", 5, 3), tensor("at", 6, dtype=I64)]),
 }  # fmt: skip
 
@@ -455,6 +464,14 @@ def test_memory_does_not_grow_with_the_steps():
     assert arena(3) == arena(1000)
 
 
+@pytest.mark.parametrize("n", [0, 1, 2, 9])
+def test_carries_begin_where_a_value_dies(n):
+    module, arguments = program("begun")
+    plan = plan_function(prepare(module), "main", {}, Target("llvm"))
+    assert sum("in_place_0" in name for name in plan.inner) == 4
+    check(module, [arguments[0], np.array(n)])
+
+
 @pytest.mark.parametrize("name", ["turns, odd", "turns, long"])
 def test_large_carries_take_turns(name):
     """They are not copied in the loop: once before it, where they began."""
@@ -503,7 +520,12 @@ def test_the_message_shows_the_place(line):
 def test_profiles():
     module, arguments = program("network")
     report = pullback.compile(module, target="llvm")["main"].profile(*arguments)
-    assert any("loop" in k.name for k in report.calls)
+    (kernel,) = (k for k in report.calls if "loop" in k.name)
+    products = 7 * 3 * 16 * (5 + 16)
+    assert 2 * products <= kernel.flops <= 3 * products
+    module, arguments = program("unlimited")
+    report = pullback.compile(module, target="llvm")["main"].profile(*arguments)
+    assert [k.flops for k in report.calls if "loop" in k.name] == [None]
 
 
 def test_functions_without_loops_have_no_inner_functions():
