@@ -67,7 +67,8 @@ class Gradient(Pass):
     ``target_index``: which of the function's results is differentiated, when it returns a tuple: a float scalar.
 
     Raises DifferentiationError when the target is no float scalar, when a required parameter is not of a float dtype,
-    or, listing all of them, when ops without a gradient lie on the way.
+    when a loop on the way has no greatest number of steps, or, listing all of them, when ops without a gradient lie
+    there.
     """
 
     func_name: str | GlobalVar

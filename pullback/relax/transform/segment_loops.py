@@ -73,7 +73,7 @@ class _Segment(ExprMutator):
 
 def _root(length: Any, span: Any) -> int:
     if isinstance(length, int):
-        return max(1, math.isqrt(length))
+        return math.isqrt(max(length, 1) - 1) + 1
     raise DifferentiationError(
         f"checkpoint_every=True takes the square root of the number of steps, which is not known yet: it is {length}",
         span=span,
