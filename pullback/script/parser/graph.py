@@ -128,7 +128,7 @@ class GraphFunctionParser(FunctionParser):
             hint = f'write {arg.arg}: R.Tensor((64, 784), "float32")'
             raise self.source.error(arg, f"parameter {arg.arg!r} has no type", hint)
         info = self.struct_info(arg.annotation)
-        return Var(name or arg.arg, info, span=self.source.span(arg))
+        return Var(arg.arg if name is None else name, info, span=self.source.span(arg))
 
     def struct_info(self, node: ast.expr) -> StructInfo:
         value = self.eval_annotation(node)
