@@ -101,7 +101,7 @@ def test_golden(text: str) -> None:
     module = IRModule({"main": function})
     assert round_trip(module).count("@R.function") == 1
     page = html.unescape(re.sub("<[^>]+>", "", module._repr_html_()))
-    assert text.partition("@R.function\n")[2].replace("\n", "\n    ").strip() in page
+    assert text.partition("@R.function\n")[2].strip() in page
 
 
 def test_one_result_is_the_value_of_the_if() -> None:
