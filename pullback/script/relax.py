@@ -8,6 +8,22 @@
             R.output(out)
         return out
 
+Names may be assigned again, and if, while and for mean what they mean in Python, computed when the function runs:
+
+    x = a
+    while R.abs(x * x - a) > 1e-6:
+        x = (x + a / x) * 0.5
+    for i in R.range(3):
+        x += R.astype(i, "float32")
+    if x > 1.0:
+        y = R.sqrt(x)
+    else:
+        y = x
+
+``for x in xs`` goes through the rows of a tensor. Functions inside, ``def f(x: R.Tensor(…)):``, read the variables
+around them; they are called, or passed to loops such as ``R.scan``. An if whose condition is a bool of Python, made of
+names around the function, chooses its branch when the text is read.
+
 Types and ops work outside scripts too: ``R.Tensor((2, 3))`` is a TensorStructInfo, ``R.add(x, y)`` a call.
 """
 

@@ -139,7 +139,7 @@ class GraphFunctionParser(FunctionParser):
             hint = "write R.Tensor(…): the parameters of the outer function are those of the model"
             raise self.source.error(arg, "a function inside has no R.Param and no R.State", hint)
         info = getattr(annotation, "info", annotation)
-        return Var(name or arg.arg, info, span=self.source.span(arg))
+        return Var(arg.arg if name is None else name, info, span=self.source.span(arg))
 
     def annotation(self, arg: ast.arg) -> StructInfo | Annotation:
         """What a parameter is annotated with: a type, or R.Param or R.State with one."""
