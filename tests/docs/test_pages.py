@@ -16,8 +16,8 @@ def test_page(page, tmp_path, monkeypatch):
     run_document(page, tmp_path)
 
 
-def test_there_are_twelve_how_tos_and_the_quick_start_lists_them():
+def test_there_are_thirteen_how_tos_and_the_quick_start_lists_them():
     names = {page.name for page in PAGES if page.parent.name == "howto"}
     text = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
-    assert len(names) == 12
+    assert len(names) == 13
     assert all(f"howto/{name}" in text for name in names)

@@ -154,6 +154,30 @@ def test_gradients_of_each_element(op: Op) -> None:
             assert_same(got, wanted, f"{case.id} {mask}", 1e-7)
 
 
+@pytest.mark.allowance(20)
+@pytest.mark.parametrize("op", FLOAT_OPS, ids=lambda op: op.short)
+def test_tangents_of_each_element(op: Op) -> None:
+    """The tangent of a batch is the batch of tangents."""
+    for case in [c for c in samples_of(op) if c.smooth and all(a.size for a in c.args)][:2]:
+        params, call = call_of(case)
+        fields = outputs(call)
+        if not fields or not any(p.dtype == "float64" for p in params):
+            continue
+        module = build(params, lambda *_, fields=fields: R.tuple(*fields))
+        rng = np.random.default_rng(0)
+        values = [np.stack(elements(case, a)) for a in case.args]
+        values += [rng.standard_normal((SIZE, *a.shape)) for a in case.args if a.dtype == np.float64]
+        single = JVP("main")(module)
+        whole = JVP("main_vmap")(VMap("main", axis_size=SIZE)(module))
+        try:
+            expected = one_by_one(single, values, [True] * len(values), SIZE, "main_jvp")
+        except UserError:
+            continue
+        assert_same(flat(evaluate(whole, "main_vmap_jvp", values)), expected, case.id, 1e-7)
+        other = VMap("main_jvp", axis_size=SIZE)(single)
+        assert_same(flat(evaluate(other, "main_jvp_vmap", values)), expected, case.id, 1e-7)
+
+
 # -- axes
 
 
