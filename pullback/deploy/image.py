@@ -19,12 +19,13 @@ from pullback.deploy.templates import filled, words
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
 from pullback.runtime.dtype import dtype_name
 from pullback.tir.expr import nbytes
-from pullback.tir.stmt import Allocate, PrimFunc
+from pullback.tir.stmt import Allocate, HostCall, PrimFunc
 from pullback.tir.visitor import statements
 
 FOLDER, DATA = "image", "data.c"
 _FILES = ("Makefile", "link.ld", "start.c", "console.c", "board.h", "data.h", "main.c")
 _A_LINE = 16  # numbers
+_FRAME = 256  # bytes of stack that a call of a host function takes, beside its arguments
 _FRAMES = 3 * 1024  # bytes of stack that calls and registers take, from main() to a kernel
 
 _TRAIN = """
@@ -102,9 +103,17 @@ def write_image(program: Program, folder: Path) -> None:
 
 def stack_bytes(program: Program) -> int:
     """The stack that the compiled functions take, at the most: local buffers of a kernel, some of which may lie in the
-    same place, and what calls take besides."""
-    kernels = (k for v in program.variants for f in v.functions.values() for k in f.planned.kernels.values())
-    return -(-(max(map(_local_bytes, kernels)) + _FRAMES) // 1024) * 1024
+    same place, and what calls take besides, those of branches and loops inside each other too."""
+    planned = [f.planned for v in program.variants for f in v.functions.values()]
+    kernels = max(_local_bytes(k) for p in planned for k in p.kernels.values())
+    frames = _FRAMES + max(sum(map(_list_bytes, (p.host, *p.inner.values()))) for p in planned)
+    return -(-(kernels + frames) // 1024) * 1024
+
+
+def _list_bytes(host: PrimFunc) -> int:
+    """What a host function that calls others has on the stack: lists of pointers, and registers."""
+    calls = [s for s in statements(host.body) if isinstance(s, HostCall)]
+    return sum(8 * len(s.buffers) + _FRAME for s in calls)
 
 
 def _local_bytes(kernel: PrimFunc) -> int:

@@ -126,6 +126,8 @@ def _is_checked(call: Call) -> bool:
     """Whether a call, or one of those it is made of, checks values as it runs: its message shows the call's place."""
     if not isinstance(call.op, Op):
         return False
+    if call.op.family == "control":  # it may need too many steps
+        return True
     if call.op.check is not None or call.op.decompose is None or lacks_state(call):
         return call.op.check is not None and (is_packaged(call.op) or looks_at_values(call))
     parts: list[Call] = []

@@ -133,5 +133,6 @@ def plan_function(
     work, donate = lower_function(module, name, sizes, target, options=options)
     plan = plan_memory(name, work[name], work, donate, MemoryOptions(poison=options.poison))
     verify_plan(plan, work[name], work, donate, deep=verify())
-    show_stage("plan_memory", plan.host, name)
+    for function in (*plan.inner.values(), plan.host):
+        show_stage("plan_memory", function, name)
     return plan

@@ -5,6 +5,7 @@ A compiled function no longer knows its loops. They are made again when somebody
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from pullback.driver.artifact import Layout
@@ -13,8 +14,9 @@ from pullback.ir.module import IRModule
 from pullback.ir.node import Span
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Function
+from pullback.relax.transform.plan_memory import Plan
 from pullback.target import Target
-from pullback.tir import HostCall, KernelCall
+from pullback.tir import For, HostCall, If, KernelCall, Seq, Stmt, While
 from pullback.tir.count import count
 from pullback.tir.visitor import walk
 
@@ -58,11 +60,39 @@ def planned_work(
     plan = plan_function(module, name, sizes, target)
     layers = Layers(module, name)
     calls = [node.name for node in walk(plan.host.body) if isinstance(node, (KernelCall, HostCall))]
-    counts = {name: count(plan.kernels[name]) if name in plan.kernels else None for name in dict.fromkeys(calls)}
+    counted = functools.cache(functools.partial(_counted, plan))
     work = []
     for kernel, span in zip(calls, plan.spans, strict=True):
-        counted = counts[kernel]
-        flops = None if counted is None else counted.flops
-        moved = None if counted is None else counted.bytes_read + counted.bytes_written
+        totals = counted(kernel)
+        flops, moved = (None, None) if totals is None else totals
         work.append(Work(kernel, layers.of(span), flops, moved))
     return Layout.of(plan), tuple(work)
+
+
+def _counted(plan: Plan, name: str) -> tuple[int, int] | None:
+    """FLOPs and bytes of a kernel, or of a host function that runs a branch or a loop."""
+    if name in plan.kernels:
+        counted = count(plan.kernels[name])
+        return None if counted is None else (counted.flops, counted.bytes_read + counted.bytes_written)
+    return _of_statement(plan, plan.inner[name].body)
+
+
+def _of_statement(plan: Plan, node: Stmt | None) -> tuple[int, int] | None:
+    """Of two branches the dearer one counts; of a loop whose steps depend on values in memory nothing is known."""
+    if isinstance(node, (KernelCall, HostCall)):
+        return _counted(plan, node.name)
+    if isinstance(node, While):
+        return None
+    if isinstance(node, Seq):
+        parts, times = [_of_statement(plan, s) for s in node.stmts], 1
+    elif isinstance(node, For):
+        parts, times = [_of_statement(plan, node.body)], getattr(node.extent, "value", None)
+    elif isinstance(node, If):
+        found = [_of_statement(plan, node.then), _of_statement(plan, node.otherwise)]
+        parts, times = [None if None in found else max(found)], 1  # type: ignore[type-var]
+    else:
+        return 0, 0
+    if times is None or None in parts:
+        return None
+    flops, moved = (times * sum(part[k] for part in parts) for k in (0, 1))  # type: ignore[index]
+    return flops, moved

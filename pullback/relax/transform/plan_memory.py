@@ -23,7 +23,7 @@ from pullback.ir.node import Span
 from pullback.relax.expr import Call, Function
 from pullback.relax.regions import regions
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.relax.transform.memory.control import Control, carried
+from pullback.relax.transform.memory.control import Control, carried, copied
 from pullback.relax.transform.memory.host import host_function
 from pullback.relax.transform.memory.offsets import Interval, assign_offsets
 from pullback.relax.transform.memory.order import orders
@@ -33,6 +33,8 @@ from pullback.tir import PrimFunc
 from pullback.tir.stmt import FLUSH_SUBNORMALS
 
 __all__ = ["MemoryOptions", "Place", "Plan", "flatten_info", "plan_memory"]
+
+_WORTH_TWO_PLACES = 4096  # bytes of a carry: to copy fewer takes little
 
 
 @dataclass(frozen=True)
@@ -127,10 +129,31 @@ class _Whole:
         self.count += 1
         name = f"{call.op.short}_{self.count}"  # type: ignore[union-attr]
         plans = {
-            n: self.plan(f"{name}_{n}", f, carried(call) if n == "body" else {}, {"inner": True})
+            n: self.body(f"{name}_{n}", f, carried(call)) if n == "body" else self.region(f"{name}_{n}", f, {})
             for n, f in regions(call)
         }
         return Control.of(name, call, plans, self.messages)
+
+    def body(self, name: str, function: Function, donate: dict[int, int]) -> Plan:
+        """The plan of a loop's body, in which carries are overwritten, but for large ones that would have to be copied:
+        these get a second place."""
+        count, messages = self.count, len(self.messages)
+        plan = self.region(name, function, donate)
+        copies = copied(plan)
+        large = {k for k, i in donate.items() if copies.get(i, 0) >= _WORTH_TWO_PLACES}
+        if not large:
+            return plan
+        self.count = count
+        del self.messages[messages:]
+        other = self.region(name, function, {k: i for k, i in donate.items() if k not in large})
+        if sum(copied(other).values()) < sum(copies.values()):
+            return other
+        self.count = count
+        del self.messages[messages:]
+        return self.region(name, function, donate)
+
+    def region(self, name: str, function: Function, donate: Mapping[int, int]) -> Plan:
+        return self.plan(name, function, donate, {"inner": True})
 
     def plan(self, name: str, function: Function, donate: Mapping[int, int], attrs: Mapping[str, Any]) -> Plan:
         return _planned(name, function, self, donate, attrs)

@@ -55,11 +55,11 @@ def verify_driver(
     outputs = driver.attrs["outputs"]
     for scenario in _scenarios(call):
         machine = _Machine(driver, plans, scenario, is_copy, kernels)
-        definition = _Definition(call, plans, machine.calls, driver.buffers, scenario, code)
         try:
             status = machine.run()
         except InternalError as error:
             return f"{error}, {scenario}"
+        definition = _Definition(call, plans, machine, scenario, code)
         if status != definition.status:
             return f"the status is {status} and not {definition.status}, {scenario}"
         if machine.trace != definition.trace:
@@ -113,12 +113,12 @@ class _Definition:
         self,
         call: Call,
         plans: Mapping[str, Any],
-        calls: _Calls,
-        params: tuple[Buffer, ...],
+        machine: _Machine,
         scenario: Scenario,
         code: int | None,
     ) -> None:
-        self.plans, self.calls, self.scenario = plans, calls, scenario
+        self.plans, self.calls, self.scenario = plans, machine.calls, scenario
+        self.steps, params = machine.steps, machine.driver.buffers
         self.trace: list[int] = []
         self.status = 0
         self.results: list[list[tuple[int, int, Name]]] = []
@@ -161,7 +161,9 @@ class _Definition:
         rows: dict[int, list[Name]] = {}
         asked, steps, goes_on = 0, 0, True
         has_condition = call.attrs["condition"] is not None
-        steps_done = itertools.count() if limit is None else range(max(0, limit)) if has_condition else _few(limit)
+        steps_done = itertools.count() if limit is None else range(max(0, limit))
+        if not has_condition and limit > _MOST:
+            steps_done = self.some_steps(limit, is_reverse)
         for j in steps_done:
             k = limit - 1 - j if is_reverse else j
             if has_condition:
@@ -188,6 +190,13 @@ class _Definition:
             rest = [k for k in _few(length) if k not in rows and (all_done or k >= limit)]
             self.results.append(done + [(k * size, (k + 1) * size, ZEROS) for k in rest])
         self.results.append([(0, 8, ("number", steps if has_condition else max(0, limit)))])
+
+    def some_steps(self, limit: int, is_reverse: bool) -> list[int]:
+        """The steps that the driver has done of a long loop, if these are the first and the last, in order."""
+        done = [limit - 1 - k if is_reverse else k for k in self.steps]
+        gaps = [k for k, (a, b) in enumerate(itertools.pairwise(done)) if b != a + 1]
+        is_some = done[:3] == [0, 1, 2] and done[-2:] == [limit - 2, limit - 1]
+        return done if is_some and len(gaps) <= 1 and done == sorted(done) else list(range(limit))
 
 
 @dataclass
@@ -231,6 +240,7 @@ class _Machine:
         self.regions = {plan.host.name: (name, plan) for name, plan in plans.items()}
         self.calls = _Calls()
         self.trace: list[int] = []
+        self.steps: list[int] = []  # numbers of those that the body has done
         self.asked = 0
         self.env: dict[Var, int] = {}
         self.outputs = {driver.buffers[k] for k in driver.attrs["outputs"]}
@@ -343,6 +353,8 @@ class _Machine:
             if any(j != i and _overlap(places[i], places[j]) for j in range(len(places))):
                 raise InternalError(f"{name} overwrites what it reads")
         self.arena(node, plan)
+        if name == "body":
+            self.steps.append(given[0][1] if given[0] and given[0][0] == "number" else -1)
         number = self.calls.of(name, tuple(given))
         self.trace.append(number)
         for r, i in written.items():

@@ -25,7 +25,7 @@ from pullback.relax.regions import is_control, regions
 from pullback.relax.struct_info import StructInfo, TupleStructInfo
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
-from pullback.relax.transform.memory.control import Control, carried
+from pullback.relax.transform.memory.control import Control
 from pullback.relax.transform.memory.values import nested_as
 from pullback.relax.transform.plan_memory import Plan, flatten_info
 from pullback.relax.transform.verify_control import verify_driver
@@ -64,8 +64,8 @@ def verify_plan(
     machine.check_end()
     for source, control in plan.controls.items():
         for name, region in regions(wanted.calls[source].control):
-            donated = carried(control.call) if name == "body" else {}
-            verify_plan(control.plans[name], region, module, donated, deep)
+            own = control.plans[name]  # what a body overwrites of its carries is right if the driver is
+            verify_plan(own, region, module, own.donated, deep)
 
 
 class _Dataflow:

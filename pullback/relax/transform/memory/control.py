@@ -9,15 +9,17 @@
 
 The driver is a host function of the loop IR. To the plan around it, it is one more kernel: it reads the operands and
 the regions' constants, writes the results, and has the regions' arena for a workspace. Carries lie where the results
-are wanted, and the body, planned with its carries donated, overwrites them there. Rows of xs and ys are pieces of the
-whole, and nothing is copied. An initial value that dies here may lie there from the beginning.
+are wanted, and the body, planned with its carries donated, overwrites them there; a large one that it would have to
+copy there has two places instead, which take turns. Rows of xs and ys are pieces of the whole, and nothing is copied.
+An initial value that dies here may lie where the result is wanted from the beginning.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +33,7 @@ from pullback.tir import (
     For,
     HostCall,
     If,
+    IntImm,
     KernelCall,
     PrimExpr,
     PrimFunc,
@@ -44,6 +47,7 @@ from pullback.tir import (
     seq,
     store,
 )
+from pullback.tir.expr import nbytes
 
 if TYPE_CHECKING:
     from pullback.relax.transform.plan_memory import Plan
@@ -53,6 +57,15 @@ def _counts(call: Call) -> tuple[int, int, int, int]:
     """How many of the tensors that a loop takes are counts, carries, xs and invariants."""
     sizes = [len(a.struct_info.fields) if isinstance(a.struct_info, TupleStructInfo) else 1 for a in call.args]
     return tuple(sizes)  # type: ignore[return-value]
+
+
+def copied(plan: Plan) -> dict[int, int]:
+    """The bytes of each parameter of a region that its host function copies something to, by the parameter's number."""
+    numbers = {b: k for k, b in enumerate(plan.host.buffers)}
+    statements = zip(getattr(plan.host.body, "stmts", (plan.host.body,)), plan.sources, strict=True)
+    copies = [s for s, source in statements if source is None and isinstance(s, KernelCall) and len(s.buffers) == 2]
+    found = [(numbers[s.buffers[1]], s.buffers[1]) for s in copies if s.buffers[1] in numbers]
+    return {k: math.prod(b.shape) * nbytes(b.dtype) for k, b in found}  # type: ignore[arg-type]
 
 
 def carried(call: Call) -> dict[int, int]:
@@ -110,7 +123,14 @@ class Control:
         if self.is_branch:
             return [arena]
         flag = [Buffer("goes_on", (), "bool")] if "condition" in self.plans else []
-        return [arena, Buffer("number", (), "int64"), *flag]
+        infos = self.call.struct_info.fields[0].fields  # type: ignore[attr-defined]
+        places = [Buffer("carry", infos[k].shape, infos[k].dtype) for k in self.swapped]
+        return [arena, Buffer("number", (), "int64"), *flag, *places]
+
+    @cached_property
+    def swapped(self) -> list[int]:
+        """The carries that have two places."""
+        return [k for k in carried(self.call) if k not in self.plans["body"].donated]
 
     def may_share(self, output: int, source: int) -> bool:
         """Whether a result may lie where an operand does: a carry where it began."""
@@ -148,60 +168,133 @@ class Control:
     # -- loops
 
     def _loop(self, step: Step, inputs: list[Buffer], outputs: list[Buffer], workspaces: list[Buffer]) -> Stmt:
-        counts, carry_count, x_count, invariant_count = _counts(self.call)
+        return _Driver(self, step, inputs, outputs, workspaces).write()
+
+
+class _Driver:
+    """Writes the driver of a loop.
+
+    A carry that the body does not overwrite has two places that take turns: *even* steps read the first and write the
+    second, *odd* ones the other way round. So the loop takes two steps at a time.
+    """
+
+    def __init__(
+        self, control: Control, step: Step, inputs: list[Buffer], outputs: list[Buffer], workspaces: list[Buffer]
+    ) -> None:
+        self.control, self.call, self.values = control, control.call, step.outputs
+        counts, carries, xs, invariants = _counts(self.call)
         rest = iter(inputs)
-        (count,) = [next(rest) for _ in range(counts)] or [None]
-        initial = [next(rest) for _ in range(carry_count)]
-        xs = [next(rest) for _ in range(x_count)]
-        invariants = [next(rest) for _ in range(invariant_count)]
-        constants = {name: [next(rest) for _ in plan.constants] for name, plan in self.plans.items()}
-        carries, ys, steps = outputs[:carry_count], outputs[carry_count:-1], outputs[-1]
-        arena, number, *flag = workspaces
-        length, is_reverse = self.call.attrs["length"], self.call.attrs["reverse"]
-        limit = maximum(BufferLoad(count, ()), 0) if count is not None else None if length is None else as_expr(length)
+        (self.count,) = [next(rest) for _ in range(counts)] or [None]
+        self.initial = [next(rest) for _ in range(carries)]
+        self.xs = [next(rest) for _ in range(xs)]
+        self.invariants = [next(rest) for _ in range(invariants)]
+        self.constants = {name: [next(rest) for _ in plan.constants] for name, plan in control.plans.items()}
+        self.carries, self.ys, self.steps = outputs[:carries], outputs[carries:-1], outputs[-1]
+        self.arena, self.number, *flag = workspaces[: len(workspaces) - len(control.swapped)]
+        self.flag = flag[0] if flag else None
+        self.length, self.is_reverse = self.call.attrs["length"], self.call.attrs["reverse"]
+        given = BufferLoad(self.count, ()) if self.count is not None else None
+        self.limit = maximum(given, 0) if given is not None else None if self.length is None else as_expr(self.length)
+        others = dict(zip(control.swapped, workspaces[len(workspaces) - len(control.swapped) :], strict=True))
+        is_odd = self.is_static and self.length % 2 == 1  # then the last step is an even one, which writes the second
+        self.first = [others[k] if k in others and is_odd else c for k, c in enumerate(self.carries)]
+        self.second = [c if is_odd else others.get(k, c) for k, c in enumerate(self.carries)]
 
-        begin: list[Stmt] = []
-        if count is not None and length is not None:
-            assert self.code is not None
-            begin.append(If(BufferLoad(count, ()) > length, Stop(self.code)))
-        for value, source, target in zip(step.outputs, initial, carries, strict=False):
+    @property
+    def is_static(self) -> bool:
+        """Whether the number of steps is known."""
+        return not _is_open_ended(self.call)
+
+    def write(self) -> Stmt:
+        loop = self.asking() if self.flag is not None else self.counting()
+        return seq(*self.begin(), loop, *self.end())
+
+    # -- before and after the steps
+
+    def begin(self) -> list[Stmt]:
+        """A count that is too large, the carries' initial values, and zeros where there may be no step."""
+        found: list[Stmt] = []
+        if self.count is not None and self.length is not None:
+            assert self.control.code is not None
+            found.append(If(BufferLoad(self.count, ()) > self.length, Stop(self.control.code)))
+        for value, source, target in zip(self.values, self.initial, self.first, strict=False):
             if source is not target:
-                begin.append(self._kernel(copy_kernel(value), source, target))
-        if _is_open_ended(self.call):
-            values = step.outputs[carry_count:-1]
-            begin += [self._kernel(fill_kernel(v), b) for v, b in zip(values, ys, strict=True)]
+                found.append(self.kernel(copy_kernel(value), source, target))
+        if not self.is_static:
+            values = self.values[len(self.carries) : -1]
+            found += [self.kernel(fill_kernel(v), b) for v, b in zip(values, self.ys, strict=True)]
+        return found
 
-        def call(name: str, at: Any, results: list[Buffer]) -> Stmt:
-            whole = (*invariants, *constants[name])
-            taken = xs if name == "body" else []
-            rows = [0, *(0 for _ in carries), *(at for _ in taken), *(0 for _ in whole), *(at for _ in results)]
-            if name == "condition":
-                rows = []
-            return HostCall(
-                self.plans[name].host.name, (number, *carries, *taken, *whole, *results), tuple(rows), arena
-            )
+    def end(self) -> list[Stmt]:
+        """Carries where the results are wanted, after an odd number of steps."""
+        moved = [
+            self.kernel(copy_kernel(value), place, wanted)
+            for value, place, wanted in zip(self.values, self.second, self.carries, strict=False)
+            if place is not wanted
+        ]
+        if self.is_static or not moved:
+            return []
+        return [If((BufferLoad(self.steps, ()) % 2).equal(1), seq(*moved))]
 
-        if not flag:
-            k = Var("k")
-            assert limit is not None
-            at: PrimExpr = limit - 1 - k if is_reverse else as_expr(k)
-            body = seq(store(number, (), at), call("body", at, ys))
-            return seq(*begin, For(k, limit, body), store(steps, (), limit))
-        done, now = BufferLoad(steps, ()), BufferLoad(number, ())
-        goes_on = BufferLoad(flag[0], ())
+    def kernel(self, kernel: PrimFunc, *buffers: Buffer) -> Stmt:
+        self.control.kernels[kernel.name] = kernel
+        return KernelCall(kernel.name, buffers)
+
+    # -- steps
+
+    def body(self, at: PrimExpr, is_even: bool) -> Stmt:
+        """A step; ``at``: the number of the rows that it reads and writes."""
+        read, written = (self.first, self.second) if is_even else (self.second, self.first)
+        whole = (*self.invariants, *self.constants["body"])
+        fresh = [written[k] for k in self.control.swapped]
+        buffers = (self.number, *read, *self.xs, *whole, *fresh, *self.ys)
+        pieces = {len(read) + 1 + k for k in range(len(self.xs))} | set(
+            range(len(buffers) - len(self.ys), len(buffers))
+        )
+        rows = tuple(at if k in pieces else as_expr(0) for k in range(len(buffers)))
+        return HostCall(self.control.plans["body"].host.name, buffers, rows if pieces else (), self.arena)
+
+    def counting(self) -> Stmt:
+        """So many steps."""
+        limit = self.limit
+        assert limit is not None
+
+        def step(k: PrimExpr, is_even: bool) -> Stmt:
+            at = limit - 1 - k if self.is_reverse else k
+            return seq(store(self.number, (), at), self.body(at, is_even))
+
+        k = Var("k")
+        if not self.control.swapped:
+            return seq(For(k, limit, step(k, True)), store(self.steps, (), limit))
+        two = For(k, limit // 2, seq(step(k * 2, True), step(k * 2 + 1, False)))
+        last = If((limit % 2).equal(1), step(limit - 1, True))
+        if isinstance(limit, IntImm):
+            return seq(two, last.then if limit.value % 2 else None, store(self.steps, (), limit))
+        return seq(two, last, store(self.steps, (), limit))
+
+    def asking(self) -> Stmt:
+        """Steps until the condition is false."""
+        flag, limit = self.flag, self.limit
+        assert flag is not None
+        done, now, goes_on = BufferLoad(self.steps, ()), BufferLoad(self.number, ()), BufferLoad(flag, ())
         following: PrimExpr = done
-        if is_reverse:
+        if self.is_reverse:
             assert limit is not None
             following = select(done < limit, limit - 1 - done, limit)
-        ask = seq(store(number, (), following), call("condition", None, flag))
-        body = seq(call("body", now, ys), store(steps, (), done + 1), ask)
-        again = goes_on if limit is None else goes_on & (done < limit)
-        end = If(goes_on, Stop(self.code)) if self.code is not None else None
-        return seq(*begin, store(steps, (), 0), ask, While(again, body), end)
+        name = self.control.plans["condition"].host.name
 
-    def _kernel(self, kernel: PrimFunc, *buffers: Buffer) -> Stmt:
-        self.kernels[kernel.name] = kernel
-        return KernelCall(kernel.name, buffers)
+        def ask(carries: list[Buffer]) -> Stmt:
+            buffers = (self.number, *carries, *self.invariants, *self.constants["condition"], flag)
+            return seq(store(self.number, (), following), HostCall(name, buffers, (), self.arena))
+
+        def step(is_even: bool) -> Stmt:
+            after = self.second if is_even else self.first
+            return seq(self.body(now, is_even), store(self.steps, (), done + 1), ask(after))
+
+        again = goes_on if limit is None else goes_on & (done < limit)
+        steps = seq(step(True), If(again, step(False))) if self.control.swapped else step(True)
+        end = If(goes_on, Stop(self.control.code)) if self.control.code is not None else None
+        return seq(store(self.steps, (), 0), ask(self.first), While(again, steps), end)
 
 
 def _has_limit(call: Call) -> bool:
