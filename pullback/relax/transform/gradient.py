@@ -67,7 +67,8 @@ class Gradient(Pass):
     ``target_index``: which of the function's results is differentiated, when it returns a tuple: a float scalar.
 
     Raises DifferentiationError when the target is no float scalar, when a required parameter is not of a float dtype,
-    or, listing all of them, when ops without a gradient lie on the way.
+    when a loop on the way has no greatest number of steps, or, listing all of them, when ops without a gradient lie
+    there.
     """
 
     func_name: str | GlobalVar
@@ -217,7 +218,7 @@ class ReverseSweep:
 
     def begin(self, target: Expr) -> None:
         """The adjoint of the target is 1."""
-        seed = Op.get("ones")((), target.dtype)  # type: ignore[attr-defined]
+        seed = Op.get("ones")((), target.dtype)
         self.zeros.degrees[seed] = DENSE
         if isinstance(target, Var):
             self.adjoints[target] = self.builder.emit(seed, f"{target.name}_adjoint")

@@ -104,7 +104,7 @@ def joint_region(sweep: Any, region: Function, bits: Sequence[int], degrees: Map
         roots = {p: b if is_float(p.struct_info) else 0 for p, b in zip(params, bits, strict=True)}
         inner, seeds = sweep.inner(builder, forward, roots), {}
         for k, degree in degrees.items():
-            name, info = getattr(results[k], "name", "result"), results[k].struct_info  # type: ignore[attr-defined]
+            name, info = getattr(results[k], "name", "result"), results[k].struct_info
             seeds[k] = Var(builder.unique(f"{name}_adjoint"), info)
             inner.zeros.degrees[seeds[k]] = degree
             inner.accumulate(results[k], seeds[k])

@@ -38,8 +38,8 @@ class LoopGradient:
         self.body: Function = call.attrs["body"]
         self.length: Dim | None = call.attrs["length"]
         self.reverse: bool = call.attrs["reverse"]
-        self.arguments = [call.args[0], *(v for group in call.args[1:] for v in items(group))]
-        sizes = [len(group.struct_info.fields) for group in call.args[1:]]  # type: ignore[union-attr, attr-defined]
+        self.arguments: list[Any] = [call.args[0], *(v for group in call.args[1:] for v in items(group))]
+        sizes = [len(group.struct_info.fields) for group in call.args[1:]]  # type: ignore[union-attr]
         self.count = sizes[0]
         self.carries = range(1, 1 + sizes[0])
         self.rows = range(self.carries.stop, self.carries.stop + sizes[1])
@@ -168,7 +168,7 @@ class LoopGradient:
             writer.stand_in(value)
         for k, result in enumerate(self.results[self.count :]):
             if result in self.read and result not in writer.env and result not in self.given_anyway:
-                writer.stand_in(result)  # type: ignore[arg-type]
+                writer.stand_in(result)
                 xs.append(item(self.var, 1, k))
         for k in self.rows:
             if self.joint.params[k] in self.read:

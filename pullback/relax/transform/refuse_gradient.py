@@ -36,12 +36,12 @@ def _offending(
         if binding.var not in needed or not roots.of(binding.var):
             continue
         if lacks_state(value):
-            raise no_state(value.op.short, value.span)  # type: ignore[attr-defined]
+            raise no_state(value.op.short, value.span)
         needed.update(used_vars(value))
         if is_control(value):
             bits = roots.region_params(value)  # type: ignore[arg-type]
             for name in ("otherwise", "then", "body"):
-                region = value.attrs.get(name)  # type: ignore[attr-defined]
+                region = value.attrs.get(name)
                 if isinstance(region, Function):
                     yield from _offending_in(region, bits, kernels)
         elif isinstance(value, Call) and isinstance(value.op, Op) and value.op.gradient is None:

@@ -29,7 +29,7 @@ class RegionWriter:
         self.params.append(param)
         return param
 
-    def stand_in(self, var: Var) -> Var:
+    def stand_in(self, var: Any) -> Var:
         """One more parameter, for a variable."""
         param = self.param(var)
         self.env[var] = param

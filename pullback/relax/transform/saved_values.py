@@ -12,7 +12,7 @@ adjoint is taken, from which the least is to be computed again.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from pullback.ir.errors import UserError
@@ -25,6 +25,7 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStruct
 from pullback.relax.transform.compose import is_cheap, is_elementwise, moves_elements
 from pullback.relax.transform.joint_region import Joint
 from pullback.relax.transform.min_cut import ENDLESS, min_vertex_cut
+from pullback.relax.transform.structure import once
 from pullback.tir.expr import nbytes
 
 _SIZE = 64  # what a size counts for that is not known yet
@@ -50,6 +51,7 @@ def saved_values(
 class _Graph:
     def __init__(self, joint: Joint, all_again: bool) -> None:
         self.joint, self.all_again = joint, all_again
+        self.is_elementwise, self.is_cheap, self.moves = map(_question, (is_elementwise, is_cheap, moves_elements))
         adjoints = [a for a in joint.adjoints if a is not None]
         needed = joint.needed(adjoints)
         readers = [joint.named[v].value for v in needed if v in joint.later]
@@ -65,9 +67,7 @@ class _Graph:
 
     def may_be_again(self, var: Var) -> bool:
         value = self.joint.named[var].value
-        return (
-            self.all_again or not isinstance(value, Call) or (not is_control(value) and _asked(is_elementwise, value))
-        )
+        return self.all_again or not isinstance(value, Call) or (not is_control(value) and self.is_elementwise(value))
 
     def tuples(self) -> set[Var]:
         """The tuples that the adjoint reads as such, which nothing can save, with those that they are parts of."""
@@ -92,9 +92,9 @@ class _Graph:
         value = self.joint.named[var].value if var in self.joint.named else None
         size = max(1, _nbytes(var.struct_info))
         if isinstance(value, Call) and var in self.again:
-            if _asked(moves_elements, value) and size >= max((_nbytes(a.struct_info) for a in value.args), default=0):
+            if self.moves(value) and size >= max((_nbytes(a.struct_info) for a in value.args), default=0):
                 return ENDLESS  # its argument is cut
-            if var not in self.forward and _asked(is_cheap, value):
+            if var not in self.forward and self.is_cheap(value):
                 return 5 * size
         return 4 * size
 
@@ -109,7 +109,12 @@ def _nbytes(info: StructInfo) -> int:
     return math.prod(s if isinstance(s, int) else _SIZE for s in info.shape) * nbytes(info.dtype)
 
 
-def _asked(question: Any, call: Call) -> bool:
+def _question(question: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """The question, asked once of calls that do the same, and of calls with symbolic sizes, too."""
+    return once(lambda call: _asked(question, call))
+
+
+def _asked(question: Callable[[Any], bool], call: Call) -> bool:
     """The answer for the call, or for that with numbers in the place of symbolic sizes."""
     infos: Iterable[StructInfo] = [call.struct_info, *(v.struct_info for v in used_vars(call))]
     sizes = {size: _SIZE for info in infos for size in symbolic_vars(info)}

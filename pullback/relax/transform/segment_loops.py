@@ -5,9 +5,9 @@
                                           t = f(j * s + i, t, x[j * s + i])
 
 So n / s values of a carry are saved, and s while a segment is differentiated, in the place of n; ``True`` takes √n for
-s. The body of the outer loop has the attribute ``recompute``, which the gradient goes by (``loop_gradients.py``). Both
-bodies have the attribute ``max_steps``, the number for the message of a loop that does not end. Where s does not divide
-n, zeros are appended to xs, and the last segment is shorter.
+s. The body of the outer loop has the attribute ``recompute``, which the gradient goes by (``loop_gradients.py``). Where
+a loop may need more steps than it is allowed, both bodies have the attribute ``max_steps``: the number for the message.
+Where s does not divide n, zeros are appended to xs, and the last segment is shorter.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Segment(ExprMutator):
 
 def _root(length: Any, span: Any) -> int:
     if isinstance(length, int):
-        return max(1, math.isqrt(length))
+        return math.isqrt(max(length, 1) - 1) + 1
     raise DifferentiationError(
         f"checkpoint_every=True takes the square root of the number of steps, which is not known yet: it is {length}",
         span=span,
@@ -89,21 +89,23 @@ class _Segments:
         self.length = call.attrs["length"]
         self.body, self.condition = call.attrs["body"], call.attrs["condition"]
         self.reverse = call.attrs["reverse"]
-        self.count = call.args[0] if isinstance(call.args[0].struct_info, TensorStructInfo) else None  # type: ignore[union-attr]
+        count: Any = call.args[0]
+        self.count = count if isinstance(count.struct_info, TensorStructInfo) else None
         self.carries, self.xs, self.invariants = map(items, call.args[1:])
         self.segments = (
             -(-self.length // size) if isinstance(self.length, int) else dim((self.length + size - 1) // size)
         )
         self.rows = dim(self.segments * size)
         self.is_even = isinstance(self.length, int) and self.rows == self.length
-        self.attrs = {"max_steps": self.length}
+        may_fail = self.count is not None or self.condition is not None
+        self.attrs = {"max_steps": self.length} if may_fail else {}
 
     def whole(self, name: str) -> Tuple:
         """What the loop gives: carries, ys and steps."""
         xs = [self.blocks(x) for x in self.xs]
         total = self.count if self.count is not None else None if self.is_even else self.known_length()
-        carries = [*self.carries, *([_number(0)] if self.condition is not None else [])]
-        invariants = [*self.invariants, *([] if total is None else [total])]
+        carries: list[Any] = [*self.carries, *([_number(0)] if self.condition is not None else [])]
+        invariants: list[Any] = [*self.invariants, *([] if total is None else [total])]
         body, condition = self.outer(xs, carries, invariants), self.asked(carries, invariants)
         count = self.outer_count()
         outer = loop(count, carries, xs, invariants, body, condition, self.segments, self.reverse)

@@ -634,6 +634,17 @@ def test_ops_without_gradient_are_listed_with_those_in_regions():
     assert all("depends on memory that twice writes" in line for line in lines)
 
 
+def test_a_loop_that_runs_backwards_until_it_is_told_to_stop_is_refused():
+    step, t = tensor("k", dtype="int64"), tensor("t")
+    builder = BlockBuilder()
+    builder.begin()
+    body = Function((step, t), builder.finish(Tuple((Tuple((R.sin(t),)), Tuple(())))))
+    asked = Function((step, t), builder.finish(t > number(0.1)))
+    module = build([tensor("a")], lambda a: loop(None, (a,), (), (), body, asked, 5, reverse=True)[0][0])
+    with pytest.raises(DifferentiationError, match="backwards until its condition is false"):
+        gradient(module)
+
+
 def test_a_known_number_of_steps_for_the_square_root():
     n = SizeVar("n", "int64")
     body = lambda x, h: R.sum(R.scan(lambda h, x: ((h * x,), ()), (h,), (x,), checkpoint_every=True)[0][0])  # noqa: E731
