@@ -190,7 +190,7 @@ class _Frame:
         self, call: Call, body: Any, condition: Any, carries: tuple, xs: tuple, count: int | None, length: int | None
     ) -> tuple[tuple, tuple, np.ndarray]:
         """The carries, the stacked ys, and the number of steps."""
-        limit = length if count is None else count
+        limit = length if count is None else max(0, count)
         most = call.attrs["body"].attrs.get("max_steps", length) if call.op is LOOP else length
         if length is not None and limit > length:
             raise too_many_steps(most, call.span)

@@ -50,7 +50,7 @@ from pullback.tir.expr import (
 from pullback.tir.extents import greatest
 from pullback.tir.gathered import Part, nest_of, stencil
 from pullback.tir.independent import independent
-from pullback.tir.lanes import independent_lanes
+from pullback.tir.lanes import independent_lanes, reads_no_others
 from pullback.tir.overwritten import overwriting
 from pullback.tir.polynomial import key
 from pullback.tir.stmt import (
@@ -274,7 +274,7 @@ class _Adjoint:
 
     # -- forwards, keeping what is overwritten
 
-    def forward(self, node: Stmt, depth: int = 0) -> Stmt | None:
+    def forward(self, node: Stmt, loops: tuple[For, ...] = ()) -> Stmt | None:
         """The statements that the values on the tapes come from, inside so many loops."""
         if isinstance(node, BufferStore):
             if node.buffer not in self._kept:
@@ -283,24 +283,27 @@ class _Adjoint:
             keep = None if tape is None else store(tape.buffer, tape.place, node.buffer[node.indices])
             return seq(keep, node)
         if isinstance(node, Seq):
-            parts = [p for p in (self.forward(n, depth) for n in node.stmts) if p is not None]
+            parts = [p for p in (self.forward(n, loops) for n in node.stmts) if p is not None]
             return seq(*parts) if parts else None
         if isinstance(node, Allocate):
-            return self.forward(node.body, depth)
+            return self.forward(node.body, loops)
         if isinstance(node, Prefetch):
             return None
         if isinstance(node, For):
-            body = self.forward(node.body, depth + 1)
+            body = self.forward(node.body, (*loops, node))
             if body is None:
                 return None
-            return For(node.var, node.extent, body, _kind(node.var, node.extent, body, depth) or "serial")
+            kind = _kind(node.var, node.extent, body, len(loops))
+            if kind is None and isinstance(body, BufferStore) and reads_no_others((*loops, node), body):
+                kind = "vectorized"
+            return For(node.var, node.extent, body, kind or "serial")
         tape = self.tapes.get(node)
         if isinstance(node, Let):
-            body = self.forward(node.body, depth)
+            body = self.forward(node.body, loops)
             keep = None if tape is None else store(tape.buffer, tape.place, node.var)
             return None if body is None and keep is None else Let(node.var, node.value, seq(keep, body))
         if isinstance(node, If):
-            then, other = (None if s is None else self.forward(s, depth) for s in (node.then, node.otherwise))
+            then, other = (None if s is None else self.forward(s, loops) for s in (node.then, node.otherwise))
             keep = None if tape is None else store(tape.buffer, tape.place, node.condition)
             branch = None if then is None and other is None else If(node.condition, then or Seq(()), other)
             return None if branch is None and keep is None else seq(keep, branch)

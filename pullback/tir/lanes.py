@@ -35,6 +35,12 @@ def independent_lanes(body: Stmt) -> Stmt:
     return _Separate().stmt(body)
 
 
+def reads_no_others(around: Sequence[For], node: BufferStore) -> bool:
+    """Whether a store, alone in the last of some loops, reads nothing that other iterations of that one write."""
+    reads = [load for value in (node.value, *node.indices) for load in loads(value) if load.buffer is node.buffer]
+    return all(never_meet(around, node.indices, load.indices) for load in reads)
+
+
 class _Separate(Mutator):
     def __init__(self) -> None:
         super().__init__()
@@ -72,12 +78,9 @@ class _Lanes:
 
     def are_safe(self, body: Stmt) -> bool:
         """Whether lanes are independent, or a single store whose values don't depend on it: the last lane wins."""
-        if independent(self.loop.var, body):
-            return True
-        if not isinstance(body, BufferStore):
-            return False
-        reads = [load for value in (body.value, *body.indices) for load in loads(value) if load.buffer is body.buffer]
-        return all(never_meet([*self.around, self.loop], body.indices, load.indices) for load in reads)
+        return independent(self.loop.var, body) or (
+            isinstance(body, BufferStore) and reads_no_others([*self.around, self.loop], body)
+        )
 
     def loops(self, node: Stmt, masks: tuple[PrimExpr, ...]) -> Stmt:
         """A loop over the lanes for each statement of ``node``; ``masks``: the conditions of those that count."""

@@ -154,7 +154,7 @@ class _Definition:
         ys = [_info_bytes(i) // max(1, length) for i in y_infos.fields]
         carries: list[Name] = [whole[k] for k in carry_numbers]
         invariants = [whole[k] for k in invariant_numbers]
-        limit = length if self.scenario.count is None else self.scenario.count
+        limit = length if self.scenario.count is None else max(0, self.scenario.count)
         if length is not None and limit > length:
             self.status = code or -1
             return
