@@ -13,6 +13,8 @@ from pullback.relax.expr import Call, DataflowVar, Function, If, VarBinding
 from pullback.relax.interpreter import evaluate
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.script import from_source
+from pullback.script import ir as I
+from pullback.script import relax as R
 from tests.helpers import round_trip
 
 HEAD = 'def main(a: R.Tensor((), "float64"), c: R.Tensor((), "bool"), xs: R.Tensor(("n", 2), "float64")):\n'
@@ -201,3 +203,21 @@ def test_functions_are_called_with_what_python_would_find() -> None:
 
 def test_the_result_of_an_if_that_nobody_reads() -> None:
     round_trip(read("if c:\n    y = R.exp(a)\n    y = y\nelse:\n    y = a\nreturn a"))
+
+
+@I.ir_module
+class Logic:
+    @R.function
+    def main(x: R.Tensor((), "float64"), y: R.Tensor((), "float64")) -> R.Tensor((), "float64"):
+        while 0.5 < x < 9.0 and not y > 4.0:
+            x = x * 1.5
+            y = y + 1.0
+        if x > 9.0 or y > 4.0:
+            x = x + 100.0
+        return x
+
+
+@pytest.mark.parametrize(("x", "y", "wanted"), [(1.0, 0.0, 1.0 * 1.5**5 + 100), (8.0, 0.0, 112.0), (0.1, 0.0, 0.1)])
+def test_conditions_are_pythons(x, y, wanted):
+    """``and``, ``or``, ``not`` and chains of comparisons of bool scalars."""
+    assert evaluate(Logic, "main", [np.array(x), np.array(y)]) == wanted

@@ -16,6 +16,7 @@ from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.words import explanation
 from pullback.relax.expr import Expr
+from pullback.relax.struct_info import TensorStructInfo
 from pullback.script.source import Source
 from pullback.tir import expr as tir
 
@@ -228,6 +229,8 @@ class Evaluator:
         value = self.eval(node.operand)
         with self.blame(node, lambda: ast.unparse(node)):
             if isinstance(node.op, ast.Not):
+                if _is_flag(value):
+                    return Op.get("logical_not")(value)
                 return _negation(value) if isinstance(value, tir.PrimExpr) else not value
             if isinstance(node.op, ast.USub):
                 return -value
@@ -246,7 +249,13 @@ class Evaluator:
 
     def _logic(self, kind: str, a: Any, b: Any) -> Any:
         if isinstance(a, Expr) or isinstance(b, Expr):
-            raise ScriptError(f"{kind!r} does not work on tensors", hint=f"use R.logical_{kind}(a, b)")
+            if not all(isinstance(x, bool) or _is_flag(x) for x in (a, b)):
+                message = f"{kind!r} works on bool scalars, not on tensors"
+                raise ScriptError(message, hint=f"use R.logical_{kind}(a, b)")
+            if isinstance(a, bool) or isinstance(b, bool):
+                known, other = (a, b) if isinstance(a, bool) else (b, a)
+                return other if known == (kind == "and") else known
+            return Op.get(f"logical_{kind}")(a, b)
         if isinstance(a, tir.PrimExpr):
             return tir.binary(kind, a, tir.const(b, "bool") if isinstance(b, bool) else b)
         return b  # a is a Python value that decides nothing
@@ -301,6 +310,12 @@ def _expect_moderate(op: ast.operator, a: Any, b: Any) -> None:
     if size > MOST_DIGITS:
         hint = "numbers of the host have 64 bits; a float is written 1e10"
         raise ScriptError(f"this value would have {size} digits or items", hint=hint)
+
+
+def _is_flag(value: Any) -> bool:
+    """Whether it is a bool scalar of the graph, which Python's ``and``, ``or`` and ``not`` work on."""
+    info = getattr(value, "struct_info", None)
+    return isinstance(info, TensorStructInfo) and info.dtype == "bool" and info.ndim == 0
 
 
 def _negation(value: tir.PrimExpr) -> tir.PrimExpr:
