@@ -526,6 +526,32 @@ def test_too_many_steps_of_segments():
             evaluate(adjoint, "main_adjoint", [np.array(a)])
 
 
+def test_too_many_steps_of_segments_have_their_place():
+    text = """
+from pullback.script import ir as I, relax as R
+
+@I.ir_module
+class Module:
+    @R.function
+    def going_on(t: R.Tensor((), "float64")) -> R.Tensor((), "bool"):
+        return R.less(t, R.const(1000.0, "float64"))
+
+    @R.function
+    def step(t: R.Tensor((), "float64")) -> R.Tuple(R.Tensor((), "float64")):
+        return (R.exp(t),)
+
+    @R.function
+    def main(a: R.Tensor((), "float64")) -> R.Tensor((), "float64"):
+        cls = Module
+        found = R.while_loop(cls.going_on, cls.step, (a,), max_steps=4, checkpoint_every=2)
+        return found[0]
+"""
+    adjoint = gradient(from_source(text))
+    assert np.isfinite(evaluate(adjoint, "main_adjoint", [np.array(0.1)])[1][0])
+    with pytest.raises(ArgumentError, match=r"(?s)max_steps=4.*:17:"):
+        evaluate(adjoint, "main_adjoint", [np.array(-3.0)])
+
+
 # -- zeros of what was not taken
 
 
