@@ -90,7 +90,8 @@ class Control:
         code = None
         if call.op is not BRANCH and _has_limit(call):
             length = call.attrs["length"]
-            most = "its count of steps" if length is None else f"max_steps={length}"
+            most = call.attrs["body"].attrs.get("max_steps", length)  # of a loop over segments, as the user wrote it
+            most = "its count of steps" if most is None else f"max_steps={most}"
             message = f"the loop did not end within {most}"
             messages.append(message if call.span is None else f"{message}\n{call.span.caret()}")
             code = len(messages)
