@@ -19,7 +19,7 @@ from pullback.relax.analysis import check_well_formed
 from pullback.relax.control import loop
 from pullback.relax.interpreter import evaluate
 from pullback.relax.op.register import register_te_gradient
-from pullback.relax.transform import JVP, Gradient, InlineFunctions, VMap
+from pullback.relax.transform import JVP, AddRandomState, Gradient, InlineFunctions, VMap
 from pullback.script import from_source
 from pullback.script import ir as I
 from pullback.script import relax as R
@@ -235,6 +235,21 @@ def test_the_text_can_be_read():
     again = from_source(str(module))
     x = np.arange(8.0).reshape(2, 4)
     np.testing.assert_array_equal(evaluate(again, "main_vmap", [x]), np.roll(x, 1, axis=1))
+
+
+def test_what_draws_without_a_state_draws_for_each_element():
+    def main(x, fixed):
+        return R.random.uniform((4,)), R.nn.dropout(x)[0], R.nn.dropout(fixed)[0]
+
+    params = [tensor("x", 4, dtype="float32"), tensor("fixed", 4, dtype="float32")]
+    module = VMap("main", in_axes=(0, None), axis_size=50)(build(params, main))
+    module = AddRandomState("main_vmap")(module)
+    values = [np.ones((50, 4), "float32"), np.ones(4, "float32")]
+    for drawn in evaluate(module, "main_vmap", [*values, np.array([3, 4], "uint64")]):
+        assert drawn.shape == (50, 4)
+        assert len({row.tobytes() for row in drawn}) > 10
+    with pytest.raises(UserError, match="permutation has no form for a batch"):
+        VMap("main")(build([tensor("x", 4)], lambda x: (x, R.random.permutation(n=4))))
 
 
 def test_errors():
