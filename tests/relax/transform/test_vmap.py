@@ -19,6 +19,7 @@ from pullback.relax.analysis import check_well_formed
 from pullback.relax.control import loop
 from pullback.relax.interpreter import evaluate
 from pullback.relax.op.register import register_te_gradient
+from pullback.relax.regions import regions
 from pullback.relax.transform import JVP, AddRandomState, Gradient, InlineFunctions, VMap
 from pullback.script import from_source
 from pullback.script import ir as I
@@ -355,6 +356,24 @@ def test_branches_and_loops_of_each_element(name):
         check_well_formed(whole)
         for found, wanted in zip(flat(evaluate(whole, "main_vmap", [STARTS])), expected, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_variable_is_bound_in_two_functions(name):
+    """Regions, and the function that it came from, have their own."""
+    module = VMap("main")(build([tensor("a")], CASES[name][0]))
+    module = JVP("main_vmap")(module)
+    seen: dict[Var, str] = {}
+
+    def look(function, where):
+        for var in (*function.params, *(b.var for b in function.bindings)):
+            assert seen.setdefault(var, where) == where, var.name
+        for number, binding in enumerate(function.bindings):
+            for key, inner in regions(binding.value):
+                look(inner, f"{where} {number} {key}")
+
+    for key in ("main_vmap", "main_vmap_jvp"):
+        look(module[key], key)
 
 
 @pytest.mark.parametrize("name", CASES)
