@@ -21,9 +21,14 @@ def regions(expr: Any) -> Iterator[tuple[str, Function]]:
                 yield name, value
 
 
-def is_control(expr: Any) -> bool:
-    """Whether it is a closed call of ``branch`` or ``loop``."""
+def has_regions(expr: Any) -> bool:
+    """Whether it is a closed call: of ``branch``, of ``loop`` or of ``custom``."""
     return any(True for _ in regions(expr))
+
+
+def is_control(expr: Any) -> bool:
+    """Whether it is a closed call of ``branch`` or ``loop``, which are no ops with a gradient rule."""
+    return has_regions(expr) and expr.op.gradient is None
 
 
 def is_open(expr: Any) -> bool:
@@ -32,7 +37,7 @@ def is_open(expr: Any) -> bool:
     if isinstance(expr, Call):
         if getattr(expr.op, "family", "") != "control":
             return False
-        return not is_control(expr) or ("adjoint" in expr.attrs and expr.attrs["adjoint"] is None)
+        return not has_regions(expr) or ("adjoint" in expr.attrs and expr.attrs["adjoint"] is None)
     return isinstance(expr, (If, Function))
 
 
@@ -48,7 +53,7 @@ def with_regions(call: Call, changed: dict[str, Function]) -> Call:
 
 def map_regions(function: Function, change: Callable[[Function], Function]) -> Function:
     """The function with ``change(region)`` for each region of its calls; ``change`` sees to those inside."""
-    if not any(is_control(b.value) for b in function.bindings):
+    if not any(has_regions(b.value) for b in function.bindings):
         return function
     blocks = tuple(type(block)(tuple(_mapped(b, change) for b in block.bindings)) for block in function.body.blocks)
     body = SeqExpr(blocks, function.body.body, span=function.body.span)
@@ -65,7 +70,7 @@ def _mapped(binding: Binding, change: Callable[[Function], Function]) -> Binding
 def require_straight(what: str, function: Function) -> None:
     """Raise a UserError, with their places, where the function has branches, loops or functions inside: what asks
     handles straight code only."""
-    found = [b for b in function.bindings if is_open(b.value) or is_control(b.value)]
+    found = [b for b in function.bindings if is_open(b.value) or has_regions(b.value)]
     if found:
         places = "".join(f"\n  {_kind(b.value)} at {b.value.span or b.span}" for b in found)
         raise UserError(

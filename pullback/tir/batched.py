@@ -12,6 +12,7 @@ from dataclasses import replace
 from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var, as_expr
 from pullback.tir.stmt import Allocate, BufferStore, For, Prefetch, Stmt
 from pullback.tir.visitor import Mutator, statements
+from pullback.tir.workspace import large_locals_lifted
 
 
 def batched(body: Stmt, mapped: Mapping[Buffer, Buffer], size: int | PrimExpr) -> Stmt:
@@ -19,9 +20,9 @@ def batched(body: Stmt, mapped: Mapping[Buffer, Buffer], size: int | PrimExpr) -
     another. Elements are independent; they run in parallel unless the body has its own loops for that, or scratch
     memory, which all of them use."""
     index = Var("batch")
+    body = large_locals_lifted(body)
     alone = any(
-        (isinstance(s, For) and s.kind in ("parallel", "vectorized"))
-        or (isinstance(s, Allocate) and s.buffer.scope == "workspace")
+        (isinstance(s, For) and s.kind == "parallel") or (isinstance(s, Allocate) and s.buffer.scope == "workspace")
         for s in statements(body)
     )
     return For(index, as_expr(size), _AtIndex(mapped, index).stmt(body), "serial" if alone else "parallel")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pullback import te
-from pullback.ir.errors import InternalError
+from pullback.ir.errors import InternalError, UserError
 from pullback.ir.op import Op, define
 from pullback.relax.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var, tuple_get_item
 from pullback.relax.op.family import zero_gradient
@@ -81,6 +81,8 @@ def batch_info(info: StructInfo, size: Dim) -> StructInfo:
 def _call_over_batch(call: Call, known: Known, size: Dim) -> tuple[Any, bool]:
     pairs = [over_batch(a, known, size) for a in call.args]
     args, flags = [e for e, _ in pairs], [has for _, has in pairs]
+    if not any(flags) and lacks_state(call):
+        return _drawn(call, args, size), True
     if not any(flags):
         same = all(a is b for a, b in zip(args, call.args, strict=True))
         return (call if same else Call(call.op, tuple(args), call.attrs, call.sinfo_args, call.info)), False
@@ -97,6 +99,16 @@ def _call_over_batch(call: Call, known: Known, size: Dim) -> tuple[Any, bool]:
     if not same_info(found.struct_info, batch_info(call.struct_info, size)):
         raise InternalError(f"{op.short} over a batch gives {found.struct_info}, one element {call.struct_info}")
     return found, True
+
+
+def _drawn(call: Call, args: list[Expr], size: Dim) -> Expr:
+    """Random numbers of each element, where a call draws without a state: as it would if it were made for each."""
+    if args:
+        return _again(call, [with_axis(a, False, size) for a in args])
+    if "shape" not in call.attrs:
+        hint = "draw before, or give it a state that has the axis"
+        raise UserError(f"{call.op.short} has no form for a batch", span=call.span, hint=hint)  # type: ignore[union-attr]
+    return _again(call, args, shape=(size, *call.attrs["shape"]))
 
 
 # -- natural forms

@@ -32,7 +32,7 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import BRANCH, CUSTOM, LOOP, branch, loop
 from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var
-from pullback.relax.mutator import Emitter, emit_body
+from pullback.relax.mutator import Emitter, copy_with_new_vars, emit_body
 from pullback.relax.op.family import zero_gradient
 from pullback.relax.op_calls import lacks_state, no_state
 from pullback.relax.struct_info import StructInfo, TupleStructInfo
@@ -423,6 +423,7 @@ def _widened(
     condition: Function, carries: Sequence[Expr], invariants: Sequence[Expr], moving: Sequence[Sequence[int]]
 ) -> Function:
     """The condition, which also takes tangents and does not read them."""
+    condition = copy_with_new_vars(condition)
     params = list(condition.params)
     place = 1 + len(carries)
     more = [[Var(f"{g[k].name}_tangent", g[k].struct_info) for k in m] for g, m in (  # type: ignore[attr-defined]

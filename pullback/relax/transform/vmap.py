@@ -130,7 +130,7 @@ class _VMap:
     def function(self, function: Function, in_axes: Sequence[int | None], out_axes: Axes) -> Function:
         """The function over the batch, which is along these axes of the parameters and results."""
         params = [
-            p if axis is None else Var(p.name, self.at_axis(p.struct_info, axis), span=p.span)
+            Var(p.name, p.struct_info if axis is None else self.at_axis(p.struct_info, axis), span=p.span)
             for p, axis in zip(function.params, in_axes, strict=True)
         ]
         infos = _fields(function.ret_struct_info)
@@ -363,7 +363,7 @@ class _Sweep:
             if more == moves:
                 break
             moves = more
-        own = _Ending(size, counts[1], condition, moves, fixed) if alone else None
+        own, asking = (_Ending(size, counts[1], condition, moves, fixed) if alone else None for _ in range(2))
         extra = own.params if own is not None else []
 
         def take(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
@@ -377,12 +377,14 @@ class _Sweep:
             return Tuple(tuple(Tuple(tuple(group)) for group in groups))
 
         def ask_all(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
-            return value[0] if own is None else ops.any(own.going(params[0], with_axis(*value, size)))
+            return value[0] if asking is None else ops.any(asking.going(params[0], with_axis(*value, size)))
 
         new_body = self.vmap.region(body, [False, *moves, *of_rows, *fixed], take, extra)
         new_condition = None
         if condition is not None:
-            new_condition = self.vmap.region(condition, [False, *moves, *fixed], ask_all, extra)
+            new_condition = self.vmap.region(
+                condition, [False, *moves, *fixed], ask_all, asking.params if asking is not None else []
+            )
         begin = [_with(v, m, size) for v, m in zip(carries, moves, strict=True)]
         rows = [_moved(x, 0, 1) if has else x for x, has in xs]
         attrs = call.attrs
@@ -404,8 +406,8 @@ class _Sweep:
 
 
 class _Ending:
-    """Elements that end at different steps: carries before a loop's own say which still go on, how many steps each has
-    taken and, where each has a count, how many it is to take."""
+    """Elements that end at different steps, in a loop's body or condition: carries before its own say which still go
+    on, how many steps each has taken and, where each has a count, how many it is to take."""
 
     def __init__(
         self, size: Dim, counted: bool, condition: Function | None, moves: Sequence[bool], fixed: Sequence[bool]

@@ -19,7 +19,8 @@ from pullback.relax.analysis import check_well_formed
 from pullback.relax.control import loop
 from pullback.relax.interpreter import evaluate
 from pullback.relax.op.register import register_te_gradient
-from pullback.relax.transform import JVP, Gradient, InlineFunctions, VMap
+from pullback.relax.regions import regions
+from pullback.relax.transform import JVP, AddRandomState, Gradient, InlineFunctions, VMap
 from pullback.script import from_source
 from pullback.script import ir as I
 from pullback.script import relax as R
@@ -237,6 +238,21 @@ def test_the_text_can_be_read():
     np.testing.assert_array_equal(evaluate(again, "main_vmap", [x]), np.roll(x, 1, axis=1))
 
 
+def test_what_draws_without_a_state_draws_for_each_element():
+    def main(x, fixed):
+        return R.random.uniform((4,)), R.nn.dropout(x)[0], R.nn.dropout(fixed)[0]
+
+    params = [tensor("x", 4, dtype="float32"), tensor("fixed", 4, dtype="float32")]
+    module = VMap("main", in_axes=(0, None), axis_size=50)(build(params, main))
+    module = AddRandomState("main_vmap")(module)
+    values = [np.ones((50, 4), "float32"), np.ones(4, "float32")]
+    for drawn in evaluate(module, "main_vmap", [*values, np.array([3, 4], "uint64")]):
+        assert drawn.shape == (50, 4)
+        assert len({row.tobytes() for row in drawn}) > 10
+    with pytest.raises(UserError, match="permutation has no form for a batch"):
+        VMap("main")(build([tensor("x", 4)], lambda x: (x, R.random.permutation(n=4))))
+
+
 def test_errors():
     module = build([tensor("x", 4), tensor("k", dtype="int64")], lambda x, k: x)
     with pytest.raises(ArgumentError, match="in_axes has 3 entries for 2 parameters"):
@@ -340,6 +356,24 @@ def test_branches_and_loops_of_each_element(name):
         check_well_formed(whole)
         for found, wanted in zip(flat(evaluate(whole, "main_vmap", [STARTS])), expected, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_variable_is_bound_in_two_functions(name):
+    """Regions, and the function that it came from, have their own."""
+    module = VMap("main")(build([tensor("a")], CASES[name][0]))
+    module = JVP("main_vmap")(module)
+    seen: dict[Var, str] = {}
+
+    def look(function, where):
+        for var in (*function.params, *(b.var for b in function.bindings)):
+            assert seen.setdefault(var, where) == where, var.name
+        for number, binding in enumerate(function.bindings):
+            for key, inner in regions(binding.value):
+                look(inner, f"{where} {number} {key}")
+
+    for key in ("main_vmap", "main_vmap_jvp"):
+        look(module[key], key)
 
 
 @pytest.mark.parametrize("name", CASES)
