@@ -42,12 +42,14 @@ STEP = "__step"  # forward, loss, backward and optimizer as one function, which 
 DIVISOR = "__divisor"  # what the loss is divided by, unless it adds up: see relax/transform/loss_divisor.py
 EVALUATE = "__evaluate"  # loss and prediction of a batch: see relax/training/evaluation.py
 OUTPUTS = "__outputs"  # what the model returns in a step that returns it too: see relax/training/observation.py
+TRAIN = "train"  # a whole training: see relax/training/join_run.py
 ATTRIBUTE = "convention"
 
 TARGET, RANDOM = "target", "random state"
 OPTIMIZER_STATE, HYPERPARAMETER, LOSS_SCALE = "optimizer state", "hyperparameter", "loss scale"
 BATCH_WEIGHT = "batch weight"  # an optimizer state that the step sets to the divisor of the batch's loss
 OUTPUT, LOSS_VALUE, DIVISOR_VALUE, GRADIENT = "output", "loss", "divisor", "gradient"
+EPOCHS, ORDER, LOSSES = "epochs", "row order", "epoch losses"  # of a whole training
 OF_OPTIMIZER = (
     OPTIMIZER_STATE,
     HYPERPARAMETER,
@@ -55,7 +57,7 @@ OF_OPTIMIZER = (
     BATCH_WEIGHT,
 )  # what the optimizer keeps besides the parameters
 KEPT = (PARAMETER, STATE, RANDOM, *OF_OPTIMIZER)  # what a trainer keeps, and a step overwrites
-KINDS = (INPUT, *KEPT, TARGET, OUTPUT, LOSS_VALUE, DIVISOR_VALUE, GRADIENT)
+KINDS = (INPUT, *KEPT, TARGET, OUTPUT, LOSS_VALUE, DIVISOR_VALUE, GRADIENT, EPOCHS, ORDER, LOSSES)
 _OF_A_CALL = (OUTPUT, GRADIENT)  # what the adjoint returns and a step does not
 
 _LONGEST = 1 << 20  # values of a run, in an attribute that people may have written
