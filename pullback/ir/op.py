@@ -9,7 +9,8 @@ functions of the same arguments:
     kernel((x, y), (out,), *, axis, …)        buffers -> a statement of the loop IR, in place of te, for what no tensor
                                               expression can say: a running sum, a sort
     numpy(x, y, *, axis, keepdims)            arrays -> array                       (meaning, for the interpreter)
-    gradient(dy, y, x0, x1, *, axis, …)       expressions -> one adjoint (or None) per tensor argument
+    gradient(dy, y, x0, x1, *, axis, …)       expressions -> one adjoint (or None) per tensor argument, linear in dy:
+                                              its transpose is the op's forward mode
     check(x, y, *, …)                         te tensors -> bool te tensor of shape (), or None: what must hold of the
                                               *values* before the op may run, with ``check_message`` for the user
     constant_check(x, y, *, …)                the same, of arguments that are constants: the op has a meaning for others

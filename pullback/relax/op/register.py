@@ -135,8 +135,8 @@ def _signature(name: str, function: _Function) -> str:
 
 def register_gradient(name: str, rule: _Function | None = None) -> Any:
     """Give an op another gradient rule: ``rule(dy, y, *arguments, **attributes)`` returns an adjoint, or None, for each
-    tensor argument, written in ops (``pullback.relax.op``). Also a decorator. It holds for functions that are
-    differentiated from then on.
+    tensor argument, written in ops (``pullback.relax.op``) and linear in dy: ``JVP`` transposes it. Also a decorator.
+    It holds for functions that are differentiated from then on.
 
     Raises NameNotFound when there is no such op.
     """
