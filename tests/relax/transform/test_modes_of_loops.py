@@ -19,8 +19,6 @@ from tests.relax.test_control import CASES, flat, half
 from tests.relax.test_custom_gradient import cubed, straight_through
 from tests.relax.transform.test_jvp import STEP, build, tensor
 
-pytest.importorskip("pullback.relax.transform.loop_gradients", reason="loops have no gradient yet")
-
 STARTS = np.array([0.35, 1.7, 4.0, 0.9])
 
 
