@@ -8,7 +8,7 @@ import pytest
 
 import pullback
 from pullback import nn, optim
-from pullback.ir.errors import ArgumentError, InternalError, UserError
+from pullback.ir.errors import ArgumentError
 from pullback.ir.node import assert_structural_equal
 from pullback.relax import transform
 from pullback.relax.analysis import called_functions, check_well_formed
@@ -32,16 +32,7 @@ Y = RNG.normal(size=(ROWS, 3)).astype("float32")
 LABELS = RNG.integers(0, 3, ROWS)
 WEIGHTS = RNG.uniform(0.5, 2, ROWS)
 
-# What compiles to native code takes part as soon as loops do.
-TARGETS = (
-    "debug",
-    pytest.param(
-        "llvm",
-        marks=pytest.mark.xfail(
-            raises=(UserError, InternalError), strict=False, reason="loops are not compiled to native code yet"
-        ),
-    ),
-)
+TARGETS = ("debug", "llvm")
 
 
 @I.ir_module
