@@ -11,7 +11,21 @@ import pytest
 from pullback.codegen import called_kernels, compile_object, emit_module, load_object
 from pullback.ir.errors import InternalError
 from pullback.target import Target
-from pullback.tir import Buffer, Check, If, KernelCall, PrimFunc, Var, call, loop, seq, store
+from pullback.tir import (
+    Buffer,
+    Check,
+    HostCall,
+    If,
+    KernelCall,
+    PrimFunc,
+    Stop,
+    Var,
+    While,
+    call,
+    loop,
+    seq,
+    store,
+)
 from pullback.tir.interpreter import run
 
 
@@ -171,3 +185,52 @@ def test_many_libraries_live_and_die(native):
         out = np.zeros(4, np.float32)
         native.call(library, func, (data, out))
         assert out.tolist() == [k] * 4
+
+
+def counting():
+    """``main`` writes twice each row of x to y, the last first, until the count in ``left`` is 0, by calls of ``row``,
+    which stops with 5 where the row begins with no positive number; ``main`` stops with 9 for negative counts."""
+    x, y, left = Buffer("x", (6, 20)), Buffer("y", (6, 20)), Buffer("left", (), "int64")
+    row, result = Buffer("row", (20,)), Buffer("result", (20,))
+    ok = Buffer("ok", (1,), "bool", "arena", 0)
+    inner = PrimFunc("row", (row, result), seq(KernelCall("test", (row, ok)), Check(ok, 5),
+                     KernelCall("double", (row, result))), {"kind": "host", "inner": True})  # fmt: skip
+    arena = Buffer("memory", (64,), "uint8", "arena", 64)
+    now = left[()] - 1
+    step = seq(store(left, (), now), HostCall("row", (x, y), (left[()], left[()]), arena))
+    body = seq(If(left[()] < 0, Stop(9)), While(left[()] > 0, step))
+    return [*kernels(), inner, PrimFunc("main", (x, y, left), body, {"kind": "host"})]
+
+
+@pytest.mark.parametrize("count, bad, status", [(4, None, 0), (0, None, 0), (-1, None, 9), (5, 2, 5), (6, 5, 5)])
+def test_host_functions_call_others(native, count, bad, status):
+    """On pieces of buffers, with an arena that lies in the caller's; statuses go through. As in the interpreter."""
+    x = np.arange(1, 121, dtype=np.float32).reshape(6, 20)
+    if bad is not None:
+        x[bad] *= -1
+    wanted = np.zeros_like(x)
+    for k in reversed(range(max(0, count))):
+        if x[k, 0] < 0:
+            break
+        wanted[k] = 2 * x[k]
+    functions = counting()
+    library = native.load(functions)
+    results = []
+    for is_native in (True, False):
+        y, left = np.zeros_like(x), np.array(count)
+        if is_native:
+            found, _ = native.host(library, "main", [x, y, left], 256)
+        else:
+            found = run(functions[-1], [x, y, left], {f.name: f for f in functions})
+        assert found == status
+        np.testing.assert_array_equal(y, wanted)
+        results.append(left.item())
+    assert results[0] == results[1] == (bad if bad is not None else min(count, 0))
+
+
+def test_inner_host_functions_are_not_exported():
+    text = emit_module(counting(), Target("llvm"))
+    assert re.search(r"define internal\s+i32 @row", text) and re.search(r"define i32 @main", text)
+    with pytest.raises(InternalError, match="no host function 'other'"):
+        body = HostCall("other", ())
+        emit_module([*kernels(), PrimFunc("m", (), body, {"kind": "host"})], Target("llvm"))

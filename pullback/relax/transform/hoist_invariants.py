@@ -67,11 +67,11 @@ class _Hoist(ExprMutator):
         for binding in outside:
             mutator.env[binding.var] = self.builder.emit(mutator.expr(binding.value), binding.var.name)
         values = [mutator.env[v] for v in wanted]
-        return with_invariants(old, name, wanted, values)
+        return with_invariants(old, name, {b.var for b in outside}, wanted, values)
 
 
-def with_invariants(old: Loop, name: str, wanted: Sequence[Var], values: Sequence[Expr]) -> Loop:
-    """The loop with further invariants, in the place of what one of its functions computed."""
+def with_invariants(old: Loop, name: str, gone: set[Var], wanted: Sequence[Var], values: Sequence[Expr]) -> Loop:
+    """The loop with further invariants, in the place of what one of its functions computed for ``gone`` variables."""
     attrs = dict(old.call.attrs)
     for other in ("body", "condition"):
         function = attrs[other]
@@ -79,7 +79,7 @@ def with_invariants(old: Loop, name: str, wanted: Sequence[Var], values: Sequenc
             continue
         mine = other == name
         fresh = [Var(v.name, v.struct_info, span=v.span) for v in wanted]
-        mutator = _Without(set(wanted) if mine else set())
+        mutator = _Without(gone if mine else set())
         mutator.builder.begin([p.name for p in (*function.params, *fresh)])
         mutator.env = {p: p for p in function.params}
         if mine:

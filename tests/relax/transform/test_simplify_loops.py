@@ -175,6 +175,13 @@ def test_work_on_invariants_is_done_once():
     assert counts(only(module)) == (1, 0, 2, 0)
 
 
+def test_nothing_dead_is_left():
+    """What only hoisted work reads goes with it."""
+    w = tensor("w", 3, 3)
+    module = closed(lambda a, w: R.fori_loop(4, lambda i, t: (t + R.exp(R.sum(w, axis=[0])),), (a,)), A, w)
+    assert in_body(HoistInvariants()(module)) == ["add"]
+
+
 def test_out_of_two_loops():
     w = tensor("w", 3, 3)
 
