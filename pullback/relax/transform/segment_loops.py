@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.ir.errors import DifferentiationError
+from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.relax.control import LOOP, STEP, loop
 from pullback.relax.expr import (
@@ -61,8 +62,8 @@ class _Segment(ExprMutator):
             plain = Call(call.op, call.args, {**call.attrs, "checkpoint": None}, span=call.span)
             self.bind(binding.var, plain)
             return
-        with_segments = _Segments(self.builder, call, size).whole(binding.var.name)
-        self.bind(binding.var, with_segments)
+        with span_scope(call.span or binding.span):
+            self.bind(binding.var, _Segments(self.builder, call, size).whole(binding.var.name))
 
     def bind(self, var: Var, value: Expr) -> None:
         if isinstance(value, Tuple) and isinstance(var, DataflowVar):

@@ -17,7 +17,20 @@ from pullback.relax.control import LOOP, loop
 from pullback.relax.interpreter import evaluate
 from pullback.relax.regions import regions
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.relax.transform import BindSizes, Gradient, InlineFunctions
+from pullback.relax.transform import (
+    BindSizes,
+    CanonicalizeBindings,
+    DeadCodeElimination,
+    DecomposeOpsForTraining,
+    EliminateCommonSubexpr,
+    FoldConstant,
+    FoldTranspose,
+    Gradient,
+    InlineFunctions,
+    LegalizeOps,
+    Simplify,
+)
+from pullback.relax.transform.rematerialize import Rematerialize
 from pullback.script import from_source
 from pullback.script import ir as I
 from pullback.script import relax as R
@@ -44,7 +57,8 @@ def build(params: Sequence[Var], body: Any) -> IRModule:
 
 
 def gradient(module: IRModule, names: Sequence[str] | None = None, function: str = "main") -> IRModule:
-    result = Gradient(function, names)(module)
+    floats = [p.name for p in module[function].params if p.struct_info.dtype == "float64"]
+    result = Gradient(function, names or floats)(module)
     check_well_formed(result)
     return result
 
@@ -323,6 +337,32 @@ def test_closed_functions_have_the_same_gradient():
         assert found == wanted
 
 
+PASSES = (
+    CanonicalizeBindings(), Rematerialize(), EliminateCommonSubexpr(), FoldConstant(), Simplify(), FoldTranspose(),
+    DecomposeOpsForTraining(), DeadCodeElimination(), LegalizeOps(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [13, 17, 101])
+def test_passes_keep_the_meaning_of_adjoints(seed):
+    """They reach into the regions; a legalised function has the gradient that it had."""
+    module, arguments = program(seed)
+    adjoint = gradient(module)
+    wanted = flat(evaluate(adjoint, "main_adjoint", arguments))
+    for each in PASSES:
+        adjoint = each(adjoint)
+        check_well_formed(adjoint)
+        for found, value in zip(flat(evaluate(adjoint, "main_adjoint", arguments)), wanted, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-10, atol=1e-13)
+    again = flat(evaluate(gradient(adjoint), "main_adjoint", arguments))
+    for found, value in zip(again, wanted, strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-10, atol=1e-13)
+
+
+def flat(value: Any) -> list[Any]:
+    return [leaf for v in value for leaf in flat(v)] if isinstance(value, tuple) else [value]
+
+
 # -- random programs
 
 
@@ -484,6 +524,32 @@ def test_too_many_steps_of_segments():
     for a in (8.0, 9.5, 100.0):
         with pytest.raises(ArgumentError, match="did not end within max_steps=7"):
             evaluate(adjoint, "main_adjoint", [np.array(a)])
+
+
+def test_too_many_steps_of_segments_have_their_place():
+    text = """
+from pullback.script import ir as I, relax as R
+
+@I.ir_module
+class Module:
+    @R.function
+    def going_on(t: R.Tensor((), "float64")) -> R.Tensor((), "bool"):
+        return R.less(t, R.const(1000.0, "float64"))
+
+    @R.function
+    def step(t: R.Tensor((), "float64")) -> R.Tuple(R.Tensor((), "float64")):
+        return (R.exp(t),)
+
+    @R.function
+    def main(a: R.Tensor((), "float64")) -> R.Tensor((), "float64"):
+        cls = Module
+        found = R.while_loop(cls.going_on, cls.step, (a,), max_steps=4, checkpoint_every=2)
+        return found[0]
+"""
+    adjoint = gradient(from_source(text))
+    assert np.isfinite(evaluate(adjoint, "main_adjoint", [np.array(0.1)])[1][0])
+    with pytest.raises(ArgumentError, match=r"(?s)max_steps=4.*:17:"):
+        evaluate(adjoint, "main_adjoint", [np.array(-3.0)])
 
 
 # -- zeros of what was not taken
