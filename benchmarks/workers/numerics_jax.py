@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.numerics import KERNELS
-from benchmarks.numerics.kernel import Kernel
+from benchmarks.numerics.kernel import Arrays, Kernel
 from benchmarks.workers.numerics_pullback import Named, first_calls, timed
 from benchmarks.workers.protocol import Cases, need, serve, told, versions_of
 
@@ -23,16 +23,16 @@ def prepare(names: str, preset: str) -> Cases:
     return told([Named(KERNELS[name], preset) for name in names.split(",")], lambda case: timed(case, gradients_of))
 
 
-def gradients_of(kernel: Kernel, preset: str) -> Callable[[], list[Any]]:
+def gradients_of(kernel: Kernel, preset: str, inputs: Arrays) -> Callable[[], list[Any]]:
     import jax
     import jax.numpy as jnp
 
-    inputs = {name: jnp.asarray(array) for name, array in kernel.inputs(preset).items()}
+    arrays = [jnp.asarray(array) for array in inputs.values()]
     places = tuple(list(inputs).index(name) for name in kernel.wrt)
     function = jax.jit(jax.value_and_grad(kernel.form("jax", preset), argnums=places))
 
     def call() -> list[Any]:
-        value, gradients = jax.block_until_ready(function(*inputs.values()))
+        value, gradients = jax.block_until_ready(function(*arrays))
         return [value, *gradients]
 
     return call

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.numerics import KERNELS
-from benchmarks.numerics.kernel import Kernel
+from benchmarks.numerics.kernel import Arrays, Kernel
 from benchmarks.workers.protocol import Cases, Timed, serve, told
 
 first_calls: dict[str, float] = {}
@@ -32,11 +32,12 @@ class Named:
         self.kernel, self.preset, self.label = kernel, preset, kernel.name
 
 
-def timed(case: Named, compiled: Callable[[Kernel, str], Callable[[], list[Any]]]) -> Timed:
-    """The case of a worker: ``compiled`` gives a function of no arguments that returns the value and the gradients,
-    computed."""
+def timed(case: Named, compiled: Callable[[Kernel, str, Arrays], Callable[[], list[Any]]]) -> Timed:
+    """The case of a worker: ``compiled`` gives a function of no arguments that returns the value and the gradients of
+    some inputs, computed."""
+    inputs = case.kernel.inputs(case.preset)
     started = time.perf_counter()
-    call = compiled(case.kernel, case.preset)
+    call = compiled(case.kernel, case.preset, inputs)
     results = call()
     first_calls[case.label] = time.perf_counter() - started
 
@@ -48,13 +49,13 @@ def timed(case: Named, compiled: Callable[[Kernel, str], Callable[[], list[Any]]
     return Timed(seconds, np.concatenate([np.asarray(r, np.float64).ravel() for r in results]))
 
 
-def gradients_of(kernel: Kernel, preset: str) -> Callable[[], list[Any]]:
+def gradients_of(kernel: Kernel, preset: str, inputs: Arrays) -> Callable[[], list[Any]]:
     import pullback
     from pullback.relax.transform import Gradient
 
     module = Gradient("main", list(kernel.wrt))(kernel.form("pullback", preset))
     function = pullback.compile(module)["main_adjoint"]
-    arrays = [pullback.nd.array(array) for array in kernel.inputs(preset).values()]
+    arrays = [pullback.nd.array(array) for array in inputs.values()]
 
     def call() -> list[Any]:
         value, gradients = function(*arrays)

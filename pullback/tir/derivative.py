@@ -24,6 +24,7 @@ from pullback.tir.expr import (
     BufferLoad,
     Call,
     Cast,
+    FloatImm,
     PrimExpr,
     Select,
     Var,
@@ -46,7 +47,7 @@ class _Adjoint:
     guarded: bool
 
     def __mul__(self, factor: Any) -> _Adjoint:
-        if self.guarded and not isinstance(factor, (int, float)):
+        if self.guarded and not _is_finite(factor):
             return replace(self, expr=call("multiply_no_nan", factor, self.expr))
         return replace(self, expr=self.expr * factor)
 
@@ -55,6 +56,13 @@ class _Adjoint:
 
     def __neg__(self) -> _Adjoint:
         return replace(self, expr=-self.expr)
+
+
+def _is_finite(factor: Any) -> bool:
+    """Whether a factor is a finite number, whose product with 0 is 0."""
+    if isinstance(factor, FloatImm):
+        factor = factor.value
+    return isinstance(factor, (int, float)) and math.isfinite(factor)
 
 
 def contributions(expr: PrimExpr, adjoint: PrimExpr, degree: int = DENSE) -> list[tuple[BufferLoad | Var, PrimExpr]]:

@@ -11,6 +11,7 @@ import pytest
 from pullback.tir.derivative import _OF_ONE, _OF_SEVERAL, DENSE, MASKED, THINNED, contributions
 from pullback.tir.expr import PrimExpr, Select, Var, binary, call, const, maximum, minimum
 from pullback.tir.interpreter import evaluate
+from pullback.tir.visitor import distinct
 
 X, Y, Z, D = (Var(name, "float64") for name in "xyzd")
 STEP = 1e-6
@@ -126,3 +127,10 @@ def test_degrees_of_zeros(degree: int, expr: PrimExpr, finite: bool) -> None:
     with np.errstate(all="ignore"):
         found: dict[Any, float] = taken(expr, {X: 2.0, Y: y, Z: 1.0}, degree, 0.0)
     assert (found[X] == 0.0) is finite and np.isnan(found[X]) is not finite
+
+
+@pytest.mark.parametrize("factor, is_guarded", [(0.2, False), (-3.0, False), (np.inf, True), (np.nan, True)])
+def test_products_with_finite_numbers_need_no_guard(factor: float, is_guarded: bool) -> None:
+    """A zero stays one when it is multiplied by a finite number."""
+    ((_, part),) = contributions(X * const(factor, "float64"), Y, MASKED)
+    assert any(getattr(n, "name", "") == "multiply_no_nan" for n in distinct(part)) is is_guarded
