@@ -141,3 +141,12 @@ def test_other_recursion_says_so():
     assert evaluate(module, "main", [np.array(5.0)]) == 120.0
     with pytest.raises(UserError, match="not supported yet: factorial → factorial"):
         inline_calls(module["main"], module)
+
+
+def test_recursion_without_end():
+    builder = BlockBuilder()
+    forever = named("forever", (F,), F)
+    add(builder, "forever", [Var("x", F)], lambda x: forever(x * one(2.0)))
+    module = builder.get()
+    with pytest.raises(UserError, match="forever calls itself without end"):
+        inline_calls(module["forever"], module)

@@ -13,6 +13,7 @@ from pullback.relax.transform.fold_scale import FoldScale
 from pullback.relax.transform.fold_transpose import FoldTranspose
 from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.gradient import Gradient
+from pullback.relax.transform.hoist_invariants import HoistInvariants
 from pullback.relax.transform.inline_custom_gradients import InlineCustomGradients
 from pullback.relax.transform.inline_functions import InlineFunctions
 from pullback.relax.transform.join_step import JoinStep
@@ -28,6 +29,7 @@ from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import ResolveMatchCast
 from pullback.relax.transform.share_prefixes import SharePrefixes
 from pullback.relax.transform.simplify import Simplify
+from pullback.relax.transform.simplify_loops import SimplifyLoops
 from pullback.relax.transform.unrounded_products import UnroundedProducts
 from pullback.relax.transform.vmap import VMap
 
@@ -58,6 +60,7 @@ __all__ = [
     "FunctionPass",
     "FuseOps",
     "Gradient",
+    "HoistInvariants",
     "InlineCustomGradients",
     "InlineFunctions",
     "JoinStep",
@@ -73,7 +76,7 @@ __all__ = [
     "ResolveMatchCast",
     "Sequential",
     "SharePrefixes",
-    "Simplify",
+    "Simplify", "SimplifyLoops",
     "ToMixedPrecision",
     "UnroundedProducts",
     "VMap",

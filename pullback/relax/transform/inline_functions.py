@@ -260,7 +260,14 @@ class Inliner(Emitter):
             values = iter(nested_value(begin.struct_info, given[1 : first + 1], self.builder).fields)
             now = [next(values) if kept else a for a, kept in zip(arguments, is_value, strict=True)]
             tail = Tail(known, arguments, given[1 : first + 1], given[first + 1 : -1])
-            return tail.of(self.entered(known, now), known.function.body), Tuple(())
+            found = tail.of(self.entered(known, now), known.function.body)
+            if not tail.ends:
+                raise UserError(
+                    f"{known.name} calls itself without end",
+                    span=call.span,
+                    hint="one way through it has to return something else: if …: return x",
+                )
+            return found, Tuple(())
 
         body = self.region(given, emit)
         (body, ask), invariants = closed([body, scalar_function(ask)])

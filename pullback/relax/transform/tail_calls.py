@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pullback.ir.errors import ShapeError, UserError
@@ -26,6 +26,7 @@ class Tail:
     given: Sequence[Any]  # the arguments of the first call
     arguments: Sequence[Expr]  # where there is no other call
     results: Sequence[Expr]  # where there is one
+    ends: list[Expr] = field(default_factory=list)  # what is returned without another call
 
     def of(self, inliner: Inliner, body: SeqExpr) -> Tuple:
         *before, last = list(body.bindings) or [None]
@@ -57,6 +58,7 @@ class Tail:
             inliner.rewrite_binding(binding)
 
     def end(self, result: Expr) -> Tuple:
+        self.ends.append(result)
         return Tuple((*self.arguments, *leaves_of(result), const(True)))
 
     def next(self, arguments: Sequence[Any], call: Call) -> Tuple:
