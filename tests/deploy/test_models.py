@@ -69,6 +69,20 @@ class Text(nn.Module):
         return self.head(self.block(self.embed(tokens))).transpose(1, 2)
 
 
+class Recurrent(nn.Module):
+    """A recurrent layer, a loop of one's own that draws in each step, and a branch."""
+
+    def __init__(self) -> None:
+        self.layer, self.head = nn.GRU(3, 8, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x):
+        _, last = self.layer(x.reshape(-1, 4, 3))
+        h = last[0]
+        (h,) = R.fori_loop(3, lambda i, h: (R.dropout(R.tanh(h * 1.5), p=0.2),), (h,))
+        h = R.cond(R.sum(h) > 0.0, lambda: h * 2.0, lambda: h)
+        return self.head(h)
+
+
 def frozen() -> nn.Module:
     net = mlp()
     net[0].requires_grad_(False)
@@ -121,6 +135,7 @@ KINDS = {
     "frozen": (lambda: trainer(frozen()), (X, Y)),
     "image": (lambda: trainer(Image()), (X, Y)),
     "text": (lambda: trainer(Text(), example=TOKENS), (TOKENS, TOKENS)),
+    "recurrent": (lambda: trainer(Recurrent()), (X, Y)),
     "both": (
         lambda: trainer(Both(), both_loss, example=(X, AGE), targets=[Y, SCORE]),
         (X, AGE, Y, SCORE),
