@@ -397,7 +397,8 @@ class MemoryAccess(Expressions):
 
     def store(self, node: BufferStore) -> None:
         buffer, value = node.buffer, self.value(node.value)
-        if self.target.is_wasm and self.memory[buffer].local and _adds_to(buffer, node.value):
+        known = self.memory.get(buffer)  # a host function finds its buffers when it reads or writes them
+        if self.target.is_wasm and known is not None and known.local and _adds_to(buffer, node.value):
             value = self._in_order(value)
         access = self.access(buffer, node.indices)
         if access.kind == "uniform" and value.lanes == 1:

@@ -36,18 +36,31 @@ def sizes_of(known: Known, arguments: Sequence[Any]) -> dict[Any, Any]:
     return {var: size for var, size in sizes.items() if var is not size}
 
 
-def closed(functions: Sequence[Function]) -> tuple[list[Function], list[Var]]:
-    """The functions with the variables that they read around them as parameters at the end, the same for all."""
+def closed(functions: Sequence[Function], builder: BlockBuilder) -> tuple[list[Function], list[Expr]]:
+    """The functions with what they read around them as parameters at the end, the same for all, and what these stand
+    for: tensors, those of a tuple each by itself."""
     outer = list(dict.fromkeys(v for f in functions for v in free_vars(f)))
+    parts = {v: _parts(v, builder) for v in outer}
+    operands = [leaf for part in parts.values() for leaf in leaves_of(part)]
     result = []
     for function in functions:
-        fresh = {v: Var(v.name, v.struct_info, span=v.span) for v in outer}
+        fresh = [Var(leaf.name, leaf.struct_info, span=leaf.span) for leaf in operands]  # type: ignore[attr-defined]
+        rest = iter(fresh)
         mutator = ExprMutator()
-        mutator.builder.begin([*(p.name for p in function.params), *(v.name for v in outer)])
-        mutator.env = {**{p: p for p in function.params}, **fresh}
+        mutator.builder.begin([p.name for p in (*function.params, *fresh)])
+        mutator.env = {p: p for p in function.params}
+        mutator.env |= {v: nested_value(v.struct_info, rest, builder) for v in outer}
         body = mutator.branch(function.body)
-        result.append(Function((*function.params, *fresh.values()), body, span=function.span))
-    return result, outer
+        result.append(Function((*function.params, *fresh), body, span=function.span))
+    return result, operands
+
+
+def _parts(value: Expr, builder: BlockBuilder) -> Expr:
+    """A variable; of a tuple, the variables of its tensors."""
+    if not isinstance(value.struct_info, TupleStructInfo):
+        return value if isinstance(value, Var) else builder.emit(value)
+    whole = value if isinstance(value, Var) else builder.emit(value)
+    return Tuple(tuple(_parts(item, builder) for item in items_of(whole)))
 
 
 def scalar_function(function: Function) -> Function:

@@ -270,7 +270,7 @@ class Inliner(Emitter):
             return found, Tuple(())
 
         body = self.region(given, emit)
-        (body, ask), invariants = closed([body, scalar_function(ask)])
+        (body, ask), invariants = closed([body, scalar_function(ask)], self.builder)
         most = known.function.attrs.get("max_steps")
         result = loop(None, flat, (), invariants, body, ask, most)
         whole = self.builder.emit(result, "looped")
@@ -284,7 +284,7 @@ class Inliner(Emitter):
         if isinstance(condition, Constant):
             return self.body(node.then if condition.data else node.otherwise)
         bodies = [self.region([], lambda body=body: self.body(body)) for body in (node.then, node.otherwise)]
-        (then, otherwise), operands = closed(bodies)
+        (then, otherwise), operands = closed(bodies, self.builder)
         result = self.builder.emit(branch(condition, operands, then, otherwise), "chosen")
         return nested_value(node.struct_info, items_of(result), self.builder)
 
@@ -388,7 +388,7 @@ class Inliner(Emitter):
             return self.region([step, *values, *rows], emit)
 
         functions = [do(), *([scalar_function(ask())] if condition is not None else [])]
-        found, invariants = closed(functions)
+        found, invariants = closed(functions, self.builder)
         result = loop(
             count, flat, xs, invariants, found[0], found[1] if condition is not None else None,
             length, attrs.get("reverse", False), attrs["checkpoint_every"],

@@ -39,7 +39,7 @@ class Tail:
             condition = inliner.expr(value.condition)
             branches = (value.then, value.otherwise)
             bodies = [inliner.region([], lambda b=b: self.of(inliner.inside(), b)) for b in branches]
-            (then, otherwise), operands = closed(bodies)
+            (then, otherwise), operands = closed(bodies, inliner.builder)
             chosen = inliner.builder.emit(branch(condition, operands, then, otherwise), "chosen")
             return Tuple(tuple(inliner.builder.emit(item) for item in items_of(chosen)))
         if not isinstance(value.op, (GlobalVar, Expr)):
