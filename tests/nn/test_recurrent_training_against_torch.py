@@ -1,4 +1,4 @@
-"""Training of recurrent layers against PyTorch: losses of ten steps in float64, and all that a trainer does with them."""
+"""Training of recurrent layers against PyTorch: ten losses in float64, and all that a trainer does with them."""
 
 from __future__ import annotations
 
