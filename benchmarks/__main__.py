@@ -50,10 +50,14 @@ def _training_command(name: str) -> Callable[..., None]:
         without: Annotated[str, typer.Option(help="Schedules to switch off, each by itself, to see its worth.")] = "",
         json: JsonFile = None,
         python_tvm: Annotated[str | None, typer.Option(help="A Python that has apache-tvm, for the peer tvm.")] = None,
+        peer_python: Annotated[
+            list[str] | None, typer.Option(metavar="PEER=PYTHON", help="A Python that has a peer's packages.")
+        ] = None,
     ) -> None:
         sides = _names(ours), _names(peers)
+        pythons = _pythons(peer_python or [], _names(peers)) | ({"tvm": python_tvm} if python_tvm else {})
         try:
-            good = training.run(name, *sides, rounds, seconds, threads, cached, _names(without), json, python_tvm)
+            good = training.run(name, *sides, rounds, seconds, threads, cached, _names(without), json, pythons)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         raise typer.Exit(0 if good else 1)

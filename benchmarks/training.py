@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks import peak, report
@@ -35,10 +36,13 @@ COLUMNS = ["side", "step", "rounds", "time / best peer", "floor / time", "peak m
 
 def run(
     name: str, ours: list[str], peers: list[str], rounds: int, seconds: float, threads: int, cached: bool,
-    without: list[str], json_path: Path | None = None, python_tvm: str | None = None,
+    without: list[str], json_path: Path | None = None, pythons: Mapping[str, str] | None = None,
 ) -> bool:  # fmt: skip
-    """Measure, print, and say whether every one of our sides ran, and all computed the same training."""
-    sides = [side_of(name, side, threads, python_tvm) for side in (*ours, *peers)]
+    """Measure, print, and say whether every one of our sides ran, and all computed the same training.
+
+    ``pythons``: of peers that have an environment of their own.
+    """
+    sides = [side_of(name, side, threads, (pythons or {}).get(side)) for side in (*ours, *peers)]
     sides += [side_without(name, schedule, threads) for schedule in without]
     model = MODELS[name]
     report.heading(f"training step of {model.title}")
@@ -92,14 +96,13 @@ def default_peers(name: str) -> str:
     return ",".join([*forms, "jax"])
 
 
-def side_of(model: str, name: str, threads: int, python_tvm: str | None = None) -> Side:
-    """A side by its name, in OURS or PEERS."""
+def side_of(model: str, name: str, threads: int, python: str | None = None) -> Side:
+    """A side by its name, in OURS or PEERS, and the Python that has its packages."""
     known = OURS | PEERS
     if name not in known:
         raise ValueError(f"unknown side {name!r}; there are {', '.join(known)}")
     worker, variant = known[name]
-    python = python_tvm if name == "tvm" and python_tvm else sys.executable
-    return Side(name, worker, (model, variant), python, threads)
+    return Side(name, worker, (model, variant), python or sys.executable, threads)
 
 
 def side_without(model: str, schedule: str, threads: int) -> Side:

@@ -65,6 +65,22 @@ def char_gpt(nn: Any) -> Any:
     return GPT()
 
 
+def char_lstm(nn: Any) -> Any:
+    characters, width = 70, 128
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = nn.Embedding(characters, width)
+            self.layers = nn.LSTM(width, width, num_layers=2, batch_first=True)
+            self.head = nn.Linear(width, characters)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.layers(self.token(x))[0]).transpose(1, 2)
+
+    return Model()
+
+
 def finetune(nn: Any) -> Any:
     body = (nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
     return nn.Sequential(nn.Sequential(*body), nn.Linear(512, 5))
@@ -103,6 +119,11 @@ TWINS = {
     ),
     "char_gpt": Twin(
         "char-GPT of two blocks, AdamW, clipping", char_gpt, lambda nn: nn.functional.cross_entropy,
+        lambda o: o.AdamW, lambda rng: rng.integers(0, 70, (ROWS, 64)), lambda rng, x: np.roll(x, -1, axis=1),
+        clip=1.0,
+    ),
+    "char_lstm": Twin(
+        "char-LSTM of two layers, AdamW, clipping", char_lstm, lambda nn: nn.functional.cross_entropy,
         lambda o: o.AdamW, lambda rng: rng.integers(0, 70, (ROWS, 64)), lambda rng, x: np.roll(x, -1, axis=1),
         clip=1.0,
     ),

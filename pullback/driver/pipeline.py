@@ -40,6 +40,7 @@ from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSub
 from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.hoist_invariants import HoistInvariants
+from pullback.relax.transform.hoist_sums import HoistSums
 from pullback.relax.transform.infer_by_convention import InferByConvention
 from pullback.relax.transform.inline_custom_gradients import inline_custom_gradients
 from pullback.relax.transform.inline_functions import inline_calls, over_regions
@@ -102,6 +103,8 @@ def lower_function(
     machine = (options or Options.of(target)).machine(target)
     for step in (
         DecomposeOpsForTraining(),
+        CanonicalizeBindings(),
+        HoistSums(),
         CanonicalizeBindings(),
         SharePrefixes(),
         Simplify(),

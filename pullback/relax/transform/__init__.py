@@ -14,6 +14,7 @@ from pullback.relax.transform.fold_transpose import FoldTranspose
 from pullback.relax.transform.fuse_ops import FuseOps
 from pullback.relax.transform.gradient import Gradient
 from pullback.relax.transform.hoist_invariants import HoistInvariants
+from pullback.relax.transform.hoist_sums import HoistSums
 from pullback.relax.transform.inline_custom_gradients import InlineCustomGradients
 from pullback.relax.transform.inline_functions import InlineFunctions
 from pullback.relax.transform.join_step import JoinStep
@@ -61,6 +62,7 @@ __all__ = [
     "FuseOps",
     "Gradient",
     "HoistInvariants",
+    "HoistSums",
     "InlineCustomGradients",
     "InlineFunctions",
     "JoinStep",
