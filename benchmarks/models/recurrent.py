@@ -52,11 +52,11 @@ class _Recurrent(Model):
         return initial.arrays
 
     def flops(self) -> int:
-        """Forward and both gradients, but for that of the input."""
+        """Forward and both gradients, but for those of the input and of the first states."""
         products = [2 * self.length * self.batch * width * self.gates * self.hidden for _, width, _ in self.cells]
         states = 2 * self.length * self.batch * self.hidden * self.gates * self.hidden * len(self.cells)
         head = 2 * self.batch * 2 * self.hidden * CLASSES
-        return 3 * (sum(products) + states + head) - sum(products[: len(DIRECTIONS)])
+        return 3 * (sum(products) + states + head) - sum(products[: len(DIRECTIONS)]) - states // self.length
 
     def torch(self, p: Values, s: Values, x: Any) -> Any:
         """What ``torch.nn.LSTM`` and ``torch.nn.GRU`` call."""
