@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback import nn, optim
+from pullback import nn, optim, te
 from pullback.ir.errors import ArgumentError
 from pullback.ir.node import assert_structural_equal
+from pullback.ir.op import Op
 from pullback.relax import transform
 from pullback.relax.analysis import called_functions, check_well_formed
 from pullback.relax.convention import TRAIN, Convention
@@ -277,23 +278,26 @@ def test_a_batch_that_counts_nothing_counts_nothing():
 # ---- the function
 
 
-@register_op("own.test_join_run_shifted")
-def shifted(x):
+@pytest.fixture
+def shifting():
     """A formula of its own, whose adjoint is a kernel of the shape at hand."""
-    from pullback import te
 
-    return te.compute(x.shape, lambda i, j: x[i, j] * x[i, (j + 1) % 3], "shifted")
+    @register_op("own.test_join_run_shifted")
+    def shifted(x):
+        return te.compute(x.shape, lambda i, j: x[i, j] * x[i, (j + 1) % 3], "shifted")
+
+    @I.ir_module
+    class Shifted:
+        @R.function
+        def backbone(x: R.Tensor((4, 4), "float32"), w: R.Param((4, 3))):
+            return R.own.test_join_run_shifted(R.matmul(x, w))
+
+    yield Shifted
+    del Op.registry["relax.own.test_join_run_shifted"]
 
 
-@I.ir_module
-class Shifted:
-    @R.function
-    def backbone(x: R.Tensor((4, 4), "float32"), w: R.Param((4, 3))):
-        return R.own.test_join_run_shifted(R.matmul(x, w))
-
-
-def test_kernels_of_both_batch_sizes_are_kept_apart():
-    module = SetupTrainer(MSELoss(), SGD(0.05), [info(4, 3), info(4, 3)], legalize=False)(Shifted)
+def test_kernels_of_both_batch_sizes_are_kept_apart(shifting):
+    module = SetupTrainer(MSELoss(), SGD(0.05), [info(4, 3), info(4, 3)], legalize=False)(shifting)
     joined = JoinRun(rows=ROWS)(module)
     assert len(joined.functions) > len(module.functions) + 3  # a kernel for three rows, besides the three functions
     trainer = initial(module)
