@@ -111,7 +111,7 @@ class Expr(AtRunTime, Node):
     """Base of graph expressions; infix operators build calls of the registered ops."""
 
     described = "a graph value"
-    to_choose = "use R.where, which is nn.functional.where in the forward of a module"
+    to_choose = "R.where chooses by element; R.cond(condition, f, g) computes one of two functions"
     to_convert = "R.astype(x, dtype) converts it; R has the functions of NumPy, such as R.exp(x)"
     to_count = "x.shape has the sizes of a tensor"
     to_change = "R.where chooses by element, R.slice_scatter, R.scatter_elements and R.index_put give a new tensor"
