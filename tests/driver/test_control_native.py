@@ -19,7 +19,7 @@ from pullback.runtime import get_num_threads, set_num_threads
 from pullback.script import relax as R
 from pullback.target import Target
 from pullback.tir import interpreter as tir_interpreter
-from tests.relax.test_control import CASES, build, flat, scalar
+from tests.relax.test_control import CASES, build, flat, half, scalar
 
 F32, F64, I64, BOOL = "float32", "float64", "int64", "bool"
 
@@ -533,3 +533,19 @@ def test_functions_without_loops_have_no_inner_functions():
     plan = plan_function(prepare(module), "main", {}, Target("llvm"))
     assert plan.inner == {} and plan.controls == {}
     assert isinstance(module["main"], Function)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_a_count_and_a_condition_that_are_views(n):
+    """Scalars of other tensors' memory: an element of a tensor of one."""
+
+    def body(t, counts, flags):
+        count, flag = R.reshape(counts, ()), R.reshape(flags, ())
+        (t,) = R.fori_loop(count, lambda i, t: (t * half(2.0),), (t,), max_steps=3)
+        return R.cond(flag, lambda: t + half(1.0), lambda: t)
+
+    infos = {"counts": TensorStructInfo((1,), "int64"), "flags": TensorStructInfo((1, 1), "bool")}
+    params = [scalar("t"), *(Var(name, info) for name, info in infos.items())]
+    for flag in (True, False):
+        (found,) = run(build(params, body), [np.array(1.5), np.array([n]), np.array([[flag]])])
+        assert found == 1.5 * 2**n + flag

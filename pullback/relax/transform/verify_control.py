@@ -283,7 +283,7 @@ class _Machine:
                 return const(self.env[node], node.dtype)
             if not isinstance(node, BufferLoad):
                 return None
-            if node.indices:
+            if _nbytes(node.buffer) != nbytes(node.buffer.dtype):
                 raise InternalError(f"an element of {node.buffer.name} decides what is done")
             return const(self.scalar(node.buffer), node.dtype)
 

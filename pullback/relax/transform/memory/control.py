@@ -68,6 +68,11 @@ def copied(plan: Plan) -> dict[int, int]:
     return {k: math.prod(b.shape) * nbytes(b.dtype) for k, b in found}  # type: ignore[arg-type]
 
 
+def _only(buffer: Buffer) -> BufferLoad:
+    """The one element of a buffer, which may be that of a scalar's view."""
+    return BufferLoad(buffer, (as_expr(0),) * len(buffer.shape))
+
+
 def carried(call: Call) -> dict[int, int]:
     """What the body of a loop donates: the number of a result -> that of the parameter which it is in the next step."""
     return {k: 1 + k for k in range(_counts(call)[1])}
@@ -164,7 +169,7 @@ class Control:
         for name, plan in self.plans.items():
             own = [next(constants) for _ in plan.constants]
             calls[name] = HostCall(plan.host.name, (*operands, *own, *outputs), (), workspaces[0])
-        return If(BufferLoad(condition, ()), calls["then"], calls["otherwise"])
+        return If(_only(condition), calls["then"], calls["otherwise"])
 
     # -- loops
 
@@ -194,7 +199,7 @@ class _Driver:
         self.arena, self.number, *flag = workspaces[: len(workspaces) - len(control.swapped)]
         self.flag = flag[0] if flag else None
         self.length, self.is_reverse = self.call.attrs["length"], self.call.attrs["reverse"]
-        given = BufferLoad(self.count, ()) if self.count is not None else None
+        given = _only(self.count) if self.count is not None else None
         self.limit = maximum(given, 0) if given is not None else None if self.length is None else as_expr(self.length)
         others = dict(zip(control.swapped, workspaces[len(workspaces) - len(control.swapped) :], strict=True))
         is_odd = self.is_static and self.length % 2 == 1  # then the last step is an even one, which writes the second
@@ -217,7 +222,7 @@ class _Driver:
         found: list[Stmt] = []
         if self.count is not None and self.length is not None:
             assert self.control.code is not None
-            found.append(If(BufferLoad(self.count, ()) > self.length, Stop(self.control.code)))
+            found.append(If(_only(self.count) > self.length, Stop(self.control.code)))
         for value, source, target in zip(self.values, self.initial, self.first, strict=False):
             if source is not target:
                 found.append(self.kernel(copy_kernel(value), source, target))
