@@ -32,9 +32,8 @@ from pullback.relax.op_calls import is_call_tir
 from pullback.relax.regions import regions
 from pullback.relax.struct_info import (
     Dim,
-    StructInfo,
     TensorStructInfo,
-    TupleStructInfo,
+    fields_of,
     format_info,
     symbolic_vars,
 )
@@ -287,7 +286,7 @@ class _KernelType:
 
     def check_call(self, caller: str, call: Call, span: Any) -> None:
         """The kernel's buffers are not checked at run time."""
-        given = [*_fields(call.args[1].struct_info), *call.sinfo_args]
+        given = [*fields_of(call.args[1].struct_info), *call.sinfo_args]
         values: tuple[Any, ...] = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
         if len(given) != len(self.buffers) or len(values) != len(self.scalars):
             wanted = f"{len(self.buffers)} buffers and {len(self.scalars)} sizes"
@@ -310,10 +309,6 @@ class _KernelType:
                     span=span,
                     hint="the kernel's buffers must have the types of the arguments, then those of out_sinfo",
                 )
-
-
-def _fields(info: StructInfo) -> tuple[StructInfo, ...]:
-    return info.fields if isinstance(info, TupleStructInfo) else (info,)
 
 
 def _atomic_tuple(expr: Tuple) -> bool:

@@ -80,7 +80,7 @@ def called(name: str, what: str, function: StructInfo, given: Sequence[StructInf
         if not match_info(wanted, info, sizes):
             raise ShapeError(
                 f"{name}: argument {k} of {what} is declared {format_info(wanted)}, and gets {format_info(info)}",
-                hint="declare the types of the carries, then those of one row of each x",
+                hint=f"it is called with {', '.join(map(format_info, given))}: declare these types",
             )
     return bind_sizes(function.ret, sizes)
 

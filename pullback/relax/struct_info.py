@@ -127,6 +127,11 @@ def flat_infos(info: StructInfo) -> list[StructInfo]:
     return [t for f in info.fields for t in flat_infos(f)] if isinstance(info, TupleStructInfo) else [info]
 
 
+def fields_of(info: StructInfo) -> tuple[StructInfo, ...]:
+    """The types of a tuple's fields; of what is no tuple, the type itself."""
+    return info.fields if isinstance(info, TupleStructInfo) else (info,)
+
+
 def dim(size: Any) -> Dim:
     """A size in canonical form: an int, or an int64 expression that is not constant."""
     if type(size) is int and 0 <= size < 2**63:

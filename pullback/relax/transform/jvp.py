@@ -35,7 +35,7 @@ from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple,
 from pullback.relax.mutator import Emitter, copy_with_new_vars, emit_body
 from pullback.relax.op.family import zero_gradient
 from pullback.relax.op_calls import lacks_state, no_state
-from pullback.relax.struct_info import StructInfo, TupleStructInfo
+from pullback.relax.struct_info import StructInfo, TupleStructInfo, fields_of
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
 from pullback.relax.transform.fold_transpose import fold_transposes
@@ -269,7 +269,7 @@ class _ForwardSweep(Emitter):
 
     def transposed(self, var: Var, call: Call, arguments: Sequence[Expr], moving: Sequence[bool]) -> Tangent:
         """The adjoint of dy, where the tangents of the arguments are the adjoints of what the rule gives."""
-        infos = _fields(var.struct_info)
+        infos = fields_of(var.struct_info)
         cotangents = [self.builder.emit(zeros_of(i), f"{var.name}_cotangent") for i in infos]  # of any value
         places = [c for c, i in zip(cotangents, infos, strict=True) if is_differentiable(i)]
         for place in places:
@@ -324,7 +324,7 @@ class _ForwardSweep(Emitter):
         """A branch whose branches give tangents, too."""
         condition, given = call.args
         moving = [k for k, v in enumerate(given.fields) if self.tangent_of(v) is not None]  # type: ignore[union-attr]
-        fields = _fields(call.struct_info)
+        fields = fields_of(call.struct_info)
         moved: set[int] = set()
 
         def look(sweep: _ForwardSweep, value: Expr, tangent: Tangent) -> Expr:
@@ -371,7 +371,7 @@ class _ForwardSweep(Emitter):
             for part, moves, moved in zip(
                 _parts(value), tangent or (None, None), (moving[0], sorted(moved_ys)), strict=True
             ):
-                fields = _fields(part.struct_info)
+                fields = fields_of(part.struct_info)
                 moves = moves if moves is not None else [None] * len(fields)
                 more = [sweep.materialize(moves[k], fields[k]) for k in moved]
                 groups.append(Tuple((*_parts(part), *more)))
@@ -394,7 +394,7 @@ class _ForwardSweep(Emitter):
         )  # fmt: skip
         groups = [self.builder.emit(TupleGetItem(whole, k)) for k in range(2)]
         kept = self.results(call, groups[0], len(carries), moving[0])
-        size = len(_fields(groups[1].struct_info)) - len(moved_ys)
+        size = len(fields_of(groups[1].struct_info)) - len(moved_ys)
         stacked = self.results(call, groups[1], size, sorted(moved_ys))
         return Tuple((kept, stacked, self.builder.emit(TupleGetItem(whole, 2), "steps")))
 
@@ -437,7 +437,7 @@ def _parts(value: Expr) -> list[Expr]:
     """The fields of a tuple."""
     if isinstance(value, Tuple):
         return list(value.fields)
-    return [TupleGetItem(value, k) for k in range(len(_fields(value.struct_info)))]
+    return [TupleGetItem(value, k) for k in range(len(fields_of(value.struct_info)))]
 
 
 def _items(value: Expr) -> Any:
@@ -452,7 +452,3 @@ def _leaves(tangent: Tangent) -> list[Expr]:
     if isinstance(tangent, list):
         return [leaf for part in tangent for leaf in _leaves(part)]
     return [] if tangent is None else [tangent]
-
-
-def _fields(info: StructInfo) -> tuple[StructInfo, ...]:
-    return info.fields if isinstance(info, TupleStructInfo) else (info,)

@@ -22,12 +22,13 @@ from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.kernel import loops_of
 from pullback.relax.op.register import te_gradient
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, fields_of, format_info
+from pullback.relax.transform.roots import is_float
 from pullback.te.naive import naive_kernel
 from pullback.tir import PrimFunc
 from pullback.tir.adjoint import adjoint_kernel
 from pullback.tir.derivative import DENSE
-from pullback.tir.expr import FLOATS, Select
+from pullback.tir.expr import Select
 from pullback.tir.guard import guard_products
 from pullback.tir.visitor import distinct
 
@@ -50,9 +51,9 @@ class KernelGradients:
         arguments, wanted = operands(call), _wanted(call, active)
         if not wanted:
             return [None] * len(arguments)
-        infos = _fields(call.struct_info)
+        infos = fields_of(call.struct_info)
         dys = dy if isinstance(call.struct_info, TupleStructInfo) else [dy]
-        seeds = [d for d, info in zip(dys, infos, strict=True) if _is_float(info)]
+        seeds = [d for d, info in zip(dys, infos, strict=True) if is_float(info)]
         outs = [arguments[k].struct_info for k in wanted]
         sizes = call.args[2] if is_call_tir(call) and len(call.args) > 2 else None
         kernel = GlobalVar(self.kernel(call, wanted, degree))
@@ -113,7 +114,7 @@ class KernelGradients:
             else:
                 function = loops_of(call, call.op.short.replace(".", "_"))  # type: ignore[union-attr]
             assert isinstance(function, PrimFunc)
-            results = len(_fields(call.struct_info))
+            results = len(fields_of(call.struct_info))
             self.known[key] = adjoint_kernel(function, results, wanted, f"{function.name}_adjoint", degree)
         return self.known[key]
 
@@ -125,12 +126,4 @@ def operands(call: Call) -> list[Expr]:
 
 def _wanted(call: Call, active: Sequence[bool]) -> list[int]:
     values = zip(operands(call), active, strict=True)
-    return [k for k, (value, is_active) in enumerate(values) if is_active and _is_float(value.struct_info)]
-
-
-def _fields(info: StructInfo) -> tuple[StructInfo, ...]:
-    return info.fields if isinstance(info, TupleStructInfo) else (info,)
-
-
-def _is_float(info: StructInfo) -> bool:
-    return isinstance(info, TensorStructInfo) and info.dtype in FLOATS
+    return [k for k, (value, is_active) in enumerate(values) if is_active and is_float(value.struct_info)]

@@ -30,7 +30,15 @@ from pullback.relax.op.batching import batch_info, over_batch, with_axis
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.namespace import ops
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo, format_info, symbolic_vars
+from pullback.relax.struct_info import (
+    Dim,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    fields_of,
+    format_info,
+    symbolic_vars,
+)
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.raise_ops import RaiseOps
@@ -133,7 +141,7 @@ class _VMap:
             Var(p.name, p.struct_info if axis is None else self.at_axis(p.struct_info, axis), span=p.span)
             for p, axis in zip(function.params, in_axes, strict=True)
         ]
-        infos = _fields(function.ret_struct_info)
+        infos = fields_of(function.ret_struct_info)
         axes = _for_each("out_axes", out_axes, infos, "results")
         if None in axes:
             raise ArgumentError("VMap: results have the axis of the batch", hint="out_axes are numbers")
@@ -495,11 +503,7 @@ def parts_of(value: Expr) -> list[Expr]:
     """The fields of a tuple."""
     if isinstance(value, Tuple):
         return list(value.fields)
-    return [TupleGetItem(value, k) for k in range(len(_fields(value.struct_info)))]
-
-
-def _fields(info: StructInfo) -> tuple[StructInfo, ...]:
-    return info.fields if isinstance(info, TupleStructInfo) else (info,)
+    return [TupleGetItem(value, k) for k in range(len(fields_of(value.struct_info)))]
 
 
 def _as_output(builder: BlockBuilder, value: Expr) -> Expr:
