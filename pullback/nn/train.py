@@ -118,6 +118,8 @@ def trainer(
         )
         return made
     if example is None:
+        example = getattr(model, "example", None)  # of an imported model
+    if example is None:
         raise ArgumentError(
             "a trainer of an nn.Module needs an example of its input",
             hint="pullback.trainer(net, loss, optimizer, example=x_train): only shape and dtype count",

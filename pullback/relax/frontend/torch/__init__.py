@@ -1,0 +1,9 @@
+"""Models of PyTorch: exported programs, fx graphs, traced and scripted modules."""
+
+from __future__ import annotations
+
+from pullback.relax.frontend.torch import aten  # fills the table
+from pullback.relax.frontend.torch.program import from_exported_program, from_torch
+from pullback.relax.frontend.torch.table import ATEN
+
+__all__ = ["ATEN", "aten", "from_exported_program", "from_torch"]
