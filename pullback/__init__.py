@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pullback import ir, nd, nn, optim, relax, runtime, script, shortcuts, target, te, tir
 from pullback.driver import compile
-from pullback.func import grad, hvp, jvp, value_and_grad, vmap
+from pullback.func import grad, hvp, jvp, value_and_grad, vjp, vmap
 from pullback.ir import IRModule
 from pullback.ir.words import missing_from
 from pullback.nn.train import trainer
@@ -23,7 +23,7 @@ shortcuts.install()
 __all__ = [
     "Device", "IRModule", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device", "grad", "hvp", "ir",
     "jvp", "nd", "nn", "op", "optim", "relax", "runtime", "script", "target", "te", "tensor", "tir", "trainer",
-    "training", "transform", "value_and_grad", "vmap",
+    "training", "transform", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 
 

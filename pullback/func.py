@@ -13,7 +13,8 @@ being traced.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, update_wrapper
+from functools import partial, reduce, update_wrapper
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,19 @@ from pullback.ir.arguments import whole
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.ir.words import explained
+from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import traced
 from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, as_relax, tuple_get_item
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, flat_infos, format_info, same_info
 from pullback.relax.transform import JVP, Gradient, VMap
+from pullback.relax.transform.closed_form import leaves_of
 from pullback.relax.transform.gradient import is_differentiable
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.runtime.tensor import Tensor, tensor
 
-__all__ = ["Transformed", "grad", "hvp", "jvp", "value_and_grad", "vmap"]
+__all__ = ["Transformed", "grad", "hvp", "jvp", "value_and_grad", "vjp", "vmap"]
 
 Axes = int | None | Sequence[int | None]
 
@@ -201,6 +204,60 @@ def jvp(f: Callable[..., Any], argnums: int | Sequence[int] | None = None, targe
         return JVP(name, names)(module), f"{name}_jvp"
 
     return Transformed(f, build, target)
+
+
+@partial(explained, name="pullback.vjp")
+def vjp(f: Callable[..., Any], argnums: int | Sequence[int] | None = None, target: Any = "llvm") -> Transformed:
+    """The product of a vector with the Jacobian of ``f``, in reverse mode: it takes the arguments of ``f``, then the
+    adjoint of what ``f`` gives (a tuple where that is one, in which integers have no adjoint), and returns
+    ``(what f gives, the adjoints of the arguments)``.
+
+    ``argnums``: the number of the argument whose adjoint is wanted, or several: then there is a tuple of them; by
+    default all that have floats.
+
+    >>> value, (dx, dy) = pullback.vjp(lambda x, y: x * y)(x, y, dz)
+
+    Raises ArgumentError when it is called and the adjoint has not the types of the results.
+    """
+
+    def build(infos: Sequence[StructInfo]) -> tuple[IRModule, str]:
+        if not infos:
+            raise ArgumentError("vjp: the adjoint of the result is missing", hint="it is the last argument")
+        module, name = _traced(f, infos[:-1])
+        wanted = tuple(k for k, i in enumerate(infos[:-1]) if is_differentiable(i)) if argnums is None else argnums
+        module, name = _against(module, name, infos[-1])
+        module = Gradient(name, _names(module, name, wanted))(module)
+
+        def pick(result: Expr) -> Expr:
+            return Tuple((TupleGetItem(TupleGetItem(result, 0), 1), _of(wanted, TupleGetItem(result, 1))))
+
+        return _calling(module, f"{name}_adjoint", pick)
+
+    return Transformed(f, build, target)
+
+
+def _against(module: IRModule, name: str, given: StructInfo) -> tuple[IRModule, str]:
+    """The module with a function of one parameter more, the adjoint of a result: it gives their inner product, and
+    the result."""
+    inner = module[name]
+    assert isinstance(inner, Function)
+    params = [Var(p.name, p.struct_info) for p in inner.params]
+    seed = Var("adjoint", given)
+    wanted = TupleStructInfo(tuple(_with_floats(flat_infos(inner.ret_struct_info))))
+    if not wanted.fields or not same_info(TupleStructInfo(tuple(flat_infos(given))), wanted):
+        raise ArgumentError(
+            f"vjp: the adjoint is {format_info(given)}, and the function gives {format_info(inner.ret_struct_info)}",
+            hint="the last argument is an adjoint for each result that has floats",
+        )
+    builder = BlockBuilder(module)
+    fresh = module.unique_name("product")
+    with builder.function(fresh, [*params, seed]):
+        result = builder.emit(module.get_global_var(name)(*params))
+        floats = [y for y in leaves_of(result) if is_differentiable(y.struct_info)]
+        pairs = zip(floats, leaves_of(seed), strict=True)
+        terms = [builder.emit(op.astype(op.sum(y * dy), floats[0].dtype)) for y, dy in pairs]
+        builder.emit_func_output(Tuple((builder.emit(reduce(add, terms)), result)))
+    return builder.get(), fresh
 
 
 @partial(explained, name="pullback.hvp")

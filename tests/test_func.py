@@ -1,4 +1,4 @@
-"""grad, value_and_grad, jvp, hvp and vmap of Python functions, against PyTorch's torch.func."""
+"""grad, value_and_grad, jvp, vjp, hvp and vmap of Python functions, against PyTorch's torch.func."""
 
 from __future__ import annotations
 
@@ -167,6 +167,21 @@ def test_tangents(name, target):
 
 @TARGETS
 @FUNCTIONS
+def test_adjoints(name, target):
+    """vjp of the function beside another result, and an integer."""
+    case = CASES[name]
+    values, count = arguments(case), len(case.shapes)
+    given = (arguments(case, 1)[0], np.float64(0.7))
+    got = pullback.vjp(lambda *a: (R.sin(a[0]), (R.shape_to_tensor([3]), case.ours(*a))), target=target)(*values, given)
+    fixed = of_torch(case.integers)
+    value, pull = torch.func.vjp(lambda *a: (torch.sin(a[0]), case.theirs(*a, *fixed)), *of_torch(values[:count]))
+    (sine, (three, scalar)), adjoints = got
+    assert_close((sine, scalar, adjoints), (*value, pull(tuple(of_torch(given)))))
+    assert three.numpy().tolist() == [3]
+
+
+@TARGETS
+@FUNCTIONS
 def test_hessian_times_vector(name, target):
     case = CASES[name]
     values, vector = arguments(case), arguments(case, 1)[0]
@@ -274,6 +289,18 @@ def test_inside_of_other_functions_and_of_a_model():
     np.testing.assert_allclose(Model()(x.astype("float32")).numpy(), slope, rtol=1e-5)
 
 
+def test_jacobians_by_rows_and_by_columns():
+    def f(x):
+        return R.sin(x[:2]) * R.sum(x)
+
+    x = np.array([0.3, -1.0, 2.0])
+    expected = np.diag(np.cos(x))[:2] * x.sum() + np.sin(x[:2])[:, None]
+    rows = pullback.vmap(lambda x, dy: pullback.vjp(f, 0)(x, dy)[1], in_axes=(None, 0))(x, np.eye(2))
+    columns = pullback.vmap(lambda x, dx: pullback.jvp(f)(x, dx)[1], in_axes=(None, 0), out_axes=1)(x, np.eye(3))
+    np.testing.assert_allclose(rows.numpy(), expected)
+    np.testing.assert_allclose(columns.numpy(), expected)
+
+
 def test_it_is_traced_once_for_arguments_of_one_type():
     traces = []
 
@@ -305,6 +332,10 @@ def test_errors():
         pullback.vmap(lambda x, y: x, in_axes=(0,))(np.zeros(3), np.zeros(3))
     with pytest.raises(CallError, match="argument 'argnum' does not exist"):
         pullback.grad(lambda x: x, argnum=1)
+    with pytest.raises(ArgumentError, match=r"the adjoint is Tensor\(\(2,\), float64\), and"):
+        pullback.vjp(lambda x: x)(np.zeros(3), np.zeros(2))
+    with pytest.raises(ArgumentError, match="the adjoint of the result is missing"):
+        pullback.vjp(lambda: R.zeros((2,)))()
     with pytest.raises(ArgumentError, match="a function is needed"):
         pullback.grad(3)(np.zeros(3))
     with pytest.raises(ArgumentError, match="has a kernel, and cannot be a part of another function"):
