@@ -6,13 +6,15 @@ to native code.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pullback import ir, nd, nn, optim, relax, runtime, script, shortcuts, target, te, tir
 from pullback.driver import compile
 from pullback.func import grad, hvp, jvp, value_and_grad, vjp, vmap
 from pullback.ir import IRModule
 from pullback.ir.words import missing_from
 from pullback.nn.train import trainer
-from pullback.relax import op, training, transform
+from pullback.relax import frontend, op, training, transform
 from pullback.relax.training import callbacks
 from pullback.runtime import Device, Tensor, cpu, device, tensor
 from pullback.runtime.vm import VirtualMachine
@@ -21,7 +23,8 @@ from pullback.version import __version__ as __version__
 shortcuts.install()
 
 __all__ = [
-    "Device", "IRModule", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device", "grad", "hvp", "ir",
+    "Device", "IRModule", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device", "from_keras",
+    "from_onnx", "from_torch", "frontend", "grad", "hvp", "ir",
     "jvp", "nd", "nn", "op", "optim", "relax", "runtime", "script", "target", "te", "tensor", "tir", "trainer",
     "training", "transform", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
@@ -31,4 +34,11 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
-__getattr__ = missing_from(globals())
+_missing = missing_from(globals())
+
+
+def __getattr__(name: str) -> Any:
+    """The importers, which are loaded when they are first used."""
+    if name in frontend.IMPORTERS:
+        return getattr(getattr(frontend, frontend.IMPORTERS[name]), name)
+    return _missing(name)

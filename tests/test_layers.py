@@ -53,6 +53,7 @@ EXCEPTIONS = {
 # Modules that import by name at run time, which the syntax tree does not show, and the reason.
 DYNAMIC = {
     "pullback.relax": "relax.training, relax.build and the like are public names; they are found on first use",
+    "pullback.relax.frontend": "importers are loaded on first use, with their tables",
     "pullback.shortcuts": "short names, pullback.training and the like, are those of other packages",
 }
 
@@ -70,7 +71,9 @@ RESERVED = {
     "filelock": ("pullback.runtime.files",),
     "pooch": ("pullback.demo",),
     "platformdirs": ("pullback.runtime.files",),
-    "torch": (),
+    "torch": ("pullback.relax.frontend.torch",),
+    "onnx": ("pullback.relax.frontend.onnx",),
+    "keras": ("pullback.relax.frontend.keras",),
     "jax": (),
 }
 

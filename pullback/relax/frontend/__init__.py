@@ -10,7 +10,8 @@ from pullback.relax.frontend.converters import UnsupportedOps, register_converte
 
 __all__ = ["UnsupportedOps", "keras", "nn", "onnx", "register_converter", "torch"]
 
-_IMPORTERS = ("torch", "onnx", "keras")  # rooms that are loaded on first use: they need the framework
+_IMPORTERS = ("torch", "onnx", "keras")  # rooms that are loaded on first use
+IMPORTERS = {f"from_{name}": name for name in _IMPORTERS}  # functions of the package's face, and their rooms
 
 
 def load_tables(source: str) -> None:
