@@ -179,6 +179,12 @@ class BlockBuilder:
         """``var`` as a variable that may leave the open dataflow block: an alias, when it is local to the block."""
         return self.emit_output(var, var.name) if isinstance(var, DataflowVar) else var
 
+    def as_output(self, value: Expr, name: str | None = None) -> Expr:
+        """A value, in the same tuples, under variables that may leave the open dataflow block."""
+        if isinstance(value, Tuple):
+            return Tuple(tuple(self.as_output(f, name) for f in value.fields))
+        return self.promote(value) if isinstance(value, Var) else self.emit_output(value, name)
+
     def emit_binding(self, binding: Binding) -> Var:
         """Append a binding as it is."""
         self.reserve(binding.var.name)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback import te
+from pullback.ir.depth import deep
 from pullback.ir.errors import ArgumentError, InternalError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.op import Op
@@ -35,7 +36,8 @@ from pullback.relax.expr import (
 from pullback.relax.matching import bind_size, bind_sizes, match_info
 from pullback.relax.mutator import check_origin
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.regions import regions
+from pullback.relax.recursion import RECURSE, most_calls
+from pullback.relax.regions import is_self, regions
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te import interpreter as te_interpreter
@@ -50,7 +52,14 @@ def evaluate(module: IRModule, name: str, arguments: Sequence[Any], observe: Any
 
     ``observe(binding, value)``, when given, sees every bound value in order.
     """
-    return _Frame(module, observe).call(name, module[name], arguments)
+    if observe is not None:
+        return _Frame(module, observe).call(name, module[name], arguments)
+    return _evaluate(module, name, arguments)
+
+
+@deep
+def _evaluate(module: IRModule, name: str, arguments: Sequence[Any]) -> Any:
+    return _Frame(module).call(name, module[name], arguments)
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,15 @@ class _Closure:
     frame: _Frame | None
 
 
+@dataclass
+class _Recursion:
+    """A closed recursive function, and how many of its calls are inside of one another."""
+
+    closure: _Closure
+    call: Call
+    depth: int = 0
+
+
 class _Frame:
     """One call of a function: its variables and symbolic sizes, with those around it."""
 
@@ -69,6 +87,7 @@ class _Frame:
         self.module, self.observe = module, observe
         self.env: dict[Var, Any] = dict(outer.env) if outer is not None else {}
         self.sizes: dict[Any, int] = dict(outer.sizes) if outer is not None else {}
+        self.recursions: dict[str, _Recursion] = dict(outer.recursions) if outer is not None else {}
 
     def call(self, name: str, function: Function, arguments: Sequence[Any]) -> Any:
         if len(arguments) != len(function.params):
@@ -133,6 +152,8 @@ class _Frame:
             return self.apply(self.eval(call.op), [self.eval(a) for a in call.args])
         if call.op.family == "control":
             return self.eval_control(call)
+        if is_self(call):
+            return self.recurse(self.recursions[call.attrs["label"]], self.eval(call.args[0]))
         if is_call_tir(call):
             return self.eval_call_tir(call)
         if not isinstance(call.op, Op) or call.op.numpy is None:
@@ -155,6 +176,11 @@ class _Frame:
         }
         if call.op is BRANCH:
             return self.apply(region["then" if arguments[0] else "otherwise"], arguments[1])
+        if call.op is RECURSE:
+            closure = region["function"]
+            recursion = _Recursion(closure, call)
+            closure.frame.recursions[call.attrs["label"]] = recursion  # type: ignore[union-attr]
+            return self.recurse(recursion, arguments[0])
         if call.op is CUSTOM:
             return self.apply(region["function"], arguments[0])
         if call.op is CUSTOM_GRADIENT:
@@ -185,6 +211,15 @@ class _Frame:
         if len(lengths) > 1:
             raise ArgumentError(f"scan: xs differ in length: {lengths}", span=call.span)
         return self.run_loop(call, body, None, carries, xs, None, length)[:2]
+
+    def recurse(self, recursion: _Recursion, arguments: tuple) -> tuple:
+        """A call of a recursive function."""
+        if recursion.depth == most_calls(recursion.call):
+            raise too_many_calls(recursion.call)
+        recursion.depth += 1
+        result = self.apply(recursion.closure, arguments)
+        recursion.depth -= 1
+        return result
 
     def run_loop(
         self, call: Call, body: Any, condition: Any, carries: tuple, xs: tuple, count: int | None, length: int | None
@@ -267,6 +302,13 @@ def too_many_steps(length: int | None, span: Any) -> ArgumentError:
     """The error of a loop that would go on after as many steps as it may take."""
     hint = "allow more, or look at why the condition stays true"
     return ArgumentError(f"the loop did not end within max_steps={length}", span=span, hint=hint)
+
+
+def too_many_calls(call: Call) -> ArgumentError:
+    """The error of a recursive function that would call itself more often than it may."""
+    message = f"the recursion of {call.attrs['label']} did not end within max_depth={most_calls(call)} calls"
+    hint = f'allow more by R.func_attr({{"max_depth": …}}) in {call.attrs["label"]}, or look at why it goes on'
+    return ArgumentError(message, span=call.span, hint=hint)
 
 
 def value_info(value: Any) -> StructInfo:

@@ -129,20 +129,6 @@ def test_types_that_change_are_refused():
         inline_calls(builder.get()["main"], builder.get())
 
 
-def test_other_recursion_says_so():
-    builder = BlockBuilder()
-    factorial = named("factorial", (F,), F)
-    add(
-        builder, "factorial", [Var("x", F)],
-        lambda x: R.cond(x > one(), lambda: x * factorial(x - one()), lambda: one()),
-    )  # fmt: skip
-    add(builder, "main", [Var("x", F)], lambda x: factorial(x))
-    module = builder.get()
-    assert evaluate(module, "main", [np.array(5.0)]) == 120.0
-    with pytest.raises(UserError, match="not supported yet: factorial → factorial"):
-        inline_calls(module["main"], module)
-
-
 def test_recursion_without_end():
     builder = BlockBuilder()
     forever = named("forever", (F,), F)

@@ -98,7 +98,7 @@ def forward(function: Function, required: Sequence[int], kernels: KernelGradient
         sweep = _ForwardSweep(builder, kernels, refusals, dict(zip(function.params, params, strict=False)), moves)
         value, tangent = sweep.body(function)
         wanted = sweep.materialize(tangent, value.struct_info)
-        results = [_as_output(builder, v, n) for v, n in ((value, "result"), (wanted, "result_tangent"))]
+        results = [builder.as_output(v, n) for v, n in ((value, "result"), (wanted, "result_tangent"))]
     _refuse(refusals)
     attrs = {k: v for k, v in function.attrs.items() if k != "private"}
     body = builder.finish(Tuple(tuple(results)))
@@ -123,13 +123,6 @@ def _with_tangents(function: Function, moving: Sequence[int]) -> tuple[list[Var]
         taken.add(name)
         moves[params[k]] = Var(name, params[k].struct_info)
     return [*params, *moves.values()], moves
-
-
-def _as_output(builder: BlockBuilder, value: Expr, name: str) -> Expr:
-    """A result under variables that may leave the dataflow block."""
-    if isinstance(value, Tuple):
-        return Tuple(tuple(_as_output(builder, f, name) for f in value.fields))
-    return builder.promote(value) if isinstance(value, Var) else builder.emit_output(value, name)
 
 
 def _clean(function: Function) -> Function:
@@ -317,7 +310,7 @@ class _ForwardSweep(Emitter):
         with builder.dataflow():
             arguments = dict(zip(function.params, params, strict=False))
             sweep = _ForwardSweep(builder, self.kernels, self.refusals, arguments, moves)
-            result = _as_output(builder, arrange(sweep, *sweep.body(function)), "gv")
+            result = builder.as_output(arrange(sweep, *sweep.body(function)), "gv")
         return _clean(Function(tuple(params), builder.finish(result), span=function.span))
 
     def choice(self, call: Call) -> Tuple:

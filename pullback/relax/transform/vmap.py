@@ -154,9 +154,9 @@ class _VMap:
             found = sweep.body(function)
             if isinstance(function.ret_struct_info, TupleStructInfo):
                 moved = [self.moved(self.whole(v), axis, False) for v, axis in zip(found, axes, strict=True)]
-                result = _as_output(builder, Tuple(tuple(moved)))
+                result = builder.as_output(Tuple(tuple(moved)))
             else:
-                result = _as_output(builder, self.moved(self.whole(found), axes[0], False))
+                result = builder.as_output(self.moved(self.whole(found), axes[0], False))
         attrs = {k: v for k, v in function.attrs.items() if k != "private"}
         return remove_dead_bindings(Function(tuple(params), builder.finish(result), None, attrs, span=function.span))
 
@@ -201,7 +201,7 @@ class _VMap:
         with builder.dataflow():
             sweep = _Sweep(self, builder)
             value = sweep.over(function, list(zip(params, has, strict=True)))
-            result = _as_output(builder, arrange(sweep, params, value))
+            result = builder.as_output(arrange(sweep, params, value))
         whole = (*params[:1], *more, *params[1:])
         return remove_dead_bindings(Function(whole, builder.finish(result), span=function.span))
 
@@ -350,7 +350,7 @@ class _Sweep:
         with builder.dataflow():
             arguments = (call.args[0], Tuple(tuple(params)), *call.args[2:])
             one = builder.emit(Call(call.op, arguments, call.attrs, call.sinfo_args, call.info, span=call.span))
-            ys = _as_output(builder, Tuple(tuple(parts_of(one)) if several else (one,)))
+            ys = builder.as_output(Tuple(tuple(parts_of(one)) if several else (one,)))
         body = Function((step, *(params[k] for k in order)), builder.finish(Tuple((Tuple(()), ys))))
         rows, fixed = ([e for e, h in operands if h == has] for has in (True, False))
         looped = self.builder.emit(loop(None, (), rows, fixed, body, None, self.size), "looped")
@@ -504,10 +504,3 @@ def parts_of(value: Expr) -> list[Expr]:
     if isinstance(value, Tuple):
         return list(value.fields)
     return [TupleGetItem(value, k) for k in range(len(fields_of(value.struct_info)))]
-
-
-def _as_output(builder: BlockBuilder, value: Expr) -> Expr:
-    """A result under variables that may leave the dataflow block."""
-    if isinstance(value, Tuple):
-        return Tuple(tuple(_as_output(builder, f) for f in value.fields))
-    return builder.promote(value) if isinstance(value, Var) else builder.emit_output(value)

@@ -19,11 +19,12 @@ from pullback.relax.expr import (
     Var,
     VarBinding,
 )
+from pullback.relax.recursion import SELF
 from pullback.relax.struct_info import TupleStructInfo, same_info
 from pullback.script.printer.branches import IfPrinter
 from pullback.script.printer.layout import Lines
 from pullback.script.printer.literals import attribute
-from pullback.script.printer.types import sequence
+from pullback.script.printer.types import quoted, sequence
 from pullback.script.printer.uses import Dead, Uses
 from pullback.tir.expr import PrimExpr
 from pullback.tir.expr import Var as SizeVar
@@ -124,6 +125,8 @@ def inner_function(
 def control_call(printer: GraphPrinter, call: Call) -> str | None:
     """A loop or a closed call as the function of R that builds it; None where none builds just this call."""
     op, args = call.op, call.args
+    if op is SELF:
+        return _call_self(printer, call)
     tuples = args[-3:] if op is LOOP else args[-2:] if op is SCAN else args[-1:]
     if not all(isinstance(t, Tuple) for t in tuples) or set(call.attrs) != set(op.signature.attrs) or call.sinfo_args:  # type: ignore[union-attr]
         return None
@@ -143,8 +146,21 @@ def control_call(printer: GraphPrinter, call: Call) -> str | None:
         value = call.attrs[key]
         if isinstance(value, Function):
             items.append(f"{key}={printer.region(value, key)}")
+        elif key == "label" and type(value) is str:
+            items.append(f"{key}={quoted(value)}")
         elif op is BRANCH or not (value is None or isinstance(value, PrimExpr) or type(value) in (bool, int)):
             return None
         elif value is not None and value is not default:
             items.append(f"{key}={attribute(value, printer.body_scalars)}")
     return f"R.{op.short}({', '.join(items)})"  # type: ignore[union-attr]
+
+
+def _call_self(printer: GraphPrinter, call: Call) -> str | None:
+    (operands,), (info, *rest) = call.args, call.sinfo_args or (None,)
+    label = call.attrs.get("label")
+    is_plain = isinstance(operands, Tuple) and isinstance(info, TupleStructInfo) and not rest
+    if not is_plain or set(call.attrs) != {"label"} or type(label) is not str:
+        return None
+    types = sequence([printer.info(f) for f in info.fields])  # type: ignore[union-attr]
+    values = sequence([printer.expr(f) for f in operands.fields])  # type: ignore[attr-defined]
+    return f"R.call_self({values}, {quoted(label)}, {types})"
