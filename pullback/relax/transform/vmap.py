@@ -30,6 +30,7 @@ from pullback.relax.op.batching import batch_info, over_batch, with_axis
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.namespace import ops
 from pullback.relax.op_calls import is_call_tir
+from pullback.relax.recursion import RECURSE, SELF, call_self, outer_labels, recurse
 from pullback.relax.struct_info import (
     Dim,
     StructInfo,
@@ -134,6 +135,7 @@ class _VMap:
     def __init__(self, module: IRModule, size: Dim) -> None:
         self.module, self.size = module, size
         self.kernels: dict[Any, str] = {}
+        self.recursions: dict[str, _Recursion] = {}  # whose functions are being brought over the batch
 
     def function(self, function: Function, in_axes: Sequence[int | None], out_axes: Axes) -> Function:
         """The function over the batch, which is along these axes of the parameters and results."""
@@ -232,6 +234,21 @@ class _VMap:
         return self.kernels[name, has]
 
 
+@dataclass
+class _Recursion:
+    """A recursive function over the batch: which operands have the axis. Its results have it."""
+
+    has: list[bool]
+
+
+class _EndsByItself(Exception):
+    """Whether a function with one of the ``labels`` calls itself differs from element to element."""
+
+    def __init__(self, labels: set[str]) -> None:
+        super().__init__()
+        self.labels = labels
+
+
 class _Sweep:
     """Goes through the bindings of a closed function; ``values``: what its variables are over the batch."""
 
@@ -272,12 +289,14 @@ class _Sweep:
     def call(self, call: Call, name: str) -> Value:
         if not isinstance(call.op, Op):
             raise UserError("a call of an unknown function cannot be brought over a batch", span=call.span)
-        special = {BRANCH: self.branch, LOOP: self.loop, CUSTOM: self.custom}.get(call.op)
+        rules = {BRANCH: self.branch, LOOP: self.loop, CUSTOM: self.custom, RECURSE: self.recurse, SELF: self.call_self}
+        special = rules.get(call.op)
         if special is None and is_call_tir(call):
             special = self.call_tir
         if special is not None:
             values = [self.value(a) if isinstance(a, Expr) else a for a in call.args]
-            if any(_any(_flags(v)) for v in values if isinstance(v, (list, tuple))):
+            is_changed = any(_any(_flags(v)) for v in values if isinstance(v, (list, tuple)))
+            if is_changed or outer_labels(call) & self.vmap.recursions.keys():
                 return special(call, values)
             plain = [_expr(v) if isinstance(v, (list, tuple)) else v for v in values]
             same = Call(call.op, tuple(plain), call.attrs, call.sinfo_args, call.info, span=call.span)
@@ -295,6 +314,9 @@ class _Sweep:
 
     def branch(self, call: Call, values: Sequence[Value]) -> Value:
         (condition, is_chosen_by_each), operands = values
+        labels = outer_labels(call) & self.vmap.recursions.keys()
+        if is_chosen_by_each and labels:
+            raise _EndsByItself(labels)
         regions = [call.attrs[name] for name in ("then", "otherwise")]
         if not is_chosen_by_each:
             has = [h for _, h in operands]
@@ -330,7 +352,7 @@ class _Sweep:
         """A user's kernel, in a loop; one with a gradient that the user gave, by a scan."""
         operands = values[1]
         if "te_grad_name" in call.attrs:
-            return self.scanned(call, operands)
+            return self.scanned(call, operands, lambda given: (call.args[0], given, *call.args[2:]))
         flags = (*(h for _, h in operands), *[True] * len(call.sinfo_args))
         kernel = GlobalVar(self.vmap.kernel(call.args[0].name, flags))  # type: ignore[union-attr]
         sizes = list(call.args[2].values) if len(call.args) > 2 else []  # type: ignore[union-attr]
@@ -339,8 +361,37 @@ class _Sweep:
         result = call_tir(kernel, Tuple(tuple(e for e, _ in operands)), infos, sizes or None)  # type: ignore[arg-type]
         return _value(self.builder.emit(result, kernel.name), True)
 
-    def scanned(self, call: Call, operands: Sequence[tuple[Expr, bool]]) -> Value:
-        """One call after another: the elements are the rows of a loop."""
+    def recurse(self, call: Call, values: Sequence[Value]) -> Value:
+        """A recursive function over the batch; where it ends for each element by itself, one call after another."""
+        (operands,), label, around = values, call.attrs["label"], dict(self.vmap.recursions)
+        function: Function = call.attrs["function"]
+        recursion = self.vmap.recursions[label] = _Recursion([h for _, h in operands])
+        try:
+            before = None
+            while before != (before := list(recursion.has)):  # until what has the axis does not grow
+                region = self.vmap.region(function, before, lambda sweep, params, v: self.vmap.whole(v))
+        except _EndsByItself as error:
+            if error.labels != {label}:
+                raise
+            self.vmap.recursions = around
+            return self.scanned(call, operands, lambda given: (given,))
+        finally:
+            self.vmap.recursions = around
+        given = [_with(v, h, self.size) for v, h in zip(operands, recursion.has, strict=True)]
+        return _value(self.builder.emit(recurse(given, region, label, call.attrs["max_depth"]), label), True)
+
+    def call_self(self, call: Call, values: Sequence[Value]) -> Value:
+        (operands,), label = values, call.attrs["label"]
+        recursion = self.vmap.recursions[label]
+        recursion.has = [a or h for a, (_, h) in zip(recursion.has, operands, strict=True)]
+        given = [_with(v, h, self.size) for v, h in zip(operands, recursion.has, strict=True)]
+        infos = [batch_info(i, self.size) for i in fields_of(call.struct_info)]
+        return _value(self.builder.emit(call_self(given, label, infos), label), True)
+
+    def scanned(
+        self, call: Call, operands: Sequence[tuple[Expr, bool]], arguments: Callable[[Tuple], tuple[Any, ...]]
+    ) -> Value:
+        """One call after another: the elements are the rows of a loop. ``arguments``: of the call on these operands."""
         step = Var("step", STEP)
         params = [Var(f"x{k}", row(e.struct_info) if h else e.struct_info) for k, (e, h) in enumerate(operands)]
         order = [k for k, (_, h) in enumerate(operands) if h] + [k for k, (_, h) in enumerate(operands) if not h]
@@ -348,8 +399,8 @@ class _Sweep:
         builder = BlockBuilder()
         builder.begin([p.name for p in (step, *params)])
         with builder.dataflow():
-            arguments = (call.args[0], Tuple(tuple(params)), *call.args[2:])
-            one = builder.emit(Call(call.op, arguments, call.attrs, call.sinfo_args, call.info, span=call.span))
+            given = arguments(Tuple(tuple(params)))
+            one = builder.emit(Call(call.op, given, call.attrs, call.sinfo_args, call.info, span=call.span))
             ys = builder.as_output(Tuple(tuple(parts_of(one)) if several else (one,)))
         body = Function((step, *(params[k] for k in order)), builder.finish(Tuple((Tuple(()), ys))))
         rows, fixed = ([e for e, h in operands if h == has] for has in (True, False))
