@@ -56,7 +56,11 @@ class _Merge(ExprMutator):
 def draws(expr: Any) -> bool:
     """Whether random numbers are drawn without a state, in a region too, or may be: by a function around that is called
     again."""
-    return lacks_state(expr) or is_self(expr) or any(draws(b.value) for _, region in regions(expr) for b in region.bindings)
+    return (
+        lacks_state(expr)
+        or is_self(expr)
+        or any(draws(b.value) for _, region in regions(expr) for b in region.bindings)
+    )
 
 
 def value_key(expr: Any) -> Any:

@@ -45,6 +45,7 @@ from pullback.relax.transform.inline_functions import inline_calls, over_regions
 from pullback.relax.transform.joint_region import JoinTwins, Twins
 from pullback.relax.transform.kernel_gradients import KernelGradients, operands
 from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.recursion_gradients import RecursionGradient
 from pullback.relax.transform.refuse_gradient import refuse_what_has_no_gradient
 from pullback.relax.transform.region_writer import zeros_of
 from pullback.relax.transform.roots import Roots, is_differentiable
@@ -203,7 +204,7 @@ def _as_output(builder: BlockBuilder, value: Expr) -> Expr:
 class ReverseSweep:
     """The environment of adjoints and the loop over the bindings reversed. ``roots``: a bit for each of the variables
     whose adjoints are wanted; ``zeros``: what is known of adjoints already, where ``forward`` is a part of something
-    larger."""
+    larger; ``recursions``: the gradients of recursive functions around, by the functions' labels."""
 
     def __init__(
         self,
@@ -212,18 +213,26 @@ class ReverseSweep:
         roots: Mapping[Var, int],
         kernels: KernelGradients,
         zeros: StructuralZeros | None = None,
+        recursions: Mapping[str, RecursionGradient] | None = None,
     ) -> None:
         self.builder, self.forward, self.kernels = builder, forward, kernels
         self.adjoints: dict[Var, Adjoint] = {}
         self.twins: Twins = {}
-        self.zeros = StructuralZeros(Roots(roots)) if zeros is None else zeros
+        self.recursions = recursions or {}
+        around = {label: gradient.calls for label, gradient in self.recursions.items()}
+        self.zeros = StructuralZeros(Roots(roots, (), around)) if zeros is None else zeros
         self.roots = self.zeros.roots
         self.roots.follow(forward)
         self.active = {v for v in self.roots.values if self.roots.of(v)}  # what moves with what is wanted
 
     def inner(self, builder: BlockBuilder, forward: Sequence[Binding], roots: Mapping[Var, int]) -> ReverseSweep:
         """The sweep over the bindings of a region."""
-        return ReverseSweep(builder, forward, roots, self.kernels)
+        return ReverseSweep(builder, forward, roots, self.kernels, None, self.recursions)
+
+    def inside(self, gradient: RecursionGradient) -> ReverseSweep:
+        """A sweep of which those over regions of a recursive function come."""
+        recursions = {**self.recursions, gradient.label: gradient}
+        return ReverseSweep(self.builder, [], {}, self.kernels, None, recursions)
 
     def begin(self, target: Expr) -> None:
         """The adjoint of the target is 1."""
