@@ -2,7 +2,8 @@
 
 A kernel becomes ``void name(ptr rt, ptr buffer…, scalar…)``; each of its parallel loops a task that the runtime runs; a
 host function the exported ``i32 name(ptr rt, ptr buffers, ptr arena, ptr trace)``. Host functions call others of the
-module in the same way, without a trace; those with the attribute ``inner`` are not exported.
+module in the same way, without a trace; those with the attribute ``inner`` are not exported. A heap of a host
+function's own lies on its stack, and is given back before each return.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from pullback.codegen.statements import Statements, stored_buffers
 from pullback.codegen.values import Value, memory_type, register_type
 from pullback.ir.depth import deep
 from pullback.ir.errors import InternalError
+from pullback.ir.node import Node
 from pullback.target import Target
 from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, IntImm, Var, nbytes
 from pullback.tir.ranges import LARGEST_SIZE
 from pullback.tir.stmt import (
     FLUSH_SUBNORMALS,
+    Box,
     BufferStore,
     Check,
     For,
@@ -35,8 +38,10 @@ from pullback.tir.stmt import (
     KernelCall,
     Prefetch,
     PrimFunc,
+    Release,
     Stmt,
     Stop,
+    Unbox,
     While,
     seq,
 )
@@ -46,6 +51,10 @@ _LIBM = {*INTRINSICS, "fmod", "rint", "fabs"}
 _SLOTS = {"parallel_for": 1, "now_ns": 2, "parallel_share": 3}
 _STREAMS = ("x86_64", "amd64")  # has stores past the caches, and must be told to
 RUNTIME = "{ i64, ptr, ptr, ptr }"  # struct pb_runtime: abi, parallel_for, now_ns, parallel_share
+_WITH_HEAP = "{ i64, ptr, ptr, ptr, ptr, ptr }"  # and grow, shrink
+_HEAP_SLOTS = {"grow": 4, "shrink": 5}
+_POISONS = 3  # the number of the heap's word that says so
+_LINE, _GRAIN = 64, 8  # bytes to which boxes are aligned, and small values in them
 
 
 @deep
@@ -378,6 +387,7 @@ class _HostStatements(Statements):
         self.kernels, self.symbols, self.callees, self.calls = kernels, symbols, callees, 0
         self.is_traced = not is_inner(func)
         self.slots = {buffer: number for number, buffer in enumerate(func.buffers)}
+        self.heaps = {b: self.own_heap(b, bool(func.attrs.get("poison"))) for b in _own_heaps(func)}
 
     def stmt_kernelcall(self, node: KernelCall) -> None:
         kernel = self.kernels.get(node.name)
@@ -402,7 +412,7 @@ class _HostStatements(Statements):
         failed, passed = self.builder.label("failed"), self.builder.label("passed")
         self.builder.branch_if(self.builder.fresh(f"icmp eq i8 {byte}, 0"), failed, passed)
         self.builder.start(failed)
-        self.builder.effect(f"ret i32 {node.code}")
+        self.leave(str(node.code))
         self.builder.start(passed)
 
     def stmt_hostcall(self, node: HostCall) -> None:
@@ -427,7 +437,7 @@ class _HostStatements(Statements):
         failed, passed = self.builder.label("failed"), self.builder.label("passed")
         self.builder.branch_if(self.builder.fresh(f"icmp ne i32 {status}, 0"), failed, passed)
         self.builder.start(failed)
-        self.builder.effect(f"ret i32 {status}")
+        self.leave(status)
         self.builder.start(passed)
         self.written(*node.buffers)
 
@@ -443,8 +453,91 @@ class _HostStatements(Statements):
         self.written(*changed)
 
     def stmt_stop(self, node: Stop) -> None:
-        self.builder.effect(f"ret i32 {node.code}")
+        self.leave(str(node.code))
         self.builder.start(self.builder.label("never"))
+
+    def leave(self, status: str) -> None:
+        """Return; heaps of this function's own are given back."""
+        for heap in self.heaps.values():
+            self.shrink(heap, "0")
+        self.builder.effect(f"ret i32 {status}")
+
+    # ---- boxes
+
+    def own_heap(self, buffer: Buffer, poisons: bool) -> str:
+        """A heap on the stack, empty."""
+        (words,) = buffer.shape
+        place = self.at_entry(f"alloca [{words} x i64], align {_LINE}")
+        for k in range(words):  # type: ignore[arg-type]
+            slot = self.at_entry(f"getelementptr i64, ptr {place}, i64 {k}")
+            self.builder.entry.append(f"  store i64 {int(poisons and k == _POISONS)}, ptr {slot}")
+        return place
+
+    def of_runtime(self, name: str) -> str:
+        """A function of the runtime's heaps."""
+        slot = self.builder.fresh(f"getelementptr {_WITH_HEAP}, ptr %rt, i32 0, i32 {_HEAP_SLOTS[name]}")
+        return self.builder.fresh(f"load ptr, ptr {slot}")
+
+    def shrink(self, heap: str, mark: str) -> None:
+        self.builder.effect(f"call void {self.of_runtime('shrink')}(ptr %rt, ptr {heap}, i64 {mark})")
+
+    def stmt_box(self, node: Box) -> None:
+        places, size = _laid_out(node.fields)
+        call = f"call ptr {self.of_runtime('grow')}(ptr %rt, ptr {self.address(node.heap)}, i64 {size})"
+        begin = self.builder.fresh(call)
+        failed, passed = self.builder.label("failed"), self.builder.label("passed")
+        self.builder.branch_if(self.builder.fresh(f"icmp eq ptr {begin}, null"), failed, passed)
+        self.builder.start(failed)
+        self.leave(str(node.code))
+        self.builder.start(passed)
+        for buffer, place in zip(node.fields, places, strict=True):
+            inside = self.builder.fresh(f"getelementptr i8, ptr {begin}, i64 {place}")
+            self.move(self.aligned(inside, _GRAIN), self.at(buffer), _piece_bytes(buffer))
+        number = self.builder.fresh(f"ptrtoint ptr {begin} to i64")
+        self.builder.effect(f"store i64 {number}, ptr {self.address(node.handle)}")
+        self.written(*stored_buffers(node))
+
+    def stmt_unbox(self, node: Unbox) -> None:
+        places, _ = _laid_out(node.fields)
+        number = self.builder.fresh(f"load i64, ptr {self.address(node.handle)}")
+        empty, full, after = (self.builder.label(stem) for stem in ("empty", "full", "unboxed"))
+        self.builder.branch_if(self.builder.fresh(f"icmp eq i64 {number}, 0"), empty, full)
+        self.builder.start(empty)
+        for buffer in node.fields:
+            self.clear(self.at(buffer), _piece_bytes(buffer))
+        self.builder.branch(after)
+        self.builder.start(full)
+        begin = self.builder.fresh(f"inttoptr i64 {number} to ptr")
+        for buffer, place in zip(node.fields, places, strict=True):
+            inside = self.builder.fresh(f"getelementptr i8, ptr {begin}, i64 {place}")
+            self.move(self.at(buffer), self.aligned(inside, _GRAIN), _piece_bytes(buffer))
+        self.builder.branch(after)
+        self.builder.start(after)
+        self.written(*node.fields)
+
+    def stmt_release(self, node: Release) -> None:
+        mark = self.builder.fresh(f"load i64, ptr {self.address(node.mark)}")
+        self.shrink(self.address(node.heap), mark)
+        self.written(node.heap)
+
+    def at(self, buffer: Buffer) -> str:
+        """An operand of an intrinsic: where a buffer, or a row of one, lies."""
+        return self.aligned(self.address(buffer), nbytes(buffer.dtype))
+
+    def aligned(self, pointer: str, count: int) -> str:
+        return f"ptr align {count} {pointer}"
+
+    def move(self, target: str, source: str, count: int) -> None:
+        """Copy bytes."""
+        name, types = "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1"
+        self.builder.shared.declare(name, f"declare void @{name}({types})")
+        self.builder.effect(f"call void @{name}({target}, {source}, i64 {count}, i1 false)")
+
+    def clear(self, target: str, count: int) -> None:
+        """Fill bytes with zeros."""
+        name, types = "llvm.memset.p0.i64", "ptr, i8, i64, i1"
+        self.builder.shared.declare(name, f"declare void @{name}({types})")
+        self.builder.effect(f"call void @{name}({target}, i8 0, i64 {count}, i1 false)")
 
     def trace(self) -> None:
         """The next entry of the trace, if there is one."""
@@ -458,6 +551,8 @@ class _HostStatements(Statements):
         emit = emit or self.builder.fresh
         if buffer in self.slots:
             return emit(f"load ptr, ptr {emit(f'getelementptr ptr, ptr %buffers, i64 {self.slots[buffer]}')}")
+        if buffer in self.heaps:
+            return self.heaps[buffer]
         if buffer.scope != "arena":
             raise InternalError(f"the buffer {buffer.name} is not a parameter of the host function")
         return emit(f"getelementptr i8, ptr %arena, i64 {buffer.offset}")
@@ -505,8 +600,32 @@ class _Host:
             self.shared.define("pb.trace", _TRACE)
         emitter.stmt(self.func.body)
         emitter.trace()
-        builder.effect("ret i32 0")
+        emitter.leave("0")
         return builder.text()
+
+
+def _own_heaps(func: PrimFunc) -> list[Buffer]:
+    """The heaps that a host function names and does not get."""
+    found = [b for n in walk(func.body) for b in _buffers_of(n) if b.scope == "heap"]
+    return list(dict.fromkeys(found))
+
+
+def _buffers_of(node: Node) -> tuple[Buffer, ...]:
+    """The buffers that a statement of a host function names, heaps among them."""
+    if isinstance(node, HostCall):
+        return node.buffers
+    return (node.heap,) if isinstance(node, (Box, Release)) else ()
+
+
+def _laid_out(fields: Sequence[Buffer]) -> tuple[list[int], int]:
+    """Where the buffers lie in a box, and its bytes. Large ones begin a line."""
+    places, end = [], 0
+    for buffer in fields:
+        size = _piece_bytes(buffer)
+        grain = _LINE if size >= _LINE else _GRAIN
+        places.append(-(-end // grain) * grain)
+        end = places[-1] + size
+    return places, end
 
 
 def _piece_bytes(param: Buffer) -> int:

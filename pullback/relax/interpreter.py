@@ -1,6 +1,7 @@
 """The meaning of the graph IR, over NumPy: slow, simple, and the oracle for every other backend.
 
-Values are NumPy arrays, tuples of values, shapes (tuples of ints), and functions.
+Values are NumPy arrays, tuples of values, shapes (tuples of ints), and functions. Handles are arrays of objects: a
+:class:`Box`, or the number 0.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pullback.ir.depth import deep
 from pullback.ir.errors import ArgumentError, InternalError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.op import Op
+from pullback.relax.boxes import BOX, NULL, UNBOX
 from pullback.relax.control import BRANCH, CUSTOM, CUSTOM_GRADIENT, FORI, LOOP, SCAN, WHILE
 from pullback.relax.expr import (
     Binding,
@@ -38,13 +40,13 @@ from pullback.relax.mutator import check_origin
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.recursion import RECURSE, most_calls
 from pullback.relax.regions import is_self, regions
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of, format_info
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.checked import checked
 from pullback.tir.defined import defined
-from pullback.tir.expr import PrimExpr
+from pullback.tir.expr import HANDLE, PrimExpr
 
 
 def evaluate(module: IRModule, name: str, arguments: Sequence[Any], observe: Any = None) -> Any:
@@ -78,6 +80,13 @@ class _Recursion:
     closure: _Closure
     call: Call
     depth: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """What a handle stands for."""
+
+    fields: tuple[np.ndarray, ...]
 
 
 class _Frame:
@@ -169,8 +178,10 @@ class _Frame:
         return conform(result, bind_sizes(call.struct_info, self.sizes), call)
 
     def eval_control(self, call: Call) -> Any:
-        """Branches and loops: every loop is run as a :class:`_Loop`."""
+        """Branches, loops and boxes."""
         arguments = [self.eval(a) for a in call.args]
+        if call.op in (BOX, UNBOX, NULL):
+            return self.boxing(call, arguments)
         region = {
             name: _Closure(name, function, _Frame(self.module, self.observe, self)) for name, function in regions(call)
         }
@@ -221,6 +232,17 @@ class _Frame:
         recursion.depth -= 1
         return result
 
+    def boxing(self, call: Call, arguments: Sequence[Any]) -> Any:
+        if call.op is NULL:
+            return np.zeros(self.attr(call.attrs["shape"]), object)
+        if call.op is BOX:
+            return np.array(Box(tuple(np.array(a) for a in arguments)), object)
+        content = arguments[0].item()
+        if isinstance(content, Box):
+            return content.fields
+        infos = fields_of(bind_sizes(call.struct_info, self.sizes))
+        return tuple(_zeros(i.shape, i.dtype) for i in infos)  # type: ignore[attr-defined]
+
     def run_loop(
         self, call: Call, body: Any, condition: Any, carries: tuple, xs: tuple, count: int | None, length: int | None
     ) -> tuple[tuple, tuple, np.ndarray]:
@@ -237,7 +259,7 @@ class _Frame:
             number = np.array(k, np.int64)
             if condition is not None and not condition(number, carries):
                 break
-            carries, rows[k] = body(number, carries, tuple(x[k] for x in xs))
+            carries, rows[k] = body(number, carries, tuple(x[k, ...] for x in xs))
             steps += 1
         else:
             if condition is not None and condition(np.array(limit, np.int64), carries):
@@ -251,9 +273,9 @@ class _Frame:
             return ()
         results = []
         for i, field in enumerate(bind_sizes(info, self.sizes).fields[1].fields):  # type: ignore[attr-defined]
-            whole = np.zeros((length, *field.shape[1:]), numpy_dtype(field.dtype))
+            whole = _zeros((length, *field.shape[1:]), field.dtype)
             for k, values in rows.items():
-                whole[k] = values[i]
+                whole[k, ...] = values[i]
             results.append(whole)
         return tuple(results)
 
@@ -317,7 +339,12 @@ def value_info(value: Any) -> StructInfo:
         return TupleStructInfo(tuple(value_info(v) for v in value))
     if isinstance(value, _Closure):
         return value.function.struct_info
-    return TensorStructInfo(value.shape, value.dtype.name)
+    return TensorStructInfo(value.shape, HANDLE if value.dtype == object else value.dtype.name)
+
+
+def _zeros(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Zeros; of handles null ones."""
+    return np.zeros(shape, object if dtype == HANDLE else numpy_dtype(dtype))
 
 
 def conform(value: Any, info: StructInfo, call: Call) -> Any:

@@ -43,7 +43,9 @@ def is_open(expr: Any) -> bool:
     if isinstance(expr, Call):
         if getattr(expr.op, "family", "") != "control":
             return False
-        return not has_regions(expr) or ("adjoint" in expr.attrs and expr.attrs["adjoint"] is None)
+        if not has_regions(expr):  # one with a gradient is an op like others: a box
+            return expr.op.gradient is None
+        return "adjoint" in expr.attrs and expr.attrs["adjoint"] is None
     return isinstance(expr, (If, Function))
 
 

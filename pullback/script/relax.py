@@ -41,6 +41,7 @@ from pullback.ir.node import current_span
 from pullback.ir.op import Op
 from pullback.relax import expr as _expr
 from pullback.relax import struct_info as _info
+from pullback.relax.boxes import unbox  # noqa: F401
 from pullback.relax.control import branch, cond, custom, custom_gradient, fori_loop, loop, scan, while_loop  # noqa: F401
 from pullback.relax.declared import PARAMETER, STATE, Annotation, Declared
 from pullback.relax.op.call_tir import call_tir as _call_tir
@@ -53,7 +54,7 @@ from pullback.tir.expr import DTYPES, PrimExpr
 
 _ops = Namespace()
 _CONTROL = ("branch", "call_self", "cond", "custom", "custom_gradient", "fori_loop", "loop", "recurse", "scan",
-            "while_loop")  # fmt: skip
+            "unbox", "while_loop")  # fmt: skip
 _TAKEN = ("const", "dtype", "call_tir_with_grad", *_CONTROL)  # from elsewhere
 
 

@@ -301,6 +301,30 @@ def host(name: str, *buffers: Any, arena: _expr.Buffer | None = None) -> _stmt.H
     return _stmt.HostCall(name, given, rows if any(isinstance(b, Piece) for b in buffers) else (), arena)
 
 
+def box(handle: _expr.Buffer, *fields: _expr.Buffer, heap: _expr.Buffer, code: int) -> _stmt.Box:
+    """Host functions: copy the fields to new memory of the heap and store its address in the handle; stop with the
+    status ``code`` where there is none."""
+    _check_buffers("T.box takes a handle, then buffers, heap=buffer and code=1", handle, *fields, heap)
+    return _stmt.Box(handle, fields, heap, code)
+
+
+def unbox(handle: _expr.Buffer, *fields: _expr.Buffer) -> _stmt.Unbox:
+    """Host functions: copy what ``T.box`` has put where the handle says to the fields; zeros where the handle is 0."""
+    _check_buffers("T.unbox takes a handle, then buffers", handle, *fields)
+    return _stmt.Unbox(handle, fields)
+
+
+def release(heap: _expr.Buffer, mark: _expr.Buffer) -> _stmt.Release:
+    """Host functions: take the heap back to where its first number was that in ``mark``."""
+    _check_buffers("T.release takes a heap, then a buffer with a mark", heap, mark)
+    return _stmt.Release(heap, mark)
+
+
+def _check_buffers(message: str, *buffers: Any) -> None:
+    if not all(isinstance(b, _expr.Buffer) for b in buffers):
+        raise ScriptError(message)
+
+
 def stop(code: int) -> _stmt.Stop:
     """Host functions: stop with the status ``code``."""
     if not isinstance(code, int) or isinstance(code, builtins.bool):

@@ -35,6 +35,7 @@ from pullback.tir.expr import (
 )
 from pullback.tir.stmt import (
     Allocate,
+    Box,
     BufferStore,
     Check,
     For,
@@ -44,9 +45,11 @@ from pullback.tir.stmt import (
     Let,
     Prefetch,
     PrimFunc,
+    Release,
     Seq,
     Stmt,
     Stop,
+    Unbox,
     While,
 )
 from pullback.tir.visitor import children, walk
@@ -66,13 +69,15 @@ def run(
     arguments: Sequence[Any],
     kernels: Mapping[str, PrimFunc] | None = None,
     arena: np.ndarray | None = None,
+    boxes: dict[int, list[np.ndarray]] | None = None,
 ) -> int:
     """Run a function on one argument per parameter: arrays, which it writes into, and numbers.
 
-    ``kernels`` are the functions that a host function calls, ``arena`` is its memory; by default it gets its own. Gives
+    ``kernels`` are the functions that a host function calls, ``arena`` is its memory; by default it gets its own.
+    ``boxes``: those on the heap that it gets, by their addresses, which are numbers in the order of their making. Gives
     the status: 0, or the code of a failed Check.
     """
-    frame = _Frame(func, arguments, kernels or {}, arena)
+    frame = _Frame(func, arguments, kernels or {}, arena, boxes)
     return on_large_stack(frame.run) if _is_deep(func) else frame.run()
 
 
@@ -105,11 +110,17 @@ class _Frame:
     """One call of a function. ``shape`` is that of the axes of the open parallel and vectorized loops."""
 
     def __init__(
-        self, func: PrimFunc, arguments: Sequence[Any], kernels: Mapping[str, PrimFunc], arena: np.ndarray | None = None
+        self,
+        func: PrimFunc,
+        arguments: Sequence[Any],
+        kernels: Mapping[str, PrimFunc],
+        arena: np.ndarray | None = None,
+        boxes: dict[int, list[np.ndarray]] | None = None,
     ) -> None:
         if len(arguments) != len(func.params):
             raise InternalError(f"{func.name} takes {len(func.params)} arguments, got {len(arguments)}")
         self.func, self.kernels = func, kernels
+        self.boxes = {} if boxes is None else boxes
         self.env: dict[Var, Any] = {}
         self.arrays: dict[Buffer, np.ndarray] = {}
         self.shape: tuple[int, ...] = ()
@@ -126,6 +137,8 @@ class _Frame:
             if isinstance(param, Buffer):
                 self._bind(param, argument)
         self._arena(arena)
+        own = {b for n in walk(func.body) for b in _buffers(n) if b.scope == "heap"}
+        self.arrays |= {b: np.zeros(self._shape(b), numpy_dtype(b.dtype)) for b in own}
 
     def _bind(self, buffer: Buffer, array: np.ndarray) -> None:
         shape = self._shape(buffer)
@@ -276,7 +289,7 @@ class _Frame:
         rows = [self.expr(r) for r in node.rows] or [0] * len(node.buffers)
         args = [self._piece(b, r, p) for b, r, p in zip(node.buffers, rows, callee.buffers, strict=True)]
         arena = None if node.arena is None else self.arrays[node.arena].reshape(-1).view(np.uint8)
-        status = run(callee, args, self.kernels, arena)
+        status = run(callee, args, self.kernels, arena, self.boxes)
         if status:
             raise _Stop(status)
 
@@ -292,6 +305,28 @@ class _Frame:
     def stmt_check(self, node: Check) -> None:
         if not self.arrays[node.buffer].flat[0]:
             raise _Stop(node.code)
+
+    # ---- boxes
+
+    def stmt_box(self, node: Box) -> None:
+        heap = self.arrays[node.heap]
+        heap[0] += 1
+        self.boxes[int(heap[0])] = [self.arrays[b].reshape(-1).view(np.uint8).copy() for b in node.fields]
+        self.arrays[node.handle].flat[0] = heap[0]
+
+    def stmt_unbox(self, node: Unbox) -> None:
+        address = int(self.arrays[node.handle].flat[0])
+        if address and address not in self.boxes:
+            raise InternalError(f"{self.func.name}: {node.handle.name} holds {address}, where there is no box")
+        for k, buffer in enumerate(node.fields):
+            flat = self.arrays[buffer].reshape(-1).view(np.uint8)
+            flat[:] = self.boxes[address][k] if address else 0
+
+    def stmt_release(self, node: Release) -> None:
+        heap, mark = self.arrays[node.heap], int(self.arrays[node.mark].flat[0])
+        for address in range(mark + 1, int(heap[0]) + 1):
+            del self.boxes[address]
+        heap[0] = mark
 
     # ---- memory
 
@@ -365,6 +400,10 @@ def _buffers(node: Any) -> list[Buffer]:
         return list(node.buffers)
     if isinstance(node, HostCall):
         return [*node.buffers, *([] if node.arena is None else [node.arena])]
+    if isinstance(node, (Box, Unbox)):
+        return [node.handle, *node.fields, *([node.heap] if isinstance(node, Box) else [])]
+    if isinstance(node, Release):
+        return [node.heap, node.mark]
     return [node.buffer] if isinstance(node, (BufferLoad, BufferStore, Check)) else []
 
 

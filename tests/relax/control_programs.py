@@ -3,8 +3,8 @@
     module, arguments = program(seed)          # main(a, v, m, n) gives a float64 scalar
 
 The same seed gives the same program. It nests ifs and all three loops, which read the variables around them, carry
-floats, vectors and counters, and call functions that variables stand for. Values stay small. A loop that is asked for a
-condition has ``max_steps``, so that it has a gradient.
+floats, vectors and counters, and call functions that variables stand for. Values stay small. Of loops whose number of
+steps only running tells, some have ``max_steps`` and some do not: what these save for a gradient lies in boxes.
 """
 
 from __future__ import annotations
@@ -124,7 +124,13 @@ class _Writer:
 
         asked, body = self.written(carried, going_on), self.written(carried, step)
         zero = R.const(0, "int64")
-        return self.items(R.while_loop(asked, body, (*first, zero), max_steps=most, checkpoint_every=checkpoint))
+        return self.items(R.while_loop(asked, body, (*first, zero), **self.limited(most, checkpoint)))
+
+    def limited(self, most: int, checkpoint: Any) -> dict[str, Any]:
+        """The options of a loop that has a greatest number of steps, or that of one that has none."""
+        if self.rng.integers(2):
+            return {}
+        return {"max_steps": most, "checkpoint_every": checkpoint}
 
     def fori_loop(self, scope: list[Any], depth: int, carried: Any, first: Any, checkpoint: Any) -> list[Any]:
         body = self.function([COUNT, *carried], scope, depth, carried)
@@ -132,7 +138,7 @@ class _Writer:
             count = int(self.rng.integers(0, 6))
             return self.items(R.fori_loop(count, body, tuple(first), checkpoint_every=checkpoint))
         count = self.emit(R.minimum(self.value(scope, COUNT), R.const(5, "int64")))
-        return self.items(R.fori_loop(count, body, tuple(first), max_steps=5, checkpoint_every=checkpoint))
+        return self.items(R.fori_loop(count, body, tuple(first), **self.limited(5, checkpoint)))
 
     def scan(self, scope: list[Any], depth: int, carried: Any, first: Any, checkpoint: Any) -> list[Any]:
         given = self.pick([(), (MATRIX,), (MATRIX, MATRIX)])

@@ -70,6 +70,7 @@ class Plan:
     Each region of a branch or a loop has a plan of its own: ``controls`` has those of each call of one, by its number
     among the calls and checks of the function, and ``inner`` the host functions that ``host`` calls. Status k is
     ``messages[k - 1]``, in all of them. ``kernels`` are those of all, and ``may_fail`` says whether any has a status.
+    ``needs_heap``: boxes are made, for which a region takes a heap after its other buffers.
 
     The buffers of the host function are the flattened inputs, the constants, then the outputs in ``fresh`` (numbers of
     flattened results); ``donated`` maps the other results to the inputs whose memory they take. ``sources`` says for
@@ -95,6 +96,7 @@ class Plan:
     inner: dict[str, PrimFunc] = field(default_factory=dict)
     controls: dict[int, Control] = field(default_factory=dict)
     may_fail: bool = False
+    needs_heap: bool = False
 
     @property
     def functions(self) -> dict[str, PrimFunc]:
@@ -184,7 +186,7 @@ def _planned(name: str, function: Function, whole: _Whole, donate: Mapping[int, 
         [name for name, _ in calls], whole.messages, host.sources, _places(steps, chosen.order, results),
         [s.kernel for s in chosen.order], [span for _, span in calls], host.inner,
         {s.source: s.control for s in steps.steps if s.control is not None and s.source is not None},
-        bool(steps.checks),
+        bool(steps.checks), steps.need_heap,
     )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ from pullback.relax.expr import Binding, Call, Expr, Function, Var
 from pullback.relax.op_calls import is_call_tir, lacks_state, no_state
 from pullback.relax.recursion import RECURSE
 from pullback.relax.regions import is_control
+from pullback.relax.struct_info import has_adjoint
 from pullback.relax.transform.kernel_gradients import KernelGradients, operands
-from pullback.relax.transform.roots import Calls, Roots, is_float
+from pullback.relax.transform.roots import Calls, Roots
 
 
 def refuse_what_has_no_gradient(
@@ -63,7 +64,7 @@ def _offending(
 def _offending_in(
     region: Function, bits: Sequence[int], kernels: KernelGradients, around: Mapping[str, Calls]
 ) -> Iterator[str]:
-    params = {p: b if is_float(p.struct_info) else 0 for p, b in zip(region.params, bits, strict=True)}
+    params = {p: b if has_adjoint(p.struct_info) else 0 for p, b in zip(region.params, bits, strict=True)}
     yield from _offending(list(region.bindings), region.body.body, params, kernels, around)
 
 

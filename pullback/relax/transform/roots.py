@@ -18,19 +18,14 @@ from pullback.relax.control import BRANCH, LOOP
 from pullback.relax.expr import Binding, Call, Function, Tuple, TupleGetItem, Var
 from pullback.relax.op.family import zero_gradient
 from pullback.relax.recursion import RECURSE, SELF
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
-from pullback.tir.expr import FLOATS
+from pullback.relax.struct_info import StructInfo, TupleStructInfo, fields_of, has_adjoint
 
 Nested = Any  # the bits of a tensor; of a tuple, a tuple of them, or the bits of all its fields
 
 
-def is_float(info: StructInfo) -> bool:
-    return isinstance(info, TensorStructInfo) and info.dtype in FLOATS
-
-
 def is_differentiable(info: Any) -> bool:
-    """Whether there is a float in it."""
-    return any(map(is_differentiable, info.fields)) if isinstance(info, TupleStructInfo) else is_float(info)
+    """Whether there is a float in it, or a handle."""
+    return any(map(is_differentiable, info.fields)) if isinstance(info, TupleStructInfo) else has_adjoint(info)
 
 
 @dataclass
@@ -124,7 +119,7 @@ class Roots:
 def results_roots(region: Function, params: Sequence[int], around: Mapping[str, Calls] | None = None) -> Nested:
     """The bits of what a region gives, of whose parameters these are the bits. ``around``: the recursive functions
     around it, by their labels."""
-    bits = {p: b if is_float(p.struct_info) else 0 for p, b in zip(region.params, params, strict=True)}
+    bits = {p: b if has_adjoint(p.struct_info) else 0 for p, b in zip(region.params, params, strict=True)}
     return Roots(bits, region.bindings, around).nested(region.body.body)
 
 

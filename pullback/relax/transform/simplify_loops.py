@@ -24,12 +24,13 @@ from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass
 from pullback.relax.analysis import used_vars
+from pullback.relax.boxes import is_handle
 from pullback.relax.control import BRANCH, LOOP, branch, loop
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator, emit_body
 from pullback.relax.recursion import RECURSE
 from pullback.relax.regions import is_control, with_regions
-from pullback.relax.struct_info import TupleStructInfo, fields_of
+from pullback.relax.struct_info import TupleStructInfo, fields_of, flat_infos
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.inline_functions import over_regions
@@ -305,7 +306,7 @@ class _Simplify(ExprMutator):
         old = Loop.of(call)
         if old is None:
             return None
-        if not old.is_open_ended and call.attrs["length"] in (0, 1):
+        if not old.is_open_ended and call.attrs["length"] in (0, 1) and not _stacks_handles(old):
             return self.few_steps(old)
         same = [k for k, (p, r) in enumerate(zip(old.carries, old.results, strict=True)) if p is r]
         ys, copies = _needed_ys(old, used)
@@ -355,6 +356,12 @@ class _Simplify(ExprMutator):
             self.builder.emit(reshape(y, i.shape), "stacked") for y, i in zip(ys.fields, info.fields, strict=True)
         ]
         return Tuple((carries, Tuple(tuple(stacks)), steps))
+
+
+def _stacks_handles(old: Loop) -> bool:
+    """Whether there are handles among xs or ys, of which no op takes a row or makes one."""
+    infos = [*flat_infos(old.call.struct_info.fields[1]), *(x.struct_info for x in old.given(2))]  # type: ignore[attr-defined]
+    return any(map(is_handle, infos))
 
 
 def _filled(info: Any, fields: Mapping[int, Expr]) -> Tuple:

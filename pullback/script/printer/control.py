@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pullback.relax.boxes import UNBOX
 from pullback.relax.control import BRANCH, FORI, LOOP, SCAN, WHILE
 from pullback.relax.expr import (
     BindingBlock,
@@ -122,11 +123,21 @@ def inner_function(
     lines.extend(body)
 
 
+def _unbox(printer: GraphPrinter, call: Call) -> str | None:
+    """``R.unbox(handle, types)``."""
+    (info,) = call.sinfo_args or (None,)
+    if not isinstance(info, TupleStructInfo) or call.attrs:
+        return None
+    return f"R.unbox({printer.expr(call.args[0])}, {sequence([printer.info(f) for f in info.fields])})"
+
+
 def control_call(printer: GraphPrinter, call: Call) -> str | None:
     """A loop or a closed call as the function of R that builds it; None where none builds just this call."""
     op, args = call.op, call.args
     if op is SELF:
         return _call_self(printer, call)
+    if op is UNBOX:
+        return _unbox(printer, call)
     tuples = args[-3:] if op is LOOP else args[-2:] if op is SCAN else args[-1:]
     if not all(isinstance(t, Tuple) for t in tuples) or set(call.attrs) != set(op.signature.attrs) or call.sinfo_args:  # type: ignore[union-attr]
         return None
