@@ -26,10 +26,12 @@ from pullback.ir.depth import deep
 from pullback.ir.errors import InternalError
 from pullback.ir.node import Node
 from pullback.target import Target
-from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, IntImm, Var, nbytes
+from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.ranges import LARGEST_SIZE
 from pullback.tir.stmt import (
+    DEPTH,
     FLUSH_SUBNORMALS,
+    LEVELS,
     Box,
     BufferStore,
     Check,
@@ -38,6 +40,7 @@ from pullback.tir.stmt import (
     KernelCall,
     Prefetch,
     PrimFunc,
+    Recur,
     Release,
     Stmt,
     Stop,
@@ -387,6 +390,7 @@ class _HostStatements(Statements):
         self.kernels, self.symbols, self.callees, self.calls = kernels, symbols, callees, 0
         self.is_traced = not is_inner(func)
         self.slots = {buffer: number for number, buffer in enumerate(func.buffers)}
+        self.recurs = any(isinstance(n, Recur) for f in (func, *(c for c, _ in callees.values())) for n in walk(f.body))
         self.heaps = {b: self.own_heap(b, bool(func.attrs.get("poison"))) for b in _own_heaps(func)}
 
     def stmt_kernelcall(self, node: KernelCall) -> None:
@@ -409,37 +413,58 @@ class _HostStatements(Statements):
 
     def stmt_check(self, node: Check) -> None:
         byte = self.builder.fresh(f"load i8, ptr {self.address(node.buffer)}")
-        failed, passed = self.builder.label("failed"), self.builder.label("passed")
-        self.builder.branch_if(self.builder.fresh(f"icmp eq i8 {byte}, 0"), failed, passed)
-        self.builder.start(failed)
-        self.leave(str(node.code))
-        self.builder.start(passed)
+        self.leave_if(f"icmp eq i8 {byte}, 0", str(node.code))
 
     def stmt_hostcall(self, node: HostCall) -> None:
-        callee, symbol = self.callees.get(node.name, (None, ""))
-        if callee is None:
-            raise InternalError(f"there is no host function {node.name!r} in this module")
-        if len(callee.params) != len(node.buffers):
-            raise InternalError(f"{node.name} takes {len(callee.params)} arguments")
-        self.trace()
-        place = self.at_entry(f"alloca [{max(1, len(node.buffers))} x ptr], align 16")
         rows = node.rows or (IntImm(0),) * len(node.buffers)
-        for k, (buffer, row, param) in enumerate(zip(node.buffers, rows, callee.buffers, strict=True)):
+        self.call_host(node.name, node.buffers, rows, node.arena)
+        self.written(*node.buffers)
+
+    def stmt_recur(self, node: Recur) -> None:
+        heap = self.address(node.heap)
+        place = self.builder.fresh(f"getelementptr i64, ptr {heap}, i64 {DEPTH}")
+        depth = self.builder.fresh(f"load i64, ptr {place}")
+        self.leave_if(f"icmp sge i64 {depth}, {node.most}", str(node.too_deep))
+        self.builder.effect(f"store i64 {self.builder.fresh(f'add i64 {depth}, 1')}, ptr {place}")
+        rows, arena = (IntImm(0),) * len(node.buffers), "null"
+        if node.nbytes:
+            levels = self.builder.fresh(f"getelementptr i64, ptr {heap}, i64 {LEVELS}")
+            mark = self.builder.fresh(f"load i64, ptr {levels}")
+            arena = self.grown(levels, node.nbytes, node.code)
+        self.call_host(node.name, node.buffers, rows, arena)
+        if node.nbytes:
+            self.shrink(levels, mark)
+        self.builder.effect(f"store i64 {depth}, ptr {place}")
+        self.written(*node.buffers)
+
+    def call_host(
+        self, name: str, buffers: Sequence[Buffer], rows: Sequence[PrimExpr], arena: Buffer | str | None
+    ) -> None:
+        callee, symbol = self.callees.get(name, (None, ""))
+        if callee is None:
+            raise InternalError(f"there is no host function {name!r} in this module")
+        if len(callee.params) != len(buffers):
+            raise InternalError(f"{name} takes {len(callee.params)} arguments")
+        self.trace()
+        place = self.at_entry(f"alloca [{max(1, len(buffers))} x ptr], align 16")
+        for k, (buffer, row, param) in enumerate(zip(buffers, rows, callee.buffers, strict=True)):
             pointer, number = self.address(buffer), self.poly(row)
             if number.const != 0:
                 offset = self.scalar(number.scaled(_piece_bytes(param)))
                 pointer = self.builder.fresh(f"getelementptr i8, ptr {pointer}, i64 {offset}")
             slot = self.builder.fresh(f"getelementptr ptr, ptr {place}, i64 {k}")
             self.builder.effect(f"store ptr {pointer}, ptr {slot}")
-        arena = "null" if node.arena is None else self.address(node.arena)
-        arguments = f"ptr %rt, ptr {place}, ptr {arena}, ptr null"
+        memory = "null" if arena is None else arena if isinstance(arena, str) else self.address(arena)
+        arguments = f"ptr %rt, ptr {place}, ptr {memory}, ptr null"
         status = self.builder.fresh(f"call i32 @{_quoted(symbol)}({arguments})")
+        self.leave_if(f"icmp ne i32 {status}, 0", status)
+
+    def leave_if(self, condition: str, status: str) -> None:
         failed, passed = self.builder.label("failed"), self.builder.label("passed")
-        self.builder.branch_if(self.builder.fresh(f"icmp ne i32 {status}, 0"), failed, passed)
+        self.builder.branch_if(self.builder.fresh(condition), failed, passed)
         self.builder.start(failed)
         self.leave(status)
         self.builder.start(passed)
-        self.written(*node.buffers)
 
     def stmt_while(self, node: While) -> None:
         changed = stored_buffers(node)
@@ -460,6 +485,8 @@ class _HostStatements(Statements):
         """Return; heaps of this function's own are given back."""
         for heap in self.heaps.values():
             self.shrink(heap, "0")
+            if self.recurs:
+                self.shrink(self.builder.fresh(f"getelementptr i64, ptr {heap}, i64 {LEVELS}"), "0")
         self.builder.effect(f"ret i32 {status}")
 
     # ---- boxes
@@ -470,7 +497,7 @@ class _HostStatements(Statements):
         place = self.at_entry(f"alloca [{words} x i64], align {_LINE}")
         for k in range(words):  # type: ignore[arg-type]
             slot = self.at_entry(f"getelementptr i64, ptr {place}, i64 {k}")
-            self.builder.entry.append(f"  store i64 {int(poisons and k == _POISONS)}, ptr {slot}")
+            self.builder.entry.append(f"  store i64 {int(poisons and k % LEVELS == _POISONS)}, ptr {slot}")
         return place
 
     def of_runtime(self, name: str) -> str:
@@ -478,18 +505,18 @@ class _HostStatements(Statements):
         slot = self.builder.fresh(f"getelementptr {_WITH_HEAP}, ptr %rt, i32 0, i32 {_HEAP_SLOTS[name]}")
         return self.builder.fresh(f"load ptr, ptr {slot}")
 
+    def grown(self, heap: str, count: int, code: int) -> str:
+        """So many bytes more; the function is left where there is no memory."""
+        begin = self.builder.fresh(f"call ptr {self.of_runtime('grow')}(ptr %rt, ptr {heap}, i64 {count})")
+        self.leave_if(f"icmp eq ptr {begin}, null", str(code))
+        return begin
+
     def shrink(self, heap: str, mark: str) -> None:
         self.builder.effect(f"call void {self.of_runtime('shrink')}(ptr %rt, ptr {heap}, i64 {mark})")
 
     def stmt_box(self, node: Box) -> None:
         places, size = _laid_out(node.fields)
-        call = f"call ptr {self.of_runtime('grow')}(ptr %rt, ptr {self.address(node.heap)}, i64 {size})"
-        begin = self.builder.fresh(call)
-        failed, passed = self.builder.label("failed"), self.builder.label("passed")
-        self.builder.branch_if(self.builder.fresh(f"icmp eq ptr {begin}, null"), failed, passed)
-        self.builder.start(failed)
-        self.leave(str(node.code))
-        self.builder.start(passed)
+        begin = self.grown(self.address(node.heap), size, node.code)
         for buffer, place in zip(node.fields, places, strict=True):
             inside = self.builder.fresh(f"getelementptr i8, ptr {begin}, i64 {place}")
             self.move(self.aligned(inside, _GRAIN), self.at(buffer), _piece_bytes(buffer))
@@ -612,7 +639,7 @@ def _own_heaps(func: PrimFunc) -> list[Buffer]:
 
 def _buffers_of(node: Node) -> tuple[Buffer, ...]:
     """The buffers that a statement of a host function names, heaps among them."""
-    if isinstance(node, HostCall):
+    if isinstance(node, (HostCall, Recur)):
         return node.buffers
     return (node.heap,) if isinstance(node, (Box, Release)) else ()
 

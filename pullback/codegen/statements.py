@@ -42,6 +42,7 @@ from pullback.tir.stmt import (
     KernelCall,
     Let,
     Prefetch,
+    Recur,
     Release,
     Seq,
     Stmt,
@@ -431,7 +432,7 @@ def stored_buffers(node: Stmt) -> tuple[Buffer, ...]:
     for n in statements(node):
         if isinstance(n, BufferStore):
             found[n.buffer] = None
-        elif isinstance(n, (KernelCall, HostCall)):
+        elif isinstance(n, (KernelCall, HostCall, Recur)):
             found.update(dict.fromkeys(n.buffers))
         elif isinstance(n, Box):
             found |= {n.handle: None, n.heap: None}

@@ -33,6 +33,7 @@ from pullback.tir.stmt import (
     Let,
     Prefetch,
     PrimFunc,
+    Recur,
     Release,
     Seq,
     Stmt,
@@ -46,7 +47,7 @@ from pullback.tir.stmt import (
 
 __all__ = [
     "Allocate", "Binary", "Box", "Buffer", "BufferLoad", "BufferStore", "Call", "Cast", "Check", "FloatImm", "For",
-    "HostCall", "If", "IntImm", "KernelCall", "Let", "Prefetch", "PrimExpr", "PrimFunc", "Release", "Select", "Seq",
-    "Stmt", "Stop", "Unbox", "Var", "While", "as_expr", "binary", "call", "cast", "const", "fma", "loop", "maximum",
-    "minimum", "select", "seq", "store",
+    "HostCall", "If", "IntImm", "KernelCall", "Let", "Prefetch", "PrimExpr", "PrimFunc", "Recur", "Release", "Select",
+    "Seq", "Stmt", "Stop", "Unbox", "Var", "While", "as_expr", "binary", "call", "cast", "const", "fma", "loop",
+    "maximum", "minimum", "select", "seq", "store",
 ]  # fmt: skip

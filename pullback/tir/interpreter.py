@@ -34,6 +34,7 @@ from pullback.tir.expr import (
     nbytes,
 )
 from pullback.tir.stmt import (
+    DEPTH,
     Allocate,
     Box,
     BufferStore,
@@ -45,6 +46,7 @@ from pullback.tir.stmt import (
     Let,
     Prefetch,
     PrimFunc,
+    Recur,
     Release,
     Seq,
     Stmt,
@@ -322,6 +324,17 @@ class _Frame:
             flat = self.arrays[buffer].reshape(-1).view(np.uint8)
             flat[:] = self.boxes[address][k] if address else 0
 
+    def stmt_recur(self, node: Recur) -> None:
+        heap = self.arrays[node.heap]
+        if heap[DEPTH] == node.most:
+            raise _Stop(node.too_deep)
+        heap[DEPTH] += 1
+        arguments = [self.arrays[b] for b in node.buffers]
+        status = run(self.kernels[node.name], arguments, self.kernels, np.full(node.nbytes, 0xFF, np.uint8), self.boxes)
+        if status:
+            raise _Stop(status)
+        heap[DEPTH] -= 1
+
     def stmt_release(self, node: Release) -> None:
         heap, mark = self.arrays[node.heap], int(self.arrays[node.mark].flat[0])
         for address in range(mark + 1, int(heap[0]) + 1):
@@ -397,6 +410,8 @@ class _Frame:
 def _buffers(node: Any) -> list[Buffer]:
     """The buffers that a node names itself."""
     if isinstance(node, KernelCall):
+        return list(node.buffers)
+    if isinstance(node, Recur):
         return list(node.buffers)
     if isinstance(node, HostCall):
         return [*node.buffers, *([] if node.arena is None else [node.arena])]

@@ -15,6 +15,7 @@
         | Box(handle, buffers…, heap, code)  copy buffers to new memory, whose address is the handle's value
         | Unbox(handle, buffers…)         copy what was put there to buffers; zeros if the address is 0
         | Release(heap, mark)             give back what the heap has grown by since it was marked
+        | Recur(name, buffers…, heap, …)  a HostCall by a recursive function, one call deeper
 
     f ::= PrimFunc(name, params, body, attrs)      params: buffers, then scalar variables
 
@@ -22,9 +23,11 @@
 or vectorized loop. ``vectorized``: iterations are independent lanes, executed statement by statement (the first
 statement for all lanes, then the second); the loop holds no loops but unrolled ones. ``unrolled``: constant extent.
 
-A *heap* is a buffer of HEAP_WORDS numbers, by which the runtime knows memory that grows while a host function runs
-(``pb_heap`` of ``rt.h``). The first number is a *mark*: what it was, given to Release, takes the heap back there. A
-buffer of scope ``heap`` belongs to the function that names it: empty when that begins, and given back however it ends.
+A *heap* is a buffer of HEAP_WORDS numbers, by which the runtime knows memory that grows while a host function runs. It
+is two of ``pb_heap`` of ``rt.h``, one for boxes, and from number LEVELS on one for the arenas of recursive functions;
+number DEPTH says how many calls of these are inside of one another. The first number is a *mark*: what it was, given to
+Release, takes the boxes back there. A buffer of scope ``heap`` belongs to the function that names it: empty when that
+begins, and given back however it ends.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from pullback.tir.expr import ADDRESS, Buffer, PrimExpr, Var, as_expr, check_ind
 FLUSH_SUBNORMALS = "flush_subnormals"  # an attribute of host functions, and of the modules that they are made from
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
 PREFETCH_KINDS = ("read", "write")
-HEAP_WORDS = 8
+HEAP_WORDS, LEVELS, DEPTH = 16, 8, 12
 
 
 @made_quickly
@@ -227,6 +230,28 @@ class Release(Stmt):
 
     heap: Buffer
     mark: Buffer
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
+class Recur(Stmt):
+    """Run a host function as a call of a recursive function: on the buffers, the heap last, and on ``nbytes`` of
+    the heap for an arena, which are given back when it has run.
+
+    It is one call deeper than the heap says: leave with status ``too_deep`` if that is more than ``most`` calls, with
+    ``code`` where there is no memory, with the callee's status if that is not 0.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    nbytes: int
+    most: int
+    too_deep: int
+    code: int
+
+    @property
+    def heap(self) -> Buffer:
+        return self.buffers[-1]
 
 
 def heap_buffer(scope: str = "global") -> Buffer:

@@ -12,8 +12,9 @@
                                          return y, box(x, y, inner)             return dx, dw
 
 The *twin*, ``f_kept``, boxes what the adjoint of a call reads, the handles of its own calls among it; a call of the
-adjoint begins by unboxing that. What all calls hand on as it is, such as weights, is not boxed: the adjoint hands it on,
-too. Boxes, and handles, are values with adjoints of their own, so an adjoint can be differentiated again.
+adjoint begins by unboxing that. What all calls hand on as it is, such as weights, is not boxed: the adjoint hands it on
+as well. Boxes, and handles, are values with adjoints of their own, so an adjoint can be differentiated again. In the
+end all three have the label of the function.
 
 All calls of a function are one to the analysis: results have adjoints if they have one in any call, and operands if one
 comes of that.
@@ -21,7 +22,8 @@ comes of that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pullback.relax.boxes import HANDLE_INFO, box, null, unbox
@@ -71,11 +73,10 @@ class RecursionGradient:
         if not self.moving:
             return [None] * len(self.infos)
         kept, function = self.chosen()
-        changed = {"function": self.twin(kept), "label": self.twin_label}
-        twin = add_twin(self.sweep, self.var, changed)
+        twin = add_twin(self.sweep, self.var, {"function": self.twin(kept)})
         operands = self.operands_of_adjoint(self.call, self.given, twin)
-        most = self.call.attrs["max_depth"]
-        return self.parts(self.sweep, recurse(operands, function, self.adjoint_label, most), self.var)
+        whole = recurse(operands, function, self.label, self.call.attrs["max_depth"])
+        return self.parts(self.sweep, replace(whole, span=self.call.span), self.var)
 
     def adjoints_of_self(self, sweep: Any, var: Var, call: Call, adjoint: Sequence[Any]) -> list[Expr | None]:
         """Those of the operands of a call inside."""
@@ -88,7 +89,7 @@ class RecursionGradient:
         sweep.twins[var] = sweep.builder.current_bindings()[-1]
         infos = [self.infos[k] for k in sorted(self.moving)]
         operands = self.operands_of_adjoint(call, given, twin)
-        return self.parts(sweep, call_self(operands, self.adjoint_label, infos), var)
+        return self.parts(sweep, replace(call_self(operands, self.adjoint_label, infos), span=call.span), var)
 
     def operands_of_adjoint(self, call: Call, given: dict[int, Any], twin: Var) -> list[Expr]:
         seeds = [given[k] if k in given else zeros_of(self.results[k]) for k in sorted(self.seeded)]
@@ -125,13 +126,13 @@ class RecursionGradient:
             found = writer.write(joint, [joint.adjoints[k] for k in wanted])
             filled = [zeros_of(self.infos[k]) if f is None else f for k, f in zip(wanted, found, strict=True)]
             results = writer.outputs(filled)
-        return kept, writer.function(results, {})
+        return kept, _Relabelled((self.adjoint_label,), self.label).function(writer.function(results, {}))
 
     def twin(self, kept: Sequence[Var]) -> Function:
         """The function that gives a handle of what it keeps besides, and calls itself alone."""
         more = [box(kept) if kept else null()]
         function = saving(self.function, self.joint, more, lambda outputs: Tuple(tuple(outputs)))
-        return _Relabelled(self.label, self.twin_label).function(function)
+        return _Relabelled((self.label, self.twin_label), self.label, (self.label,)).function(function)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -141,24 +142,29 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 class _Relabelled(ExprMutator):
-    """Calls with one label, whose adjoints nobody wants, as calls with another, which give a handle besides."""
+    """Calls with one of the labels in ``old`` as calls with the label ``new``; of those in ``giving`` with one result
+    more, a handle, that nobody reads."""
 
-    def __init__(self, old: str, new: str) -> None:
+    def __init__(self, old: Collection[str], new: str, giving: Collection[str] = ()) -> None:
         super().__init__()
-        self.old, self.new = old, new
+        self.old, self.new, self.giving = old, new, giving
 
     def rewrite_binding(self, binding: Binding) -> None:
         value = binding.value
-        if not isinstance(value, Call) or value.op is not SELF or value.attrs["label"] != self.old:
+        if not isinstance(value, Call) or value.op is not SELF or value.attrs["label"] not in self.old:
             super().rewrite_binding(binding)
             return
-        fields = fields_of(value.struct_info)
-        call = call_self(items(self.expr(value.args[0])), self.new, [*fields, HANDLE_INFO])
+        fields, gives = fields_of(value.struct_info), value.attrs["label"] in self.giving
+        infos = [*fields, HANDLE_INFO] if gives else fields
+        call = replace(call_self(items(self.expr(value.args[0])), self.new, infos), span=value.span)
+        if not gives:
+            self.bind(binding.var, call)
+            return
         emit = self.builder.emit if isinstance(binding.var, DataflowVar) else self.builder.emit_output
         whole = emit(call, binding.var.name)
         parts = (emit(TupleGetItem(whole, k), binding.var.name) for k in range(len(fields)))
         self.env[binding.var] = Tuple(tuple(parts))
 
     def rewrite_call(self, call: Call) -> Expr:
-        changed = {name: _Relabelled(self.old, self.new).function(region) for name, region in regions(call)}
+        changed = {n: _Relabelled(self.old, self.new, self.giving).function(r) for n, r in regions(call)}
         return with_regions(call, changed) if changed else call

@@ -18,7 +18,7 @@ from pullback.relax.control import BRANCH, LOOP
 from pullback.relax.expr import Binding, Call, Function, Tuple, TupleGetItem, Var
 from pullback.relax.op.family import zero_gradient
 from pullback.relax.recursion import RECURSE, SELF
-from pullback.relax.struct_info import StructInfo, TupleStructInfo, fields_of, has_adjoint
+from pullback.relax.struct_info import TupleStructInfo, fields_of, has_adjoint
 
 Nested = Any  # the bits of a tensor; of a tuple, a tuple of them, or the bits of all its fields
 

@@ -27,9 +27,11 @@ from pullback.relax.struct_info import StructInfo, TupleStructInfo
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
 from pullback.relax.transform.memory.control import Control
+from pullback.relax.transform.memory.recursion import Recursion, SelfCall
 from pullback.relax.transform.memory.values import nested_as
 from pullback.relax.transform.plan_memory import Plan, flatten_info
 from pullback.relax.transform.verify_control import verify_driver
+from pullback.relax.transform.verify_recursion import verify_recursion
 from pullback.tir.access_order import reads_come_first
 from pullback.tir.expr import ADDRESS, Binary, Buffer, BufferLoad, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.polynomial import same
@@ -43,6 +45,7 @@ from pullback.tir.stmt import (
     KernelCall,
     Let,
     PrimFunc,
+    Recur,
     Seq,
     Stop,
     Unbox,
@@ -70,24 +73,33 @@ class _Call:
 
 
 def verify_plan(
-    plan: Plan, function: Function, module: IRModule, donate: Mapping[int, int] | None = None, deep: bool = False
+    plan: Plan,
+    function: Function,
+    module: IRModule,
+    donate: Mapping[int, int] | None = None,
+    deep: bool = False,
+    around: Mapping[str, Recursion] | None = None,
 ) -> None:
     """Raise a PlanError unless the plan is right. ``deep``: go through the iterations of kernels that work in place
-    too, which takes time in proportion to the elements they touch."""
+    too, which takes time in proportion to the elements they touch. ``around``: the recursive functions that the
+    function is a region of, by their labels."""
     wanted = _Dataflow(function, plan.controls)
-    machine = _Machine(plan, wanted, module, dict(donate or {}), deep)
+    machine = _Machine(plan, wanted, module, dict(donate or {}), deep, around or {})
     machine.run()
     machine.check_end()
     for source, control in plan.controls.items():
         for name, region in regions(wanted.calls[source].control):
             own = control.plans[name]  # what a body overwrites of its carries is right if the driver is
-            verify_plan(own, region, module, own.donated, deep)
+            inner = dict(around or {})
+            if isinstance(control, Recursion):
+                inner[control.call.attrs["label"]] = control
+            verify_plan(own, region, module, own.donated, deep, inner)
 
 
 class _Dataflow:
     """What the lowered function computes: its calls and checks in order, and the names of its results."""
 
-    def __init__(self, function: Function, controls: Mapping[int, Control]) -> None:
+    def __init__(self, function: Function, controls: Mapping[int, Control | Recursion | SelfCall]) -> None:
         self.env: dict[Any, Any] = {}
         self.controls = controls
         self.calls: list[_Call] = []
@@ -173,7 +185,16 @@ class _Held:
 class _Machine:
     """Memory that holds names of values."""
 
-    def __init__(self, plan: Plan, wanted: _Dataflow, module: IRModule, donate: dict[int, int], deep: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        wanted: _Dataflow,
+        module: IRModule,
+        donate: dict[int, int],
+        deep: bool,
+        around: Mapping[str, Recursion],
+    ) -> None:
+        self.around = around
         self.plan, self.wanted, self.module, self.donate, self.deep = plan, wanted, module, donate, deep
         self.memory: dict[Buffer | None, _Held] = {}  # of each parameter, and of the arena
         self.done: set[int] = set()
@@ -258,7 +279,9 @@ class _Machine:
             driver = self.plan.inner.get(statement.name)
             self.require(driver is not None, f"there is no host function {statement.name}")
             return any(
-                isinstance(n, (Box, Check, Stop)) for f in _reached(driver, self.plan.inner) for n in walk(f.body)
+                isinstance(n, (Box, Check, Recur, Stop))
+                for f in _reached(driver, self.plan.inner)
+                for n in walk(f.body)
             )
         return isinstance(statement, (Box, Check))
 
@@ -293,16 +316,20 @@ class _Machine:
         self.read(statement.buffer, call.inputs[0])
 
     def control(self, statement: HostCall, call: _Call, source: int) -> None:
-        """A branch or a loop, which is one call to what is around it."""
+        """A branch, a loop or a recursive function, which is one call to what is around it."""
         self.require(call.control is not None, "a host function where the function calls none")
         self.require(source in self.plan.controls, "a branch or a loop without plans")
         driver = self.plan.inner[statement.name]
+        self.require(statement.rows == (), "the operands of a step are whole buffers")
         self.arguments(statement, driver)
         outputs, control = tuple(driver.attrs["outputs"]), self.plan.controls[source]
         count = len(call.inputs)
         distinct = len(set(outputs)) == len(outputs) == call.outputs and driver.attrs["inputs"] == count
         self.require(distinct, f"{driver.name} has not the operands and results of its step")
-        wrong = verify_driver(driver, call.control, control.plans, control.code, _is_copy, self.plan.kernels)
+        if isinstance(control, Control):
+            wrong = verify_driver(driver, call.control, control.plans, control.code, _is_copy, self.plan.kernels)
+        else:
+            wrong = verify_recursion(driver, call.control, control, self.around, self.plan.messages)
         self.require(wrong is None, f"{driver.name}: {wrong}")
         buffers = statement.buffers
         if control.needs_heap:
@@ -404,7 +431,7 @@ def _reached(host: PrimFunc, inner: Mapping[str, PrimFunc]) -> list[PrimFunc]:
     stack = [host]
     while stack:
         for node in walk(stack.pop().body):
-            if isinstance(node, HostCall) and node.name not in found and node.name in inner:
+            if isinstance(node, (HostCall, Recur)) and node.name not in found and node.name in inner:
                 found[node.name] = inner[node.name]
                 stack.append(inner[node.name])
     return list(found.values())

@@ -24,6 +24,7 @@ from pullback.tir.stmt import (
     Let,
     Prefetch,
     PrimFunc,
+    Recur,
     Release,
     Seq,
     Stmt,
@@ -154,6 +155,10 @@ class LoopPrinter:
             self.lines.add(f"T.box({names}, heap={self.scalars.name(stmt.heap)}, code={stmt.code})")
         elif isinstance(stmt, Unbox):
             self.lines.add(f"T.unbox({self.of_buffers(stmt.handle, *stmt.fields)})")
+        elif isinstance(stmt, Recur):
+            names = f"{quoted(stmt.name)}, {self.of_buffers(*stmt.buffers)}"
+            numbers = f"nbytes={stmt.nbytes}, most={stmt.most}, too_deep={stmt.too_deep}, code={stmt.code}"
+            self.lines.add(f"T.recur({names}, {numbers})")
         elif isinstance(stmt, Release):
             self.lines.add(f"T.release({self.of_buffers(stmt.heap, stmt.mark)})")
         elif isinstance(stmt, Stop):

@@ -118,11 +118,13 @@ class _Writer:
         return Box(outputs[0], inputs, self.heap, len(self.messages))
 
     def driver(self, step: Step) -> str:
-        """The name of the host function that runs a branch or a loop."""
+        """The name of the host function that runs a branch, a loop or a recursive function."""
         control = step.control
         assert control is not None
         name = control.name + "".join(f"_in_place_{o}_{i}" for o, i in sorted(step.shared.items()))
-        self.inner[name] = control.driver(name, step)
+        driver = control.driver(name, step)
+        if driver is not None:
+            self.inner[name] = driver
         self.inner |= control.inner
         self.kernels |= control.kernels
         return name

@@ -29,6 +29,7 @@ from pullback.tir.workspace import lift_workspaces
 
 if TYPE_CHECKING:
     from pullback.relax.transform.memory.control import Control
+    from pullback.relax.transform.memory.recursion import Recursion, SelfCall
 
 
 @dataclass(eq=False)
@@ -67,10 +68,10 @@ class Value:
 
 @dataclass(eq=False)
 class Step:
-    """A kernel call on values, (``message`` set) a look at a check's bool, (``control`` set) a branch or a loop, or
-    (``boxing`` set) one of ``box`` and ``unbox``: values are copied to new memory, or from there.
-    ``source`` is its number in the lowered function, ``span`` where its op stands; None for a copy that the planner
-    adds."""
+    """A kernel call on values, (``message`` set) a look at a check's bool, (``control`` set) a branch, a loop or a call
+    of a recursive function, or (``boxing`` set) one of ``box`` and ``unbox``: values are copied to new memory, or from
+    there. ``source`` is its number in the lowered function, ``span`` where its op stands; None for a copy that the
+    planner adds."""
 
     kernel: str
     inputs: list[Value]
@@ -80,7 +81,7 @@ class Step:
     message: str | None = None
     source: int | None = None
     span: Span | None = None
-    control: Control | None = None
+    control: Control | Recursion | SelfCall | None = None
     boxing: str = ""
 
     @property
@@ -166,13 +167,18 @@ def flatten_info(info: StructInfo) -> list[TensorStructInfo]:
     raise InternalError(f"memory can be planned for tensors of static shape only, not for {info}")
 
 
-def read_steps(function: Function, module: IRModule, make_control: Callable[[Call], Control]) -> Steps:
+def constant_key(data: np.ndarray) -> bytes:
+    """The same for constants that are one."""
+    return f"{data.dtype}{data.shape}".encode() + data.tobytes()
+
+
+def read_steps(function: Function, module: IRModule, make_control: Callable[[Call], Any]) -> Steps:
     """The steps of a function that LowerToTir has lowered, in its order; ``make_control`` plans branches and loops."""
     return _Reader(module, make_control).read(function)
 
 
 class _Reader:
-    def __init__(self, module: IRModule, make_control: Callable[[Call], Control]) -> None:
+    def __init__(self, module: IRModule, make_control: Callable[[Call], Any]) -> None:
         self.module, self.make_control = module, make_control
         self.env: dict[Var, Any] = {}
         self.constants: dict[bytes, tuple[Value, np.ndarray]] = {}
@@ -210,7 +216,7 @@ class _Reader:
         raise InternalError(f"{type(expr).__name__} cannot be planned")
 
     def constant(self, data: np.ndarray) -> Value:
-        key = f"{data.dtype}{data.shape}".encode() + data.tobytes()
+        key = constant_key(data)
         if key not in self.constants:
             value = Value("constant", data.shape, data.dtype.name)
             value.block = Block("constant", value.nbytes, len(self.constants))
