@@ -391,6 +391,8 @@ class _HostStatements(Statements):
         self.is_traced = not is_inner(func)
         self.slots = {buffer: number for number, buffer in enumerate(func.buffers)}
         self.recurs = any(isinstance(n, Recur) for f in (func, *(c for c, _ in callees.values())) for n in walk(f.body))
+        calls = [n for n in walk(func.body) if isinstance(n, (HostCall, Recur))] if self.recurs else []
+        self.most_pointers, self.place = max((len(n.buffers) for n in calls), default=1), None
         self.heaps = {b: self.own_heap(b, bool(func.attrs.get("poison"))) for b in _own_heaps(func)}
 
     def stmt_kernelcall(self, node: KernelCall) -> None:
@@ -435,7 +437,7 @@ class _HostStatements(Statements):
         if node.nbytes:
             self.shrink(levels, mark)
         self.builder.effect(f"store i64 {depth}, ptr {place}")
-        self.written(*node.buffers)
+        self.written(*node.buffers, node.heap)
 
     def call_host(
         self, name: str, buffers: Sequence[Buffer], rows: Sequence[PrimExpr], arena: Buffer | str | None
@@ -446,7 +448,7 @@ class _HostStatements(Statements):
         if len(callee.params) != len(buffers):
             raise InternalError(f"{name} takes {len(callee.params)} arguments")
         self.trace()
-        place = self.at_entry(f"alloca [{max(1, len(buffers))} x ptr], align 16")
+        place = self.pointers(len(buffers))
         for k, (buffer, row, param) in enumerate(zip(buffers, rows, callee.buffers, strict=True)):
             pointer, number = self.address(buffer), self.poly(row)
             if number.const != 0:
@@ -458,6 +460,14 @@ class _HostStatements(Statements):
         arguments = f"ptr %rt, ptr {place}, ptr {memory}, ptr null"
         status = self.builder.fresh(f"call i32 @{_quoted(symbol)}({arguments})")
         self.leave_if(f"icmp ne i32 {status}, 0", status)
+
+    def pointers(self, count: int) -> str:
+        """A place on the stack for the pointers that a host function gets. Where functions recur all calls have one."""
+        if not self.recurs:
+            return self.at_entry(f"alloca [{max(1, count)} x ptr], align 16")
+        if self.place is None:
+            self.place = self.at_entry(f"alloca [{self.most_pointers} x ptr], align 16")
+        return self.place
 
     def leave_if(self, condition: str, status: str) -> None:
         failed, passed = self.builder.label("failed"), self.builder.label("passed")
@@ -639,9 +649,9 @@ def _own_heaps(func: PrimFunc) -> list[Buffer]:
 
 def _buffers_of(node: Node) -> tuple[Buffer, ...]:
     """The buffers that a statement of a host function names, heaps among them."""
-    if isinstance(node, (HostCall, Recur)):
+    if isinstance(node, HostCall):
         return node.buffers
-    return (node.heap,) if isinstance(node, (Box, Release)) else ()
+    return (node.heap,) if isinstance(node, (Box, Recur, Release)) else ()
 
 
 def _laid_out(fields: Sequence[Buffer]) -> tuple[list[int], int]:

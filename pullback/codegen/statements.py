@@ -432,7 +432,9 @@ def stored_buffers(node: Stmt) -> tuple[Buffer, ...]:
     for n in statements(node):
         if isinstance(n, BufferStore):
             found[n.buffer] = None
-        elif isinstance(n, (KernelCall, HostCall, Recur)):
+        elif isinstance(n, Recur):
+            found.update(dict.fromkeys((*n.buffers, n.heap)))
+        elif isinstance(n, (KernelCall, HostCall)):
             found.update(dict.fromkeys(n.buffers))
         elif isinstance(n, Box):
             found |= {n.handle: None, n.heap: None}

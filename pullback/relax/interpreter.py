@@ -75,11 +75,11 @@ class _Closure:
 
 @dataclass
 class _Recursion:
-    """A closed recursive function, and how many of its calls are inside of one another."""
+    """A closed recursive function. ``depth``, one list for all of them: how many calls are inside of one another."""
 
     closure: _Closure
     call: Call
-    depth: int = 0
+    depth: list[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +189,8 @@ class _Frame:
             return self.apply(region["then" if arguments[0] else "otherwise"], arguments[1])
         if call.op is RECURSE:
             closure = region["function"]
-            recursion = _Recursion(closure, call)
+            depth = next((r.depth for r in self.recursions.values()), [0])
+            recursion = _Recursion(closure, call, depth)
             closure.frame.recursions[call.attrs["label"]] = recursion  # type: ignore[union-attr]
             return self.recurse(recursion, arguments[0])
         if call.op is CUSTOM:
@@ -225,11 +226,11 @@ class _Frame:
 
     def recurse(self, recursion: _Recursion, arguments: tuple) -> tuple:
         """A call of a recursive function."""
-        if recursion.depth == most_calls(recursion.call):
+        if recursion.depth[0] >= most_calls(recursion.call):
             raise too_many_calls(recursion.call)
-        recursion.depth += 1
+        recursion.depth[0] += 1
         result = self.apply(recursion.closure, arguments)
-        recursion.depth -= 1
+        recursion.depth[0] -= 1
         return result
 
     def boxing(self, call: Call, arguments: Sequence[Any]) -> Any:

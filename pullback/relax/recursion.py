@@ -6,7 +6,7 @@
 ``InlineFunctions`` makes the calls; users write functions that call themselves. ``function`` is a region: it reads
 nothing but its parameters, all tensors, and gives a tuple of tensors. Inside it, in its regions too, ``call_self`` with
 its label calls it again, with arguments and results of the same types. A label is that of the innermost ``recurse``
-around. A call that is more than ``max_depth`` calls inside of the first one is an error when it runs.
+around. To have more than ``max_depth`` calls of recursive functions inside of one another is an error when it runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pullback.relax.expr import Call, Function
 from pullback.relax.regions import regions
 from pullback.relax.struct_info import StructInfo, TupleStructInfo, format_info, same_info
 
-MAX_DEPTH = 2000  # calls inside of one another, where a function says nothing; each takes up to 1 KB of the stack
+MAX_DEPTH = 1000  # calls inside of one another, where a function says nothing
 
 
 def _infer_recurse(operands: StructInfo, *, function: Function, label: str, max_depth: int | None) -> StructInfo:

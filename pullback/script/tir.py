@@ -320,14 +320,16 @@ def release(heap: _expr.Buffer, mark: _expr.Buffer) -> _stmt.Release:
     return _stmt.Release(heap, mark)
 
 
-def recur(name: str, *buffers: _expr.Buffer, nbytes: int, most: int, too_deep: int, code: int) -> _stmt.Recur:
-    """Host functions: run the host function of that name one call deeper, on ``nbytes`` of the heap, which is the last
-    of the buffers; stop with ``too_deep`` after ``most`` calls, with ``code`` where there is no memory."""
-    message = "T.recur takes a host function's name, then buffers, nbytes=, most=, too_deep= and code="
-    if not isinstance(name, str) or not buffers:
+def recur(
+    name: str, *buffers: _expr.Buffer, heap: _expr.Buffer, nbytes: int, most: int, too_deep: int, code: int
+) -> _stmt.Recur:
+    """Host functions: run the host function of that name one call deeper, on ``nbytes`` of the heap; stop with
+    ``too_deep`` after ``most`` calls, with ``code`` where there is no memory."""
+    message = "T.recur takes a host function's name, then buffers, heap=, nbytes=, most=, too_deep= and code="
+    if not isinstance(name, str):
         raise ScriptError(message)
-    _check_buffers(message, *buffers)
-    return _stmt.Recur(name, buffers, nbytes, most, too_deep, code)
+    _check_buffers(message, *buffers, heap)
+    return _stmt.Recur(name, buffers, heap, nbytes, most, too_deep, code)
 
 
 def _check_buffers(message: str, *buffers: Any) -> None:

@@ -326,7 +326,7 @@ class _Frame:
 
     def stmt_recur(self, node: Recur) -> None:
         heap = self.arrays[node.heap]
-        if heap[DEPTH] == node.most:
+        if heap[DEPTH] >= node.most:
             raise _Stop(node.too_deep)
         heap[DEPTH] += 1
         arguments = [self.arrays[b] for b in node.buffers]
@@ -412,7 +412,7 @@ def _buffers(node: Any) -> list[Buffer]:
     if isinstance(node, KernelCall):
         return list(node.buffers)
     if isinstance(node, Recur):
-        return list(node.buffers)
+        return [*node.buffers, node.heap]
     if isinstance(node, HostCall):
         return [*node.buffers, *([] if node.arena is None else [node.arena])]
     if isinstance(node, (Box, Unbox)):

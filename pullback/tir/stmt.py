@@ -235,8 +235,8 @@ class Release(Stmt):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class Recur(Stmt):
-    """Run a host function as a call of a recursive function: on the buffers, the heap last, and on ``nbytes`` of
-    the heap for an arena, which are given back when it has run.
+    """Run a host function as a call of a recursive function: on the buffers, and on ``nbytes`` of the heap for an
+    arena, which are given back when it has run.
 
     It is one call deeper than the heap says: leave with status ``too_deep`` if that is more than ``most`` calls, with
     ``code`` where there is no memory, with the callee's status if that is not 0.
@@ -244,14 +244,11 @@ class Recur(Stmt):
 
     name: str
     buffers: tuple[Buffer, ...]
+    heap: Buffer
     nbytes: int
     most: int
     too_deep: int
     code: int
-
-    @property
-    def heap(self) -> Buffer:
-        return self.buffers[-1]
 
 
 def heap_buffer(scope: str = "global") -> Buffer:

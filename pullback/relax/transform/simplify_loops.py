@@ -28,7 +28,7 @@ from pullback.relax.boxes import is_handle
 from pullback.relax.control import BRANCH, LOOP, branch, loop
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator, emit_body
-from pullback.relax.recursion import RECURSE
+from pullback.relax.recursion import RECURSE, own_calls
 from pullback.relax.regions import is_control, with_regions
 from pullback.relax.struct_info import TupleStructInfo, fields_of, flat_infos
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
@@ -290,7 +290,10 @@ class _Simplify(ExprMutator):
     # -- recursive functions
 
     def recursion(self, call: Call, used: set[Path]) -> Expr | None:
-        fields = fields_of(call.struct_info)
+        fields, function = fields_of(call.struct_info), call.attrs["function"]
+        if next(own_calls(function, call.attrs["label"]), None) is None:
+            given = dict(zip(function.params, call.args[0].fields, strict=True))  # type: ignore[union-attr]
+            return emit_body(function, given, self.builder)
         found = simpler_recursion(call, [k for k in range(len(fields)) if is_used(used, (k,))])
         if found is None:
             return None

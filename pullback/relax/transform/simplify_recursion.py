@@ -2,6 +2,7 @@
 
     an operand that is only handed on; a result that nobody reads        →   gone
     an operand that is handed on as it is, and a constant                →   the constant, in the function
+    a function that does not call itself any more                        →   what it computes
 
 Gradients make such functions: of what an adjoint gives, and of what it might read, not all is needed.
 """

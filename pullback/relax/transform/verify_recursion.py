@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.relax.expr import Call
-from pullback.relax.recursion import SELF, most_calls
+from pullback.relax.recursion import MAX_DEPTH, SELF
 from pullback.tir.stmt import PrimFunc, Recur
 
 
@@ -31,20 +31,23 @@ def verify_recursion(
     given = body.buffers
     if given[:operands] != params[:operands]:
         return "the function gets other operands"
-    if given[-1] is not params[-1]:
+    if body.heap is not params[-1] or (plan.needs_heap and given[-1] is not params[-1]):
         return "the function gets another heap"
+    given = given[:-1] if plan.needs_heap else given
     places = {b: k for k, b in enumerate(params[operands : operands + len(constants)])}
     taken = [places.get(b) for b in given[operands : operands + len(plan.constants)]]
     for k, wanted in zip(taken, plan.constants, strict=True):
         if k is None or not _is_same(constants[k], wanted):
             return "the function gets other constants"
     results = params[operands + len(constants) : -1]
-    if plan.donated or given[operands + len(plan.constants) : -1] != tuple(results[k] for k in plan.fresh):
+    if plan.donated or given[operands + len(plan.constants) :] != tuple(results[k] for k in plan.fresh):
         return "the function writes its results elsewhere"
     if body.nbytes < plan.arena_bytes:
         return "the function has too little memory"
-    limits = body.most, body.too_deep, body.code
-    if limits != (most_calls(call), recursion.too_deep, recursion.no_memory):
+    wanted = call.attrs["max_depth"]
+    if not 1 <= body.most <= (wanted or MAX_DEPTH) or (wanted is not None and body.most != wanted):
+        return f"it makes {body.most} calls"
+    if (body.too_deep, body.code) != (recursion.too_deep, recursion.no_memory):
         return "it ends for another reason"
     if f"max_depth={body.most} " not in messages[body.too_deep - 1] or "memory" not in messages[body.code - 1]:
         return "its status has another message"

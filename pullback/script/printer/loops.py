@@ -158,7 +158,7 @@ class LoopPrinter:
         elif isinstance(stmt, Recur):
             names = f"{quoted(stmt.name)}, {self.of_buffers(*stmt.buffers)}"
             numbers = f"nbytes={stmt.nbytes}, most={stmt.most}, too_deep={stmt.too_deep}, code={stmt.code}"
-            self.lines.add(f"T.recur({names}, {numbers})")
+            self.lines.add(f"T.recur({names}, heap={self.scalars.name(stmt.heap)}, {numbers})")
         elif isinstance(stmt, Release):
             self.lines.add(f"T.release({self.of_buffers(stmt.heap, stmt.mark)})")
         elif isinstance(stmt, Stop):

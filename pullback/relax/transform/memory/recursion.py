@@ -1,7 +1,7 @@
 """Recursive functions as steps of a plan.
 
     R.recurse((a, w), function=f, label="f")        recurse_1(a, w, y; heap):
-                                                        T.recur("recurse_1_function", a, w, y, heap, nbytes=…)
+                                                        T.recur("recurse_1_function", a, w, y, heap=heap, …)
 
     f has the plan of a region, and in it R.call_self((b, w), "f", …) is a step that runs recurse_1, too.
 
@@ -13,7 +13,7 @@ of itself have all of them for inputs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ import numpy as np
 from pullback.ir.errors import UserError
 from pullback.relax.boxes import NULL
 from pullback.relax.expr import Call, Constant, Function, Tuple, TupleGetItem
-from pullback.relax.recursion import SELF, most_calls
+from pullback.relax.recursion import MAX_DEPTH, SELF
 from pullback.relax.regions import regions
 from pullback.relax.transform.memory.values import Step, constant_key
 from pullback.tir import Buffer, HostCall, PrimFunc, Recur
@@ -46,6 +46,7 @@ class Recursion:
     constants: list[np.ndarray]
     too_deep: int
     no_memory: int
+    most: int = field(init=False)  # calls inside of one another
     plan: Plan = field(init=False)
     whole: PrimFunc = field(init=False)  # the driver
 
@@ -55,7 +56,7 @@ class Recursion:
         function, to which two are added."""
         place = "" if call.span is None else f"\n{call.span.caret()}"
         label = call.attrs["label"]
-        messages.append(f"the recursion of {label} did not end within max_depth={most_calls(call)} calls{place}")
+        messages.append("")  # which says how many
         messages.append(f"there is no memory left for the calls of {label}{place}")
         found = {constant_key(data): data for data in _constants(call.attrs["function"], around)}
         return Recursion(name, call, list(found.values()), len(messages) - 1, len(messages))
@@ -69,15 +70,18 @@ class Recursion:
         results = [Buffer("result", i.shape, i.dtype) for i in plan.outputs]  # type: ignore[arg-type]
         heap = heap_buffer()
         own = (constants[numbers[constant_key(data)]] for data in plan.constants)
-        buffers = (*operands, *own, *(results[k] for k in plan.fresh), heap)
-        most = most_calls(self.call)
-        body = Recur(plan.host.name, buffers, plan.arena_bytes, most, self.too_deep, self.no_memory)
+        buffers = (*operands, *own, *(results[k] for k in plan.fresh), *([heap] if plan.needs_heap else []))
         params = (*operands, *constants, *results, heap)
         inputs = len(operands) + len(constants)
         attrs = {"inputs": inputs, "outputs": tuple(range(inputs, inputs + len(results)))}
+        body = Recur(plan.host.name, buffers, heap, plan.arena_bytes, 1, self.too_deep, self.no_memory)
         self.whole = PrimFunc(self.name, params, body, {"kind": "host", "inner": True, **attrs})
+        self.most = self.as_many_as_fit(self.stack_bytes(self.whole, set()))
+        self.whole = replace(self.whole, body=replace(body, most=self.most))
+        place = "" if self.call.span is None else f"\n{self.call.span.caret()}"
+        message = f"the recursion of {self.call.attrs['label']} did not end within max_depth={self.most} calls"
+        plan.messages[self.too_deep - 1] = message + place
         self.complete(plan)
-        self.check_stack()
 
     def complete(self, plan: Plan) -> bool:
         """Make the driver known to those plans of regions inside that call it; whether this is one."""
@@ -88,21 +92,23 @@ class Recursion:
             plan.inner.update(self.inner)
         return calls or any(found)
 
-    def check_stack(self) -> None:
-        """Raise a UserError where so many calls as there may be take more of the machine's stack than they may."""
-        most, size = most_calls(self.call), self.stack_bytes(self.whole, set())
-        if most * size > STACK_BYTES:
+    def as_many_as_fit(self, size: int) -> int:
+        """How many calls there may be inside of one another, each of which takes ``size`` bytes of the machine's stack.
+        Raises a UserError where that are fewer than the user wants."""
+        wanted = self.call.attrs["max_depth"]
+        if wanted is not None and wanted * size > STACK_BYTES:
             raise UserError(
-                f"max_depth={most} calls of {self.call.attrs['label']} inside of one another may take"
-                f" {most * size >> 10} KiB of the stack, and {STACK_BYTES >> 10} KiB are allowed",
+                f"max_depth={wanted} calls of {self.call.attrs['label']} inside of one another may take"
+                f" {wanted * size >> 10} KiB of the stack, and {STACK_BYTES >> 10} KiB are allowed",
                 span=self.call.span,
-                hint=f'R.func_attr({{"max_depth": {STACK_BYTES // size}}}) in the function is as many as fit',
+                hint=f'as many as fit: R.func_attr({{"max_depth": {STACK_BYTES // size}}}) in the function',
             )
+        return wanted or min(MAX_DEPTH, STACK_BYTES // size)
 
     def stack_bytes(self, host: PrimFunc, entered: set[str]) -> int:
         """What a host function takes of the stack, with those that it calls up to the next call of a recursive one."""
         calls = [n for n in walk(host.body) if isinstance(n, (HostCall, Recur))]
-        pointers = sum(max(1, len(n.buffers)) for n in calls)
+        pointers = max((len(n.buffers) for n in calls), default=0)
         deeper = [0]
         for callee in {n.name for n in calls} - entered:
             function = self.inner.get(callee)
