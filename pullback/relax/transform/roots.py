@@ -99,7 +99,7 @@ class Roots:
     def fields(self, expr: Any) -> list[int]:
         """The bits of each field of a tuple of tensors."""
         found = self.nested(expr)
-        return list(found) if isinstance(found, tuple) else [found] * len(expr.struct_info.fields)
+        return list(map(_all, found)) if isinstance(found, tuple) else [found] * len(expr.struct_info.fields)
 
     def region_params(self, call: Call) -> list[int]:
         """The bits of the parameters of a branch's regions, of a loop's body, or of a recursive function."""
