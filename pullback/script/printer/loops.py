@@ -151,9 +151,9 @@ class LoopPrinter:
                 self.block(stmt.body)
         elif isinstance(stmt, Box):
             names = self.of_buffers(stmt.handle, *stmt.fields)
-            self.lines.add(f"T.box({names}, heap={self.scalars.name(stmt.heap)}, code={stmt.code})")
+            self.lines.add(f"T.box({names}, heap={self.scalars.name(stmt.heap)}, {_numbers(stmt)})")
         elif isinstance(stmt, Unbox):
-            self.lines.add(f"T.unbox({self.of_buffers(stmt.handle, *stmt.fields)})")
+            self.lines.add(f"T.unbox({self.of_buffers(stmt.handle, *stmt.fields)}, {_numbers(stmt)})")
         elif isinstance(stmt, Release):
             self.lines.add(f"T.release({self.of_buffers(stmt.heap, stmt.mark)})")
         elif isinstance(stmt, Stop):
@@ -194,6 +194,10 @@ class LoopPrinter:
             self.lines.add("else:")
             with indented(self.lines):
                 self.block(stmt.otherwise)
+
+
+def _numbers(stmt: Box | Unbox) -> str:
+    return f"kind={stmt.kind}, code={stmt.code}"
 
 
 def _nest(loop: For) -> list[For]:
