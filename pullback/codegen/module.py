@@ -527,6 +527,7 @@ class _HostStatements(Statements):
     def stmt_box(self, node: Box) -> None:
         places, size = _laid_out(node.fields)
         begin = self.grown(self.address(node.heap), size, node.code)
+        self.builder.effect(f"store i64 {node.kind}, ptr {begin}")
         for buffer, place in zip(node.fields, places, strict=True):
             inside = self.builder.fresh(f"getelementptr i8, ptr {begin}, i64 {place}")
             self.move(self.aligned(inside, _GRAIN), self.at(buffer), _piece_bytes(buffer))
@@ -545,6 +546,11 @@ class _HostStatements(Statements):
         self.builder.branch(after)
         self.builder.start(full)
         begin = self.builder.fresh(f"inttoptr i64 {number} to ptr")
+        kind, other, same = self.builder.fresh(f"load i64, ptr {begin}"), *map(self.builder.label, ("other", "same"))
+        self.builder.branch_if(self.builder.fresh(f"icmp ne i64 {kind}, {node.kind}"), other, same)
+        self.builder.start(other)
+        self.leave(str(node.code))
+        self.builder.start(same)
         for buffer, place in zip(node.fields, places, strict=True):
             inside = self.builder.fresh(f"getelementptr i8, ptr {begin}, i64 {place}")
             self.move(self.at(buffer), self.aligned(inside, _GRAIN), _piece_bytes(buffer))
@@ -655,8 +661,8 @@ def _buffers_of(node: Node) -> tuple[Buffer, ...]:
 
 
 def _laid_out(fields: Sequence[Buffer]) -> tuple[list[int], int]:
-    """Where the buffers lie in a box, and its bytes. Large ones begin a line."""
-    places, end = [], 0
+    """Where the buffers lie in a box, after the number of its kind, and its bytes. Large ones begin a line."""
+    places, end = [], _GRAIN
     for buffer in fields:
         size = _piece_bytes(buffer)
         grain = _LINE if size >= _LINE else _GRAIN

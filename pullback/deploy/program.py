@@ -18,7 +18,7 @@ import numpy as np
 from pullback.deploy.folding import folded_values
 from pullback.deploy.functions import Planned, plan_functions
 from pullback.deploy.targets import Platform
-from pullback.ir.errors import ArgumentError
+from pullback.ir.errors import ArgumentError, TargetError
 from pullback.relax.convention import (
     DIVISOR_VALUE,
     EVALUATE,
@@ -158,6 +158,11 @@ class Program:
         return list({constant_key(array): array for array in arrays}.values())
 
     @property
+    def needs_heap(self) -> bool:
+        """Whether a function allocates memory while it runs."""
+        return any(f.planned.needs_heap for v in self.variants for f in v.functions.values())
+
+    @property
     def instance_bytes(self) -> int | None:
         """What ``NAME_bytes(1)`` returns where threads take nothing, so that memory can be a static array; else None.
         ``native/model.c`` and ``checkpoint_read.c`` lay it out; NAME.c asserts that the sizes of structures are these.
@@ -218,6 +223,7 @@ def program_of(
     variants = []
     for cpu, target in platform.targets.items():
         planned = plan_functions(trainer, target, batch, sizes, names, constants)
+        _check_heap(platform, planned)
         variants.append(Variant(cpu, target, {n: _function(f, interface) for n, f in planned.items()}))
     record, first = interface.record, variants[0].functions
     predict = first.get("predict") or first["predict_one"]
@@ -245,6 +251,17 @@ def program_of(
         random=trainer._generator.bit_generator.state,
         epochs=trainer._epochs,
     )
+
+
+def _check_heap(platform: Platform, planned: Mapping[str, Planned]) -> None:
+    """Raise a TargetError where a function would allocate memory on a machine that has none to allocate."""
+    wanting = [name for name, function in planned.items() if function.needs_heap]
+    if platform.bare and wanting:
+        raise TargetError(
+            f"{wanting[0]} keeps values of every step of a loop, nobody knows of how many, and a library for"
+            f" {platform.name} allocates no memory",
+            hint="say how many steps a loop may make: max_steps=…",
+        )
 
 
 def _fixed(interface: Interface, batch: int, sizes: Mapping[str, int]) -> Interface:

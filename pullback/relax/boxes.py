@@ -17,6 +17,7 @@ null handle is zero. A box is unboxed once, or its adjoints would have to be add
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,6 +103,12 @@ def unbox(handle: Expr, infos: Sequence[StructInfo]) -> Call:
 def null(shape: Sequence[Any] = ()) -> Call:
     """Null handles."""
     return Call(NULL, (), {"shape": tuple(shape)})
+
+
+def kind_of(infos: Sequence[StructInfo]) -> int:
+    """A number that tells a box of tensors of these types from others: what is unboxed must have been boxed."""
+    digest = hashlib.sha256(", ".join(map(format_info, infos)).encode()).digest()
+    return int.from_bytes(digest[:8], "little", signed=True)
 
 
 def is_boxing(expr: Any) -> bool:

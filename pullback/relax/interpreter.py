@@ -239,9 +239,11 @@ class _Frame:
         if call.op is BOX:
             return np.array(Box(tuple(np.array(a) for a in arguments)), object)
         content = arguments[0].item()
-        if isinstance(content, Box):
-            return content.fields
         infos = fields_of(bind_sizes(call.struct_info, self.sizes))
+        if isinstance(content, Box):
+            if tuple(map(value_info, content.fields)) != infos:
+                raise ArgumentError("what is unboxed is not what was boxed", span=call.span)
+            return content.fields
         return tuple(_zeros(i.shape, i.dtype) for i in infos)  # type: ignore[attr-defined]
 
     def run_loop(

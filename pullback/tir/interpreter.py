@@ -56,6 +56,8 @@ from pullback.tir.stmt import (
 )
 from pullback.tir.visitor import children, walk
 
+Boxes = dict[int, tuple[int, list[np.ndarray]]]  # their kinds and contents, by addresses
+
 
 def numpy_dtype(name: str) -> np.dtype:
     """The NumPy dtype of a dtype's name."""
@@ -71,7 +73,7 @@ def run(
     arguments: Sequence[Any],
     kernels: Mapping[str, PrimFunc] | None = None,
     arena: np.ndarray | None = None,
-    boxes: dict[int, list[np.ndarray]] | None = None,
+    boxes: Boxes | None = None,
 ) -> int:
     """Run a function on one argument per parameter: arrays, which it writes into, and numbers.
 
@@ -117,7 +119,7 @@ class _Frame:
         arguments: Sequence[Any],
         kernels: Mapping[str, PrimFunc],
         arena: np.ndarray | None = None,
-        boxes: dict[int, list[np.ndarray]] | None = None,
+        boxes: Boxes | None = None,
     ) -> None:
         if len(arguments) != len(func.params):
             raise InternalError(f"{func.name} takes {len(func.params)} arguments, got {len(arguments)}")
@@ -313,16 +315,20 @@ class _Frame:
     def stmt_box(self, node: Box) -> None:
         heap = self.arrays[node.heap]
         heap[0] += 1
-        self.boxes[int(heap[0])] = [self.arrays[b].reshape(-1).view(np.uint8).copy() for b in node.fields]
+        fields = [self.arrays[b].reshape(-1).view(np.uint8).copy() for b in node.fields]
+        self.boxes[int(heap[0])] = (node.kind, fields)
         self.arrays[node.handle].flat[0] = heap[0]
 
     def stmt_unbox(self, node: Unbox) -> None:
         address = int(self.arrays[node.handle].flat[0])
         if address and address not in self.boxes:
             raise InternalError(f"{self.func.name}: {node.handle.name} holds {address}, where there is no box")
+        kind, fields = self.boxes[address] if address else (node.kind, [])
+        if kind != node.kind:
+            raise _Stop(node.code)
         for k, buffer in enumerate(node.fields):
             flat = self.arrays[buffer].reshape(-1).view(np.uint8)
-            flat[:] = self.boxes[address][k] if address else 0
+            flat[:] = fields[k] if address else 0
 
     def stmt_recur(self, node: Recur) -> None:
         heap = self.arrays[node.heap]

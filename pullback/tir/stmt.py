@@ -12,8 +12,8 @@
         | While(e, s)                     as long as e
         | Check(buffer, code)             stop with status ``code`` if buffer[0] is false
         | Stop(code)                      stop with that status
-        | Box(handle, buffers…, heap, code)  copy buffers to new memory, whose address is the handle's value
-        | Unbox(handle, buffers…)         copy what was put there to buffers; zeros if the address is 0
+        | Box(handle, buffers…, heap, kind, code)  copy buffers to new memory, whose address is the handle's value
+        | Unbox(handle, buffers…, kind, code)  copy what was put there to buffers; zeros if the address is 0
         | Release(heap, mark)             give back what the heap has grown by since it was marked
         | Recur(name, buffers…, heap, …)  a HostCall by a recursive function, one call deeper
 
@@ -205,22 +205,26 @@ class Stop(Stmt):
 @dataclass(frozen=True, eq=False)
 class Box(Stmt):
     """Copy the buffers, one after another, to new memory of the heap, and store its address in the handle, one number
-    of type ADDRESS. Leave the host function with status ``code`` where there is no memory."""
+    of type ADDRESS. ``kind`` is a number that says what they are, and lies there too. Leave the host function with
+    status ``code`` where there is no memory."""
 
     handle: Buffer
     fields: tuple[Buffer, ...]
     heap: Buffer
+    kind: int
     code: int
 
 
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class Unbox(Stmt):
-    """Copy what a Box of buffers of these sizes has put where the handle says to these; fill them with zeros where the
-    handle is 0."""
+    """Copy what a Box of this kind has put where the handle says to the buffers; fill them with zeros where the handle
+    is 0. Leave the host function with status ``code`` where there is a box of another kind."""
 
     handle: Buffer
     fields: tuple[Buffer, ...]
+    kind: int
+    code: int
 
 
 @made_quickly

@@ -133,7 +133,7 @@ class _Writer:
     def limited(self, most: int, checkpoint: Any) -> dict[str, Any]:
         """The options of a loop that has a greatest number of steps, or that of one that has none."""
         if self.rng.integers(2):
-            return {}
+            return {"checkpoint_every": None if checkpoint is True else checkpoint}
         return {"max_steps": most, "checkpoint_every": checkpoint}
 
     def fori_loop(self, scope: list[Any], depth: int, carried: Any, first: Any, checkpoint: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from pullback.relax.analysis import check_well_formed
 from pullback.relax.control import LOOP
 from pullback.relax.expr import VarBinding
 from pullback.relax.interpreter import evaluate
+from pullback.relax.mutator import ExprMutator, copy_with_new_vars
 from pullback.relax.recursion import RECURSE, own_calls
 from pullback.relax.regions import is_closed, regions
 from pullback.relax.struct_info import FuncStructInfo, TensorStructInfo
@@ -180,6 +181,17 @@ def test_recursion(name):
     assert structural_equal(again, closed)
     for module in (program.module, closed, again, SimplifyLoops()(CanonicalizeBindings()(closed))):
         np.testing.assert_allclose(evaluate(module, "main", program.given), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["tree", "loops", "higher", "tuples"])
+def test_functions_inside_are_copied_with_their_calls(name):
+    program = PROGRAMS[name]
+    for function in (ExprMutator().function, copy_with_new_vars):
+        copy = IRModule({"main": function(program.module["main"])})
+        check_well_formed(copy)
+        np.testing.assert_array_equal(
+            evaluate(copy, "main", program.given), evaluate(program.module, "main", program.given)
+        )
 
 
 def test_functions_that_call_one_another_are_one_recursion():

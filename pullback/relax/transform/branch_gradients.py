@@ -4,7 +4,7 @@
                               →    x_adjoint = f_adjoint(saved, y_adjoint) if c else g_adjoint(saved, y_adjoint)
 
 Both branches save what the adjoints of both read, zeros in the place of what belongs to the other one; values of one
-type share a place. Operands and results are there anyway.
+type share a place, but for handles, of which one at the most is no null. Operands and results are there anyway.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pullback.relax.boxes import is_handle
 from pullback.relax.control import branch
 from pullback.relax.expr import Call, Expr, Function, Tuple, Var
 from pullback.relax.struct_info import StructInfo, has_adjoint, same_info
@@ -66,7 +67,9 @@ def _shared(lists: Sequence[Sequence[StructInfo]]) -> tuple[list[list[int]], lis
     for infos in lists:
         own: list[int] = []
         for info in infos:
-            fitting = (k for k, slot in enumerate(slots) if k not in own and same_info(slot, info))
+            fitting = (
+                k for k, slot in enumerate(slots) if k not in own and same_info(slot, info) and not is_handle(info)
+            )
             own.append(next(fitting, len(slots)))
             slots += [info] if own[-1] == len(slots) else []
         places.append(own)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.arguments import sequence, whole
-from pullback.ir.errors import DifferentiationError
+from pullback.ir.errors import DifferentiationError, InternalError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
@@ -33,6 +33,7 @@ from pullback.ir.passes import Pass
 from pullback.ir.words import guided
 from pullback.relax.analysis import called_functions, used_vars
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.boxes import is_handle
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import copy_with_new_vars, emit_body
 from pullback.relax.regions import is_control
@@ -68,8 +69,7 @@ class Gradient(Pass):
     ``target_index``: which of the function's results is differentiated, when it returns a tuple: a float scalar.
 
     Raises DifferentiationError when the target is no float scalar, when a required parameter is not of a float dtype,
-    when a loop on the way has no greatest number of steps, or, listing all of them, when ops without a gradient lie
-    there.
+    or, listing all of them, when ops without a gradient lie on the way.
     """
 
     func_name: str | GlobalVar
@@ -311,6 +311,8 @@ class ReverseSweep:
         if isinstance(more, list):
             known = known if known is not None else [None] * len(more)
             return [self.add(k, m, f"{name}_{i}", roots) for i, (k, m) in enumerate(zip(known, more, strict=True))]
+        if known is not None and is_handle(more.struct_info):
+            raise InternalError(f"{name}: a box is unboxed twice, and its adjoints cannot be added up")
         total = more if known is None else Op.get("add")(known, more)
         var = self.builder.emit(total, name)
         self.zeros.degrees[var] = self.zeros.degree(total, roots) or DENSE

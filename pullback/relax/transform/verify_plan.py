@@ -19,11 +19,11 @@ import numpy as np
 from pullback.ir.errors import InternalError
 from pullback.ir.module import IRModule
 from pullback.ir.node import Node, structure
-from pullback.relax.boxes import BOX, NULL, UNBOX
+from pullback.relax.boxes import BOX, NULL, UNBOX, kind_of
 from pullback.relax.expr import Call, Constant, Function, Tuple, TupleGetItem
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.regions import is_control, regions
-from pullback.relax.struct_info import StructInfo, TupleStructInfo
+from pullback.relax.struct_info import StructInfo, TupleStructInfo, fields_of
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
 from pullback.relax.transform.memory.control import Control
@@ -70,6 +70,7 @@ class _Call:
     message: str | None = None
     control: Any = None
     boxing: str = ""
+    boxed: tuple[StructInfo, ...] = ()  # what is in the box
 
 
 def verify_plan(
@@ -128,7 +129,8 @@ class _Dataflow:
             return _constant(np.zeros(expr.struct_info.shape, ADDRESS))  # type: ignore[attr-defined]
         if isinstance(expr, Call) and expr.op in (BOX, UNBOX):
             count = len(flatten_info(expr.struct_info))
-            self.calls.append(_Call("", tuple(map(self.tree, expr.args)), count, boxing=expr.op.short))
+            boxed = tuple(a.struct_info for a in expr.args) if expr.op is BOX else fields_of(expr.struct_info)
+            self.calls.append(_Call("", tuple(map(self.tree, expr.args)), count, boxing=expr.op.short, boxed=boxed))
             return nested_as(expr.struct_info, iter([("call", number, k) for k in range(count)]))
         if not is_call_tir(expr):
             return self.tree(expr)
@@ -279,11 +281,11 @@ class _Machine:
             driver = self.plan.inner.get(statement.name)
             self.require(driver is not None, f"there is no host function {statement.name}")
             return any(
-                isinstance(n, (Box, Check, Recur, Stop))
+                isinstance(n, (Box, Check, Recur, Stop, Unbox))
                 for f in _reached(driver, self.plan.inner)
                 for n in walk(f.body)
             )
-        return isinstance(statement, (Box, Check))
+        return isinstance(statement, (Box, Check, Unbox))
 
     def heap(self, buffer: Buffer) -> None:
         """What is taken for the heap."""
@@ -295,13 +297,16 @@ class _Machine:
         """Copies to a new box, or from one: what was boxed, the types say."""
         kind = "box" if isinstance(statement, Box) else "unbox"
         self.require(call.boxing == kind, f"a {kind} where the function has none")
+        same = len(statement.fields) == len(call.boxed) and statement.kind == kind_of(call.boxed)
+        self.require(same, f"the {kind} is of another kind")
+        for buffer, info in zip(statement.fields, call.boxed, strict=True):
+            (held,) = flatten_info(info)
+            self.require(_nbytes(buffer) == math.prod(held.sizes) * nbytes(held.dtype), f"{buffer.name} does not fit")  # type: ignore[arg-type]
         inputs, outputs = statement.fields, (statement.handle,)
         if isinstance(statement, Box):
             self.heap(statement.heap)
         else:
             inputs, outputs = outputs, inputs
-        found = len(inputs), len(outputs)
-        self.require(found == (len(call.inputs), call.outputs), f"the {kind} has not the fields of its step")
         for buffer, name in zip(inputs, call.inputs, strict=True):
             self.read(buffer, name)
         for k, buffer in enumerate(outputs):

@@ -7,7 +7,8 @@
 
 Every value either has the axis of the batch, before its own, or is the same for all elements. What is made of a call is
 said in ``relax/op/batching.py``. A branch whose condition has the axis computes both sides, and chooses element by
-element; a loop whose condition or count has it goes on while any element does, and keeps the values of the others.
+element; a loop whose condition or count has it goes on while any element does, and keeps the values of the others. A
+handle never has the axis: the tensors in its box have it, all of them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.ir.words import guided
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.boxes import BOX, NULL, UNBOX, box, is_boxing, is_handle, unbox
 from pullback.relax.control import BRANCH, CUSTOM, LOOP, STEP, branch, custom, loop, row, with_floats
 from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var, const
 from pullback.relax.op.batching import batch_info, over_batch, with_axis
@@ -37,6 +39,7 @@ from pullback.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
     fields_of,
+    flat_infos,
     format_info,
     symbolic_vars,
 )
@@ -180,9 +183,11 @@ class _VMap:
         return _moved(value, axis, 0) if to_front else _moved(value, 0, axis)
 
     def whole(self, value: Value) -> Expr:
-        """The value as an expression that has the axis everywhere."""
+        """The value as an expression that has the axis everywhere but in handles."""
         if isinstance(value, list):
             return Tuple(tuple(map(self.whole, value)))
+        if is_handle(value[0].struct_info):
+            return value[0]
         return with_axis(*value, self.size)
 
     def region(
@@ -289,14 +294,16 @@ class _Sweep:
     def call(self, call: Call, name: str) -> Value:
         if not isinstance(call.op, Op):
             raise UserError("a call of an unknown function cannot be brought over a batch", span=call.span)
+        if is_boxing(call):
+            return self.boxing(call, name)
         rules = {BRANCH: self.branch, LOOP: self.loop, CUSTOM: self.custom, RECURSE: self.recurse, SELF: self.call_self}
         special = rules.get(call.op)
         if special is None and is_call_tir(call):
             special = self.call_tir
         if special is not None:
             values = [self.value(a) if isinstance(a, Expr) else a for a in call.args]
-            is_changed = any(_any(_flags(v)) for v in values if isinstance(v, (list, tuple)))
-            if is_changed or outer_labels(call) & self.vmap.recursions.keys():
+            moves = any(_any(_flags(v)) for v in values if isinstance(v, (list, tuple)))
+            if moves or _hands_on_boxes(call) or outer_labels(call) & self.vmap.recursions.keys():
                 return special(call, values)
             plain = [_expr(v) if isinstance(v, (list, tuple)) else v for v in values]
             same = Call(call.op, tuple(plain), call.attrs, call.sinfo_args, call.info, span=call.span)
@@ -309,6 +316,15 @@ class _Sweep:
         if isinstance(expr, Tuple):
             return Tuple(tuple(self.emit(f, name) for f in expr.fields))
         return expr if isinstance(expr, Var) else self.builder.emit(expr, name)
+
+    def boxing(self, call: Call, name: str) -> Value:
+        """All that is boxed has the axis, so what is unboxed has it too."""
+        if call.op is BOX:
+            return self.builder.emit(box([self.vmap.whole(self.value(a)) for a in call.args]), name), False
+        if call.op is UNBOX:
+            infos = [i if is_handle(i) else batch_info(i, self.size) for i in fields_of(call.struct_info)]
+            return _value(self.builder.emit(unbox(self.value(call.args[0])[0], infos), name), True)
+        return self.builder.emit(call, name), False
 
     # -- calls with functions and kernels
 
@@ -324,10 +340,20 @@ class _Sweep:
             result = branch(condition, [e for e, _ in operands], *functions)
             return _value(self.builder.emit(result, "chosen"), True)
         sides = [parts_of(self.vmap.whole(self.over(f, operands))) for f in regions]
-        return [
-            (self.builder.emit(ops.where(_like(condition, then), then, otherwise), "chosen"), True)
-            for then, otherwise in zip(*sides, strict=True)
-        ]
+        return [self.chosen(condition, *pair) for pair in zip(*sides, strict=True)]
+
+    def chosen(self, condition: Expr, then: Expr, otherwise: Expr) -> tuple[Expr, bool]:
+        """One of two values for each element; of handles the one that is not null, as both sides are computed."""
+        if not is_handle(then.struct_info):
+            return self.builder.emit(ops.where(_like(condition, then), then, otherwise), "chosen"), True
+        made = [h for h in (then, otherwise) if not self.is_null(h)]
+        if len(made) > 1:
+            raise UserError("a branch that each element takes for itself has boxes on both sides in one place")
+        return (made or [then])[0], False
+
+    def is_null(self, handle: Expr) -> bool:
+        value = self.builder.lookup(handle) if isinstance(handle, Var) else handle
+        return isinstance(value, Call) and value.op is NULL
 
     def custom(self, call: Call, values: Sequence[Value]) -> Value:
         """A function and its adjoint over the batch; what is the same for all elements gets the sum of its adjoints."""
@@ -364,6 +390,10 @@ class _Sweep:
     def recurse(self, call: Call, values: Sequence[Value]) -> Value:
         """A recursive function over the batch; where it ends for each element by itself, one call after another."""
         (operands,), label, around = values, call.attrs["label"], dict(self.vmap.recursions)
+        if _hands_on_boxes(call):
+            message = f"the gradient of the recursive function {label} cannot be brought over a batch"
+            hint = "bring the function itself over the batch, and differentiate that: VMap, then Gradient"
+            raise UserError(message, span=call.span, hint=hint)
         function: Function = call.attrs["function"]
         recursion = self.vmap.recursions[label] = _Recursion([h for _, h in operands])
         try:
@@ -418,7 +448,8 @@ class _Sweep:
             kept, stacked = self.vmap.flags(body, [False, *moves, *of_rows, *fixed])
             ask = condition is not None and self.vmap.flags(condition, [False, *moves, *fixed])
             alone = ask or counts[1]  # each element ends by itself
-            more = [a or b or alone for a, b in zip(moves, kept, strict=True)]
+            more = [a or b or bool(alone) for a, b in zip(moves, kept, strict=True)]
+            more = [m and not is_handle(e.struct_info) for m, (e, _) in zip(more, carries, strict=True)]
             if more == moves:
                 break
             moves = more
@@ -459,6 +490,7 @@ class _Sweep:
         first = len(extra)
         after = [(self.builder.emit(TupleGetItem(groups[0], first + k)), m) for k, m in enumerate(moves)]
         ys = [(self.builder.emit(TupleGetItem(groups[1], k)), alone or h) for k, h in enumerate(stacked)]
+        ys = [(y, has and not is_handle(y.struct_info)) for y, has in ys]
         ys = [(self.emit(_moved(y, 1, 0)) if h else y, h) for y, h in ys]
         steps = (groups[2], False) if own is None else (self.builder.emit(TupleGetItem(groups[0], 1), "steps"), True)
         return [after, ys, steps]
@@ -503,17 +535,29 @@ class _Ending:
         going = sweep.builder.emit(self.going(params[0], answer), "going")
         alive = self.alive if answer is None else sweep.builder.emit(ops.logical_and(self.alive, answer))
         taken = ops.add(self.taken, ops.astype(going, "int64"))
-        new = [ops.where(_like(going, b), with_axis(*v, self.size), b) for b, v in zip(before, after, strict=True)]
-        seen = [with_axis(*v, self.size) for v in ys]
-        seen = [ops.where(_like(going, y), y, _zero(y)) for y in seen]
-        return [[alive, taken, *self.params[2:], *new], seen]
+        new = [self.kept(going, v, b) for b, v in zip(before, after, strict=True)]
+        return [[alive, taken, *self.params[2:], *new], [self.kept(going, y) for y in ys]]
+
+    def kept(self, going: Expr, value: tuple[Expr, bool], other: Expr | None = None) -> Expr:
+        """A value where an element takes the step, else another one, or zeros. Boxes are of all elements: one that did
+        not take the step will not ask for what is in them."""
+        if is_handle(value[0].struct_info):
+            return value[0]
+        whole = with_axis(*value, self.size)
+        return ops.where(_like(going, whole), whole, _zero(whole) if other is None else other)
 
 
 def _value(expr: Expr, has: bool) -> Value:
-    """An expression as a value all of which has the axis, or nothing."""
+    """An expression as a value all of which has the axis, but for handles, or nothing."""
     if isinstance(expr.struct_info, TupleStructInfo):
         return [_value(part, has) for part in parts_of(expr)]
-    return expr, has
+    return expr, has and not is_handle(expr.struct_info)
+
+
+def _hands_on_boxes(call: Call) -> bool:
+    """Whether handles come into it or out of it."""
+    infos = [call.struct_info, *(a.struct_info for a in call.args if isinstance(a, Expr))]
+    return any(is_handle(leaf) for info in infos for leaf in flat_infos(info))
 
 
 def _expr(value: Value) -> Expr:

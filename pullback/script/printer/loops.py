@@ -152,9 +152,9 @@ class LoopPrinter:
                 self.block(stmt.body)
         elif isinstance(stmt, Box):
             names = self.of_buffers(stmt.handle, *stmt.fields)
-            self.lines.add(f"T.box({names}, heap={self.scalars.name(stmt.heap)}, code={stmt.code})")
+            self.lines.add(f"T.box({names}, heap={self.scalars.name(stmt.heap)}, {_numbers(stmt)})")
         elif isinstance(stmt, Unbox):
-            self.lines.add(f"T.unbox({self.of_buffers(stmt.handle, *stmt.fields)})")
+            self.lines.add(f"T.unbox({self.of_buffers(stmt.handle, *stmt.fields)}, {_numbers(stmt)})")
         elif isinstance(stmt, Recur):
             names = f"{quoted(stmt.name)}, {self.of_buffers(*stmt.buffers)}"
             numbers = f"nbytes={stmt.nbytes}, most={stmt.most}, too_deep={stmt.too_deep}, code={stmt.code}"
@@ -199,6 +199,10 @@ class LoopPrinter:
             self.lines.add("else:")
             with indented(self.lines):
                 self.block(stmt.otherwise)
+
+
+def _numbers(stmt: Box | Unbox) -> str:
+    return f"kind={stmt.kind}, code={stmt.code}"
 
 
 def _nest(loop: For) -> list[For]:

@@ -14,7 +14,8 @@ from pullback.tir.in_place import share
 from pullback.tir.stmt import heap_buffer
 
 POISON = 0xFF  # NaN in every float type, -1 in signed integers
-_NO_MEMORY = "there is no memory left for what each step keeps for the gradient"
+OUT_OF_MEMORY = "out of memory: there is none left for what each step keeps for the gradient"
+_OTHER_BOX = "what is unboxed is not what was boxed"
 
 
 @dataclass
@@ -111,11 +112,12 @@ class _Writer:
 
     def boxing(self, step: Step) -> Stmt:
         inputs, outputs = (tuple(map(self.buffer, values)) for values in (step.inputs, step.outputs))
+        message = OUT_OF_MEMORY if step.boxing == "box" else _OTHER_BOX
+        self.messages.append(message if step.span is None else f"{message}\n{step.span.caret()}")
         if step.boxing == "unbox":
-            return Unbox(inputs[0], outputs)
+            return Unbox(inputs[0], outputs, step.kind, len(self.messages))
         assert self.heap is not None
-        self.messages.append(_NO_MEMORY if step.span is None else f"{_NO_MEMORY}\n{step.span.caret()}")
-        return Box(outputs[0], inputs, self.heap, len(self.messages))
+        return Box(outputs[0], inputs, self.heap, step.kind, len(self.messages))
 
     def driver(self, step: Step) -> str:
         """The name of the host function that runs a branch, a loop or a recursive function."""

@@ -14,11 +14,11 @@ from pullback import te
 from pullback.ir.errors import InternalError
 from pullback.ir.module import IRModule
 from pullback.ir.node import Span
-from pullback.relax.boxes import BOX, NULL, UNBOX
+from pullback.relax.boxes import BOX, NULL, UNBOX, kind_of
 from pullback.relax.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.regions import is_control
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
 from pullback.schedule.elementwise import Elementwise
@@ -70,8 +70,8 @@ class Value:
 class Step:
     """A kernel call on values, (``message`` set) a look at a check's bool, (``control`` set) a branch, a loop or a call
     of a recursive function, or (``boxing`` set) one of ``box`` and ``unbox``: values are copied to new memory, or from
-    there. ``source`` is its number in the lowered function, ``span`` where its op stands; None for a copy that the
-    planner adds."""
+    there, where ``kind`` says what they are. ``source`` is its number in the lowered function, ``span`` where its op
+    stands; None for a copy that the planner adds."""
 
     kernel: str
     inputs: list[Value]
@@ -83,6 +83,7 @@ class Step:
     span: Span | None = None
     control: Control | Recursion | SelfCall | None = None
     boxing: str = ""
+    kind: int = 0
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -93,7 +94,7 @@ class Step:
         """Whether it may end the function with a status."""
         if self.control is not None:
             return self.control.may_fail
-        return self.message is not None or self.boxing == "box"
+        return self.message is not None or bool(self.boxing)
 
     @property
     def needs_heap(self) -> bool:
@@ -266,7 +267,9 @@ class _Reader:
         call, steps = binding.value, self.result.steps
         outputs = [Value(binding.var.name, i.shape, i.dtype) for i in flatten_info(call.struct_info)]  # type: ignore[arg-type]
         inputs = [self.tree(a) for a in call.args]
+        boxed = [a.struct_info for a in call.args] if call.op is BOX else fields_of(call.struct_info)
         step = Step(call.op.short, inputs, outputs, source=len(steps), span=call.span, boxing=call.op.short)
+        step.kind = kind_of(boxed)
         for output in outputs:
             output.step = step
         steps.append(step)
