@@ -52,6 +52,14 @@ def current_builder() -> BlockBuilder:
     return _current.get() or BlockBuilder()
 
 
+def open_builder(what: str) -> BlockBuilder:
+    """The builder of the function that is being built; a UserError says that ``what`` asks for one."""
+    builder = _current.get()
+    if builder is None:
+        raise UserError(f"{what} is called where no function is built", hint="call it in what becomes a graph function")
+    return builder
+
+
 @guided
 class BlockBuilder:
     """Builds functions and a module of them.

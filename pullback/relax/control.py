@@ -473,8 +473,9 @@ def _check_function(what: str, function: Any) -> None:
 
 def traced(function: Callable[..., Any], infos: Sequence[StructInfo]) -> Function:
     """The graph function that a Python function computes of variables of these types."""
-    code = getattr(function, "__code__", None)
-    names = list(code.co_varnames[: code.co_argcount]) if code is not None else []
+    bound = len(function.args) if isinstance(function, partial) else 0
+    code = getattr(function.func if isinstance(function, partial) else function, "__code__", None)
+    names = list(code.co_varnames[bound : code.co_argcount]) if code is not None else []
     names += [f"arg_{k}" for k in range(len(names), len(infos))]
     builder = current_builder()
     params = [Var(builder.unique(name), info) for name, info in zip(names, infos, strict=False)]

@@ -1,25 +1,33 @@
-"""What functions become that call themselves and go on with what that gives.
+"""Functions that call themselves and go on with what that gives.
+
+In scripts they are functions as others, that name themselves. Outside of scripts :func:`recursive` makes one:
+
+    f = R.recursive(lambda f, n: R.cond(n < 2, lambda: n, lambda: f(n - 1) + f(n - 2)), (COUNT,), COUNT)
+
+``InlineFunctions`` makes calls of two ops of them:
 
     R.recurse((x, y), function=f, label="f", max_depth=None)         f(x, y): a tuple of tensors
     R.call_self((x, y), "f", (R.Tensor(…), …))                       inside of f: f(x, y)
 
-``InlineFunctions`` makes the calls; users write functions that call themselves. ``function`` is a region: it reads
-nothing but its parameters, all tensors, and gives a tuple of tensors. Inside it, in its regions too, ``call_self`` with
-its label calls it again, with arguments and results of the same types. A label is that of the innermost ``recurse``
-around. To have more than ``max_depth`` calls of recursive functions inside of one another is an error when it runs.
+``function`` is a region: it reads nothing but its parameters, all tensors, and gives a tuple of tensors. Inside it, in
+its regions too, ``call_self`` with its label calls it again, with arguments and results of the same types. A label is
+that of the innermost ``recurse`` around. To have more than ``max_depth`` calls of recursive functions inside of one
+another is an error when it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
 from pullback.ir.op import define
-from pullback.relax.control import called, values_of
-from pullback.relax.expr import Call, Function
+from pullback.relax.block_builder import open_builder
+from pullback.relax.control import called, traced, values_of
+from pullback.relax.expr import Call, Function, Var, VarBinding
 from pullback.relax.regions import regions
-from pullback.relax.struct_info import StructInfo, TupleStructInfo, format_info, same_info
+from pullback.relax.struct_info import FuncStructInfo, StructInfo, TupleStructInfo, format_info, same_info
 
 MAX_DEPTH = 1000  # calls inside of one another, where a function says nothing
 
@@ -58,6 +66,31 @@ def check_depth(name: str, value: Any) -> None:
 def most_calls(call: Call) -> int:
     """How many calls of a ``recurse`` may be inside of one another."""
     return call.attrs["max_depth"] or MAX_DEPTH
+
+
+def recursive(function: Callable[..., Any], params: Sequence[StructInfo], result: StructInfo) -> Var:
+    """A function that calls itself, to be called as a Python function is.
+
+    ``function(itself, *arguments)`` computes graph values; ``params`` are the types of the arguments, ``result`` is
+    that of what it gives. It may read the values around it. All of its calls have these types; it ends by ``R.cond``.
+
+    Raises ShapeError where it gives another type.
+
+    >>> kind = R.Tensor((), "int64")
+    >>> fibonacci = R.recursive(lambda f, n: R.cond(n < 2, lambda: n, lambda: f(n - 1) + f(n - 2)), (kind,), kind)
+    >>> y = fibonacci(x)
+    """
+    if not callable(function):
+        raise ArgumentError(f"recursive: function must be a function, got {function!r:.80}", hint="a def or a lambda")
+    builder, name = open_builder("recursive"), getattr(function, "__name__", "function")
+    itself = Var(builder.unique(name if name.isidentifier() else "function"), FuncStructInfo(tuple(params), result))
+    whole = traced(partial(function, itself), params)
+    found = whole.ret_struct_info
+    if not same_info(found, result):
+        message = f"recursive: {name} gives {format_info(found)}, and was said to give {format_info(result)}"
+        raise ShapeError(message, hint="all calls of a recursive function have the same types")
+    builder.emit_binding(VarBinding(itself, whole))
+    return itself
 
 
 def recurse(operands: Sequence[Any], function: Function, label: str, max_depth: int | None = None) -> Call:

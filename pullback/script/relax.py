@@ -47,14 +47,14 @@ from pullback.relax.declared import PARAMETER, STATE, Annotation, Declared
 from pullback.relax.op.call_tir import call_tir as _call_tir
 from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
 from pullback.relax.op.namespace import Namespace, no_op
-from pullback.relax.recursion import call_self, recurse  # noqa: F401
+from pullback.relax.recursion import call_self, recurse, recursive  # noqa: F401
 from pullback.script.names import public_names
 from pullback.script.sizes import read_shape
 from pullback.tir.expr import DTYPES, PrimExpr
 
 _ops = Namespace()
-_CONTROL = ("branch", "call_self", "cond", "custom", "custom_gradient", "fori_loop", "loop", "recurse", "scan",
-            "unbox", "while_loop")  # fmt: skip
+_CONTROL = ("branch", "call_self", "cond", "custom", "custom_gradient", "fori_loop", "loop", "recurse", "recursive",
+            "scan", "unbox", "while_loop")  # fmt: skip
 _TAKEN = ("const", "dtype", "call_tir_with_grad", *_CONTROL)  # from elsewhere
 
 
