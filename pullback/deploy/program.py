@@ -42,6 +42,7 @@ from pullback.relax.training.loss.base import class_axis
 from pullback.relax.training.trainer import Trainer
 from pullback.runtime.dtype import numpy_dtype
 from pullback.target import Target
+from pullback.tir.stmt import Recur
 
 ALIGNMENT = 64
 _OPTIONAL_METADATA = ("optimizer_states", "hyperparameters", "loss", "training")  # older files lack them
@@ -256,6 +257,13 @@ def program_of(
 def _check_heap(platform: Platform, planned: Mapping[str, Planned]) -> None:
     """Raise a TargetError where a function would allocate memory on a machine that has none to allocate."""
     wanting = [name for name, function in planned.items() if function.needs_heap]
+    recursive = [n for n in wanting if any(isinstance(f.body, Recur) for f in planned[n].inner.values())]
+    if platform.bare and recursive:
+        raise TargetError(
+            f"{recursive[0]} has functions that call themselves, each call on memory of its own, and a library for"
+            f" {platform.name} allocates no memory",
+            hint="write a loop: R.scan, R.fori_loop, or R.while_loop with max_steps=…",
+        )
     if platform.bare and wanting:
         raise TargetError(
             f"{wanting[0]} keeps values of every step of a loop, nobody knows of how many, and a library for"

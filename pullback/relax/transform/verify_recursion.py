@@ -49,7 +49,7 @@ def verify_recursion(
         return f"it makes {body.most} calls"
     if (body.too_deep, body.code) != (recursion.too_deep, recursion.no_memory):
         return "it ends for another reason"
-    if f"max_depth={body.most} " not in messages[body.too_deep - 1] or "memory" not in messages[body.code - 1]:
+    if f"max_depth={body.most} " not in messages[body.too_deep - 1] or "out of memory" not in messages[body.code - 1]:
         return "its status has another message"
     return None
 

@@ -14,7 +14,7 @@ from pullback.tir.in_place import share
 from pullback.tir.stmt import heap_buffer
 
 POISON = 0xFF  # NaN in every float type, -1 in signed integers
-OUT_OF_MEMORY = "out of memory: there is none left for what each step keeps for the gradient"
+OUT_OF_MEMORY = "out of memory: there is none left for"
 _OTHER_BOX = "what is unboxed is not what was boxed"
 
 
@@ -112,7 +112,7 @@ class _Writer:
 
     def boxing(self, step: Step) -> Stmt:
         inputs, outputs = (tuple(map(self.buffer, values)) for values in (step.inputs, step.outputs))
-        message = OUT_OF_MEMORY if step.boxing == "box" else _OTHER_BOX
+        message = f"{OUT_OF_MEMORY} what is kept for the gradient" if step.boxing == "box" else _OTHER_BOX
         self.messages.append(message if step.span is None else f"{message}\n{step.span.caret()}")
         if step.boxing == "unbox":
             return Unbox(inputs[0], outputs, step.kind, len(self.messages))

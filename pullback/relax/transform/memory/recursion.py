@@ -24,6 +24,7 @@ from pullback.relax.boxes import NULL
 from pullback.relax.expr import Call, Constant, Function, Tuple, TupleGetItem
 from pullback.relax.recursion import MAX_DEPTH, SELF
 from pullback.relax.regions import regions
+from pullback.relax.transform.memory.host import OUT_OF_MEMORY
 from pullback.relax.transform.memory.values import Step, constant_key
 from pullback.tir import Buffer, HostCall, PrimFunc, Recur
 from pullback.tir.expr import ADDRESS
@@ -57,7 +58,7 @@ class Recursion:
         place = "" if call.span is None else f"\n{call.span.caret()}"
         label = call.attrs["label"]
         messages.append("")  # which says how many
-        messages.append(f"there is no memory left for the calls of {label}{place}")
+        messages.append(f"{OUT_OF_MEMORY} the calls of {label}{place}")
         found = {constant_key(data): data for data in _constants(call.attrs["function"], around)}
         return Recursion(name, call, list(found.values()), len(messages) - 1, len(messages))
 
