@@ -32,7 +32,23 @@ from pullback.tir.expr import (
 )
 from pullback.tir.math import expand, is_chain
 from pullback.tir.ranges import LARGEST_SIZE
-from pullback.tir.stmt import Allocate, BufferStore, For, HostCall, If, KernelCall, Let, Prefetch, Seq, Stmt, store
+from pullback.tir.stmt import (
+    Allocate,
+    Box,
+    BufferStore,
+    For,
+    HostCall,
+    If,
+    KernelCall,
+    Let,
+    Prefetch,
+    Recur,
+    Release,
+    Seq,
+    Stmt,
+    Unbox,
+    store,
+)
 from pullback.tir.visitor import children, statements, walk
 
 FEW_CHUNKS = 4  # vectors of a loop that are written out: of a brief body, or one whose indices become numbers
@@ -416,8 +432,16 @@ def stored_buffers(node: Stmt) -> tuple[Buffer, ...]:
     for n in statements(node):
         if isinstance(n, BufferStore):
             found[n.buffer] = None
+        elif isinstance(n, Recur):
+            found.update(dict.fromkeys((*n.buffers, n.heap)))
         elif isinstance(n, (KernelCall, HostCall)):
             found.update(dict.fromkeys(n.buffers))
+        elif isinstance(n, Box):
+            found |= {n.handle: None, n.heap: None}
+        elif isinstance(n, Unbox):
+            found.update(dict.fromkeys(n.fields))
+        elif isinstance(n, Release):
+            found[n.heap] = None
     return tuple(found)
 
 

@@ -55,6 +55,7 @@ class Planned:
     host: PrimFunc
     kernels: Mapping[str, PrimFunc]
     inner: Mapping[str, PrimFunc]  # host functions that the first one calls
+    needs_heap: bool  # it keeps values whose number only running tells
 
 
 def plan_functions(
@@ -121,7 +122,9 @@ def _planned(
     wrong = [kind for kind, _ in returns if kind not in (LOSS_VALUE, DIVISOR_VALUE, OUTPUT)]
     if wrong:
         raise ArgumentError(f"{name} returns a {wrong[0]} that takes no value's place")
-    return Planned(layout, roles.takes, returns, tuple(plan.constants), rows, plan.host, plan.kernels, plan.inner)
+    return Planned(
+        layout, roles.takes, returns, tuple(plan.constants), rows, plan.host, plan.kernels, plan.inner, plan.needs_heap
+    )
 
 
 def _check_sizes(function: Function, sizes: Mapping[str, int]) -> None:

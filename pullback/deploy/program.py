@@ -18,7 +18,7 @@ import numpy as np
 from pullback.deploy.folding import folded_values
 from pullback.deploy.functions import Planned, plan_functions
 from pullback.deploy.targets import Platform
-from pullback.ir.errors import ArgumentError
+from pullback.ir.errors import ArgumentError, TargetError
 from pullback.relax.convention import (
     DIVISOR_VALUE,
     EVALUATE,
@@ -42,6 +42,7 @@ from pullback.relax.training.loss.base import class_axis
 from pullback.relax.training.trainer import Trainer
 from pullback.runtime.dtype import numpy_dtype
 from pullback.target import Target
+from pullback.tir.stmt import Recur
 
 ALIGNMENT = 64
 _OPTIONAL_METADATA = ("optimizer_states", "hyperparameters", "loss", "training")  # older files lack them
@@ -158,6 +159,11 @@ class Program:
         return list({constant_key(array): array for array in arrays}.values())
 
     @property
+    def needs_heap(self) -> bool:
+        """Whether a function allocates memory while it runs."""
+        return any(f.planned.needs_heap for v in self.variants for f in v.functions.values())
+
+    @property
     def instance_bytes(self) -> int | None:
         """What ``NAME_bytes(1)`` returns where threads take nothing, so that memory can be a static array; else None.
         ``native/model.c`` and ``checkpoint_read.c`` lay it out; NAME.c asserts that the sizes of structures are these.
@@ -218,6 +224,7 @@ def program_of(
     variants = []
     for cpu, target in platform.targets.items():
         planned = plan_functions(trainer, target, batch, sizes, names, constants)
+        _check_heap(platform, planned)
         variants.append(Variant(cpu, target, {n: _function(f, interface) for n, f in planned.items()}))
     record, first = interface.record, variants[0].functions
     predict = first.get("predict") or first["predict_one"]
@@ -245,6 +252,24 @@ def program_of(
         random=trainer._generator.bit_generator.state,
         epochs=trainer._epochs,
     )
+
+
+def _check_heap(platform: Platform, planned: Mapping[str, Planned]) -> None:
+    """Raise a TargetError where a function would allocate memory on a machine that has none to allocate."""
+    wanting = [name for name, function in planned.items() if function.needs_heap]
+    recursive = [n for n in wanting if any(isinstance(f.body, Recur) for f in planned[n].inner.values())]
+    if platform.bare and recursive:
+        raise TargetError(
+            f"{recursive[0]} has functions that call themselves, each call on memory of its own, and a library for"
+            f" {platform.name} allocates no memory",
+            hint="write a loop: R.scan, R.fori_loop, or R.while_loop with max_steps=…",
+        )
+    if platform.bare and wanting:
+        raise TargetError(
+            f"{wanting[0]} keeps values of every step of a loop, nobody knows of how many, and a library for"
+            f" {platform.name} allocates no memory",
+            hint="say how many steps a loop may make: max_steps=…",
+        )
 
 
 def _fixed(interface: Interface, batch: int, sizes: Mapping[str, int]) -> Interface:

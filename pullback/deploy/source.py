@@ -80,6 +80,7 @@ def source(program: Program, embed: bool) -> str:
         "#define PB_PRIVATE",
         "#endif",
         "#define PB_LIBRARY",
+        *(["#define PB_WITH_HEAP"] if program.needs_heap else []),
         '#include "pullback_runtime.c"',
         f'#include "{program.name}.h"',
         "",

@@ -26,6 +26,7 @@ from pullback.driver.options import Options
 from pullback.driver.pipeline import plan_function
 from pullback.ir.errors import ArgumentError, CompileError, InternalError
 from pullback.ir.module import IRModule
+from pullback.relax.transform.memory.host import OUT_OF_MEMORY
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
@@ -298,4 +299,5 @@ class BoundCall:
         native.arenas.append(arena)
         if status:
             where = "" if native.name.startswith("__") else f"{native.name}: "  # __step is no name of the user's
-            raise ArgumentError(where + native.layout.messages[status - 1])
+            message = native.layout.messages[status - 1]
+            raise (MemoryError if message.startswith(OUT_OF_MEMORY) else ArgumentError)(where + message)

@@ -16,7 +16,7 @@ from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Function
 from pullback.relax.transform.plan_memory import Plan
 from pullback.target import Target
-from pullback.tir import For, HostCall, If, KernelCall, Seq, Stmt, While
+from pullback.tir import For, HostCall, If, KernelCall, Recur, Seq, Stmt, While
 from pullback.tir.count import count
 from pullback.tir.visitor import walk
 
@@ -78,10 +78,11 @@ def _counted(plan: Plan, name: str) -> tuple[int, int] | None:
 
 
 def _of_statement(plan: Plan, node: Stmt | None) -> tuple[int, int] | None:
-    """Of two branches the dearer one counts; of a loop whose steps depend on values in memory nothing is known."""
+    """Of two branches the dearer one counts; of a loop whose steps depend on values in memory nothing is known, nor of
+    a recursive function."""
     if isinstance(node, (KernelCall, HostCall)):
         return _counted(plan, node.name)
-    if isinstance(node, While):
+    if isinstance(node, (While, Recur)):
         return None
     if isinstance(node, Seq):
         parts, times = [_of_statement(plan, s) for s in node.stmts], 1

@@ -7,6 +7,7 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError
 from pullback.relax.advice import shape_advice
+from pullback.relax.boxes import is_handle
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import (
     StructInfo,
@@ -28,6 +29,7 @@ class Signature:
     """The parameters of a graph function, with names, and its result."""
 
     def __init__(self, name: str, function: Function) -> None:
+        _refuse_handles(name, function)
         self.name = name
         self.params = [(p.name, p.struct_info) for p in function.params]
         self.result = function.ret_struct_info
@@ -87,6 +89,17 @@ class Signature:
     def unflatten(self, values: Sequence[Any]) -> Any:
         """Flat results as nested tuples."""
         return nested(self.result, iter(values))
+
+
+def _refuse_handles(name: str, function: Function) -> None:
+    """Raise a UserError where values that live no longer than a call would come into it, or out of it."""
+    infos = {p.name: p.struct_info for p in function.params} | {"what it gives": function.ret_struct_info}
+    for what, info in infos.items():
+        if any(map(is_handle, flat_infos(info))):
+            message = f"{name} cannot be called from outside: {what} is {format_info(info)}"
+            raise UserError(
+                message, span=function.span, hint="a handle is of use inside of the call that makes its box"
+            )
 
 
 def donated_inputs(function: Function) -> tuple[int, ...]:

@@ -29,7 +29,8 @@ from pullback.relax.expr import (
 )
 from pullback.relax.matching import bind_sizes, match_info
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.regions import regions
+from pullback.relax.recursion import RECURSE, check_self
+from pullback.relax.regions import is_self, regions
 from pullback.relax.struct_info import (
     Dim,
     TensorStructInfo,
@@ -120,8 +121,8 @@ def users(function: Function) -> dict[Var, list[Binding]]:
     return result
 
 
-def called_functions(function: Function) -> list[str]:
-    """Names of the module's functions that the function mentions."""
+def called_functions(function: Any) -> list[str]:
+    """Names of the module's functions that a function, or an expression, mentions."""
     names: dict[str, None] = {}
     rest: list[Any] = [function]
     while rest:
@@ -179,6 +180,7 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
     kernels: dict[str, _KernelType] = {}  # of those that have been called
     visible: set[Var] = set()
     known_sizes: set[Any] = set()
+    recursions: dict[str, Call] = {}  # those around, by their labels
 
     def bind(var: Var) -> None:
         if var in visible:
@@ -225,8 +227,12 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
 
     def check_inner(value: Any) -> None:
         """What stands inside of a value: what it binds is not visible outside."""
-        nonlocal visible
-        outer = visible
+        nonlocal visible, recursions
+        outer, around = visible, recursions
+        if isinstance(value, Call) and value.op is RECURSE:
+            recursions = {**recursions, value.attrs["label"]: value}
+        elif is_self(value):
+            check_self(value, recursions.get(value.attrs["label"]))
         for body in [value] if isinstance(value, Function) else inner_bodies(value):
             visible = set() if isinstance(value, Call) else set(outer)
             if isinstance(body, Function):
@@ -234,7 +240,7 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
                 check_body(body.body, body)
             else:
                 check_body(body, value)
-        visible = outer
+        visible, recursions = outer, around
 
     def check_body(body: SeqExpr, whole: Any) -> None:
         for block in body.blocks:

@@ -52,6 +52,14 @@ def current_builder() -> BlockBuilder:
     return _current.get() or BlockBuilder()
 
 
+def open_builder(what: str) -> BlockBuilder:
+    """The builder of the function that is being built; a UserError says that ``what`` asks for one."""
+    builder = _current.get()
+    if builder is None:
+        raise UserError(f"{what} is called where no function is built", hint="call it in what becomes a graph function")
+    return builder
+
+
 @guided
 class BlockBuilder:
     """Builds functions and a module of them.
@@ -178,6 +186,12 @@ class BlockBuilder:
     def promote(self, var: Var) -> Var:
         """``var`` as a variable that may leave the open dataflow block: an alias, when it is local to the block."""
         return self.emit_output(var, var.name) if isinstance(var, DataflowVar) else var
+
+    def as_output(self, value: Expr, name: str | None = None) -> Expr:
+        """A value, in the same tuples, under variables that may leave the open dataflow block."""
+        if isinstance(value, Tuple):
+            return Tuple(tuple(self.as_output(f, name) for f in value.fields))
+        return self.promote(value) if isinstance(value, Var) else self.emit_output(value, name)
 
     def emit_binding(self, binding: Binding) -> Var:
         """Append a binding as it is."""

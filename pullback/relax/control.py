@@ -327,7 +327,7 @@ def while_loop(
     ...     x, = R.while_loop(lambda x: R.abs(x * x - a) > 1e-6, lambda x: ((x + a / x) * 0.5,), (a,))
     ...     return x
     """
-    values = _values(carries)
+    values = values_of(carries)
     infos = [f.struct_info for f in values.fields]
     functions = (_function("condition", condition, infos), _function("body", body, infos))
     return Call(WHILE, (*functions, values), {"max_steps": max_steps, "checkpoint_every": checkpoint_every})
@@ -350,7 +350,7 @@ def fori_loop(
     if isinstance(count, bool) or (isinstance(count, int) and count < 0):
         raise ArgumentError(f"fori_loop: count must be a number of steps, got {count!r}", hint="it is 0 or more")
     number = PrimValue(count) if isinstance(count, (int, PrimExpr)) else as_relax(count)
-    values = _values(carries)
+    values = values_of(carries)
     infos = [STEP, *(f.struct_info for f in values.fields)]
     attrs = {"max_steps": max_steps, "checkpoint_every": checkpoint_every}
     return Call(FORI, (number, _function("body", body, infos), values), attrs)
@@ -371,7 +371,7 @@ def scan(
 
     Raises ShapeError where xs differ in length, or a carry changes its type.
     """
-    values, arrays = _values(carries), _values(xs)
+    values, arrays = values_of(carries), values_of(xs)
     infos = [f.struct_info for f in values.fields]
     rows = [f.struct_info for f in arrays.fields]
     scan_length(rows, length)
@@ -388,7 +388,7 @@ def cond(condition: Any, then: Any, otherwise: Any, operands: Sequence[Any] = ()
 
     >>> y = R.cond(R.sum(x) > 0.0, lambda x: R.sqrt(x), lambda x: x * 0.5, (x,))
     """
-    fields = _values(operands).fields
+    fields = values_of(operands).fields
     bodies = []
     for what, function in (("then", then), ("otherwise", otherwise)):
         run = function if not isinstance(function, (GlobalVar, Expr)) else partial(_call, function)
@@ -413,7 +413,7 @@ def custom_gradient(function: Any, adjoint: Any, operands: Sequence[Any]) -> Cal
 
     >>> y = R.custom_gradient(lambda x: R.round(x), lambda x, dy: dy, (x,))    # straight through
     """
-    values = _values(operands)
+    values = values_of(operands)
     infos = [f.struct_info for f in values.fields]
     function = _function("function", function, infos)
     result = called("custom_gradient", "function", function.struct_info, infos)
@@ -423,12 +423,12 @@ def custom_gradient(function: Any, adjoint: Any, operands: Sequence[Any]) -> Cal
 
 def custom(operands: Sequence[Any], function: Function, adjoint: Function | None = None) -> Call:
     """The closed form of :func:`custom_gradient`."""
-    return Call(CUSTOM, (_values(operands),), {"function": function, "adjoint": adjoint})
+    return Call(CUSTOM, (values_of(operands),), {"function": function, "adjoint": adjoint})
 
 
 def branch(condition: Any, operands: Sequence[Any], then: Function, otherwise: Function) -> Call:
     """``then(*operands)`` where the bool scalar is true, else ``otherwise(*operands)``: the closed form of ``If``."""
-    return Call(BRANCH, (as_relax(condition), _values(operands)), {"then": then, "otherwise": otherwise})
+    return Call(BRANCH, (as_relax(condition), values_of(operands)), {"then": then, "otherwise": otherwise})
 
 
 def loop(
@@ -446,10 +446,10 @@ def loop(
     number = Tuple(()) if count is None else as_relax(count)
     attrs = {"body": body, "condition": condition, "length": None if length is None else dim(length)}
     attrs |= {"reverse": bool(reverse), "checkpoint": checkpoint}
-    return Call(LOOP, (number, _values(carries), _values(xs), _values(invariants)), attrs)
+    return Call(LOOP, (number, values_of(carries), values_of(xs), values_of(invariants)), attrs)
 
 
-def _values(values: Any) -> Tuple:
+def values_of(values: Any) -> Tuple:
     """A tuple of graph values; a single one is refused, as it would be taken for the tuple."""
     if isinstance(values, Expr) and isinstance(values.struct_info, TupleStructInfo):
         return values if isinstance(values, Tuple) else Tuple(tuple(values))
@@ -473,8 +473,9 @@ def _check_function(what: str, function: Any) -> None:
 
 def traced(function: Callable[..., Any], infos: Sequence[StructInfo]) -> Function:
     """The graph function that a Python function computes of variables of these types."""
-    code = getattr(function, "__code__", None)
-    names = list(code.co_varnames[: code.co_argcount]) if code is not None else []
+    bound = len(function.args) if isinstance(function, partial) else 0
+    code = getattr(function.func if isinstance(function, partial) else function, "__code__", None)
+    names = list(code.co_varnames[bound : code.co_argcount]) if code is not None else []
     names += [f"arg_{k}" for k in range(len(names), len(infos))]
     builder = current_builder()
     params = [Var(builder.unique(name), info) for name, info in zip(names, infos, strict=False)]

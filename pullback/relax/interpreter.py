@@ -1,6 +1,7 @@
 """The meaning of the graph IR, over NumPy: slow, simple, and the oracle for every other backend.
 
-Values are NumPy arrays, tuples of values, shapes (tuples of ints), and functions.
+Values are NumPy arrays, tuples of values, shapes (tuples of ints), and functions. Handles are arrays of objects: a
+:class:`Box`, or the number 0.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from pullback import te
+from pullback.ir.depth import deep
 from pullback.ir.errors import ArgumentError, InternalError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.op import Op
+from pullback.relax.boxes import BOX, NULL, UNBOX
 from pullback.relax.control import BRANCH, CUSTOM, CUSTOM_GRADIENT, FORI, LOOP, SCAN, WHILE
 from pullback.relax.expr import (
     Binding,
@@ -35,14 +38,15 @@ from pullback.relax.expr import (
 from pullback.relax.matching import bind_size, bind_sizes, match_info
 from pullback.relax.mutator import check_origin
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.regions import regions
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, format_info
+from pullback.relax.recursion import RECURSE, most_calls
+from pullback.relax.regions import is_self, regions
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of, format_info
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.checked import checked
 from pullback.tir.defined import defined
-from pullback.tir.expr import PrimExpr
+from pullback.tir.expr import HANDLE, PrimExpr
 
 
 def evaluate(module: IRModule, name: str, arguments: Sequence[Any], observe: Any = None) -> Any:
@@ -50,7 +54,14 @@ def evaluate(module: IRModule, name: str, arguments: Sequence[Any], observe: Any
 
     ``observe(binding, value)``, when given, sees every bound value in order.
     """
-    return _Frame(module, observe).call(name, module[name], arguments)
+    if observe is not None:
+        return _Frame(module, observe).call(name, module[name], arguments)
+    return _evaluate(module, name, arguments)
+
+
+@deep
+def _evaluate(module: IRModule, name: str, arguments: Sequence[Any]) -> Any:
+    return _Frame(module).call(name, module[name], arguments)
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,22 @@ class _Closure:
     frame: _Frame | None
 
 
+@dataclass
+class _Recursion:
+    """A closed recursive function. ``depth``, one list for all of them: how many calls are inside of one another."""
+
+    closure: _Closure
+    call: Call
+    depth: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """What a handle stands for."""
+
+    fields: tuple[np.ndarray, ...]
+
+
 class _Frame:
     """One call of a function: its variables and symbolic sizes, with those around it."""
 
@@ -69,6 +96,7 @@ class _Frame:
         self.module, self.observe = module, observe
         self.env: dict[Var, Any] = dict(outer.env) if outer is not None else {}
         self.sizes: dict[Any, int] = dict(outer.sizes) if outer is not None else {}
+        self.recursions: dict[str, _Recursion] = dict(outer.recursions) if outer is not None else {}
 
     def call(self, name: str, function: Function, arguments: Sequence[Any]) -> Any:
         if len(arguments) != len(function.params):
@@ -133,6 +161,8 @@ class _Frame:
             return self.apply(self.eval(call.op), [self.eval(a) for a in call.args])
         if call.op.family == "control":
             return self.eval_control(call)
+        if is_self(call):
+            return self.recurse(self.recursions[call.attrs["label"]], self.eval(call.args[0]))
         if is_call_tir(call):
             return self.eval_call_tir(call)
         if not isinstance(call.op, Op) or call.op.numpy is None:
@@ -148,13 +178,21 @@ class _Frame:
         return conform(result, bind_sizes(call.struct_info, self.sizes), call)
 
     def eval_control(self, call: Call) -> Any:
-        """Branches and loops: every loop is run as a :class:`_Loop`."""
+        """Branches, loops and boxes."""
         arguments = [self.eval(a) for a in call.args]
+        if call.op in (BOX, UNBOX, NULL):
+            return self.boxing(call, arguments)
         region = {
             name: _Closure(name, function, _Frame(self.module, self.observe, self)) for name, function in regions(call)
         }
         if call.op is BRANCH:
             return self.apply(region["then" if arguments[0] else "otherwise"], arguments[1])
+        if call.op is RECURSE:
+            closure = region["function"]
+            depth = next((r.depth for r in self.recursions.values()), [0])
+            recursion = _Recursion(closure, call, depth)
+            closure.frame.recursions[call.attrs["label"]] = recursion  # type: ignore[union-attr]
+            return self.recurse(recursion, arguments[0])
         if call.op is CUSTOM:
             return self.apply(region["function"], arguments[0])
         if call.op is CUSTOM_GRADIENT:
@@ -186,6 +224,28 @@ class _Frame:
             raise ArgumentError(f"scan: xs differ in length: {lengths}", span=call.span)
         return self.run_loop(call, body, None, carries, xs, None, length)[:2]
 
+    def recurse(self, recursion: _Recursion, arguments: tuple) -> tuple:
+        """A call of a recursive function."""
+        if recursion.depth[0] >= most_calls(recursion.call):
+            raise too_many_calls(recursion.call)
+        recursion.depth[0] += 1
+        result = self.apply(recursion.closure, arguments)
+        recursion.depth[0] -= 1
+        return result
+
+    def boxing(self, call: Call, arguments: Sequence[Any]) -> Any:
+        if call.op is NULL:
+            return np.zeros(self.attr(call.attrs["shape"]), object)
+        if call.op is BOX:
+            return np.array(Box(tuple(np.array(a) for a in arguments)), object)
+        content = arguments[0].item()
+        infos = fields_of(bind_sizes(call.struct_info, self.sizes))
+        if isinstance(content, Box):
+            if tuple(map(value_info, content.fields)) != infos:
+                raise ArgumentError("what is unboxed is not what was boxed", span=call.span)
+            return content.fields
+        return tuple(_zeros(i.shape, i.dtype) for i in infos)  # type: ignore[attr-defined]
+
     def run_loop(
         self, call: Call, body: Any, condition: Any, carries: tuple, xs: tuple, count: int | None, length: int | None
     ) -> tuple[tuple, tuple, np.ndarray]:
@@ -202,7 +262,7 @@ class _Frame:
             number = np.array(k, np.int64)
             if condition is not None and not condition(number, carries):
                 break
-            carries, rows[k] = body(number, carries, tuple(x[k] for x in xs))
+            carries, rows[k] = body(number, carries, tuple(x[k, ...] for x in xs))
             steps += 1
         else:
             if condition is not None and condition(np.array(limit, np.int64), carries):
@@ -216,9 +276,9 @@ class _Frame:
             return ()
         results = []
         for i, field in enumerate(bind_sizes(info, self.sizes).fields[1].fields):  # type: ignore[attr-defined]
-            whole = np.zeros((length, *field.shape[1:]), numpy_dtype(field.dtype))
+            whole = _zeros((length, *field.shape[1:]), field.dtype)
             for k, values in rows.items():
-                whole[k] = values[i]
+                whole[k, ...] = values[i]
             results.append(whole)
         return tuple(results)
 
@@ -269,13 +329,25 @@ def too_many_steps(length: int | None, span: Any) -> ArgumentError:
     return ArgumentError(f"the loop did not end within max_steps={length}", span=span, hint=hint)
 
 
+def too_many_calls(call: Call) -> ArgumentError:
+    """The error of a recursive function that would call itself more often than it may."""
+    message = f"the recursion of {call.attrs['label']} did not end within max_depth={most_calls(call)} calls"
+    hint = f'allow more by R.func_attr({{"max_depth": …}}) in {call.attrs["label"]}, or look at why it goes on'
+    return ArgumentError(message, span=call.span, hint=hint)
+
+
 def value_info(value: Any) -> StructInfo:
     """The static type of a run-time value."""
     if isinstance(value, tuple):
         return TupleStructInfo(tuple(value_info(v) for v in value))
     if isinstance(value, _Closure):
         return value.function.struct_info
-    return TensorStructInfo(value.shape, value.dtype.name)
+    return TensorStructInfo(value.shape, HANDLE if value.dtype == object else value.dtype.name)
+
+
+def _zeros(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Zeros; of handles null ones."""
+    return np.zeros(shape, object if dtype == HANDLE else numpy_dtype(dtype))
 
 
 def conform(value: Any, info: StructInfo, call: Call) -> Any:

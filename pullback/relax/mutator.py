@@ -25,6 +25,7 @@ from pullback.relax.expr import (
     Tuple,
     TupleGetItem,
     Var,
+    VarBinding,
     tuple_get_item,
 )
 from pullback.relax.matching import bind_size, bind_sizes, match_info
@@ -103,11 +104,21 @@ class ExprMutator:
 
     def rewrite_binding(self, binding: Binding) -> None:
         """Rewrite one binding and record what its variable stands for."""
+        if isinstance(binding.value, Function) and _calls_itself(binding):
+            self.bind_recursive(binding)
+            return
         value = self.expr(binding.value)
         if isinstance(binding, MatchCast):
             self.env[binding.var] = self.builder.match_cast(value, bind_sizes(binding.target, self.sizes))
             return
         self.bind(binding.var, value)
+
+    def bind_recursive(self, binding: Binding) -> None:
+        """Bind a function that reads its own variable."""
+        var = binding.var
+        fresh = type(var)(self.builder.unique(var.name), bind_sizes(var.struct_info, self.sizes), span=var.span)
+        self.env[var] = fresh
+        self.builder.emit_binding(VarBinding(fresh, self.expr(binding.value), span=binding.span))
 
     def bind(self, var: Var, value: Expr) -> None:
         """Bind ``value`` under the name of ``var``, keeping whether it leaves its dataflow block."""
@@ -188,6 +199,12 @@ class ExprMutator:
 
     def rewrite_call(self, call: Call) -> Expr:
         return call
+
+
+def _calls_itself(binding: Binding) -> bool:
+    from pullback.relax.analysis import free_vars
+
+    return binding.var in free_vars(binding.value)  # type: ignore[arg-type]
 
 
 def check_origin(call: Call, sizes: Mapping[SizeVar, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Regions: the functions that a closed call of ``branch`` or ``loop`` has for attributes.
+"""Regions: the functions that a closed call of ``branch``, ``loop`` or ``recurse`` has for attributes.
 
 A region reads nothing but its parameters, so a pass treats it as it treats any function, and its call as it treats the
 call of any op that it knows nothing of.
@@ -22,13 +22,19 @@ def regions(expr: Any) -> Iterator[tuple[str, Function]]:
 
 
 def has_regions(expr: Any) -> bool:
-    """Whether it is a closed call: of ``branch``, of ``loop`` or of ``custom``."""
+    """Whether it is a closed call: of ``branch``, ``loop``, ``recurse`` or ``custom``."""
     return any(True for _ in regions(expr))
 
 
 def is_control(expr: Any) -> bool:
-    """Whether it is a closed call of ``branch`` or ``loop``, which are no ops with a gradient rule."""
-    return has_regions(expr) and expr.op.gradient is None
+    """Whether it is a closed call of ``branch``, ``loop`` or ``recurse``, or a ``call_self``, which are no ops with a
+    gradient rule."""
+    return (has_regions(expr) and expr.op.gradient is None) or is_self(expr)
+
+
+def is_self(expr: Any) -> bool:
+    """Whether it is a closed recursive function's call of itself."""
+    return isinstance(expr, Call) and getattr(expr.op, "family", "") == "recursion"
 
 
 def is_open(expr: Any) -> bool:
@@ -37,7 +43,9 @@ def is_open(expr: Any) -> bool:
     if isinstance(expr, Call):
         if getattr(expr.op, "family", "") != "control":
             return False
-        return not has_regions(expr) or ("adjoint" in expr.attrs and expr.attrs["adjoint"] is None)
+        if not has_regions(expr):  # one with a gradient is an op like others: a box
+            return expr.op.gradient is None
+        return "adjoint" in expr.attrs and expr.attrs["adjoint"] is None
     return isinstance(expr, (If, Function))
 
 

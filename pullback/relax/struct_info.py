@@ -19,7 +19,7 @@ from typing import Any
 from pullback.ir.arguments import sequence
 from pullback.ir.errors import DTypeError, InternalError, ShapeError
 from pullback.ir.node import Node
-from pullback.tir.expr import DTYPES, IntImm, PrimExpr, Var, nbytes
+from pullback.tir.expr import DTYPES, FLOATS, HANDLE, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.polynomial import same, simplify
 
 Dim = int | PrimExpr
@@ -74,7 +74,7 @@ class TensorStructInfo(StructInfo):
         if sizes is not None and ndim is not None and ndim != len(sizes):
             raise ShapeError(f"ndim={ndim} does not fit the shape {format_shape(sizes)}")
         name = str(dtype)
-        if name not in DTYPES:
+        if name not in DTYPES and name != HANDLE:
             raise DTypeError(f"unknown dtype {name!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
         if sizes is not None and math.prod([s for s in sizes if isinstance(s, int)]) * nbytes(name) >= 2**63:
             raise ShapeError(f"a tensor of shape {format_shape(sizes)} has more bytes than there are addresses")
@@ -130,6 +130,11 @@ def flat_infos(info: StructInfo) -> list[StructInfo]:
 def fields_of(info: StructInfo) -> tuple[StructInfo, ...]:
     """The types of a tuple's fields; of what is no tuple, the type itself."""
     return info.fields if isinstance(info, TupleStructInfo) else (info,)
+
+
+def has_adjoint(info: StructInfo) -> bool:
+    """Whether it is the type of a tensor that has an adjoint: floats, and handles (``relax/boxes.py``)."""
+    return isinstance(info, TensorStructInfo) and (info.dtype in FLOATS or info.dtype == HANDLE)
 
 
 def dim(size: Any) -> Dim:

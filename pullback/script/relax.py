@@ -41,17 +41,20 @@ from pullback.ir.node import current_span
 from pullback.ir.op import Op
 from pullback.relax import expr as _expr
 from pullback.relax import struct_info as _info
+from pullback.relax.boxes import unbox  # noqa: F401
 from pullback.relax.control import branch, cond, custom, custom_gradient, fori_loop, loop, scan, while_loop  # noqa: F401
 from pullback.relax.declared import PARAMETER, STATE, Annotation, Declared
 from pullback.relax.op.call_tir import call_tir as _call_tir
 from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
 from pullback.relax.op.namespace import Namespace, no_op
+from pullback.relax.recursion import call_self, recurse, recursive  # noqa: F401
 from pullback.script.names import public_names
 from pullback.script.sizes import read_shape
 from pullback.tir.expr import DTYPES, PrimExpr
 
 _ops = Namespace()
-_CONTROL = ("branch", "cond", "custom", "custom_gradient", "fori_loop", "loop", "scan", "while_loop")
+_CONTROL = ("branch", "call_self", "cond", "custom", "custom_gradient", "fori_loop", "loop", "recurse", "recursive",
+            "scan", "unbox", "while_loop")  # fmt: skip
 _TAKEN = ("const", "dtype", "call_tir_with_grad", *_CONTROL)  # from elsewhere
 
 

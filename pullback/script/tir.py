@@ -301,6 +301,49 @@ def host(name: str, *buffers: Any, arena: _expr.Buffer | None = None) -> _stmt.H
     return _stmt.HostCall(name, given, rows if any(isinstance(b, Piece) for b in buffers) else (), arena)
 
 
+def box(handle: _expr.Buffer, *fields: _expr.Buffer, heap: _expr.Buffer, kind: int, code: int) -> _stmt.Box:
+    """Host functions: copy the fields to new memory of the heap and store its address in the handle; stop with the
+    status ``code`` where there is none. ``kind``: a number that says what the fields are."""
+    _check_buffers("T.box takes a handle, then buffers, heap=buffer, kind=1 and code=1", handle, *fields, heap)
+    return _stmt.Box(handle, fields, heap, *_numbers("T.box", kind, code))
+
+
+def unbox(handle: _expr.Buffer, *fields: _expr.Buffer, kind: int, code: int) -> _stmt.Unbox:
+    """Host functions: copy what ``T.box`` has put where the handle says to the fields; zeros where the handle is 0.
+    Stop with the status ``code`` where that was of another kind."""
+    _check_buffers("T.unbox takes a handle, then buffers, kind=1 and code=1", handle, *fields)
+    return _stmt.Unbox(handle, fields, *_numbers("T.unbox", kind, code))
+
+
+def release(heap: _expr.Buffer, mark: _expr.Buffer) -> _stmt.Release:
+    """Host functions: take the heap back to where its first number was that in ``mark``."""
+    _check_buffers("T.release takes a heap, then a buffer with a mark", heap, mark)
+    return _stmt.Release(heap, mark)
+
+
+def recur(
+    name: str, *buffers: _expr.Buffer, heap: _expr.Buffer, nbytes: int, most: int, too_deep: int, code: int
+) -> _stmt.Recur:
+    """Host functions: run the host function of that name one call deeper, on ``nbytes`` of the heap; stop with
+    ``too_deep`` after ``most`` calls, with ``code`` where there is no memory."""
+    message = "T.recur takes a host function's name, then buffers, heap=, nbytes=, most=, too_deep= and code="
+    if not isinstance(name, str):
+        raise ScriptError(message)
+    _check_buffers(message, *buffers, heap)
+    return _stmt.Recur(name, buffers, heap, nbytes, most, too_deep, code)
+
+
+def _check_buffers(message: str, *buffers: Any) -> None:
+    if not all(isinstance(b, _expr.Buffer) for b in buffers):
+        raise ScriptError(message)
+
+
+def _numbers(name: str, *values: Any) -> list[int]:
+    if not all(type(v) is int and -(2**63) <= v < 2**63 for v in values):
+        raise ScriptError(f"{name} takes whole numbers for kind and code")
+    return list(values)
+
+
 def stop(code: int) -> _stmt.Stop:
     """Host functions: stop with the status ``code``."""
     if not isinstance(code, int) or isinstance(code, builtins.bool):

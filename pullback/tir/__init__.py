@@ -23,6 +23,7 @@ from pullback.tir.expr import (
 )
 from pullback.tir.stmt import (
     Allocate,
+    Box,
     BufferStore,
     Check,
     For,
@@ -32,9 +33,12 @@ from pullback.tir.stmt import (
     Let,
     Prefetch,
     PrimFunc,
+    Recur,
+    Release,
     Seq,
     Stmt,
     Stop,
+    Unbox,
     While,
     loop,
     seq,
@@ -42,8 +46,8 @@ from pullback.tir.stmt import (
 )
 
 __all__ = [
-    "Allocate", "Binary", "Buffer", "BufferLoad", "BufferStore", "Call", "Cast", "Check", "FloatImm", "For",
-    "HostCall", "If", "IntImm", "KernelCall", "Let", "Prefetch", "PrimExpr", "PrimFunc", "Select", "Seq", "Stmt",
-    "Stop", "Var", "While", "as_expr", "binary", "call", "cast", "const", "fma", "loop", "maximum", "minimum",
-    "select", "seq", "store",
+    "Allocate", "Binary", "Box", "Buffer", "BufferLoad", "BufferStore", "Call", "Cast", "Check", "FloatImm", "For",
+    "HostCall", "If", "IntImm", "KernelCall", "Let", "Prefetch", "PrimExpr", "PrimFunc", "Recur", "Release", "Select",
+    "Seq", "Stmt", "Stop", "Unbox", "Var", "While", "as_expr", "binary", "call", "cast", "const", "fma", "loop",
+    "maximum", "minimum", "select", "seq", "store",
 ]  # fmt: skip

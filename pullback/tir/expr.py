@@ -34,6 +34,8 @@ _KINDS, _TO_BOOL = frozenset(KINDS), frozenset(COMPARISONS + LOGIC)
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
+HANDLE = "handle"  # of the graph IR: where boxed values lie. In loops it is a number of type ADDRESS
+ADDRESS = "int64"
 
 # Intrinsics with the number of arguments; the result has the first argument's dtype unless said otherwise.
 INTRINSICS = {
@@ -81,6 +83,8 @@ def bits(dtype: str) -> int:
     """Width of an element in memory, in bits (bool takes a byte)."""
     if dtype == "bool":
         return 8
+    if dtype == HANDLE:
+        return bits(ADDRESS)
     return 16 if dtype == "bfloat16" else int(dtype.lstrip("uintfloa"))
 
 
@@ -357,7 +361,8 @@ class Buffer(Symbol):
     """A dense row-major array in memory: a name plus identity.
 
     ``scope``: ``global`` (a parameter's memory), ``local`` (registers or stack of one task), ``workspace`` (scratch
-    memory shared by the tasks of a kernel: the planner gives it a place in the arena), ``arena`` (at byte ``offset``).
+    memory shared by the tasks of a kernel: the planner gives it a place in the arena), ``arena`` (at byte ``offset``),
+    ``heap`` (a host function's own heap, see ``tir/stmt.py``).
     """
 
     name: str = field(compare=False)
@@ -368,7 +373,7 @@ class Buffer(Symbol):
 
     def __post_init__(self) -> None:
         _known(self.dtype)
-        scopes = ("global", "local", "workspace", "arena")
+        scopes = ("global", "local", "workspace", "arena", "heap")
         if not isinstance(self.scope, str) or self.scope not in scopes:
             raise UserError(f"unknown scope {self.scope!r}", hint=f"the scopes are {', '.join(scopes)}")
         shape = tuple(int(s) if isinstance(s, IntImm) else s for s in sequence("shape", self.shape))

@@ -34,7 +34,9 @@ from pullback.tir.expr import (
     nbytes,
 )
 from pullback.tir.stmt import (
+    DEPTH,
     Allocate,
+    Box,
     BufferStore,
     Check,
     For,
@@ -44,12 +46,17 @@ from pullback.tir.stmt import (
     Let,
     Prefetch,
     PrimFunc,
+    Recur,
+    Release,
     Seq,
     Stmt,
     Stop,
+    Unbox,
     While,
 )
 from pullback.tir.visitor import children, walk
+
+Boxes = dict[int, tuple[int, list[np.ndarray]]]  # their kinds and contents, by addresses
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -66,13 +73,15 @@ def run(
     arguments: Sequence[Any],
     kernels: Mapping[str, PrimFunc] | None = None,
     arena: np.ndarray | None = None,
+    boxes: Boxes | None = None,
 ) -> int:
     """Run a function on one argument per parameter: arrays, which it writes into, and numbers.
 
-    ``kernels`` are the functions that a host function calls, ``arena`` is its memory; by default it gets its own. Gives
+    ``kernels`` are the functions that a host function calls, ``arena`` is its memory; by default it gets its own.
+    ``boxes``: those on the heap that it gets, by their addresses, which are numbers in the order of their making. Gives
     the status: 0, or the code of a failed Check.
     """
-    frame = _Frame(func, arguments, kernels or {}, arena)
+    frame = _Frame(func, arguments, kernels or {}, arena, boxes)
     return on_large_stack(frame.run) if _is_deep(func) else frame.run()
 
 
@@ -105,11 +114,17 @@ class _Frame:
     """One call of a function. ``shape`` is that of the axes of the open parallel and vectorized loops."""
 
     def __init__(
-        self, func: PrimFunc, arguments: Sequence[Any], kernels: Mapping[str, PrimFunc], arena: np.ndarray | None = None
+        self,
+        func: PrimFunc,
+        arguments: Sequence[Any],
+        kernels: Mapping[str, PrimFunc],
+        arena: np.ndarray | None = None,
+        boxes: Boxes | None = None,
     ) -> None:
         if len(arguments) != len(func.params):
             raise InternalError(f"{func.name} takes {len(func.params)} arguments, got {len(arguments)}")
         self.func, self.kernels = func, kernels
+        self.boxes = {} if boxes is None else boxes
         self.env: dict[Var, Any] = {}
         self.arrays: dict[Buffer, np.ndarray] = {}
         self.shape: tuple[int, ...] = ()
@@ -126,6 +141,8 @@ class _Frame:
             if isinstance(param, Buffer):
                 self._bind(param, argument)
         self._arena(arena)
+        own = {b for n in walk(func.body) for b in _buffers(n) if b.scope == "heap"}
+        self.arrays |= {b: np.zeros(self._shape(b), numpy_dtype(b.dtype)) for b in own}
 
     def _bind(self, buffer: Buffer, array: np.ndarray) -> None:
         shape = self._shape(buffer)
@@ -276,7 +293,7 @@ class _Frame:
         rows = [self.expr(r) for r in node.rows] or [0] * len(node.buffers)
         args = [self._piece(b, r, p) for b, r, p in zip(node.buffers, rows, callee.buffers, strict=True)]
         arena = None if node.arena is None else self.arrays[node.arena].reshape(-1).view(np.uint8)
-        status = run(callee, args, self.kernels, arena)
+        status = run(callee, args, self.kernels, arena, self.boxes)
         if status:
             raise _Stop(status)
 
@@ -292,6 +309,43 @@ class _Frame:
     def stmt_check(self, node: Check) -> None:
         if not self.arrays[node.buffer].flat[0]:
             raise _Stop(node.code)
+
+    # ---- boxes
+
+    def stmt_box(self, node: Box) -> None:
+        heap = self.arrays[node.heap]
+        heap[0] += 1
+        fields = [self.arrays[b].reshape(-1).view(np.uint8).copy() for b in node.fields]
+        self.boxes[int(heap[0])] = (node.kind, fields)
+        self.arrays[node.handle].flat[0] = heap[0]
+
+    def stmt_unbox(self, node: Unbox) -> None:
+        address = int(self.arrays[node.handle].flat[0])
+        if address and address not in self.boxes:
+            raise InternalError(f"{self.func.name}: {node.handle.name} holds {address}, where there is no box")
+        kind, fields = self.boxes[address] if address else (node.kind, [])
+        if kind != node.kind:
+            raise _Stop(node.code)
+        for k, buffer in enumerate(node.fields):
+            flat = self.arrays[buffer].reshape(-1).view(np.uint8)
+            flat[:] = fields[k] if address else 0
+
+    def stmt_recur(self, node: Recur) -> None:
+        heap = self.arrays[node.heap]
+        if heap[DEPTH] >= node.most:
+            raise _Stop(node.too_deep)
+        heap[DEPTH] += 1
+        arguments = [self.arrays[b] for b in node.buffers]
+        status = run(self.kernels[node.name], arguments, self.kernels, np.full(node.nbytes, 0xFF, np.uint8), self.boxes)
+        if status:
+            raise _Stop(status)
+        heap[DEPTH] -= 1
+
+    def stmt_release(self, node: Release) -> None:
+        heap, mark = self.arrays[node.heap], int(self.arrays[node.mark].flat[0])
+        for address in range(mark + 1, int(heap[0]) + 1):
+            del self.boxes[address]
+        heap[0] = mark
 
     # ---- memory
 
@@ -363,8 +417,14 @@ def _buffers(node: Any) -> list[Buffer]:
     """The buffers that a node names itself."""
     if isinstance(node, KernelCall):
         return list(node.buffers)
+    if isinstance(node, Recur):
+        return [*node.buffers, node.heap]
     if isinstance(node, HostCall):
         return [*node.buffers, *([] if node.arena is None else [node.arena])]
+    if isinstance(node, (Box, Unbox)):
+        return [node.handle, *node.fields, *([node.heap] if isinstance(node, Box) else [])]
+    if isinstance(node, Release):
+        return [node.heap, node.mark]
     return [node.buffer] if isinstance(node, (BufferLoad, BufferStore, Check)) else []
 
 

@@ -12,12 +12,22 @@
         | While(e, s)                     as long as e
         | Check(buffer, code)             stop with status ``code`` if buffer[0] is false
         | Stop(code)                      stop with that status
+        | Box(handle, buffers…, heap, kind, code)  copy buffers to new memory, whose address is the handle's value
+        | Unbox(handle, buffers…, kind, code)  copy what was put there to buffers; zeros if the address is 0
+        | Release(heap, mark)             give back what the heap has grown by since it was marked
+        | Recur(name, buffers…, heap, …)  a HostCall by a recursive function, one call deeper
 
     f ::= PrimFunc(name, params, body, attrs)      params: buffers, then scalar variables
 
 ``parallel``: iterations are independent tasks, in any order, by any number of threads; never inside another parallel
 or vectorized loop. ``vectorized``: iterations are independent lanes, executed statement by statement (the first
 statement for all lanes, then the second); the loop holds no loops but unrolled ones. ``unrolled``: constant extent.
+
+A *heap* is a buffer of HEAP_WORDS numbers, by which the runtime knows memory that grows while a host function runs. It
+is two of ``pb_heap`` of ``rt.h``, one for boxes, and from number LEVELS on one for the arenas of recursive functions;
+number DEPTH says how many calls of these are inside of one another. The first number is a *mark*: what it was, given to
+Release, takes the boxes back there. A buffer of scope ``heap`` belongs to the function that names it: empty when that
+begins, and given back however it ends.
 """
 
 from __future__ import annotations
@@ -30,11 +40,12 @@ from typing import Any
 
 from pullback.ir.errors import DTypeError, InternalError, UserError
 from pullback.ir.node import Node, made_quickly, structural_digest
-from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr, check_indices, const
+from pullback.tir.expr import ADDRESS, Buffer, PrimExpr, Var, as_expr, check_indices, const
 
 FLUSH_SUBNORMALS = "flush_subnormals"  # an attribute of host functions, and of the modules that they are made from
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
 PREFETCH_KINDS = ("read", "write")
+HEAP_WORDS, LEVELS, DEPTH = 16, 8, 12
 
 
 @made_quickly
@@ -192,6 +203,65 @@ class Stop(Stmt):
 
 @made_quickly
 @dataclass(frozen=True, eq=False)
+class Box(Stmt):
+    """Copy the buffers, one after another, to new memory of the heap, and store its address in the handle, one number
+    of type ADDRESS. ``kind`` is a number that says what they are, and lies there too. Leave the host function with
+    status ``code`` where there is no memory."""
+
+    handle: Buffer
+    fields: tuple[Buffer, ...]
+    heap: Buffer
+    kind: int
+    code: int
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
+class Unbox(Stmt):
+    """Copy what a Box of this kind has put where the handle says to the buffers; fill them with zeros where the handle
+    is 0. Leave the host function with status ``code`` where there is a box of another kind."""
+
+    handle: Buffer
+    fields: tuple[Buffer, ...]
+    kind: int
+    code: int
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
+class Release(Stmt):
+    """Take a heap back to where it was when its first number was that in ``mark``: no box made since is read again."""
+
+    heap: Buffer
+    mark: Buffer
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
+class Recur(Stmt):
+    """Run a host function as a call of a recursive function: on the buffers, and on ``nbytes`` of the heap for an
+    arena, which are given back when it has run.
+
+    It is one call deeper than the heap says: leave with status ``too_deep`` if that is more than ``most`` calls, with
+    ``code`` where there is no memory, with the callee's status if that is not 0.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    heap: Buffer
+    nbytes: int
+    most: int
+    too_deep: int
+    code: int
+
+
+def heap_buffer(scope: str = "global") -> Buffer:
+    """A heap: by default the parameter of a host function that others call with theirs."""
+    return Buffer("heap", (HEAP_WORDS,), ADDRESS, scope)
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
 class PrimFunc(Node):
     """A function over buffers. Distinct buffer parameters never overlap in memory.
 
@@ -199,6 +269,7 @@ class PrimFunc(Node):
     a host function that only others of its module call; it leaves no trace. ``streamed``: the
     numbers of parameters that are only written, and had better not take the place of other things in the caches.
     ``flush_subnormals``: a host function and its kernels take subnormal numbers for zeros, where the CPU can.
+    ``poison``: memory of a host function's heap is filled with 0xFF bytes when it is given back.
     """
 
     name: str

@@ -38,7 +38,7 @@ static int32_t last_piece(share *share, int64_t range[2]) {
     return size > 0;
 }
 
-enum { ABI = 3 };
+enum { ABI = 4 };
 
 /* Compiled code hands on the table that it got. */
 static void check_table(const runtime *table) {

@@ -7,7 +7,7 @@ import pytest
 
 import pullback
 from pullback import nn, optim
-from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.errors import ArgumentError, TargetError, UserError
 from pullback.nn import functional as F
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.training import SetupTrainer, Trainer
@@ -83,6 +83,25 @@ class Recurrent(nn.Module):
         return self.head(h)
 
 
+class Tree(nn.Module):
+    """Four rows as a tree of numbers of rows, which calls itself."""
+
+    def __init__(self) -> None:
+        self.left, self.right, self.head = nn.Linear(3, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        rows = x.reshape(-1, 4, 3)
+
+        def node(node, k):
+            own = R.tanh(self.left(R.take(rows, k, axis=1)))
+            return R.cond(k < 3, lambda: own + R.tanh(self.right(node(k + 1))) * node(k + 2), lambda: own)
+
+        kind = R.Tensor((x.shape[0], 8), "float32")
+        root = R.recursive(lambda f, k: R.cond(k > 3, lambda: R.zeros(kind.shape, "float32"), lambda: node(f, k)),
+                           (R.Tensor((), "int64"),), kind)  # fmt: skip
+        return self.head(root(R.const(0)))
+
+
 def frozen() -> nn.Module:
     net = mlp()
     net[0].requires_grad_(False)
@@ -136,6 +155,7 @@ KINDS = {
     "image": (lambda: trainer(Image()), (X, Y)),
     "text": (lambda: trainer(Text(), example=TOKENS), (TOKENS, TOKENS)),
     "recurrent": (lambda: trainer(Recurrent()), (X, Y)),
+    "tree": (lambda: trainer(Tree()), (X, Y)),
     "both": (
         lambda: trainer(Both(), both_loss, example=(X, AGE), targets=[Y, SCORE]),
         (X, AGE, Y, SCORE),
@@ -265,3 +285,10 @@ def test_a_trainer_that_is_not_built(tmp_path):
         trainer.export(tmp_path / "out", name="built")
     trainer.build("llvm").export(tmp_path / "out", name="built")
     assert (tmp_path / "out" / "libbuilt.a").exists()
+
+
+def test_a_bare_machine_has_no_memory_for_recursion(tmp_path):
+    with pytest.raises(TargetError, match="functions that call themselves, each call on memory of its own") as error:
+        trainer(Tree()).export(tmp_path / "out", name="tree", target="cortex-m7", batch_size=BATCH)
+    assert "cortex-m7 allocates no memory" in str(error.value)
+    assert "write a loop" in str(error.value)

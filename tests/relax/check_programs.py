@@ -24,6 +24,8 @@ from pullback.ir.module import IRModule
 from pullback.relax import BlockBuilder, Var
 from pullback.relax.interpreter import evaluate
 from pullback.relax.transform import Gradient, InlineFunctions
+from pullback.runtime import get_num_threads, set_num_threads
+from pullback.runtime.library import library
 from pullback.script import relax as R
 from tests.relax.control_programs import program
 
@@ -44,11 +46,14 @@ def check(seed: int, depth: int = 3, second: bool = True) -> None:
     for mine, theirs in zip(gradients, other[1], strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-11)
     numeric(lambda given: float(results(native, given)[0]), arguments, gradients, "gradient")
-    for threads in ("1", "3"):
-        with environment(PULLBACK_NUM_THREADS=threads):
-            again = results(native, arguments)
+    used, before = library.pb_allocated_bytes(), get_num_threads()
+    for threads in (1, 2, 3):
+        set_num_threads(threads)
+        again = results(native, arguments)
+        set_num_threads(before)
         assert np.array_equal(again[0], value), f"{threads} threads"
         assert all(map(np.array_equal, again[1], gradients)), f"{threads} threads"
+        assert library.pb_allocated_bytes() == used, "what was boxed has not been given back"
     with environment(PULLBACK_POISON="1"):
         poisoned = results(pullback.compile(adjoint).function("main_adjoint"), arguments)
     assert np.array_equal(poisoned[0], value), "poison"

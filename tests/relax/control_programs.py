@@ -3,8 +3,9 @@
     module, arguments = program(seed)          # main(a, v, m, n) gives a float64 scalar
 
 The same seed gives the same program. It nests ifs and all three loops, which read the variables around them, carry
-floats, vectors and counters, and call functions that variables stand for. Values stay small. A loop that is asked for a
-condition has ``max_steps``, so that it has a gradient.
+floats, vectors and counters, and call functions that variables stand for, some of which call themselves. Values stay
+small. Of loops whose number of steps only running tells, some have ``max_steps`` and some do not: what these save for a
+gradient lies in boxes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 
 from pullback.ir.module import IRModule
 from pullback.relax import BlockBuilder, Call, Function, If, Tuple, Var
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.expr import VarBinding
+from pullback.relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.script import relax as R
 
 SCALAR, VECTOR = TensorStructInfo((), "float64"), TensorStructInfo((3,), "float64")
@@ -63,7 +65,9 @@ class _Writer:
     def block(self, scope: list[Any], depth: int) -> list[Any]:
         """The scope after some statements."""
         for _ in range(self.rng.integers(1, 4)):
-            kinds = [self.straight] if depth == 0 else [self.straight, self.branch, *[self.loop] * 3, self.closure]
+            kinds = [self.straight]
+            if depth:
+                kinds += [self.branch, *[self.loop] * 3, self.closure, self.recursion]
             scope = [*scope, *self.pick(kinds)(scope, depth)]
         return scope
 
@@ -124,7 +128,13 @@ class _Writer:
 
         asked, body = self.written(carried, going_on), self.written(carried, step)
         zero = R.const(0, "int64")
-        return self.items(R.while_loop(asked, body, (*first, zero), max_steps=most, checkpoint_every=checkpoint))
+        return self.items(R.while_loop(asked, body, (*first, zero), **self.limited(most, checkpoint)))
+
+    def limited(self, most: int, checkpoint: Any) -> dict[str, Any]:
+        """The options of a loop that has a greatest number of steps, or that of one that has none."""
+        if self.rng.integers(2):
+            return {"checkpoint_every": None if checkpoint is True else checkpoint}
+        return {"max_steps": most, "checkpoint_every": checkpoint}
 
     def fori_loop(self, scope: list[Any], depth: int, carried: Any, first: Any, checkpoint: Any) -> list[Any]:
         body = self.function([COUNT, *carried], scope, depth, carried)
@@ -132,7 +142,7 @@ class _Writer:
             count = int(self.rng.integers(0, 6))
             return self.items(R.fori_loop(count, body, tuple(first), checkpoint_every=checkpoint))
         count = self.emit(R.minimum(self.value(scope, COUNT), R.const(5, "int64")))
-        return self.items(R.fori_loop(count, body, tuple(first), max_steps=5, checkpoint_every=checkpoint))
+        return self.items(R.fori_loop(count, body, tuple(first), **self.limited(5, checkpoint)))
 
     def scan(self, scope: list[Any], depth: int, carried: Any, first: Any, checkpoint: Any) -> list[Any]:
         given = self.pick([(), (MATRIX,), (MATRIX, MATRIX)])
@@ -151,6 +161,51 @@ class _Writer:
             *self.items(result[0]),
             *(s if s.struct_info == MATRIX else self.emit(R.sum(s, axis=0)) for s in stacks),
         ]
+
+    def recursion(self, scope: list[Any], depth: int) -> list[Any]:
+        """A function that calls itself, once or twice, in a loop or by way of a closure, and reads the scope."""
+        infos = [SCALAR, VECTOR]
+        itself = Var(f"f{self.rng.integers(1 << 30)}", FuncStructInfo((COUNT, *infos), TupleStructInfo(tuple(infos))))
+        one = R.const(1, "int64")
+
+        def write(values: list[Any]) -> Any:
+            condition = self.emit(R.logical_and(values[0] > R.const(0, "int64"), values[1] < 2.0))
+            inner = [*scope, *values]
+            again = self.pick([self.called, self.called, self.called_in_loop, self.called_by_closure])
+
+            def going_on() -> Any:
+                before = self.block(inner, depth - 1)
+                calls = [again(itself, self.emit(values[0] - one), before) for _ in range(self.rng.integers(1, 3))]
+                after = [*before, *(item for call in calls for item in call)]
+                return Tuple(tuple(self.results(self.straight(after, 0) + after, infos)))
+
+            with self.builder.inner():
+                then = self.builder.finish(going_on())
+            return Tuple(tuple(self.items(If(condition, then, self.body(inner, depth - 1, infos)))))
+
+        self.builder.emit_binding(VarBinding(itself, self.written([COUNT, *infos], write)))
+        first = self.emit(R.minimum(self.value(scope, COUNT), R.const(3, "int64")))
+        return self.called(itself, first, scope)
+
+    def called(self, function: Any, count: Any, scope: Sequence[Any]) -> list[Any]:
+        x, v = self.value(scope, SCALAR), self.value(scope, VECTOR)
+        return self.items(Call(function, (count, x, self.emit(R.tanh(v)))))
+
+    def called_in_loop(self, function: Any, count: Any, scope: Sequence[Any]) -> list[Any]:
+        infos = [SCALAR, VECTOR]
+
+        def step(values: list[Any]) -> Any:
+            return Tuple(tuple(self.results(self.called(function, count, [*scope, *values]), infos)))
+
+        first = [self.value(scope, info) for info in infos]
+        return self.items(R.fori_loop(2, self.written([COUNT, *infos], step), tuple(first)))
+
+    def called_by_closure(self, function: Any, count: Any, scope: Sequence[Any]) -> list[Any]:
+        def write(values: list[Any]) -> Any:
+            return Tuple(tuple(self.called(function, count, [*scope, *values])))
+
+        closure = self.emit(self.written([SCALAR], write))
+        return self.items(Call(closure, (self.value(scope, SCALAR),)))
 
     # -- functions
 

@@ -7,7 +7,17 @@
 #endif
 #endif
 
+#ifdef PB_WITH_HEAP /* compiled code keeps values whose number only running tells */
+#include "heap_blocks.c"
+#else
+#define PB_NO_HEAP
+#endif
+
 #include "instance.h"
+
+#ifdef PB_WITH_HEAP
+#include "../../runtime/native/heap.c"
+#endif
 
 #include "../../runtime/native/clock.c"
 #include "../../runtime/native/convert.c"

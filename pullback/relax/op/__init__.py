@@ -75,6 +75,7 @@ for _name in [name for name, value in globals().items() if isinstance(value, Mod
     if Op.find(f"relax.{_name}") is not None:
         globals()[_name] = Op.find(f"relax.{_name}")  # relax.op.sort is the op, not the file of that name
 from pullback.relax.control import scan  # noqa: E402, F401, F811  the loop, not the file of that name
+from pullback.relax.recursion import call_self, recurse, recursive  # noqa: E402, F401
 
 seal()
 

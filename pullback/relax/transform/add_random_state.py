@@ -13,13 +13,17 @@ What is differentiated afterwards draws the same numbers again.
 
 A loop is a site, too, from which a seed of its own is drawn: in step k its body draws from the state (seed, k), so that
 each step has other numbers. What is to be the same in all steps, such as a mask that a recurrent layer keeps, is drawn
-before the loop. The two branches of an if have their sites one after another.
+before the loop. The two branches of an if have their sites one after another. A call of a recursive function is a site
+as a loop is: it draws from the state (seed, 0), with a seed of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import GlobalVar, IRModule
@@ -28,9 +32,10 @@ from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import BRANCH
 from pullback.relax.declared import Declared, declared_of, with_declared
-from pullback.relax.expr import Call, Expr, Function, Tuple, Var
+from pullback.relax.expr import Call, Constant, Expr, Function, Tuple, Var
 from pullback.relax.mutator import ExprMutator, emit_body
 from pullback.relax.op_calls import lacks_state, no_state
+from pullback.relax.recursion import RECURSE, SELF, outer_labels
 from pullback.relax.regions import regions
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.inline_functions import inline_calls
@@ -68,9 +73,15 @@ def _is_private(function: Function) -> bool:
     return bool(function.attrs.get("private"))
 
 
-def draws(function: Function) -> bool:
-    """Whether a closed function draws without a state, in its regions too."""
-    return any(lacks_state(b.value) or any(draws(r) for _, r in regions(b.value)) for b in function.bindings)
+def draws(function: Function, recursions: Collection[str] = ()) -> bool:
+    """Whether a closed function draws without a state, in its regions too. ``recursions``: the labels of functions
+    around it that do."""
+    return any(
+        lacks_state(b.value)
+        or not outer_labels(b.value).isdisjoint(recursions)
+        or any(draws(r) for _, r in regions(b.value))
+        for b in function.bindings
+    )
 
 
 def refuse_draws_without_state(function: Function) -> None:
@@ -94,11 +105,11 @@ class _Sites:
         return self.count - 1
 
 
-def _add_state(function: Function, sites: _Sites | None = None) -> Function:
+def _add_state(function: Function, sites: _Sites | None = None, recursions: Collection[str] = ()) -> Function:
     """The function with a state as its last parameter, from whose sites it draws."""
     state = Var(_free_name("random_state", function), STATE)
     declared = declared_of(function)
-    result = with_declared(_AddState(state, sites or _Sites()).function(function), None)
+    result = with_declared(_AddState(state, sites or _Sites(), recursions).function(function), None)
     result = Function((*result.params, state), result.body, None, result.attrs, span=result.span)
     return result if declared is None else with_declared(result, (*declared, Declared()))
 
@@ -109,14 +120,17 @@ def _free_name(name: str, function: Function) -> str:
 
 
 class _AddState(ExprMutator):
-    def __init__(self, state: Var, sites: _Sites) -> None:
+    def __init__(self, state: Var, sites: _Sites, recursions: Collection[str]) -> None:
         super().__init__()
-        self.state, self.sites = state, sites
+        self.state, self.sites, self.recursions = state, sites, recursions
         self.shared: dict[tuple[Op, str], Expr] = {}
 
     def rewrite_call(self, call: Call) -> Expr:
-        if any(draws(region) for _, region in regions(call)):
-            return self.branch_call(call) if call.op is BRANCH else self.loop_call(call)
+        if call.op is SELF and call.attrs["label"] in self.recursions:
+            return Call(call.op, (self.with_own_state(call),), call.attrs, call.sinfo_args, span=call.span)
+        if any(draws(region, self.recursions) for _, region in regions(call)):
+            rules = {BRANCH: self.branch_call, RECURSE: self.recurse_call}
+            return rules.get(call.op, self.loop_call)(call)  # type: ignore[arg-type]
         if not lacks_state(call):
             return call
         key = (call.op, call.attrs.get("shared"))
@@ -133,23 +147,38 @@ class _AddState(ExprMutator):
     def branch_call(self, call: Call) -> Call:
         """The branches draw from the same state, at sites of their own."""
         condition, operands = call.args
-        changed = {name: _add_state(region, self.sites) for name, region in regions(call)}
+        changed = {name: _add_state(region, self.sites, self.recursions) for name, region in regions(call)}
         operands = Tuple((*operands.fields, self.state))  # type: ignore[union-attr]
         return Call(call.op, (condition, operands), {**call.attrs, **changed}, span=call.span)
+
+    def seed(self) -> Expr:
+        """A number that no other site gives."""
+        return self.builder.emit(Op.get("random.bits")(self.site(), shape=(1,), dtype="uint64"), "seed")
+
+    def recurse_call(self, call: Call) -> Call:
+        """A recursive function draws from a state of its own in each call."""
+        label = call.attrs["label"]
+        function = _add_state(call.attrs["function"], _Sites(), {*self.recursions, label})
+        return Call(call.op, (self.with_own_state(call),), {**call.attrs, "function": function}, span=call.span)
+
+    def with_own_state(self, call: Call) -> Tuple:
+        first = Constant(np.zeros(1, np.uint64))
+        state = self.builder.emit(Op.get("concat")([self.seed(), first], axis=0), "random_state")
+        return Tuple((*call.args[0].fields, state))  # type: ignore[union-attr]
 
     def loop_call(self, call: Call) -> Call:
         """The functions of a loop draw from the state (seed, step)."""
         *others, invariants = call.args
-        seed = self.builder.emit(Op.get("random.bits")(self.site(), shape=(1,), dtype="uint64"), "seed")
+        seed = self.seed()
         sites = _Sites()  # the condition's come after the body's
-        changed = {name: _in_step(region, sites) for name, region in regions(call)}
+        changed = {name: _in_step(region, sites, self.recursions) for name, region in regions(call)}
         invariants = Tuple((*invariants.fields, seed))  # type: ignore[union-attr]
         return Call(call.op, (*others, invariants), {**call.attrs, **changed}, span=call.span)
 
 
-def _in_step(region: Function, sites: _Sites) -> Function:
+def _in_step(region: Function, sites: _Sites, recursions: Collection[str]) -> Function:
     """A function of a loop, with the loop's seed as its last parameter."""
-    inner = _add_state(region, sites)
+    inner = _add_state(region, sites, recursions)
     *params, state = inner.params
     seed = Var(_free_name("seed", inner), TensorStructInfo((1,), "uint64"))
     builder = BlockBuilder()

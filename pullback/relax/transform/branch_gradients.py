@@ -4,7 +4,7 @@
                               →    x_adjoint = f_adjoint(saved, y_adjoint) if c else g_adjoint(saved, y_adjoint)
 
 Both branches save what the adjoints of both read, zeros in the place of what belongs to the other one; values of one
-type share a place. Operands and results are there anyway.
+type share a place, but for handles, of which one at the most is no null. Operands and results are there anyway.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pullback.relax.boxes import is_handle
 from pullback.relax.control import branch
 from pullback.relax.expr import Call, Expr, Function, Tuple, Var
-from pullback.relax.struct_info import StructInfo, same_info
+from pullback.relax.struct_info import StructInfo, has_adjoint, same_info
 from pullback.relax.transform.joint_region import Joint, joint_region
 from pullback.relax.transform.region_writer import RegionWriter, add_twin, item, items, saving, zeros_of
-from pullback.relax.transform.roots import is_float
 from pullback.relax.transform.saved_values import saved_values
 from pullback.tir.derivative import MASKED
 
@@ -25,7 +25,7 @@ from pullback.tir.derivative import MASKED
 def adjoint_of_branch(sweep: Any, var: Var, call: Call, adjoint: Sequence[Any]) -> list[Expr | None]:
     """The adjoints of the operands; ``adjoint``: those of the results."""
     operands, names = items(call.args[1]), ("then", "otherwise")
-    given = {k: d for k, d in enumerate(adjoint) if d is not None and is_float(d.struct_info)}
+    given = {k: d for k, d in enumerate(adjoint) if d is not None and has_adjoint(d.struct_info)}
     bits, degrees = sweep.roots.region_params(call), {k: sweep.zeros.degree_of_any(d) for k, d in given.items()}
     joints = [joint_region(sweep, call.attrs[name], bits, degrees) for name in names]
     found: list[Expr | None] = [None] * len(operands)
@@ -67,7 +67,9 @@ def _shared(lists: Sequence[Sequence[StructInfo]]) -> tuple[list[list[int]], lis
     for infos in lists:
         own: list[int] = []
         for info in infos:
-            fitting = (k for k, slot in enumerate(slots) if k not in own and same_info(slot, info))
+            fitting = (
+                k for k, slot in enumerate(slots) if k not in own and same_info(slot, info) and not is_handle(info)
+            )
             own.append(next(fitting, len(slots)))
             slots += [info] if own[-1] == len(slots) else []
         places.append(own)

@@ -27,6 +27,10 @@ class Known:
     def struct_info(self) -> StructInfo:
         return self.function.struct_info
 
+    def is_same(self, other: Known) -> bool:
+        """Whether both compute the same of any arguments, as the function is the same, and what it reads around it."""
+        return self.function is other.function and (self.env is other.env or not (self.env or other.env))
+
 
 def sizes_of(known: Known, arguments: Sequence[Any]) -> dict[Any, Any]:
     """What the symbolic sizes of a function are for these arguments."""
@@ -36,11 +40,13 @@ def sizes_of(known: Known, arguments: Sequence[Any]) -> dict[Any, Any]:
     return {var: size for var, size in sizes.items() if var is not size}
 
 
-def closed(functions: Sequence[Function], builder: BlockBuilder) -> tuple[list[Function], list[Expr]]:
+def closed(
+    functions: Sequence[Function], builder: BlockBuilder, outer: Sequence[Var] | None = None
+) -> tuple[list[Function], list[Expr]]:
     """The functions with what they read around them as parameters at the end, the same for all, and what these stand
-    for: tensors, those of a tuple each by itself."""
-    outer = list(dict.fromkeys(v for f in functions for v in free_vars(f)))
-    parts = {v: _parts(v, builder) for v in outer}
+    for: tensors, those of a tuple each by itself. ``outer``: the variables that they may read, in this order."""
+    outer = list(dict.fromkeys(v for f in functions for v in free_vars(f))) if outer is None else outer
+    parts = {v: parts_of(v, builder) for v in outer}
     operands = [leaf for part in parts.values() for leaf in leaves_of(part)]
     result = []
     for function in functions:
@@ -55,12 +61,12 @@ def closed(functions: Sequence[Function], builder: BlockBuilder) -> tuple[list[F
     return result, operands
 
 
-def _parts(value: Expr, builder: BlockBuilder) -> Expr:
+def parts_of(value: Expr, builder: BlockBuilder) -> Expr:
     """A variable; of a tuple, the variables of its tensors."""
     if not isinstance(value.struct_info, TupleStructInfo):
         return value if isinstance(value, Var) else builder.emit(value)
     whole = value if isinstance(value, Var) else builder.emit(value)
-    return Tuple(tuple(_parts(item, builder) for item in items_of(whole)))
+    return Tuple(tuple(parts_of(item, builder) for item in items_of(whole)))
 
 
 def scalar_function(function: Function) -> Function:
@@ -68,6 +74,11 @@ def scalar_function(function: Function) -> Function:
     body = function.body
     assert isinstance(body.body, Tuple)
     return Function(function.params, SeqExpr(body.blocks, body.body.fields[0]), span=function.span)
+
+
+def name_of(value: Expr) -> str:
+    """What a parameter for the value is called."""
+    return value.name if isinstance(value, Var) else "carry"
 
 
 def leaves_of(value: Expr) -> list[Expr]:

@@ -18,7 +18,7 @@ from pullback.ir.passes import FunctionPass
 from pullback.relax.expr import Binding, Call, Constant, DataflowVar, Function, MatchCast, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import lacks_state
-from pullback.relax.regions import regions
+from pullback.relax.regions import is_self, regions
 from pullback.tir.expr import PrimExpr
 from pullback.tir.polynomial import key as size_key
 
@@ -54,8 +54,13 @@ class _Merge(ExprMutator):
 
 
 def draws(expr: Any) -> bool:
-    """Whether random numbers are drawn without a state, in a region too."""
-    return lacks_state(expr) or any(draws(b.value) for _, region in regions(expr) for b in region.bindings)
+    """Whether random numbers are drawn without a state, in a region too, or may be: by a function around that is called
+    again."""
+    return (
+        lacks_state(expr)
+        or is_self(expr)
+        or any(draws(b.value) for _, region in regions(expr) for b in region.bindings)
+    )
 
 
 def value_key(expr: Any) -> Any:

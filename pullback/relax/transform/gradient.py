@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.arguments import sequence, whole
-from pullback.ir.errors import DifferentiationError
+from pullback.ir.errors import DifferentiationError, InternalError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
@@ -33,6 +33,7 @@ from pullback.ir.passes import Pass
 from pullback.ir.words import guided
 from pullback.relax.analysis import called_functions, used_vars
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.boxes import is_handle
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import copy_with_new_vars, emit_body
 from pullback.relax.regions import is_control
@@ -45,6 +46,7 @@ from pullback.relax.transform.inline_functions import inline_calls, over_regions
 from pullback.relax.transform.joint_region import JoinTwins, Twins
 from pullback.relax.transform.kernel_gradients import KernelGradients, operands
 from pullback.relax.transform.raise_ops import RaiseOps
+from pullback.relax.transform.recursion_gradients import RecursionGradient
 from pullback.relax.transform.refuse_gradient import refuse_what_has_no_gradient
 from pullback.relax.transform.region_writer import zeros_of
 from pullback.relax.transform.roots import Roots, is_differentiable
@@ -67,8 +69,7 @@ class Gradient(Pass):
     ``target_index``: which of the function's results is differentiated, when it returns a tuple: a float scalar.
 
     Raises DifferentiationError when the target is no float scalar, when a required parameter is not of a float dtype,
-    when a loop on the way has no greatest number of steps, or, listing all of them, when ops without a gradient lie
-    there.
+    or, listing all of them, when ops without a gradient lie on the way.
     """
 
     func_name: str | GlobalVar
@@ -203,7 +204,7 @@ def _as_output(builder: BlockBuilder, value: Expr) -> Expr:
 class ReverseSweep:
     """The environment of adjoints and the loop over the bindings reversed. ``roots``: a bit for each of the variables
     whose adjoints are wanted; ``zeros``: what is known of adjoints already, where ``forward`` is a part of something
-    larger."""
+    larger; ``recursions``: the gradients of recursive functions around, by the functions' labels."""
 
     def __init__(
         self,
@@ -212,18 +213,26 @@ class ReverseSweep:
         roots: Mapping[Var, int],
         kernels: KernelGradients,
         zeros: StructuralZeros | None = None,
+        recursions: Mapping[str, RecursionGradient] | None = None,
     ) -> None:
         self.builder, self.forward, self.kernels = builder, forward, kernels
         self.adjoints: dict[Var, Adjoint] = {}
         self.twins: Twins = {}
-        self.zeros = StructuralZeros(Roots(roots)) if zeros is None else zeros
+        self.recursions = recursions or {}
+        around = {label: gradient.calls for label, gradient in self.recursions.items()}
+        self.zeros = StructuralZeros(Roots(roots, (), around)) if zeros is None else zeros
         self.roots = self.zeros.roots
         self.roots.follow(forward)
         self.active = {v for v in self.roots.values if self.roots.of(v)}  # what moves with what is wanted
 
     def inner(self, builder: BlockBuilder, forward: Sequence[Binding], roots: Mapping[Var, int]) -> ReverseSweep:
         """The sweep over the bindings of a region."""
-        return ReverseSweep(builder, forward, roots, self.kernels)
+        return ReverseSweep(builder, forward, roots, self.kernels, None, self.recursions)
+
+    def inside(self, gradient: RecursionGradient) -> ReverseSweep:
+        """A sweep of which those over regions of a recursive function come."""
+        recursions = {**self.recursions, gradient.label: gradient}
+        return ReverseSweep(self.builder, [], {}, self.kernels, None, recursions)
 
     def begin(self, target: Expr) -> None:
         """The adjoint of the target is 1."""
@@ -302,6 +311,8 @@ class ReverseSweep:
         if isinstance(more, list):
             known = known if known is not None else [None] * len(more)
             return [self.add(k, m, f"{name}_{i}", roots) for i, (k, m) in enumerate(zip(known, more, strict=True))]
+        if known is not None and is_handle(more.struct_info):
+            raise InternalError(f"{name}: a box is unboxed twice, and its adjoints cannot be added up")
         total = more if known is None else Op.get("add")(known, more)
         var = self.builder.emit(total, name)
         self.zeros.degrees[var] = self.zeros.degree(total, roots) or DENSE

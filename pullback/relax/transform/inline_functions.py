@@ -9,9 +9,10 @@
         y = R.sin(x)                           def otherwise(x): return (R.sin(x),)
                                                y = R.branch(c, (x,), then=then, otherwise=otherwise)[0]
 
-After it a function is *closed*: the only functions in it are the regions of ``branch`` and ``loop``, which read nothing
-but their parameters, take tensors and give tuples of tensors (``relax/control.py``). This is lambda lifting where the
-callee is known, which it is of every function that may be called: a function is no value that is stored.
+After it a function is *closed*: the only functions in it are the regions of ``branch``, ``loop`` and ``recurse``, which
+read nothing but their parameters, take tensors and give tuples of tensors (``relax/control.py``, ``recursion.py``).
+This is lambda lifting where the callee is known, which it is of every function that may be called: a function is no
+value that is stored. ``close_loops.py``, ``tail_calls.py`` and ``recursive_calls.py`` write what is no branch.
 """
 
 from __future__ import annotations
@@ -23,23 +24,12 @@ from typing import Any
 from pullback.ir.errors import UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import span_scope
-from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass, set_over_regions
-from pullback.relax.analysis import called_functions, free_vars, used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import (
     CUSTOM,
     CUSTOM_GRADIENT,
-    FORI,
-    SCAN,
-    STEP,
-    WHILE,
     branch,
-    custom,
-    loop,
-    row,
-    scan_length,
-    with_floats,
 )
 from pullback.relax.expr import (
     Binding,
@@ -48,34 +38,31 @@ from pullback.relax.expr import (
     Expr,
     Function,
     If,
-    PrimValue,
     SeqExpr,
     Tuple,
-    TupleGetItem,
     Var,
-    const,
 )
-from pullback.relax.matching import bind_sizes
 from pullback.relax.mutator import Emitter, ExprMutator
 from pullback.relax.regions import is_closed, is_open, map_regions, regions, with_regions
-from pullback.relax.struct_info import TensorStructInfo, flat_infos, format_info
+from pullback.relax.transform.close_loops import closed_custom, closed_loop
 from pullback.relax.transform.closed_form import (
     Known,
     closed,
     items_of,
     leaves_of,
     nested_value,
-    scalar_function,
     sizes_of,
 )
-from pullback.relax.transform.tail_calls import Tail
+from pullback.relax.transform.recursive_calls import Recursion, recursive_call
+from pullback.relax.transform.self_calls import SelfCalls
+from pullback.relax.transform.tail_calls import tail_loop
 
 
 @dataclass(frozen=True)
 class InlineFunctions(FunctionPass):
     """Inline every call of a graph function, and close branches and loops. Functions that return what they give for
-    other arguments (tail calls) become loops, of at most ``max_steps`` steps where they have that attribute; other
-    recursion is an error."""
+    other arguments (tail calls) become loops, of at most ``max_steps`` steps where they have that attribute. Others
+    that call themselves become ``recurse``, with at most ``max_depth`` calls inside of one another."""
 
     straight = False
 
@@ -90,7 +77,14 @@ def inline_calls(function: Function, module: IRModule) -> Function:
     inliner = Inliner(module, BlockBuilder())
     inliner.builder.begin([p.name for p in function.params])
     inliner.env.update((p, p) for p in function.params)
-    body = inliner.branch(function.body)
+    name = next((name for name, f in module.items() if f is function), None)
+    known = Known(name or "", function)
+    if name is not None and inliner.is_recursive(known, function.params):
+        with inliner.builder.dataflow():
+            result = inliner.builder.as_output(inliner.call(known, function.params, function))
+        body = inliner.builder.finish(result)
+    else:
+        body = inliner.branch(function.body)
     return Function(function.params, body, None, function.attrs, span=function.span)
 
 
@@ -128,11 +122,13 @@ class Inliner(Emitter):
         builder: BlockBuilder,
         env: Mapping[Any, Any] | None = None,
         sizes: Mapping[Any, Any] | None = None,
-        stack: tuple[Known, ...] = (),
+        recursions: tuple[Recursion, ...] = (),
         flatten: bool = False,
     ) -> None:
         super().__init__(builder, env or {}, flatten, sizes)
-        self.module, self.stack = module, stack
+        self.module, self.recursions = module, recursions
+        open_functions = [r.known.function for r in recursions]
+        self.self_calls = SelfCalls(module, lambda f: any(f is other for other in open_functions))
 
     # -- functions
 
@@ -154,10 +150,10 @@ class Inliner(Emitter):
                 self.bind(binding.var, self.call(function, self.expr(value.args[0]).fields, value))  # type: ignore[attr-defined]
         elif isinstance(value, Call) and value.op is CUSTOM_GRADIENT:
             with span_scope(value.span):
-                self.bind(binding.var, self.custom(value))
+                self.bind(binding.var, closed_custom(self, value))
         elif is_open(value):
             with span_scope(value.span):
-                self.bind(binding.var, self.loop(value))
+                self.bind(binding.var, closed_loop(self, value))
         else:
             super().rewrite_binding(binding)
 
@@ -199,83 +195,30 @@ class Inliner(Emitter):
         return known
 
     def call(self, known: Known, arguments: Sequence[Any], call: Any) -> Expr:
-        """The body of a known function over the arguments."""
-        if self.is_open(known):
-            cycle = " → ".join([*(k.name for k in self.stack), known.name])
-            raise UserError(
-                f"recursive calls whose results are used further are not supported yet: {cycle}",
-                span=call.span,
-                hint="return what the call gives, as it is, or write a loop: R.while_loop, R.fori_loop or R.scan",
-            )
-        if self.calls_itself(known):
-            return self.tail_loop(known, arguments, call)
+        """The body of a known function over the arguments; of one that calls itself, a loop or a recursive call."""
+        recursion = self.recursion_of(known)
+        if recursion is not None:
+            return recursion.again(self, arguments, call)
+        if self.is_recursive(known, arguments):
+            return recursive_call(self, known, arguments, call)
+        if self.self_calls.calls_itself(known):
+            return tail_loop(self, known, arguments, call)
         return self.entered(known, arguments).body(known.function.body)
 
-    def entered(self, known: Known, arguments: Sequence[Any]) -> Inliner:
-        """What emits the body of a function over the arguments."""
+    def is_recursive(self, known: Known, arguments: Sequence[Any]) -> bool:
+        """Whether the function calls itself and does something with what that gives."""
+        calls = self.self_calls
+        return calls.calls_itself(known) and not calls.has_only_tail_calls(known, arguments)
+
+    def recursion_of(self, known: Known) -> Recursion | None:
+        """The recursive function being written, if it is this one."""
+        return next((r for r in self.recursions if r.known.function is known.function), None)
+
+    def entered(self, known: Known, arguments: Sequence[Any], recursion: Recursion | None = None) -> Inliner:
+        """What emits the body of a function over the arguments; ``recursion``: it is the one of this function."""
         env = {**known.env, **dict(zip(known.function.params, arguments, strict=True))}
-        sizes = sizes_of(known, arguments)
-        return Inliner(self.module, self.builder, env, sizes, (*self.stack, known), flatten=True)
-
-    # -- recursion
-
-    def is_open(self, known: Known) -> bool:
-        """Whether the function is being inlined."""
-        return any(k.function is known.function for k in self.stack)
-
-    def calls_itself(self, known: Known) -> bool:
-        """Whether the function may call itself, directly or by way of others."""
-        if any(value is known for value in known.env.values()):  # a function inside, which reads its own name
-            names = {v for v, value in known.env.items() if value is known}
-            return not names.isdisjoint(used_vars(known.function))
-        reached, stack = set(), called_functions(known.function)
-        while stack:
-            name = stack.pop()
-            function = self.module.functions.get(name)
-            if name not in reached and isinstance(function, Function):
-                reached.add(name)
-                stack += called_functions(function)
-        return known.name in reached and self.module.functions.get(known.name) is known.function
-
-    def tail_loop(self, known: Known, arguments: Sequence[Any], call: Any) -> Expr:
-        """A function that returns what it gives for other arguments, as a loop over its arguments.
-
-        def f(x): return f(x * 2) if x < 9 else x    →    while not done: x, y, done = (x * 2, 0, False) or (x, x, True)
-        """
-        ret = bind_sizes(known.function.ret_struct_info, sizes_of(known, arguments))
-        is_value = [not isinstance(a, Known) for a in arguments]
-        begin = Tuple(tuple(a for a, kept in zip(arguments, is_value, strict=True) if kept))
-        zeros = [Op.get("zeros")(info.shape, info.dtype) for info in flat_infos(ret)]  # type: ignore[attr-defined]
-        flat = [*leaves_of(begin), *zeros, const(False)]
-        first = len(flat) - 1 - len(zeros)
-
-        def variables() -> list[Var]:
-            return [Var("step", STEP), *(Var(_name(v), v.struct_info) for v in flat)]
-
-        asked = variables()
-        ask = self.region(asked, lambda: Op.get("logical_not")(asked[-1]))
-        given = variables()
-
-        def emit() -> tuple[Expr, ...]:
-            values = iter(nested_value(begin.struct_info, given[1 : first + 1], self.builder).fields)
-            now = [next(values) if kept else a for a, kept in zip(arguments, is_value, strict=True)]
-            tail = Tail(known, arguments, given[1 : first + 1], given[first + 1 : -1])
-            found = tail.of(self.entered(known, now), known.function.body)
-            if not tail.ends:
-                raise UserError(
-                    f"{known.name} calls itself without end",
-                    span=call.span,
-                    hint="one way through it has to return something else: if …: return x",
-                )
-            return found, Tuple(())
-
-        body = self.region(given, emit)
-        (body, ask), invariants = closed([body, scalar_function(ask)], self.builder)
-        most = known.function.attrs.get("max_steps")
-        result = loop(None, flat, (), invariants, body, ask, most)
-        whole = self.builder.emit(result, "looped")
-        kept = list(items_of(self.builder.emit(TupleGetItem(whole, 0), "carries")))
-        return nested_value(ret, kept[first:-1], self.builder)
+        recursions = self.recursions if recursion is None else (*self.recursions, recursion)
+        return Inliner(self.module, self.builder, env, sizes_of(known, arguments), recursions, flatten=True)
 
     # -- branches
 
@@ -297,7 +240,7 @@ class Inliner(Emitter):
 
     def inside(self) -> Inliner:
         """What emits a body inside this one."""
-        return Inliner(self.module, self.builder, self.env, self.sizes, self.stack, flatten=True)
+        return Inliner(self.module, self.builder, self.env, self.sizes, self.recursions, flatten=True)
 
     def region(self, params: Sequence[Var], emit: Callable[[], Expr | tuple[Expr, ...]]) -> Function:
         """A function with these parameters of what is emitted, which still reads the variables around it; a group of
@@ -315,100 +258,6 @@ class Inliner(Emitter):
         leaves = leaves_of(value)
         promote, emit = self.builder.promote, self.builder.emit_output
         return Tuple(tuple(promote(v) if isinstance(v, Var) else emit(v) for v in leaves))
-
-    # -- gradients of the user's
-
-    def custom(self, call: Call) -> Expr:
-        """A call with a gradient of its own in its closed form."""
-        function, adjoint = (self.callee(f) for f in call.args[:2])
-        operands = leaves_of(self.expr(call.args[2]))
-        results = leaves_of(Var("result", call.struct_info))
-        seeds = with_floats([r.struct_info for r in results])
-        regions = []
-        for what, known, more in (("function", function, []), ("adjoint", adjoint, seeds)):
-            params = [Var(_name(v), v.struct_info) for v in operands]
-            params += [Var(f"adjoint_{k}", info) for k, info in enumerate(more)]
-            region = self.region(params, lambda known=known, params=params: self.call(known, params, call))
-            outer = free_vars(region)
-            if outer:
-                raise UserError(
-                    f"custom_gradient: {what} reads {outer[0].name}, which is around it and would get no gradient",
-                    span=call.span,
-                    hint="make it an operand",
-                )
-            regions.append(region)
-        result = self.builder.emit(custom(operands, *regions), "result")
-        return nested_value(call.struct_info, items_of(result), self.builder)
-
-    # -- loops
-
-    def loop(self, call: Call) -> Expr:
-        """A loop in its closed form."""
-        op, attrs = call.op, self.bound_attrs(call)
-        count, length, condition, xs, numbered = None, None, None, Tuple(()), False
-        if op is WHILE:
-            asked, function, carries = call.args
-            condition, length = self.callee(asked), attrs["max_steps"]
-        elif op is FORI:
-            number, function, carries = call.args
-            count, length = self.count(self.expr(number), attrs["max_steps"])
-            numbered = True
-        else:
-            function, carries, xs = call.args
-            xs = self.expr(xs)
-            length = scan_length([x.struct_info for x in xs.fields], attrs["length"])
-        carries, known = self.expr(carries), self.callee(function)
-        flat = leaves_of(carries)
-        for value in flat:
-            if not isinstance(value.struct_info, TensorStructInfo):
-                message = f"a carry of {op.short} is {format_info(value.struct_info)}"
-                raise UserError(message, span=call.span, hint="carries are tensors, and tuples of tensors")
-
-        def variables() -> tuple[Var, list[Var], list[Var]]:
-            rows = [Var(f"row_{k}", row(x.struct_info)) for k, x in enumerate(xs.fields)]
-            return Var("step", STEP), [Var(_name(v), v.struct_info) for v in flat], rows
-
-        def ask() -> Function:
-            step, values, _ = variables()
-            arguments = nested_value(carries.struct_info, values, self.builder).fields
-            return self.region([step, *values], lambda: self.call(condition, arguments, call))
-
-        def do() -> Function:
-            step, values, rows = variables()
-            arguments = [
-                *([step] if numbered else []),
-                *nested_value(carries.struct_info, values, self.builder).fields,
-                *rows,
-            ]
-
-            def emit() -> tuple[Expr, ...]:
-                result = self.call(known, arguments, call)
-                return tuple(result) if op is SCAN else (result, Tuple(()))  # type: ignore[arg-type]
-
-            return self.region([step, *values, *rows], emit)
-
-        functions = [do(), *([scalar_function(ask())] if condition is not None else [])]
-        found, invariants = closed(functions, self.builder)
-        result = loop(
-            count, flat, xs, invariants, found[0], found[1] if condition is not None else None,
-            length, attrs.get("reverse", False), attrs["checkpoint_every"],
-        )  # fmt: skip
-        whole = self.builder.emit(result, "looped")
-        (kept, stacks) = (self.builder.emit(TupleGetItem(whole, k), n) for k, n in enumerate(("carries", "stacked")))
-        after = nested_value(carries.struct_info, items_of(kept), self.builder)
-        return Tuple((after, Tuple(tuple(items_of(stacks))))) if op is SCAN else after
-
-    def count(self, number: Expr, most: int | None) -> tuple[Expr | None, Any]:
-        """The count and the length of a fori_loop."""
-        if isinstance(number, PrimValue):
-            return None, number.value
-        if isinstance(number, Constant):
-            return None, max(0, int(number.data))
-        return number, most
-
-
-def _name(value: Expr) -> str:
-    return value.name if isinstance(value, Var) else "carry"
 
 
 def _escapes(known: Known, span: Any) -> UserError:

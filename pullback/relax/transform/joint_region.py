@@ -34,8 +34,7 @@ from pullback.relax.expr import (
     VarBinding,
 )
 from pullback.relax.mutator import ExprMutator, emit_body
-from pullback.relax.struct_info import StructInfo, TupleStructInfo
-from pullback.relax.transform.roots import is_float
+from pullback.relax.struct_info import StructInfo, TupleStructInfo, has_adjoint
 
 Twins = dict[Var, Binding]  # by the variable of the branch or loop
 
@@ -101,7 +100,7 @@ def joint_region(sweep: Any, region: Function, bits: Sequence[int], degrees: Map
     with builder.dataflow():
         body = emit_body(region, dict(zip(region.params, params, strict=True)), builder)
         results, forward = leaves(body), builder.current_bindings()
-        roots = {p: b if is_float(p.struct_info) else 0 for p, b in zip(params, bits, strict=True)}
+        roots = {p: b if has_adjoint(p.struct_info) else 0 for p, b in zip(params, bits, strict=True)}
         inner, seeds = sweep.inner(builder, forward, roots), {}
         for k, degree in degrees.items():
             name, info = getattr(results[k], "name", "result"), results[k].struct_info
@@ -112,9 +111,8 @@ def joint_region(sweep: Any, region: Function, bits: Sequence[int], degrees: Map
         adjoints = [inner.adjoints.get(p) if roots[p] else None for p in params]
         found = [0 if a is None else inner.zeros.degree_of_any(a) for a in adjoints]
         bindings, env = _without_aliases(builder.current_bindings())
-    bound = {b.var: b for b in bindings}
-    twins = {var: bound[twin.var] for var, twin in inner.twins.items()}
     rename = _renaming(env)
+    twins: Twins = {v: VarBinding(t.var, rename.expr(t.value), span=t.span) for v, t in inner.twins.items()}
     results, adjoints = list(map(rename.expr, results)), [None if a is None else rename.expr(a) for a in adjoints]
     return Joint(params, results, seeds, adjoints, found, bindings, twins)
 

@@ -18,7 +18,7 @@ are 0 because a value does not move meet no infinite derivative, as in reverse m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple,
 from pullback.relax.mutator import Emitter, copy_with_new_vars, emit_body
 from pullback.relax.op.family import zero_gradient
 from pullback.relax.op_calls import lacks_state, no_state
+from pullback.relax.recursion import RECURSE, SELF, call_self, outer_labels, recurse
 from pullback.relax.struct_info import StructInfo, TupleStructInfo, fields_of
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
@@ -98,7 +99,7 @@ def forward(function: Function, required: Sequence[int], kernels: KernelGradient
         sweep = _ForwardSweep(builder, kernels, refusals, dict(zip(function.params, params, strict=False)), moves)
         value, tangent = sweep.body(function)
         wanted = sweep.materialize(tangent, value.struct_info)
-        results = [_as_output(builder, v, n) for v, n in ((value, "result"), (wanted, "result_tangent"))]
+        results = [builder.as_output(v, n) for v, n in ((value, "result"), (wanted, "result_tangent"))]
     _refuse(refusals)
     attrs = {k: v for k, v in function.attrs.items() if k != "private"}
     body = builder.finish(Tuple(tuple(results)))
@@ -123,13 +124,6 @@ def _with_tangents(function: Function, moving: Sequence[int]) -> tuple[list[Var]
         taken.add(name)
         moves[params[k]] = Var(name, params[k].struct_info)
     return [*params, *moves.values()], moves
-
-
-def _as_output(builder: BlockBuilder, value: Expr, name: str) -> Expr:
-    """A result under variables that may leave the dataflow block."""
-    if isinstance(value, Tuple):
-        return Tuple(tuple(_as_output(builder, f, name) for f in value.fields))
-    return builder.promote(value) if isinstance(value, Var) else builder.emit_output(value, name)
 
 
 def _clean(function: Function) -> Function:
@@ -162,10 +156,19 @@ class _Transpose(ReverseSweep):
         return more if known is None and isinstance(more, Var) else super().add(known, more, name, roots)
 
 
+@dataclass
+class _Recursion:
+    """The numbers of the operands and results of a recursive function that have tangents."""
+
+    moving: set[int]
+    moved: set[int]
+
+
 class _ForwardSweep(Emitter):
     """Emits a closed function, and after each of its bindings the tangent of that.
 
-    ``moves``: the tangents of parameters. ``refusals`` collects the places of what has no derivative.
+    ``moves``: the tangents of parameters. ``refusals`` collects the places of what has no derivative. ``recursions``:
+    the recursive functions around, by their labels.
     """
 
     def __init__(
@@ -175,9 +178,10 @@ class _ForwardSweep(Emitter):
         refusals: dict[str, None],
         arguments: dict[Var, Any],
         moves: dict[Var, Var],
+        recursions: Mapping[str, _Recursion] | None = None,
     ) -> None:
         super().__init__(builder, arguments, flatten=True)
-        self.kernels, self.refusals = kernels, refusals
+        self.kernels, self.refusals, self.recursions = kernels, refusals, recursions or {}
         self.tangents: dict[Var, Tangent] = {}
         self.zeros = StructuralZeros(Roots({p: 1 << k for k, p in enumerate(moves)}))
         for param, tangent in moves.items():
@@ -199,8 +203,10 @@ class _ForwardSweep(Emitter):
 
     def forward(self, binding: Binding) -> None:
         value = self.expr(binding.value)
-        if isinstance(value, Call) and value.op in (BRANCH, LOOP) and self.moves(value.args):
-            self.env[binding.var] = self.choice(value) if value.op is BRANCH else self.loop(value)
+        rules = {BRANCH: self.choice, LOOP: self.loop, RECURSE: self.recurse, SELF: self.call_self}
+        rule = rules.get(value.op) if isinstance(value, Call) else None
+        if rule is not None and (self.moves(value.args) or outer_labels(value) & self.recursions.keys()):
+            self.env[binding.var] = rule(value)
             return
         if isinstance(binding, MatchCast):
             var = self.builder.match_cast(value, binding.target, binding.var.name)
@@ -308,16 +314,23 @@ class _ForwardSweep(Emitter):
 
     # -- control flow
 
-    def region(self, function: Function, moving: Sequence[int], arrange: Callable[..., Any]) -> Function:
+    def region(
+        self,
+        function: Function,
+        moving: Sequence[int],
+        arrange: Callable[..., Any],
+        recursions: Mapping[str, _Recursion] | None = None,
+    ) -> Function:
         """``function`` with tangents of the parameters at ``moving`` as parameters after its own; ``arrange(sweep,
-        value, tangent)`` gives its result."""
+        value, tangent)`` gives its result. ``recursions``: those around it, if they are others than around this."""
         params, moves = _with_tangents(function, moving)
         builder = BlockBuilder()
         builder.begin([p.name for p in params])
         with builder.dataflow():
             arguments = dict(zip(function.params, params, strict=False))
-            sweep = _ForwardSweep(builder, self.kernels, self.refusals, arguments, moves)
-            result = _as_output(builder, arrange(sweep, *sweep.body(function)), "gv")
+            known = self.recursions if recursions is None else recursions
+            sweep = _ForwardSweep(builder, self.kernels, self.refusals, arguments, moves, known)
+            result = builder.as_output(arrange(sweep, *sweep.body(function)), "gv")
         return _clean(Function(tuple(params), builder.finish(result), span=function.span))
 
     def choice(self, call: Call) -> Tuple:
@@ -397,6 +410,39 @@ class _ForwardSweep(Emitter):
         size = len(fields_of(groups[1].struct_info)) - len(moved_ys)
         stacked = self.results(call, groups[1], size, sorted(moved_ys))
         return Tuple((kept, stacked, self.builder.emit(TupleGetItem(whole, 2), "steps")))
+
+    def recurse(self, call: Call) -> Tuple:
+        """A recursive function that takes tangents of what moves in any of its calls, and gives such."""
+        operands, label, fields = _parts(call.args[0]), call.attrs["label"], fields_of(call.struct_info)
+        own = _Recursion({k for k, v in enumerate(operands) if self.tangent_of(v) is not None}, set())
+        around = {**self.recursions, label: own}
+
+        def look(sweep: _ForwardSweep, value: Expr, tangent: Tangent) -> Expr:
+            own.moved.update(k for k, part in enumerate(tangent or ()) if part is not None)
+            return value
+
+        def both(sweep: _ForwardSweep, value: Expr, tangent: Tangent) -> Expr:
+            parts = tangent if tangent is not None else [None] * len(fields)
+            return Tuple((*_parts(value), *(sweep.materialize(parts[k], fields[k]) for k in sorted(own.moved))))
+
+        before: Any = None
+        while before != (before := (set(own.moving), set(own.moved))):  # until what moves does not grow
+            self.region(call.attrs["function"], sorted(own.moving), look, around)
+        function = self.region(call.attrs["function"], sorted(own.moving), both, around)
+        given = [*operands, *self.tangents_for(operands, own)]
+        whole = self.builder.emit(recurse(given, function, label, call.attrs["max_depth"]), label)
+        return self.results(call, whole, len(fields), sorted(own.moved))
+
+    def call_self(self, call: Call) -> Tuple:
+        operands, label, fields = _parts(call.args[0]), call.attrs["label"], fields_of(call.struct_info)
+        own = self.recursions[label]
+        own.moving.update(k for k, v in enumerate(operands) if self.tangent_of(v) is not None)
+        given, moved = [*operands, *self.tangents_for(operands, own)], sorted(own.moved)
+        whole = self.builder.emit(call_self(given, label, [*fields, *(fields[k] for k in moved)]), label)
+        return self.results(call, whole, len(fields), moved)
+
+    def tangents_for(self, operands: Sequence[Expr], own: _Recursion) -> list[Expr]:
+        return [self.materialize(self.tangent_of(operands[k]), operands[k].struct_info) for k in sorted(own.moving)]
 
     def results(self, call: Call, whole: Expr, size: int, moved: Sequence[int]) -> Tuple:
         """The first so many items of a tuple; those after them are the tangents of some."""

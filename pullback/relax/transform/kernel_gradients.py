@@ -22,8 +22,7 @@ from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.kernel import loops_of
 from pullback.relax.op.register import te_gradient
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, fields_of, format_info
-from pullback.relax.transform.roots import is_float
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, fields_of, format_info, has_adjoint
 from pullback.te.naive import naive_kernel
 from pullback.tir import PrimFunc
 from pullback.tir.adjoint import adjoint_kernel
@@ -53,7 +52,7 @@ class KernelGradients:
             return [None] * len(arguments)
         infos = fields_of(call.struct_info)
         dys = dy if isinstance(call.struct_info, TupleStructInfo) else [dy]
-        seeds = [d for d, info in zip(dys, infos, strict=True) if is_float(info)]
+        seeds = [d for d, info in zip(dys, infos, strict=True) if has_adjoint(info)]
         outs = [arguments[k].struct_info for k in wanted]
         sizes = call.args[2] if is_call_tir(call) and len(call.args) > 2 else None
         kernel = GlobalVar(self.kernel(call, wanted, degree))
@@ -126,4 +125,4 @@ def operands(call: Call) -> list[Expr]:
 
 def _wanted(call: Call, active: Sequence[bool]) -> list[int]:
     values = zip(operands(call), active, strict=True)
-    return [k for k, (value, is_active) in enumerate(values) if is_active and is_float(value.struct_info)]
+    return [k for k, (value, is_active) in enumerate(values) if is_active and has_adjoint(value.struct_info)]

@@ -8,6 +8,14 @@ It carries the adjoints of carries and sums of those of invariants. Rows of xs a
 Where a carry is saved as it was before each step, so is what a step made of it: before the step after. The adjoint
 carries that from step to step.
 
+A loop whose length nobody knows keeps what each step saves in a box, with the handle of the step's before:
+
+    t = loop(t, (), a)          t, h = loop_and_saved((t, null), (), a)              # h = box(saved…, h)
+                          →     (t_adjoint, a_adjoint, _) = loop_adjoint(
+                                    (t_adjoint, 0, h), (), a, reverse=True)          # (saved…, h) = unbox(h)
+
+So the last one's comes first, as the adjoint needs it.
+
 A body with the attribute ``recompute`` saves what its steps begin with, and its adjoint computes all the rest again
 (``segment_loops.py``).
 """
@@ -19,12 +27,14 @@ from typing import Any
 
 from pullback.ir.errors import DifferentiationError
 from pullback.ir.op import Op
+from pullback.relax.boxes import HANDLE_INFO, box, null, unbox
 from pullback.relax.control import loop
-from pullback.relax.expr import Call, Expr, Function, Tuple, Var
-from pullback.relax.struct_info import Dim, TensorStructInfo, format_info
+from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relax.mutator import copy_with_new_vars
+from pullback.relax.struct_info import Dim, TensorStructInfo, has_adjoint
 from pullback.relax.transform.joint_region import Joint, joint_region
 from pullback.relax.transform.region_writer import RegionWriter, add_twin, item, items, saving, zeros_of
-from pullback.relax.transform.roots import is_float, results_roots
+from pullback.relax.transform.roots import results_roots
 from pullback.relax.transform.saved_values import saved_values
 from pullback.tir.derivative import MASKED
 
@@ -67,7 +77,7 @@ class LoopGradient:
         moving[: self.count] = [self.bits[k] for k in self.carries]
         parts = [[None] * len(f.fields) if a is None else a for a, f in zip(adjoint, self.tuples(), strict=False)]
         found = enumerate([d for part in parts for d in part])
-        return {k: d for k, d in found if d is not None and is_float(d.struct_info) and moving[k]}
+        return {k: d for k, d in found if d is not None and has_adjoint(d.struct_info) and moving[k]}
 
     def tuples(self) -> Sequence[Any]:
         """The types of all carries and of all ys."""
@@ -105,22 +115,37 @@ class LoopGradient:
         self.after = {r: p for p, r in following.items() if {p, r} <= self.read and r not in free}
         self.kept = joint.in_order(self.read - free - set(self.after))
         self.twin = self.var
-        if self.kept:
-            self.require_length()
+        self.boxes = self.length is None and bool(self.kept)
+        if self.boxes:
+            changed = {"body": self.boxing(), "condition": self.condition_beside_handle()}
+            carries = Tuple((*self.call.args[1].fields, null()))  # type: ignore[union-attr]
+            args = (self.call.args[0], carries, *self.call.args[2:])
+            self.twin = add_twin(self.sweep, self.var, changed, args)
+        elif self.kept:
             body = saving(self.body, joint, self.kept, self.grouped)
             self.twin = add_twin(self.sweep, self.var, {"body": body})
 
+    def boxing(self) -> Function:
+        """The body that puts what is saved of a step, and the handle that it gets, in a box: one carry more."""
+        last = Var("saved", HANDLE_INFO)
+
+        def grouped(outputs: list[Any]) -> Tuple:
+            return Tuple((Tuple((*outputs[: self.count], outputs[-1])), Tuple(())))
+
+        more = {1 + self.count: last}
+        return saving(self.body, self.joint, [box([*self.kept, last])], grouped, more)
+
+    def condition_beside_handle(self) -> Function | None:
+        condition: Function | None = self.call.attrs["condition"]
+        if condition is None:
+            return None
+        condition = copy_with_new_vars(condition)
+        before, after = condition.params[: 1 + self.count], condition.params[1 + self.count :]
+        params = (*before, Var("saved", HANDLE_INFO), *after)
+        return Function(params, condition.body, None, condition.attrs, span=condition.span)
+
     def grouped(self, outputs: list[Any]) -> Tuple:
         return Tuple((Tuple(tuple(outputs[: self.count])), Tuple(tuple(outputs[self.count :]))))
-
-    def require_length(self) -> None:
-        if self.length is None:
-            values = ", ".join(f"{v.name} ({format_info(v.struct_info)})" for v in self.kept)
-            raise DifferentiationError(
-                f"the gradient of a loop reads {values} of every step, and nobody knows how many steps there are",
-                span=self.call.span or self.var.span,
-                hint="say how many there may be: max_steps=…",
-            )
 
     # -- the adjoint
 
@@ -129,14 +154,18 @@ class LoopGradient:
         joint, writer = self.joint, RegionWriter()
         writer.stand_in(joint.params[0])
         carries = self.carried(writer)
+        if self.boxes:
+            handle = writer.param(Var("saved", HANDLE_INFO))
+            carries.append(item(self.twin, 0, self.count))
         sums = {k: writer.params[1 + len(self.seeds) + n] for n, k in enumerate(self.sums)}
         xs, invariants = self.stacked(writer), self.constant(writer)
         with writer.builder.dataflow():
+            before = self.unboxed(writer, handle) if self.boxes else []
             numbers = [*(1 + k for k in self.seeds), *self.sums, *self.stacks]
             found = dict(zip(numbers, writer.write(joint, [joint.adjoints[k] for k in numbers]), strict=True))
             kept = [found[1 + k] if found[1 + k] is not None else self.zeros(1 + k) for k in self.seeds]
             kept += [Op.get("add")(sums[k], found[k]) for k in self.sums]
-            kept += [writer.env[p] for p in self.after.values()]
+            kept += [*(writer.env[p] for p in self.after.values()), *before]
             results = Tuple((writer.outputs(kept), writer.outputs(found[k] for k in self.stacks)))
         body = writer.function(results, self.body.attrs)
         call = loop(self.steps(), carries, xs, invariants, body, None, self.length, not self.reverse)
@@ -161,10 +190,18 @@ class LoopGradient:
         final = [item(self.var, 0, numbers[p] - 1) for p in self.after.values()]
         return [*given, *(self.zeros(k) for k in self.sums), *final]
 
+    def unboxed(self, writer: RegionWriter, handle: Var) -> list[Expr]:
+        """Emit what a step has saved; the handle of the step's before."""
+        whole = writer.builder.emit(unbox(handle, [*(v.struct_info for v in self.kept), HANDLE_INFO]), "step")
+        parts = [writer.builder.emit(TupleGetItem(whole, k), v.name) for k, v in enumerate([*self.kept, handle])]
+        writer.env.update(zip(self.kept, parts, strict=False))
+        return parts[-1:]
+
     def stacked(self, writer: RegionWriter) -> list[Expr]:
         """What the adjoint reads a row of in each step."""
-        xs = [item(self.twin, 1, len(self.results) - self.count + n) for n in range(len(self.kept))]
-        for value in self.kept:
+        stacks = [] if self.boxes else self.kept
+        xs = [item(self.twin, 1, len(self.results) - self.count + n) for n in range(len(stacks))]
+        for value in stacks:
             writer.stand_in(value)
         for k, result in enumerate(self.results[self.count :]):
             if result in self.read and result not in writer.env and result not in self.given_anyway:

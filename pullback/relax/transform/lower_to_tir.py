@@ -18,6 +18,7 @@ from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import Span, span_scope
 from pullback.ir.op import Op, Signature
 from pullback.ir.passes import Pass
+from pullback.relax.boxes import is_boxing
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.call_tir import call_tir
@@ -99,7 +100,7 @@ class _Lowering(ExprMutator):
         elif is_call_tir(value):
             with span_scope(value.span):
                 self.bind(binding.var, self.users_kernel(self.expr(value)))
-        elif isinstance(value, Call) and not is_view(value) and not is_control(value):
+        elif isinstance(value, Call) and not (is_view(value) or is_control(value) or is_boxing(value)):
             raise InternalError(f"{value.op} has no tensor expression, so it cannot be compiled")
         else:
             super().rewrite_binding(binding)

@@ -21,12 +21,14 @@ import numpy as np
 from pullback.ir.module import IRModule
 from pullback.ir.node import Span
 from pullback.relax.expr import Call, Function
+from pullback.relax.recursion import RECURSE, SELF
 from pullback.relax.regions import regions
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.memory.control import Control, carried, copied
 from pullback.relax.transform.memory.host import host_function
 from pullback.relax.transform.memory.offsets import Interval, assign_offsets
 from pullback.relax.transform.memory.order import orders
+from pullback.relax.transform.memory.recursion import Recursion, SelfCall
 from pullback.relax.transform.memory.sharing import Proofs, Results, assign_blocks, check_order, place_results
 from pullback.relax.transform.memory.values import Step, Steps, Value, flatten_info, read_steps
 from pullback.tir import PrimFunc
@@ -70,6 +72,7 @@ class Plan:
     Each region of a branch or a loop has a plan of its own: ``controls`` has those of each call of one, by its number
     among the calls and checks of the function, and ``inner`` the host functions that ``host`` calls. Status k is
     ``messages[k - 1]``, in all of them. ``kernels`` are those of all, and ``may_fail`` says whether any has a status.
+    ``needs_heap``: boxes are made, for which a region takes a heap after its other buffers.
 
     The buffers of the host function are the flattened inputs, the constants, then the outputs in ``fresh`` (numbers of
     flattened results); ``donated`` maps the other results to the inputs whose memory they take. ``sources`` says for
@@ -93,8 +96,9 @@ class Plan:
     timeline: list[str]  # the steps that places count: kernels and checks, without poison
     spans: list[Span | None]
     inner: dict[str, PrimFunc] = field(default_factory=dict)
-    controls: dict[int, Control] = field(default_factory=dict)
+    controls: dict[int, Control | Recursion | SelfCall] = field(default_factory=dict)
     may_fail: bool = False
+    needs_heap: bool = False
 
     @property
     def functions(self) -> dict[str, PrimFunc]:
@@ -123,16 +127,28 @@ class _Whole:
     options: MemoryOptions
     messages: list[str] = field(default_factory=list)
     count: int = 0  # of branches and loops
+    recursions: dict[str, Recursion] = field(default_factory=dict)  # those that are being planned, by their labels
 
-    def control(self, call: Call) -> Control:
-        """Plan the regions of a branch or a loop."""
+    def control(self, call: Call) -> Control | Recursion | SelfCall:
+        """Plan the regions of a branch, a loop or a recursive function."""
+        if call.op is SELF:
+            return SelfCall(self.recursions[call.attrs["label"]], call)
         self.count += 1
         name = f"{call.op.short}_{self.count}"  # type: ignore[union-attr]
+        if call.op is RECURSE:
+            return self.recursion(name, call)
         plans = {
             n: self.body(f"{name}_{n}", f, carried(call)) if n == "body" else self.region(f"{name}_{n}", f, {})
             for n, f in regions(call)
         }
         return Control.of(name, call, plans, self.messages)
+
+    def recursion(self, name: str, call: Call) -> Recursion:
+        around, label = dict(self.recursions), call.attrs["label"]
+        found = self.recursions[label] = Recursion.of(name, call, around, self.messages)
+        found.finish(self.region(f"{name}_function", call.attrs["function"], {}))
+        self.recursions = around
+        return found
 
     def body(self, name: str, function: Function, donate: dict[int, int]) -> Plan:
         """The plan of a loop's body, in which carries are overwritten, but for large ones that would have to be copied:
@@ -184,7 +200,7 @@ def _planned(name: str, function: Function, whole: _Whole, donate: Mapping[int, 
         [name for name, _ in calls], whole.messages, host.sources, _places(steps, chosen.order, results),
         [s.kernel for s in chosen.order], [span for _, span in calls], host.inner,
         {s.source: s.control for s in steps.steps if s.control is not None and s.source is not None},
-        bool(steps.checks),
+        bool(steps.checks), steps.need_heap,
     )  # fmt: skip
 
 

@@ -10,9 +10,11 @@ from pullback.ir.op import Op
 from pullback.relax.analysis import used_vars
 from pullback.relax.expr import Binding, Call, Expr, Function, Var
 from pullback.relax.op_calls import is_call_tir, lacks_state, no_state
+from pullback.relax.recursion import RECURSE
 from pullback.relax.regions import is_control
+from pullback.relax.struct_info import has_adjoint
 from pullback.relax.transform.kernel_gradients import KernelGradients, operands
-from pullback.relax.transform.roots import Roots, is_float
+from pullback.relax.transform.roots import Calls, Roots
 
 
 def refuse_what_has_no_gradient(
@@ -27,10 +29,14 @@ def refuse_what_has_no_gradient(
 
 
 def _offending(
-    forward: Sequence[Binding], target: Any, params: Mapping[Var, int], kernels: KernelGradients
+    forward: Sequence[Binding],
+    target: Any,
+    params: Mapping[Var, int],
+    kernels: KernelGradients,
+    around: Mapping[str, Calls] | None = None,
 ) -> Iterator[str]:
-    """Lines about ops without a gradient, the last first."""
-    roots, needed = Roots(params, forward), set(used_vars(target))
+    """Lines about ops without a gradient, the last first. ``around``: the recursive functions around."""
+    roots, needed = Roots(params, forward, around), set(used_vars(target))
     for binding in reversed(forward):
         value = binding.value
         if binding.var not in needed or not roots.of(binding.var):
@@ -39,11 +45,15 @@ def _offending(
             raise no_state(value.op.short, value.span)
         needed.update(used_vars(value))
         if is_control(value):
-            bits = roots.region_params(value)  # type: ignore[arg-type]
-            for name in ("otherwise", "then", "body"):
+            inner, params_bits = roots.around, None
+            if value.op is RECURSE:
+                calls = roots.recursion(value)
+                inner, params_bits = {**inner, value.attrs["label"]: calls}, calls.params
+            for name in ("otherwise", "then", "body", "function"):
                 region = value.attrs.get(name)
                 if isinstance(region, Function):
-                    yield from _offending_in(region, bits, kernels)
+                    bits = roots.region_params(value) if params_bits is None else params_bits
+                    yield from _offending_in(region, bits, kernels, inner)
         elif isinstance(value, Call) and isinstance(value.op, Op) and value.op.gradient is None:
             active = [roots.of(v) != 0 for v in operands(value)]
             reason = kernels.refusal(value, active) if _has_loops(value) else ""
@@ -51,9 +61,11 @@ def _offending(
                 yield f"  {value.op.short} at {binding.span}{reason and ': ' + reason}"
 
 
-def _offending_in(region: Function, bits: Sequence[int], kernels: KernelGradients) -> Iterator[str]:
-    params = {p: b if is_float(p.struct_info) else 0 for p, b in zip(region.params, bits, strict=True)}
-    yield from _offending(list(region.bindings), region.body.body, params, kernels)
+def _offending_in(
+    region: Function, bits: Sequence[int], kernels: KernelGradients, around: Mapping[str, Calls]
+) -> Iterator[str]:
+    params = {p: b if has_adjoint(p.struct_info) else 0 for p, b in zip(region.params, bits, strict=True)}
+    yield from _offending(list(region.bindings), region.body.body, params, kernels, around)
 
 
 def _has_loops(call: Call) -> bool:

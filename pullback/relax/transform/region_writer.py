@@ -8,7 +8,8 @@ from typing import Any
 from pullback.ir.errors import UserError
 from pullback.ir.op import Op
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var
+from pullback.relax.boxes import is_handle, null
+from pullback.relax.expr import Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.relax.transform.joint_region import Joint
 
@@ -49,10 +50,19 @@ class RegionWriter:
         return Function(tuple(self.params), self.builder.finish(results), None, attrs)
 
 
-def saving(region: Function, joint: Joint, more: Sequence[Expr], group: Callable[[list[Any]], Tuple]) -> Function:
-    """The region with more results; ``group`` puts the outputs in their tuples."""
-    writer = RegionWriter()
-    for param in joint.params:
+def saving(
+    region: Function,
+    joint: Joint,
+    more: Sequence[Expr],
+    group: Callable[[list[Any]], Tuple],
+    params: Mapping[int, Var] | None = None,
+) -> Function:
+    """The region with more results; ``group`` puts the outputs in their tuples. ``params``: of parameters that it has
+    besides the places and the names in ``more``."""
+    writer, all_params = RegionWriter(), list(joint.params)
+    for k, param in (params or {}).items():
+        all_params.insert(k, param)
+    for param in all_params:
         writer.stand_in(param)
     checks = [b.var for b in joint.bindings if isinstance(b, MatchCast) and b.var not in joint.later]
     with writer.builder.dataflow():
@@ -62,11 +72,14 @@ def saving(region: Function, joint: Joint, more: Sequence[Expr], group: Callable
     return writer.function(results, region.attrs)
 
 
-def add_twin(sweep: Any, var: Var, changed: Mapping[str, Function]) -> Var:
-    """The twin of the branch or loop ``var``: with regions that have more results."""
+def add_twin(sweep: Any, var: Var, changed: Mapping[str, Function | None], args: Sequence[Expr] | None = None) -> Var:
+    """The twin of the branch or loop ``var``: with regions that have more results, and with other ``args``. Calls among
+    these are bound where the twin comes to stand."""
     call: Any = next(b.value for b in sweep.forward if b.var is var)
-    twin = sweep.builder.emit(Call(call.op, call.args, {**call.attrs, **changed}, span=call.span), var.name)
-    sweep.twins[var] = sweep.builder.current_bindings()[-1]
+    args = call.args if args is None else tuple(args)
+    value = Call(call.op, args, {**call.attrs, **changed}, span=call.span)
+    twin = sweep.builder.emit(value, var.name)
+    sweep.twins[var] = VarBinding(twin, value, span=sweep.builder.current_bindings()[-1].span)
     return twin
 
 
@@ -83,4 +96,4 @@ def items(value: Any) -> list[Expr]:
 def zeros_of(info: Any) -> Expr:
     if not isinstance(info, TensorStructInfo) or info.shape is None:
         raise UserError(f"the adjoint of {format_info(info)} cannot be zeros of a known shape")
-    return Op.get("zeros")(info.shape, info.dtype)
+    return null(info.shape) if is_handle(info) else Op.get("zeros")(info.shape, info.dtype)

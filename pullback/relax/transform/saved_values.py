@@ -20,6 +20,7 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.expr import Call, Var
 from pullback.relax.matching import bind_sizes
 from pullback.relax.mutator import ExprMutator
+from pullback.relax.recursion import outer_labels
 from pullback.relax.regions import is_control
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, symbolic_vars
 from pullback.relax.transform.compose import is_cheap, is_elementwise, moves_elements
@@ -67,7 +68,11 @@ class _Graph:
 
     def may_be_again(self, var: Var) -> bool:
         value = self.joint.named[var].value
-        return self.all_again or not isinstance(value, Call) or (not is_control(value) and self.is_elementwise(value))
+        if not isinstance(value, Call):
+            return True
+        if outer_labels(value):  # the function around is another one in its adjoint
+            return False
+        return self.all_again or (not is_control(value) and self.is_elementwise(value))
 
     def tuples(self) -> set[Var]:
         """The tuples that the adjoint reads as such, which nothing can save, with those that they are parts of."""

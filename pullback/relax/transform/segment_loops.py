@@ -7,7 +7,8 @@
 So n / s values of a carry are saved, and s while a segment is differentiated, in the place of n; ``True`` takes √n for
 s. The body of the outer loop has the attribute ``recompute``, which the gradient goes by (``loop_gradients.py``). Where
 a loop may need more steps than it is allowed, both bodies have the attribute ``max_steps``: the number for the message.
-Where s does not divide n, zeros are appended to xs, and the last segment is shorter.
+Where s does not divide n, zeros are appended to xs, and the last segment is shorter. Where only running tells n, there
+are no xs, and what segments begin with is kept in boxes.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class _Segment(ExprMutator):
             return
         call: Call = self.expr(binding.value)
         length, size = call.attrs["length"], call.attrs["checkpoint"]
-        if size is True and length is not None:
+        if size is True:
             size = _root(length, call.span or binding.span)
-        if length is None or (isinstance(length, int) and size >= length):  # nothing to save, or one segment
+        if isinstance(length, int) and size >= length:  # one segment
             plain = Call(call.op, call.args, {**call.attrs, "checkpoint": None}, span=call.span)
             self.bind(binding.var, plain)
             return
@@ -75,10 +76,14 @@ class _Segment(ExprMutator):
 def _root(length: Any, span: Any) -> int:
     if isinstance(length, int):
         return math.isqrt(max(length, 1) - 1) + 1
+    if length is None:
+        why, other = "only running tells", "say how many there may be: max_steps=…"
+    else:
+        why, other = f"is not known yet: it is {length}", "bind the size first (relax.transform.BindSizes)"
     raise DifferentiationError(
-        f"checkpoint_every=True takes the square root of the number of steps, which is not known yet: it is {length}",
+        f"checkpoint_every=True takes the square root of the number of steps, which {why}",
         span=span,
-        hint="give a number of steps: checkpoint_every=16, or bind the size first (relax.transform.BindSizes)",
+        hint=f"give a number of steps: checkpoint_every=16, or {other}",
     )
 
 
@@ -93,13 +98,11 @@ class _Segments:
         count: Any = call.args[0]
         self.count = count if isinstance(count.struct_info, TensorStructInfo) else None
         self.carries, self.xs, self.invariants = map(items, call.args[1:])
-        self.segments = (
-            -(-self.length // size) if isinstance(self.length, int) else dim((self.length + size - 1) // size)
-        )
-        self.rows = dim(self.segments * size)
-        self.is_even = isinstance(self.length, int) and self.rows == self.length
+        self.segments = _segments(self.length, size)
+        self.rows = None if self.segments is None else dim(self.segments * size)
+        self.is_even = self.length is None or (isinstance(self.length, int) and self.rows == self.length)
         may_fail = self.count is not None or self.condition is not None
-        self.attrs = {"max_steps": self.length} if may_fail else {}
+        self.attrs = {"max_steps": self.length} if may_fail and self.length is not None else {}
 
     def whole(self, name: str) -> Tuple:
         """What the loop gives: carries, ys and steps."""
@@ -129,6 +132,8 @@ class _Segments:
         if self.count is None:
             return None
         full = _op("floor_divide", _op("add", self.count, _number(self.size - 1)), _number(self.size))
+        if self.length is None:
+            return self.builder.emit(full)
         limit = self.known_length()
         too_many = _op("floor_divide", _op("add", limit, _number(2 * self.size - 1)), _number(self.size))
         return self.builder.emit(_op("where", _op("greater", self.count, limit), too_many, full))
@@ -215,6 +220,13 @@ class _Segments:
 
 
 _STEP = Var("step", STEP)
+
+
+def _segments(length: Any, size: int) -> Any:
+    """How many segments there are; None: only running tells."""
+    if length is None or isinstance(length, int):
+        return None if length is None else -(-length // size)
+    return dim((length + size - 1) // size)
 
 
 def _params(writer: RegionWriter, values: Sequence[Expr]) -> list[Var]:

@@ -13,7 +13,7 @@ Gradients make such loops, of values that they need and others that they do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,13 +24,17 @@ from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass
 from pullback.relax.analysis import used_vars
+from pullback.relax.boxes import is_handle
 from pullback.relax.control import BRANCH, LOOP, branch, loop
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator, emit_body
-from pullback.relax.regions import is_control
-from pullback.relax.struct_info import TupleStructInfo
+from pullback.relax.recursion import RECURSE, own_calls
+from pullback.relax.regions import is_control, with_regions
+from pullback.relax.struct_info import TupleStructInfo, fields_of, flat_infos
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.inline_functions import over_regions
+from pullback.relax.transform.simplify_recursion import filled, simpler_recursion
 from pullback.runtime.dtype import numpy_dtype
 
 
@@ -42,11 +46,19 @@ class SimplifyLoops(FunctionPass):
         before = None
         while function is not before and any(is_control(b.value) for b in function.bindings):
             before = function
-            mutator = _Simplify(used_items(function))
+            mutator = _Simplify(used_items(function), lambda region: self.anew(region, module))
             changed = mutator.function(function)
             if mutator.changes:
                 function = remove_dead_bindings(CanonicalizeBindings().function(changed, module))
         return function
+
+    def anew(self, function: Function, module: IRModule) -> Function:
+        """A function of which something was left out, and its regions."""
+
+        def simpler(part: Function) -> Function:
+            return self.function(remove_dead_bindings(CanonicalizeBindings().function(part, module)), module)
+
+        return over_regions(function, module, simpler)
 
 
 Path = tuple[int, ...]
@@ -205,15 +217,15 @@ def needed(function: Function, results: Iterable[Expr]) -> set[Var]:
 
 
 class _Simplify(ExprMutator):
-    def __init__(self, used: Mapping[Var, set[Path]]) -> None:
+    def __init__(self, used: Mapping[Var, set[Path]], anew: Callable[[Function], Function]) -> None:
         super().__init__()
-        self.used, self.changes = used, 0
+        self.used, self.anew, self.changes = used, anew, 0
 
     def rewrite_binding(self, binding: Binding) -> None:
         value = binding.value
-        if isinstance(value, Call) and value.op in (LOOP, BRANCH):
-            call = self.expr(value)
-            simpler = self.loop if value.op is LOOP else self.branching
+        rules = {LOOP: self.loop, BRANCH: self.branching, RECURSE: self.recursion}
+        if isinstance(value, Call) and value.op in rules:
+            call, simpler = self.expr(value), rules[value.op]
             with span_scope(value.span):
                 found = simpler(call, self.used.get(binding.var, set()))
             if found is not None:
@@ -275,13 +287,29 @@ class _Simplify(ExprMutator):
             chosen = dict(zip(kept, self.items(whole, "chosen"), strict=True))
         return _filled(call.struct_info, {**either, **chosen})
 
+    # -- recursive functions
+
+    def recursion(self, call: Call, used: set[Path]) -> Expr | None:
+        fields, function = fields_of(call.struct_info), call.attrs["function"]
+        if next(own_calls(function, call.attrs["label"]), None) is None:
+            given = dict(zip(function.params, call.args[0].fields, strict=True))  # type: ignore[union-attr]
+            return emit_body(function, given, self.builder)
+        found = simpler_recursion(call, [k for k in range(len(fields)) if is_used(used, (k,))])
+        if found is None:
+            return None
+        smaller, results = found
+        smaller = with_regions(smaller, {"function": self.anew(smaller.attrs["function"])})
+        whole = self.builder.emit(smaller, call.attrs["label"])
+        items = filled(fields, whole, results).fields
+        return Tuple(tuple(self.builder.emit(f) if isinstance(f, TupleGetItem) else f for f in items))
+
     # -- loops
 
     def loop(self, call: Call, used: set[Path]) -> Expr | None:
         old = Loop.of(call)
         if old is None:
             return None
-        if not old.is_open_ended and call.attrs["length"] in (0, 1):
+        if not old.is_open_ended and call.attrs["length"] in (0, 1) and not _stacks_handles(old):
             return self.few_steps(old)
         same = [k for k, (p, r) in enumerate(zip(old.carries, old.results, strict=True)) if p is r]
         ys, copies = _needed_ys(old, used)
@@ -331,6 +359,12 @@ class _Simplify(ExprMutator):
             self.builder.emit(reshape(y, i.shape), "stacked") for y, i in zip(ys.fields, info.fields, strict=True)
         ]
         return Tuple((carries, Tuple(tuple(stacks)), steps))
+
+
+def _stacks_handles(old: Loop) -> bool:
+    """Whether there are handles among xs or ys, of which no op takes a row or makes one."""
+    infos = [*flat_infos(old.call.struct_info.fields[1]), *(x.struct_info for x in old.given(2))]  # type: ignore[attr-defined]
+    return any(map(is_handle, infos))
 
 
 def _filled(info: Any, fields: Mapping[int, Expr]) -> Tuple:

@@ -1,4 +1,9 @@
-"""Tail calls: a body in tail position of a recursive function gives what the next step of a loop needs."""
+"""Functions that call themselves in tail position only, as loops over their arguments.
+
+    def f(x): return f(x * 2) if x < 9 else x    →    while not done: x, y, done = (x * 2, 0, False) or (x, x, True)
+
+A body in tail position gives what the next step of the loop needs.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,60 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.module import GlobalVar
-from pullback.relax.control import branch
-from pullback.relax.expr import Call, Expr, If, SeqExpr, Tuple, Var, const
-from pullback.relax.struct_info import format_info, same_info
-from pullback.relax.transform.closed_form import Known, closed, items_of, leaves_of
+from pullback.ir.op import Op
+from pullback.relax.control import STEP, branch, loop
+from pullback.relax.expr import Call, Expr, If, SeqExpr, Tuple, TupleGetItem, Var, const
+from pullback.relax.matching import bind_sizes
+from pullback.relax.struct_info import flat_infos
+from pullback.relax.transform.closed_form import (
+    Known,
+    closed,
+    items_of,
+    leaves_of,
+    name_of,
+    nested_value,
+    scalar_function,
+    sizes_of,
+)
+from pullback.relax.transform.recursive_calls import endless, handed_on
 
 if TYPE_CHECKING:
     from pullback.relax.transform.inline_functions import Inliner
+
+
+def tail_loop(inliner: Inliner, known: Known, arguments: Sequence[Any], call: Any) -> Expr:
+    """What the function gives for the arguments."""
+    builder = inliner.builder
+    ret = bind_sizes(known.function.ret_struct_info, sizes_of(known, arguments))
+    is_value = [not isinstance(a, Known) for a in arguments]
+    begin = Tuple(tuple(a for a, kept in zip(arguments, is_value, strict=True) if kept))
+    zeros = [Op.get("zeros")(info.shape, info.dtype) for info in flat_infos(ret)]  # type: ignore[attr-defined]
+    flat = [*leaves_of(begin), *zeros, const(False)]
+    first = len(flat) - 1 - len(zeros)
+
+    def variables() -> list[Var]:
+        return [Var("step", STEP), *(Var(name_of(v), v.struct_info) for v in flat)]
+
+    asked = variables()
+    ask = inliner.region(asked, lambda: Op.get("logical_not")(asked[-1]))
+    given = variables()
+
+    def emit() -> tuple[Expr, ...]:
+        values = iter(nested_value(begin.struct_info, given[1 : first + 1], builder).fields)
+        now = [next(values) if kept else a for a, kept in zip(arguments, is_value, strict=True)]
+        tail = Tail(known, arguments, given[1 : first + 1], given[first + 1 : -1])
+        found = tail.of(inliner.entered(known, now), known.function.body)
+        if not tail.ends:
+            raise endless(known, call)
+        return found, Tuple(())
+
+    body = inliner.region(given, emit)
+    (body, ask), invariants = closed([body, scalar_function(ask)], builder)
+    result = loop(None, flat, (), invariants, body, ask, known.function.attrs.get("max_steps"))
+    whole = builder.emit(result, "looped")
+    kept = list(items_of(builder.emit(TupleGetItem(whole, 0), "carries")))
+    return nested_value(ret, kept[first:-1], builder)
 
 
 @dataclass(frozen=True)
@@ -49,7 +99,7 @@ class Tail:
         arguments = [inliner.argument(a) for a in value.args]
         if callee.function is self.known.function:
             return self.next(arguments, value)
-        if inliner.is_open(callee) or not inliner.calls_itself(callee):
+        if inliner.recursion_of(callee) or not inliner.self_calls.reaches(callee, self.known.function):
             return self.end(inliner.call(callee, arguments, value))
         return self.of(inliner.entered(callee, arguments), callee.function.body)
 
@@ -62,22 +112,6 @@ class Tail:
         return Tuple((*self.arguments, *leaves_of(result), const(True)))
 
     def next(self, arguments: Sequence[Any], call: Call) -> Tuple:
-        kept = []
-        for first, argument in zip(self.given, arguments, strict=True):
-            if not isinstance(argument, Known):
-                kept += leaves_of(argument)
-            elif not isinstance(first, Known) or argument.function is not first.function:
-                message = f"{self.known.name} calls itself with another function"
-                raise UserError(message, span=call.span, hint="a recursive function hands its functions on as they are")
-        changed = [
-            f"{format_info(old.struct_info)} to {format_info(new.struct_info)}"
-            for old, new in zip(self.arguments, kept, strict=True)
-            if not same_info(old.struct_info, new.struct_info)
-        ]
-        if changed:
-            raise ShapeError(
-                f"{self.known.name} calls itself with arguments of other types: {', '.join(changed)}",
-                span=call.span,
-                hint="the arguments of a recursive function keep their types",
-            )
+        infos = [a.struct_info for a in self.arguments]
+        kept = handed_on(self.known, self.given, infos, arguments, call)
         return Tuple((*kept, *self.results, const(False)))

@@ -17,16 +17,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.ir.errors import InternalError
+from pullback.relax.boxes import is_handle
 from pullback.relax.control import BRANCH
 from pullback.relax.expr import Call
-from pullback.relax.struct_info import TupleStructInfo
+from pullback.relax.struct_info import TupleStructInfo, flat_infos
 from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var, const, nbytes
 from pullback.tir.interpreter import evaluate
-from pullback.tir.stmt import BufferStore, For, HostCall, If, KernelCall, Let, PrimFunc, Seq, Stmt, Stop, While
+from pullback.tir.stmt import (
+    BufferStore,
+    For,
+    HostCall,
+    If,
+    KernelCall,
+    Let,
+    PrimFunc,
+    Release,
+    Seq,
+    Stmt,
+    Stop,
+    While,
+)
 from pullback.tir.visitor import rewrite, walk
 
 Name = tuple[Any, ...]  # ("given", input, first byte, end), ("number", n), ("result", call, number) or one of
 ZEROS: Name = ("zeros",)
+MARK: Name = ("mark",)  # of the heap, before any step
 EMPTY: Name = ("nothing",)  # in no bytes
 _MOST = 16  # iterations of a loop that are all done
 _FEW = (0, 1, 2, -2, -1)  # which are done of a longer one
@@ -54,7 +69,7 @@ def verify_driver(
     a loop that needs too many steps."""
     outputs = driver.attrs["outputs"]
     for scenario in _scenarios(call):
-        machine = _Machine(driver, plans, scenario, is_copy, kernels)
+        machine = _Machine(driver, call, plans, scenario, is_copy, kernels)
         try:
             status = machine.run()
         except InternalError as error:
@@ -231,11 +246,14 @@ class _Machine:
     def __init__(
         self,
         driver: PrimFunc,
+        call: Call,
         plans: Mapping[str, Any],
         scenario: Scenario,
         is_copy: Callable[[PrimFunc], bool],
         kernels: Mapping[str, PrimFunc],
     ) -> None:
+        self.heap = driver.buffers[-1] if any(p.needs_heap for p in plans.values()) else None
+        self.gives_handles = any(map(is_handle, flat_infos(call.struct_info)))
         self.driver, self.scenario, self.is_copy, self.kernels = driver, scenario, is_copy, kernels
         self.regions = {plan.host.name: (name, plan) for name, plan in plans.items()}
         self.calls = _Calls()
@@ -313,7 +331,11 @@ class _Machine:
             while self.number(node.condition):
                 self.stmt(node.body)
         elif isinstance(node, BufferStore) and not node.indices:
-            self.write(node.buffer, 0, _nbytes(node.buffer), ("number", self.number(node.value)))
+            marks = isinstance(node.value, BufferLoad) and node.value.buffer is self.heap
+            name = self.marked(node.value) if marks else ("number", self.number(node.value))
+            self.write(node.buffer, 0, _nbytes(node.buffer), name)
+        elif isinstance(node, Release):
+            self.release(node)
         elif isinstance(node, Stop):
             raise _Stopped(node.code)
         elif isinstance(node, KernelCall):
@@ -322,6 +344,18 @@ class _Machine:
             self.region(node)
         elif node is not None:
             raise InternalError(f"a driver has no {type(node).__name__}")
+
+    def marked(self, value: Any) -> Name:
+        """The mark of the heap, before any step has been done."""
+        if self.trace or getattr(value.indices[0], "value", None) != 0:
+            raise InternalError("the heap is marked too late, or by what is no mark")
+        return MARK
+
+    def release(self, node: Release) -> None:
+        if node.heap is not self.heap or self.read(node.mark, 0, _nbytes(node.mark)) != MARK:
+            raise InternalError("what is given back is not what the heap has grown by")
+        if self.gives_handles:
+            raise InternalError("boxes are given back that are still read")
 
     def kernel(self, node: KernelCall) -> None:
         """A copy of a whole, or zeros everywhere."""
@@ -344,7 +378,9 @@ class _Machine:
         params = plan.host.buffers
         rows = [self.number(r) for r in node.rows] or [0] * len(params)
         places = [(b, r * _nbytes(p), (r + 1) * _nbytes(p)) for b, r, p in zip(node.buffers, rows, params, strict=True)]
-        first_output = len(params) - len(plan.fresh)
+        first_output = len(params) - len(plan.fresh) - int(plan.needs_heap)
+        if plan.needs_heap and (node.buffers[-1] is not self.heap or rows[-1] != 0):
+            raise InternalError(f"{name} gets no heap")
         given = [self.read(*place) if place[1] < place[2] else EMPTY for place in places[:first_output]]
         if None in given:
             raise InternalError(f"{name} reads what nobody wrote")

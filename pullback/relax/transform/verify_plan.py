@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +19,37 @@ import numpy as np
 from pullback.ir.errors import InternalError
 from pullback.ir.module import IRModule
 from pullback.ir.node import Node, structure
-from pullback.relax.expr import Constant, Function, Tuple, TupleGetItem
+from pullback.relax.boxes import BOX, NULL, UNBOX, kind_of
+from pullback.relax.expr import Call, Constant, Function, Tuple, TupleGetItem
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.regions import is_control, regions
-from pullback.relax.struct_info import StructInfo, TupleStructInfo
+from pullback.relax.struct_info import StructInfo, TupleStructInfo, fields_of
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
 from pullback.relax.transform.memory.control import Control
+from pullback.relax.transform.memory.recursion import Recursion, SelfCall
 from pullback.relax.transform.memory.values import nested_as
 from pullback.relax.transform.plan_memory import Plan, flatten_info
 from pullback.relax.transform.verify_control import verify_driver
+from pullback.relax.transform.verify_recursion import verify_recursion
 from pullback.tir.access_order import reads_come_first
-from pullback.tir.expr import Binary, Buffer, BufferLoad, IntImm, PrimExpr, Var, nbytes
+from pullback.tir.expr import ADDRESS, Binary, Buffer, BufferLoad, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.polynomial import same
-from pullback.tir.stmt import Allocate, BufferStore, Check, For, HostCall, KernelCall, Let, PrimFunc, Seq, Stop
+from pullback.tir.stmt import (
+    Allocate,
+    Box,
+    BufferStore,
+    Check,
+    For,
+    HostCall,
+    KernelCall,
+    Let,
+    PrimFunc,
+    Recur,
+    Seq,
+    Stop,
+    Unbox,
+)
 from pullback.tir.visitor import substitute, walk
 
 Name = tuple[Any, ...]  # of a value: ("input", number), ("constant", dtype, shape, bytes) or ("call", number, output)
@@ -44,34 +61,46 @@ class PlanError(InternalError):
 
 @dataclass(frozen=True)
 class _Call:
-    """A kernel call of the lowered function, (``message``) one of its checks, or (``control``) a branch or a loop."""
+    """A kernel call of the lowered function, (``message``) one of its checks, (``control``) a branch or a loop, or
+    (``boxing``) a box or unbox."""
 
     kernel: str
     inputs: tuple[Name, ...]
     outputs: int
     message: str | None = None
     control: Any = None
+    boxing: str = ""
+    boxed: tuple[StructInfo, ...] = ()  # what is in the box
 
 
 def verify_plan(
-    plan: Plan, function: Function, module: IRModule, donate: Mapping[int, int] | None = None, deep: bool = False
+    plan: Plan,
+    function: Function,
+    module: IRModule,
+    donate: Mapping[int, int] | None = None,
+    deep: bool = False,
+    around: Mapping[str, Recursion] | None = None,
 ) -> None:
     """Raise a PlanError unless the plan is right. ``deep``: go through the iterations of kernels that work in place
-    too, which takes time in proportion to the elements they touch."""
+    too, which takes time in proportion to the elements they touch. ``around``: the recursive functions that the
+    function is a region of, by their labels."""
     wanted = _Dataflow(function, plan.controls)
-    machine = _Machine(plan, wanted, module, dict(donate or {}), deep)
+    machine = _Machine(plan, wanted, module, dict(donate or {}), deep, around or {})
     machine.run()
     machine.check_end()
     for source, control in plan.controls.items():
         for name, region in regions(wanted.calls[source].control):
             own = control.plans[name]  # what a body overwrites of its carries is right if the driver is
-            verify_plan(own, region, module, own.donated, deep)
+            inner = dict(around or {})
+            if isinstance(control, Recursion):
+                inner[control.call.attrs["label"]] = control
+            verify_plan(own, region, module, own.donated, deep, inner)
 
 
 class _Dataflow:
     """What the lowered function computes: its calls and checks in order, and the names of its results."""
 
-    def __init__(self, function: Function, controls: Mapping[int, Control]) -> None:
+    def __init__(self, function: Function, controls: Mapping[int, Control | Recursion | SelfCall]) -> None:
         self.env: dict[Any, Any] = {}
         self.controls = controls
         self.calls: list[_Call] = []
@@ -95,6 +124,13 @@ class _Dataflow:
             inputs = [name for a in expr.args for name in _flat(self.tree(a))] + [_constant(c) for c in constants]
             count = len(flatten_info(expr.struct_info))
             self.calls.append(_Call("", tuple(inputs), count, control=expr))
+            return nested_as(expr.struct_info, iter([("call", number, k) for k in range(count)]))
+        if isinstance(expr, Call) and expr.op is NULL:
+            return _constant(np.zeros(expr.struct_info.shape, ADDRESS))  # type: ignore[attr-defined]
+        if isinstance(expr, Call) and expr.op in (BOX, UNBOX):
+            count = len(flatten_info(expr.struct_info))
+            boxed = tuple(a.struct_info for a in expr.args) if expr.op is BOX else fields_of(expr.struct_info)
+            self.calls.append(_Call("", tuple(map(self.tree, expr.args)), count, boxing=expr.op.short, boxed=boxed))
             return nested_as(expr.struct_info, iter([("call", number, k) for k in range(count)]))
         if not is_call_tir(expr):
             return self.tree(expr)
@@ -151,7 +187,16 @@ class _Held:
 class _Machine:
     """Memory that holds names of values."""
 
-    def __init__(self, plan: Plan, wanted: _Dataflow, module: IRModule, donate: dict[int, int], deep: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        wanted: _Dataflow,
+        module: IRModule,
+        donate: dict[int, int],
+        deep: bool,
+        around: Mapping[str, Recursion],
+    ) -> None:
+        self.around = around
         self.plan, self.wanted, self.module, self.donate, self.deep = plan, wanted, module, donate, deep
         self.memory: dict[Buffer | None, _Held] = {}  # of each parameter, and of the arena
         self.done: set[int] = set()
@@ -165,9 +210,9 @@ class _Machine:
         self.may_write = {*self.parameters[self.first_output :], *(self.parameters[i] for i in donate.values())}
         self.proven: dict[tuple[str, str], list[Buffer]] = {}
         names = [("input", k) for k in range(wanted.inputs)] + [_constant(c) for c in plan.constants]
-        self.require(
-            len(self.parameters) == self.first_output + len(plan.fresh), "the buffers are not those of the plan"
-        )
+        own_heap = int(plan.needs_heap and bool(plan.host.attrs.get("inner")))
+        expected = self.first_output + len(plan.fresh) + own_heap
+        self.require(len(self.parameters) == expected, "the buffers are not those of the plan")
         for buffer, name in zip(self.parameters, names, strict=False):
             self.held(self.range(buffer)).put(self.range(buffer), name)
 
@@ -223,6 +268,8 @@ class _Machine:
                 self.check(statement, call)
             elif isinstance(statement, HostCall):
                 self.control(statement, call, source)
+            elif isinstance(statement, (Box, Unbox)):
+                self.boxing(statement, call, source)
             else:
                 self.require(isinstance(statement, KernelCall), "neither a kernel call nor a check")
                 self.kernel(statement, call, source)  # type: ignore[arg-type]
@@ -233,8 +280,40 @@ class _Machine:
         if isinstance(statement, HostCall):
             driver = self.plan.inner.get(statement.name)
             self.require(driver is not None, f"there is no host function {statement.name}")
-            return any(isinstance(n, (Check, Stop)) for f in _reached(driver, self.plan.inner) for n in walk(f.body))
-        return isinstance(statement, Check)
+            return any(
+                isinstance(n, (Box, Check, Recur, Stop, Unbox))
+                for f in _reached(driver, self.plan.inner)
+                for n in walk(f.body)
+            )
+        return isinstance(statement, (Box, Check, Unbox))
+
+    def heap(self, buffer: Buffer) -> None:
+        """What is taken for the heap."""
+        is_inner = bool(self.plan.host.attrs.get("inner"))
+        is_heap = buffer is self.parameters[-1] if is_inner else buffer.scope == "heap"
+        self.require(self.plan.needs_heap and is_heap, f"{buffer.name} is not the heap")
+
+    def boxing(self, statement: Box | Unbox, call: _Call, source: int) -> None:
+        """Copies to a new box, or from one: what was boxed, the types say."""
+        kind = "box" if isinstance(statement, Box) else "unbox"
+        self.require(call.boxing == kind, f"a {kind} where the function has none")
+        same = len(statement.fields) == len(call.boxed) and statement.kind == kind_of(call.boxed)
+        self.require(same, f"the {kind} is of another kind")
+        for buffer, info in zip(statement.fields, call.boxed, strict=True):
+            (held,) = flatten_info(info)
+            self.require(_nbytes(buffer) == math.prod(held.sizes) * nbytes(held.dtype), f"{buffer.name} does not fit")  # type: ignore[arg-type]
+        inputs, outputs = statement.fields, (statement.handle,)
+        if isinstance(statement, Box):
+            self.heap(statement.heap)
+        else:
+            inputs, outputs = outputs, inputs
+        for buffer, name in zip(inputs, call.inputs, strict=True):
+            self.read(buffer, name)
+        for k, buffer in enumerate(outputs):
+            others = [*inputs, *outputs[:k], *outputs[k + 1 :]]
+            apart = not any(self.range(buffer).overlaps(self.range(other)) for other in others)
+            self.require(apart, f"{buffer.name} overlaps with what the {kind} reads or writes")
+            self.write(buffer, ("call", source, k))
 
     def check(self, statement: Check, call: _Call) -> None:
         self.require(call.message is not None, "a check where the function calls a kernel")
@@ -242,25 +321,33 @@ class _Machine:
         self.read(statement.buffer, call.inputs[0])
 
     def control(self, statement: HostCall, call: _Call, source: int) -> None:
-        """A branch or a loop, which is one call to what is around it."""
+        """A branch, a loop or a recursive function, which is one call to what is around it."""
         self.require(call.control is not None, "a host function where the function calls none")
         self.require(source in self.plan.controls, "a branch or a loop without plans")
         driver = self.plan.inner[statement.name]
+        self.require(statement.rows == (), "the operands of a step are whole buffers")
         self.arguments(statement, driver)
         outputs, control = tuple(driver.attrs["outputs"]), self.plan.controls[source]
         count = len(call.inputs)
         distinct = len(set(outputs)) == len(outputs) == call.outputs and driver.attrs["inputs"] == count
         self.require(distinct, f"{driver.name} has not the operands and results of its step")
-        wrong = verify_driver(driver, call.control, control.plans, control.code, _is_copy, self.plan.kernels)
+        if isinstance(control, Control):
+            wrong = verify_driver(driver, call.control, control.plans, control.code, _is_copy, self.plan.kernels)
+        else:
+            wrong = verify_recursion(driver, call.control, control, self.around, self.plan.messages)
         self.require(wrong is None, f"{driver.name}: {wrong}")
+        buffers = statement.buffers
+        if control.needs_heap:
+            self.heap(buffers[-1])
+            buffers = buffers[:-1]
         for buffer, name in zip(statement.buffers, call.inputs, strict=False):
             self.read(buffer, name)
-        self.disjoint(statement, call, set(outputs))
-        for k, buffer in enumerate(statement.buffers[count:], count):
+        self.disjoint(buffers, call, set(outputs))
+        for k, buffer in enumerate(buffers[count:], count):
             if k not in outputs:
                 self.write(buffer, None)  # a workspace
         for k, number in enumerate(outputs):
-            self.write(statement.buffers[number], ("call", source, k))
+            self.write(buffers[number], ("call", source, k))
 
     def kernel(self, statement: KernelCall, call: _Call, source: int) -> None:
         self.require(call.message is None, "a kernel call where the function has a check")
@@ -272,7 +359,7 @@ class _Machine:
         place = dict(zip(kernel.buffers, statement.buffers, strict=True))
         for buffer, name in zip(kernel.buffers, call.inputs, strict=False):
             self.read(place[buffer], name)
-        self.disjoint(statement, call, {kernel.buffers.index(b) for b in outputs})
+        self.disjoint(statement.buffers, call, {kernel.buffers.index(b) for b in outputs})
         for buffer in kernel.buffers[len(call.inputs) :]:
             if buffer not in outputs:
                 self.write(place[buffer], None)  # a workspace
@@ -287,13 +374,13 @@ class _Machine:
             same = given.dtype == taken.dtype and _nbytes(given) == _nbytes(taken)
             self.require(same, f"{given.name} is not what {kernel.name} takes")
 
-    def disjoint(self, statement: KernelCall | HostCall, call: _Call, written: set[int]) -> None:
+    def disjoint(self, buffers: Sequence[Buffer], call: _Call, written: set[int]) -> None:
         """Buffers of a kernel never overlap, but those it only reads."""
-        ranges = [self.range(b) for b in statement.buffers]
+        ranges = [self.range(b) for b in buffers]
         changed = written | set(range(len(call.inputs), len(ranges)))
         for i in changed:
             for j, other in enumerate(ranges):
-                names = f"{statement.buffers[i].name} and {statement.buffers[j].name}"
+                names = f"{buffers[i].name} and {buffers[j].name}"
                 self.require(i == j or not ranges[i].overlaps(other), f"{names} overlap")
 
     def outputs(self, call: _Call, kernel: PrimFunc) -> list[Buffer]:
@@ -349,7 +436,7 @@ def _reached(host: PrimFunc, inner: Mapping[str, PrimFunc]) -> list[PrimFunc]:
     stack = [host]
     while stack:
         for node in walk(stack.pop().body):
-            if isinstance(node, HostCall) and node.name not in found and node.name in inner:
+            if isinstance(node, (HostCall, Recur)) and node.name not in found and node.name in inner:
                 found[node.name] = inner[node.name]
                 stack.append(inner[node.name])
     return list(found.values())

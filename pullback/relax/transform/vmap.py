@@ -7,7 +7,8 @@
 
 Every value either has the axis of the batch, before its own, or is the same for all elements. What is made of a call is
 said in ``relax/op/batching.py``. A branch whose condition has the axis computes both sides, and chooses element by
-element; a loop whose condition or count has it goes on while any element does, and keeps the values of the others.
+element; a loop whose condition or count has it goes on while any element does, and keeps the values of the others. A
+handle never has the axis: the tensors in its box have it, all of them.
 """
 
 from __future__ import annotations
@@ -24,18 +25,21 @@ from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.ir.words import guided
 from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.boxes import BOX, NULL, UNBOX, box, is_boxing, is_handle, unbox
 from pullback.relax.control import BRANCH, CUSTOM, LOOP, STEP, branch, custom, loop, row, with_floats
 from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var, const
 from pullback.relax.op.batching import batch_info, over_batch, with_axis
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.namespace import ops
 from pullback.relax.op_calls import is_call_tir
+from pullback.relax.recursion import RECURSE, SELF, call_self, outer_labels, recurse
 from pullback.relax.struct_info import (
     Dim,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
     fields_of,
+    flat_infos,
     format_info,
     symbolic_vars,
 )
@@ -134,6 +138,7 @@ class _VMap:
     def __init__(self, module: IRModule, size: Dim) -> None:
         self.module, self.size = module, size
         self.kernels: dict[Any, str] = {}
+        self.recursions: dict[str, _Recursion] = {}  # whose functions are being brought over the batch
 
     def function(self, function: Function, in_axes: Sequence[int | None], out_axes: Axes) -> Function:
         """The function over the batch, which is along these axes of the parameters and results."""
@@ -154,9 +159,9 @@ class _VMap:
             found = sweep.body(function)
             if isinstance(function.ret_struct_info, TupleStructInfo):
                 moved = [self.moved(self.whole(v), axis, False) for v, axis in zip(found, axes, strict=True)]
-                result = _as_output(builder, Tuple(tuple(moved)))
+                result = builder.as_output(Tuple(tuple(moved)))
             else:
-                result = _as_output(builder, self.moved(self.whole(found), axes[0], False))
+                result = builder.as_output(self.moved(self.whole(found), axes[0], False))
         attrs = {k: v for k, v in function.attrs.items() if k != "private"}
         return remove_dead_bindings(Function(tuple(params), builder.finish(result), None, attrs, span=function.span))
 
@@ -178,9 +183,11 @@ class _VMap:
         return _moved(value, axis, 0) if to_front else _moved(value, 0, axis)
 
     def whole(self, value: Value) -> Expr:
-        """The value as an expression that has the axis everywhere."""
+        """The value as an expression that has the axis everywhere but in handles."""
         if isinstance(value, list):
             return Tuple(tuple(map(self.whole, value)))
+        if is_handle(value[0].struct_info):
+            return value[0]
         return with_axis(*value, self.size)
 
     def region(
@@ -201,7 +208,7 @@ class _VMap:
         with builder.dataflow():
             sweep = _Sweep(self, builder)
             value = sweep.over(function, list(zip(params, has, strict=True)))
-            result = _as_output(builder, arrange(sweep, params, value))
+            result = builder.as_output(arrange(sweep, params, value))
         whole = (*params[:1], *more, *params[1:])
         return remove_dead_bindings(Function(whole, builder.finish(result), span=function.span))
 
@@ -230,6 +237,21 @@ class _VMap:
             self.module[fresh] = PrimFunc(fresh, tuple(params), body, function.attrs, span=function.span)
             self.kernels[name, has] = fresh
         return self.kernels[name, has]
+
+
+@dataclass
+class _Recursion:
+    """A recursive function over the batch: which operands have the axis. Its results have it."""
+
+    has: list[bool]
+
+
+class _EndsByItself(Exception):
+    """Whether a function with one of the ``labels`` calls itself differs from element to element."""
+
+    def __init__(self, labels: set[str]) -> None:
+        super().__init__()
+        self.labels = labels
 
 
 class _Sweep:
@@ -272,12 +294,16 @@ class _Sweep:
     def call(self, call: Call, name: str) -> Value:
         if not isinstance(call.op, Op):
             raise UserError("a call of an unknown function cannot be brought over a batch", span=call.span)
-        special = {BRANCH: self.branch, LOOP: self.loop, CUSTOM: self.custom}.get(call.op)
+        if is_boxing(call):
+            return self.boxing(call, name)
+        rules = {BRANCH: self.branch, LOOP: self.loop, CUSTOM: self.custom, RECURSE: self.recurse, SELF: self.call_self}
+        special = rules.get(call.op)
         if special is None and is_call_tir(call):
             special = self.call_tir
         if special is not None:
             values = [self.value(a) if isinstance(a, Expr) else a for a in call.args]
-            if any(_any(_flags(v)) for v in values if isinstance(v, (list, tuple))):
+            moves = any(_any(_flags(v)) for v in values if isinstance(v, (list, tuple)))
+            if moves or _hands_on_boxes(call) or outer_labels(call) & self.vmap.recursions.keys():
                 return special(call, values)
             plain = [_expr(v) if isinstance(v, (list, tuple)) else v for v in values]
             same = Call(call.op, tuple(plain), call.attrs, call.sinfo_args, call.info, span=call.span)
@@ -291,10 +317,22 @@ class _Sweep:
             return Tuple(tuple(self.emit(f, name) for f in expr.fields))
         return expr if isinstance(expr, Var) else self.builder.emit(expr, name)
 
+    def boxing(self, call: Call, name: str) -> Value:
+        """All that is boxed has the axis, so what is unboxed has it too."""
+        if call.op is BOX:
+            return self.builder.emit(box([self.vmap.whole(self.value(a)) for a in call.args]), name), False
+        if call.op is UNBOX:
+            infos = [i if is_handle(i) else batch_info(i, self.size) for i in fields_of(call.struct_info)]
+            return _value(self.builder.emit(unbox(self.value(call.args[0])[0], infos), name), True)
+        return self.builder.emit(call, name), False
+
     # -- calls with functions and kernels
 
     def branch(self, call: Call, values: Sequence[Value]) -> Value:
         (condition, is_chosen_by_each), operands = values
+        labels = outer_labels(call) & self.vmap.recursions.keys()
+        if is_chosen_by_each and labels:
+            raise _EndsByItself(labels)
         regions = [call.attrs[name] for name in ("then", "otherwise")]
         if not is_chosen_by_each:
             has = [h for _, h in operands]
@@ -302,10 +340,20 @@ class _Sweep:
             result = branch(condition, [e for e, _ in operands], *functions)
             return _value(self.builder.emit(result, "chosen"), True)
         sides = [parts_of(self.vmap.whole(self.over(f, operands))) for f in regions]
-        return [
-            (self.builder.emit(ops.where(_like(condition, then), then, otherwise), "chosen"), True)
-            for then, otherwise in zip(*sides, strict=True)
-        ]
+        return [self.chosen(condition, *pair) for pair in zip(*sides, strict=True)]
+
+    def chosen(self, condition: Expr, then: Expr, otherwise: Expr) -> tuple[Expr, bool]:
+        """One of two values for each element; of handles the one that is not null, as both sides are computed."""
+        if not is_handle(then.struct_info):
+            return self.builder.emit(ops.where(_like(condition, then), then, otherwise), "chosen"), True
+        made = [h for h in (then, otherwise) if not self.is_null(h)]
+        if len(made) > 1:
+            raise UserError("a branch that each element takes for itself has boxes on both sides in one place")
+        return (made or [then])[0], False
+
+    def is_null(self, handle: Expr) -> bool:
+        value = self.builder.lookup(handle) if isinstance(handle, Var) else handle
+        return isinstance(value, Call) and value.op is NULL
 
     def custom(self, call: Call, values: Sequence[Value]) -> Value:
         """A function and its adjoint over the batch; what is the same for all elements gets the sum of its adjoints."""
@@ -330,7 +378,7 @@ class _Sweep:
         """A user's kernel, in a loop; one with a gradient that the user gave, by a scan."""
         operands = values[1]
         if "te_grad_name" in call.attrs:
-            return self.scanned(call, operands)
+            return self.scanned(call, operands, lambda given: (call.args[0], given, *call.args[2:]))
         flags = (*(h for _, h in operands), *[True] * len(call.sinfo_args))
         kernel = GlobalVar(self.vmap.kernel(call.args[0].name, flags))  # type: ignore[union-attr]
         sizes = list(call.args[2].values) if len(call.args) > 2 else []  # type: ignore[union-attr]
@@ -339,8 +387,41 @@ class _Sweep:
         result = call_tir(kernel, Tuple(tuple(e for e, _ in operands)), infos, sizes or None)  # type: ignore[arg-type]
         return _value(self.builder.emit(result, kernel.name), True)
 
-    def scanned(self, call: Call, operands: Sequence[tuple[Expr, bool]]) -> Value:
-        """One call after another: the elements are the rows of a loop."""
+    def recurse(self, call: Call, values: Sequence[Value]) -> Value:
+        """A recursive function over the batch; where it ends for each element by itself, one call after another."""
+        (operands,), label, around = values, call.attrs["label"], dict(self.vmap.recursions)
+        if _hands_on_boxes(call):
+            message = f"the gradient of the recursive function {label} cannot be brought over a batch"
+            hint = "bring the function itself over the batch, and differentiate that: VMap, then Gradient"
+            raise UserError(message, span=call.span, hint=hint)
+        function: Function = call.attrs["function"]
+        recursion = self.vmap.recursions[label] = _Recursion([h for _, h in operands])
+        try:
+            before = None
+            while before != (before := list(recursion.has)):  # until what has the axis does not grow
+                region = self.vmap.region(function, before, lambda sweep, params, v: self.vmap.whole(v))
+        except _EndsByItself as error:
+            if error.labels != {label}:
+                raise
+            self.vmap.recursions = around
+            return self.scanned(call, operands, lambda given: (given,))
+        finally:
+            self.vmap.recursions = around
+        given = [_with(v, h, self.size) for v, h in zip(operands, recursion.has, strict=True)]
+        return _value(self.builder.emit(recurse(given, region, label, call.attrs["max_depth"]), label), True)
+
+    def call_self(self, call: Call, values: Sequence[Value]) -> Value:
+        (operands,), label = values, call.attrs["label"]
+        recursion = self.vmap.recursions[label]
+        recursion.has = [a or h for a, (_, h) in zip(recursion.has, operands, strict=True)]
+        given = [_with(v, h, self.size) for v, h in zip(operands, recursion.has, strict=True)]
+        infos = [batch_info(i, self.size) for i in fields_of(call.struct_info)]
+        return _value(self.builder.emit(call_self(given, label, infos), label), True)
+
+    def scanned(
+        self, call: Call, operands: Sequence[tuple[Expr, bool]], arguments: Callable[[Tuple], tuple[Any, ...]]
+    ) -> Value:
+        """One call after another: the elements are the rows of a loop. ``arguments``: of the call on these operands."""
         step = Var("step", STEP)
         params = [Var(f"x{k}", row(e.struct_info) if h else e.struct_info) for k, (e, h) in enumerate(operands)]
         order = [k for k, (_, h) in enumerate(operands) if h] + [k for k, (_, h) in enumerate(operands) if not h]
@@ -348,9 +429,9 @@ class _Sweep:
         builder = BlockBuilder()
         builder.begin([p.name for p in (step, *params)])
         with builder.dataflow():
-            arguments = (call.args[0], Tuple(tuple(params)), *call.args[2:])
-            one = builder.emit(Call(call.op, arguments, call.attrs, call.sinfo_args, call.info, span=call.span))
-            ys = _as_output(builder, Tuple(tuple(parts_of(one)) if several else (one,)))
+            given = arguments(Tuple(tuple(params)))
+            one = builder.emit(Call(call.op, given, call.attrs, call.sinfo_args, call.info, span=call.span))
+            ys = builder.as_output(Tuple(tuple(parts_of(one)) if several else (one,)))
         body = Function((step, *(params[k] for k in order)), builder.finish(Tuple((Tuple(()), ys))))
         rows, fixed = ([e for e, h in operands if h == has] for has in (True, False))
         looped = self.builder.emit(loop(None, (), rows, fixed, body, None, self.size), "looped")
@@ -367,7 +448,8 @@ class _Sweep:
             kept, stacked = self.vmap.flags(body, [False, *moves, *of_rows, *fixed])
             ask = condition is not None and self.vmap.flags(condition, [False, *moves, *fixed])
             alone = ask or counts[1]  # each element ends by itself
-            more = [a or b or alone for a, b in zip(moves, kept, strict=True)]
+            more = [a or b or bool(alone) for a, b in zip(moves, kept, strict=True)]
+            more = [m and not is_handle(e.struct_info) for m, (e, _) in zip(more, carries, strict=True)]
             if more == moves:
                 break
             moves = more
@@ -408,6 +490,7 @@ class _Sweep:
         first = len(extra)
         after = [(self.builder.emit(TupleGetItem(groups[0], first + k)), m) for k, m in enumerate(moves)]
         ys = [(self.builder.emit(TupleGetItem(groups[1], k)), alone or h) for k, h in enumerate(stacked)]
+        ys = [(y, has and not is_handle(y.struct_info)) for y, has in ys]
         ys = [(self.emit(_moved(y, 1, 0)) if h else y, h) for y, h in ys]
         steps = (groups[2], False) if own is None else (self.builder.emit(TupleGetItem(groups[0], 1), "steps"), True)
         return [after, ys, steps]
@@ -452,17 +535,29 @@ class _Ending:
         going = sweep.builder.emit(self.going(params[0], answer), "going")
         alive = self.alive if answer is None else sweep.builder.emit(ops.logical_and(self.alive, answer))
         taken = ops.add(self.taken, ops.astype(going, "int64"))
-        new = [ops.where(_like(going, b), with_axis(*v, self.size), b) for b, v in zip(before, after, strict=True)]
-        seen = [with_axis(*v, self.size) for v in ys]
-        seen = [ops.where(_like(going, y), y, _zero(y)) for y in seen]
-        return [[alive, taken, *self.params[2:], *new], seen]
+        new = [self.kept(going, v, b) for b, v in zip(before, after, strict=True)]
+        return [[alive, taken, *self.params[2:], *new], [self.kept(going, y) for y in ys]]
+
+    def kept(self, going: Expr, value: tuple[Expr, bool], other: Expr | None = None) -> Expr:
+        """A value where an element takes the step, else another one, or zeros. Boxes are of all elements: one that did
+        not take the step will not ask for what is in them."""
+        if is_handle(value[0].struct_info):
+            return value[0]
+        whole = with_axis(*value, self.size)
+        return ops.where(_like(going, whole), whole, _zero(whole) if other is None else other)
 
 
 def _value(expr: Expr, has: bool) -> Value:
-    """An expression as a value all of which has the axis, or nothing."""
+    """An expression as a value all of which has the axis, but for handles, or nothing."""
     if isinstance(expr.struct_info, TupleStructInfo):
         return [_value(part, has) for part in parts_of(expr)]
-    return expr, has
+    return expr, has and not is_handle(expr.struct_info)
+
+
+def _hands_on_boxes(call: Call) -> bool:
+    """Whether handles come into it or out of it."""
+    infos = [call.struct_info, *(a.struct_info for a in call.args if isinstance(a, Expr))]
+    return any(is_handle(leaf) for info in infos for leaf in flat_infos(info))
 
 
 def _expr(value: Value) -> Expr:
@@ -504,10 +599,3 @@ def parts_of(value: Expr) -> list[Expr]:
     if isinstance(value, Tuple):
         return list(value.fields)
     return [TupleGetItem(value, k) for k in range(len(fields_of(value.struct_info)))]
-
-
-def _as_output(builder: BlockBuilder, value: Expr) -> Expr:
-    """A result under variables that may leave the dataflow block."""
-    if isinstance(value, Tuple):
-        return Tuple(tuple(_as_output(builder, f) for f in value.fields))
-    return builder.promote(value) if isinstance(value, Var) else builder.emit_output(value)

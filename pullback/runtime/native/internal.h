@@ -40,6 +40,13 @@ PB_API int pb_copy_row(const pb_column *column, int64_t row, char *destination);
 /* Which element of a row is the first that doesn't fit; -1 when all do. */
 PB_API int64_t pb_first_misfit(const pb_column *column, int64_t row);
 
+/* What a pool's table has of heap.c; with PB_NO_HEAP, an exported library whose code has no use for a heap, nothing. */
+#ifdef PB_NO_HEAP
+#define PB_HEAP_FUNCTIONS NULL, NULL
+#else
+#define PB_HEAP_FUNCTIONS pb_heap_grow, pb_heap_shrink
+#endif
+
 /* The CPUs that this process may keep busy, 1 to PB_MAX_THREADS. */
 int pb_usable_cpus(void);
 

@@ -6,6 +6,7 @@
 #include "cpus.c"
 #include "epoch.c"
 #include "float_mode.c"
+#include "heap.c"
 #include "memory.c"
 #include "process_pool.c"
 #include "status.c"

@@ -19,7 +19,7 @@ extern "C" {
 #define PB_API /* `static` in an exported library, which has what it uses of the runtime in one file of its own */
 #endif
 
-#define PB_ABI 3 /* changes whenever pb_runtime does */
+#define PB_ABI 4 /* changes whenever pb_runtime does */
 #define PB_MAX_THREADS 256
 #define PB_ALIGNMENT 64 /* of every block from pb_alloc, in bytes */
 #define PB_MAPPED_BYTES (32 << 20) /* a block of at least so many is a mapping of its own */
@@ -90,13 +90,42 @@ typedef void (*pb_work)(void *closure, pb_share *share);
  * inside a task of any pool, or while another thread runs a job of the pool.
  *
  * parallel_share does the same with one call of `work` on each thread that takes part.
+ *
+ * grow gives more memory of a heap, and shrink takes back what it gave since a mark: see pb_heap. Both are NULL where
+ * compiled code has no use for a heap.
  */
+struct pb_heap;
 typedef struct pb_runtime {
     int64_t abi; /* PB_ABI */
     void (*parallel_for)(const struct pb_runtime *runtime, pb_task task, void *closure, int64_t count);
     int64_t (*now_ns)(void);
     void (*parallel_share)(const struct pb_runtime *runtime, pb_work work, void *closure, int64_t count);
+    void *(*grow)(const struct pb_runtime *runtime, struct pb_heap *heap, int64_t bytes);
+    void (*shrink)(const struct pb_runtime *runtime, struct pb_heap *heap, int64_t mark);
 } pb_runtime;
+
+/* ---- heap.c: memory whose size only running tells ------------------------------------------------------------ */
+
+/* What a call of compiled code keeps until it ends, last in, first out. It lies on the stack of the function that it
+ * belongs to, which begins with zeros and shrinks it to 0 before it returns. One thread at a time uses it.
+ *
+ * Its fields are numbers of 64 bits on all machines; addresses are such numbers. `top` is a mark: whoever remembers it
+ * can shrink the heap to what it was. */
+typedef struct pb_heap {
+    int64_t top;     /* where the next memory begins; 0: there is none yet */
+    int64_t end;     /* of the newest block */
+    int64_t block;   /* the newest one */
+    int64_t poisons; /* whether what is given back is filled with 0xFF bytes */
+    int64_t unused[4];
+} pb_heap;
+
+#ifndef PB_NO_HEAP
+/* So many bytes, aligned to PB_ALIGNMENT; NULL when there is no memory. */
+PB_API void *pb_heap_grow(const pb_runtime *runtime, pb_heap *heap, int64_t bytes);
+
+/* Takes back all that grow gave since `top` was this mark; 0: all that it ever gave. */
+PB_API void pb_heap_shrink(const pb_runtime *runtime, pb_heap *heap, int64_t mark);
+#endif
 
 /* ---- process_pool.c: the pool that all of a process shares --------------------------------------------------- */
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pullback.relax.boxes import UNBOX
 from pullback.relax.control import BRANCH, FORI, LOOP, SCAN, WHILE
 from pullback.relax.expr import (
     BindingBlock,
@@ -19,11 +20,12 @@ from pullback.relax.expr import (
     Var,
     VarBinding,
 )
+from pullback.relax.recursion import SELF
 from pullback.relax.struct_info import TupleStructInfo, same_info
 from pullback.script.printer.branches import IfPrinter
 from pullback.script.printer.layout import Lines
 from pullback.script.printer.literals import attribute
-from pullback.script.printer.types import sequence
+from pullback.script.printer.types import quoted, sequence
 from pullback.script.printer.uses import Dead, Uses
 from pullback.tir.expr import PrimExpr
 from pullback.tir.expr import Var as SizeVar
@@ -121,9 +123,21 @@ def inner_function(
     lines.extend(body)
 
 
+def _unbox(printer: GraphPrinter, call: Call) -> str | None:
+    """``R.unbox(handle, types)``."""
+    (info,) = call.sinfo_args or (None,)
+    if not isinstance(info, TupleStructInfo) or call.attrs:
+        return None
+    return f"R.unbox({printer.expr(call.args[0])}, {sequence([printer.info(f) for f in info.fields])})"
+
+
 def control_call(printer: GraphPrinter, call: Call) -> str | None:
     """A loop or a closed call as the function of R that builds it; None where none builds just this call."""
     op, args = call.op, call.args
+    if op is SELF:
+        return _call_self(printer, call)
+    if op is UNBOX:
+        return _unbox(printer, call)
     tuples = args[-3:] if op is LOOP else args[-2:] if op is SCAN else args[-1:]
     if not all(isinstance(t, Tuple) for t in tuples) or set(call.attrs) != set(op.signature.attrs) or call.sinfo_args:  # type: ignore[union-attr]
         return None
@@ -143,8 +157,21 @@ def control_call(printer: GraphPrinter, call: Call) -> str | None:
         value = call.attrs[key]
         if isinstance(value, Function):
             items.append(f"{key}={printer.region(value, key)}")
+        elif key == "label" and type(value) is str:
+            items.append(f"{key}={quoted(value)}")
         elif op is BRANCH or not (value is None or isinstance(value, PrimExpr) or type(value) in (bool, int)):
             return None
         elif value is not None and value is not default:
             items.append(f"{key}={attribute(value, printer.body_scalars)}")
     return f"R.{op.short}({', '.join(items)})"  # type: ignore[union-attr]
+
+
+def _call_self(printer: GraphPrinter, call: Call) -> str | None:
+    (operands,), (info, *rest) = call.args, call.sinfo_args or (None,)
+    label = call.attrs.get("label")
+    is_plain = isinstance(operands, Tuple) and isinstance(info, TupleStructInfo) and not rest
+    if not is_plain or set(call.attrs) != {"label"} or type(label) is not str:
+        return None
+    types = sequence([printer.info(f) for f in info.fields])  # type: ignore[union-attr]
+    values = sequence([printer.expr(f) for f in operands.fields])  # type: ignore[attr-defined]
+    return f"R.call_self({values}, {quoted(label)}, {types})"

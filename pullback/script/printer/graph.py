@@ -224,7 +224,7 @@ class GraphPrinter:
 
     def call(self, call: Call) -> str:
         if isinstance(call.op, Op):
-            written = control_call(self, call) if call.op.family == "control" else None
+            written = control_call(self, call) if call.op.family in ("control", "recursion") else None
             if written is not None:
                 return written
             return self.call_tir(call) if is_call_tir(call) and _plain_call_tir(call) else self.op_call(call, call.op)

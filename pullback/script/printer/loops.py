@@ -14,6 +14,7 @@ from pullback.script.printer.types import quoted, sequence
 from pullback.tir.expr import Buffer, PrimExpr, Var
 from pullback.tir.stmt import (
     Allocate,
+    Box,
     BufferStore,
     Check,
     For,
@@ -23,9 +24,12 @@ from pullback.tir.stmt import (
     Let,
     Prefetch,
     PrimFunc,
+    Recur,
+    Release,
     Seq,
     Stmt,
     Stop,
+    Unbox,
     While,
 )
 
@@ -146,12 +150,26 @@ class LoopPrinter:
             self.lines.add(f"while {self.scalars.expr(stmt.condition)}:")
             with indented(self.lines):
                 self.block(stmt.body)
+        elif isinstance(stmt, Box):
+            names = self.of_buffers(stmt.handle, *stmt.fields)
+            self.lines.add(f"T.box({names}, heap={self.scalars.name(stmt.heap)}, {_numbers(stmt)})")
+        elif isinstance(stmt, Unbox):
+            self.lines.add(f"T.unbox({self.of_buffers(stmt.handle, *stmt.fields)}, {_numbers(stmt)})")
+        elif isinstance(stmt, Recur):
+            names = f"{quoted(stmt.name)}, {self.of_buffers(*stmt.buffers)}"
+            numbers = f"nbytes={stmt.nbytes}, most={stmt.most}, too_deep={stmt.too_deep}, code={stmt.code}"
+            self.lines.add(f"T.recur({names}, heap={self.scalars.name(stmt.heap)}, {numbers})")
+        elif isinstance(stmt, Release):
+            self.lines.add(f"T.release({self.of_buffers(stmt.heap, stmt.mark)})")
         elif isinstance(stmt, Stop):
             self.lines.add(f"T.stop({stmt.code})")
         elif isinstance(stmt, Check):
             self.lines.add(f"T.check({self.scalars.name(stmt.buffer)}, {stmt.code})")
         else:
             self.lines.add(f'I.opaque("{type(stmt).__name__}")')
+
+    def of_buffers(self, *buffers: Buffer) -> str:
+        return ", ".join(map(self.scalars.name, buffers))
 
     def host_call(self, stmt: HostCall) -> None:
         words = [quoted(stmt.name)]
@@ -181,6 +199,10 @@ class LoopPrinter:
             self.lines.add("else:")
             with indented(self.lines):
                 self.block(stmt.otherwise)
+
+
+def _numbers(stmt: Box | Unbox) -> str:
+    return f"kind={stmt.kind}, code={stmt.code}"
 
 
 def _nest(loop: For) -> list[For]:

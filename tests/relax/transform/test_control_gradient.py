@@ -617,30 +617,6 @@ def test_a_dense_adjoint_is_not_guarded():
 # -- errors
 
 
-def test_unknown_lengths_are_refused_with_their_place():
-    text = """
-from pullback.script import ir as I, relax as R
-
-@I.ir_module
-class Module:
-    @R.function
-    def going_on(t: R.Tensor((), "float64")) -> R.Tensor((), "bool"):
-        return R.less(t, R.const(9.0, "float64"))
-
-    @R.function
-    def step(t: R.Tensor((), "float64")) -> R.Tuple(R.Tensor((), "float64")):
-        return (R.exp(t),)
-
-    @R.function
-    def main(a: R.Tensor((), "float64")) -> R.Tensor((), "float64"):
-        cls = Module
-        found = R.while_loop(cls.going_on, cls.step, (a,))
-        return found[0]
-"""
-    with pytest.raises(DifferentiationError, match=r"(?s)reads .* of every step.*:17:.*max_steps=…"):
-        gradient(from_source(text))
-
-
 @I.ir_module
 class Kernels:
     @T.prim_func

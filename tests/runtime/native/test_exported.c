@@ -27,6 +27,10 @@ static int create_some(pthread_t *thread, const pthread_attr_t *attributes, void
         }                                                                             \
     } while (0)
 
+#ifndef PB_NO_HEAP
+#include "check_heap.h"
+#endif
+
 enum { ITEMS = 100 };
 
 struct counts {
@@ -72,6 +76,11 @@ static void test_a_pool(int threads)
     CHECK(pb_pool_bytes(threads) > 0 && pb_pool_bytes(threads) <= sizeof memory);
     CHECK(pb_pool_init(pool, threads) == PB_OK);
     check_jobs(pb_pool_runtime(pool), 1);
+#ifdef PB_NO_HEAP
+    CHECK(pb_pool_runtime(pool)->grow == NULL && pb_pool_runtime(pool)->shrink == NULL);
+#else
+    check_heap(pb_pool_runtime(pool));
+#endif
 #ifndef PB_NO_THREADS
     for (int granted = 0; granted < threads - 1; granted++) {
         threads_left = granted;

@@ -19,6 +19,8 @@
         }                                                                             \
     } while (0)
 
+#include "check_heap.h"
+
 enum { MANY = 1000 };
 
 /* ---- tasks: each counts its visits to an item, so a job that skips or repeats one is seen -------------------- */
@@ -328,6 +330,9 @@ static void test_table(void)
     struct shared shared = {{0}, 0};
     runtime->parallel_share(runtime, visit_share, &shared, 3);
     CHECK(shared.threads >= 1 && shared.visits[0] == 1 && shared.visits[1] == 1 && shared.visits[2] == 1);
+    int64_t before = pb_allocated_bytes();
+    check_heap(runtime);
+    CHECK(pb_allocated_bytes() == before);
 }
 
 static void test_jobs(void)

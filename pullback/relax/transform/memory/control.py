@@ -7,6 +7,9 @@
                                                                  f(number, new_a, x[k], w, y[k]; arena)
                                                              steps = n
 
+A region that makes boxes gets a heap, by way of the driver. A loop none of whose results is a handle has no use for the
+boxes of a step once that is done, and gives them back.
+
 The driver is a host function of the loop IR. To the plan around it, it is one more kernel: it reads the operands and
 the regions' constants, writes the results, and has the regions' arena for a workspace. Carries lie where the results
 are wanted, and the body, planned with its carries donated, overwrites them there; a large one that it would have to
@@ -23,10 +26,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pullback.relax.boxes import is_handle
 from pullback.relax.control import BRANCH
 from pullback.relax.expr import Call
-from pullback.relax.struct_info import TupleStructInfo
-from pullback.relax.transform.memory.values import Step, copy_kernel, fill_kernel
+from pullback.relax.struct_info import TupleStructInfo, flat_infos
+from pullback.relax.transform.memory.values import Step, copy_kernel, fill_kernel, flatten_info
 from pullback.tir import (
     Buffer,
     BufferLoad,
@@ -37,6 +41,7 @@ from pullback.tir import (
     KernelCall,
     PrimExpr,
     PrimFunc,
+    Release,
     Stmt,
     Stop,
     Var,
@@ -47,7 +52,8 @@ from pullback.tir import (
     seq,
     store,
 )
-from pullback.tir.expr import nbytes
+from pullback.tir.expr import ADDRESS, nbytes
+from pullback.tir.stmt import heap_buffer
 
 if TYPE_CHECKING:
     from pullback.relax.transform.plan_memory import Plan
@@ -123,15 +129,26 @@ class Control:
         return self.code is not None or any(p.may_fail for p in self.plans.values())
 
     @cached_property
+    def needs_heap(self) -> bool:
+        """Whether boxes are made in it."""
+        return any(p.needs_heap for p in self.plans.values())
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether boxes that a step makes are not read after it."""
+        return self.needs_heap and not self.is_branch and not any(map(is_handle, flat_infos(self.call.struct_info)))
+
+    @cached_property
     def workspaces(self) -> list[Buffer]:
         """Buffers of which the driver gets one each."""
         arena = Buffer("arena", (max(p.arena_bytes for p in self.plans.values()),), "uint8")
         if self.is_branch:
             return [arena]
         flag = [Buffer("goes_on", (), "bool")] if "condition" in self.plans else []
-        infos = self.call.struct_info.fields[0].fields  # type: ignore[attr-defined]
-        places = [Buffer("carry", infos[k].shape, infos[k].dtype) for k in self.swapped]
-        return [arena, Buffer("number", (), "int64"), *flag, *places]
+        mark = [Buffer("mark", (), ADDRESS)] if self.gives_back else []
+        infos = flatten_info(self.call.struct_info.fields[0])  # type: ignore[attr-defined]
+        places = [Buffer("carry", infos[k].shape, infos[k].dtype) for k in self.swapped]  # type: ignore[arg-type]
+        return [arena, Buffer("number", (), "int64"), *mark, *flag, *places]
 
     @cached_property
     def swapped(self) -> list[int]:
@@ -146,35 +163,42 @@ class Control:
         return output < carries and source == counts + output
 
     def driver(self, name: str, step: Step) -> PrimFunc:
-        """The host function that takes the step's inputs, those outputs that share no memory with one, and its
-        workspaces."""
+        """The host function that takes the step's inputs, those outputs that share no memory with one, its workspaces
+        and, if it needs it, the heap."""
         kept = [v for k, v in enumerate(step.outputs) if k not in step.shared]
         params = [Buffer(v.name, v.shape, v.dtype) for v in (*step.inputs, *kept, *step.workspaces)]
         inputs, rest = params[: len(step.inputs)], iter(params[len(step.inputs) :])
         outputs = [inputs[step.shared[k]] if k in step.shared else next(rest) for k in range(len(step.outputs))]
         workspaces = list(rest)
+        heap = heap_buffer() if self.needs_heap else None
+        params += [] if heap is None else [heap]
         write = self._branch if self.is_branch else self._loop
-        body = write(step, inputs, outputs, workspaces)
+        body = write(step, inputs, outputs, workspaces, heap)
         numbers = {"inputs": len(inputs), "outputs": tuple(params.index(b) for b in outputs)}
         attrs = {"kind": "host", "inner": True, **numbers}
         return PrimFunc(name, tuple(params), body, attrs)
 
     # -- branches
 
-    def _branch(self, step: Step, inputs: list[Buffer], outputs: list[Buffer], workspaces: list[Buffer]) -> Stmt:
+    def _branch(
+        self, step: Step, inputs: list[Buffer], outputs: list[Buffer], workspaces: list[Buffer], heap: Buffer | None
+    ) -> Stmt:
         condition, *rest = inputs
         operands = rest[: len(rest) - len(self.constants)]
         constants = iter(rest[len(operands) :])
         calls = {}
         for name, plan in self.plans.items():
             own = [next(constants) for _ in plan.constants]
-            calls[name] = HostCall(plan.host.name, (*operands, *own, *outputs), (), workspaces[0])
+            buffers = (*operands, *own, *outputs, *_given(heap, plan))
+            calls[name] = HostCall(plan.host.name, buffers, (), workspaces[0])
         return If(_only(condition), calls["then"], calls["otherwise"])
 
     # -- loops
 
-    def _loop(self, step: Step, inputs: list[Buffer], outputs: list[Buffer], workspaces: list[Buffer]) -> Stmt:
-        return _Driver(self, step, inputs, outputs, workspaces).write()
+    def _loop(
+        self, step: Step, inputs: list[Buffer], outputs: list[Buffer], workspaces: list[Buffer], heap: Buffer | None
+    ) -> Stmt:
+        return _Driver(self, step, inputs, outputs, workspaces, heap).write()
 
 
 class _Driver:
@@ -185,9 +209,15 @@ class _Driver:
     """
 
     def __init__(
-        self, control: Control, step: Step, inputs: list[Buffer], outputs: list[Buffer], workspaces: list[Buffer]
+        self,
+        control: Control,
+        step: Step,
+        inputs: list[Buffer],
+        outputs: list[Buffer],
+        workspaces: list[Buffer],
+        heap: Buffer | None,
     ) -> None:
-        self.control, self.call, self.values = control, control.call, step.outputs
+        self.control, self.call, self.values, self.heap = control, control.call, step.outputs, heap
         counts, carries, xs, invariants = _counts(self.call)
         rest = iter(inputs)
         (self.count,) = [next(rest) for _ in range(counts)] or [None]
@@ -196,12 +226,14 @@ class _Driver:
         self.invariants = [next(rest) for _ in range(invariants)]
         self.constants = {name: [next(rest) for _ in plan.constants] for name, plan in control.plans.items()}
         self.carries, self.ys, self.steps = outputs[:carries], outputs[carries:-1], outputs[-1]
-        self.arena, self.number, *flag = workspaces[: len(workspaces) - len(control.swapped)]
-        self.flag = flag[0] if flag else None
+        rest = iter(workspaces)
+        self.arena, self.number = next(rest), next(rest)
+        self.mark = next(rest) if control.gives_back else None
+        self.flag = next(rest) if "condition" in control.plans else None
         self.length, self.is_reverse = self.call.attrs["length"], self.call.attrs["reverse"]
         given = _only(self.count) if self.count is not None else None
         self.limit = maximum(given, 0) if given is not None else None if self.length is None else as_expr(self.length)
-        others = dict(zip(control.swapped, workspaces[len(workspaces) - len(control.swapped) :], strict=True))
+        others = dict(zip(control.swapped, rest, strict=True))
         is_odd = self.is_static and self.length % 2 == 1  # then the last step is an even one, which writes the second
         self.first = [others[k] if k in others and is_odd else c for k, c in enumerate(self.carries)]
         self.second = [c if is_odd else others.get(k, c) for k, c in enumerate(self.carries)]
@@ -220,6 +252,8 @@ class _Driver:
     def begin(self) -> list[Stmt]:
         """A count that is too large, the carries' initial values, and zeros where there may be no step."""
         found: list[Stmt] = []
+        if self.mark is not None and self.heap is not None:
+            found.append(store(self.mark, (), BufferLoad(self.heap, (as_expr(0),))))
         if self.count is not None and self.length is not None:
             assert self.control.code is not None
             found.append(If(_only(self.count) > self.length, Stop(self.control.code)))
@@ -257,8 +291,10 @@ class _Driver:
         pieces = {len(read) + 1 + k for k in range(len(self.xs))} | set(
             range(len(buffers) - len(self.ys), len(buffers))
         )
+        buffers += _given(self.heap, self.control.plans["body"])
         rows = tuple(at if k in pieces else as_expr(0) for k in range(len(buffers)))
-        return HostCall(self.control.plans["body"].host.name, buffers, rows if pieces else (), self.arena)
+        call = HostCall(self.control.plans["body"].host.name, buffers, rows if pieces else (), self.arena)
+        return seq(call, Release(self.heap, self.mark)) if self.mark is not None and self.heap is not None else call
 
     def counting(self) -> Stmt:
         """So many steps."""
@@ -291,6 +327,7 @@ class _Driver:
 
         def ask(carries: list[Buffer]) -> Stmt:
             buffers = (self.number, *carries, *self.invariants, *self.constants["condition"], flag)
+            buffers += _given(self.heap, self.control.plans["condition"])
             return seq(store(self.number, (), following), HostCall(name, buffers, (), self.arena))
 
         def step(is_even: bool) -> Stmt:
@@ -301,6 +338,11 @@ class _Driver:
         steps = seq(step(True), If(again, step(False))) if self.control.swapped else step(True)
         end = If(goes_on, Stop(self.control.code)) if self.control.code is not None else None
         return seq(store(self.steps, (), 0), ask(self.first), While(again, steps), end)
+
+
+def _given(heap: Buffer | None, region: Plan) -> tuple[Buffer, ...]:
+    """What a region takes of the heap."""
+    return (heap,) if heap is not None and region.needs_heap else ()
 
 
 def _has_limit(call: Call) -> bool:

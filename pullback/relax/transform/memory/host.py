@@ -9,10 +9,13 @@ from typing import Any
 from pullback.ir.errors import InternalError
 from pullback.ir.node import Span
 from pullback.relax.transform.memory.values import Block, Step, Steps, Value
-from pullback.tir import Buffer, Check, HostCall, KernelCall, PrimFunc, Stmt, loop, seq, store
+from pullback.tir import Box, Buffer, Check, HostCall, KernelCall, PrimFunc, Stmt, Unbox, loop, seq, store
 from pullback.tir.in_place import share
+from pullback.tir.stmt import heap_buffer
 
 POISON = 0xFF  # NaN in every float type, -1 in signed integers
+OUT_OF_MEMORY = "out of memory: there is none left for"
+_OTHER_BOX = "what is unboxed is not what was boxed"
 
 
 @dataclass
@@ -60,6 +63,8 @@ class _Writer:
 
     def write(self) -> Host:
         declared = [*self.steps.inputs, *(v for v, _ in self.steps.constants), *self.fresh]
+        is_inner = bool(self.attrs.get("inner"))
+        self.heap = heap_buffer("global" if is_inner else "heap") if self.steps.need_heap else None
         self.buffers = {(v.memory.place, v.memory.index): Buffer(v.name, v.shape, v.dtype) for v in declared}
         if self.poison:
             self.fill(Block("arena", self.arena_bytes))
@@ -73,7 +78,12 @@ class _Writer:
                     if block.place == "arena" and last[block] == k:
                         self.fill(block)
         params = tuple(self.buffers.values())
-        function = PrimFunc(self.name, params, seq(*self.statements), {"kind": "host"} | dict(self.attrs))
+        attrs = {"kind": "host"} | dict(self.attrs)
+        if self.heap is not None and is_inner:
+            params += (self.heap,)
+        elif self.heap is not None and self.poison:
+            attrs["poison"] = True
+        function = PrimFunc(self.name, params, seq(*self.statements), attrs)
         return Host(function, self.kernels, self.inner, self.sources, self.spans)
 
     def buffer(self, value: Value) -> Buffer:
@@ -89,19 +99,34 @@ class _Writer:
             self.messages.append(step.message)
             self.statements.append(Check(self.buffer(step.inputs[0]), len(self.messages)))
             return
+        if step.boxing:
+            self.statements.append(self.boxing(step))
+            return
         kept = [v for k, v in enumerate(step.outputs) if k not in step.shared]
         buffers = tuple(self.buffer(v) for v in (*step.inputs, *kept, *step.workspaces))
         if step.control is None:
             self.statements.append(KernelCall(self.kernel(step), buffers))
         else:
-            self.statements.append(HostCall(self.driver(step), buffers))
+            heap = (self.heap,) if step.needs_heap and self.heap is not None else ()
+            self.statements.append(HostCall(self.driver(step), (*buffers, *heap)))
+
+    def boxing(self, step: Step) -> Stmt:
+        inputs, outputs = (tuple(map(self.buffer, values)) for values in (step.inputs, step.outputs))
+        message = f"{OUT_OF_MEMORY} what is kept for the gradient" if step.boxing == "box" else _OTHER_BOX
+        self.messages.append(message if step.span is None else f"{message}\n{step.span.caret()}")
+        if step.boxing == "unbox":
+            return Unbox(inputs[0], outputs, step.kind, len(self.messages))
+        assert self.heap is not None
+        return Box(outputs[0], inputs, self.heap, step.kind, len(self.messages))
 
     def driver(self, step: Step) -> str:
-        """The name of the host function that runs a branch or a loop."""
+        """The name of the host function that runs a branch, a loop or a recursive function."""
         control = step.control
         assert control is not None
         name = control.name + "".join(f"_in_place_{o}_{i}" for o, i in sorted(step.shared.items()))
-        self.inner[name] = control.driver(name, step)
+        driver = control.driver(name, step)
+        if driver is not None:
+            self.inner[name] = driver
         self.inner |= control.inner
         self.kernels |= control.kernels
         return name

@@ -38,6 +38,8 @@ class Proofs:
     def may_share(self, step: Step, output: int, source: int) -> bool:
         if step.control is not None:
             return step.control.may_share(output, source)
+        if step.boxing:
+            return False
         key = (step.kernel, output, source)
         if key not in self.known:
             kernel = self.kernels[step.kernel]

@@ -14,20 +14,22 @@ from pullback import te
 from pullback.ir.errors import InternalError
 from pullback.ir.module import IRModule
 from pullback.ir.node import Span
+from pullback.relax.boxes import BOX, NULL, UNBOX, kind_of
 from pullback.relax.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.regions import is_control
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group
 from pullback.tir import PrimFunc, const
-from pullback.tir.expr import Buffer, nbytes
+from pullback.tir.expr import ADDRESS, HANDLE, Buffer, nbytes
 from pullback.tir.workspace import lift_workspaces
 
 if TYPE_CHECKING:
     from pullback.relax.transform.memory.control import Control
+    from pullback.relax.transform.memory.recursion import Recursion, SelfCall
 
 
 @dataclass(eq=False)
@@ -66,9 +68,10 @@ class Value:
 
 @dataclass(eq=False)
 class Step:
-    """A kernel call on values, (``message`` set) a look at a check's bool, or (``control`` set) a branch or a loop.
-    ``source`` is its number in the lowered function, ``span`` where its op stands; None for a copy that the planner
-    adds."""
+    """A kernel call on values, (``message`` set) a look at a check's bool, (``control`` set) a branch, a loop or a call
+    of a recursive function, or (``boxing`` set) one of ``box`` and ``unbox``: values are copied to new memory, or from
+    there, where ``kind`` says what they are. ``source`` is its number in the lowered function, ``span`` where its op
+    stands; None for a copy that the planner adds."""
 
     kernel: str
     inputs: list[Value]
@@ -78,7 +81,9 @@ class Step:
     message: str | None = None
     source: int | None = None
     span: Span | None = None
-    control: Control | None = None
+    control: Control | Recursion | SelfCall | None = None
+    boxing: str = ""
+    kind: int = 0
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -87,7 +92,14 @@ class Step:
     @property
     def may_fail(self) -> bool:
         """Whether it may end the function with a status."""
-        return self.message is not None or (self.control is not None and self.control.may_fail)
+        if self.control is not None:
+            return self.control.may_fail
+        return self.message is not None or bool(self.boxing)
+
+    @property
+    def needs_heap(self) -> bool:
+        """Whether it makes boxes."""
+        return self.boxing == "box" or (self.control is not None and self.control.needs_heap)
 
 
 @dataclass(eq=False)
@@ -104,6 +116,10 @@ class Steps:
     def checks(self) -> list[Step]:
         """The steps that may end the function, before which it must not have changed anything."""
         return [s for s in self.steps if s.may_fail]
+
+    @cached_property
+    def need_heap(self) -> bool:
+        return any(s.needs_heap for s in self.steps)
 
     @cached_property
     def readers(self) -> dict[Value, list[Step]]:
@@ -144,21 +160,26 @@ def _kind(value: Value) -> str:
 
 
 def flatten_info(info: StructInfo) -> list[TensorStructInfo]:
-    """The tensors in a type, depth first."""
+    """The tensors in a type, depth first, as they are in memory: a handle is an address."""
     if isinstance(info, TupleStructInfo):
         return [t for f in info.fields for t in flatten_info(f)]
     if isinstance(info, TensorStructInfo) and info.is_static:
-        return [info]
+        return [info if info.dtype != HANDLE else TensorStructInfo(info.shape, ADDRESS)]
     raise InternalError(f"memory can be planned for tensors of static shape only, not for {info}")
 
 
-def read_steps(function: Function, module: IRModule, make_control: Callable[[Call], Control]) -> Steps:
+def constant_key(data: np.ndarray) -> bytes:
+    """The same for constants that are one."""
+    return f"{data.dtype}{data.shape}".encode() + data.tobytes()
+
+
+def read_steps(function: Function, module: IRModule, make_control: Callable[[Call], Any]) -> Steps:
     """The steps of a function that LowerToTir has lowered, in its order; ``make_control`` plans branches and loops."""
     return _Reader(module, make_control).read(function)
 
 
 class _Reader:
-    def __init__(self, module: IRModule, make_control: Callable[[Call], Control]) -> None:
+    def __init__(self, module: IRModule, make_control: Callable[[Call], Any]) -> None:
         self.module, self.make_control = module, make_control
         self.env: dict[Var, Any] = {}
         self.constants: dict[bytes, tuple[Value, np.ndarray]] = {}
@@ -196,7 +217,7 @@ class _Reader:
         raise InternalError(f"{type(expr).__name__} cannot be planned")
 
     def constant(self, data: np.ndarray) -> Value:
-        key = f"{data.dtype}{data.shape}".encode() + data.tobytes()
+        key = constant_key(data)
         if key not in self.constants:
             value = Value("constant", data.shape, data.dtype.name)
             value.block = Block("constant", value.nbytes, len(self.constants))
@@ -214,6 +235,10 @@ class _Reader:
             return self.tree(expr.args[0])
         if is_control(expr):
             return self.control(binding)
+        if isinstance(expr, Call) and expr.op is NULL:
+            return self.constant(np.zeros(expr.struct_info.shape, ADDRESS))  # type: ignore[attr-defined]
+        if isinstance(expr, Call) and expr.op in (BOX, UNBOX):
+            return self.boxing(binding)
         if not is_call_tir(expr):
             return self.tree(expr)
         outputs = [Value(binding.var.name, i.shape, i.dtype) for i in expr.sinfo_args]
@@ -233,6 +258,18 @@ class _Reader:
         outputs = [Value(binding.var.name, i.shape, i.dtype) for i in flatten_info(call.struct_info)]  # type: ignore[arg-type]
         workspaces = [Value(b.name, b.shape, b.dtype) for b in control.workspaces]  # type: ignore[arg-type]
         step = Step(control.name, inputs, outputs, workspaces, source=len(steps), span=call.span, control=control)
+        for output in outputs:
+            output.step = step
+        steps.append(step)
+        return nested_as(call.struct_info, iter(outputs))
+
+    def boxing(self, binding: Any) -> Any:
+        call, steps = binding.value, self.result.steps
+        outputs = [Value(binding.var.name, i.shape, i.dtype) for i in flatten_info(call.struct_info)]  # type: ignore[arg-type]
+        inputs = [self.tree(a) for a in call.args]
+        boxed = [a.struct_info for a in call.args] if call.op is BOX else fields_of(call.struct_info)
+        step = Step(call.op.short, inputs, outputs, source=len(steps), span=call.span, boxing=call.op.short)
+        step.kind = kind_of(boxed)
         for output in outputs:
             output.step = step
         steps.append(step)
