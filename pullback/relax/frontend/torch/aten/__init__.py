@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from pullback.relax.frontend.torch.aten import layers
+from pullback.relax.frontend.torch.aten import (
+    activation,
+    create,
+    index,
+    layers,
+    linear_algebra,
+    order,
+    pointwise,
+    reduce,
+    shape,
+    sizes,
+)
 
-__all__ = ["layers"]
+__all__ = [
+    "activation", "create", "index", "layers", "linear_algebra", "order", "pointwise", "reduce", "shape", "sizes",
+]  # fmt: skip
