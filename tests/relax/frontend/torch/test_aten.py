@@ -1,0 +1,22 @@
+"""ATen's operators against PyTorch: see aten_programs.py for how, aten_samples.py for what."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from pullback.relax.frontend.torch import ATEN  # noqa: E402
+from tests.relax.frontend.torch.aten_programs import compare  # noqa: E402
+from tests.relax.frontend.torch.aten_samples import SAMPLES  # noqa: E402
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_values_and_gradients_are_those_of_pytorch(name: str) -> None:
+    operators = compare(SAMPLES[name])
+    assert name in operators, f"the program has {sorted(operators)}"
+
+
+def test_every_sample_is_of_an_operator_in_the_table() -> None:
+    known = {c.name.split(".")[1] for c in ATEN if c.function is not None}
+    assert set(SAMPLES) <= known
