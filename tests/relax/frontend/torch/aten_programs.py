@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from pullback.relax import op
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import const
 from pullback.relax.frontend.torch.program import TorchModel
+from pullback.relax.frontend.torch.replay import Replay, check_graph
 from pullback.relax.interpreter import evaluate
+from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform import AddRandomState, Gradient
 
 aten = torch.ops.aten
@@ -117,7 +120,35 @@ def _with_random_state(module: Any, values: list[Any]) -> tuple[Any, list[Any]]:
     return module, [next(rest) if p.name in known else state for p in module[BACKBONE].params]
 
 
-def compare(samples: Sequence[Sample], run: Callable[..., Any] = evaluate) -> set[str]:
+class _AsWritten(nn.Module):
+    """Calls of operators as they stand in the samples, without an export."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.graph = torch.fx.symbolic_trace(_Flat(samples)).graph
+        self.example = [TensorStructInfo(i.shape, i.dtype.name) for s in samples for i in s.inputs]
+
+    def forward(self, *inputs: Any) -> Any:
+        names = [n.name for n in self.graph.nodes if n.op == "placeholder"]
+        check_graph(self.graph)
+        return Replay(self.graph, dict(zip(names, inputs, strict=True))).run()
+
+
+class _Flat(torch.nn.Module):
+    """Several samples, whose results stay in their tuples."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        super().__init__()
+        self.samples = samples
+        self.count = sum(len(s.inputs) for s in samples)
+
+    def forward(self, *inputs: Any) -> Any:
+        starts = itertools.accumulate((len(s.inputs) for s in self.samples), initial=0)
+        return [s.f(*(inputs[k + i] for i in range(len(s.inputs)))) for k, s in zip(starts, self.samples)]
+
+
+def compare(
+    samples: Sequence[Sample], run: Callable[..., Any] = evaluate, as_written: bool = False
+) -> set[str]:  # fmt: skip
     """Results are PyTorch's: of integers and bools exactly, of floats to 1e-9; so are the adjoints of a weighted sum
     of them by all float64 inputs. The names of the operators of the program."""
     inputs = [[torch.tensor(i, requires_grad=i.dtype == np.float64) for i in s.inputs] for s in samples]
@@ -125,8 +156,7 @@ def compare(samples: Sequence[Sample], run: Callable[..., Any] = evaluate) -> se
     drawn = [s.drawn for s, results in zip(samples, expected, strict=True) for _ in results]
     theirs = [r for results in expected for r in results]
     counted = [r.is_floating_point() and not d for r, d in zip(theirs, drawn, strict=True)]
-    program = exported(samples)
-    model = TorchModel(program)
+    model: Any = _AsWritten(samples) if as_written else TorchModel(exported(samples))
     module = _Weighted(model, counted).export(*model.example)
     values = [i for s in samples for i in s.inputs]
     floats = [p.name for p in module[BACKBONE].params[: len(values)] if p.dtype == "float64"]
@@ -159,8 +189,5 @@ def compare(samples: Sequence[Sample], run: Callable[..., Any] = evaluate) -> se
     for k, (mine, tensor, rtol) in enumerate(zip(adjoints, tracked, exact, strict=False)):
         gradient = np.zeros(tensor.shape) if tensor.grad is None else tensor.grad.numpy(force=True)
         np.testing.assert_allclose(mine, gradient, rtol=rtol, atol=1e-11, err_msg=f"adjoint {k}")
-    return {
-        str(n.target).split(".")[1]
-        for n in program.run_decompositions({}).graph.nodes
-        if n.op == "call_function" and str(n.target).startswith("aten.")
-    }
+    graph = model.graph if as_written else model.program.graph
+    return {n.target.name().split("::")[1].split(".")[0] for n in graph.nodes if hasattr(n.target, "_schema")}
