@@ -128,9 +128,9 @@ class _AsWritten(nn.Module):
         self.example = [TensorStructInfo(i.shape, i.dtype.name) for s in samples for i in s.inputs]
 
     def forward(self, *inputs: Any) -> Any:
-        names = [n.name for n in self.graph.nodes if n.op == "placeholder"]
+        (name,) = [n.name for n in self.graph.nodes if n.op == "placeholder"]
         check_graph(self.graph)
-        return Replay(self.graph, dict(zip(names, inputs, strict=True))).run()
+        return Replay(self.graph, {name: inputs}).run()
 
 
 class _Flat(torch.nn.Module):
@@ -139,11 +139,10 @@ class _Flat(torch.nn.Module):
     def __init__(self, samples: Sequence[Sample]) -> None:
         super().__init__()
         self.samples = samples
-        self.count = sum(len(s.inputs) for s in samples)
 
     def forward(self, *inputs: Any) -> Any:
-        starts = itertools.accumulate((len(s.inputs) for s in self.samples), initial=0)
-        return [s.f(*(inputs[k + i] for i in range(len(s.inputs)))) for k, s in zip(starts, self.samples)]
+        numbers = itertools.count()
+        return [s.f(*(inputs[next(numbers)] for _ in s.inputs)) for s in self.samples]
 
 
 def compare(

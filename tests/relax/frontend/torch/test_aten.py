@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from pullback.relax.frontend.torch import ATEN  # noqa: E402
-from tests.relax.frontend.torch.aten_programs import compare  # noqa: E402
-from tests.relax.frontend.torch.aten_samples import SAMPLES, WRITTEN  # noqa: E402
+from pullback.relax.frontend.torch import ATEN
+from tests.relax.frontend.torch.aten_programs import compare
+from tests.relax.frontend.torch.aten_samples import SAMPLES, WRITTEN
 
 
 @pytest.mark.parametrize("name", SAMPLES)

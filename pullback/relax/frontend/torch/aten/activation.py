@@ -12,6 +12,7 @@ from pullback.tir.expr import is_float
 
 ATEN.same(
     {
+        "aten.relu": op.nn.relu,
         "aten.relu6": op.nn.relu6,
         "aten.silu": op.nn.silu,
         "aten.mish": op.nn.mish,
@@ -68,7 +69,6 @@ def _prelu_kernel(x: Any, weight: Any) -> Any:
 @ATEN.register("aten.rrelu")
 def rrelu(x: Any, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False) -> Any:
     return F.rrelu(x, float(lower), float(upper), training)
-
 
 
 @ATEN.register("aten.log_sigmoid_forward")
