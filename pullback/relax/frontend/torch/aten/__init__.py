@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pullback.relax.frontend.torch.aten import (
     activation,
+    backward,
     create,
     index,
     layers,
@@ -16,5 +17,6 @@ from pullback.relax.frontend.torch.aten import (
 )
 
 __all__ = [
-    "activation", "create", "index", "layers", "linear_algebra", "order", "pointwise", "reduce", "shape", "sizes",
+    "activation", "backward", "create", "index", "layers", "linear_algebra", "order", "pointwise", "reduce", "shape",
+    "sizes",
 ]  # fmt: skip

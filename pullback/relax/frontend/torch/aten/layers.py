@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pullback.nn import functional as F
+from pullback.relax import op
 from pullback.relax.frontend.torch.table import ATEN
 
-ATEN.same({"aten.linear": F.linear})
+ATEN.same({"aten.relu": op.nn.relu, "aten.linear": F.linear})
 
 
 @ATEN.register("aten.conv2d")

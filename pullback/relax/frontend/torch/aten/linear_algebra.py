@@ -127,6 +127,11 @@ def euclidean_dist(x: Any, y: Any) -> Any:
     return cdist(x, y)
 
 
+@ATEN.register("aten.pairwise_distance")
+def pairwise_distance(x: Any, y: Any, p: float = 2, eps: float = 1e-6, keepdim: bool = False) -> Any:
+    return op.norm(x - y + eps, float(p), -1, keepdim)
+
+
 @ATEN.register("aten._pdist_forward", "aten.pdist")
 def pdist(x: Any, p: float = 2) -> Any:
     """The distances of all pairs of rows, each pair once."""
