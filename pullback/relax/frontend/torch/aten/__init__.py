@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
-from pullback.relax.frontend.torch.aten import layers
+from pullback.relax.frontend.torch.aten import (
+    activation,
+    backward,
+    create,
+    index,
+    layers,
+    linear_algebra,
+    order,
+    pointwise,
+    reduce,
+    shape,
+    sizes,
+)
 
-__all__ = ["layers"]
+__all__ = [
+    "activation", "backward", "create", "index", "layers", "linear_algebra", "order", "pointwise", "reduce", "shape",
+    "sizes",
+]  # fmt: skip
