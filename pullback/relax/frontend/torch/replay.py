@@ -34,12 +34,15 @@ def values_of(tensor: Any) -> Any:
     return array_of(tensor.detach().cpu().contiguous(), None)
 
 
-def place_of(node: Any) -> Span | None:
-    """The line of the user's source on which a node was made: the innermost outside of PyTorch."""
+def place_of(node: Any) -> Span:
+    """The line of the user's source on which a node was made, the innermost outside of PyTorch, or the line of the
+    graph."""
     found = [(file, int(line)) for file, line in _LINE.findall(node.meta.get("stack_trace") or "")]
     own = [f for f in found if "/torch/" not in f[0].replace("\\", "/")]
-    chosen = (own or found)[-1:]
-    return Span(*chosen[0], layer=layer_of(node)) if chosen else None
+    for file, line in (own or found)[-1:]:
+        return Span(file, line, layer=layer_of(node))
+    number = next((k for k, other in enumerate(node.graph.nodes, 1) if other is node), 0)
+    return Span("<graph>", number, text=node.format_node(), layer=layer_of(node))
 
 
 def layer_of(node: Any) -> str | None:
