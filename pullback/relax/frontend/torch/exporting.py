@@ -15,7 +15,7 @@ from typing import Any
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.relax.frontend.torch.program import TorchModel
 from pullback.relax.frontend.torch.replay import Converting
-from pullback.relax.frontend.torch.sizes import add_functions_of
+from pullback.relax.frontend.torch.sizes import add_functions_of, number
 
 __all__ = ["from_torch", "imported_torch"]
 
@@ -143,7 +143,7 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any, dynamic_shapes: A
             raise _refused(torch, module, args, kwargs, error) from error
         warnings.warn(
             f"all sizes are those of the example: torch.export cannot keep the batch free ({_first_line(first)})",
-            stacklevel=4,
+            stacklevel=3,
         )
         return program
     fixed = _fixed_axes(torch, program)
@@ -157,7 +157,7 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any, dynamic_shapes: A
         warnings.warn(
             f"the model takes a {what} of {size} alone, as in the example (axis {axis} of {name}): it computes with the"
             " size as a number",
-            stacklevel=4,
+            stacklevel=3,
         )
     return program
 
@@ -240,12 +240,8 @@ def _fixed_axes(torch: Any, program: Any) -> list[tuple[str, int, int]]:
     """The axes that were to be free and are not: the input, the axis and its size."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
-    return [
-        (name, axis, values[name].shape[axis])
-        for name in names
-        for axis in _free(torch, values[name])
-        if isinstance(values[name].shape[axis], int)
-    ]
+    sizes = [(name, axis, number(values[name].shape[axis])) for name in names for axis in _free(torch, values[name])]
+    return [(name, axis, size) for name, axis, size in sizes if size is not None]
 
 
 # -- what its errors mean

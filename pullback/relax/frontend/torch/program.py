@@ -86,9 +86,9 @@ class TorchModel(Imported):
         self.output_names = _output_names(self.program)
         self.kept = self._chosen(outputs)
         check_graph(graph, converters)
+        self._hold_values()
         for node in graph.nodes:
             self.part(layer_of(node) or "")
-        self._hold_values()
 
     def _chosen(self, outputs: Sequence[str] | None) -> list[int]:
         """The places of the outputs that ``forward`` returns."""

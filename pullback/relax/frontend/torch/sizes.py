@@ -12,7 +12,7 @@ from pullback.ir.errors import ArgumentError
 from pullback.tir.expr import PrimExpr, maximum, minimum
 from pullback.tir.expr import Var as Size
 
-__all__ = ["PYTHON", "SizeNames", "add_functions_of"]
+__all__ = ["PYTHON", "SizeNames", "add_functions_of", "number"]
 
 
 def _whole(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,6 +70,14 @@ def add_functions_of(torch: Any) -> None:
     )
 
 
+def number(size: Any) -> int | None:
+    """A size of a tensor in PyTorch as a number, or None for one that is free."""
+    if isinstance(size, int):
+        return size
+    found = size.node.maybe_as_int()
+    return None if found is None else int(found)
+
+
 class SizeNames:
     """The symbols of sizes, by those of PyTorch: the first axis of inputs is ``n``, others are ``t``, ``t1`` and so
     on, in the order in which they come."""
@@ -79,10 +87,8 @@ class SizeNames:
 
     def size(self, size: Any, axis: int) -> int | PrimExpr:
         """A size of a tensor's type in PyTorch."""
-        if isinstance(size, int):
-            return size
-        found = self.of(size.node.expr, axis)
-        return found.value if hasattr(found, "value") else found
+        known = number(size)
+        return self.of(size.node.expr, axis) if known is None else known
 
     def of(self, expr: Any, axis: int = 1) -> Any:
         """A size that PyTorch writes as an expression."""
