@@ -71,13 +71,14 @@ class TorchModel(Imported):
         self.fixed: dict[str, Any] = {}  # inputs that are no tensors: numbers, strings, None
         self.constants: dict[str, np.ndarray] = {}
         self.held_as: dict[str, str] = {}  # placeholders of parameters and buffers: their names in the module
-        inputs, sizes = [], SizeNames()
+        inputs: list[TensorStructInfo] = []
+        self.sizes = SizeNames()
         for spec in signature.input_specs:
             if spec.kind.name == "USER_INPUT":
                 if hasattr(spec.arg, "value"):
                     self.fixed[spec.arg.name] = spec.arg.value
                 else:
-                    inputs.append(_type_of(spec.arg.name, values[spec.arg.name], sizes))
+                    inputs.append(_type_of(spec.arg.name, values[spec.arg.name], self.sizes))
         super().__init__(inputs)
         self.placeholders = [
             s.arg.name for s in signature.input_specs if s.kind.name == "USER_INPUT" and s.arg.name not in self.fixed
@@ -146,7 +147,7 @@ class TorchModel(Imported):
         values: dict[str, Any] = dict(zip(self.placeholders, inputs, strict=True)) | self.fixed
         values |= {name: self.value(held) for name, held in self.held_as.items()}
         values |= {name: const(array) for name, array in self.constants.items()}
-        found = Replay(self.program.graph, values, self.converters).run()
+        found = Replay(self.program.graph, values, self.converters, self.sizes).run()
         results = []
         for spec, value in zip(self.program.graph_signature.output_specs, found, strict=True):
             if spec.kind.name == "BUFFER_MUTATION":

@@ -90,6 +90,15 @@ class SizeNames:
         known = number(size)
         return self.of(size.node.expr, axis) if known is None else known
 
+    def known(self, size: Any, otherwise: Any) -> Any:
+        """A size of a result, if all of its symbols are those of inputs."""
+        if number(size) is None and not all(str(symbol) in self._known for symbol in size.node.expr.free_symbols):
+            return otherwise
+        try:
+            return self.size(size, 1)
+        except ArgumentError:
+            return otherwise
+
     def of(self, expr: Any, axis: int = 1) -> Any:
         """A size that PyTorch writes as an expression."""
         if expr.is_Integer:
