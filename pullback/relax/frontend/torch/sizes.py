@@ -79,16 +79,26 @@ def number(size: Any) -> int | None:
 
 
 class SizeNames:
-    """The symbols of sizes, by those of PyTorch: the first axis of inputs is ``n``, others are ``t``, ``t1`` and so
-    on, in the order in which they come."""
+    """The symbols of sizes, by those of PyTorch: the first axis of inputs is the batch ``n``, others are ``t``, ``t1``
+    and so on, in the order in which they come. First axes that are of one size in the example are one batch."""
 
     def __init__(self) -> None:
         self._known: dict[str, Size] = {}
+        self._batches: dict[Any, Size] = {}  # by the size in the example
 
     def size(self, size: Any, axis: int) -> int | PrimExpr:
         """A size of a tensor's type in PyTorch."""
         known = number(size)
-        return self.of(size.node.expr, axis) if known is None else known
+        if known is not None:
+            return known
+        expr, example = size.node.expr, size.node.hint
+        if axis == 0 and expr.is_Symbol and example is not None:
+            if str(expr) in self._known:
+                return self._batches.setdefault(example, self._known[str(expr)])
+            if example in self._batches:
+                self._known[str(expr)] = self._batches[example]
+            return self._batches.setdefault(example, self._symbol(str(expr), axis))
+        return self.of(expr, axis)
 
     def known(self, size: Any, otherwise: Any) -> Any:
         """A size of a result, if all of its symbols are those of inputs."""
