@@ -28,7 +28,8 @@ def _batch_norm(
     found = op.nn.batch_norm(
         x, gamma, beta, mean, var, axis=1, epsilon=eps, **used, training=training, momentum=momentum
     )  # fmt: skip
-    return (found[0], found[1], found[2]) if training else (found[0], mean, var)
+    no_grad = op.grad.no_grad
+    return (found[0], no_grad(found[1]), no_grad(found[2])) if training else (found[0], mean, var)
 
 
 def _statistics(x: Any, eps: float) -> tuple[Any, Any]:
