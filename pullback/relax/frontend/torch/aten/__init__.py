@@ -9,14 +9,19 @@ from pullback.relax.frontend.torch.aten import (
     index,
     layers,
     linear_algebra,
+    losses,
+    normalization,
     order,
     pointwise,
+    pooling,
+    recurrent,
     reduce,
     shape,
     sizes,
+    vision,
 )
 
 __all__ = [
-    "activation", "backward", "create", "index", "layers", "linear_algebra", "order", "pointwise", "reduce", "shape",
-    "sizes",
+    "activation", "backward", "create", "index", "layers", "linear_algebra", "losses", "normalization", "order",
+    "pointwise", "pooling", "recurrent", "reduce", "shape", "sizes", "vision",
 ]  # fmt: skip
