@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from pullback.relax.frontend.torch import aten  # fills the table
 from pullback.relax.frontend.torch.program import from_exported_program, from_torch
 from pullback.relax.frontend.torch.table import ATEN
 
 __all__ = ["ATEN", "aten", "from_exported_program", "from_torch"]
+
+if importlib.util.find_spec("torch") is not None:  # tables need no PyTorch
+    from pullback.relax.frontend.torch.dynamo import register
+
+    register()
