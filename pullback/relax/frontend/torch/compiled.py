@@ -85,7 +85,7 @@ class Compiled:
             self.seeded = []
             self.forward, self.backward = compile(module, target).function(_MAIN), None
         self.count = len(self.roles.written) + len(self.roles.computed)
-        self.types = [info for info in _results_of(function)]
+        self.types = _results_of(function)
 
     def _results_with_gradients(self) -> list[bool]:
         """Of each result of the function, whether it needs gradients in PyTorch."""
@@ -96,13 +96,10 @@ class Compiled:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """What the graph returns for these inputs."""
-        tensors = [inputs[k] for k in self.roles.inputs]
-        if self.backward is None:
-            values = self.run(tensors)[0][: self.count]
-        else:
-            values = _operation().apply(self, *tensors)
         import torch
 
+        tensors = [inputs[k] for k in self.roles.inputs]
+        values = self.run(tensors)[0] if self.backward is None else _operation().apply(self, *tensors)
         for n, k in enumerate(self.roles.written):
             with torch.set_grad_enabled(n in self.seeded):
                 inputs[k].copy_(values[n])
