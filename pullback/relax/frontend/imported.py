@@ -27,6 +27,7 @@ class Imported(Module):
     """
 
     example: tuple[TensorStructInfo, ...]
+    input_names: Sequence[str] | None = None  # of the inputs of forward, where the source has names
 
     def __init__(self, example: Sequence[TensorStructInfo]) -> None:
         self.example = tuple(example)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pullback.relax.frontend.torch.aten import layers
+from pullback.relax.frontend.torch.aten import layers, losses, normalization, pooling, recurrent, vision
 
-__all__ = ["layers"]
+__all__ = ["layers", "losses", "normalization", "pooling", "recurrent", "vision"]
