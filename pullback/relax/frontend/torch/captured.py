@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.ir.errors import UserError
+from pullback.relax.frontend.torch.program import functional
 
 __all__ = ["Observed", "View", "exported", "observe"]
 
@@ -156,8 +157,7 @@ def exported(graph: Any, inputs: Sequence[Any]) -> Any:
 
     values = tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in inputs)
     with _quiet(), torch.enable_grad():
-        program = torch.export.export(Program(), values, strict=False)
-        return program.run_decompositions({})  # without assignments in place; no operator is taken apart
+        return functional(torch.export.export(Program(), values, strict=False))
 
 
 @contextlib.contextmanager
