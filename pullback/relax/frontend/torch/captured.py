@@ -157,7 +157,11 @@ def exported(graph: Any, inputs: Sequence[Any]) -> Any:
 
     values = tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in inputs)
     with _quiet(), torch.enable_grad():
-        return functional(torch.export.export(Program(), values, strict=False))
+        program = functional(torch.export.export(Program(), values, strict=False))
+    for node in program.graph.nodes:
+        if __file__ in (node.meta.get("stack_trace") or ""):  # the user's line is not known
+            del node.meta["stack_trace"]
+    return program
 
 
 @contextlib.contextmanager

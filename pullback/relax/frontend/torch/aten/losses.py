@@ -122,8 +122,3 @@ def ctc_loss(
 @ATEN.register("aten.cosine_similarity")
 def cosine_similarity(x1: Any, x2: Any, dim: int, eps: float) -> Any:
     return F.cosine_similarity(x1, x2, dim, eps)
-
-
-@ATEN.register("aten.pairwise_distance")
-def pairwise_distance(x1: Any, x2: Any, p: float, eps: float, keepdim: bool) -> Any:
-    return F.pairwise_distance(x1, x2, p, eps, keepdim)
