@@ -17,7 +17,8 @@ PyTorch counts the steps of each parameter, a trainer those of all; where those 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -45,7 +46,9 @@ def to_torch(trainer: Trainer, module: Any, optimizer: Any = None, *, strict: bo
     module = _module(module)
     theirs, needed = _tensors_of(module)
     values = state_dict(trainer)
-    _check(_differences(values, theirs, needed, strict, trainer, "the module"), "nothing was written")
+    lines = _differences(values, theirs, needed, strict, trainer, "the module")
+    shared = [name for name in theirs if name in values]
+    _check(lines or _ties(shared, lambda name: _memory(theirs[name]), values, "in PyTorch"), "nothing was written")
     states = None if optimizer is None else optimizer_state(trainer, module, optimizer)
     with torch.no_grad():
         for name, tensor in theirs.items():
@@ -64,7 +67,9 @@ def from_torch(trainer: Trainer, module: Any, optimizer: Any = None, *, strict: 
     else:
         theirs, needed = _tensors_of(_module(module))
     known = trainer.state_dict()
-    _check(_differences(known, theirs, needed, strict, trainer, "PyTorch"), "nothing was loaded")
+    lines = _differences(known, theirs, needed, strict, trainer, "PyTorch")
+    shared = [name for name in theirs if name in known]
+    _check(lines or _ties(shared, lambda name: _canonical(trainer, name), theirs, "here"), "nothing was loaded")
     states = None if optimizer is None else _states_from(trainer, module, theirs, optimizer)
     trainer.load_state_dict({name: value for name, value in theirs.items() if name in known}, strict=False)
     if states is not None:
@@ -96,37 +101,30 @@ def _tensors_of(module: Any) -> tuple[dict[str, Any], set[str]]:
 def _differences(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], needed: set[str], strict: bool, trainer: Trainer, there: str
 ) -> list[str]:
-    """A line for each kind of weights that do not fit: missing ones, foreign ones, other shapes, other ties."""
+    """A line for each kind of weights that do not fit: missing ones, foreign ones, other shapes."""
     lines = []
-    aliases = trainer.mod.attrs.get("aliases", {})
-    whole = {aliases.get(name, name) for name in theirs}
-    missing = [name for name in ours if name not in theirs and aliases.get(name, name) not in whole]
-    foreign = [name for name in sorted(needed, key=list(theirs).index) if name not in ours]
+    there_by_one = {_canonical(trainer, name) for name in theirs}
+    missing = [name for name in ours if _canonical(trainer, name) not in there_by_one]
+    foreign = [name for name in theirs if name in needed and name not in ours]
     if strict and missing:
         lines.append(f"{there} lacks {', '.join(missing)}")
     if strict and foreign:
         lines.append(f"the trainer lacks {', '.join(foreign)}")
-    shared = [name for name in theirs if name in ours]
     lines += [
         f"{name} is {format_shape(tuple(ours[name].shape))} here, {format_shape(tuple(theirs[name].shape))} there"
-        for name in shared
-        if tuple(ours[name].shape) != tuple(theirs[name].shape)
+        for name in theirs
+        if name in ours and tuple(ours[name].shape) != tuple(theirs[name].shape)
     ]
-    if not lines:
-        lines += _other_ties(ours, theirs, shared, aliases)
     return lines
 
 
-def _other_ties(ours: Any, theirs: Any, shared: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
-    """Names of one tensor on one side that have several values on the other."""
-    lines = []
-    for mine, other, where in ((aliases, theirs, "here"), (None, ours, "in PyTorch")):
-        first: dict[Any, str] = {}
-        for name in shared:
-            key = aliases.get(name, name) if mine is not None else _memory(theirs[name])
-            before = first.setdefault(key, name)
-            if before != name and not np.array_equal(*(_array(other[n]) for n in (before, name))):
-                lines.append(f"{before} and {name} are one tensor {where}, and differ on the other side")
+def _ties(shared: Sequence[str], tensor_of: Callable[[str], Any], values: Mapping[str, Any], where: str) -> list[str]:
+    """A line for each two names of one tensor, where the values are to go, that have different values."""
+    lines, first = [], {}
+    for name in shared:
+        before = first.setdefault(tensor_of(name), name)
+        if before != name and not np.array_equal(_array(values[before]), _array(values[name])):
+            lines.append(f"{before} and {name} are one tensor {where}, and two that differ on the other side")
     return lines
 
 
@@ -198,12 +196,12 @@ def optimizer_state(trainer: Trainer, module: Any, optimizer: Any) -> dict[str, 
 
     kind = _kind_of(trainer, type(optimizer).__name__)
     module = _module(module)
-    names = {id(p): name for name, p in module.named_parameters()}
+    names = {id(p): _canonical(trainer, name) for name, p in module.named_parameters()}
     result, states = optimizer.state_dict(), trainer.optimizer_state_dict()
-    steps, trained = int(states["num_steps"].item()), _trained(trainer)
+    steps, trained = int(states["num_steps"].item()), trainer.trained
     numbered, lines = {}, []
     for held, group in zip(optimizer.param_groups, result["param_groups"], strict=True):
-        members = [(k, p, names.get(id(p))) for k, p in zip(group["params"], held["params"], strict=True)]
+        members = [(k, p, names.get(id(p), "")) for k, p in zip(group["params"], held["params"], strict=True)]
         lines += [f"a parameter of shape {tuple(p.shape)} is none of the module" for _, p, name in members if not name]
         lines += [
             f"{name} is frozen here, and would be trained there"
@@ -213,7 +211,7 @@ def optimizer_state(trainer: Trainer, module: Any, optimizer: Any) -> dict[str, 
         own = [(k, name) for k, _, name in members if name in trained]
         numbered |= dict(own)
         lines += _set_hyperparameters(trainer, kind, group, [name for _, name in own])
-    lines += [f"{name} is trained here, and not by that optimizer" for name in trained - set(numbered.values())]
+    lines += [f"{name} is trained here, and not by that optimizer" for name in trained if name not in numbered.values()]
     if lines:
         raise ArgumentError(
             "the trainer's optimizer and that of PyTorch do not fit, nothing was written:\n  " + "\n  ".join(lines),
@@ -222,10 +220,9 @@ def optimizer_state(trainer: Trainer, module: Any, optimizer: Any) -> dict[str, 
     result["state"] = {}
     for k, name in numbered.items() if steps else ():
         own_states = {
-            there: as_torch(states[f"{here} of {trained_name}"])
+            there: as_torch(states[f"{here} of {name}"])
             for there, here in kind.slots.items()
-            for trained_name in [_canonical(trainer, name)]
-            if f"{here} of {trained_name}" in states
+            if f"{here} of {name}" in states
         }
         if not own_states:
             continue
@@ -249,10 +246,6 @@ def _set_hyperparameters(trainer: Trainer, kind: _Kind, group: dict[str, Any], n
     return lines
 
 
-def _trained(trainer: Trainer) -> set[str]:
-    return set(trainer.trained)
-
-
 def _canonical(trainer: Trainer, name: str) -> str:
     """The name of a parameter in the trainer, of one that is held under several."""
     return trainer.mod.attrs.get("aliases", {}).get(name, name)
@@ -260,19 +253,32 @@ def _canonical(trainer: Trainer, name: str) -> str:
 
 def _hyperparameters(trainer: Trainer, kind: _Kind, name: str) -> dict[str, Any]:
     """The hyperparameters of a parameter under PyTorch's names; those that follow a schedule are text."""
-    found = trainer.hyperparameters
-    patterns = dict.fromkeys(key.partition("[")[2][:-1] for key in found if key.endswith("]"))
-    pattern = next((p for p in patterns if fnmatchcase(name, p)), None)
+    found, pattern = trainer.hyperparameters, _pattern(trainer, name)
 
     def value(key: str) -> Any:
-        own = found.get(f"{key}[{pattern}]", found.get(key, _DEFAULTS.get(key)))
-        return own
+        return found.get(f"{key}[{pattern}]", found.get(key, _DEFAULTS.get(key)))
 
     result = {key: value(key) for key in kind.hyperparameters if key != "betas"}
-    if "betas" in kind.hyperparameters:
-        betas = value("beta1"), value("beta2")
-        result["betas"] = next((beta for beta in betas if isinstance(beta, str)), betas)
-    return result
+    return result | ({"betas": _betas(trainer, pattern)} if "betas" in kind.hyperparameters else {})
+
+
+def _betas(trainer: Trainer, pattern: str | None) -> tuple[float, float] | str:
+    """The momenta of a group; text where one of them follows a schedule."""
+    found = trainer.hyperparameters
+    own = found.get(f"betas[{pattern}]")  # as text: it is no number
+    if isinstance(own, str):
+        try:
+            return tuple(map(float, ast.literal_eval(own)))  # type: ignore[return-value]
+        except (ValueError, TypeError):
+            return own
+    betas = found["beta1"], found["beta2"]
+    return next((beta for beta in betas if isinstance(beta, str)), betas)  # type: ignore[return-value]
+
+
+def _pattern(trainer: Trainer, name: str) -> str | None:
+    """The pattern of the group of parameters that one belongs to, if there are groups."""
+    patterns = dict.fromkeys(key.partition("[")[2][:-1] for key in trainer.hyperparameters if key.endswith("]"))
+    return next((pattern for pattern in patterns if fnmatchcase(name, pattern)), None)
 
 
 def _states_from(
@@ -294,8 +300,7 @@ def _states_from(
         for k in group["params"]:
             lines += _other_hyperparameters(trainer, kind, group, names[k], run_time)
     states = {names[k]: state for k, state in held["state"].items() if state}
-    trained = _trained(trainer)
-    lines += [f"{name} has states there, and is not trained here" for name in states if name not in trained]
+    lines += [f"{name} has states there, and is not trained here" for name in states if name not in trainer.trained]
     new = _taken(trainer, kind, held["param_groups"], names, states, lines)
     if lines:
         unique = list(dict.fromkeys(lines))
@@ -310,7 +315,6 @@ def _names_of(trainer: Trainer, module: Any, theirs: Any, optimizer: Any, held: 
     """The names of the parameters that an optimizer numbers."""
     numbers = [k for group in held["param_groups"] for k in group["params"]]
     given = [name for group in held["param_groups"] for name in group.get("param_names", ())]
-    aliases = trainer.mod.attrs.get("aliases", {})
     if len(given) == len(numbers):  # it was made of named parameters
         found = given
     elif not isinstance(module, Mapping) and not isinstance(optimizer, Mapping):
@@ -336,7 +340,7 @@ def _names_of(trainer: Trainer, module: Any, theirs: Any, optimizer: Any, held: 
                 f"the optimizer's state dict numbers {len(numbers)} parameters, the module has {len(orders[0])}",
                 hint="give the optimizer itself, or make it of net.named_parameters()",
             )
-    return {k: aliases.get(name, name) for k, name in zip(numbers, found, strict=True)}
+    return {k: _canonical(trainer, name) for k, name in zip(numbers, found, strict=True)}
 
 
 def _other_hyperparameters(
@@ -344,7 +348,7 @@ def _other_hyperparameters(
 ) -> list[str]:
     """A line for each hyperparameter of a parameter that is another one there; those that can be set are noted."""
     lines = []
-    ours = _hyperparameters(trainer, kind, name)
+    ours, pattern = _hyperparameters(trainer, kind, name), _pattern(trainer, name)
     settable = trainer._interface.record.run_time
     for key in kind.hyperparameters:
         if key not in group:
@@ -352,9 +356,10 @@ def _other_hyperparameters(
             continue
         theirs = tuple(map(float, group[key])) if key == "betas" else group[key]
         theirs = theirs if isinstance(theirs, (bool, tuple)) else float(theirs)
-        if key in settable and key != "betas":
-            if run_time.setdefault(key, theirs) != theirs:
-                lines.append(f"{key} is {run_time[key]} and {theirs} there, one run-time value here")
+        name_here = f"{key}[{pattern}]" if f"{key}[{pattern}]" in settable else key
+        if name_here in settable:
+            if run_time.setdefault(name_here, theirs) != theirs:
+                lines.append(f"{key} is {run_time[name_here]} and {theirs} there, one run-time value here")
         elif not isinstance(ours[key], str) and ours[key] != theirs:
             lines.append(f"{key} is {ours[key]} here, {theirs} there")
     return lines
@@ -383,7 +388,7 @@ def _taken(
     if steps:
         count = next(iter(steps.values()))
         new["num_steps"] = np.array(count, np.int64)
-        new |= _products(trainer, known, count)
+        new |= _products(trainer, known, count, lines)
     elif trained:
         new |= _momentum_steps(trainer, trained, states, lines)
     return new
@@ -393,15 +398,18 @@ def _counts(kind: _Kind) -> bool:
     return "exp_avg" in kind.slots
 
 
-def _products(trainer: Trainer, known: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _products(trainer: Trainer, known: Mapping[str, Any], count: int, lines: list[str]) -> dict[str, Any]:
     """The products of momenta after so many steps."""
     found = {}
     for label in known:
-        for beta in ("beta1", "beta2"):
-            if label.startswith(f"{beta}_prod"):
-                group = label[len(f"{beta}_prod") :]
-                value = trainer.hyperparameters.get(f"{beta}{group}", trainer.hyperparameters[beta])
-                found[label] = np.array(float(value) ** count)
+        name, _, group = label.partition("_prod")
+        if name not in ("beta1", "beta2") or "_prod" not in label:
+            continue
+        betas = _betas(trainer, group[1:-1])
+        if isinstance(betas, str):
+            lines.append(f"the momenta are {betas} here, whose product is not known")
+        else:
+            found[label] = np.array(betas[name == "beta2"] ** count)
     return found
 
 
