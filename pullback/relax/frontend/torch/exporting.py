@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
+import io
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +15,7 @@ from typing import Any
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.relax.frontend.torch.program import TorchModel
 from pullback.relax.frontend.torch.replay import Converting
-from pullback.relax.frontend.torch.sizes import add_functions_of
+from pullback.relax.frontend.torch.sizes import add_functions_of, number
 
 __all__ = ["from_torch", "imported_torch"]
 
@@ -140,21 +143,21 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any, dynamic_shapes: A
             raise _refused(torch, module, args, kwargs, error) from error
         warnings.warn(
             f"all sizes are those of the example: torch.export cannot keep the batch free ({_first_line(first)})",
-            stacklevel=4,
+            stacklevel=3,
         )
         return program
-    fixed = _fixed_axes(torch, program, shapes)
+    fixed = _fixed_axes(torch, program)
     if not fixed:
         return program
     if (free_args, free_kwargs) != (args, kwargs) and any(axis == 0 for _, axis, _ in fixed):
         program = _export(torch, module, args, kwargs, _free_axes(torch, module, args, kwargs))
-        fixed = _fixed_axes(torch, program, shapes)
+        fixed = _fixed_axes(torch, program)
     for name, axis, size in fixed:
         what = "batch" if axis == 0 else "length"
         warnings.warn(
             f"the model takes a {what} of {size} alone, as in the example (axis {axis} of {name}): it computes with the"
             " size as a number",
-            stacklevel=4,
+            stacklevel=3,
         )
     return program
 
@@ -162,8 +165,26 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any, dynamic_shapes: A
 _NOISE = ("The tensor attributes? self", "`isinstance\\(treespec, LeafSpec\\)`", ".*was not registered as a pytree")
 
 
+_LOGS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")  # what they print is in the error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """PyTorch prints no traces of errors that it raises anyway."""
+    loggers = [logging.getLogger(name) for name in _LOGS]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
 def _export(torch: Any, module: Any, args: Any, kwargs: Any, shapes: Any) -> Any:
-    with warnings.catch_warnings():
+    with quiet(), warnings.catch_warnings():
         for message in _NOISE:
             warnings.filterwarnings("ignore", message=message)
         return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
@@ -180,45 +201,47 @@ def _with_two_rows(torch: Any, example: Any) -> Any:
     )
 
 
+def _free(torch: Any, tensor: Any) -> tuple[int, ...]:
+    """The axes of an input that are of any size: the batch, and of tokens the length."""
+    if not isinstance(tensor, torch.Tensor) or not tensor.dim():
+        return ()
+    is_tokens = tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32, torch.bool)
+    return (0, 1) if is_tokens and isinstance(tensor.shape[1], int) and tensor.shape[1] > 1 else (0,)
+
+
 def _free_axes(torch: Any, module: Any, args: Any, kwargs: Any) -> Any:
-    """Which axes of the inputs are of any size: the batch, and of tokens the length."""
+    """What torch.export is told of it, by the names of forward's parameters."""
     auto = torch.export.Dim.AUTO
 
     def axes(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or not leaf.dim():
-            return None
-        is_tokens = leaf.dim() == 2 and leaf.dtype in (torch.int64, torch.int32, torch.bool) and leaf.shape[1] > 1
-        return dict.fromkeys((0, 1) if is_tokens else (0,), auto)
+        return dict.fromkeys(_free(torch, leaf), auto) or None
 
-    free = torch.utils._pytree.tree_map(axes, (args, kwargs))
-    return _by_parameter(module, *free)
+    return _by_parameter(module, *torch.utils._pytree.tree_map(axes, (args, kwargs)))
 
 
 def _by_parameter(module: Any, args: Any, kwargs: Any) -> Any:
     """By the names of forward's parameters, as torch.export wants it of keyword arguments."""
-    import inspect
-
-    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    parameters = inspect.signature(module.forward).parameters
+    signature = inspect.signature(module.forward)
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise ArgumentError(
+            f"{type(module).__name__}.forward does not take the example: {error}",
+            hint=f"its arguments are {signature}: several inputs are a tuple, or a dict by name",
+        ) from error
+    parameters = signature.parameters
     return {
         name: value if parameters[name].kind is not inspect.Parameter.VAR_KEYWORD else dict(value)
         for name, value in bound.items()
     }
 
 
-def _fixed_axes(torch: Any, program: Any, shapes: Any) -> list[tuple[str, int, int]]:
+def _fixed_axes(torch: Any, program: Any) -> list[tuple[str, int, int]]:
     """The axes that were to be free and are not: the input, the axis and its size."""
-    wanted = torch.utils._pytree.tree_leaves(shapes, is_leaf=lambda v: isinstance(v, dict) and 0 in v)
-    wanted = [axes for axes in wanted if axes is None or isinstance(axes, dict)]
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
-    tensors = [(name, values[name]) for name in names]
-    found = []
-    for (name, value), axes in zip(tensors, wanted, strict=False):
-        for axis in axes or ():
-            if isinstance(value.shape[axis], int):
-                found.append((name, axis, value.shape[axis]))
-    return found
+    sizes = [(name, axis, number(values[name].shape[axis])) for name in names for axis in _free(torch, values[name])]
+    return [(name, axis, size) for name, axis, size in sizes if size is not None]
 
 
 # -- what its errors mean
@@ -234,7 +257,7 @@ def _refused(torch: Any, module: Any, args: Any, kwargs: Any, error: Exception) 
     """The error of torch.export as ours: the example's where the module itself fails on it."""
     kept = {name: value.clone() for name, value in module.state_dict().items()}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), quiet():
             module(*args, **kwargs)
     except Exception as own:
         shapes = [

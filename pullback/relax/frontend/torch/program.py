@@ -13,7 +13,16 @@ from pullback.nn.functional.form import in_train_phase
 from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax.expr import const
 from pullback.relax.frontend.imported import Imported
-from pullback.relax.frontend.torch.replay import Converting, Replay, check_graph, dtype_of, values_of
+from pullback.relax.frontend.torch.replay import (
+    Converting,
+    Replay,
+    check_graph,
+    dtype_of,
+    graphs_of,
+    is_operator,
+    layer_of,
+    values_of,
+)
 from pullback.relax.frontend.torch.sizes import SizeNames
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.runtime.dtype import NUMPY_DTYPES
@@ -23,10 +32,27 @@ __all__ = ["TorchModel", "functional"]
 
 def functional(program: Any) -> Any:
     """The program without assignments in place, and with no operator taken apart: what a training step computes stays
-    convolutions, norms, attention and recurrent layers."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning)  # of PyTorch's own calls
-        return program.run_decompositions({})
+    convolutions, norms, attention and recurrent layers. One that PyTorch cannot write so, as it is for loops whose
+    carries are also read inside, is taken as it is, if nothing in it is assigned in place."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning)  # of PyTorch's own calls
+            return program.run_decompositions({})
+    except Exception as error:
+        written = sorted(
+            {str(node.target) for graph in graphs_of(program.graph) for node in graph.nodes if _writes(node)}
+        )
+        if not written:
+            return program
+        said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UserError(
+            f"PyTorch cannot write the program without assignments in place ({', '.join(written)}): {said}",
+            hint="ep.run_decompositions({}) shows all that it said; y = y + 1 in the place of y += 1 needs none",
+        ) from error
+
+
+def _writes(node: Any) -> bool:
+    return is_operator(node) and bool(node.target._schema.is_mutable)
 
 
 class TorchModel(Imported):
@@ -45,13 +71,14 @@ class TorchModel(Imported):
         self.fixed: dict[str, Any] = {}  # inputs that are no tensors: numbers, strings, None
         self.constants: dict[str, np.ndarray] = {}
         self.held_as: dict[str, str] = {}  # placeholders of parameters and buffers: their names in the module
-        inputs, sizes = [], SizeNames()
+        inputs: list[TensorStructInfo] = []
+        self.sizes = SizeNames()
         for spec in signature.input_specs:
             if spec.kind.name == "USER_INPUT":
                 if hasattr(spec.arg, "value"):
                     self.fixed[spec.arg.name] = spec.arg.value
                 else:
-                    inputs.append(_type_of(spec.arg.name, values[spec.arg.name], sizes))
+                    inputs.append(_type_of(spec.arg.name, values[spec.arg.name], self.sizes))
         super().__init__(inputs)
         self.placeholders = [
             s.arg.name for s in signature.input_specs if s.kind.name == "USER_INPUT" and s.arg.name not in self.fixed
@@ -61,6 +88,8 @@ class TorchModel(Imported):
         self.kept = self._chosen(outputs)
         check_graph(graph, converters)
         self._hold_values()
+        for node in graph.nodes:
+            self.part(layer_of(node) or "")
 
     def _chosen(self, outputs: Sequence[str] | None) -> list[int]:
         """The places of the outputs that ``forward`` returns."""
@@ -118,7 +147,7 @@ class TorchModel(Imported):
         values: dict[str, Any] = dict(zip(self.placeholders, inputs, strict=True)) | self.fixed
         values |= {name: self.value(held) for name, held in self.held_as.items()}
         values |= {name: const(array) for name, array in self.constants.items()}
-        found = Replay(self.program.graph, values, self.converters).run()
+        found = Replay(self.program.graph, values, self.converters, self.sizes).run()
         results = []
         for spec, value in zip(self.program.graph_signature.output_specs, found, strict=True):
             if spec.kind.name == "BUFFER_MUTATION":
@@ -136,7 +165,8 @@ class TorchModel(Imported):
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{n}: {t}" for n, t in zip(self.input_names, self.example, strict=True))
-        return f"TorchModel({inputs} -> {', '.join(self.output_names)}; {len(self.held)} parameters and buffers)"
+        count = len({id(variable) for variable in self.held.values()})
+        return f"TorchModel({inputs} -> {', '.join(self.output_names)}; {count} parameters and buffers)"
 
 
 def _not_converted(kind: str, name: Any) -> UserError:

@@ -12,7 +12,7 @@ from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.relax.convention import BACKBONE, OUTPUT, Convention
 from pullback.relax.expr import Function, SeqExpr, Tuple
-from pullback.relax.frontend.torch.exporting import from_torch, imported_torch
+from pullback.relax.frontend.torch.exporting import from_torch, imported_torch, quiet
 from pullback.relax.frontend.torch.program import TorchModel
 from pullback.relax.frontend.torch.replay import Converting
 from pullback.relax.transform import BindParams, DeadCodeElimination, DecomposeOpsForInference
@@ -124,7 +124,7 @@ def _converted(torch: Any, script_module: Any, example: tuple[Any, ...]) -> Any:
     from torch._export.converter import TS2EPConverter
 
     try:
-        with warnings.catch_warnings():
+        with quiet(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Manually populate")  # buffers that nothing reads
             program = TS2EPConverter(script_module, example).convert()  # of any sizes
             return torch.export.export(program.module(), example)

@@ -16,10 +16,11 @@ from pullback.nn.trace import current_trace
 from pullback.relax.expr import Expr, as_relax, const
 from pullback.relax.frontend.converters import Use, check_supported
 from pullback.relax.frontend.torch import control
-from pullback.relax.frontend.torch.sizes import PYTHON
+from pullback.relax.frontend.torch.sizes import PYTHON, SizeNames
 from pullback.relax.frontend.torch.table import ATEN, LEFT_OUT
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.runtime.interchange import array_of
+from pullback.tir.polynomial import same
 
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -34,12 +35,15 @@ def values_of(tensor: Any) -> Any:
     return array_of(tensor.detach().cpu().contiguous(), None)
 
 
-def place_of(node: Any) -> Span | None:
-    """The line of the user's source on which a node was made: the innermost outside of PyTorch."""
+def place_of(node: Any) -> Span:
+    """The line of the user's source on which a node was made, the innermost outside of PyTorch, or the line of the
+    graph."""
     found = [(file, int(line)) for file, line in _LINE.findall(node.meta.get("stack_trace") or "")]
     own = [f for f in found if "/torch/" not in f[0].replace("\\", "/")]
-    chosen = (own or found)[-1:]
-    return Span(*chosen[0], layer=layer_of(node)) if chosen else None
+    for file, line in (own or found)[-1:]:
+        return Span(file, line, layer=layer_of(node))
+    number = next((k for k, other in enumerate(node.graph.nodes, 1) if other is node), 0)
+    return Span("<graph>", number, text=node.format_node(), layer=layer_of(node))
 
 
 def layer_of(node: Any) -> str | None:
@@ -115,11 +119,13 @@ def _uses(node: Any, own: Converting) -> list[Use]:
 class Replay:
     """``values``: what the graph's placeholders are, by name. ``run`` returns what the graph returns, in its tuples.
 
-    ``own``: converters that come before those of the table.
+    ``own``: converters that come before those of the table. ``sizes``: the symbols that sizes of the inputs have here.
     """
 
-    def __init__(self, graph: Any, values: Mapping[str, Any], own: Converting | None = None) -> None:
-        self.graph, self.values, self.own = graph, dict(values), own or {}
+    def __init__(
+        self, graph: Any, values: Mapping[str, Any], own: Converting | None = None, sizes: SizeNames | None = None
+    ) -> None:
+        self.graph, self.values, self.own, self.sizes = graph, dict(values), own or {}, sizes
 
     def run(self) -> Any:
         result, wanted = None, needed(self.graph)
@@ -153,8 +159,7 @@ class Replay:
                 if error.span is None:
                     raise _placed(error, node) from error.__cause__
                 raise
-        self.check(node, found, node.meta.get("val"))
-        return found
+            return self.checked(node, found, node.meta.get("val"))
 
     def converter(self, node: Any) -> Callable[..., Any]:
         keys = keys_of(node.target)
@@ -171,7 +176,7 @@ class Replay:
 
         def run(module: Any, *inputs: Any) -> tuple[Any, ...]:
             places = [n.name for n in module.graph.nodes if n.op == "placeholder"]
-            found = Replay(module.graph, dict(zip(places, inputs, strict=True)), self.own).run()
+            found = Replay(module.graph, dict(zip(places, inputs, strict=True)), self.own, self.sizes).run()
             return tuple(as_relax(v) for v in (found if isinstance(found, (tuple, list)) else (found,)))
 
         return lambda *args: convert(run, *args)
@@ -204,16 +209,24 @@ class Replay:
             return dtype_of(value)
         return value
 
-    def check(self, node: Any, found: Any, wanted: Any) -> None:
-        """Compare results with their types in PyTorch."""
-        for mine, theirs in zip(_flat(found), _flat(wanted), strict=False):
-            if not isinstance(mine, Expr) or not hasattr(theirs, "dtype"):
-                continue
-            info, dtype = mine.struct_info, dtype_of(theirs.dtype)
-            fits = isinstance(info, TensorStructInfo) and info.dtype == dtype and _same_sizes(info.shape, theirs.shape)
-            if not fits:
-                wanted_type = f"{dtype}{tuple(theirs.shape)}"
-                raise InternalError(f"{node.target} ({node.name}) gives {format_info(info)}, not {wanted_type}")
+    def checked(self, node: Any, found: Any, wanted: Any) -> Any:
+        """Results, compared with their types in PyTorch; with PyTorch's sizes where ours are not seen to be equal."""
+        if isinstance(found, (tuple, list)) and isinstance(wanted, (tuple, list)):
+            known = [self.checked(node, mine, theirs) for mine, theirs in zip(found, wanted, strict=False)]
+            return (*known, *found[len(known) :])
+        if not isinstance(found, Expr) or not hasattr(wanted, "dtype"):
+            return found
+        info, dtype = found.struct_info, dtype_of(wanted.dtype)
+        fits = isinstance(info, TensorStructInfo) and info.dtype == dtype and _may_be(info.shape, wanted.shape)
+        if not fits:
+            wanted_type = f"{dtype}{tuple(wanted.shape)}"
+            raise InternalError(f"{node.target} ({node.name}) gives {format_info(info)}, not {wanted_type}")
+        if info.shape is None or self.sizes is None:
+            return found
+        shape = [self.sizes.known(theirs, mine) for mine, theirs in zip(info.shape, wanted.shape, strict=True)]
+        if all(same(mine, theirs) for mine, theirs in zip(info.shape, shape, strict=True)):
+            return found
+        return current_trace().builder.match_cast(found, TensorStructInfo(tuple(shape), dtype))  # type: ignore[union-attr]
 
 
 def _placed(error: UserError, node: Any) -> UserError:
@@ -224,15 +237,7 @@ def _placed(error: UserError, node: Any) -> UserError:
         return error
 
 
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield value
-
-
-def _same_sizes(mine: Sequence[Any] | None, theirs: Sequence[Any]) -> bool:
+def _may_be(mine: Sequence[Any] | None, theirs: Sequence[Any]) -> bool:
     """Whether shapes agree in all sizes that are numbers on both sides."""
     if mine is None:
         return True

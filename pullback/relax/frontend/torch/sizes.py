@@ -12,7 +12,7 @@ from pullback.ir.errors import ArgumentError
 from pullback.tir.expr import PrimExpr, maximum, minimum
 from pullback.tir.expr import Var as Size
 
-__all__ = ["PYTHON", "SizeNames", "add_functions_of"]
+__all__ = ["PYTHON", "SizeNames", "add_functions_of", "number"]
 
 
 def _whole(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,19 +70,44 @@ def add_functions_of(torch: Any) -> None:
     )
 
 
+def number(size: Any) -> int | None:
+    """A size of a tensor in PyTorch as a number, or None for one that is free."""
+    if isinstance(size, int):
+        return size
+    found = size.node.maybe_as_int()
+    return None if found is None else int(found)
+
+
 class SizeNames:
-    """The symbols of sizes, by those of PyTorch: the first axis of inputs is ``n``, others are ``t``, ``t1`` and so
-    on, in the order in which they come."""
+    """The symbols of sizes, by those of PyTorch: the first axis of inputs is the batch ``n``, others are ``t``, ``t1``
+    and so on, in the order in which they come. First axes that are of one size in the example are one batch."""
 
     def __init__(self) -> None:
         self._known: dict[str, Size] = {}
+        self._batches: dict[Any, Size] = {}  # by the size in the example
 
     def size(self, size: Any, axis: int) -> int | PrimExpr:
         """A size of a tensor's type in PyTorch."""
-        if isinstance(size, int):
-            return size
-        found = self.of(size.node.expr, axis)
-        return found.value if hasattr(found, "value") else found
+        known = number(size)
+        if known is not None:
+            return known
+        expr, example = size.node.expr, size.node.hint
+        if axis == 0 and expr.is_Symbol and example is not None:
+            if str(expr) in self._known:
+                return self._batches.setdefault(example, self._known[str(expr)])
+            if example in self._batches:
+                self._known[str(expr)] = self._batches[example]
+            return self._batches.setdefault(example, self._symbol(str(expr), axis))
+        return self.of(expr, axis)
+
+    def known(self, size: Any, otherwise: Any) -> Any:
+        """A size of a result, if all of its symbols are those of inputs."""
+        if number(size) is None and not all(str(symbol) in self._known for symbol in size.node.expr.free_symbols):
+            return otherwise
+        try:
+            return self.size(size, 1)
+        except ArgumentError:
+            return otherwise
 
     def of(self, expr: Any, axis: int = 1) -> Any:
         """A size that PyTorch writes as an expression."""

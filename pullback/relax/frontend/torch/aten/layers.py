@@ -13,7 +13,7 @@ from pullback.relax import op
 from pullback.relax.expr import const
 from pullback.relax.frontend.torch.table import ATEN
 
-ATEN.same({"aten.linear": F.linear, "aten.bilinear": F.bilinear})
+ATEN.same({"aten.relu": op.nn.relu, "aten.linear": F.linear, "aten.bilinear": F.bilinear})
 
 
 # -- convolutions
