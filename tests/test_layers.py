@@ -45,6 +45,9 @@ ROOMS = (
 # Imports upwards that are wanted: (module, imported module) and the reason.
 EXCEPTIONS = {
     ("pullback.relax.training.trainer", "pullback.deploy.export"): "trainer.export is a method of the trainer",
+    ("pullback.relax.training.interchange", "pullback.relax.frontend.torch.weights"): (
+        "trainer.to_torch and trainer.from_torch are methods of the trainer"
+    ),
     ("pullback.relax.transform", "pullback.relax.training.utils"): (
         "relax.transform.AppendLoss is a public name; the pass lives with the losses and is imported on first use"
     ),
@@ -53,6 +56,8 @@ EXCEPTIONS = {
 # Modules that import by name at run time, which the syntax tree does not show, and the reason.
 DYNAMIC = {
     "pullback.relax": "relax.training, relax.build and the like are public names; they are found on first use",
+    "pullback.relax.frontend": "importers are rooms that are loaded on first use",
+    "pullback.relax.frontend.torch.exporting": "PyTorch, or an error that says how to install it",
     "pullback.shortcuts": "short names, pullback.training and the like, are those of other packages",
 }
 
@@ -70,7 +75,7 @@ RESERVED = {
     "filelock": ("pullback.runtime.files",),
     "pooch": ("pullback.demo",),
     "platformdirs": ("pullback.runtime.files",),
-    "torch": (),
+    "torch": ("pullback.relax.frontend.torch",),
     "jax": (),
 }
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
+nn = torch.nn
 
 from pullback.ir import ArgumentError, UserError  # noqa: E402
 from pullback.relax.frontend.converters import UnsupportedOps  # noqa: E402

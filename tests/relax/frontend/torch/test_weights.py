@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
+nn = torch.nn
 
 import pullback  # noqa: E402
 from pullback import optim  # noqa: E402

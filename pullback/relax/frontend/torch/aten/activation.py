@@ -12,7 +12,6 @@ from pullback.tir.expr import is_float
 
 ATEN.same(
     {
-        "aten.relu": op.nn.relu,
         "aten.relu6": op.nn.relu6,
         "aten.silu": op.nn.silu,
         "aten.mish": op.nn.mish,
