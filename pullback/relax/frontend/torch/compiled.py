@@ -86,6 +86,7 @@ class Compiled:
             self.forward, self.backward = compile(module, target).function(_MAIN), None
         self.count = len(self.roles.written) + len(self.roles.computed)
         self.types = _results_of(function)
+        self._shared: dict[int, tuple[int, Tensor]] = {}  # parameters: their places, and as tensors
 
     def _results_with_gradients(self) -> list[bool]:
         """Of each result of the function, whether it needs gradients in PyTorch."""
@@ -115,14 +116,30 @@ class Compiled:
 
     def run(self, tensors: Sequence[Any]) -> tuple[list[Any], list[Tensor]]:
         """The results of the first function, as tensors of PyTorch; and what it was called with."""
-        given = [as_pullback(t) for t in tensors]
+        given = [self.shared(k, t) for k, t in enumerate(tensors)]
         if self.is_random:
             given.append(_random_state())
         return [as_torch(t) for t in self.forward.bind(given)()], given
 
+    def shared(self, k: int, value: Any) -> Tensor:
+        """An input over the same memory. Those of parameters are kept, as long as these stay in their place."""
+        import torch
+
+        if not isinstance(value, torch.nn.Parameter):
+            return as_pullback(value)
+        place, known = self._shared.get(k, (None, None))
+        if known is None or place != value.data_ptr():
+            known = as_pullback(value)
+            if value.is_contiguous():
+                self._shared[k] = value.data_ptr(), known
+        return known
+
     def adjoints(self, kept: Sequence[Any], seeds: Sequence[Any]) -> list[Any]:
         """The adjoints of the required inputs. A seed that is None is zeros."""
-        given = [as_pullback(value) for value in kept]
+        given = [
+            self.shared(k, value) if kind == PARAMETER else as_pullback(value)
+            for (kind, k), value in zip(self.kept, kept, strict=True)
+        ]
         for n, seed in zip(self.seeded, seeds, strict=True):
             kind = self.types[n]
             given.append(zeros(kind.shape, kind.dtype) if seed is None else as_pullback(seed))  # type: ignore[arg-type]
@@ -221,7 +238,7 @@ def _operation() -> Any:
             kept = [sources[kind](k) if kind in sources else values[compiled.count + k] for kind, k in compiled.kept]
             ctx.save_for_backward(*kept)
             ctx.compiled, ctx.count = compiled, len(tensors)
-            ctx.anchor = tensors[compiled.required[0]]
+            ctx.anchors = [tensors[k] for k in compiled.required if tensors[k].is_leaf]
             ctx.set_materialize_grads(False)
             ctx.mark_non_differentiable(*(r for n, r in enumerate(results) if n not in compiled.seeded))
             return tuple(results)
@@ -229,9 +246,11 @@ def _operation() -> Any:
         @staticmethod
         def backward(ctx: Any, *seeds: Any) -> Any:
             compiled = ctx.compiled
-            adjoints = compiled.adjoints(ctx.saved_tensors, [seeds[n] for n in compiled.seeded])
+            kept = ctx.saved_tensors
+            adjoints = compiled.adjoints(kept, [seeds[n] for n in compiled.seeded])
             if torch.is_grad_enabled():  # create_graph
-                adjoints = DifferentiatedOnce.apply(ctx.anchor, *adjoints)
+                anchors = [v for v in (*ctx.anchors, *kept, *seeds) if v is not None and v.requires_grad]
+                adjoints = DifferentiatedOnce.apply(len(anchors), *anchors, *adjoints)
             found: list[Any] = [None] * ctx.count
             for k, adjoint in zip(compiled.required, adjoints, strict=True):
                 found[k] = adjoint
@@ -241,8 +260,8 @@ def _operation() -> Any:
         """Gradients that need gradients, and raise where these are taken."""
 
         @staticmethod
-        def forward(ctx: Any, anchor: Any, *values: Any) -> Any:
-            return tuple(value.view_as(value) for value in values)
+        def forward(ctx: Any, count: int, *values: Any) -> Any:
+            return tuple(value.view_as(value) for value in values[count:])
 
         @staticmethod
         def backward(ctx: Any, *seeds: Any) -> Any:

@@ -9,7 +9,6 @@ from pullback.relax.frontend.torch.aten.shape import view
 from pullback.relax.frontend.torch.table import ATEN
 
 
-
 def view_as_scalar(x: Any) -> Any:
     """``x.item()``: a tensor of shape (), which may stand where numbers and indices do, but not as a size."""
     return view(x, ())
