@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from pullback import nn
@@ -22,14 +23,15 @@ from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform import AddRandomState, Gradient
 
 aten = torch.ops.aten
+_PRECISION = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2}
 _numbers = np.random.default_rng(7)
 
 
 @dataclass(frozen=True)
 class Sample:
     """A call: of ``f`` on tensors of these values. ``batch``: the first axis of all inputs is symbolic.
-    ``drawn``: results are random, so only their types are compared. ``rtol``: of adjoints, where PyTorch computes
-    them with less precision."""
+    ``drawn``: results are random, so only their types are compared. ``rtol``: where PyTorch computes with less
+    precision."""
 
     f: Callable[..., Any]
     inputs: tuple[np.ndarray, ...]
@@ -128,9 +130,9 @@ class _AsWritten(nn.Module):
         self.example = [TensorStructInfo(i.shape, i.dtype.name) for s in samples for i in s.inputs]
 
     def forward(self, *inputs: Any) -> Any:
-        names = [n.name for n in self.graph.nodes if n.op == "placeholder"]
+        (name,) = [n.name for n in self.graph.nodes if n.op == "placeholder"]
         check_graph(self.graph)
-        return Replay(self.graph, dict(zip(names, inputs, strict=True))).run()
+        return Replay(self.graph, {name: inputs}).run()
 
 
 class _Flat(torch.nn.Module):
@@ -139,20 +141,30 @@ class _Flat(torch.nn.Module):
     def __init__(self, samples: Sequence[Sample]) -> None:
         super().__init__()
         self.samples = samples
-        self.count = sum(len(s.inputs) for s in samples)
 
     def forward(self, *inputs: Any) -> Any:
-        starts = itertools.accumulate((len(s.inputs) for s in self.samples), initial=0)
-        return [s.f(*(inputs[k + i] for i in range(len(s.inputs)))) for k, s in zip(starts, self.samples)]
+        numbers = itertools.count()
+        return [s.f(*(inputs[next(numbers)] for _ in s.inputs)) for s in self.samples]
+
+
+def groups(named: Mapping[str, Sequence[Sample]], size: int = 8) -> list[Any]:
+    """The operators by several, since most of an export's time is the same for any program."""
+    names = list(named)
+    parts = [names[k : k + size] for k in range(0, len(names), size)]
+    return [pytest.param({n: named[n] for n in part}, id=f"{part[0]}-{part[-1]}") for part in parts]
 
 
 def compare(
-    samples: Sequence[Sample], run: Callable[..., Any] = evaluate, as_written: bool = False
-) -> set[str]:  # fmt: skip
-    """Results are PyTorch's: of integers and bools exactly, of floats to 1e-9; so are the adjoints of a weighted sum
-    of them by all float64 inputs. The names of the operators of the program."""
+    named: Mapping[str, Sequence[Sample]], run: Callable[..., Any] = evaluate, as_written: bool = False
+) -> None:  # fmt: skip
+    """One program of the samples of several operators, which it must have: results are PyTorch's, of integers and bools
+    exactly, of floats to 1e-9; so are the adjoints of a weighted sum of them by all float64 inputs."""
+    samples = [s for found in named.values() for s in found]
+    labels = [f"{name}, sample {k}" for name, found in named.items() for k in range(len(found))]
     inputs = [[torch.tensor(i, requires_grad=i.dtype == np.float64) for i in s.inputs] for s in samples]
     expected = [list(flat(s.f(*tensors))) for s, tensors in zip(samples, inputs, strict=True)]
+    places = [label for label, results in zip(labels, expected, strict=True) for _ in results]
+    rtols = [s.rtol for s, results in zip(samples, expected, strict=True) for _ in results]
     drawn = [s.drawn for s, results in zip(samples, expected, strict=True) for _ in results]
     theirs = [r for results in expected for r in results]
     counted = [r.is_floating_point() and not d for r, d in zip(theirs, drawn, strict=True)]
@@ -175,19 +187,19 @@ def compare(
     else:
         _, *ours = run(module, BACKBONE, values)
         adjoints = ()
-    for k, (mine, other, any_value) in enumerate(zip(ours, theirs, drawn, strict=True)):
+    for mine, other, any_value, rtol, place in zip(ours, theirs, drawn, rtols, places, strict=True):
         array = other.detach().float().numpy() if other.dtype == torch.bfloat16 else other.detach().numpy()
-        assert str(mine.dtype) == str(other.dtype).partition(".")[2], f"result {k}"
-        assert mine.shape == array.shape, f"result {k}"
+        assert str(mine.dtype) == str(other.dtype).partition(".")[2], place
+        assert mine.shape == array.shape, place
         if not any_value:
-            loose = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2}.get(str(mine.dtype), 1e-9)
-            np.testing.assert_allclose(
-                np.asarray(mine, array.dtype), array, rtol=loose if mine.dtype.kind not in "iub" else 0,
-                atol=1e-12 if mine.dtype == np.float64 else loose, err_msg=f"result {k}",
-            )  # fmt: skip
-    exact = [s.rtol for s in samples for i in s.inputs if i.dtype == np.float64]
-    for k, (mine, tensor, rtol) in enumerate(zip(adjoints, tracked, exact, strict=False)):
+            least = max(_PRECISION.get(str(mine.dtype), 0.0), rtol) if other.is_floating_point() else 0.0
+            values, atol = np.asarray(mine, array.dtype), 1e-12 if least <= 1e-9 else least
+            np.testing.assert_allclose(values, array, rtol=least, atol=atol, err_msg=place)
+    known = [(s.rtol, f"{label}, adjoint {k}") for s, label in zip(samples, labels, strict=True)
+             for k, i in enumerate(s.inputs) if i.dtype == np.float64]  # fmt: skip
+    for mine, tensor, (rtol, place) in zip(adjoints, tracked, known, strict=False):
         gradient = np.zeros(tensor.shape) if tensor.grad is None else tensor.grad.numpy(force=True)
-        np.testing.assert_allclose(mine, gradient, rtol=rtol, atol=1e-11, err_msg=f"adjoint {k}")
+        np.testing.assert_allclose(mine, gradient, rtol=rtol, atol=1e-11, err_msg=place)
     graph = model.graph if as_written else model.program.graph
-    return {n.target.name().split("::")[1].split(".")[0] for n in graph.nodes if hasattr(n.target, "_schema")}
+    found = {n.target.name().split("::")[1].split(".")[0] for n in graph.nodes if hasattr(n.target, "_schema")}
+    assert set(named) <= found, f"the program has no {sorted(set(named) - found)}"
