@@ -45,6 +45,9 @@ ROOMS = (
 # Imports upwards that are wanted: (module, imported module) and the reason.
 EXCEPTIONS = {
     ("pullback.relax.training.trainer", "pullback.deploy.export"): "trainer.export is a method of the trainer",
+    ("pullback.relax.training.interchange", "pullback.relax.frontend.torch.weights"): (
+        "trainer.to_torch and trainer.from_torch are methods of the trainer"
+    ),
     ("pullback.relax.transform", "pullback.relax.training.utils"): (
         "relax.transform.AppendLoss is a public name; the pass lives with the losses and is imported on first use"
     ),
@@ -54,6 +57,7 @@ EXCEPTIONS = {
 DYNAMIC = {
     "pullback.relax": "relax.training, relax.build and the like are public names; they are found on first use",
     "pullback.relax.frontend": "importers are loaded on first use, with their tables",
+    "pullback.relax.frontend.torch.exporting": "PyTorch, or an error that says how to install it",
     "pullback.shortcuts": "short names, pullback.training and the like, are those of other packages",
 }
 

@@ -36,6 +36,7 @@ from pullback.relax.training.feeding import checked_cast
 from pullback.relax.training.fit import Fitting
 from pullback.relax.training.history import History
 from pullback.relax.training.initialize import full, generator, random_state, static_shape, xavier_uniform, zeros
+from pullback.relax.training.interchange import Interchange
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.program import Program, Programs
@@ -53,7 +54,7 @@ FEW = 4  # parameters that a trainer's text names
 
 
 @guided
-class Trainer(Fitting, Checkpoints, Copies):
+class Trainer(Fitting, Checkpoints, Copies, Interchange):
     """Trains the model of a trainer module.
 
     ``train_mod``: what :class:`SetupTrainer` returned. ``vm``: a virtual machine with that module compiled. ``device``:

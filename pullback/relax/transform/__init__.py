@@ -31,6 +31,7 @@ from pullback.relax.transform.resolve_match_cast import ResolveMatchCast
 from pullback.relax.transform.share_prefixes import SharePrefixes
 from pullback.relax.transform.simplify import Simplify
 from pullback.relax.transform.simplify_loops import SimplifyLoops
+from pullback.relax.transform.split_gradient import SplitGradient
 from pullback.relax.transform.unrounded_products import UnroundedProducts
 from pullback.relax.transform.vmap import VMap
 
@@ -79,6 +80,7 @@ __all__ = [
     "Sequential",
     "SharePrefixes",
     "Simplify", "SimplifyLoops",
+    "SplitGradient",
     "ToMixedPrecision",
     "UnroundedProducts",
     "VMap",

@@ -89,21 +89,21 @@ class Gradient(Pass):
                 hint="name an @R.function; a kernel is called by one with R.call_tir",
             )
         required = required_indices(name, function, self.require_grads)
-        whole = over_regions(inline_calls(function, raised), raised, _prepared)
+        whole = over_regions(inline_calls(function, raised), raised, prepared)
         result = module.copy()
         adjoint = differentiate(name, whole, required, self.target_index, KernelGradients(result))
-        adjoint = over_regions(inline_calls(adjoint, raised), raised, _tidied)
+        adjoint = over_regions(inline_calls(adjoint, raised), raised, tidied)
         for kernel in set(result) - {*module, *called_functions(adjoint)}:  # of a loop that was differentiated anew
             del result[kernel]
         result[f"{name}_adjoint"] = adjoint
         return result
 
 
-def _prepared(function: Function) -> Function:
+def prepared(function: Function) -> Function:
     return segmented(share_prefixes(decompose_what_has_no_gradient(function)))
 
 
-def _tidied(function: Function) -> Function:
+def tidied(function: Function) -> Function:
     return remove_dead_bindings(fold_transposes(remove_dead_bindings(function)))
 
 

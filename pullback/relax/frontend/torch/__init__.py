@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from pullback.relax.frontend.torch import aten  # fills the table
 from pullback.relax.frontend.torch.exporting import from_torch
 from pullback.relax.frontend.torch.program import TorchModel
@@ -9,3 +11,8 @@ from pullback.relax.frontend.torch.reference import from_exported_program, from_
 from pullback.relax.frontend.torch.table import ATEN
 
 __all__ = ["ATEN", "TorchModel", "aten", "from_exported_program", "from_fx", "from_pytorch", "from_torch"]
+
+if importlib.util.find_spec("torch") is not None:  # tables need no PyTorch
+    from pullback.relax.frontend.torch.dynamo import register
+
+    register()
