@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,17 +103,13 @@ class OnnxModel(Imported):
         values |= {name: self.value(path) for name, path in self.paths.items()}
         values |= dict(zip(self.inputs, inputs, strict=True))
         replay = Replay(self.model, self.folder, dict(zip(inputs, self.inputs, strict=True)))
-        replay.moved = self._moved
+        replay.buffers = {
+            values[name]: partial(self.assign, path)
+            for name, path in self.paths.items()
+            if isinstance(self.held[path], Buffer)
+        }
         results = replay.run(values)
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _moved(self, name: str, value: Any) -> bool:
-        """Give the buffer of an initialiser another value from this step on; whether there is one."""
-        path = self.paths.get(name)
-        if path is None or not isinstance(self.held[path], Buffer):
-            return False
-        self.assign(path, value)
-        return True
 
     def to_onnx(self, path: Any) -> None:
         """Write the model with its present weights: see :func:`pullback.relax.frontend.onnx.to_onnx`."""

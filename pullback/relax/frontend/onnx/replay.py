@@ -7,6 +7,7 @@ shape is found where it stands.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -165,6 +166,11 @@ class Scope:
         self.attributes = dict(attributes) if attributes is not None else outer.attributes if outer else {}
         self.types = types or {}
 
+    @property
+    def is_inner(self) -> bool:
+        """Whether it is that of a subgraph."""
+        return self.outer is not None
+
     def value(self, name: str) -> Any:
         """What a name stands for: None for an input that is left out."""
         scope: Scope | None = self
@@ -248,6 +254,7 @@ class Replay:
         self.model, self.folder, self.inputs = model, folder, dict(inputs)
         self.functions = functions_of(model)
         self.sizes: known.Sizes = {}
+        self.buffers: dict[Any, Callable[[Any], None]] = {}  # by graph value: what gives a buffer another value
 
     def run(self, values: Mapping[str, Any]) -> list[Any]:
         """The graph's results; ``values``: what inputs and initialisers are."""
@@ -278,7 +285,7 @@ class Replay:
         scope = Scope(Opsets(function.opset_import), values, attributes=given)
         for node in function.node:
             self.node(node, scope)
-        return [scope.value(name) for name in function.output]
+        return [scope.values.get(name) for name in function.output]  # None: an optional one that the body leaves out
 
     # ---- nodes -------------------------------------------------------------------------------------------------------
 
@@ -322,9 +329,13 @@ class Replay:
         return [self.settled(value, name) for value, name in zip(results, _names(node.proto, len(results)), strict=True)]
 
     def called(self, converter: Converter, node: Node, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-        parameters = _parameters(converter.function)  # type: ignore[arg-type]
-        if "node" in parameters:
-            attrs = {**attrs, "node": node}
+        signature = _signature(converter.function)  # type: ignore[arg-type]
+        if signature is not None:
+            attrs = {**attrs, "node": node} if "node" in signature.parameters else attrs
+            try:
+                signature.bind(*inputs, **attrs)
+            except TypeError as error:
+                raise UserError(f"version {node.version} of {node.op_type}, of this form, is not converted: {error}") from None
         return converter.function(*inputs, **attrs)  # type: ignore[misc]
 
     def by_sizes(self, node: Node, inputs: Sequence[Any], attrs: dict[str, Any]) -> known.Known | None:
@@ -357,10 +368,11 @@ class Replay:
         proto.attribute.extend(given.values())
         function = schema_function(node.schema, proto, node.opset, types)
         if function is None:
-            raise UserError("the standard gives no definition for these inputs")
+            use = Use(name_of(node.domain, node.op_type), (), place_of(node.proto), label_of(node.proto))
+            check_supported(ONNX, [use])
         opsets = {domain_of(entry.domain): entry for entry in function.opset_import}
         if "" not in opsets:
-            function.opset_import.add(domain="", version=node.opset)
+            function.opset_import.add(domain="", version=node.scope.opsets.version(""))
         return self.function(function, inputs, given)
 
     def attribute_protos(self, node: Node) -> dict[str, Any]:
@@ -377,6 +389,10 @@ class Replay:
                 renamed.name = attribute.name
                 found[attribute.name] = renamed
         return found
+
+    def attribute_array(self, tensor: Any) -> np.ndarray:
+        """The values of a TensorProto."""
+        return array_of(tensor, self.folder)
 
     def attribute(self, onnx: Any, name: str, proto: Any) -> Any:
         """An attribute as a Python value."""
@@ -504,16 +520,13 @@ def identifier(name: str) -> str:
     return f"v{found}" if found[0].isdigit() else found
 
 
-_known_parameters: dict[Any, Any] = {}
-
-
-def _parameters(function: Callable[..., Any]) -> Any:
-    if function not in _known_parameters:
-        try:
-            _known_parameters[function] = set(inspect.signature(function).parameters)
-        except (TypeError, ValueError):
-            _known_parameters[function] = set()
-    return _known_parameters[function]
+@functools.cache
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """What a converter takes; None for one that does not say it."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
 
 
 def _operands(expr: Any) -> list[Any]:

@@ -2,6 +2,30 @@
 
 from __future__ import annotations
 
-from pullback.relax.frontend.onnx.ops import elementwise, reductions, shapes
+from pullback.relax.frontend.onnx.ops import (
+    control,
+    elementwise,
+    indices,
+    layers,
+    optimizers,
+    quantize,
+    random,
+    recurrent,
+    reductions,
+    shapes,
+    signal,
+)
 
-__all__ = ["elementwise", "reductions", "shapes"]
+__all__ = [
+    "control",
+    "elementwise",
+    "indices",
+    "layers",
+    "optimizers",
+    "quantize",
+    "random",
+    "recurrent",
+    "reductions",
+    "shapes",
+    "signal",
+]

@@ -111,8 +111,6 @@ _binary("Less", op.less)
 
 @ONNX.register("Mod")
 def mod(x: Any, y: Any, *, fmod: int) -> Any:
-    if not fmod and x.struct_info.dtype in FLOATS:
-        raise UserError("fmod must be 1 for floats")
     return op.fmod(x, y) if fmod else op.mod(x, y)
 
 

@@ -318,8 +318,8 @@ def depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
 
 
 @ONNX.register("SpaceToDepth")
-def space_to_depth(x: Any, *, blocksize: int) -> Any:
-    return op.nn.space_to_depth(x, blocksize)
+def space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    return op.nn.space_to_depth(x, blocksize) if mode == "DCR" else op.nn.pixel_unshuffle(x, blocksize)
 
 
 # -- padding
