@@ -19,7 +19,6 @@ from pullback.relax.frontend.onnx.table import domain_of
 from pullback.relax.frontend.onnx.types import dtype_of
 from pullback.runtime.dtype import numpy_dtype
 
-OLDEST_OPSET = 6  # of ai.onnx
 SPARSE_LIMIT = 1 << 30  # bytes of a sparse tensor that is written out
 
 
@@ -89,11 +88,6 @@ def _check_versions(onnx: Any, proto: Any) -> None:
             raise UserError(
                 f"the model uses opset {entry.version} of {name}, onnx {onnx.__version__} knows opsets up to {known}",
                 hint="install a newer onnx, or export the model with an older opset",
-            )
-        if domain == "" and entry.version < OLDEST_OPSET:
-            raise UserError(
-                f"the model uses opset {entry.version} of {name}, opsets from {OLDEST_OPSET} on are converted",
-                hint="onnx.version_converter.convert_version(model, 17) makes a newer one of it",
             )
 
 

@@ -54,14 +54,15 @@ class OnnxModel(Imported):
         self.outputs = [v.name for v in self.model.graph.output]
         self.paths: dict[str, str] = {}  # of parameters and buffers, by the names of initialisers
         self.constants: dict[str, np.ndarray] = {}
-        self._take_values(trainable)
+        self._take_values(trainable, set(values or ()))
 
-    def _take_values(self, trainable: Sequence[str] | None) -> None:
+    def _take_values(self, trainable: Sequence[str] | None, given: set[str]) -> None:
         """Make initialisers parameters, buffers and constants."""
         graph = self.model.graph
         arrays = {t.name: load.array_of(t, self.folder) for t in graph.initializer}
         arrays |= {s.values.name: load.sparse_array_of(s, self.folder) for s in graph.sparse_initializer}
         fixed, statistics = _roles(self.model)
+        fixed, statistics = fixed | given, statistics - given
         for pattern in trainable or ():
             if not fnmatch.filter(arrays, pattern):
                 raise NameNotFound(
@@ -124,8 +125,8 @@ def from_onnx(
 ) -> OnnxModel:  # fmt: skip
     """A model that ``pullback.trainer`` takes, from a file of ONNX.
 
-    ``model``: a path, the bytes of a file, or an ``onnx.ModelProto``. Opsets from 6 to the newest that the installed
-    package ``onnx`` knows.
+    ``model``: a path, the bytes of a file, or an ``onnx.ModelProto``. Its opset is one that the installed package ``onnx``
+    knows, from 7 on; older versions of an operator are refused where they mean something else.
     ``shape_dict``: shapes of inputs, where the file leaves them open or they are to be others: ints, names of symbolic
     sizes, or None for what the file says. A name that becomes a number does so in all inputs.
     ``trainable``: patterns of the names of initialisers that are trained, such as ``["head.*"]``. By default all floats

@@ -5,27 +5,33 @@ from __future__ import annotations
 from pullback.relax.frontend.onnx.ops import (
     control,
     elementwise,
+    images,
     indices,
     layers,
     optimizers,
+    patches,
     quantize,
     random,
     recurrent,
     reductions,
     shapes,
     signal,
+    text,
 )
 
 __all__ = [
     "control",
     "elementwise",
+    "images",
     "indices",
     "layers",
     "optimizers",
+    "patches",
     "quantize",
     "random",
     "recurrent",
     "reductions",
     "shapes",
     "signal",
+    "text",
 ]

@@ -55,6 +55,10 @@ def loop(trips: Any, condition: Any, *carried: Any, node: Any, **_: Any) -> Any:
     try:
         return _written_out(body, count, start, carried, stacks)
     except Unknown:
+        if stacks and start is None:
+            raise Unknown(condition) from None
+        if stacks and count is None and is_given(trips):
+            raise Unknown(trips) from None
         if stacks:
             raise UserError(
                 "how many steps there are depends on data, and so does the size of the results that are stacked"

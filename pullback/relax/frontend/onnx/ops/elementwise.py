@@ -256,8 +256,6 @@ def _cast(x: Any, dtype: str) -> Any:
 @ONNX.register("BitCast")
 def bit_cast(x: Any, *, to: int) -> Any:
     dtype = dtype_of(to, "the type that BitCast gives")
-    if known(x) is None:
-        raise UserError("the bits of a value that depends on data cannot be taken as another type")
     from pullback.runtime.dtype import numpy_dtype
 
     values = array(x)

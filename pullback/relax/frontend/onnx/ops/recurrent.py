@@ -153,8 +153,8 @@ def _output(y: Any, last: Sequence[Sequence[Any]], layout: int, states: int) -> 
 def _functions(names: Any, default: Sequence[str], directions: int, alphas: Any, betas: Any) -> list[list[Activation]]:
     """The activations of each direction."""
     chosen = list(names) if names else list(default) * directions
-    found = _activations(chosen, alphas, betas)
     count = len(default)
+    found = _activations(chosen[: count * directions], alphas, betas)  # RNN's schema says two for one direction
     if len(found) != count * directions:
         raise ArgumentError(f"{count * directions} activations are needed, got {len(found)}")
     return [found[k * count : (k + 1) * count] for k in range(directions)]

@@ -60,10 +60,10 @@ def _extremum(reduce: Any) -> Callable[..., Any]:
     def of(x: Any, axes: list[int], keepdims: bool) -> Any:
         if not axes:
             return x
-        if x.struct_info.dtype == "bool":
-            return op.astype(reduce(op.astype(x, "uint8"), axes, keepdims), "bool")
         if product([shape_of(x)[a] for a in axes]) == 0:
             return _of_nothing(x, axes, keepdims, reduce is op.max)
+        if x.struct_info.dtype == "bool":
+            return op.astype(reduce(op.astype(x, "uint8"), axes, keepdims), "bool")
         return reduce(x, axes, keepdims)
 
     return of
@@ -74,7 +74,10 @@ def _of_nothing(x: Any, axes: list[int], keepdims: bool, is_max: bool) -> Any:
     from pullback.tir.expr import limits
 
     dtype = x.struct_info.dtype
-    least, most = (float("-inf"), float("inf")) if dtype in FLOATS else limits(dtype)
+    least: Any = False
+    most: Any = True
+    if dtype != "bool":
+        least, most = (float("-inf"), float("inf")) if dtype in FLOATS else limits(dtype)
     sizes = [1 if a in axes else s for a, s in enumerate(shape_of(x)) if keepdims or a not in axes]
     return op.full(tuple(sizes), const(least if is_max else most, dtype), dtype)
 
