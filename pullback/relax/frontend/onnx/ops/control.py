@@ -53,7 +53,9 @@ def loop(trips: Any, condition: Any, *carried: Any, node: Any, **_: Any) -> Any:
             if count > UNROLLED:
                 raise error
     try:
-        return _written_out(body, count, start, carried, stacks)
+        if start is None or (count is None and is_given(trips)):
+            raise Unknown(trips)
+        return _written_out(body, count, carried, stacks)
     except Unknown:
         if stacks and start is None:
             raise Unknown(condition) from None
@@ -112,7 +114,7 @@ def _counted(body: Any, count: int, carried: Sequence[Any], stacks: int) -> Any:
         found = fori_loop(count, lambda k, *values: step(*values, k)[0], tuple(carried))
         return tuple(found[k] for k in range(len(carried)))
     if count == 0:
-        return _written_out(body, 0, True, carried, stacks)
+        return _written_out(body, 0, carried, stacks)
     found = scan(step, tuple(carried), (const(np.arange(count)),))
     return (*(found[0][k] for k in range(len(carried))), *(found[1][k] for k in range(stacks)))
 
@@ -123,12 +125,10 @@ def _like_input(body: Any, place: int, value: Any) -> Any:
     return op.reshape(value, (1,)) if len(shape.dim) == 1 else value
 
 
-def _written_out(body: Any, count: int | None, start: bool | None, carried: Sequence[Any], stacks: int) -> Any:
+def _written_out(body: Any, count: int | None, carried: Sequence[Any], stacks: int) -> Any:
     """The steps one after another; Unknown where a condition depends on data."""
     values, rows, k = list(carried), [[] for _ in range(stacks)], 0  # type: ignore[var-annotated]
-    if start is None:
-        raise Unknown(const(0))
-    goes_on = start
+    goes_on = True
     while goes_on and (count is None or k < count):
         if k >= UNROLLED:
             raise UserError(f"a loop of more than {UNROLLED} steps whose shapes change is not written out")

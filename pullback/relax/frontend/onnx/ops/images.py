@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from pullback.ir.errors import ArgumentError, ShapeError, UserError
 from pullback.relax import op
 from pullback.relax.expr import const
 from pullback.relax.frontend.onnx.known import array, ints, is_given, numbers, static
+from pullback.relax.frontend.onnx.ops.elementwise import numbers_like
 from pullback.relax.frontend.onnx.ops.shapes import axis_of, rank_of, shape_of
 from pullback.relax.frontend.onnx.table import ONNX
 from pullback.relax.frontend.onnx.types import FLOATS
@@ -215,22 +216,28 @@ def _rois(rois: Any, batches: Any) -> Any:
     return op.concat([op.expand_dims(op.astype(batches, rois.struct_info.dtype), 1), rois], 1)
 
 
-def _roi_align(half_pixel: Callable[[Any], bool]) -> Callable[..., Any]:
-    def convert(
-        x: Any, rois: Any, batches: Any, *, mode: str, output_height: int, output_width: int, sampling_ratio: int,
-        spatial_scale: float, coordinate_transformation_mode: str = "half_pixel",
-    ) -> Any:  # fmt: skip
-        return op.vision.roi_align(
-            x, _rois(rois, batches), (output_height, output_width), spatial_scale,
-            sampling_ratio if sampling_ratio > 0 else -1, half_pixel(coordinate_transformation_mode), mode=mode,
-        )  # fmt: skip
-
-    return convert
+@ONNX.register("RoiAlign")
+def roi_align_old(x: Any, rois: Any, batches: Any, **attrs: Any) -> Any:
+    return roi_align(x, rois, batches, coordinate_transformation_mode="output_half_pixel", **attrs)
 
 
-ONNX.same(
-    {"RoiAlign": _roi_align(lambda mode: False), "RoiAlign-16": _roi_align(lambda mode: mode == "half_pixel")}
-)  # fmt: skip
+@ONNX.register("RoiAlign-16")
+def roi_align(
+    x: Any, rois: Any, batches: Any, *, mode: str, output_height: int, output_width: int, sampling_ratio: int,
+    spatial_scale: float, coordinate_transformation_mode: str,
+) -> Any:  # fmt: skip
+    """Means of samples. With half_pixel, places are moved by half a pixel, and regions may be less than a pixel wide."""
+    if mode != "avg":
+        raise UserError(
+            "RoiAlign of the maximum is not converted: the standard takes it of the weighted elements around a sample,"
+            " not of the samples"
+        )
+    is_moved = coordinate_transformation_mode == "half_pixel"
+    places = op.subtract(rois, numbers_like(0.5 / spatial_scale, rois)) if is_moved else rois
+    ratio = sampling_ratio if sampling_ratio > 0 else -1
+    return op.vision.roi_align(
+        x, _rois(places, batches), (output_height, output_width), spatial_scale, ratio, is_moved, mode="avg"
+    )
 
 
 @ONNX.register("MaxRoiPool")
