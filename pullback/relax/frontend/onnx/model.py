@@ -62,7 +62,8 @@ class OnnxModel(Imported):
         arrays = {t.name: load.array_of(t, self.folder) for t in graph.initializer}
         arrays |= {s.values.name: load.sparse_array_of(s, self.folder) for s in graph.sparse_initializer}
         fixed, statistics = _roles(self.model)
-        fixed, statistics = fixed | given, statistics - given
+        fixed |= given | {t.values.name for t in graph.sparse_initializer}
+        statistics -= fixed
         for pattern in trainable or ():
             if not fnmatch.filter(arrays, pattern):
                 raise NameNotFound(
