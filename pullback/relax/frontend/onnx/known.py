@@ -50,7 +50,7 @@ class Known:
     """What a converter returns whose result is an array of ints and symbolic sizes."""
 
     def __init__(self, sizes: Any, dtype: str = "int64") -> None:
-        self.array, self.dtype = _canonical(np.asarray(sizes, dtype=object)), dtype
+        self.array, self.dtype = _canonical(_objects(sizes)), dtype
 
     @property
     def is_constant(self) -> bool:
@@ -65,11 +65,19 @@ class Known:
         return shaped if self.dtype == "int64" else op.astype(shaped, self.dtype)
 
 
+def _objects(value: Any) -> np.ndarray:
+    """An array of objects; NumPy would look for numbers inside of symbolic sizes."""
+    if isinstance(value, np.ndarray):
+        return value.astype(object)
+    items = value if isinstance(value, (list, tuple)) else [value]
+    found = np.empty(len(items), object)
+    for k, item in enumerate(items):
+        found[k] = item
+    return found if isinstance(value, (list, tuple)) else found.reshape(())
+
+
 def _canonical(array: np.ndarray) -> np.ndarray:
-    flat = [_plain(s) for s in array.reshape(-1)]
-    result = np.empty(len(flat), object)
-    result[:] = flat
-    return result.reshape(array.shape)
+    return _objects([_plain(s) for s in array.reshape(-1)]).reshape(array.shape)
 
 
 def _plain(size: Any) -> Any:
@@ -224,7 +232,8 @@ def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 def _reduce_prod(data: np.ndarray, axes: Any = None, *, keepdims: int = 1, **_: Any) -> np.ndarray:
     if axes is not None or data.ndim != 1:
         raise Undecided
-    return np.asarray([product(list(data))] if keepdims else product(list(data)), dtype=object)
+    total = product(list(data))
+    return _objects([total] if keepdims else total)
 
 
 def _axes(axes: Any, given: Any) -> Any:
@@ -241,7 +250,7 @@ def _squeeze(data: np.ndarray, axes: Any = None, **attrs: Any) -> np.ndarray:
 
 
 def _concat(*parts: np.ndarray, axis: int = 1) -> np.ndarray:
-    return np.concatenate([np.asarray(p, object) for p in parts], axis)
+    return np.concatenate([_objects(p) for p in parts], axis)
 
 
 def _reshape(data: np.ndarray, shape: Any, **_: Any) -> np.ndarray:
@@ -272,8 +281,8 @@ _EVALUATED: dict[str, Callable[..., Any]] = {
     "Mul": lambda a, b: a * b,
     "Div": _elementwise(_divided),
     "Equal": _elementwise(_equal),
-    "Min": lambda *x: np.asarray(_fold(_minimum, x), object),
-    "Max": lambda *x: np.asarray(_fold(_maximum, x), object),
+    "Min": lambda *x: _fold(_minimum, x),
+    "Max": lambda *x: _fold(_maximum, x),
     "ReduceProd": _reduce_prod,
     "Where": _where,
     "Expand": lambda x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(s) for s in shape))),
@@ -293,7 +302,7 @@ def evaluated(op_type: str, inputs: Sequence[np.ndarray | None], attrs: dict[str
     if function is None:
         return None
     try:
-        result = np.asarray(function(*inputs, **attrs), dtype=object)
+        result = _objects(function(*inputs, **attrs))
     except (Undecided, TypeError, ValueError, UserError):  # what sizes are not made for is computed when it runs
         return None
     return result if result.size <= SIZE_LIMIT else None

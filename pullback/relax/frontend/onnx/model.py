@@ -6,14 +6,12 @@ import fnmatch
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, NameNotFound, ShapeError, UserError, suggestion
 from pullback.nn.parameter import Buffer, Parameter
-from pullback.nn.trace import current_trace
 from pullback.relax.expr import Constant
 from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.onnx import load
@@ -168,10 +166,13 @@ def _fix_values(proto: Any, values: Mapping[str, Any]) -> None:
         dtype, sizes = tensor_type(entry.type, f"input {name}")
         array = np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
         wanted = onnx.helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)
-        if array.dtype != wanted and (array.dtype.kind != wanted.kind or not np.array_equal(array.astype(wanted), array)):
+        if array.dtype != wanted and (
+            array.dtype.kind != wanted.kind or not np.array_equal(array.astype(wanted), array)
+        ):
             raise ArgumentError(f"the value of input {name} must be {dtype}, got {array.dtype}")
         if sizes is not None and (
-            len(sizes) != array.ndim or any(isinstance(s, int) and s != n for s, n in zip(sizes, array.shape, strict=True))
+            len(sizes) != array.ndim
+            or any(isinstance(s, int) and s != n for s, n in zip(sizes, array.shape, strict=True))
         ):
             raise ShapeError(f"the value of input {name} must have the shape {tuple(sizes)}, got {array.shape}")
         graph.input.remove(entry)

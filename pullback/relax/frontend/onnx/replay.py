@@ -70,9 +70,9 @@ def place_of(node: Any) -> Span | None:
     for entry in node.metadata_props:
         if entry.key == "pkg.torch.onnx.stack_trace":
             found = [(file, int(line)) for file, line in _LINE.findall(entry.value)]
-            own = [f for f in found if "/torch/" not in f[0].replace("\\", "/")]
-            if found:
-                return Span(*(own or found)[-1])
+            own = [f for f in found if "/torch/" not in "/" + f[0].replace("\\", "/")]
+            if own:
+                return Span(*own[-1])
     return None
 
 
@@ -326,7 +326,9 @@ class Replay:
         if found is None:
             found = self.called(converter, node, inputs, attrs)
         results = list(found) if isinstance(found, (tuple, list)) else [found]
-        return [self.settled(value, name) for value, name in zip(results, _names(node.proto, len(results)), strict=True)]
+        return [
+            self.settled(value, name) for value, name in zip(results, _names(node.proto, len(results)), strict=True)
+        ]
 
     def called(self, converter: Converter, node: Node, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         signature = _signature(converter.function)  # type: ignore[arg-type]
@@ -335,7 +337,9 @@ class Replay:
             try:
                 signature.bind(*inputs, **attrs)
             except TypeError as error:
-                raise UserError(f"version {node.version} of {node.op_type}, of this form, is not converted: {error}") from None
+                raise UserError(
+                    f"version {node.version} of {node.op_type}, of this form, is not converted: {error}"
+                ) from None
         return converter.function(*inputs, **attrs)  # type: ignore[misc]
 
     def by_sizes(self, node: Node, inputs: Sequence[Any], attrs: dict[str, Any]) -> known.Known | None:
@@ -461,7 +465,8 @@ class Replay:
         if not names:
             return known.NeedsValue(
                 f"{where}: {what} decides a shape, and its value depends on parameters or random numbers",
-                inputs=(), span=place_of(node.proto),
+                inputs=(),
+                span=place_of(node.proto),
             )
         shown = ", ".join(names)
         return known.NeedsValue(

@@ -104,7 +104,9 @@ def _results(proto: Any, inputs: list[Any], native: bool) -> tuple[list[np.ndarr
     values: dict[str, Any] = {}
     for _ in range(MOST_TRIES):
         try:
-            shapes = {k: as_array(v).shape for k, v in given.items() if k not in values and v is not None and _open(proto, k)}
+            shapes = {
+                k: as_array(v).shape for k, v in given.items() if k not in values and v is not None and _open(proto, k)
+            }
             model = OnnxModel(proto, shapes, values=values)
             module = as_module(model, keep_params_in_input=True)
             break

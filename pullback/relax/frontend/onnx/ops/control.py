@@ -195,7 +195,9 @@ def scan_(
     found = scan(step, tuple(states), tuple(rows))
     outputs = [found[1][k] for k in range(stacks)]
     turned = [_reversed(y, r) for y, r in zip(outputs, scan_output_directions or [0] * stacks, strict=True)]
-    placed = [_moved(y, 0, axis_of(a, rank_of(y))) for y, a in zip(turned, scan_output_axes or [0] * stacks, strict=True)]
+    placed = [
+        _moved(y, 0, axis_of(a, rank_of(y))) for y, a in zip(turned, scan_output_axes or [0] * stacks, strict=True)
+    ]
     return (*(found[0][k] for k in range(len(states))), *placed)
 
 

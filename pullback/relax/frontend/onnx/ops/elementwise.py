@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import DTypeError, UserError
+from pullback.ir.errors import DTypeError
 from pullback.relax import op
 from pullback.relax.expr import const
 from pullback.relax.frontend.onnx.known import array, is_given, known, number

@@ -255,7 +255,9 @@ def non_max_suppression(
         half = corners[..., 2:] / 2
         centre = corners[..., :2]
         corners = np.concatenate([(centre - half)[..., ::-1], (centre + half)[..., ::-1]], -1)
-    corners = np.concatenate([np.minimum(corners[..., :2], corners[..., 2:]), np.maximum(corners[..., :2], corners[..., 2:])], -1)
+    corners = np.concatenate(
+        [np.minimum(corners[..., :2], corners[..., 2:]), np.maximum(corners[..., :2], corners[..., 2:])], -1
+    )
     limit = int(numbers(most)[0]) if is_given(most) else 0
     overlap = float(numbers(iou)[0]) if is_given(iou) else 0.0
     floor = float(numbers(least)[0]) if is_given(least) else -math.inf

@@ -174,7 +174,9 @@ def _places(
         numbers = np.arange(product(sizes), dtype=np.int64).reshape([sizes[a] for a in order]).transpose(order)
     room = [
         max((o - 1) * s + (k - 1) * d + 1 - n - b, a)
-        for o, s, k, d, n, b, a in zip(out, steps, kernel, apart, sizes[2:], padding[:rank], padding[rank:], strict=True)
+        for o, s, k, d, n, b, a in zip(
+            out, steps, kernel, apart, sizes[2:], padding[:rank], padding[rank:], strict=True
+        )
     ]
     around = [0, 0, *padding[:rank], 0, 0, *room]
     data = padded(x, around, value=_least(x))
@@ -382,7 +384,7 @@ def matmul(x: Any, y: Any) -> Any:
 
 @ONNX.register("Gemm")
 def gemm(
-    a: Any, b: Any, c: Any = None, *, alpha: float, beta: float, transA: int, transB: int, **_: Any  # noqa: N803
+    a: Any, b: Any, c: Any = None, *, alpha: float, beta: float, transA: int, transB: int, **_: Any
 ) -> Any:  # fmt: skip
     left = op.permute_dims(a) if transA else a
     is_bias = c is not None and beta == 1 and rank_of(c) == 1 and same(shape_of(c)[0], shape_of(b)[0 if transB else 1])

@@ -78,7 +78,9 @@ def deform_conv(
     moved = op.reshape(offset, (batch, offset_group, taps, 2, high * wide))
     y = op.add(op.squeeze(op.strided_slice(moved, [3], [0], [1]), [3]), const(rows))
     z = op.add(op.squeeze(op.strided_slice(moved, [3], [1], [2]), [3]), const(columns))
-    sampled = _between(op.reshape(x, (batch, offset_group, channels // offset_group, height * width)), y, z, height, width)
+    sampled = _between(
+        op.reshape(x, (batch, offset_group, channels // offset_group, height * width)), y, z, height, width
+    )
     if mask is not None:
         sampled = op.multiply(sampled, op.reshape(mask, (batch, offset_group, 1, taps, high * wide)))
     patches = op.reshape(sampled, (batch, group, channels // group * taps, high * wide))

@@ -83,7 +83,9 @@ def _centred(x: Any, zero_point: Any, axis: int | None = None) -> Any:
 
 def _rows(values: Any, x: Any) -> Any:
     """Numbers for each row of a matrix, in a shape that broadcasts."""
-    return op.reshape(values, (-1, 1)) if rank_of(values) == 1 and rank_of(x) > 1 and shape_of(values) != (1,) else values
+    return (
+        op.reshape(values, (-1, 1)) if rank_of(values) == 1 and rank_of(x) > 1 and shape_of(values) != (1,) else values
+    )
 
 
 @ONNX.register("MatMulInteger")
