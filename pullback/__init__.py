@@ -25,8 +25,8 @@ shortcuts.install()
 
 __all__ = [
     "Device", "IRModule", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device", "from_onnx", "grad",
-    "hvp", "ir", "jvp", "nd", "nn", "op", "optim", "relax", "runtime", "script", "target", "te", "tensor", "tir", "trainer",
-    "training", "transform", "value_and_grad", "vmap",
+    "hvp", "ir", "jvp", "nd", "nn", "op", "optim", "relax", "runtime", "script", "target", "te", "tensor", "tir",
+    "trainer", "training", "transform", "value_and_grad", "vmap",
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Values that are known when a model is imported: what shapes are made of.
 
-ONNX computes shapes by nodes: Shape, Gather, Concat, Reshape. Such values are followed beside the graph values: an array
-of ints, or of ints and symbolic sizes. Whatever is a constant is known as it is. Converters ask for values by
+ONNX computes shapes by nodes: Shape, Gather, Concat, Reshape. Such values are followed beside the graph values: an
+array of ints, or of ints and symbolic sizes. Whatever is a constant is known as it is. Converters ask for values by
 :func:`ints`, :func:`number` and :func:`array`, which raise :class:`NeedsValue` where a value depends on data.
 """
 

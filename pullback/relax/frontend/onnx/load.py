@@ -36,8 +36,8 @@ def onnx_package() -> Any:
 def read(model: Any) -> tuple[Any, Path | None]:
     """A ModelProto, whose external data stays where it is, and the file it came from.
 
-    ``model``: a path, the bytes of a file, or a ModelProto. Raises UserError for what is no model of ONNX, and for one of
-    an opset that the installed package does not know.
+    ``model``: a path, the bytes of a file, or a ModelProto. Raises UserError for what is no model of ONNX, and for one
+    of an opset that the installed package does not know.
     """
     onnx = onnx_package()
     path = None
@@ -94,17 +94,22 @@ def _check_versions(onnx: Any, proto: Any) -> None:
 def _check_model(onnx: Any, proto: Any) -> None:
     """Have onnx check names, their order, and attributes."""
     try:
-        onnx.checker.check_model(_without_data(onnx, proto), full_check=False)
+        onnx.checker.check_model(_for_checker(onnx, proto), full_check=False)
     except onnx.checker.ValidationError as error:
         raise UserError(f"the model is not valid: {str(error).strip().splitlines()[0]}") from None
 
 
-def _without_data(onnx: Any, proto: Any) -> Any:
-    """A copy whose external tensors look like small ones: the checker would open their files."""
-    if not any(t.data_location == 1 for t in tensors(proto.graph)):
+def _for_checker(onnx: Any, proto: Any) -> Any:
+    """A copy whose external tensors look like small ones, as the checker would open their files, and in which inputs and
+    results have shapes, which it demands."""
+    without_shape = [v for v in (*proto.graph.input, *proto.graph.output) if _lacks_shape(v)]
+    if not without_shape and not any(t.data_location == 1 for t in tensors(proto.graph)):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
+    for value in (*copy.graph.input, *copy.graph.output):
+        if _lacks_shape(value):
+            value.type.tensor_type.shape.SetInParent()
     for tensor in tensors(copy.graph):
         if tensor.data_location == 1:
             del tensor.external_data[:]
@@ -113,6 +118,10 @@ def _without_data(onnx: Any, proto: Any) -> Any:
             tensor.dims.append(0)
             tensor.raw_data = b""
     return copy
+
+
+def _lacks_shape(value: Any) -> bool:
+    return value.type.WhichOneof("value") == "tensor_type" and not value.type.tensor_type.HasField("shape")
 
 
 def subgraphs(node: Any) -> Iterator[Any]:

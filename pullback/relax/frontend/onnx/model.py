@@ -124,8 +124,8 @@ def from_onnx(
 ) -> OnnxModel:  # fmt: skip
     """A model that ``pullback.trainer`` takes, from a file of ONNX.
 
-    ``model``: a path, the bytes of a file, or an ``onnx.ModelProto``. Its opset is one that the installed package ``onnx``
-    knows, from 7 on; older versions of an operator are refused where they mean something else.
+    ``model``: a path, the bytes of a file, or an ``onnx.ModelProto``. Its opset is one that the installed package
+    ``onnx`` knows, from 7 on; older versions of an operator are refused where they mean something else.
     ``shape_dict``: shapes of inputs, where the file leaves them open or they are to be others: ints, names of symbolic
     sizes, or None for what the file says. A name that becomes a number does so in all inputs.
     ``trainable``: patterns of the names of initialisers that are trained, such as ``["head.*"]``. By default all floats

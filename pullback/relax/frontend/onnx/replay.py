@@ -1,8 +1,8 @@
 """Replay: the nodes of an ONNX graph become graph values, one after another, by the table of conversions.
 
-Values that are known beside them are followed (``known.py``); a node whose inputs are all constants is computed at once.
-Each result is compared with the type that ONNX's shape inference says it has, so a converter that gives another dtype or
-shape is found where it stands.
+Values that are known beside them are followed (``known.py``); a node whose inputs are all constants is computed at
+once. Each result is compared with the type that ONNX's shape inference says it has, so a converter that gives another
+dtype or shape is found where it stands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ONNX files as bytes: the contents of initialisers replaced, and every other byte left as it is.
 
-A message of protobuf is a sequence of fields, each a key, which says number and kind, and a value. Parsing and writing a
-model anew may order fields otherwise, so files are rewritten field by field.
+A message of protobuf is a sequence of fields, each a key, which says number and kind, and a value. Parsing and writing
+a model anew may order fields otherwise, so files are rewritten field by field.
 """
 
 from __future__ import annotations

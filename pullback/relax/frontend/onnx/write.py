@@ -19,9 +19,9 @@ __all__ = ["to_onnx"]
 def to_onnx(model: Any, path: Any) -> None:
     """Write the file that a model was read from, with the model's present weights.
 
-    ``model``: what :func:`pullback.from_onnx` returned, or a trainer of it. Only the values of initialisers that changed
-    are others; every other byte is as it was. Of a model with external data, the data files are written beside the new
-    file under their names.
+    ``model``: what :func:`pullback.from_onnx` returned, or a trainer of it. Only the values of initialisers that
+    changed are others; every other byte is as it was. Of a model with external data, the data files are written beside
+    the new file under their names.
 
     >>> trainer.fit(x, y, epochs=3)
     >>> to_onnx(trainer, "trained.onnx")
@@ -52,8 +52,8 @@ def to_onnx(model: Any, path: Any) -> None:
         new = np.asarray(imported.held[imported.paths[tensor.name]].data)
         if old.shape != new.shape or old.dtype != new.dtype:
             raise UserError(
-                f"the initialiser {tensor.name} is {old.dtype}{old.shape} in the file now, {new.dtype}{new.shape} in the"
-                " model",
+                f"the initialiser {tensor.name} is {old.dtype}{old.shape} in the file now, {new.dtype}{new.shape} in"
+                " the model",
                 hint="the file was changed since it was read",
             )
         if old.tobytes() == new.tobytes():

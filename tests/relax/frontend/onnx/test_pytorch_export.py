@@ -7,13 +7,13 @@ import io
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxscript")
-onnxruntime = pytest.importorskip("onnxruntime")
-
 import pullback
 from pullback import optim
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnx")
+pytest.importorskip("onnxscript")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 STEPS, ROWS = 10, 8
 

@@ -226,7 +226,7 @@ def roi_align(
     x: Any, rois: Any, batches: Any, *, mode: str, output_height: int, output_width: int, sampling_ratio: int,
     spatial_scale: float, coordinate_transformation_mode: str,
 ) -> Any:  # fmt: skip
-    """Means of samples. With half_pixel, places are moved by half a pixel, and regions may be less than a pixel wide."""
+    """Means of samples. With half_pixel, places are half a pixel less, and regions may be less than a pixel wide."""
     if mode != "avg":
         raise UserError(
             "RoiAlign of the maximum is not converted: the standard takes it of the weighted elements around a sample,"

@@ -33,10 +33,8 @@ def reduced(
 ) -> Any:  # fmt: skip
     """``function`` of x over axes: without any, over all, or with noop over none."""
     rank = rank_of(x)
-    if axes:
-        chosen = [axis_of(a, rank) for a in axes]
-    else:
-        chosen = [] if noop_with_empty_axes else list(range(rank))
+    every = [] if noop_with_empty_axes else list(range(rank))
+    chosen = [axis_of(a, rank) for a in axes] if axes else every
     return function(x, chosen, bool(keepdims))
 
 

@@ -73,9 +73,6 @@ def constant(**attrs: Any) -> Any:
 def constant_of_shape(sizes: Any, *, value: Any = None) -> Any:
     fill = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
     found = ints(sizes)
-    if fill.dtype == np.int64 and math.prod(s if isinstance(s, int) else 1 for s in found) <= 1024:
-        if all(isinstance(s, int) for s in found):
-            return np.full(found, fill[0])
     return op.full(tuple(found), const(fill.reshape(())), fill.dtype.name)
 
 

@@ -80,7 +80,7 @@ def _real_inverse(x: Any, axis: int, given: int, length: int | None) -> Any:
 
 def _moved_back(x: Any, axis: int, rank: int) -> Any:
     """The axis before the last at its place."""
-    order = [a for a in range(rank - 2)]
+    order = list(range(rank - 2))
     order.insert(axis, rank - 2)
     return op.permute_dims(x, [*order, rank - 1])
 
