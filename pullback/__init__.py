@@ -40,5 +40,5 @@ _missing = missing_from(globals())
 def __getattr__(name: str) -> Any:
     """The importers, which are loaded when they are first used."""
     if name in frontend.IMPORTERS:
-        return getattr(getattr(frontend, frontend.IMPORTERS[name]), name)
+        return frontend.importer(name)
     return _missing(name)

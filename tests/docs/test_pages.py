@@ -8,6 +8,8 @@ from tests.docs.blocks import ROOT, run_document
 
 PAGES = sorted([ROOT / "docs/quickstart.md", ROOT / "docs/phrasebook.md", *(ROOT / "docs/howto").glob("*.md")])
 
+NEEDS = {"from_onnx": "onnx"}
+
 
 NEEDS = {"from_pytorch": "torch"}
 

@@ -11,13 +11,18 @@ from pullback.relax.frontend.converters import UnsupportedOps, register_converte
 __all__ = ["UnsupportedOps", "keras", "nn", "onnx", "register_converter", "torch"]
 
 _IMPORTERS = ("torch", "onnx", "keras")  # rooms that are loaded on first use
-IMPORTERS = {f"from_{name}": name for name in _IMPORTERS}  # functions of the package's face, and their rooms
+IMPORTERS = {"from_torch": "torch", "from_onnx": "onnx.model", "from_keras": "keras"}  # of the package's face
 
 
 def load_tables(source: str) -> None:
     """Fill the table of conversions of a source."""
     if source in _IMPORTERS:
         importlib.import_module(f"{__name__}.{source}")
+
+
+def importer(name: str) -> Any:
+    """A function of :data:`IMPORTERS`."""
+    return getattr(importlib.import_module(f"{__name__}.{IMPORTERS[name]}"), name)
 
 
 def __getattr__(name: str) -> Any:

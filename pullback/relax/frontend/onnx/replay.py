@@ -1,0 +1,595 @@
+"""Replay: the nodes of an ONNX graph become graph values, one after another, by the table of conversions.
+
+Values that are known beside them are followed (``known.py``); a node whose inputs are all constants is computed at
+once. Each result is compared with the type that ONNX's shape inference says it has, so a converter that gives another
+dtype or shape is found where it stands.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.errors import InternalError, UserError
+from pullback.ir.module import IRModule
+from pullback.ir.node import Span, span_scope
+from pullback.ir.op import Op
+from pullback.nn.trace import current_trace
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.expr import Call, Constant, Expr, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var, const
+from pullback.relax.frontend.converters import Converter, Use, check_supported
+from pullback.relax.frontend.onnx import known
+from pullback.relax.frontend.onnx.load import array_of, onnx_package, sparse_array_of, subgraphs
+from pullback.relax.frontend.onnx.table import ONNX, domain_of, keys_of, name_of
+from pullback.relax.frontend.onnx.types import CODES, tensor_type
+from pullback.relax.interpreter import evaluate
+from pullback.relax.struct_info import TensorStructInfo, format_info
+from pullback.tir.expr import PrimExpr
+
+FOLD_LIMIT = 1 << 20  # elements of a constant that is computed when a model is imported
+_LINE = re.compile(r'File "([^"]+)", line (\d+)')
+_RANDOM = ("relax.random.", "relax.dropout", "relax.nn.dropout")  # ops that are never computed at once
+
+
+# -- what there is to know of nodes
+
+
+class Opsets:
+    """The opset of each domain that a model or a function imports."""
+
+    def __init__(self, imports: Any) -> None:
+        self._versions = {domain_of(entry.domain): entry.version for entry in imports}
+
+    def version(self, domain: str) -> int:
+        """The opset of a domain; 1 of one that is not imported."""
+        return self._versions.get(domain_of(domain), 1)
+
+    def schema(self, domain: str, op_type: str) -> Any:
+        """The schema of an operator in this opset, or None: of the newest version that is not above it."""
+        onnx = onnx_package()
+        try:
+            return onnx.defs.get_schema(op_type, self.version(domain), domain_of(domain))
+        except onnx.defs.SchemaError:
+            return None
+
+    def keys(self, domain: str, op_type: str) -> tuple[str, ...]:
+        """The names of an operator in the table, for this opset."""
+        schema = self.schema(domain, op_type)
+        return keys_of(domain, op_type, schema.since_version if schema else self.version(domain))
+
+
+def place_of(node: Any) -> Span | None:
+    """The line of the user's source on which a node was made, where the exporter of PyTorch says it."""
+    for entry in node.metadata_props:
+        if entry.key == "pkg.torch.onnx.stack_trace":
+            found = [(file, int(line)) for file, line in _LINE.findall(entry.value)]
+            own = [f for f in found if "/torch/" not in "/" + f[0].replace("\\", "/")]
+            if own:
+                return Span(*own[-1])
+    return None
+
+
+def label_of(node: Any) -> str:
+    """What a node is called in messages: its name, or its first result's."""
+    return node.name or next((f"of {name}" for name in node.output if name), "without results")
+
+
+def schema_function(schema: Any, node: Any, opset: int, types: Sequence[bytes] | None = None) -> Any:
+    """The body by which a schema defines an operator, for nodes of an opset, or None where there is none.
+
+    ``types``: the serialized types of the inputs, for bodies that depend on them; without, such a body is None.
+    """
+    onnx = onnx_package()
+    fixed = [v for v in schema.function_opset_versions if v <= opset]
+    if fixed:
+        return _function(onnx, schema.get_function_with_opset_version(max(fixed)))
+    made = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    if not made or types is None:
+        return None
+    found = schema.get_context_dependent_function_with_opset_version(max(made), node.SerializeToString(), list(types))
+    return _function(onnx, found) if found else None
+
+
+def has_function(schema: Any, opset: int) -> bool:
+    """Whether a schema defines an operator by others."""
+    versions = [*schema.function_opset_versions, *schema.context_dependent_function_opset_versions]
+    return any(v <= opset for v in versions)
+
+
+def _function(onnx: Any, data: bytes) -> Any:
+    proto = onnx.FunctionProto()
+    proto.ParseFromString(data)
+    return proto
+
+
+def functions_of(model: Any) -> dict[tuple[str, str, str], Any]:
+    """A model's own functions, by domain, name and overload."""
+    return {(domain_of(f.domain), f.name, f.overload): f for f in model.functions}
+
+
+def function_of(functions: Mapping[tuple[str, str, str], Any], node: Any) -> Any:
+    """The model's own function that a node calls, or None."""
+    return functions.get((domain_of(node.domain), node.op_type, node.overload))
+
+
+def check_nodes(model: Any) -> None:
+    """Raise UnsupportedOps, listing everything of a model that has no converter."""
+    check_supported(ONNX, _uses(model.graph.node, Opsets(model.opset_import), functions_of(model), set()))
+
+
+def _uses(nodes: Any, opsets: Opsets, functions: Mapping[Any, Any], seen: set[str]) -> Iterator[Use]:
+    for node in nodes:
+        function = function_of(functions, node)
+        keys = opsets.keys(node.domain, node.op_type)
+        converter = ONNX.find(*keys)
+        if function is not None:
+            if function.name not in seen:
+                yield from _uses(function.node, Opsets(function.opset_import), functions, seen | {function.name})
+        elif converter is None and (body := _body_of(node, opsets)) is not None:
+            yield from _uses(body.node, Opsets(body.opset_import), {}, seen)
+        elif converter is None and (schema := opsets.schema(node.domain, node.op_type)) and schema.deprecated:
+            yield Use(f"{name_of(node.domain, node.op_type)} (deprecated in this opset)", keys, place_of(node))
+        elif converter is not None or not _is_function(node, opsets):
+            yield Use(name_of(node.domain, node.op_type), keys, place_of(node), label_of(node))
+        for graph in subgraphs(node):
+            yield from _uses(graph.node, opsets, functions, seen)
+
+
+def _body_of(node: Any, opsets: Opsets) -> Any:
+    schema = opsets.schema(node.domain, node.op_type)
+    return None if schema is None else schema_function(schema, node, opsets.version(node.domain))
+
+
+def _is_function(node: Any, opsets: Opsets) -> bool:
+    schema = opsets.schema(node.domain, node.op_type)
+    return schema is not None and has_function(schema, opsets.version(node.domain))
+
+
+# -- names and values
+
+
+class Scope:
+    """The values of a graph's names, with those around a subgraph; what a function's attributes are; types."""
+
+    def __init__(
+        self, opsets: Opsets, values: Mapping[str, Any], outer: Scope | None = None,
+        attributes: Mapping[str, Any] | None = None, types: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.opsets, self.values, self.outer = opsets, dict(values), outer
+        self.attributes = dict(attributes) if attributes is not None else outer.attributes if outer else {}
+        self.types = types or {}
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it is that of a subgraph."""
+        return self.outer is not None
+
+    def value(self, name: str) -> Any:
+        """What a name stands for: None for an input that is left out."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise UserError(f"the name {name!r} is used before any node gives it a value")
+
+
+class Node:
+    """A node that is converted, for converters with a parameter ``node``."""
+
+    def __init__(self, proto: Any, scope: Scope, replay: Replay) -> None:
+        self.proto, self.scope, self.replay = proto, scope, replay
+        self.domain, self.op_type = domain_of(proto.domain), proto.op_type
+        self.schema = scope.opsets.schema(proto.domain, proto.op_type)
+        self.opset = scope.opsets.version(proto.domain)
+        self.version = self.schema.since_version if self.schema is not None else self.opset
+
+    @property
+    def results(self) -> int:
+        """How many results the node names."""
+        return len(self.proto.output)
+
+    def wants(self, result: int) -> bool:
+        """Whether a result of that number is asked for."""
+        return result < len(self.proto.output) and bool(self.proto.output[result])
+
+    def body(self, name: str) -> Body:
+        """The graph that is an attribute."""
+        for attribute in self.proto.attribute:
+            if attribute.name == name and attribute.HasField("g"):
+                return Body(attribute.g, self.scope, self.replay)
+        raise UserError(f"attribute {name} is missing")
+
+    def inputs(self) -> list[Any]:
+        return [self.scope.value(name) if name else None for name in self.proto.input]
+
+    def attributes(self) -> dict[str, Any]:
+        """The attributes as Python values, with the schema's defaults; graphs are left out."""
+        onnx = onnx_package()
+        protos = {
+            a.name: a.default_value
+            for a in (self.schema.attributes.values() if self.schema is not None else ())
+            if a.default_value.type
+        }
+        for attribute in self.proto.attribute:
+            if attribute.ref_attr_name:
+                if attribute.ref_attr_name in self.scope.attributes:
+                    protos[attribute.name] = self.scope.attributes[attribute.ref_attr_name]
+            else:
+                protos[attribute.name] = attribute
+        return {
+            name: self.replay.attribute(onnx, name, proto)
+            for name, proto in protos.items()
+            if not proto.HasField("g") and not proto.graphs
+        }
+
+
+class Body:
+    """A subgraph: a function of graph values, which reads the names around it."""
+
+    def __init__(self, graph: Any, scope: Scope, replay: Replay) -> None:
+        self.graph, self.scope, self.replay = graph, scope, replay
+
+    @property
+    def names(self) -> list[str]:
+        return [value.name for value in self.graph.input]
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        """The graph's results for these values of its inputs."""
+        values = dict(zip(self.names, arguments, strict=True))
+        return self.replay.graph(self.graph, values, self.scope.opsets, self.scope)
+
+
+class Replay:
+    """``inputs``: the names of the model's inputs, by their variables, for messages. ``folder``: that of the file."""
+
+    def __init__(self, model: Any, folder: Path | None, inputs: Mapping[Expr, str]) -> None:
+        self.model, self.folder, self.inputs = model, folder, dict(inputs)
+        self.functions = functions_of(model)
+        self.sizes: known.Sizes = {}
+        self.buffers: dict[Any, Callable[[Any], None]] = {}  # by graph value: what gives a buffer another value
+
+    def run(self, values: Mapping[str, Any]) -> list[Any]:
+        """The graph's results; ``values``: what inputs and initialisers are."""
+        token = known.following(self.sizes)
+        try:
+            return self.graph(self.model.graph, values, Opsets(self.model.opset_import), None)
+        finally:
+            known.followed(token)
+
+    def graph(self, graph: Any, values: Mapping[str, Any], opsets: Opsets, outer: Scope | None) -> list[Any]:
+        types = {v.name: v.type for v in (*graph.value_info, *graph.output)}
+        scope = Scope(opsets, values, outer, types=types)
+        for tensor in graph.initializer:
+            if tensor.name not in scope.values:
+                scope.values[tensor.name] = Constant(array_of(tensor, self.folder))
+        for sparse in graph.sparse_initializer:
+            if sparse.values.name not in scope.values:
+                scope.values[sparse.values.name] = Constant(sparse_array_of(sparse, self.folder))
+        for node in graph.node:
+            self.node(node, scope)
+        return [scope.value(output.name) for output in graph.output]
+
+    def function(self, function: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+        """The results of a function of ONNX's own format; ``attributes`` by name, as AttributeProtos."""
+        names = list(function.input)
+        values = dict(zip(names, [*inputs, *[None] * (len(names) - len(inputs))], strict=False))
+        given = {a.name: a for a in function.attribute_proto} | dict(attributes)
+        scope = Scope(Opsets(function.opset_import), values, attributes=given)
+        for node in function.node:
+            self.node(node, scope)
+        return [scope.values.get(name) for name in function.output]  # None: an optional one that the body leaves out
+
+    # ---- nodes -------------------------------------------------------------------------------------------------------
+
+    def node(self, proto: Any, scope: Scope) -> None:
+        """Give the names of a node's results their values."""
+        node = Node(proto, scope, self)
+        name = name_of(proto.domain, proto.op_type)
+        span = place_of(proto)
+        try:
+            with span_scope(span) if span is not None else span_scope(_here):
+                results = self.converted(node)
+        except known.Unknown as missing:
+            raise self.needs_value(node, missing.value) from None
+        except UserError as error:
+            raise _placed(error, f"{name} ({label_of(proto)})", span) from error.__cause__
+        if len(results) < sum(1 for k in range(node.results) if node.wants(k)) or len(results) < node.results:
+            raise InternalError(f"{name} ({label_of(proto)}) gives {len(results)} results, not {node.results}")
+        for key, value in zip(proto.output, results, strict=False):
+            if key:
+                if value is None:
+                    raise UserError(f"{name} ({label_of(proto)}): the result {key} is not computed here", span=span)
+                scope.values[key] = value
+                self.check(node, key, value)
+
+    def converted(self, node: Node) -> list[Any]:
+        """The results of a node."""
+        converter = ONNX.find(*node.scope.opsets.keys(node.proto.domain, node.proto.op_type))
+        if converter is None or not converter.is_own:
+            function = function_of(self.functions, node.proto)
+            if function is not None:
+                return self.function(function, node.inputs(), self.attribute_protos(node))
+        if converter is None:
+            return self.by_schema(node)
+        if converter.function is None:
+            raise InternalError(f"{converter.name} has no converter, and nobody checked")
+        inputs, attrs = node.inputs(), node.attributes()
+        found = self.by_sizes(node, inputs, attrs)
+        if found is None:
+            found = self.called(converter, node, inputs, attrs)
+        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        return [
+            self.settled(value, name) for value, name in zip(results, _names(node.proto, len(results)), strict=True)
+        ]
+
+    def called(self, converter: Converter, node: Node, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+        signature = _signature(converter.function)  # type: ignore[arg-type]
+        if signature is not None:
+            attrs = {**attrs, "node": node} if "node" in signature.parameters else attrs
+            try:
+                signature.bind(*inputs, **attrs)
+            except TypeError as error:
+                raise UserError(
+                    f"version {node.version} of {node.op_type}, of this form, is not converted: {error}"
+                ) from None
+        return converter.function(*inputs, **attrs)  # type: ignore[misc]
+
+    def by_sizes(self, node: Node, inputs: Sequence[Any], attrs: dict[str, Any]) -> known.Known | None:
+        """What a node gives for sizes of which some are symbolic, where that can be told."""
+        if node.domain or not inputs:
+            return None
+        arrays = [None if value is None else known.known(value) for value in inputs]
+        missing = any(a is None and v is not None for a, v in zip(arrays, inputs, strict=True))
+        if missing or all(a is None or a.dtype != object for a in arrays):
+            return None
+        found = known.evaluated(node.op_type, arrays, attrs)
+        if found is None:
+            return None
+        is_bool = all(isinstance(v, bool) for v in found.reshape(-1)) and found.size
+        dtypes = [v.struct_info.dtype for v in inputs if v is not None]
+        kept = dtypes[-1] if node.op_type == "Where" else dtypes[0]
+        dtype = "bool" if is_bool else {6: "int32", 7: "int64"}.get(attrs.get("to", 0), kept)
+        return known.Known(found, dtype)
+
+    def by_schema(self, node: Node) -> list[Any]:
+        """The results of an operator that the standard defines by others."""
+        if node.schema is None:
+            raise InternalError(f"{node.op_type} has no converter, and nobody checked")
+        inputs = node.inputs()
+        types = [b"" if value is None else _type_proto(value).SerializeToString() for value in inputs]
+        proto = onnx_package().NodeProto()
+        proto.CopyFrom(node.proto)
+        given = self.attribute_protos(node)
+        del proto.attribute[:]
+        proto.attribute.extend(given.values())
+        function = schema_function(node.schema, proto, node.opset, types)
+        if function is None:
+            use = Use(name_of(node.domain, node.op_type), (), place_of(node.proto), label_of(node.proto))
+            check_supported(ONNX, [use])
+        opsets = {domain_of(entry.domain): entry for entry in function.opset_import}
+        if "" not in opsets:
+            function.opset_import.add(domain="", version=node.scope.opsets.version(""))
+        return self.function(function, inputs, given)
+
+    def attribute_protos(self, node: Node) -> dict[str, Any]:
+        """A node's attributes as they are passed on to a function: references are what they refer to."""
+        found = {}
+        if node.schema is not None:
+            found = {a.name: a.default_value for a in node.schema.attributes.values() if a.default_value.type}
+        for attribute in node.proto.attribute:
+            if not attribute.ref_attr_name:
+                found[attribute.name] = attribute
+            elif attribute.ref_attr_name in node.scope.attributes:
+                renamed = onnx_package().AttributeProto()
+                renamed.CopyFrom(node.scope.attributes[attribute.ref_attr_name])
+                renamed.name = attribute.name
+                found[attribute.name] = renamed
+        return found
+
+    def attribute_array(self, tensor: Any) -> np.ndarray:
+        """The values of a TensorProto."""
+        return array_of(tensor, self.folder)
+
+    def attribute(self, onnx: Any, name: str, proto: Any) -> Any:
+        """An attribute as a Python value."""
+        if proto.HasField("t"):
+            return array_of(proto.t, self.folder)
+        if proto.HasField("sparse_tensor"):
+            return sparse_array_of(proto.sparse_tensor, self.folder)
+        value = onnx.helper.get_attribute_value(proto)
+        if isinstance(value, bytes):
+            return value.decode(errors="replace")
+        if isinstance(value, (str, int, float)):
+            return value
+        items = list(value)
+        return [v.decode(errors="replace") if isinstance(v, bytes) else v for v in items]
+
+    # ---- results -----------------------------------------------------------------------------------------------------
+
+    def settled(self, value: Any, name: str) -> Any:
+        """A result as a variable, or as a constant where it is one."""
+        if value is None:
+            return None
+        if isinstance(value, known.Known):
+            expr = current_trace().bind(value.expr(), name)  # type: ignore[union-attr]
+            if not value.is_constant:
+                self.sizes[expr] = value.array
+            return expr
+        if isinstance(value, (np.ndarray, np.generic)):
+            return Constant(np.asarray(value))
+        if not isinstance(value, Expr):
+            raise InternalError(f"a converter returned a {type(value).__name__}")
+        if _is_foldable(value):
+            return Constant(_folded(value))
+        return current_trace().bind(value, name)  # type: ignore[union-attr]
+
+    def check(self, node: Node, name: str, value: Any) -> None:
+        """Compare a result with the type that ONNX infers, or that the file declares."""
+        found = node.scope.types.get(name)
+        if found is None or found.WhichOneof("value") != "tensor_type" or not found.tensor_type.elem_type:
+            return
+        dtype, sizes = tensor_type(found, name)
+        info = value.struct_info
+        fits = isinstance(info, TensorStructInfo) and info.dtype == dtype
+        if fits and sizes is not None and info.shape is not None:
+            pairs = zip(info.shape, sizes, strict=False)
+            fits = len(info.shape) == len(sizes) and all(
+                a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int)
+            )
+        if fits:
+            return
+        shown = f"{dtype}{'' if sizes is None else tuple(sizes)}"
+        message = f"{node.op_type} ({label_of(node.proto)}) gives {name} as {format_info(info)}, ONNX says {shown}"
+        is_output = node.scope.outer is None and any(o.name == name for o in self.model.graph.output)
+        if is_output:
+            raise UserError(message, hint="is the output's type declared as it is?")
+        raise InternalError(message)
+
+    def needs_value(self, node: Node, value: Expr) -> known.NeedsValue:
+        """The error for a value that depends on data."""
+        inputs = node.inputs()
+        place = next((k for k, v in enumerate(inputs) if v is value), None)
+        what = f"its input {place}" if place is not None else "a value"
+        if place is not None and node.schema is not None and node.schema.inputs:
+            what = node.schema.inputs[min(place, len(node.schema.inputs) - 1)].name
+        names = tuple(dict.fromkeys(self.origins(value)))
+        where = f"{name_of(node.domain, node.op_type)} ({label_of(node.proto)})"
+        if not names:
+            return known.NeedsValue(
+                f"{where}: {what} decides a shape, and its value depends on parameters or random numbers",
+                inputs=(),
+                span=place_of(node.proto),
+            )
+        shown = ", ".join(names)
+        return known.NeedsValue(
+            f"{where}: {what} decides a shape, and its value depends on the data of the input {shown}",
+            inputs=names, span=place_of(node.proto),
+            hint=f"from_onnx(model, values={{{names[0]!r}: array}}) makes the input a constant of the model",
+        )  # fmt: skip
+
+    def origins(self, value: Any) -> Iterator[str]:
+        """The names of the model's inputs that a graph value is computed from."""
+        builder, waiting, seen = current_trace().builder, [value], set()  # type: ignore[union-attr]
+        while waiting:
+            expr = waiting.pop()
+            if expr in seen:
+                continue
+            seen.add(expr)
+            if expr in self.inputs:
+                yield self.inputs[expr]
+            elif isinstance(expr, Var):
+                found = builder.lookup(expr)
+                waiting += [found] if found is not None else []
+            else:
+                waiting += reversed(_operands(expr))
+
+
+def _here() -> Span | None:
+    return None
+
+
+def _placed(error: UserError, where: str, span: Span | None) -> UserError:
+    """The error with the node that it is about, said once."""
+    if getattr(error, "onnx_node", False):
+        return error
+    try:
+        if isinstance(error, known.NeedsValue):
+            placed: UserError = known.NeedsValue(
+                f"{where}: {error.message}", inputs=error.inputs, span=error.span or span, hint=error.hint
+            )
+        else:
+            placed = type(error)(f"{where}: {error.message}", span=error.span or span, hint=error.hint)
+    except TypeError:  # an error with a constructor of its own
+        return error
+    placed.onnx_node = True  # type: ignore[attr-defined]
+    return placed.with_traceback(error.__traceback__)
+
+
+def _names(proto: Any, count: int) -> list[str]:
+    """The names of variables for so many results."""
+    names = [identifier(name) for name in proto.output][:count]
+    return names + ["lv"] * (count - len(names))
+
+
+def identifier(name: str) -> str:
+    """A name as Python and the printer take it."""
+    found = re.sub(r"\W", "_", name).strip("_") or "lv"
+    return f"v{found}" if found[0].isdigit() else found
+
+
+@functools.cache
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """What a converter takes; None for one that does not say it."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _operands(expr: Any) -> list[Any]:
+    if isinstance(expr, Call):
+        return list(expr.args)
+    if isinstance(expr, Tuple):
+        return list(expr.fields)
+    return [expr.tuple_value] if isinstance(expr, TupleGetItem) else []
+
+
+def _is_foldable(value: Expr) -> bool:
+    """Whether an expression is made of constants, and small enough to be computed at once."""
+    info = value.struct_info
+    if not isinstance(value, (Call, TupleGetItem)) or not isinstance(info, TensorStructInfo) or not info.is_static:
+        return False
+    if math.prod(info.shape or ()) > FOLD_LIMIT:
+        return False
+    waiting: list[Any] = [value]
+    seen: set[Expr] = set()
+    while waiting:
+        expr = waiting.pop()
+        if expr in seen:
+            continue
+        seen.add(expr)
+        if isinstance(expr, Call):
+            if not isinstance(expr.op, Op) or expr.op.numpy is None or expr.op.name.startswith(_RANDOM):
+                return False
+            if any(_is_symbolic(v) for v in expr.attrs.values()):
+                return False
+        elif isinstance(expr, ShapeExpr):
+            if any(isinstance(s, PrimExpr) for s in expr.values):
+                return False
+        elif not isinstance(expr, (Constant, Tuple, TupleGetItem, PrimValue)):
+            return False
+        waiting += _operands(expr)
+    return True
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_symbolic, value))
+    return isinstance(value, (PrimExpr, Function))
+
+
+def _folded(value: Expr) -> np.ndarray:
+    builder = BlockBuilder()
+    builder.begin()
+    function = Function((), builder.finish(value))
+    return np.asarray(evaluate(IRModule({"main": function}), "main", []))
+
+
+def _type_proto(value: Any) -> Any:
+    """The TypeProto of a graph value."""
+    onnx, info = onnx_package(), value.struct_info
+    shape = [s if isinstance(s, int) else str(s) for s in info.shape]
+    return onnx.helper.make_tensor_type_proto(CODES[info.dtype], shape)
+
+
+def constant(value: Any, like: Any) -> Expr:
+    """A number as a constant of the dtype of a graph value."""
+    return const(value, like.struct_info.dtype)
