@@ -205,8 +205,9 @@ composite(
     "value of each statistic and parameter for each channel of the axis; without scale (center) gamma (beta) is not\n"
     "used. In training, mean and (biased) variance are the batch's, over all other axes, and the moving statistics\n"
     "become (1 - momentum)·moving + momentum·batch, with the unbiased variance n / (n - 1)·variance: PyTorch's\n"
-    "batch_norm. A channel of fewer than two values is an error then. With unbiased=False it is the variance itself, as\n"
-    "in TVM and Keras. Otherwise mean and variance are the moving ones, which are returned as they are. Ioffe & Szegedy, Batch Normalization, 2015.",
+    "batch_norm. A channel of fewer than two values is an error then. With unbiased=False it is the variance itself,\n"
+    "as in TVM and Keras. Otherwise mean and variance are the moving ones, which are returned as they are.\n"
+    "Ioffe & Szegedy, Batch Normalization, 2015.",
     samples=[
         sample((5, 3), (3,), (3,), (3,), Floats((3,), 0.5, 2.0)),
         sample((3, 17), (17,), (17,), (17,), Floats((17,), 0.5, 2.0), axis=-1, momentum=0.3),

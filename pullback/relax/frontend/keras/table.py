@@ -1,4 +1,4 @@
-"""The table of Keras: its layers, ``layers.LSTM``, and its operations, ``ops.Matmul`` (the classes behind ``keras.ops``).
+"""The table of Keras: its layers, ``layers.LSTM``, and its operations, ``ops.Matmul``: the classes behind keras.ops.
 
 A converter is called with a :class:`Call` and then what Keras calls the layer or operation with: graph values for
 tensors, plain values for the rest. Attributes of the layer or operation are attributes of the call.
@@ -7,8 +7,8 @@ tensors, plain values for the rest. Attributes of the layer or operation are att
     def softmax(c, x):
         return op.nn.softmax(x, c.axis)
 
-A layer that has no line of its own is converted by its ``call``, which is made of operations; :func:`by_call` says so of
-one that is known to be.
+A layer that has no line of its own is converted by its ``call``, which is made of operations; :func:`by_call` says so
+of one that is known to be.
 """
 
 from __future__ import annotations

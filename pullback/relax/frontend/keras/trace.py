@@ -12,11 +12,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 from keras import KerasTensor, StatelessScope
+from keras import ops as operations
 from keras.src import tree
+from keras.src.activations import activations
 from keras.src.backend import Variable as KerasVariable
 from keras.src.backend.common.dtypes import result_type
 from keras.src.layers import layer as layer_module
@@ -32,7 +35,8 @@ from pullback.nn.trace import current_trace
 from pullback.relax import op
 from pullback.relax.expr import Expr, as_relax
 from pullback.relax.frontend.converters import Use
-from pullback.relax.frontend.keras.table import KERAS, Call, cast
+from pullback.relax.frontend.keras.regularizers import regularization
+from pullback.relax.frontend.keras.table import KERAS, Call, cast, run_call
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.relax.training.summary import Layer as Line
 
@@ -60,7 +64,7 @@ class GraphTensor(KerasTensor):
 
     def __bool__(self) -> bool:
         raise UserError(
-            "the truth of a tensor is known only when the program runs: Python's if, while, and, or cannot decide by it",
+            "the truth of a tensor is known only when the program runs: Python's if and while cannot decide by it",
             hint="keras.ops.where chooses element by element",
         )
 
@@ -159,7 +163,7 @@ class Trace:
             if isinstance(error, UserError) or self.missing:
                 raise
             raise UserError(
-                f"the call of the layer {layer.name} ({type(layer).__name__}) cannot be traced: {error}",
+                f"the call of the layer {layer.name} ({type(layer).__name__}) cannot be traced: {_first_line(error)}",
                 hint="it must be made of keras.ops; for another one there is"
                 f' @pullback.relax.frontend.register_converter("keras", "{keys_of(layer)[0]}")',
             ) from error
@@ -243,13 +247,14 @@ class Trace:
             text=f"{name or 'the model'} = {keys[0]}(…)",
             layer=self._layer(),
         )
+        is_traced = converter is None or converter.function is run_call
         with span_scope(span):
-            if converter is None and or_else is not None:
-                return self.wrapped(self._bound(self.by_call(or_else, args, kwargs), source.name))
-            if converter is None or converter.function is None:
-                self.missing.append(Use(keys[0], keys, node=name))
-                return self._placeholders(source, args, kwargs)
             try:
+                if is_traced and or_else is not None:  # its tensors have masks
+                    return self.wrapped(self._bound(self.by_call(or_else, args, kwargs), source.name))
+                if converter is None or converter.function is None:
+                    self.missing.append(Use(keys[0], keys, node=name))
+                    return self._placeholders(source, args, kwargs)
                 found = converter.function(call, *self.unwrapped(args), **self.unwrapped(kwargs))
             except UserError as error:
                 if error.span is None:
@@ -258,7 +263,7 @@ class Trace:
                     ) from error
                 raise
             found = self._bound(found, source.name)
-        if or_else is None or type(source).__module__.startswith("keras."):
+        if keys[0] not in _UNSURE and type(source).__module__.startswith("keras."):
             self._check(name, keys[0], found, call)
         return self.wrapped(found)
 
@@ -303,7 +308,7 @@ class Trace:
             return
         for output in _flat(outputs):
             if isinstance(output, GraphTensor):
-                term = self.unwrapped(layer.activity_regularizer(output))
+                term = regularization(layer.activity_regularizer, output.graph, self)
                 rows = op.astype(op.take(op.shape_to_tensor(output.graph.shape), as_relax(0), 0), term.dtype)
                 self.penalties.append(term / rows)
 
@@ -311,6 +316,10 @@ class Trace:
         """A term of the loss that a layer adds in its call."""
         if not self._predicts:
             self.penalties += [self.unwrapped(x) for x in _flat(loss)]
+
+
+# Whose types Keras says wrongly of tensors without values.
+_UNSURE = ("ops.AdaptiveAveragePool", "ops.AdaptiveMaxPool", "ops.DotProductAttention")
 
 
 def keys_of(source: Any) -> tuple[str, ...]:
@@ -377,6 +386,10 @@ def _joined(trained: Any, predicted: Any) -> Any:
     return trained if trained is predicted else in_train_phase(trained, predicted)
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].partition(". ")[0]
+
+
 def _numpy(value: Any) -> np.ndarray:
     from keras import ops
 
@@ -399,9 +412,17 @@ def _once(compute: Callable[[], Any]) -> Callable[[], Any]:
 
 _LOCK = threading.RLock()
 _KEPT = {  # lists of Keras's own, in which weights stay weights
-    "_trainable_variables", "_non_trainable_variables", "_tracker", "_layers", "_metrics", "_seed_generators", "_losses",
-    "_inbound_nodes", "_outbound_nodes",
+    "_trainable_variables", "_non_trainable_variables", "_tracker", "_layers", "_metrics", "_seed_generators",
+    "_losses", "_inbound_nodes", "_outbound_nodes",
 }  # fmt: skip
+
+
+# Activations that Keras computes with its backend, without a look at what they get.
+_AS_OPERATIONS = {
+    activations.mish: lambda x: activations.Mish()(x),
+    activations.sparsemax: operations.sparsemax,
+    activations.hard_silu: operations.hard_silu,
+}
 
 
 def _of_graph(*values: Any) -> bool:
@@ -479,6 +500,9 @@ def _weights_as_tensors(trace: Trace) -> Iterator[None]:
         for layer in trace.model._flatten_layers():
             casts = layer.autocast and layer.compute_dtype is not None
             for name, value in list(vars(layer).items()):
+                if isinstance(value, FunctionType) and value in _AS_OPERATIONS:
+                    changed.append((vars(layer), name, value))
+                    vars(layer)[name] = _AS_OPERATIONS[value]
                 if name in _KEPT or not any(id(v) in trace.names for v in _members(value)):
                     continue
                 changed.append((vars(layer), name, value))

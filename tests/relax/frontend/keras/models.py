@@ -10,7 +10,7 @@ from pullback.nn.export import export
 from pullback.relax.convention import OUTPUT, Convention
 from pullback.relax.frontend.keras import from_keras
 from pullback.relax.interpreter import evaluate
-from pullback.relax.transform import DecomposeOpsForInference
+from pullback.relax.transform import DeadCodeElimination, DecomposeOpsForInference
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0, high: int = 5) -> np.ndarray:
@@ -37,13 +37,14 @@ def randomized(model: Any) -> Any:
 
 def interpreted(net: Any, *inputs: np.ndarray) -> list[np.ndarray]:
     """What the interpreter says that an imported model predicts."""
-    module = DecomposeOpsForInference("backbone")(export(net, inputs, any_batch=False))
+    exported = export(net, inputs, any_batch=False)
+    module = DeadCodeElimination()(DecomposeOpsForInference("backbone")(exported))
     values = [np.asarray(v.data) for v in (*net.parameters(), *(b for b in net.buffers() if b.persistent))]
     params = module["backbone"].params
     given = [np.asarray(v, p.struct_info.dtype) for v, p in zip([*inputs, *values], params, strict=True)]
     found = evaluate(module, "backbone", given)
     found = found if isinstance(found, tuple) else (found,)
-    return [found[i] for i in Convention.of(module)["backbone"].returned(OUTPUT)]
+    return [found[i] for i in Convention.of(exported)["backbone"].returned(OUTPUT)]
 
 
 def flat(value: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pullback.relax.frontend.keras.layers import (
+    activations,
     normalization,
     preprocessing,
     random,
@@ -12,4 +13,4 @@ from pullback.relax.frontend.keras.layers import (
     wrappers,
 )
 
-__all__ = ["normalization", "preprocessing", "random", "recurrent", "refused", "traced", "wrappers"]
+__all__ = ["activations", "normalization", "preprocessing", "random", "recurrent", "refused", "traced", "wrappers"]

@@ -67,7 +67,7 @@ def _encoded(c: Call, x: Any, mode: str, depth: int, weights: Any = None) -> Any
 
 
 @KERAS.register("layers.Resizing")
-def resizing(c: Call, inputs: Any) -> Any:
+def resizing(c: Call, inputs: Any, training: Any = None) -> Any:
     if c.crop_to_aspect_ratio or c.pad_to_aspect_ratio:
         raise UserError("a resize that keeps the aspect ratio is not converted", hint="crop or pad the images first")
     found = resized(inputs, (c.height, c.width), c.interpolation, bool(c.antialias), layout(c.data_format, 2))
@@ -75,7 +75,7 @@ def resizing(c: Call, inputs: Any) -> Any:
 
 
 @KERAS.register("layers.CenterCrop")
-def center_crop(c: Call, inputs: Any) -> Any:
+def center_crop(c: Call, inputs: Any, training: Any = None) -> Any:
     axis = layout(c.data_format, 2).index("H") - (4 - len(inputs.shape))
     sizes, wanted = inputs.shape[axis : axis + 2], (c.height, c.width)
     if not all(isinstance(s, int) and s >= w for s, w in zip(sizes, wanted, strict=True)):

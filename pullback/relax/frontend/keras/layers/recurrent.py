@@ -55,7 +55,7 @@ def _like(kept: Any, x: Any) -> Any:
 def _layer(
     c: Call, sequences: Any, initial_state: Any, mask: Any, step_of: Callable[[Any], tuple[Step, Any]], sizes: Any
 ) -> Any:
-    """What a recurrent layer returns. ``step_of``: from the rows (L, N, …) to the step, and what it is given of them."""
+    """What a recurrent layer returns. ``step_of``: from the rows (L, N, …) to the step, and what it gets of them."""
     if c.stateful:
         raise UserError("a stateful recurrent layer is not converted", hint="stateful=False, and give initial_state")
     rows = op.permute_dims(sequences, [1, 0, *range(2, len(sequences.shape))])
@@ -77,7 +77,8 @@ def rnn(c: Call, sequences: Any, initial_state: Any = None, mask: Any = None, tr
     """A layer with any cell, whose call is traced as the body of the loop."""
     cell = c.cell
     kwargs = {"training": training} if getattr(cell, "_call_has_training_arg", False) else {}
-    shapes = c.state_size
+    is_image = hasattr(cell, "spatial_dims")  # of ConvLSTM, whose two states are images
+    shapes = [0, 0] if is_image else c.state_size
 
     def step_of(rows: Any) -> tuple[Step, Any]:
         def step(row: Any, state: State) -> tuple[Any, State]:
@@ -87,10 +88,9 @@ def rnn(c: Call, sequences: Any, initial_state: Any = None, mask: Any = None, tr
         return step, rows
 
     def sizes(rows: Any) -> list[Any]:
-        if type(c.source).__name__.startswith("ConvLSTM"):
-            initial = c.run(lambda x: c.source.get_initial_state(x), op.permute_dims(
-                rows, [1, 0, *range(2, len(rows.shape))]))  # fmt: skip
-            return [tuple(s.shape) for s in _flat(initial)]
+        if is_image:
+            inner = tuple(cell.compute_output_shape((1, *rows.shape[2:]))[0][1:])
+            return [(rows.shape[1], *inner)] * 2
         return [(rows.shape[1], size) for size in _flat(shapes)]
 
     initial = None if initial_state is None else _flat(initial_state)

@@ -15,7 +15,7 @@ by_call(
     "layers.Minimum", "layers.MultiHeadAttention", "layers.Multiply", "layers.PReLU", "layers.Permute",
     "layers.RMSNormalization", "layers.ReLU", "layers.RepeatVector", "layers.Reshape", "layers.ReversibleEmbedding",
     "layers.SeparableConv1D", "layers.SeparableConv2D", "layers.DepthwiseConv1D", "layers.DepthwiseConv2D",
-    "layers.Softmax", "layers.Subtract", "layers.UnitNormalization", "layers.GRUCell", "layers.LSTMCell",
+    "layers.Subtract", "layers.UnitNormalization", "layers.GRUCell", "layers.LSTMCell",
     "layers.SimpleRNNCell", "layers.StackedRNNCells", "layers.Conv1DTranspose", "layers.Conv2DTranspose",
     "layers.Conv3DTranspose", "layers.Functional", "layers.Sequential", "layers.Model", "layers.ConvLSTMCell",
     *(f"layers.{name}{rank}D" for name in _SIZED for rank in (1, 2, 3)),

@@ -8,8 +8,8 @@ from pullback.relax.frontend.keras.ops import (
     image,
     linear,
     network,
-    refused,
     reduction,
+    refused,
 )
 
 __all__ = ["array", "elementwise", "image", "linear", "network", "reduction", "refused"]

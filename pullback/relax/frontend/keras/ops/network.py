@@ -86,21 +86,24 @@ def sparsemax(c: Call, x: Any) -> Any:
     places = op.reshape(op.arange(1, x.shape[axis] + 1, 1, x.dtype), [-1 if a == axis else 1 for a in range(rank)])
     inside = op.greater(ordered - (total - 1.0) / places, cast(0, x.dtype))
     count = op.sum(cast(inside, x.dtype), axis, True)
-    sums = op.sum(op.where(inside, ordered, op.zeros_like(ordered)), axis, True)
+    # Keras adds up the running sums of all places inside, where Martins & Astudillo, From Softmax to Sparsemax, 2016,
+    # take the last one: of more than one place inside the results differ, and do not add up to 1.
+    sums = op.sum(op.where(inside, total, op.zeros_like(total)), axis, True)
     return op.nn.relu(x - (sums - 1.0) / count)
 
 
 @KERAS.register("ops.Softmax")
 def softmax(c: Call, x: Any) -> Any:
-    return _softmax(op.nn.softmax, as_float(c, x), c.axis)
+    return softmax_over(op.nn.softmax, as_float(c, x), c.axis)
 
 
 @KERAS.register("ops.LogSoftmax")
-def log_softmax(c: Call, x: Any) -> Any:
-    return _softmax(op.nn.log_softmax, as_float(c, x), c.axis)
+def logsoftmax_over(c: Call, x: Any) -> Any:
+    return softmax_over(op.nn.log_softmax, as_float(c, x), c.axis)
 
 
-def _softmax(function: Callable[..., Any], x: Any, axis: Any) -> Any:
+def softmax_over(function: Callable[..., Any], x: Any, axis: Any) -> Any:
+    """A softmax over an axis, several axes, or (None) all elements."""
     if axis is None:
         return op.reshape(function(op.flatten(x), -1), x.shape)
     if not isinstance(axis, (tuple, list)):
