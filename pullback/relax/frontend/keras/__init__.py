@@ -6,8 +6,9 @@ from typing import Any
 
 from pullback.relax.frontend.keras import layers, ops  # fill the table
 from pullback.relax.frontend.keras.table import KERAS
+from pullback.relax.frontend.keras.weights import to_keras
 
-__all__ = ["KERAS", "from_keras", "layers", "ops"]
+__all__ = ["KERAS", "from_keras", "layers", "ops", "to_keras"]
 
 
 def from_keras(model: Any, example: Any = None) -> Any:

@@ -11,12 +11,15 @@ from keras import KerasTensor, Model, ops
 
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.nn.parameter import Buffer, Parameter
+from pullback.relax import op
 from pullback.relax.expr import Expr
 from pullback.relax.frontend.converters import check_supported
 from pullback.relax.frontend.imported import Imported
+from pullback.relax.frontend.keras.losses import Penalized, loss_of
+from pullback.relax.frontend.keras.optimizers import optimizer_of
 from pullback.relax.frontend.keras.table import KERAS
 from pullback.relax.frontend.keras.trace import Trace, _flat
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.tir.expr import Var as Size
 
 __all__ = ["KerasModel"]
@@ -40,11 +43,13 @@ class KerasModel(Imported):
         self.layer_names: dict[int, str] = {}
         self.paths: dict[str, str] = {}  # Keras's paths of weights, by our names
         self._names: dict[int, str] = {}
-        for name, variable, is_state in _weights_of(model, self.layer_names):
+        for name, variable, is_state in weights_of(model, self.layer_names):
             value = np.asarray(ops.convert_to_numpy(variable))
             self.hold(name, Buffer(value) if is_state else Parameter(value, requires_grad=bool(variable.trainable)))
             self._names[id(variable)], self.paths[name] = name, variable.path
-        self.has_mask = self.has_penalty = False
+        self.has_mask = self.has_penalty = False  # whether outputs have masks; whether it adds terms to the loss
+        self.outputs = 0
+        _check_constraints(model)
         self.export(*self.example)  # finds all that cannot be converted
 
     def forward(self, *inputs: Any) -> Any:
@@ -59,15 +64,61 @@ class KerasModel(Imported):
         outputs = _flat(found)
         self.has_mask = any(getattr(t, "_keras_mask", None) is not None for t in outputs)
         values = tuple(trace.unwrapped(t) for t in outputs)
+        self.outputs = len(values)
         for value in values:
             if not isinstance(value, Expr):
                 raise UserError(f"the model returns {type(value).__name__}, not a tensor")
+        self.has_penalty = bool(trace.penalties)
+        if trace.penalties:
+            values = (*values, self._penalty(trace.penalties, inputs[0]))
         return values[0] if len(values) == 1 else values
 
+    def _penalty(self, terms: Sequence[Expr], like: Any) -> Expr:
+        """What the model adds to the loss, for each row of the batch."""
+        total = sum(terms[1:], terms[0])
+        return op.broadcast_to(op.reshape(total, (1,)), (like.shape[0],))
 
-def _weights_of(model: Any, layer_names: dict[int, str]) -> Iterator[tuple[str, Any, bool]]:
+    # ---- what Keras compiled ---------------------------------------------------------------------------------------
+
+    @property
+    def loss(self) -> Any:
+        """The loss with which the model is compiled, by Keras's formula; a UserError where it cannot be taken over."""
+        return loss_of(self.source, self.outputs, self.has_mask)
+
+    @property
+    def targets(self) -> list[StructInfo]:
+        """The types of the targets of :attr:`loss`, one for each output that has one."""
+        module = self.export(*self.example)
+        info = module["backbone"].ret_struct_info
+        fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
+        found: list[StructInfo] = self.loss.targets(fields[: self.outputs])
+        return found
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer with which the model is compiled, by Keras's formula, without its states; a UserError where it
+        cannot be taken over."""
+        return optimizer_of(self.source)
+
+    def adapted(self, loss: Any) -> Any:
+        """A loss together with what the model adds to it: regularizers, ``add_loss``."""
+        return Penalized(loss, self.outputs) if self.has_penalty else loss
+
+
+def _check_constraints(model: Any) -> None:
+    """Raise for weights that Keras projects after each step."""
+    found = [v.path for v in model.trainable_variables if getattr(v, "constraint", None) is not None]
+    if found:
+        raise UserError(
+            f"weights with constraints are not converted: {', '.join(found)}",
+            hint="train without: for each of these variables, variable.constraint = None",
+        )
+
+
+def weights_of(model: Any, layer_names: dict[int, str] | None = None) -> Iterator[tuple[str, Any, bool]]:
     """(name, variable, whether it is a state) of each weight of a model, once. Names are those of layers from the model
     inwards, with dots between them; ``layer_names`` becomes those of the layers, by identity."""
+    layer_names = {} if layer_names is None else layer_names
     taken: set[str] = set()
     seen: set[int] = set()
 

@@ -115,8 +115,8 @@ class Trace:
     ``missing``: what has no converter. ``penalties``: terms of the loss that layers add.
     """
 
-    def __init__(self, model: Any, module: Any, names: Mapping[int, str]) -> None:
-        self.model, self.module, self.names = model, module, names
+    def __init__(self, model: Any = None, module: Any = None, names: Mapping[int, str] | None = None) -> None:
+        self.model, self.module, self.names = model, module, names or {}
         self.missing: list[Use] = []
         self.penalties: list[Expr] = []
         self._places: list[str] = []  # names of the layers that run
@@ -130,7 +130,17 @@ class Trace:
         with _hooked(self):
             given = [GraphTensor(x) for x in inputs]
             found = self.model(_structured(self.model, given), training=Phase())
+            self.penalties += [
+                regularization(v.regularizer, self.unwrapped(v), self)
+                for v in self.model.trainable_variables
+                if getattr(v, "regularizer", None) is not None
+            ]
         return found
+
+    def function(self, function: Callable[..., Any], *inputs: Expr) -> Any:
+        """What a function of tensors gives for graph values, such as a loss or a schedule."""
+        with _hooked(self):
+            return self.run(function, inputs, {})
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What a layer or function of tensors gives, as graph values."""
@@ -242,7 +252,7 @@ class Trace:
         converter = KERAS.find(*keys)
         self._count += 1
         span = Span(
-            f"<Keras model {self.model.name}>",
+            self._file(),
             self._count,
             text=f"{name or 'the model'} = {keys[0]}(…)",
             layer=self._layer(),
@@ -267,11 +277,15 @@ class Trace:
             self._check(name, keys[0], found, call)
         return self.wrapped(found)
 
+    def _file(self) -> str:
+        return "<Keras>" if self.model is None else f"<Keras model {self.model.name}>"
+
     def _layer(self) -> str:
         return self._places[-1] if self._places else ""
 
     def _bound(self, found: Any, name: str) -> Any:
-        return _mapped(found, lambda v: current_trace().bind(v, name) if isinstance(v, Expr) else v)  # type: ignore[union-attr]
+        trace = current_trace()  # there is none where a loss or a schedule is traced
+        return found if trace is None else _mapped(found, lambda v: trace.bind(v, name) if isinstance(v, Expr) else v)
 
     def _types(self, source: Any, args: Any, kwargs: Any) -> list[tuple[Any, str]]:
         """Shapes, with None for what is symbolic, and dtypes that Keras expects of a call."""
@@ -497,7 +511,7 @@ def _hooked(trace: Trace) -> Iterator[None]:
 def _weights_as_tensors(trace: Trace) -> Iterator[None]:
     changed: list[tuple[dict[str, Any], str, Any]] = []
     try:
-        for layer in trace.model._flatten_layers():
+        for layer in [] if trace.model is None else trace.model._flatten_layers():
             casts = layer.autocast and layer.compute_dtype is not None
             for name, value in list(vars(layer).items()):
                 if isinstance(value, FunctionType) and value in _AS_OPERATIONS:

@@ -204,3 +204,18 @@ def heaviside(c: Call, x1: Any, x2: Any) -> Any:
     x = c.cast(x1)
     zero, one = cast(0, x.dtype), cast(1, x.dtype)
     return op.where(op.equal(x, zero), c.cast(x2), op.where(op.greater(x, zero), one, zero))
+
+
+@KERAS.register("ops.Cond")
+def cond(c: Call, pred: Any, true_fn: Any, false_fn: Any) -> Any:
+    """Both branches are computed: functions of Keras have no effects."""
+    chosen = cast(pred, "bool")
+    return _either(chosen, c.run(true_fn), c.run(false_fn))
+
+
+def _either(chosen: Any, then: Any, otherwise: Any) -> Any:
+    if isinstance(then, (list, tuple)):
+        return type(then)(_either(chosen, a, b) for a, b in zip(then, otherwise, strict=True))
+    if not hasattr(then, "dtype"):
+        then, otherwise = cast(then, otherwise.dtype), otherwise
+    return op.where(chosen, then, cast(otherwise, then.dtype))

@@ -371,3 +371,44 @@ def relu_with_limits(c: Call, x: Any) -> Any:
 @KERAS.register("ops.Mish")
 def mish(c: Call, x: Any) -> Any:
     return op.nn.mish(x)
+
+
+# -- cross entropies
+
+
+def _log_probabilities(c: Call, output: Any, axis: int) -> Any:
+    """Of logits, or of probabilities that need not add up to 1, kept away from 0 and 1 as Keras does."""
+    if c.from_logits:
+        return op.nn.log_softmax(output, axis)
+    return op.log(_inside(output / op.sum(output, axis, True)))
+
+
+def _inside(probabilities: Any) -> Any:
+    epsilon = _epsilon(None)
+    return op.clip(probabilities, epsilon, 1.0 - epsilon)
+
+
+@KERAS.register("ops.CategoricalCrossentropy")
+def categorical_crossentropy(c: Call, target: Any, output: Any) -> Any:
+    logs = _log_probabilities(c, output, c.axis)
+    return op.negative(op.sum(cast(target, output.dtype) * logs, c.axis))
+
+
+@KERAS.register("ops.SparseCategoricalCrossentropy")
+def sparse_categorical_crossentropy(c: Call, target: Any, output: Any) -> Any:
+    if len(target.shape) == len(output.shape) and target.shape[-1] == 1:
+        target = op.squeeze(target, -1)
+    indices = cast(target, "int64")
+    if c.from_logits and len(output.shape) == 2 and c.axis in (-1, 1):
+        return op.nn.nll_loss(op.nn.log_softmax(output, -1), indices, None, "none")
+    hot = op.one_hot(indices, 1.0, 0.0, output.shape[c.axis], c.axis)
+    return op.negative(op.sum(cast(hot, output.dtype) * _log_probabilities(c, output, c.axis), c.axis))
+
+
+@KERAS.register("ops.BinaryCrossentropy")
+def binary_crossentropy(c: Call, target: Any, output: Any) -> Any:
+    target = cast(target, output.dtype)
+    if c.from_logits:
+        return op.negative(target * op.nn.logsigmoid(output) + (1.0 - target) * op.nn.logsigmoid(-output))
+    output = _inside(output)
+    return op.negative(target * op.log(output) + (1.0 - target) * op.log(1.0 - output))

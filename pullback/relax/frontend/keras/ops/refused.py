@@ -18,7 +18,7 @@ KERAS.refuse(
 )  # fmt: skip
 KERAS.refuse(
     dict.fromkeys(
-        ("ops.AssociativeScan", "ops.Cond", "ops.ForiLoop", "ops.Map", "ops.Scan", "ops.Switch", "ops.VectorizedMap",
+        ("ops.AssociativeScan", "ops.ForiLoop", "ops.Map", "ops.Scan", "ops.Switch", "ops.VectorizedMap",
          "ops.WhileLoop", "ops.JVP"), _FUNCTION,
     )
 )  # fmt: skip
