@@ -127,6 +127,7 @@ def trainer(
     module, layers = export_layers(model, (example,))
     loss = _loss(loss, module)
     _warn_of_last_op(loss, module)
+    loss = getattr(model, "adapted", lambda given: given)(loss)  # an imported model may add terms of its own
     made = make_trainer(module, loss, optimizer, targets=_target_types(targets, module), init="zeros", **options)
     model.init_parameters(seed, init, keep=True)
     made.load_state_dict({name: variable.data for name, variable in model._variables()})

@@ -34,7 +34,7 @@ from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo
 def _batch_norm_infer(
     data: TensorStructInfo, gamma: TensorStructInfo, beta: TensorStructInfo, moving_mean: TensorStructInfo,
     moving_var: TensorStructInfo, *, axis: int, epsilon: float, center: bool, scale: bool, momentum: float,
-    training: bool,
+    training: bool, unbiased: bool,
 ) -> TupleStructInfo:  # fmt: skip
     name = "nn.batch_norm"
     at = normalize_axis(name, axis, len(known_shape(name, data)))
@@ -106,8 +106,10 @@ def _per_channel(value: Any, axes: Sequence[int]) -> Any:
     return ops.squeeze(value, axes) if axes else value
 
 
-def _correction(x: Any, axes: Sequence[int]) -> Any:
-    """n / (n - 1): from the biased variance of n values to the unbiased one."""
+def _correction(x: Any, axes: Sequence[int], unbiased: bool) -> Any:
+    """n / (n - 1): from the biased variance of n values to the unbiased one, if that is asked for."""
+    if not unbiased:
+        return 1.0
     n = count(x.shape, axes)
     _check_values(n)
     if isinstance(n, int):
@@ -118,7 +120,7 @@ def _correction(x: Any, axes: Sequence[int]) -> Any:
 
 def _batch_norm_decomposed(
     data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, *, axis: int, epsilon: float, center: bool,
-    scale: bool, momentum: float, training: bool,
+    scale: bool, momentum: float, training: bool, unbiased: bool,
 ) -> Any:  # fmt: skip
     m = _statistics(data, axis, epsilon, None if training else (moving_mean, moving_var))
     # x·a + b with a and b for each channel: one multiplication and one addition of the one large operand. Where the
@@ -128,7 +130,7 @@ def _batch_norm_decomposed(
     out = as_dtype(ops.ewise_fma(m.x, a, b), data.dtype)
     if not training:
         return Tuple((out, moving_mean, moving_var))
-    news = ((moving_mean, m.mean), (moving_var, m.variance * _correction(m.x, m.axes)))
+    news = ((moving_mean, m.mean), (moving_var, m.variance * _correction(m.x, m.axes, unbiased)))
     moved = [widened(old) * (1.0 - momentum) + _per_channel(new * momentum, m.axes) for old, new in news]
     return Tuple((out, *narrowed(moved, moving_mean.dtype)))
 
@@ -136,14 +138,16 @@ def _batch_norm_decomposed(
 def _batch_norm(
     data: np.ndarray, gamma: np.ndarray, beta: np.ndarray, moving_mean: np.ndarray, moving_var: np.ndarray, *,
     axis: int, epsilon: float, center: bool, scale: bool, momentum: float, training: bool,
+    unbiased: bool,
 ) -> tuple[np.ndarray, ...]:  # fmt: skip
     x = data.astype(np.float32) if wide(data.dtype.name) != data.dtype.name else data
     others, kept = tuple(split_axes(x, axis)[1]), moving_mean.dtype
     mean, variance = moving_mean.astype(x.dtype), moving_var.astype(x.dtype)
     if training:
         n = math.prod(x.shape[a] for a in others)
-        _check_values(n)
-        news = np.mean(x, others), np.var(x, others, ddof=1)
+        if unbiased:
+            _check_values(n)
+        news = np.mean(x, others), np.var(x, others, ddof=1 if unbiased else 0)
         keep, take = x.dtype.type(1.0 - momentum), x.dtype.type(momentum)
         moving_mean, moving_var = (keep * old + take * new for old, new in zip((mean, variance), news, strict=True))
         mean, variance = np.mean(x, others), np.var(x, others)
@@ -157,6 +161,7 @@ def _batch_norm(
 def _batch_norm_gradient(
     adjoints: Sequence[Any], y: Any, data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, *, axis: int,
     epsilon: float, center: bool, scale: bool, momentum: float, training: bool,
+    unbiased: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     m = _statistics(data, axis, epsilon, None if training else (moving_mean, moving_var))
     dy, dmean, dvar = map(widened, adjoints)
@@ -175,7 +180,7 @@ def _batch_norm_gradient(
     if not _is_zeros(adjoints[1]):
         dx = dx + spread(dmean, data, axis) * momentum / n
     if not _is_zeros(adjoints[2]):
-        dx = dx + m.centered * (spread(dvar, data, axis) * (2.0 * momentum) * _correction(m.x, m.axes) / n)
+        dx = dx + m.centered * (spread(dvar, data, axis) * (2.0 * momentum) * _correction(m.x, m.axes, unbiased) / n)
     return narrowed_adjoints((dx, dgamma, dbeta, dmean * (1.0 - momentum), dvar * (1.0 - momentum)), data, gamma)
 
 
@@ -187,7 +192,7 @@ def _is_zeros(adjoint: Any) -> bool:
 composite(
     "nn.batch_norm",
     "data, gamma, beta, moving_mean, moving_var | axis=1, epsilon=1e-05, center=True, scale=True, momentum=0.1,"
-    " training=True",
+    " training=True, unbiased=True",
     infer=_batch_norm_infer,
     decompose=_batch_norm_decomposed,
     numpy=_batch_norm,
@@ -200,13 +205,15 @@ composite(
     "value of each statistic and parameter for each channel of the axis; without scale (center) gamma (beta) is not\n"
     "used. In training, mean and (biased) variance are the batch's, over all other axes, and the moving statistics\n"
     "become (1 - momentum)·moving + momentum·batch, with the unbiased variance n / (n - 1)·variance: PyTorch's\n"
-    "batch_norm (TVM moves the biased variance). A channel of fewer than two values is an error then. Otherwise mean\n"
-    "and variance are the moving ones, which are returned as they are. Ioffe & Szegedy, Batch Normalization, 2015.",
+    "batch_norm. A channel of fewer than two values is an error then. With unbiased=False it is the variance itself,\n"
+    "as in TVM and Keras. Otherwise mean and variance are the moving ones, which are returned as they are.\n"
+    "Ioffe & Szegedy, Batch Normalization, 2015.",
     samples=[
         sample((5, 3), (3,), (3,), (3,), Floats((3,), 0.5, 2.0)),
         sample((3, 17), (17,), (17,), (17,), Floats((17,), 0.5, 2.0), axis=-1, momentum=0.3),
         sample((2, 3, 4, 5), (3,), (3,), (3,), Floats((3,), 0.5, 2.0), epsilon=1e-3),
         sample((2, 3, 4), (3,), (3,), (3,), Floats((3,), 0.5, 2.0), center=False, scale=False),
+        sample((3, 2, 4), (4,), (4,), (4,), Floats((4,), 0.5, 2.0), axis=-1, unbiased=False),
         sample((2, 3, 4), (4,), (4,), (4,), Floats((4,), 0.5, 2.0), axis=2, training=False),
         sample((1, 3, 1), (3,), (3,), (3,), Floats((3,), 0.5, 2.0), training=False, center=False),
     ],
