@@ -11,6 +11,7 @@ from pullback.nn.convolution import *  # noqa: F403
 from pullback.nn.dropout import *  # noqa: F403
 from pullback.nn.embedding import *  # noqa: F403
 from pullback.nn.linear import *  # noqa: F403
+from pullback.nn.lora import *  # noqa: F403
 from pullback.nn.loss import *  # noqa: F403
 from pullback.nn.module import *  # noqa: F403
 from pullback.nn.normalization import *  # noqa: F403

@@ -16,6 +16,7 @@ from pullback.nn.container import Sequential
 from pullback.nn.frozen import in_form_for_inference
 from pullback.nn.parameter import Buffer, Variable
 from pullback.nn.trace import Trace, current_trace, tracing
+from pullback.nn.updates import named_updates, updated
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Constant, Expr, Function, Tuple, Var
@@ -23,6 +24,7 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.training.interface import Slot
 from pullback.relax.training.summary import Layer
 from pullback.relax.training.values import as_array
+from pullback.relax.transform.low_rank import LOW_RANK, as_attribute
 from pullback.runtime.dtype import dtype_name, numpy_dtype
 from pullback.runtime.interchange import array_of, is_python_data
 from pullback.runtime.tensor import Tensor
@@ -123,6 +125,8 @@ def _exported(
     aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
     attrs |= {FROZEN: frozen} if frozen else {}
     attrs |= {ALIASES: aliases} if aliases else {}
+    updates = as_attribute(named_updates(module))
+    attrs |= {LOW_RANK: updates} if updates else {}
     nested = _grouped(results[0], itertools.count())
     attrs |= {NESTED: nested} if any(isinstance(part, tuple) for part in nested) else {}
     return IRModule({BACKBONE: function}, attrs), layers
@@ -156,7 +160,8 @@ def traced(
     body = builder.finish(results[0] if len(results) == 1 else Tuple(tuple(results)))
     arguments = (*inputs, *(variables[id(v)] for v in (*(p for _, p in params), *states)))
     frozen = {name for name, m in module.named_modules() if m.is_frozen}
-    return in_form_for_inference(Function(arguments, body), frozen), states, trace.layers
+    function = in_form_for_inference(Function(arguments, body), frozen)
+    return updated(function, module, variables), states, trace.layers
 
 
 def _check_constants(trace: Trace, buffers: list[tuple[str, Buffer]], constants: set[int]) -> None:
