@@ -5,6 +5,7 @@ from __future__ import annotations
 from pullback.ir.words import missing_from
 from pullback.nn import aug, functional, init, utils
 from pullback.nn.activation import *  # noqa: F403
+from pullback.nn.adapter import *  # noqa: F403
 from pullback.nn.attention import *  # noqa: F403
 from pullback.nn.container import *  # noqa: F403
 from pullback.nn.convolution import *  # noqa: F403

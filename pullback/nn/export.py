@@ -16,7 +16,7 @@ from pullback.nn.container import Sequential
 from pullback.nn.frozen import in_form_for_inference
 from pullback.nn.parameter import Buffer, Variable
 from pullback.nn.trace import Trace, current_trace, tracing
-from pullback.nn.updates import named_updates, updated
+from pullback.nn.updates import attributes, updated
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Constant, Expr, Function, Tuple, Var
@@ -24,7 +24,6 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.training.interface import Slot
 from pullback.relax.training.summary import Layer
 from pullback.relax.training.values import as_array
-from pullback.relax.transform.low_rank import LOW_RANK, as_attribute
 from pullback.runtime.dtype import dtype_name, numpy_dtype
 from pullback.runtime.interchange import array_of, is_python_data
 from pullback.runtime.tensor import Tensor
@@ -125,8 +124,7 @@ def _exported(
     aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
     attrs |= {FROZEN: frozen} if frozen else {}
     attrs |= {ALIASES: aliases} if aliases else {}
-    updates = as_attribute(named_updates(module))
-    attrs |= {LOW_RANK: updates} if updates else {}
+    attrs |= attributes(module)
     nested = _grouped(results[0], itertools.count())
     attrs |= {NESTED: nested} if any(isinstance(part, tuple) for part in nested) else {}
     return IRModule({BACKBONE: function}, attrs), layers
@@ -161,7 +159,7 @@ def traced(
     arguments = (*inputs, *(variables[id(v)] for v in (*(p for _, p in params), *states)))
     frozen = {name for name, m in module.named_modules() if m.is_frozen}
     function = in_form_for_inference(Function(arguments, body), frozen)
-    return updated(function, module, variables), states, trace.layers
+    return updated(function, module, variables, len(states)), states, trace.layers
 
 
 def _check_constants(trace: Trace, buffers: list[tuple[str, Buffer]], constants: set[int]) -> None:

@@ -13,10 +13,17 @@ from pullback.ir.module import IRModule
 from pullback.ir.words import guided
 from pullback.nn.module import Module
 from pullback.nn.parameter import Parameter
-from pullback.nn.updates import MergedUpdate, WeightUpdate, updates_in
+from pullback.nn.updates import (
+    MergedUpdate,
+    WeightUpdate,
+    freeze_others,
+    own_parameters,
+    set_frozen,
+    updates_in,
+)
 from pullback.relax.convention import BACKBONE, PARAMETER
 from pullback.relax.training import adapters
-from pullback.relax.training.adapters import BEGIN_A, BEGIN_B, Candidate
+from pullback.relax.training.adapters import BEGIN, ZEROS, Candidate
 from pullback.relax.training.setup_trainer import check_backbone, with_backbone
 from pullback.relax.training.subset import matching, patterns
 from pullback.relax.transform.low_rank import Update, updates_of
@@ -99,26 +106,20 @@ class LoRA:
     # ---- modules -----------------------------------------------------------------------------------------------------
 
     def _into(self, module: Module) -> None:
-        own = _parameters(module)
         known = {id(u.weight) for _, u in updates_in(module)}
-        pairs = {id(p) for _, u in updates_in(module) for p in (u.a, u.b)}
-        held = {key: entry for key, entry in own.items() if key not in pairs}
+        held = own_parameters(module)
         candidates = {key: Candidate(names, p.shape, p.dtype) for key, (p, names) in held.items()}
         found = {c.name for c in adapters.chosen(self.targets, list(candidates.values()), self.rank)}
-        weights = [p for p, names in held.values() if names[0] in found]
-        for weight in weights:
+        weights = [(p, names[0]) for p, names in held.values() if names[0] in found]
+        for weight, name in weights:
             if id(weight) in known:
-                raise _twice(candidates[id(weight)].name)
-        saved = self._saved([c.name for c in candidates.values()])
-        for p, names in held.values():
-            if p.requires_grad and names[0] not in saved:
-                p.requires_grad = False
-                p.frozen_by_update = True
-        for weight in weights:
-            owner, key = _owner(module, candidates[id(weight)].name)
+                raise _twice(name)
+        freeze_others(module, self._saved([c.name for c in candidates.values()]))
+        for weight, name in weights:
+            owner, key = _owner(module, name)
             a, b = adapters.shapes(weight.shape, self.rank, self.fan_in_fan_out)
             update = WeightUpdate(
-                weight, Parameter(a, init=BEGIN_A, dtype=weight.dtype), Parameter(b, init=BEGIN_B, dtype=weight.dtype),
+                weight, Parameter(a, init=BEGIN, dtype=weight.dtype), Parameter(b, init=ZEROS, dtype=weight.dtype),
                 self.scale, self.dropout, self.fan_in_fan_out,
             )  # fmt: skip
             _attach(owner, key, update)
@@ -148,7 +149,7 @@ class LoRA:
             merged = MergedUpdate(update, _detach(owner, update), update.weight.numpy())
             update.weight.own(value)
             owner.merged_updates = (*owner.merged_updates, merged)
-        _freeze(model, False)
+        set_frozen(model, False)
         return model
 
     def unmerge(self, module: Module) -> Module:
@@ -164,7 +165,7 @@ class LoRA:
                 merged.update.weight.own(merged.before)
                 _attach(owner, merged.key, merged.update)
             owner.merged_updates = ()
-        _freeze(module, True)
+        set_frozen(module, True)
         return module
 
     # ---- IRModules ---------------------------------------------------------------------------------------------------
@@ -174,9 +175,9 @@ class LoRA:
         roles = check_backbone(module)
         params = [module[BACKBONE].params[i] for i in roles.taken(PARAMETER)]
         known = updates_of(module)
-        pairs = {n for u in known for n in (u.a, u.b)}
+        added = adapters.initial(module)
         candidates = [
-            Candidate((p.name,), p.struct_info.shape, p.struct_info.dtype) for p in params if p.name not in pairs
+            Candidate((p.name,), p.struct_info.shape, p.struct_info.dtype) for p in params if p.name not in added
         ]
         found = adapters.chosen(self.targets, candidates, self.rank)
         for c in found:
@@ -197,16 +198,6 @@ class LoRA:
 
 def _twice(name: str) -> ArgumentError:
     return ArgumentError(f"{name} has an update already", hint="lora.merge(net) makes it part of the weight")
-
-
-def _parameters(module: Module) -> dict[int, tuple[Parameter, tuple[str, ...]]]:
-    """The parameters with all of their names, by identity."""
-    found: dict[int, tuple[Parameter, tuple[str, ...]]] = {}
-    for name, variable in module._variables():
-        if isinstance(variable, Parameter):
-            _, names = found.get(id(variable), (variable, ()))
-            found[id(variable)] = variable, (*names, name)
-    return found
 
 
 def _owner(module: Module, name: str) -> tuple[Module, str]:
@@ -235,10 +226,3 @@ def _detach(owner: Module, update: WeightUpdate) -> str:
         del owner._parameters[name]
     owner.weight_updates = tuple(u for u in owner.weight_updates if u is not update)
     return key
-
-
-def _freeze(module: Module, frozen: bool) -> None:
-    """Have what was frozen for updates trained or not."""
-    for parameter in module.parameters():
-        if parameter.frozen_by_update:
-            parameter.requires_grad = not frozen

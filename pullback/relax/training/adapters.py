@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -36,6 +36,8 @@ from pullback.runtime.tensor import Tensor, tensor
 from pullback.tir.expr import FLOATS
 
 A, B = "lora_A", "lora_B"  # what parameters of updates are called, as in the library PEFT
+BOTTLENECKS = "bottlenecks"  # module attribute: of each layer with an adapter the names of its parameters
+PARTS = ("adapter_down.weight", "adapter_down.bias", "adapter_up.weight", "adapter_up.bias")
 WEIGHT = ".weight"  # left out of a layer's name
 
 
@@ -52,12 +54,17 @@ def shapes(shape: Sequence[int], rank: int, transposed: bool) -> tuple[tuple[int
     return (rank, columns), (rows, rank)
 
 
-def initial(updates: Iterable[Update]) -> dict[str, Initializer]:
-    """How A and B begin, by name: with B = 0 the model computes what it did before."""
-    return {name: init for u in updates for name, init in ((u.a, BEGIN_A), (u.b, BEGIN_B))}
+BEGIN, ZEROS = KaimingUniform(a=math.sqrt(5)), Constant(0.0)
 
 
-BEGIN_A, BEGIN_B = KaimingUniform(a=math.sqrt(5)), Constant(0.0)
+def initial(module: IRModule) -> dict[str, Initializer]:
+    """How the parameters begin that were added to a model, by name: such that it computes what it did before."""
+    found: dict[str, Initializer] = {}
+    for u in updates_of(module):
+        found |= {u.a: BEGIN, u.b: ZEROS}
+    for down, *others in module.attrs.get(BOTTLENECKS, {}).values():
+        found |= {down: BEGIN, **dict.fromkeys(others, ZEROS)}
+    return found
 
 
 # ---- which weights
@@ -79,6 +86,11 @@ class Candidate:
     def layers(self) -> tuple[str, ...]:
         """The names by which it can be meant: its own, and those of the layers whose weight it is."""
         return (*self.names, *(n.removesuffix(WEIGHT) for n in self.names if n.endswith(WEIGHT)))
+
+
+def sizes_of_parts(width: int, size: int) -> tuple[tuple[int, ...], ...]:
+    """The shapes of an adapter's parameters, in the order of ``PARTS``."""
+    return (size, width), (size,), (width, size), (width,)
 
 
 def target_patterns(targets: Any) -> tuple[str, ...]:
@@ -146,37 +158,44 @@ def _owners(candidate: Candidate) -> tuple[str, ...]:
 
 def add_updates(module: IRModule, updates: Sequence[Update], rank: int, saved: Sequence[str]) -> IRModule:
     """A model whose weights have updates. Of its other parameters only those named ``saved`` are trained."""
+    infos: dict[str, Any] = {p.name: p.struct_info for p in module[BACKBONE].params}
+    added = []
+    for u in updates:
+        info = infos[u.weight]
+        pair = zip((u.a, u.b), shapes(info.shape, rank, u.transposed), strict=True)
+        added += [Var(name, TensorStructInfo(shape, info.dtype)) for name, shape in pair]
+
+    def change(backbone: Function) -> Function:
+        found = {p.name: p for p in backbone.params}
+        new = [LowRank(found[u.weight], found[u.a], found[u.b], u.scale, u.dropout, u.transposed) for u in updates]
+        return with_updates(backbone, new)
+
+    attribute = as_attribute((*updates_of(module), *updates))
+    return with_parameters(module, added, change, saved).with_attr(LOW_RANK, attribute)
+
+
+def with_parameters(
+    module: IRModule, added: Sequence[Var], change: Callable[[Function], Function], saved: Sequence[str]
+) -> IRModule:
+    """A model with more parameters, which come after the others, and a backbone that ``change`` makes of the one that
+    takes them. Of its other parameters only those that were added before are trained, and those named ``saved``."""
     module = RaiseOps()(with_backbone(module))
     roles = check_backbone(module)
     backbone = inline_calls(module[BACKBONE], module)
     places = roles.taken(PARAMETER)
     names = [backbone.params[i].name for i in places]
     frozen = frozen_by(module, names)
-    by_name = {p.name: p for p in backbone.params}
-    added: list[Var] = []
-    new: list[LowRank] = []
-    for u in updates:
-        weight = by_name[u.weight]
-        info: Any = weight.struct_info
-        pair = [
-            Var(n, TensorStructInfo(s, info.dtype))
-            for n, s in zip((u.a, u.b), shapes(info.shape, rank, u.transposed), strict=True)
-        ]
-        added += pair
-        new.append(LowRank(weight, *pair, u.scale, u.dropout, u.transposed))
-    declared = declared_of(backbone)
-    end = places[-1] + 1
+    declared, end = declared_of(backbone), places[-1] + 1
     plain = with_declared(backbone, None)
     params = (*plain.params[:end], *added, *plain.params[end:])
-    function = with_updates(Function(params, plain.body, None, plain.attrs, span=plain.span), new)
+    function = change(Function(params, plain.body, None, plain.attrs, span=plain.span))
     if declared is not None:
-        entries = [Declared(PARAMETER), Declared(PARAMETER, initial=0.0)] * len(new)
-        function = with_declared(function, (*declared[:end], *entries, *declared[end:]))
+        entries = (*declared[:end], *(Declared(PARAMETER) for _ in added), *declared[end:])
+        function = with_declared(function, entries)
     result = module.copy()
     result[BACKBONE] = function
-    known = (*updates_of(module), *updates)
-    result = result.with_attrs({"param_num": len(names) + len(added), LOW_RANK: as_attribute(known)})
-    trained = {n for n in saved if n not in frozen} | {n for u in updates_of(module) for n in (u.a, u.b)}
+    result = result.with_attr("param_num", len(names) + len(added))
+    trained = {n for n in (*saved, *initial(module)) if n not in frozen}
     return with_frozen(result, [n for n in names if n not in trained])
 
 

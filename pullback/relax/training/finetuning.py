@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from pullback.ir.errors import CheckpointError, UserError
 from pullback.relax.struct_info import format_shape
-from pullback.relax.training.adapters import merged, moving_states, remove_updates
+from pullback.relax.training.adapters import BOTTLENECKS, merged, moving_states, remove_updates
 from pullback.relax.training.checkpoint_file import TensorFile, open_file
 from pullback.relax.training.initialize import static_shape
 from pullback.relax.training.interface import Interface, Slot
@@ -50,10 +50,16 @@ class FineTuning:
     def merged_state_dict(self) -> dict[str, Tensor]:
         """Parameters and states by name, copies, in which low-rank updates (``nn.LoRA``) are part of the weights: the
         names of the model before it had any, and its predictions now, up to rounding. Without updates it is
-        ``state_dict()``.
+        ``state_dict()``. Raises UserError for a model with adapters behind layers, which are no part of any weight.
 
         >>> torch_net.load_state_dict({n: torch.from_dlpack(t) for n, t in trainer.merged_state_dict().items()})
         """
+        if BOTTLENECKS in self.mod.attrs:
+            layers = ", ".join(self.mod.attrs[BOTTLENECKS])
+            raise UserError(
+                f"the adapters behind {layers} cannot be part of a weight",
+                hint="trainer.state_dict() has them; updates of nn.LoRA can be merged",
+            )
         values = self.state_dict()
         own = {name: value for name, value in values.items() if name not in self._aliases}
         result = merged(own, updates_of(self.mod))
@@ -68,7 +74,7 @@ class FineTuning:
         file = path_of(path, '"adapter.safetensors"')
         names = self._added_names()
         with self._turn:
-            tensors = {name: np.ascontiguousarray(np.asarray(self.value_of(name))) for name in names}
+            tensors = {name: np.asarray(self.value_of(name)) for name in names}
         metadata = {"format": FORMAT, "version": "1", "low_rank": json.dumps(as_attribute(updates_of(self.mod)))}
         try:
             write_atomically(file, safetensors.numpy.save(tensors, metadata))

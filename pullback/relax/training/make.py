@@ -24,7 +24,6 @@ from pullback.relax.training.setup_trainer import (
     with_backbone,
 )
 from pullback.relax.training.trainer import Trainer
-from pullback.relax.transform.low_rank import updates_of
 from pullback.runtime.device import Device
 
 _ONE_HOT = "one-hot"
@@ -83,10 +82,10 @@ def make_trainer(
 def _initializers(module: IRModule, init: Any) -> dict[str, Initializer]:
     """Which parameters an initializer draws that ``init`` names; an ArgumentError for what is none."""
     if isinstance(init, str) and init in ("xavier", "zeros"):
-        return {} if init == "zeros" else initial(updates_of(module))
+        return {} if init == "zeros" else initial(module)
     roles = check_backbone(module)
     names = [module[BACKBONE].params[i].name for i in roles.taken(PARAMETER)]
-    return initial(updates_of(module)) | match(by_pattern(init), names)
+    return initial(module) | match(by_pattern(init), names)
 
 
 def _predictions(module: IRModule, loss: Loss) -> list[StructInfo]:
