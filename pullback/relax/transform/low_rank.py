@@ -204,7 +204,9 @@ def _fits_convolution(call: Call, update: LowRank, is_transposed: bool) -> bool:
 _FITS: dict[str, Callable[[Call, LowRank, bool], bool]] = {
     "linear": lambda call, update, is_transposed: _is_matrix(update),
     "matmul": lambda call, update, is_transposed: _is_matrix(update) and not call.attrs.get("out_dtype"),
-    "nn.embedding": lambda call, update, is_transposed: _is_matrix(update) and not is_transposed,
+    "nn.embedding": lambda call, update, is_transposed: (
+        _is_matrix(update) and not is_transposed and (call.attrs["padding_idx"] is None or call.attrs["padding_idx"] >= 0)
+    ),
     "take": lambda call, update, is_transposed: (
         _is_matrix(update) and not is_transposed and call.attrs["axis"] in (0, -2)
     ),
@@ -243,8 +245,8 @@ class _Update(ExprMutator):
         """The call itself, by the weight without its update."""
         weight = use.update.weight
         if not use.is_transposed:
-            args.insert(use.place, weight)
-            return Call(call.op, tuple(args), call.attrs, call.sinfo_args, span=call.span)
+            given = (*args[: use.place], weight, *args[use.place :])
+            return Call(call.op, given, call.attrs, call.sinfo_args, span=call.span)
         if use.kind == "matmul" and use.place == 0:
             return op.matmul(op.permute_dims(weight), args[0])
         product = op.matmul(args[0], weight) if use.kind == "linear" else op.linear(args[0], weight)
@@ -258,7 +260,8 @@ def _added(call: Call, use: _Use, x: Any) -> Expr:
     if use.kind in ("take", "nn.embedding"):
         table = _matrix(left)
         args = (table, x) if use.kind == "take" else (x, table)
-        return _times(_scaled(Call(call.op, args, call.attrs), update), right)
+        added = _times(_scaled(Call(call.op, args, call.attrs), update), right)
+        return added if call.attrs.get("padding_idx") is None else _without_padding(added, x, call.attrs["padding_idx"])
     x = op.dropout(x, p=update.dropout) if update.dropout else x
     if use.kind in _CONVOLUTIONS:
         rows, *others = update.weight.struct_info.sizes  # type: ignore[attr-defined]
@@ -272,6 +275,13 @@ def _added(call: Call, use: _Use, x: Any) -> Expr:
     if use.place == 0:
         return op.matmul(_matrix(left), _scaled(op.matmul(_matrix(right), x), update))
     return _times(_scaled(_times(x, left), update), right)
+
+
+def _without_padding(rows: Any, indices: Any, padding: int) -> Expr:
+    """Rows of which those of the index ``padding`` get no gradient."""
+    info = indices.struct_info
+    kept = op.expand_dims(op.not_equal(indices, const(padding, info.dtype)), [info.ndim])
+    return op.where(kept, rows, op.stop_gradient(rows))
 
 
 def _matrix(factor: tuple[Var, bool]) -> Expr:
