@@ -10,6 +10,7 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, suggestion
 from pullback.ir.module import IRModule
 from pullback.ir.words import guided
+from pullback.nn.export import export_layers
 from pullback.nn.module import Module
 from pullback.nn.parameter import Parameter
 from pullback.nn.updates import Bottleneck, freeze_others, own_parameters
@@ -111,7 +112,7 @@ class Adapter:
                 "adapters of an nn.Module need an example of its input",
                 hint="adapter(net, x), or pullback.trainer(net, …, example=x, adapt=adapter)",
             )
-        exported = module.export(example)
+        exported, calls = export_layers(module, (example,))
         backbone, states = exported[BACKBONE], int(exported.attrs["state_num"])
         named = dict(module.named_modules())
         known = [name for name in layer_names(backbone) if name in named]
@@ -119,6 +120,11 @@ class Adapter:
         for name in chosen:
             if named[name].layer_adapter is not None:
                 raise ArgumentError(f"layer {name} has an adapter already")
+            if sum(call.name == name for call in calls) > 1:
+                raise ArgumentError(
+                    f"layer {name} has no one result behind which an adapter would be: it is called several times",
+                    hint="take the layers inside, or the one around it",
+                )
         found = {name: _widths(backbone, name, states, self.axis) for name in chosen}
         names = [names[0] for _, names in own_parameters(module).values()]
         freeze_others(module, self._saved(names))

@@ -11,7 +11,7 @@ import numpy as np
 
 from pullback.nn.parameter import Parameter
 from pullback.relax.expr import Function, Var
-from pullback.relax.training.adapters import BOTTLENECKS
+from pullback.relax.training.adapters import BOTTLENECKS, FROZEN_FOR
 from pullback.relax.transform.insert_adapters import LayerAdapter, with_adapters
 from pullback.relax.transform.low_rank import LOW_RANK, LowRank, Update, as_attribute, with_updates
 
@@ -73,7 +73,9 @@ def attributes(module: Module) -> dict[str, Any]:
     names = {id(p): name for name, p in module.named_parameters()}
     updates = as_attribute(named_updates(module))
     adapters = {layer: tuple(names[id(p)] for p in one.parts) for layer, one in bottlenecks_in(module)}
-    return ({LOW_RANK: updates} if updates else {}) | ({BOTTLENECKS: adapters} if adapters else {})
+    frozen = tuple(name for name, p in module.named_parameters() if p.frozen_by_update and not p.requires_grad)
+    found = {LOW_RANK: updates, BOTTLENECKS: adapters, FROZEN_FOR: frozen}
+    return {key: value for key, value in found.items() if value}
 
 
 def updated(function: Function, module: Module, variables: Mapping[int, Var], states: int) -> Function:
@@ -108,7 +110,10 @@ def own_parameters(module: Module) -> dict[int, tuple[Parameter, tuple[str, ...]
 def freeze_others(module: Module, saved: Collection[str]) -> None:
     """Have no parameter trained but those that were added, and those named ``saved``."""
     for parameter, names in own_parameters(module).values():
-        if parameter.requires_grad and names[0] not in saved:
+        if names[0] in saved:
+            parameter.requires_grad |= parameter.frozen_by_update
+            parameter.frozen_by_update = False
+        elif parameter.requires_grad:
             parameter.requires_grad, parameter.frozen_by_update = False, True
 
 

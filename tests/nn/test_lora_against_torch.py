@@ -207,7 +207,9 @@ def test_ten_losses_and_what_is_trained(name: str) -> None:
     losses, expected = [], []
     for _ in range(STEPS):
         losses.append(trainer.update(x, y).item())
-        weights = updated(theirs, added, 3.0 / (np.sqrt(2) if options.get("rslora") else 2), "fan_in_fan_out" in options)
+        weights = updated(
+            theirs, added, 3.0 / (np.sqrt(2) if options.get("rslora") else 2), "fan_in_fan_out" in options
+        )
         result = torch.func.functional_call(theirs, weights, (torch.from_numpy(x),), tie_weights=True)
         loss = F.mse_loss(result, torch.from_numpy(y))
         loss.backward()
@@ -218,7 +220,9 @@ def test_ten_losses_and_what_is_trained(name: str) -> None:
                 p.grad = None
     np.testing.assert_allclose(losses, expected, rtol=TOLERANCE)
     for key, p in added.items():
-        np.testing.assert_allclose(trainer.value_of(key).numpy(), p.detach().numpy(), rtol=1e-7, atol=1e-10, err_msg=key)
+        np.testing.assert_allclose(
+            trainer.value_of(key).numpy(), p.detach().numpy(), rtol=1e-7, atol=1e-10, err_msg=key
+        )
     merged = trainer.merged_state_dict()
     theirs.load_state_dict({n: torch.from_numpy(t.numpy()) for n, t in merged.items()})
     found = np.asarray(trainer.predict(x))

@@ -37,6 +37,9 @@ from pullback.tir.expr import FLOATS
 
 A, B = "lora_A", "lora_B"  # what parameters of updates are called, as in the library PEFT
 BOTTLENECKS = "bottlenecks"  # module attribute: of each layer with an adapter the names of its parameters
+FROZEN_FOR = (
+    "frozen_for_updates"  # module attribute: names of parameters that are not trained because others were added
+)
 PARTS = ("adapter_down.weight", "adapter_down.bias", "adapter_up.weight", "adapter_up.bias")
 WEIGHT = ".weight"  # left out of a layer's name
 
@@ -194,13 +197,14 @@ def with_parameters(
         function = with_declared(function, entries)
     result = module.copy()
     result[BACKBONE] = function
-    result = result.with_attr("param_num", len(names) + len(added))
-    trained = {n for n in (*saved, *initial(module)) if n not in frozen}
-    return with_frozen(result, [n for n in names if n not in trained])
+    was_frozen = module.attrs.get(FROZEN_FOR, ())
+    kept = [n for n in names if n not in saved and n not in initial(module) and (n not in frozen or n in was_frozen)]
+    result = result.with_attrs({"param_num": len(names) + len(added), FROZEN_FOR: tuple(kept)})
+    return with_frozen(result, [n for n in names if n in kept or (n in frozen and n not in was_frozen)])
 
 
 def remove_updates(module: IRModule) -> IRModule:
-    """A model as it was before its updates, with all parameters trained."""
+    """A model as it was before its updates."""
     updates = updates_of(module)
     names = [n for u in updates for n in (u.a, u.b)]
     result = module.copy()
@@ -208,8 +212,10 @@ def remove_updates(module: IRModule) -> IRModule:
     infos: dict[str, Any] = {p.name: p.struct_info for p in function.params}
     zeros = {n: np.zeros(infos[n].shape, numpy_dtype(infos[n].dtype)) for n in names}
     result = BindParams(BACKBONE, zeros)(result)  # nothing reads them
-    result = IRModule(result.functions, {k: v for k, v in result.attrs.items() if k != LOW_RANK})
-    return with_frozen(result, [])
+    frozen = frozen_by(result, [p.name for p in result[BACKBONE].params])
+    was_frozen = result.attrs.get(FROZEN_FOR, ())
+    result = IRModule(result.functions, {k: v for k, v in result.attrs.items() if k not in (LOW_RANK, FROZEN_FOR)})
+    return with_frozen(result, [n for n in frozen if n not in was_frozen])
 
 
 # ---- values

@@ -205,7 +205,9 @@ _FITS: dict[str, Callable[[Call, LowRank, bool], bool]] = {
     "linear": lambda call, update, is_transposed: _is_matrix(update),
     "matmul": lambda call, update, is_transposed: _is_matrix(update) and not call.attrs.get("out_dtype"),
     "nn.embedding": lambda call, update, is_transposed: (
-        _is_matrix(update) and not is_transposed and (call.attrs["padding_idx"] is None or call.attrs["padding_idx"] >= 0)
+        _is_matrix(update)
+        and not is_transposed
+        and (call.attrs["padding_idx"] is None or call.attrs["padding_idx"] >= 0)
     ),
     "take": lambda call, update, is_transposed: (
         _is_matrix(update) and not is_transposed and call.attrs["axis"] in (0, -2)
