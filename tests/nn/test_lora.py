@@ -217,7 +217,7 @@ def test_merging_needs_updates() -> None:
         LORA.merge(net())
     with pytest.raises(UserError, match="no merged updates"):
         LORA.unmerge(LORA(net()))
-    with pytest.raises(ArgumentError, match="nn.Module or a trainer, got dict"):
+    with pytest.raises(ArgumentError, match=r"nn\.Module or a trainer, got dict"):
         LORA.merge({})
 
 
@@ -299,7 +299,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
     trained(nn.LoRA(2, 6, "0.query")).save_adapter(path)
     with pytest.raises(CheckpointError, match=r"0.query.weight has the scale 3.0 there, 2.0 here"):
         made(nn.LoRA(2, 4, "0.query")).load_adapter(path)
-    with pytest.raises(CheckpointError, match="it lacks 1.query.lora_A"):
+    with pytest.raises(CheckpointError, match=r"it lacks 1\.query\.lora_A"):
         made(nn.LoRA(2, 4, "query")).load_adapter(path)
 
 
@@ -311,7 +311,7 @@ def test_damaged_files_are_refused(tmp_path: Path, damage: str) -> None:
     if damage == "metadata":
         data = data.replace(b"low_rank", b"low_tank")
     path.write_bytes({"cut": data[:-9], "header": data[:40], "missing": b""}.get(damage, data))
-    with pytest.raises(CheckpointError, match="a.safetensors: it"):
+    with pytest.raises(CheckpointError, match=r"a\.safetensors: it"):
         made(LORA).load_adapter(path)
 
 
@@ -378,11 +378,11 @@ def test_dropout_needs_a_product() -> None:
 
 
 def test_what_is_no_adapter() -> None:
-    with pytest.raises(ArgumentError, match="adapt must be nn.LoRA"):
+    with pytest.raises(ArgumentError, match=r"adapt must be nn\.LoRA"):
         made("lora")
-    with pytest.raises(ArgumentError, match="adapt must be nn.LoRA"):
+    with pytest.raises(ArgumentError, match=r"adapt must be nn\.LoRA"):
         made(nn.LoRA)
-    with pytest.raises(ArgumentError, match="LoRA is for an nn.Module or an IRModule, got dict"):
+    with pytest.raises(ArgumentError, match=r"LoRA is for an nn\.Module or an IRModule, got dict"):
         LORA({})
 
 
@@ -445,7 +445,7 @@ def test_adapters_and_files(tmp_path: Path) -> None:
     other = made(adapter)
     other.load_adapter(tmp_path / "a.safetensors")
     np.testing.assert_array_equal(np.asarray(other.predict(X)), np.asarray(trainer.predict(X)))
-    with pytest.raises(UserError, match="the adapters behind 0.out, 1.out cannot be part of a weight"):
+    with pytest.raises(UserError, match=r"the adapters behind 0\.out, 1\.out cannot be part of a weight"):
         trainer.merged_state_dict()
 
 

@@ -112,7 +112,7 @@ class FineTuning:
         odd = [key for name, key in found.items() if name not in slots]
         is_ours = file.metadata.get("format") == FORMAT
         if odd or (missing and is_ours) or not found:
-            problem = f"the trainer has no {odd[0]}" if odd else f"it lacks {missing[0]}" if missing else "it is empty"
+            problem = f"the trainer has no {odd[0]}" if odd else f"it lacks {missing[0]}" if found else "it is empty"
             file.refuse(f"it is the adapter of another model: {problem}")
         for name, key in found.items():
             entry, shape = file.tensors[key], static_shape(slots[name])
