@@ -206,6 +206,9 @@ def _input_names(module: Module, count: int) -> list[str]:
     """The names of the first ``count`` inputs of a forward; an ArgumentError when it takes more or fewer."""
     while isinstance(module, Sequential) and len(module):  # it takes what its first module takes
         module = module[0]
+    named = getattr(module, "input_names", None)  # of an imported model
+    if named is not None and count == len(named):
+        return list(named)
     parameters = list(inspect.signature(module.forward).parameters.values())
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = sum(p.default is p.empty for p in places)

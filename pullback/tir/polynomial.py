@@ -57,6 +57,22 @@ class Polynomial:
                 terms[product] = terms.get(product, 0) + c * d
         return Polynomial(terms, self.atoms | other.atoms)
 
+    def over(self, divisor: Polynomial) -> Polynomial | None:
+        """The quotient, where the divisor is one term and divides every term without a remainder; else None."""
+        if len(divisor.terms) != 1:
+            return None
+        (factors, coefficient), terms = next(iter(divisor.terms.items())), {}
+        for monomial, c in self.terms.items():
+            left = list(monomial)
+            for atom in factors:
+                if atom not in left:
+                    return None
+                left.remove(atom)
+            if c % coefficient:
+                return None
+            terms[tuple(left)] = c // coefficient
+        return Polynomial(terms, self.atoms)
+
     def divided(self) -> Polynomial:
         """The same value, with a - a // b * b for each atom a % b, and a + c // b for each (a · b + c) // b."""
         result = Polynomial({}, {})
@@ -118,6 +134,17 @@ def same(a: int | PrimExpr, b: int | PrimExpr) -> bool:
         return True
     difference = Polynomial.of(a).plus(Polynomial.of(b), -1)
     return not difference.terms or not difference.divided().terms
+
+
+def quotient(a: int | PrimExpr, b: int | PrimExpr) -> int | PrimExpr:
+    """⌊a / b⌋ of sizes, written without a division where one term divides all others."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    exact = Polynomial.of(a).over(Polynomial.of(b))
+    if exact is None:
+        return as_expr(a) // b
+    found = exact.expr()
+    return found.value if isinstance(found, IntImm) else found
 
 
 def at_most(a: int | PrimExpr, b: int | PrimExpr) -> bool:

@@ -27,6 +27,7 @@ class Imported(Module):
     """
 
     example: tuple[TensorStructInfo, ...]
+    input_names: Sequence[str] | None = None  # of the inputs of forward, where the source has names
 
     def __init__(self, example: Sequence[TensorStructInfo]) -> None:
         self.example = tuple(example)
@@ -34,12 +35,8 @@ class Imported(Module):
 
     def hold(self, name: str, variable: Variable) -> None:
         """Make a parameter or buffer part of the module under its dotted name; the same one may have several."""
-        *outer, last = name.split(".")
-        module: Module = self
-        for part in outer:
-            if part not in module._modules:
-                module.register_module(part, _Part())
-            module = module._modules[part]  # type: ignore[assignment]
+        outer, _, last = name.rpartition(".")
+        module = self.part(outer)
         if isinstance(variable, Parameter):
             module.register_parameter(last, variable)
         elif isinstance(variable, Buffer):
@@ -47,6 +44,15 @@ class Imported(Module):
         else:
             raise ArgumentError(f"{name} must be a Parameter or a Buffer, got {type(variable).__name__}")
         self.held[name] = variable
+
+    def part(self, name: str) -> Module:
+        """The module of a dotted name, which is made where there is none: one that can be frozen."""
+        module: Module = self
+        for part in name.split(".") if name else ():
+            if part not in module._modules:
+                module.register_module(part, _Part())
+            module = module._modules[part]  # type: ignore[assignment]
+        return module
 
     def value(self, name: str) -> Any:
         """The graph value of a parameter or buffer, in ``forward``."""

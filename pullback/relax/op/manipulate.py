@@ -24,7 +24,7 @@ from pullback.relax.op.namespace import ops
 from pullback.relax.op.reduce import te_cast, te_sum
 from pullback.relax.op.sample import Bools, Ints, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, dim, format_shape, same_shape
-from pullback.tir.polynomial import same
+from pullback.tir.polynomial import quotient, same
 
 # -- reshape and its kin
 
@@ -111,13 +111,7 @@ def _quotient(own: Sequence[Dim], divisors: Sequence[Dim]) -> Dim:
     for d in divisors:
         match = next((n for n, s in enumerate(left) if same(s, d)), None)
         right.append(d) if match is None else left.pop(match)
-    above, below = math.prod(left, start=1), math.prod(right, start=1)
-    if isinstance(below, int) and not isinstance(above, int):
-        known = math.prod((s for s in left if isinstance(s, int)), start=1)
-        symbols = [s for s in left if not isinstance(s, int)]
-        if known % below == 0:
-            return math.prod(symbols, start=known // below)
-    return above // below
+    return quotient(math.prod(left, start=1), math.prod(right, start=1))
 
 
 def _reshaped(x: Any, y: Any) -> Any:

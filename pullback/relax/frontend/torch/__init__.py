@@ -1,9 +1,11 @@
-"""Models of PyTorch: exported programs, fx graphs, traced and scripted modules."""
+"""Models of PyTorch: modules, exported programs, fx graphs, traced and scripted modules."""
 
 from __future__ import annotations
 
 from pullback.relax.frontend.torch import aten  # fills the table
-from pullback.relax.frontend.torch.program import from_exported_program, from_torch
+from pullback.relax.frontend.torch.exporting import from_torch
+from pullback.relax.frontend.torch.program import TorchModel
+from pullback.relax.frontend.torch.reference import from_exported_program, from_fx, from_pytorch
 from pullback.relax.frontend.torch.table import ATEN
 
-__all__ = ["ATEN", "aten", "from_exported_program", "from_torch"]
+__all__ = ["ATEN", "TorchModel", "aten", "from_exported_program", "from_fx", "from_pytorch", "from_torch"]

@@ -8,6 +8,8 @@ name here ("float32") or None; device, layout, memory format and generator are l
     @ATEN.register("aten.addmm")
     def addmm(input, mat1, mat2, *, beta, alpha): ...
 
+A result that hardly anything reads may be a function without arguments, which is called where it is taken.
+
 ``aten.add`` stands for all overloads, ``aten.add.Tensor`` for one; the more exact name counts.
 """
 

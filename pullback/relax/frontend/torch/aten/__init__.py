@@ -2,6 +2,25 @@
 
 from __future__ import annotations
 
-from pullback.relax.frontend.torch.aten import layers
+from pullback.relax.frontend.torch.aten import (
+    activation,
+    create,
+    index,
+    layers,
+    linear_algebra,
+    losses,
+    normalization,
+    order,
+    pointwise,
+    pooling,
+    recurrent,
+    reduce,
+    shape,
+    sizes,
+    vision,
+)
 
-__all__ = ["layers"]
+__all__ = [
+    "activation", "create", "index", "layers", "linear_algebra", "losses", "normalization", "order", "pointwise",
+    "pooling", "recurrent", "reduce", "shape", "sizes", "vision",
+]  # fmt: skip

@@ -1,0 +1,68 @@
+"""Sizes of tensors, assertions, which are dropped, and what cannot be converted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pullback.relax.frontend.torch.table import ATEN
+
+ATEN.same(
+    {
+        "aten.sym_size": lambda x, dim=None: x.shape if dim is None else x.shape[dim],
+        "aten.size": lambda x, dim=None: x.shape if dim is None else x.shape[dim],
+        "aten.sym_numel": lambda x: math.prod(x.shape),
+        "aten.numel": lambda x: math.prod(x.shape),
+        "aten.dim": lambda x: len(x.shape),
+        "aten.is_floating_point": lambda x: x.dtype.startswith(("float", "bfloat")),
+        "aten.is_same_size": lambda x, y: tuple(x.shape) == tuple(y.shape),
+    }
+)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """PyTorch checked it when it exported the program; here type rules check."""
+
+
+for _name in (
+    "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_functional_assert_async",
+    "_functional_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size",
+    "_functional_sym_constrain_range", "_functional_sym_constrain_range_for_size",
+):  # fmt: skip
+    ATEN.same({f"aten.{_name}": _nothing})
+
+_BY_DATA = "the size of its result depends on the data"
+_NO_COMPLEX = "there are no complex numbers here"
+_BY_MEMORY = "it asks how a tensor lies in memory"
+
+ATEN.refuse(
+    {
+        "aten._fft_c2c": _NO_COMPLEX,
+        "aten._fft_c2r": _NO_COMPLEX,
+        "aten._fft_r2c": _NO_COMPLEX,
+        "aten.complex": _NO_COMPLEX,
+        "aten.view_as_complex": _NO_COMPLEX,
+        "aten.view_as_real": _NO_COMPLEX,
+        "aten._local_scalar_dense": "a value of the data would become a number of the program",
+        "aten.item": "a value of the data would become a number of the program",
+        "aten.nonzero": _BY_DATA,
+        "aten.nonzero_numpy": _BY_DATA,
+        "aten.argwhere": _BY_DATA,
+        "aten.masked_select": _BY_DATA,
+        "aten.unique_consecutive": _BY_DATA,
+        "aten.unique_dim": _BY_DATA,
+        "aten._unique": _BY_DATA,
+        "aten._unique2": _BY_DATA,
+        "aten.bincount": _BY_DATA,
+        "aten.as_strided": _BY_MEMORY,
+        "aten.as_strided_copy": _BY_MEMORY,
+        "aten.as_strided_scatter": _BY_MEMORY,
+        "aten.resize": _BY_MEMORY,
+        "aten.resize_": _BY_MEMORY,
+        "aten.set_": _BY_MEMORY,
+        "aten.sym_stride": _BY_MEMORY,
+        "aten.stride": _BY_MEMORY,
+        "aten.sym_storage_offset": _BY_MEMORY,
+        "aten.sym_is_contiguous": _BY_MEMORY,
+    }
+)

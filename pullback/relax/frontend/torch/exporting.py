@@ -1,0 +1,298 @@
+"""From a module of PyTorch to a model: what torch.export is asked, and what its errors mean."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import io
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pullback.ir.errors import ArgumentError, UserError
+from pullback.relax.frontend.torch.program import TorchModel
+from pullback.relax.frontend.torch.replay import Converting
+from pullback.relax.frontend.torch.sizes import add_functions_of, number
+
+__all__ = ["from_torch", "imported_torch"]
+
+
+def imported_torch() -> Any:
+    """The package torch; an ArgumentError that says what to install where it is missing or too old."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise ArgumentError(f"PyTorch cannot be imported: {error}", hint="pip install 'pullback[torch]'") from error
+    if not hasattr(torch, "export") or tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9):
+        raise ArgumentError(
+            f"PyTorch {torch.__version__} is too old: models are taken from 2.9 on", hint="pip install -U 'torch>=2.9'"
+        )
+    add_functions_of(torch)
+    return torch
+
+
+def from_torch(
+    module: Any,
+    example_inputs: Any = None,
+    *,
+    dynamic_shapes: Any = None,
+    outputs: str | Sequence[str] | None = None,
+    converters: Converting | None = None,
+) -> TorchModel:
+    """A model that ``pullback.trainer`` takes, from a module of PyTorch and an example of its inputs.
+
+    >>> model = pullback.from_torch(net, torch.zeros(2, 3, 32, 32))
+    >>> trainer = pullback.trainer(model, "cross_entropy", optim.SGD(lr=0.1))
+    >>> net.load_state_dict(model.state_dict())              # after training
+
+    ``module``: an ``nn.Module``, or an ``ExportedProgram`` (then without an example). ``example_inputs``: a tensor, a
+    tuple of positional or a dict of keyword arguments; what they hold may be nested. Only shapes and dtypes of tensors
+    count; anything else, such as ``True``, is fixed at its value.
+
+    Parameters, buffers and their names are those of the module, with copies of its values; tied weights are one
+    parameter, and those with ``requires_grad=False`` stay as they are. Buffers are states, which steps of the trainer
+    move. One import serves training and inference: ``module`` is exported in its training form, whatever mode it is in
+    (which is left as it was), and ``predict`` and ``evaluate`` drop nothing and take running statistics. Parts in
+    ``eval()`` of a module that is in ``train()`` always keep their form for inference, as in PyTorch.
+
+    ``dynamic_shapes``: as torch.export takes it. By default the first axis of all inputs is the batch, and the second
+    one of integers (N, T), as of tokens, the length; both of any size. Where the model fixes one, or torch.export
+    cannot keep it free, a warning says so, and the size is that of the example. ``()`` fixes all.
+
+    ``outputs``: the names of the outputs to keep, of several; ``model.output_names`` has them. ``converters``:
+    functions by the names of operators ("aten.relu", "mylib.op"), before those of the table: see
+    ``register_converter``.
+
+    Raises UserError with what torch.export said, and what to do, for a model that it does not take; UnsupportedOps, a
+    list of all operators that have no converter, with their places; ArgumentError where the model does not take the
+    example.
+    """
+    torch = imported_torch()
+    if isinstance(module, torch.export.ExportedProgram):
+        if example_inputs is not None or dynamic_shapes is not None:
+            raise ArgumentError("an ExportedProgram has its example and its shapes already", hint="leave them out")
+        return TorchModel(module, _names(outputs), converters)
+    if not isinstance(module, torch.nn.Module):
+        hint = "a function f becomes one as the forward of a torch.nn.Module"
+        raise ArgumentError(f"from_torch takes a torch.nn.Module, got {type(module).__name__}", hint=hint)
+    if example_inputs is None:
+        raise ArgumentError("from_torch needs an example of the module's inputs", hint="from_torch(net, x[:2])")
+    args, kwargs = _arguments(torch, example_inputs)
+    with _in_training_form(module):
+        program = _exported(torch, module, args, kwargs, dynamic_shapes)
+    return TorchModel(program, _names(outputs), converters)
+
+
+def _names(outputs: Any) -> Any:
+    return [outputs] if isinstance(outputs, str) else outputs
+
+
+def _arguments(torch: Any, example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, Mapping):
+        args, kwargs = (), dict(example)
+    elif isinstance(example, (tuple, list)):
+        args, kwargs = tuple(example), {}
+    else:
+        args, kwargs = (example,), {}
+    pytree = torch.utils._pytree
+
+    def as_tensor(value: Any) -> Any:
+        is_array = hasattr(value, "__array__") and hasattr(value, "dtype") and not isinstance(value, torch.Tensor)
+        return torch.as_tensor(value.numpy() if hasattr(value, "numpy") else value) if is_array else value
+
+    args, kwargs = pytree.tree_map(as_tensor, (args, kwargs))
+    if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
+        raise ArgumentError("the example has no tensor", hint="from_torch(net, torch.zeros(2, 784))")
+    return args, kwargs
+
+
+@contextlib.contextmanager
+def _in_training_form(module: Any) -> Iterator[None]:
+    """The module in its training form; parts in eval() of one that trains stay so, and in the end all is as before."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        if not module.training:
+            module.train()
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+# -- what torch.export is asked
+
+
+def _exported(torch: Any, module: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> Any:
+    if dynamic_shapes is not None:
+        shapes = dynamic_shapes or None
+        try:
+            return _export(torch, module, args, kwargs, shapes)
+        except Exception as error:
+            raise _refused(torch, module, args, kwargs, error) from error
+    free_args, free_kwargs = _with_two_rows(torch, (args, kwargs))
+    shapes = _free_axes(torch, module, free_args, free_kwargs)
+    try:
+        program = _export(torch, module, free_args, free_kwargs, shapes)
+    except Exception as first:
+        try:
+            program = _export(torch, module, args, kwargs, None)
+        except Exception as error:
+            raise _refused(torch, module, args, kwargs, error) from error
+        warnings.warn(
+            f"all sizes are those of the example: torch.export cannot keep the batch free ({_first_line(first)})",
+            stacklevel=3,
+        )
+        return program
+    fixed = _fixed_axes(torch, program)
+    if not fixed:
+        return program
+    if (free_args, free_kwargs) != (args, kwargs) and any(axis == 0 for _, axis, _ in fixed):
+        program = _export(torch, module, args, kwargs, _free_axes(torch, module, args, kwargs))
+        fixed = _fixed_axes(torch, program)
+    for name, axis, size in fixed:
+        what = "batch" if axis == 0 else "length"
+        warnings.warn(
+            f"the model takes a {what} of {size} alone, as in the example (axis {axis} of {name}): it computes with the"
+            " size as a number",
+            stacklevel=3,
+        )
+    return program
+
+
+_NOISE = ("The tensor attributes? self", "`isinstance\\(treespec, LeafSpec\\)`", ".*was not registered as a pytree")
+
+
+_LOGS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")  # what they print is in the error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """PyTorch prints no traces of errors that it raises anyway."""
+    loggers = [logging.getLogger(name) for name in _LOGS]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+def _export(torch: Any, module: Any, args: Any, kwargs: Any, shapes: Any) -> Any:
+    with quiet(), warnings.catch_warnings():
+        for message in _NOISE:
+            warnings.filterwarnings("ignore", message=message)
+        return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+
+
+def _with_two_rows(torch: Any, example: Any) -> Any:
+    """The example with each row twice where its batch is one row: torch.export takes a size of 1 for fixed."""
+    pytree = torch.utils._pytree
+    tensors = [leaf for leaf in pytree.tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    if not tensors or any(t.shape[0] != 1 for t in tensors):
+        return example
+    return pytree.tree_map(
+        lambda leaf: torch.cat([leaf, leaf]) if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf, example
+    )
+
+
+def _free(torch: Any, tensor: Any) -> tuple[int, ...]:
+    """The axes of an input that are of any size: the batch, and of tokens the length."""
+    if not isinstance(tensor, torch.Tensor) or not tensor.dim():
+        return ()
+    is_tokens = tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32, torch.bool)
+    return (0, 1) if is_tokens and isinstance(tensor.shape[1], int) and tensor.shape[1] > 1 else (0,)
+
+
+def _free_axes(torch: Any, module: Any, args: Any, kwargs: Any) -> Any:
+    """What torch.export is told of it, by the names of forward's parameters."""
+    auto = torch.export.Dim.AUTO
+
+    def axes(leaf: Any) -> Any:
+        return dict.fromkeys(_free(torch, leaf), auto) or None
+
+    return _by_parameter(module, *torch.utils._pytree.tree_map(axes, (args, kwargs)))
+
+
+def _by_parameter(module: Any, args: Any, kwargs: Any) -> Any:
+    """By the names of forward's parameters, as torch.export wants it of keyword arguments."""
+    signature = inspect.signature(module.forward)
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise ArgumentError(
+            f"{type(module).__name__}.forward does not take the example: {error}",
+            hint=f"its arguments are {signature}: several inputs are a tuple, or a dict by name",
+        ) from error
+    parameters = signature.parameters
+    return {
+        name: value if parameters[name].kind is not inspect.Parameter.VAR_KEYWORD else dict(value)
+        for name, value in bound.items()
+    }
+
+
+def _fixed_axes(torch: Any, program: Any) -> list[tuple[str, int, int]]:
+    """The axes that were to be free and are not: the input, the axis and its size."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    sizes = [(name, axis, number(values[name].shape[axis])) for name in names for axis in _free(torch, values[name])]
+    return [(name, axis, size) for name, axis, size in sizes if size is not None]
+
+
+# -- what its errors mean
+
+
+def _first_line(error: BaseException) -> str:
+    """What an error says, without the pages that follow."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return re.sub(r"\s+", " ", lines[0])[:300] if lines else type(error).__name__
+
+
+def _refused(torch: Any, module: Any, args: Any, kwargs: Any, error: Exception) -> UserError:
+    """The error of torch.export as ours: the example's where the module itself fails on it."""
+    kept = {name: value.clone() for name, value in module.state_dict().items()}
+    try:
+        with torch.no_grad(), quiet():
+            module(*args, **kwargs)
+    except Exception as own:
+        shapes = [
+            f"{tuple(leaf.shape)} {leaf.dtype}".replace("torch.", "")
+            for leaf in torch.utils._pytree.tree_leaves((args, kwargs))
+            if isinstance(leaf, torch.Tensor)
+        ]
+        return ArgumentError(
+            f"{type(module).__name__} fails on the example in PyTorch itself: {type(own).__name__}: {_first_line(own)}",
+            hint=f"the example is {', '.join(shapes)}; its shapes and dtypes are those of the model's inputs",
+        )
+    finally:
+        module.load_state_dict(kept)
+    return UserError(
+        f"torch.export does not take {type(module).__name__}: {type(error).__name__}: {_first_line(error)}",
+        hint=_advice(f"{type(error).__name__} {error}"),
+    )
+
+
+_ADVICE = (
+    (
+        r"data-dependent|[Cc]ould not guard|GuardOnDataDependent|TensorVariable|bool\(\)|unbacked|\.item\(\)",
+        "the model decides in Python by the values of tensors: write torch.where(condition, a, b), or torch.cond with"
+        " two functions, which becomes a branch here; a loop becomes torch._higher_order_ops.while_loop, and what only"
+        " checks values is left out while torch.compiler.is_exporting()",
+    ),
+    (
+        r"[Cc]onstraints violated|dynamic_shapes|Dim\(|specializ",
+        "dynamic_shapes does not fit the model: it fixes one of these sizes, or relates two; leave dynamic_shapes out,"
+        " or give ()",
+    ),
+    (r"numpy|\.numpy\(\)", "the model computes with NumPy: write it with torch's functions"),
+)
+
+
+def _advice(text: str) -> str:
+    found = next((advice for pattern, advice in _ADVICE if re.search(pattern, text)), None)
+    return found or "torch.export.export(module, example, strict=False) shows all that it said"

@@ -1,0 +1,132 @@
+"""Whole models of PyTorch: forward, ten steps of training, the weights back, and other batch sizes than the example's.
+
+The small ones are in float64, so that what differs is a formula; those with real weights in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import pullback  # noqa: E402
+from pullback import optim  # noqa: E402
+from pullback.nn import functional as F  # noqa: E402
+from pullback.relax.frontend.torch import from_torch  # noqa: E402
+from tests.relax.frontend.torch import models  # noqa: E402
+
+STEPS = 10
+
+
+@dataclass
+class Case:
+    """A module, inputs and targets of four rows, and the losses of both sides."""
+
+    module: Callable[[], Any]
+    inputs: Callable[[], Mapping[str, Any]]
+    targets: Callable[[], Any]
+    loss: Any = "cross_entropy"
+    their_loss: Callable[..., Any] = torch.nn.functional.cross_entropy
+    outputs: str | None = None
+
+
+def images(channels: int, size: int) -> Callable[[], Mapping[str, Any]]:
+    return lambda: {"x": torch.randn(4, channels, size, size, dtype=torch.float64)}
+
+
+def classes(count: int, *shape: int) -> Callable[[], Any]:
+    return lambda: torch.randint(0, count, (4, *shape))
+
+
+def words(count: int, length: int, name: str = "input_ids") -> Callable[[], Mapping[str, Any]]:
+    return lambda: {name: torch.randint(1, count, (4, length))}
+
+
+def sentences() -> Mapping[str, Any]:
+    mask = torch.ones(4, 6, dtype=torch.int64)
+    mask[1, 4:] = 0
+    return {**words(20, 6)(), "attention_mask": mask}
+
+
+SMALL = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 1, 2))  # of the stages of MobileNetV2
+
+CASES = {
+    "resnet18": Case(lambda: models.ResNet18(5, 4), images(3, 32), classes(5)),
+    "mobilenet_v2": Case(lambda: models.MobileNetV2(5, 0.25, 0.0, SMALL), images(3, 16), classes(5)),
+    "unet": Case(lambda: models.UNet(1, 2, 4, 2), images(1, 8), classes(2, 8, 8)),
+    "vit": Case(lambda: models.ViT(5, 16, 8, 12, 3, 2), images(3, 16), classes(5)),
+    "lstm_tagger": Case(lambda: models.Tagger(20, 5, 6), words(20, 7, "words"), classes(5, 7)),
+    "gpt2": Case(
+        lambda: models.gpt2(12, 2, 3, 20, 16),
+        words(20, 6),
+        classes(20, 6),
+        lambda logits, y: F.cross_entropy(logits.permute(0, 2, 1), y),
+        lambda logits, y: torch.nn.functional.cross_entropy(logits.transpose(1, 2), y),
+        "logits",
+    ),
+    "minilm": Case(
+        lambda: models.Sentences(models.bert(12, 2, 3, 20)),
+        sentences,
+        lambda: torch.randn(4, 12, dtype=torch.float64),
+        "mse",
+        torch.nn.functional.mse_loss,
+    ),
+}
+NEEDS = {"gpt2": "transformers", "minilm": "transformers"}
+
+
+def their_output(case: Case, module: Any, inputs: Mapping[str, Any]) -> Any:
+    found = module(**inputs)
+    return found[case.outputs] if case.outputs else found
+
+
+def arrays(values: Mapping[str, Any]) -> list[np.ndarray]:
+    return [value.numpy() for value in values.values()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_models_train_as_in_pytorch(name: str) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    case = CASES[name]
+    torch.manual_seed(0)
+    module = case.module().double().train()
+    inputs, targets = case.inputs(), case.targets()
+    model = from_torch(module, dict(inputs), outputs=case.outputs)
+    assert module.training and dict(model.state_dict()).keys() == dict(module.state_dict()).keys()
+    assert model.example[0].shape[0].name == "n"
+
+    # forward, of fewer rows than the example has
+    module.eval()
+    few = {key: value[:3] for key, value in inputs.items()}
+    with torch.no_grad():
+        wanted = their_output(case, module, few).numpy()
+    trainer = pullback.trainer(model, case.loss, optim.SGD(lr=0.05, momentum=0.9), targets=targets.numpy())
+    np.testing.assert_allclose(trainer.predict(*arrays(few)).numpy(), wanted, rtol=1e-9, atol=1e-11)
+
+    # ten steps
+    optimizer, theirs = torch.optim.SGD(module.parameters(), 0.05, momentum=0.9), []
+    module.train()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = case.their_loss(their_output(case, module, inputs), targets)
+        loss.backward()
+        optimizer.step()
+        theirs.append(loss.item())
+    ours = [float(trainer.update(arrays(inputs), targets.numpy())) for _ in range(STEPS)]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-7)
+
+    # running statistics and weights go back
+    trained = {key: torch.from_numpy(value.numpy()) for key, value in model.state_dict().items()}
+    for key, value in module.state_dict().items():
+        np.testing.assert_allclose(trained[key].numpy(), value.numpy(), rtol=1e-6, atol=1e-8, err_msg=key)
+    module.load_state_dict(trained)
+    module.eval()
+    with torch.no_grad():
+        wanted = their_output(case, module, inputs).numpy()
+    np.testing.assert_allclose(trainer.predict(*arrays(inputs)).numpy(), wanted, rtol=1e-9, atol=1e-11)
