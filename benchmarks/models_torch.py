@@ -1,4 +1,4 @@
-"""Models of PyTorch, written as their papers and libraries have them, of any width: tests import and train them."""
+"""Models of PyTorch as their papers and libraries have them, of any width: benchmarks time them, tests train them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,15 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    SETTINGS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    SETTINGS = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
 
     def __init__(self, classes: int = 1000, width: float = 1.0, dropout: float = 0.2, settings=SETTINGS) -> None:
         super().__init__()
