@@ -17,11 +17,13 @@ from benchmarks import data as data_benchmark
 from benchmarks import export as export_benchmark
 from benchmarks import finetune as finetune_benchmark
 from benchmarks import gemm as gemm_benchmark
+from benchmarks import imported as imported_benchmark
 from benchmarks import loops as loops_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import ops as ops_benchmark
 from benchmarks import twins as twins_benchmark
 from benchmarks import ulp as ulp_benchmark
+from benchmarks.imported_cases import CASES as IMPORTED
 from benchmarks.kernels.ops import SIZES
 from benchmarks.models import MODELS
 from benchmarks.networks import GRAPHS, NETWORKS
@@ -125,6 +127,25 @@ def finetune(rounds: Rounds = 7, seconds: Seconds = 2.0, threads: Threads = 2, j
 def gemm(rounds: Rounds = 5, seconds: Seconds = 0.2, json: JsonFile = None) -> None:
     """Matrix products: one thread, two threads, all transposes."""
     raise typer.Exit(0 if gemm_benchmark.run(rounds, seconds, json) else 1)
+
+
+@app.command()
+def imported(
+    only: Annotated[str, typer.Option(help="Which models, comma-separated.")] = ",".join(IMPORTED),
+    peers: Annotated[
+        str, typer.Option(help=f"Of {','.join(imported_benchmark.PEERS)}; channels-last of images alone by default.")
+    ] = "",
+    rounds: Rounds = 7,
+    seconds: Seconds = 2.0,
+    threads: Threads = 2,
+    json: JsonFile = None,
+) -> None:
+    """Training steps of models of PyTorch, imported, beside PyTorch's own and torch.compile's."""
+    for kind, names, known in (("model", only, IMPORTED), ("peer", peers, imported_benchmark.PEERS)):
+        if unknown := [name for name in _names(names) if name not in known]:
+            raise typer.BadParameter(f"no {kind} {unknown[0]!r}; there are {', '.join(known)}")
+    wanted = _names(only), _names(peers) or None, rounds, seconds, threads, json
+    raise typer.Exit(0 if imported_benchmark.run(*wanted) else 1)
 
 
 @app.command()

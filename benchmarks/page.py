@@ -15,6 +15,7 @@ FOLDER = ROOT / "docs" / "performance"
 PAGE = ROOT / "docs" / "performance.md"
 SECTIONS = {
     **{name: f"Training step: {model.title}" for name, model in MODELS.items()},
+    "imported": "Training steps of imported models",
     "contractions": "Contractions of training steps, by FLOPs",
     "schedules": "What each schedule is worth",
     "gemm": "Matrix products",

@@ -55,7 +55,7 @@ def run(
     title = f"{model.title}, {threads} threads; products at the FMA peak: {report.duration(floor)}"
     table = report.TableText(title, COLUMNS, step_rows(measurements, peers, floor))
     table.show()
-    agree = _losses_agree(measurements, model.loss_tolerance)
+    agree = losses_agree(measurements, model.loss_tolerance)
     report.warnings(measurements)
     if json_path is not None:
         more = {"title": model.title, "peers": peers, "floor_seconds": floor, "threads": threads}
@@ -112,7 +112,7 @@ def side_without(model: str, schedule: str, threads: int) -> Side:
     return Side(f"pullback without {schedule}", worker, (model, variant), threads=threads, environment=switch)
 
 
-def _losses_agree(measurements: list[Measurement], tolerance: float) -> bool:
+def losses_agree(measurements: list[Measurement], tolerance: float) -> bool:
     """All sides must train the same model: their first ten losses are compared with the first side's that ran."""
     done = [m for m in measurements if m.results]
     wrong = []

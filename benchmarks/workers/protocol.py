@@ -76,7 +76,7 @@ def serve(
     _use_processors(threads)
     versions = load()
     draw(*arguments)
-    _reset_high_water()
+    start_watching_memory()
     baseline = high_water_bytes()
     print(json.dumps({"versions": versions}), file=answers)
 
@@ -149,8 +149,8 @@ def high_water_bytes() -> int:
     raise RuntimeError("/proc/self/status has no VmHWM: peak memory is measured on Linux only")
 
 
-def _reset_high_water() -> None:
-    """Set the high-water mark to what is in use now, so that a peak during the imports hides nothing."""
+def start_watching_memory() -> None:
+    """Set the high-water mark to what is in use now, so that a peak before, as during the imports, hides nothing."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

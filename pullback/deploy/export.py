@@ -22,6 +22,7 @@ from pullback.deploy.toolchain import Toolchain
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.relax.training.summary import ROWS
 from pullback.relax.training.trainer import Trainer
+from pullback.relax.transform.low_rank import updates_of
 from pullback.runtime.files import path_of
 from pullback.runtime.tables import Table
 from pullback.version import __version__
@@ -93,6 +94,7 @@ def export(
     embed: bool = True,
     functions: Sequence[str] | str | None = None,
     fold_frozen: bool = False,
+    merge: bool | None = None,
 ) -> Exported:
     """See :meth:`pullback.training.Trainer.export`."""
     path = Path(path_of(folder))
@@ -102,6 +104,8 @@ def export(
     earlier = _made_before(path)
     where = platform(target)
     chosen = where.functions if functions is None else _functions(functions)
+    if _merges(trainer, chosen, functions is None, merge):
+        trainer, chosen = trainer.without_updates(), tuple(f for f in chosen if f != STEP)
     batch = _batch(trainer, batch_size)
     tools = Toolchain.of(where)
     program = program_of(trainer, name, where, batch, _sizes(sizes), chosen, bool(fold_frozen))
@@ -117,6 +121,21 @@ def export(
         (work / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         _replace(work, path, earlier)
     return Exported(path, manifest)
+
+
+STEP = "step"
+
+
+def _merges(trainer: Trainer, functions: Sequence[str], by_default: bool, merge: bool | None) -> bool:
+    """Whether the library is of the model without updates, whose weights they are part of."""
+    if merge is None:
+        return bool(updates_of(trainer.mod)) and STEP not in functions
+    if merge and STEP in functions and not by_default:
+        raise ArgumentError(
+            "a library with a step trains the updates, which are no part of the weights then",
+            hint='leave "step" out of functions, or merge=True',
+        )
+    return bool(merge) and bool(updates_of(trainer.mod))
 
 
 def _put_in_order(file: Path) -> None:

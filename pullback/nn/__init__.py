@@ -5,12 +5,14 @@ from __future__ import annotations
 from pullback.ir.words import missing_from
 from pullback.nn import aug, functional, init, utils
 from pullback.nn.activation import *  # noqa: F403
+from pullback.nn.adapter import *  # noqa: F403
 from pullback.nn.attention import *  # noqa: F403
 from pullback.nn.container import *  # noqa: F403
 from pullback.nn.convolution import *  # noqa: F403
 from pullback.nn.dropout import *  # noqa: F403
 from pullback.nn.embedding import *  # noqa: F403
 from pullback.nn.linear import *  # noqa: F403
+from pullback.nn.lora import *  # noqa: F403
 from pullback.nn.loss import *  # noqa: F403
 from pullback.nn.module import *  # noqa: F403
 from pullback.nn.normalization import *  # noqa: F403

@@ -16,6 +16,7 @@ from pullback.nn.container import Sequential
 from pullback.nn.frozen import in_form_for_inference
 from pullback.nn.parameter import Buffer, Variable
 from pullback.nn.trace import Trace, current_trace, tracing
+from pullback.nn.updates import attributes, updated
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Constant, Expr, Function, Tuple, Var
@@ -123,6 +124,7 @@ def _exported(
     aliases = _aliases(module, {id(v): name for name, v in (*params, *buffers)})
     attrs |= {FROZEN: frozen} if frozen else {}
     attrs |= {ALIASES: aliases} if aliases else {}
+    attrs |= attributes(module)
     nested = _grouped(results[0], itertools.count())
     attrs |= {NESTED: nested} if any(isinstance(part, tuple) for part in nested) else {}
     return IRModule({BACKBONE: function}, attrs), layers
@@ -156,7 +158,8 @@ def traced(
     body = builder.finish(results[0] if len(results) == 1 else Tuple(tuple(results)))
     arguments = (*inputs, *(variables[id(v)] for v in (*(p for _, p in params), *states)))
     frozen = {name for name, m in module.named_modules() if m.is_frozen}
-    return in_form_for_inference(Function(arguments, body), frozen), states, trace.layers
+    function = in_form_for_inference(Function(arguments, body), frozen)
+    return updated(function, module, variables, len(states)), states, trace.layers
 
 
 def _check_constants(trace: Trace, buffers: list[tuple[str, Buffer]], constants: set[int]) -> None:

@@ -103,6 +103,10 @@ class Variable:
         values = np.asarray(chosen(generator, self.shape), np.float64)
         self._held_by, self._value = None, np.ascontiguousarray(values.astype(numpy_dtype(self.dtype)))
 
+    def own(self, value: np.ndarray) -> None:
+        """Have this value from now on; a trainer that had the old one keeps it."""
+        self._held_by, self._value = None, np.ascontiguousarray(value)
+
     def begin(self, init: Initializer) -> None:
         """Let ``init`` draw the value anew when it is next needed, as in :meth:`draw`."""
         self.init, self._value, self._held_by = init, None, None
@@ -173,6 +177,7 @@ class Parameter(Variable):
     """
 
     kind = "parameter"
+    frozen_by_update = False  # whether it is not trained because an update is: see nn/lora.py
 
     def __init__(self, data: Any, requires_grad: bool = True, *, init: Any = None, dtype: str | None = None) -> None:
         super().__init__(data, init, dtype)

@@ -69,6 +69,7 @@ def trainer(
     profile: bool = False,
     flush_subnormals: bool = True,
     trainable: Any = None,
+    adapt: Any = None,
 ) -> Trainer:
     """A trainer for a model: compiled, with initial values.
 
@@ -97,6 +98,8 @@ def trainer(
     counts for the next trainer. ``trainable``: patterns of parameter names, ``["head.*"]``, as of a shell: of the
     others, only these are trained. What is not trained costs neither a gradient nor a state of the optimizer, and what
     only its gradient would read is not kept; ``trainer.freeze`` and ``trainer.unfreeze`` choose others later.
+    ``adapt``: what is trained in the place of the model's weights, ``nn.LoRA(…)`` or ``nn.Adapter(…)``, or a list of
+    them.
 
     Raises ArgumentError, or another UserError with the layer and the line, for what does not fit together.
     """
@@ -106,6 +109,9 @@ def trainer(
     }  # fmt: skip
     optimizer = _optimizer(optimizer)
     _check_model(model)
+    if example is None and isinstance(model, Module):
+        example = getattr(model, "example", None)  # of an imported model
+    model = _adapted(model, example, adapt)
     if not isinstance(model, Module):
         if example is not None:
             raise ArgumentError(
@@ -117,8 +123,6 @@ def trainer(
             module, _loss(loss, module), optimizer, targets=given, init="xavier" if init is None else init, **options
         )
         return made
-    if example is None:
-        example = getattr(model, "example", None)  # of an imported model
     if example is None:
         raise ArgumentError(
             "a trainer of an nn.Module needs an example of its input",
@@ -134,6 +138,20 @@ def trainer(
     model.held_by(made)
     made.model, made._layers = model, tuple(layers)
     return made
+
+
+def _adapted(model: Any, example: Any, adapt: Any) -> Any:
+    """The model with what is asked for fine-tuning."""
+    asked = [] if adapt is None else list(adapt) if isinstance(adapt, (list, tuple)) else [adapt]
+    for one in asked:
+        if isinstance(one, type) or not hasattr(one, "apply"):
+            given = one.__name__ if isinstance(one, type) else type(one).__name__
+            raise ArgumentError(
+                f"adapt must be nn.LoRA(…) or nn.Adapter(…), got {given}", hint="nn.LoRA(rank=8, targets=['query'])"
+            )
+    for one in asked:
+        model = one.apply(model, example)
+    return model
 
 
 def _check_model(model: Any) -> None:

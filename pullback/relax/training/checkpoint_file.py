@@ -16,9 +16,9 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 import numpy as np
 
@@ -67,8 +67,14 @@ class Record:
     training: Mapping[str, Any] | None = None  # what the file was trained with; not in older files
 
 
-class CheckpointFile:
-    """An open checkpoint whose header is whole and fits the schema; its tensors are not read yet."""
+class TensorFile:
+    """An open safetensors file whose header is whole and fits the schema; its tensors are not read yet.
+
+    ``what`` it is called in errors, also as one ``of_ours``; ``hint`` says what its reader should do.
+    """
+
+    what = of_ours = "safetensors file"
+    hint = "load a file that trainer.save_adapter(…) wrote, or one of PEFT's"
 
     def __init__(self, path: str, file: BinaryIO, longest_header: int) -> None:
         self.path, self._file = path, file
@@ -76,25 +82,24 @@ class CheckpointFile:
         file.seek(0)
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if size < _LENGTH_BYTES or length > size - _LENGTH_BYTES:
-            self.refuse(f"it has {size} bytes, too few for its header: it is truncated, or no checkpoint")
+            self.refuse(f"it has {size} bytes, too few for its header: it is truncated, or no {self.what}")
         if length > longest_header:
-            self.refuse(f"its header has {length} bytes, a checkpoint of this trainer has no {longest_header}")
+            self.refuse(f"its header has {length} bytes, a {self.what} of this trainer has no {longest_header}")
         self._first = _LENGTH_BYTES + length
         try:
             header = _mapping(_json(file.read(length).decode()))
-            self.metadata = {key: _text(value) for key, value in _mapping(header.pop("__metadata__", None)).items()}
-            kind, version = self.metadata["format"], self.metadata["version"]
+            self.metadata = {key: _text(value) for key, value in _mapping(header.pop("__metadata__", {})).items()}
+            self.check_format()
         except (ValueError, KeyError) as error:
-            self.refuse("it is no checkpoint of pullback, or its header is damaged", error)
-        if kind != FORMAT or version != VERSION:
-            self.refuse(f"expected format {FORMAT} version {VERSION}, got {shown(kind)} version {shown(version)}")
+            self.refuse(f"it is no {self.of_ours}, or its header is damaged", error)
         self.tensors = self._tensors(header, size - self._first)
-        self.record = self._record()
+
+    def check_format(self) -> None:
+        """Refuse metadata of another format; a KeyError or ValueError where they are none of any."""
 
     def refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:
         """Raise the CheckpointError for a file that is damaged or of another kind."""
-        hint = "load a file that trainer.save(…) wrote; a damaged one cannot be mended, go back to an older one"
-        raise CheckpointError(f"{shown(self.path)}: {problem}", hint=hint) from cause
+        raise CheckpointError(f"{shown(self.path)}: {problem}", hint=self.hint) from cause
 
     def _tensors(self, header: dict[str, Any], size: int) -> dict[str, Entry]:
         """The table of tensors, which lie one after the other and fill the file."""
@@ -112,6 +117,40 @@ class CheckpointFile:
         if end != size:
             self.refuse(f"it is truncated or damaged ({end} bytes of tensors are announced, {size} follow the header)")
         return found
+
+    def read(self, wanted: Mapping[str, Tensor]) -> None:
+        """Read tensors into the memory given for them, which has the types that the file states."""
+        for name, into in wanted.items():
+            entry = self.tensors[name]
+            self._file.seek(self._first + entry.begin)
+            for _ in self._parts(entry.end - entry.begin, np.asarray(into).reshape(-1).view(np.uint8)):
+                pass
+
+    def _parts(self, count: int, memory: np.ndarray | None) -> Iterator[memoryview]:
+        """The next bytes of the file, part by part; they are left in the memory if there is any."""
+        passing = np.empty(min(count, _CHUNK), np.uint8)
+        for begin in range(0, count, _CHUNK):
+            length = min(_CHUNK, count - begin)
+            part = memoryview(passing[:length] if memory is None else memory[begin : begin + length])
+            if self._file.readinto(part) != length:  # type: ignore[attr-defined]
+                self.refuse("it is truncated: it became shorter while it was read")
+            yield part
+
+
+class CheckpointFile(TensorFile):
+    """An open checkpoint whose header is whole and fits the schema; its tensors are not read yet."""
+
+    what, of_ours = "checkpoint", "checkpoint of pullback"
+    hint = "load a file that trainer.save(…) wrote; a damaged one cannot be mended, go back to an older one"
+
+    def __init__(self, path: str, file: BinaryIO, longest_header: int) -> None:
+        super().__init__(path, file, longest_header)
+        self.record = self._record()
+
+    def check_format(self) -> None:
+        kind, version = self.metadata["format"], self.metadata["version"]
+        if kind != FORMAT or version != VERSION:
+            self.refuse(f"expected format {FORMAT} version {VERSION}, got {shown(kind)} version {shown(version)}")
 
     def _record(self) -> Record:
         values: dict[str, Any] = {}
@@ -145,27 +184,25 @@ class CheckpointFile:
             if into.dtype == "bool" and (np.asarray(into).view(np.uint8) > 1).any():
                 self.refuse(f"{shown(name)} holds a byte that is neither true nor false")
 
-    def _parts(self, count: int, memory: np.ndarray | None) -> Iterator[memoryview]:
-        """The next bytes of the file, part by part; they are left in the memory if there is any."""
-        passing = np.empty(min(count, _CHUNK), np.uint8)
-        for begin in range(0, count, _CHUNK):
-            length = min(_CHUNK, count - begin)
-            part = memoryview(passing[:length] if memory is None else memory[begin : begin + length])
-            if self._file.readinto(part) != length:  # type: ignore[attr-defined]
-                self.refuse("it is truncated: it became shorter while it was read")
-            yield part
+
+FileKind = TypeVar("FileKind", bound=TensorFile)
 
 
 @contextmanager
-def open_checkpoint(path: str, longest_header: int) -> Iterator[CheckpointFile]:
-    """A checkpoint, open for reading. Raises CheckpointError when there is none that fits the schema, or when it cannot
-    be read."""
+def open_file(path: str, longest_header: int, kind: type[FileKind]) -> Iterator[FileKind]:
+    """A file of tensors, open for reading. Raises CheckpointError when there is none that fits the schema, or when it
+    cannot be read."""
     try:
         with open_regular(path) as file:
-            yield CheckpointFile(path, file, longest_header)
+            yield kind(path, file, longest_header)
     except OSError as error:
         message = f"{shown(path)}: cannot be read: {error.strerror}"
         raise CheckpointError(message, hint="check the path, and that the file may be read") from error
+
+
+def open_checkpoint(path: str, longest_header: int) -> AbstractContextManager[CheckpointFile]:
+    """A checkpoint, open for reading: see :func:`open_file`."""
+    return open_file(path, longest_header, CheckpointFile)
 
 
 def digest(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:

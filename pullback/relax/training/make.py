@@ -10,6 +10,7 @@ from pullback.ir.module import IRModule
 from pullback.ir.words import explained
 from pullback.relax.convention import BACKBONE, PARAMETER
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.training.adapters import initial
 from pullback.relax.training.initializers import Initializer, by_pattern, drawn, match
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import Optimizer
@@ -81,10 +82,10 @@ def make_trainer(
 def _initializers(module: IRModule, init: Any) -> dict[str, Initializer]:
     """Which parameters an initializer draws that ``init`` names; an ArgumentError for what is none."""
     if isinstance(init, str) and init in ("xavier", "zeros"):
-        return {}
+        return {} if init == "zeros" else initial(module)
     roles = check_backbone(module)
     names = [module[BACKBONE].params[i].name for i in roles.taken(PARAMETER)]
-    return match(by_pattern(init), names)
+    return initial(module) | match(by_pattern(init), names)
 
 
 def _predictions(module: IRModule, loss: Loss) -> list[StructInfo]:

@@ -70,6 +70,7 @@ from pullback.relax.transform import (
     RebatchInputs,
 )
 from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.low_rank import updates_of
 from pullback.relax.transform.mixed_precision import HALF
 from pullback.relax.transform.rebatch_inputs import retyped
 from pullback.tir.expr import FLOATS
@@ -156,6 +157,7 @@ class SetupTrainer(Pass):
         random = len(module[LOSS].params) - without_random
         source = {n: d for n, d in source_digests(module).items() if n != LOSS or takes_any_rows}
         begins = {name: d.initial for name, d in declared.items() if d.initial is not None}
+        begins |= {update.b: 0.0 for update in updates_of(module)}
         record = TrainingRecord.of(self.loss, optimizer, backbone, self.precision, source, begins)
         module = module.with_attr("training", vars(record).copy())
         module = module.with_attrs({

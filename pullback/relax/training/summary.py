@@ -115,7 +115,17 @@ class Summary:
 
     @property
     def headline(self) -> str:
-        """What a step takes, in one line; nothing where no step is known."""
+        """What share of the parameters is trained, where not all are, and what a step takes, where one is known."""
+        return "\n".join(line for line in (self._trained_line(), self._step_line()) if line)
+
+    def _trained_line(self) -> str:
+        if not self.frozen:
+            return ""
+        trained = self.parameters - self.frozen
+        share = f"{100 * trained / self.parameters:.2g} %"
+        return f"Trained: {trained:,} of {self.parameters:,} parameters ({share})."
+
+    def _step_line(self) -> str:
         if self.flops is None or self.memory is None:
             return ""
         rows = "" if self.rows_of_batch is None else f" of {self.rows_of_batch:,} rows"

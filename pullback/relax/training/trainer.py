@@ -8,7 +8,7 @@
 
 The older form, ``Trainer(model, param_num, setup_trainer)`` and then ``.build(target=…, device=…)``, does the first two
 lines itself. ``fit``, ``evaluate``, ``save`` and ``load`` come from the files fit.py and checkpoint.py, copies and
-pickles from copies.py.
+pickles from copies.py, and what concerns adapters from finetuning.py.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pullback.relax.training.checkpoint import Checkpoints
 from pullback.relax.training.copies import Copies
 from pullback.relax.training.data import Source, check_labels
 from pullback.relax.training.feeding import checked_cast
+from pullback.relax.training.finetuning import FineTuning
 from pullback.relax.training.fit import Fitting
 from pullback.relax.training.history import History
 from pullback.relax.training.initialize import full, generator, random_state, static_shape, xavier_uniform, zeros
@@ -54,7 +55,7 @@ FEW = 4  # parameters that a trainer's text names
 
 
 @guided
-class Trainer(Fitting, Checkpoints, Copies, Interchange):
+class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
     """Trains the model of a trainer module.
 
     ``train_mod``: what :class:`SetupTrainer` returned. ``vm``: a virtual machine with that module compiled. ``device``:
@@ -535,6 +536,7 @@ class Trainer(Fitting, Checkpoints, Copies, Interchange):
         embed: bool = True,
         functions: Sequence[str] | str | None = None,
         fold_frozen: bool = False,
+        merge: bool | None = None,
     ) -> Any:
         """Write a library that trains, predicts, saves and loads without Python, with the trainer's present values.
 
@@ -556,6 +558,9 @@ class Trainer(Fitting, Checkpoints, Copies, Interchange):
         of an instance, and batch norms of frozen layers (``freeze``) become part of the weights before them. They
         cannot be set then, and checkpoints with other values of them are refused; losses are rounded otherwise.
 
+        ``merge``: low-rank updates (``nn.LoRA``) become part of the weights, and the library predicts and evaluates
+        alone, by default without a step. None: where ``functions`` have no step.
+
         >>> trainer.export("dist", target="aarch64", name="digits", batch_size=16)
 
         Returns what was written: ``.folder``, ``.manifest``, ``.instance_bytes`` (the memory that an instance takes).
@@ -566,7 +571,7 @@ class Trainer(Fitting, Checkpoints, Copies, Interchange):
         with self._turn:
             return export(
                 self, folder, target, name, batch_size=batch_size, sizes=sizes, embed=embed, functions=functions,
-                fold_frozen=fold_frozen,
+                fold_frozen=fold_frozen, merge=merge,
             )  # fmt: skip
 
     # ---- what one sees -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Models of PyTorch, written as their papers and libraries have them, of any width: tests import and train them."""
+"""Models of PyTorch as their papers and libraries have them, of any width: benchmarks time them, tests train them."""
 
 from __future__ import annotations
 

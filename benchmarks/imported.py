@@ -1,0 +1,94 @@
+"""Training steps of models of PyTorch, imported, beside PyTorch's own: eager, and by torch.compile."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.harness import Measurement, Side, measure
+from benchmarks.imported_cases import CASES, TOLERANCE
+from benchmarks.training import losses_agree
+
+OURS = "pullback"
+PEERS = {
+    "torch": "eager",
+    "torch-channels-last": "eager-channels-last",
+    "torch-compile": "compile",
+    "torch-compile-channels-last": "compile-channels-last",
+}
+WORST = 1.1  # of one model's step, beside the best peer's; all together are to be below 1
+COLUMNS = ["model", "side", "step", "rounds", "time / best peer", "memory of steps", "first step"]
+
+
+def run(
+    names: list[str], peers: list[str] | None, rounds: int, seconds: float, threads: int, path: Path | None = None
+) -> bool:
+    """Measure, print, and say whether our steps are ahead on the geometric mean, none is behind by more than a tenth,
+    and all sides computed the same losses. Without ``peers``, those that were ever the fastest for such a model."""
+    report.heading("imported")
+    measured: dict[str, list[Measurement]] = {}
+    good = True
+    for name in names:
+        sides = sides_of(name, default_peers(name) if peers is None else peers, threads)
+        with report.console.status(name) as status:
+            measured[name] = measure(sides, rounds, seconds, say=lambda line, n=name: status.update(f"{n}: {line}"))
+        good = losses_agree(measured[name], TOLERANCE) and good
+        report.warnings(measured[name])
+    table = report.TableText(f"training steps, {threads} threads", COLUMNS, rows(measured))
+    table.show()
+    ratios = {name: ratio(found) for name, found in measured.items()}
+    known = {name: r for name, r in ratios.items() if r is not None}
+    if known:
+        mean, (worst, most) = statistics.geometric_mean(known.values()), max(known.items(), key=lambda item: item[1])
+        ahead = mean < 1 and most <= WORST
+        report.console.print(
+            f"geometric mean of {len(known)} models: {mean:.2f} of the best peer's time; the most is {most:.2f},"
+            f" {worst}: {report.verdict(ahead)}"
+        )
+        good = good and ahead
+    if path is not None:
+        sides_measured = [m for found in measured.values() for m in found]
+        report.write_json(path, "imported", {}, sides_measured, [table], ratios=ratios, threads=threads)
+    return good and len(known) == len(names)
+
+
+def default_peers(name: str) -> list[str]:
+    """Of images, channels-last too."""
+    return [peer for peer in PEERS if CASES[name].has_images or not peer.endswith("channels-last")]
+
+
+def sides_of(name: str, peers: list[str], threads: int) -> list[Side]:
+    """Ours, and the peers."""
+    ours = Side(OURS, "imported_pullback", (name,), threads=threads)
+    return [ours, *(Side(peer, "imported_torch", (name, PEERS[peer]), threads=threads) for peer in peers)]
+
+
+def ratio(measured: list[Measurement]) -> float | None:
+    """Our step's time divided by that of the best peer; None where there is none of either."""
+    ours, *peers = (m.seconds("step") if m.failure is None else None for m in measured)
+    best = min((seconds for seconds in peers if seconds is not None), default=None)
+    return None if ours is None or best is None else ours / best
+
+
+def rows(measured: dict[str, list[Measurement]]) -> list[list[str]]:
+    """A row for each side of each model; of one that failed, its own words."""
+    found = []
+    for name, sides in measured.items():
+        times = {m.side.name: m.seconds("step") for m in sides if m.failure is None}
+        best = min((t for side, t in times.items() if side != OURS and t is not None), default=None)
+        for place, m in enumerate(sides):
+            label, step = CASES[name].title if place == 0 else "", times.get(m.side.name)
+            if step is None:
+                found.append([label, m.side.name, report.shortened(m.failure or "failed"), *[""] * (len(COLUMNS) - 3)])
+                continue
+            found.append([
+                label,
+                m.side.name,
+                report.duration(step),
+                report.spread(m.rounds["step"]),
+                "" if best is None else f"{step / best:.2f}",
+                report.size(m.memory_bytes or 0),
+                f"{m.first_seconds:.1f} s",
+            ])  # fmt: skip
+    return found
