@@ -26,7 +26,7 @@ from pullback.relax.analysis import called_functions
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Expr, Function, Tuple, Var
 from pullback.relax.mutator import copy_with_new_vars, emit_body
-from pullback.relax.struct_info import StructInfo, format_info
+from pullback.relax.struct_info import StructInfo, format_info, has_adjoint
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
 from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
@@ -37,7 +37,7 @@ from pullback.relax.transform.kernel_gradients import KernelGradients
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.refuse_gradient import refuse_what_has_no_gradient
 from pullback.relax.transform.region_writer import RegionWriter
-from pullback.relax.transform.roots import Roots, is_float
+from pullback.relax.transform.roots import Roots
 from pullback.relax.transform.saved_values import saved_values
 from pullback.relax.transform.share_prefixes import SharePrefixes
 from pullback.relax.transform.simplify import Simplify
@@ -151,7 +151,7 @@ class _Differentiated:
 def _seeded(name: str, results: Sequence[Expr], roots: Roots, wanted: Sequence[int] | None) -> tuple[int, ...]:
     """The numbers of the results whose adjoints are given."""
     if wanted is None:
-        return tuple(k for k, r in enumerate(results) if is_float(r.struct_info) and roots.of(r))
+        return tuple(k for k, r in enumerate(results) if has_adjoint(r.struct_info) and roots.of(r))
     numbers = tuple(whole("seeded", k) for k in sequence("seeded", wanted))
     for k in numbers:
         if not 0 <= k < len(results):
@@ -159,7 +159,7 @@ def _seeded(name: str, results: Sequence[Expr], roots: Roots, wanted: Sequence[i
                 f"seeded {k} is outside the {len(results)} results of {name}", hint="results are counted from 0"
             )
         info: StructInfo = results[k].struct_info
-        if not is_float(info):
+        if not has_adjoint(info):
             raise DifferentiationError(
                 f"result {k} of {name} has no adjoint: it is {format_info(info)}",
                 hint="only floating-point tensors have gradients",
