@@ -127,6 +127,12 @@ def outer_labels(expr: Any) -> set[str]:
     return found - {expr.attrs["label"]} if expr.op is RECURSE else found
 
 
+def has_recursion(expr: Any) -> bool:
+    """Whether a recursive function is called in a region of the call."""
+    values = (b.value for _, region in regions(expr) for b in region.bindings)
+    return any(getattr(value, "op", None) is RECURSE or has_recursion(value) for value in values)
+
+
 def check_self(call: Call, around: Call | None) -> None:
     """Raise unless the ``recurse`` with the label of a ``call_self`` takes what that gives it, and gives what it says.
     ``around``: None if there is none."""

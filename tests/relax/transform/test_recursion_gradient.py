@@ -161,6 +161,46 @@ def test_batches(name, native):
         np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 
+@I.ir_module
+class Once:
+    """Calls that would not end for an element that does not make them: in a loop of no step, and in a branch."""
+
+    @R.function
+    def main(x: R.Tensor((), "float64"), k: R.Tensor((), "int64")) -> R.Tensor((), "float64"):
+        def f(x: R.Tensor((), "float64"), k: R.Tensor((), "int64")) -> R.Tensor((), "float64"):
+            y = x
+            n = k
+            while R.not_equal(n, 0):
+                y = y * f(x + R.const(1.0, "float64"), k - 1)
+                n = R.const(0)
+            return y
+
+        if k > 0:
+            z = f(x, k) - x
+        else:
+            z = x
+        total = z
+        for _ in R.range(k, max_steps=10):
+            total = total + f(x, k)
+        return total
+
+
+def once(x, k):
+    def f(x, k):
+        return x * f(x + 1.0, k - 1) if k != 0 else x
+
+    return (f(x, k) - x if k > 0 else x) + max(0, k) * f(x, abs(k))
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_elements_that_do_not_call(native):
+    module = VMap("main", (0, 0))(Once)
+    check_well_formed(module)
+    xs, counts = np.array([0.5, 1.5, 2.5, 3.5]), np.array([2, -1, 0, 3])
+    wanted = [once(x, k) for x, k in zip(xs, counts, strict=True)]
+    np.testing.assert_allclose(run(module, "main_vmap", [xs, counts], native), wanted, rtol=1e-12)
+
+
 def test_gradients_of_batches():
     program = PROGRAMS["fibonacci"]
     module = VMap("main", (0, 0))(program.module)
