@@ -341,7 +341,7 @@ class _ForwardSweep(Emitter):
         regions = [self.region(call.attrs[name], moving, both) for name in ("then", "otherwise")]
         values = [*given.fields, *(self.tangent_of(given.fields[k]) for k in moving)]  # type: ignore[union-attr]
         whole = self.builder.emit(branch(condition, values, *regions), "chosen")
-        return self.results(call, whole, len(fields), sorted(moved))
+        return self.results(self.zeros.roots.nested(call), whole, sorted(moved))
 
     def loop(self, call: Call) -> Tuple:
         """A loop with the tangents of what moves beside its carries, rows and invariants."""
@@ -393,18 +393,21 @@ class _ForwardSweep(Emitter):
             "looped",
         )  # fmt: skip
         groups = [self.builder.emit(TupleGetItem(whole, k)) for k in range(2)]
-        kept = self.results(call, groups[0], len(carries), moving[0])
-        size = len(fields_of(groups[1].struct_info)) - len(moved_ys)
-        stacked = self.results(call, groups[1], size, sorted(moved_ys))
+        of_carries, of_ys, _ = self.zeros.roots.nested(call)
+        kept = self.results(of_carries, groups[0], moving[0])
+        stacked = self.results(of_ys, groups[1], sorted(moved_ys))
         return Tuple((kept, stacked, self.builder.emit(TupleGetItem(whole, 2), "steps")))
 
-    def results(self, call: Call, whole: Expr, size: int, moved: Sequence[int]) -> Tuple:
-        """The first so many items of a tuple; those after them are the tangents of some."""
+    def results(self, roots: Sequence[int], whole: Expr, moved: Sequence[int]) -> Tuple:
+        """The first items of a tuple, of which ``roots`` says what they move with; those after them are the tangents of
+        some."""
+        size = len(fields_of(whole.struct_info)) - len(moved)
         fields = [self.builder.emit(TupleGetItem(whole, k)) for k in range(size)]
+        self.zeros.roots.values.update(zip(fields, roots, strict=True))
         for n, k in enumerate(moved):
             tangent = self.builder.emit(TupleGetItem(whole, size + n), f"{fields[k].name}_tangent")
             self.zeros.degrees[tangent] = MASKED  # some of it may be zeros of what was not taken
-            self.keep(fields[k], call, tangent)
+            self.tangents[fields[k]] = tangent
         return Tuple(tuple(fields))
 
 
