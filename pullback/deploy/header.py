@@ -86,8 +86,8 @@ def shape_text(tensor: TensorEntry) -> str:
     return tensor.dtype + "".join(f"[{size}]" for size in tensor.shape)
 
 
-_EXCEPT = """, but for what loops of
- * unknown length keep for the gradient and what functions that call themselves need, from malloc, until the call ends"""
+_EXCEPT = """, but for what loops
+ * of unknown length keep for the gradient, and functions that call themselves need, from malloc, until the call ends"""
 
 
 def header(program: Program) -> str:
