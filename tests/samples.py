@@ -32,6 +32,7 @@ UNTESTED = (
         f"relax.{name}" for name in ("branch", "custom", "custom_gradient", "fori_loop", "loop", "scan", "while_loop")
     ),  # these take functions
     *(f"relax.{name}" for name in ("box", "unbox", "null")),  # handles are no arrays: test_boxes
+    *(f"relax.{name}" for name in ("recurse", "call_self")),  # a function that calls itself: test_recursion
     *(
         f"relax.batch.{kind}{rule}" for kind in ("op", "kernel") for rule in ("", "_without_rule")
     ),  # of any op: test_vmap

@@ -86,6 +86,10 @@ def shape_text(tensor: TensorEntry) -> str:
     return tensor.dtype + "".join(f"[{size}]" for size in tensor.shape)
 
 
+_EXCEPT = """, but for what loops
+ * of unknown length keep for the gradient, and functions that call themselves need, from malloc, until the call ends"""
+
+
 def header(program: Program) -> str:
     """The text of NAME.h."""
     name, inputs, targets, outputs = program.name, program.inputs, program.targets, program.outputs
@@ -119,6 +123,7 @@ def header(program: Program) -> str:
         "@NAME@": name,
         "@UPPER@": name.upper(),
         "@CONSTANTS@": "\n".join(constants),
+        "@EXCEPT@": _EXCEPT if program.needs_heap else "",
         "@BATCH@": batch,
         "@KEPT@": kept.replace("*/", "* /"),
         "@COLUMNS@": ", ".join(names),

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
+from pullback.ir.node import Span
 from pullback.ir.op import define
 from pullback.relax.block_builder import open_builder
 from pullback.relax.control import called, traced, values_of
@@ -56,11 +57,11 @@ SELF = define(
 )  # fmt: skip
 
 
-def check_depth(name: str, value: Any) -> None:
+def check_depth(name: str, value: Any, span: Span | None = None) -> None:
     """Raise an ArgumentError for a ``max_depth`` that is no number of calls."""
     if value is not None and (type(value) is not int or value < 1):
         message = f"{name}: max_depth must be a whole number, at least 1, got {value!r}"
-        raise ArgumentError(message, hint=f"leave it out: it is {MAX_DEPTH} then")
+        raise ArgumentError(message, span=span, hint=f"leave it out: it is {MAX_DEPTH} then")
 
 
 def most_calls(call: Call) -> int:
@@ -124,6 +125,12 @@ def outer_labels(expr: Any) -> set[str]:
         return {expr.attrs["label"]}
     found = {label for _, region in regions(expr) for b in region.bindings for label in outer_labels(b.value)}
     return found - {expr.attrs["label"]} if expr.op is RECURSE else found
+
+
+def has_recursion(expr: Any) -> bool:
+    """Whether a recursive function is called in a region of the call."""
+    values = (b.value for _, region in regions(expr) for b in region.bindings)
+    return any(getattr(value, "op", None) is RECURSE or has_recursion(value) for value in values)
 
 
 def check_self(call: Call, around: Call | None) -> None:

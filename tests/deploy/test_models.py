@@ -7,6 +7,8 @@ import pytest
 
 import pullback
 from pullback import nn, optim
+from pullback.deploy.program import program_of
+from pullback.deploy.targets import platform
 from pullback.ir.errors import ArgumentError, TargetError, UserError
 from pullback.nn import functional as F
 from pullback.relax.struct_info import TensorStructInfo
@@ -102,6 +104,21 @@ class Tree(nn.Module):
         return self.head(root(R.const(0)))
 
 
+class Halting(nn.Module):
+    """As many steps as the data asks for, which keep their values for the gradient in boxes."""
+
+    def __init__(self, max_steps: int | None = None) -> None:
+        self.max_steps = max_steps
+        self.first, self.step, self.head = nn.Linear(12, 16), nn.Linear(16, 16), nn.Linear(16, 3)
+
+    def forward(self, x):
+        h = F.tanh(self.first(x))
+        going_on = lambda h: R.sum(h * h) > 4.0  # noqa: E731
+        body = lambda h: (F.tanh(self.step(h)) * 0.3 + h * 0.5,)  # noqa: E731
+        (h,) = R.while_loop(going_on, body, (h,), max_steps=self.max_steps)
+        return self.head(h)
+
+
 def frozen() -> nn.Module:
     net = mlp()
     net[0].requires_grad_(False)
@@ -156,6 +173,7 @@ KINDS = {
     "text": (lambda: trainer(Text(), example=TOKENS), (TOKENS, TOKENS)),
     "recurrent": (lambda: trainer(Recurrent()), (X, Y)),
     "tree": (lambda: trainer(Tree()), (X, Y)),
+    "halting": (lambda: trainer(Halting()), (X, Y)),
     "both": (
         lambda: trainer(Both(), both_loss, example=(X, AGE), targets=[Y, SCORE]),
         (X, AGE, Y, SCORE),
@@ -276,6 +294,31 @@ def test_models_without_rows(module, message, tmp_path):
     with pytest.raises(UserError, match=message):
         pullback.trainer(module, "mse", "sgd").export(tmp_path / "out", name="odd")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55", "wasm32"])
+def test_a_bare_machine_has_no_memory_for_steps_without_end(target):
+    """Predictions keep nothing, and can be exported; so can steps of a loop with a greatest number of them."""
+    made, where = trainer(Halting()), platform(target)
+    with pytest.raises(TargetError, match="step keeps values of every step of a loop") as error:
+        program_of(made, "halting", where, BATCH, {}, ("step", "predict"))
+    assert target in str(error.value) and "max_steps=…" in str(error.value)
+    assert not program_of(made, "halting", where, BATCH, {}, ("predict",)).needs_heap
+    limited = trainer(Halting(max_steps=50))
+    assert not program_of(limited, "halting", where, BATCH, {}, ("step", "predict")).needs_heap
+
+
+def test_only_what_needs_it_allocates(tmp_path):
+    for name, net, functions in (
+        ("mlp", mlp(), ("step", "predict")),
+        ("looking", Halting(), ("predict",)),
+        ("halting", Halting(), ("step", "predict")),
+    ):
+        trainer(net).export(tmp_path / name, name=name, functions=functions)
+        text = (tmp_path / name / f"{name}.c").read_text()
+        assert ("PB_WITH_HEAP" in text) == (name == "halting")
+        header = (tmp_path / name / f"{name}.h").read_text()
+        assert "nothing is allocated later" in header and ("malloc" in header) == (name == "halting")
 
 
 def test_a_trainer_that_is_not_built(tmp_path):

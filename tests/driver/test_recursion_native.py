@@ -219,6 +219,14 @@ def test_calls_inside_of_one_another():
     assert allocated_bytes() == held
 
 
+def test_calls_one_after_another():
+    """Far more than may be inside of one another."""
+    program = PROGRAMS["fibonacci"]
+    x, n = program.given[0], np.array(18)
+    (found,) = run(program.module, "main", [x, n])
+    np.testing.assert_allclose(found, program.function(x, 18), rtol=1e-12)
+
+
 def test_memory_is_given_back():
     """Whatever the depth was, whether boxes were made or not, and also when a call failed."""
     for module, name in ((Sines, "main"), (Gradient("main", require_grads=["x"])(Sines), "main_adjoint")):

@@ -61,6 +61,20 @@ def test_training():
         np.testing.assert_allclose(value, others[name], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_mixed_precision(precision):
+    """What a function takes and gives keeps its type."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(32, 15, 6)).astype("float32")
+    y = (x[..., 0].sum(1) > 0).astype("int64")
+    losses = []
+    for module in (Recursive(), WrittenOut()):
+        trainer = pullback.trainer(module, "cross_entropy", Adam(0.01), example=x, seed=0, precision=precision)
+        losses.append([float(trainer.update(x, y)) for _ in range(3)])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=5e-3)
+    assert losses[0][-1] < losses[0][0]
+
+
 def test_recursive_functions_outside_of_scripts():
     builder, n = BlockBuilder(), Var("n", COUNT)
     with builder.function("main", [n]):
@@ -77,8 +91,6 @@ def test_what_recursive_takes():
     with builder.function("main", [n]):
         with pytest.raises(ArgumentError, match="function must be a function, got 3"):
             R.recursive(3, (COUNT,), COUNT)
-        with pytest.raises(
-            ShapeError, match=r"was said to give Tensor\(\(\), int64\)"
-        ):
+        with pytest.raises(ShapeError, match=r"was said to give Tensor\(\(\), int64\)"):
             R.recursive(lambda f, n: R.astype(n, "float32"), (COUNT,), COUNT)
         builder.emit_func_output(n)

@@ -293,6 +293,44 @@ def tuples(x, n):
     return y.sum() * s
 
 
+@I.ir_module
+class Segments:
+    """Calls in some steps of a loop of which the gradient runs segments again, and of one in which it does not."""
+
+    @R.function
+    def main(x: R.Tensor((2,), "float64"), a: R.Tensor((), "float64"), n: R.Tensor((), "int64")) -> R.Tensor(
+        (), "float64"
+    ):
+        def f(k: R.Tensor((), "int64"), x: R.Tensor((2,), "float64")) -> R.Tensor((2,), "float64"):
+            y = x * a
+            if k > 0:
+                for i in R.range(4, checkpoint_every=2):
+                    y = R.sin(y) + x
+                    if R.equal(R.mod(i, 2), 0):
+                        y = y * f(k - 1, R.tanh(y))
+            return y
+
+        total = x
+        for _ in R.range(3, checkpoint_every=2):
+            total = R.tanh(f(n, total) + x)
+        return R.sum(total)
+
+
+def segments(x, a, n):
+    def f(k, x):
+        y = x * a
+        for i in range(4 if k > 0 else 0):
+            y = np.sin(y) + x
+            if i % 2 == 0:
+                y = y * f(k - 1, np.tanh(y))
+        return y
+
+    total = x
+    for _ in range(3):
+        total = np.tanh(f(n, total) + x)
+    return total.sum()
+
+
 def _floats(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape) * 0.5
 
@@ -307,5 +345,6 @@ PROGRAMS = {
     "loops": Program(Loops, loops, (np.array([0.3, -0.4, 0.9]), 0.8, 3)),
     "open": Program(Open, open_ended, (2.7, 0.9)),
     "higher": Program(Higher, higher, (np.array([0.4, 0.6]), 1.3, 4)),
+    "segments": Program(Segments, segments, (np.array([0.4, -0.6]), 0.9, 2)),
     "tuples": Program(Tuples, tuples, (np.array([0.4, 0.6]), 4)),
 }

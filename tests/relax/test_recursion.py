@@ -12,7 +12,7 @@ from pullback.ir.node import structural_equal
 from pullback.relax import BlockBuilder, Function, Var
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.control import LOOP
-from pullback.relax.expr import VarBinding
+from pullback.relax.expr import Call, VarBinding
 from pullback.relax.interpreter import evaluate
 from pullback.relax.mutator import ExprMutator, copy_with_new_vars
 from pullback.relax.recursion import RECURSE, own_calls
@@ -203,6 +203,39 @@ def test_functions_that_call_one_another_are_one_recursion():
 def test_an_entry_that_calls_itself_is_one_recursion():
     module = PROGRAMS["fibonacci"].module
     assert recursions(inline_calls(module["fibonacci"], module)) == [("fibonacci", 2)]
+
+
+def test_what_nobody_needs_is_left_out():
+    """A result that no call reads, and an operand that all only hand on; a constant that they hand on is in the
+    function."""
+
+    def first_call(module):
+        (call,) = (b.value for b in module["main"].bindings if isinstance(b.value, Call) and b.value.op is RECURSE)
+        return call
+
+    def simplified(module):
+        whole = SimplifyLoops()(CanonicalizeBindings()(closed_module(module)))
+        check_well_formed(whole)
+        return whole, first_call(whole)
+
+    program = PROGRAMS["tuples"]
+    before = first_call(closed_module(program.module))
+    whole, after = simplified(program.module)
+    assert [len(c.args[0].fields) for c in (before, after)] == [3, 2]
+    assert [len(c.struct_info.fields) for c in (before, after)] == [3, 2]
+    assert all(len(c.args[0].fields) == 2 for c in own_calls(after.attrs["function"], after.attrs["label"]))
+    np.testing.assert_allclose(evaluate(whole, "main", program.given), program.function(*program.arguments))
+
+    builder = BlockBuilder()
+    power = named("power", (F, N, F), F)
+    add(
+        builder, "power", [Var("x", F), Var("n", N), Var("factor", F)],
+        lambda x, n, factor: R.cond(n > 0, lambda: power(x, n - 1, factor) * x * factor, lambda: factor),
+    )  # fmt: skip
+    add(builder, "main", [Var("x", F), Var("n", N)], lambda x, n: power(x, n, one(2.0)))
+    whole, call = simplified(builder.get())
+    assert [p.name for p in call.attrs["function"].params] == ["x", "n"]
+    assert evaluate(whole, "main", [np.array(1.5), np.array(3)]) == 1.5**3 * 2.0**4
 
 
 def test_a_tail_call_among_others_is_no_loop():

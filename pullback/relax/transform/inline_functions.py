@@ -80,7 +80,7 @@ def inline_calls(function: Function, module: IRModule) -> Function:
     name = next((name for name, f in module.items() if f is function), None)
     known = Known(name or "", function)
     if name is not None and inliner.is_recursive(known, function.params):
-        with inliner.builder.dataflow():
+        with inliner.builder.dataflow(), span_scope(function.span):
             result = inliner.builder.as_output(inliner.call(known, function.params, function))
         body = inliner.builder.finish(result)
     else:

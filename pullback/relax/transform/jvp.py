@@ -354,7 +354,7 @@ class _ForwardSweep(Emitter):
         regions = [self.region(call.attrs[name], moving, both) for name in ("then", "otherwise")]
         values = [*given.fields, *(self.tangent_of(given.fields[k]) for k in moving)]  # type: ignore[union-attr]
         whole = self.builder.emit(branch(condition, values, *regions), "chosen")
-        return self.results(call, whole, len(fields), sorted(moved))
+        return self.results(self.zeros.roots.nested(call), whole, sorted(moved))
 
     def loop(self, call: Call) -> Tuple:
         """A loop with the tangents of what moves beside its carries, rows and invariants."""
@@ -406,9 +406,9 @@ class _ForwardSweep(Emitter):
             "looped",
         )  # fmt: skip
         groups = [self.builder.emit(TupleGetItem(whole, k)) for k in range(2)]
-        kept = self.results(call, groups[0], len(carries), moving[0])
-        size = len(fields_of(groups[1].struct_info)) - len(moved_ys)
-        stacked = self.results(call, groups[1], size, sorted(moved_ys))
+        of_carries, of_ys, _ = self.zeros.roots.nested(call)
+        kept = self.results(of_carries, groups[0], moving[0])
+        stacked = self.results(of_ys, groups[1], sorted(moved_ys))
         return Tuple((kept, stacked, self.builder.emit(TupleGetItem(whole, 2), "steps")))
 
     def recurse(self, call: Call) -> Tuple:
@@ -431,7 +431,7 @@ class _ForwardSweep(Emitter):
         function = self.region(call.attrs["function"], sorted(own.moving), both, around)
         given = [*operands, *self.tangents_for(operands, own)]
         whole = self.builder.emit(recurse(given, function, label, call.attrs["max_depth"]), label)
-        return self.results(call, whole, len(fields), sorted(own.moved))
+        return self.results(self.zeros.roots.fields(call), whole, sorted(own.moved))
 
     def call_self(self, call: Call) -> Tuple:
         operands, label, fields = _parts(call.args[0]), call.attrs["label"], fields_of(call.struct_info)
@@ -439,18 +439,21 @@ class _ForwardSweep(Emitter):
         own.moving.update(k for k, v in enumerate(operands) if self.tangent_of(v) is not None)
         given, moved = [*operands, *self.tangents_for(operands, own)], sorted(own.moved)
         whole = self.builder.emit(call_self(given, label, [*fields, *(fields[k] for k in moved)]), label)
-        return self.results(call, whole, len(fields), moved)
+        return self.results(self.zeros.roots.fields(call), whole, moved)
 
     def tangents_for(self, operands: Sequence[Expr], own: _Recursion) -> list[Expr]:
         return [self.materialize(self.tangent_of(operands[k]), operands[k].struct_info) for k in sorted(own.moving)]
 
-    def results(self, call: Call, whole: Expr, size: int, moved: Sequence[int]) -> Tuple:
-        """The first so many items of a tuple; those after them are the tangents of some."""
+    def results(self, roots: Sequence[int], whole: Expr, moved: Sequence[int]) -> Tuple:
+        """The first items of a tuple, of which ``roots`` says what they move with; those after them are the tangents of
+        some."""
+        size = len(fields_of(whole.struct_info)) - len(moved)
         fields = [self.builder.emit(TupleGetItem(whole, k)) for k in range(size)]
+        self.zeros.roots.values.update(zip(fields, roots, strict=True))
         for n, k in enumerate(moved):
             tangent = self.builder.emit(TupleGetItem(whole, size + n), f"{fields[k].name}_tangent")
             self.zeros.degrees[tangent] = MASKED  # some of it may be zeros of what was not taken
-            self.keep(fields[k], call, tangent)
+            self.tangents[fields[k]] = tangent
         return Tuple(tuple(fields))
 
 

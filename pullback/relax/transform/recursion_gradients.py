@@ -29,7 +29,7 @@ from typing import Any
 from pullback.relax.boxes import HANDLE_INFO, box, null, unbox
 from pullback.relax.expr import Binding, Call, DataflowVar, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.recursion import SELF, call_self, recurse
+from pullback.relax.recursion import RECURSE, SELF, call_self, recurse
 from pullback.relax.regions import regions, with_regions
 from pullback.relax.struct_info import fields_of, has_adjoint
 from pullback.relax.transform.handed_on import HandedOn
@@ -166,5 +166,7 @@ class _Relabelled(ExprMutator):
         self.env[binding.var] = Tuple(tuple(parts))
 
     def rewrite_call(self, call: Call) -> Expr:
+        if call.op is RECURSE and call.attrs["label"] in self.old:  # another function of that name
+            return call
         changed = {n: _Relabelled(self.old, self.new, self.giving).function(r) for n, r in regions(call)}
         return with_regions(call, changed) if changed else call

@@ -74,7 +74,7 @@ def recursive_call(inliner: Inliner, known: Known, arguments: Sequence[Any], cal
     ret = bind_sizes(known.function.ret_struct_info, sizes_of(known, arguments))
     outer = captured([known, *(a for a in arguments if isinstance(a, Known))])
     label = _label(known.name, {r.label for r in inliner.recursions})
-    check_depth(known.name, attrs.get("max_depth"))
+    check_depth(known.name, attrs.get("max_depth"), known.function.span)
     recursion = Recursion(known, arguments, [v.struct_info for v in flat], outer, ret, label)
     params = [Var(name_of(v), v.struct_info) for v in flat]
 

@@ -13,7 +13,7 @@ handle never has the axis: the tensors in its box have it, all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from pullback.relax.op.batching import batch_info, over_batch, with_axis
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.namespace import ops
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.recursion import RECURSE, SELF, call_self, outer_labels, recurse
+from pullback.relax.recursion import RECURSE, SELF, call_self, has_recursion, outer_labels, recurse
 from pullback.relax.struct_info import (
     Dim,
     StructInfo,
@@ -45,6 +45,7 @@ from pullback.relax.struct_info import (
 )
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.joint_region import leaves
 from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.tir.batched import batched
 from pullback.tir.expr import Buffer
@@ -330,9 +331,8 @@ class _Sweep:
 
     def branch(self, call: Call, values: Sequence[Value]) -> Value:
         (condition, is_chosen_by_each), operands = values
-        labels = outer_labels(call) & self.vmap.recursions.keys()
-        if is_chosen_by_each and labels:
-            raise _EndsByItself(labels)
+        if is_chosen_by_each and self.recurses(call):
+            return self.scanned(call, values)
         regions = [call.attrs[name] for name in ("then", "otherwise")]
         if not is_chosen_by_each:
             has = [h for _, h in operands]
@@ -378,7 +378,7 @@ class _Sweep:
         """A user's kernel, in a loop; one with a gradient that the user gave, by a scan."""
         operands = values[1]
         if "te_grad_name" in call.attrs:
-            return self.scanned(call, operands, lambda given: (call.args[0], given, *call.args[2:]))
+            return self.scanned(call, values)
         flags = (*(h for _, h in operands), *[True] * len(call.sinfo_args))
         kernel = GlobalVar(self.vmap.kernel(call.args[0].name, flags))  # type: ignore[union-attr]
         sizes = list(call.args[2].values) if len(call.args) > 2 else []  # type: ignore[union-attr]
@@ -391,9 +391,7 @@ class _Sweep:
         """A recursive function over the batch; where it ends for each element by itself, one call after another."""
         (operands,), label, around = values, call.attrs["label"], dict(self.vmap.recursions)
         if _hands_on_boxes(call):
-            message = f"the gradient of the recursive function {label} cannot be brought over a batch"
-            hint = "bring the function itself over the batch, and differentiate that: VMap, then Gradient"
-            raise UserError(message, span=call.span, hint=hint)
+            raise _gradient_of_recursion(call)
         function: Function = call.attrs["function"]
         recursion = self.vmap.recursions[label] = _Recursion([h for _, h in operands])
         try:
@@ -404,7 +402,7 @@ class _Sweep:
             if error.labels != {label}:
                 raise
             self.vmap.recursions = around
-            return self.scanned(call, operands, lambda given: (given,))
+            return self.scanned(call, values)
         finally:
             self.vmap.recursions = around
         given = [_with(v, h, self.size) for v, h in zip(operands, recursion.has, strict=True)]
@@ -418,25 +416,33 @@ class _Sweep:
         infos = [batch_info(i, self.size) for i in fields_of(call.struct_info)]
         return _value(self.builder.emit(call_self(given, label, infos), label), True)
 
-    def scanned(
-        self, call: Call, operands: Sequence[tuple[Expr, bool]], arguments: Callable[[Tuple], tuple[Any, ...]]
-    ) -> Value:
-        """One call after another: the elements are the rows of a loop. ``arguments``: of the call on these operands."""
+    def recurses(self, call: Call) -> bool:
+        """Whether functions call themselves in a branch or a loop, which no element may do that does not take it.
+        Raises where the function is one around: each element has to call that by itself."""
+        labels = outer_labels(call) & self.vmap.recursions.keys()
+        if labels:
+            raise _EndsByItself(labels)
+        return has_recursion(call)
+
+    def scanned(self, call: Call, values: Sequence[Any]) -> Value:
+        """One call after another: the elements are the rows of a loop."""
+        operands = [leaf for v in values for leaf in _tensors(v)]
+        if _hands_on_boxes(call):
+            raise _gradient_of_recursion(call)
         step = Var("step", STEP)
         params = [Var(f"x{k}", row(e.struct_info) if h else e.struct_info) for k, (e, h) in enumerate(operands)]
         order = [k for k, (_, h) in enumerate(operands) if h] + [k for k, (_, h) in enumerate(operands) if not h]
-        several = isinstance(call.struct_info, TupleStructInfo)
-        builder = BlockBuilder()
+        builder, given = BlockBuilder(), iter(params)
         builder.begin([p.name for p in (step, *params)])
         with builder.dataflow():
-            given = arguments(Tuple(tuple(params)))
-            one = builder.emit(Call(call.op, given, call.attrs, call.sinfo_args, call.info, span=call.span))
-            ys = builder.as_output(Tuple(tuple(parts_of(one)) if several else (one,)))
+            arguments = tuple(_with_tensors(v, given) for v in values)
+            one = builder.emit(Call(call.op, arguments, call.attrs, call.sinfo_args, call.info, span=call.span))
+            ys = builder.as_output(Tuple(tuple(leaves(one))))
         body = Function((step, *(params[k] for k in order)), builder.finish(Tuple((Tuple(()), ys))))
         rows, fixed = ([e for e, h in operands if h == has] for has in (True, False))
         looped = self.builder.emit(loop(None, (), rows, fixed, body, None, self.size), "looped")
-        stacks = _value(self.builder.emit(TupleGetItem(looped, 1)), True)
-        return stacks if several else stacks[0]
+        stacks = iter([(self.builder.emit(part), True) for part in parts_of(TupleGetItem(looped, 1))])
+        return _nested(call.struct_info, stacks)
 
     def loop(self, call: Call, values: Sequence[Value]) -> Value:
         """A loop whose carries have the axis where they come to have it."""
@@ -448,6 +454,8 @@ class _Sweep:
             kept, stacked = self.vmap.flags(body, [False, *moves, *of_rows, *fixed])
             ask = condition is not None and self.vmap.flags(condition, [False, *moves, *fixed])
             alone = ask or counts[1]  # each element ends by itself
+            if alone and self.recurses(call):
+                return self.scanned(call, values)
             more = [a or b or bool(alone) for a, b in zip(moves, kept, strict=True)]
             more = [m and not is_handle(e.struct_info) for m, (e, _) in zip(more, carries, strict=True)]
             if more == moves:
@@ -552,6 +560,33 @@ def _value(expr: Expr, has: bool) -> Value:
     if isinstance(expr.struct_info, TupleStructInfo):
         return [_value(part, has) for part in parts_of(expr)]
     return expr, has and not is_handle(expr.struct_info)
+
+
+def _tensors(value: Any) -> list[tuple[Expr, bool]]:
+    """The tensors of what an argument is; none of what is no value."""
+    if isinstance(value, list):
+        return [leaf for part in value for leaf in _tensors(part)]
+    is_tensor = isinstance(value, tuple) and isinstance(value[0].struct_info, TensorStructInfo)
+    return [value] if is_tensor else []
+
+
+def _with_tensors(value: Any, tensors: Iterator[Expr]) -> Any:
+    """The argument with these for its tensors."""
+    if isinstance(value, list):
+        return Tuple(tuple(_with_tensors(part, tensors) for part in value))
+    return next(tensors) if _tensors(value) else value[0] if isinstance(value, tuple) else value
+
+
+def _nested(info: StructInfo, values: Iterator[Value]) -> Value:
+    """Values in lists that are nested as the tuples of a type."""
+    return [_nested(f, values) for f in info.fields] if isinstance(info, TupleStructInfo) else next(values)
+
+
+def _gradient_of_recursion(call: Call) -> UserError:
+    label = call.attrs.get("label", "that is called here")
+    message = f"the gradient of the recursive function {label} cannot be brought over a batch"
+    hint = "bring the function itself over the batch, and differentiate that: VMap, then Gradient"
+    return UserError(message, span=call.span, hint=hint)
 
 
 def _hands_on_boxes(call: Call) -> bool:

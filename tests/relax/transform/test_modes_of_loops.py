@@ -3,6 +3,8 @@ gradients, tangents of gradients."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -17,23 +19,25 @@ from pullback.script import from_source
 from pullback.script import relax as R
 from tests.relax.test_control import CASES, flat, half
 from tests.relax.test_custom_gradient import cubed, straight_through
+from tests.relax.transform import test_unbounded_gradient as unbounded
 from tests.relax.transform.test_jvp import STEP, build, tensor
 
 STARTS = np.array([0.35, 1.7, 4.0, 0.9])
 
 
-def newton(a):
+def newton(a, most=40):
     """As in CASES, with a greatest number of steps: the gradient keeps the iterates."""
     condition, body = lambda x: R.abs(x * x - a) > half(1e-9), lambda x: ((x + a / x) * half(),)
-    return R.while_loop(condition, body, (a,), max_steps=40)[0]
+    return R.while_loop(condition, body, (a,), max_steps=most)[0]
 
 
-def grown(a):
+def grown(a, most=30):
     """A while in an if in a for, with a greatest number of steps."""
 
     def body(i, t):
         def grow():
-            return R.while_loop(lambda u: u < half(3.0), lambda u: (u * half() + a + half(2.0),), (t,), max_steps=30)[0]
+            step = lambda u: (u * half() + a + half(2.0),)  # noqa: E731
+            return R.while_loop(lambda u: u < half(3.0), step, (t,), max_steps=most)[0]
 
         return (R.cond(t > half(3.0), lambda: R.sin(t) - a, grow) * a,)
 
@@ -51,6 +55,10 @@ def scanned(a):
 
 
 BODIES = {"newton": newton, "grown": grown, "if": chosen, "scan": scanned}
+BODIES |= {
+    "newton without end": partial(newton, most=None), "grown without end": partial(grown, most=None),
+    "in a scan": unbounded.in_scan, "in both branches": unbounded.in_both_branches, "in a while": unbounded.in_while,
+}  # fmt: skip
 MODES = pytest.mark.parametrize("name", BODIES)
 
 

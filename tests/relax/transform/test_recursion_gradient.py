@@ -161,6 +161,46 @@ def test_batches(name, native):
         np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 
+@I.ir_module
+class Once:
+    """Calls that would not end for an element that does not make them: in a loop of no step, and in a branch."""
+
+    @R.function
+    def main(x: R.Tensor((), "float64"), k: R.Tensor((), "int64")) -> R.Tensor((), "float64"):
+        def f(x: R.Tensor((), "float64"), k: R.Tensor((), "int64")) -> R.Tensor((), "float64"):
+            y = x
+            n = k
+            while R.not_equal(n, 0):
+                y = y * f(x + R.const(1.0, "float64"), k - 1)
+                n = R.const(0)
+            return y
+
+        if k > 0:
+            z = f(x, k) - x
+        else:
+            z = x
+        total = z
+        for _ in R.range(k, max_steps=10):
+            total = total + f(x, k)
+        return total
+
+
+def once(x, k):
+    def f(x, k):
+        return x * f(x + 1.0, k - 1) if k != 0 else x
+
+    return (f(x, k) - x if k > 0 else x) + max(0, k) * f(x, abs(k))
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_elements_that_do_not_call(native):
+    module = VMap("main", (0, 0))(Once)
+    check_well_formed(module)
+    xs, counts = np.array([0.5, 1.5, 2.5, 3.5]), np.array([2, -1, 0, 3])
+    wanted = [once(x, k) for x, k in zip(xs, counts, strict=True)]
+    np.testing.assert_allclose(run(module, "main_vmap", [xs, counts], native), wanted, rtol=1e-12)
+
+
 def test_gradients_of_batches():
     program = PROGRAMS["fibonacci"]
     module = VMap("main", (0, 0))(program.module)
@@ -173,6 +213,104 @@ def test_gradients_of_batches():
     _, (found,) = run(adjoint, "total_adjoint", [xs, counts], True)
     for x, n, mine in zip(xs, counts, found, strict=True):
         np.testing.assert_allclose(mine, differences(python(program), [x, n], 0), rtol=1e-6, atol=1e-8)
+
+
+@I.ir_module
+class Symbolic:
+    """Sizes that are known when it runs, of a function inside and of one that is called with two of them."""
+
+    @R.function
+    def g(x: R.Tensor(("m",), "float64"), k: R.Tensor((), "int64")) -> R.Tensor(("m",), "float64"):
+        if k > 0:
+            y = R.sin(Symbolic.g(x * x, k - 1)) + x
+        else:
+            y = x
+        return y
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float64"), k: R.Tensor((), "int64")) -> R.Tensor((), "float64"):
+        def f(k: R.Tensor((), "int64"), x: R.Tensor(("n",), "float64")) -> R.Tensor(("n",), "float64"):
+            if k > 0:
+                y = R.tanh(f(k - 1, x) * x) + Symbolic.g(x, k)
+            else:
+                y = x
+            return y
+
+        return R.sum(f(k, x)) + R.sum(Symbolic.g(R.concat([x, x], axis=0), k))
+
+
+def symbolic(x, k):
+    def g(x, k):
+        return np.sin(g(x * x, k - 1)) + x if k > 0 else x
+
+    def f(k, x):
+        return np.tanh(f(k - 1, x) * x) + g(x, k) if k > 0 else x
+
+    return f(k, x).sum() + g(np.concatenate([x, x]), k).sum()
+
+
+def test_symbolic_sizes():
+    adjoint = Gradient("main", require_grads=["x"])(Symbolic)
+    check_well_formed(adjoint)
+    native = pullback.compile(adjoint).function("main_adjoint")
+    for size in (2, 3, 2):
+        given = [np.linspace(0.1, 0.9, size), np.array(3)]
+        value, (found,) = numpy(native(*given))
+        np.testing.assert_allclose(value, symbolic(*given), rtol=1e-12)
+        np.testing.assert_allclose(found, differences(symbolic, given, 0), rtol=1e-6)
+
+
+@I.ir_module
+class Named:
+    """A function inside has the name of that around it."""
+
+    @R.function
+    def f(x: R.Tensor((), "float64"), k: R.Tensor((), "int64")) -> R.Tensor((), "float64"):
+        def f(x: R.Tensor((), "float64"), n: R.Tensor((), "int64")) -> R.Tensor((), "float64"):
+            if n > 0:
+                y = x * f(R.sin(x), n - 1)
+            else:
+                y = x
+            return y
+
+        if k > 0:
+            z = f(x, k) + Named.f(x * R.const(0.9, "float64"), k - 1)
+        else:
+            z = x
+        return z
+
+
+def test_functions_of_one_name():
+    """Inside of one another; then the adjoint, which has both, in a third one of that name."""
+
+    def f(x, k):
+        def inner(x, n):
+            return x * inner(np.sin(x), n - 1) if n > 0 else x
+
+        return inner(x, k) + f(x * 0.9, k - 1) if k > 0 else x
+
+    adjoint = Gradient("f", require_grads=["x"])(Named)
+    check_well_formed(adjoint)
+    given = [np.array(0.7), np.array(3)]
+    value, (slope,) = run(adjoint, "f_adjoint", given, True)
+    np.testing.assert_allclose(value, f(*given), rtol=1e-12)
+    np.testing.assert_allclose(slope, differences(f, given, 0), rtol=1e-6)
+
+    builder = BlockBuilder(adjoint)
+    params = [Var(p.name, p.struct_info) for p in adjoint["f_adjoint"].params]
+    infos = [p.struct_info for p in params]
+    with builder.function("main", params):
+        inner, factor = builder.module.get_global_var("f_adjoint"), R.const(0.9, "float64")
+        f_of_slopes = R.recursive(
+            lambda f, x, k: R.cond(k > 0, lambda: inner(x, k)[1][0] * f(x * factor, k - 1), lambda: x), infos, infos[0]
+        )
+        builder.emit_func_output(builder.emit(f_of_slopes(*params)))
+    module = builder.get()
+    twice = Gradient("main", require_grads=["x"])(module)
+    check_well_formed(twice)
+    _, (found,) = run(twice, "main_adjoint", given, True)
+    wanted = differences(lambda *given: evaluate(module, "main", list(given)), given, 0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 # -- what is kept
