@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import pullback
 from pullback import nn
 from pullback.relax import op
 from pullback.relax.convention import BACKBONE
@@ -152,6 +153,15 @@ def groups(named: Mapping[str, Sequence[Sample]], size: int = 8) -> list[Any]:
     names = list(named)
     parts = [names[k : k + size] for k in range(0, len(names), size)]
     return [pytest.param({n: named[n] for n in part}, id=f"{part[0]}-{part[-1]}") for part in parts]
+
+
+def native(module: Any, name: str, values: Sequence[Any]) -> Any:
+    """What ``evaluate`` gives, by machine code."""
+    return _arrays(pullback.compile(module).function(name)(*values))
+
+
+def _arrays(value: Any) -> Any:
+    return tuple(map(_arrays, value)) if isinstance(value, tuple) else value.numpy()
 
 
 def operators_of(model: Any) -> set[str]:

@@ -6,6 +6,7 @@ from pullback.relax.frontend.torch.aten import (
     activation,
     backward,
     create,
+    foreach,
     index,
     layers,
     linear_algebra,
@@ -17,6 +18,6 @@ from pullback.relax.frontend.torch.aten import (
 )
 
 __all__ = [
-    "activation", "backward", "create", "index", "layers", "linear_algebra", "order", "pointwise", "reduce", "shape",
-    "sizes",
+    "activation", "backward", "create", "foreach", "index", "layers", "linear_algebra", "order", "pointwise", "reduce",
+    "shape", "sizes",
 ]  # fmt: skip
