@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from pullback.ir.errors import ArgumentError, suggestion
 from pullback.relax.frontend import nn
 from pullback.relax.frontend.converters import UnsupportedOps, register_converter
 
@@ -15,9 +16,12 @@ IMPORTERS = {"from_torch": "torch", "from_onnx": "onnx.model", "from_keras": "ke
 
 
 def load_tables(source: str) -> None:
-    """Fill the table of conversions of a source."""
-    if source in _IMPORTERS:
-        importlib.import_module(f"{__name__}.{source}")
+    """Fill the table of conversions of a source; an ArgumentError for an unknown one."""
+    if source not in _IMPORTERS:
+        raise ArgumentError(
+            f"there is no source {source!r}{suggestion(source, _IMPORTERS)}", hint=f"they are {', '.join(_IMPORTERS)}"
+        )
+    importlib.import_module(f"{__name__}.{source}")
 
 
 def importer(name: str) -> Any:
