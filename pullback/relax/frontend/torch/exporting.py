@@ -185,10 +185,36 @@ def quiet() -> Iterator[None]:
 
 
 def _export(torch: Any, module: Any, args: Any, kwargs: Any, shapes: Any) -> Any:
-    with quiet(), warnings.catch_warnings():
+    own: list[str] = []
+    with _functions_recorded(torch, own), quiet(), warnings.catch_warnings():
         for message in _NOISE:
             warnings.filterwarnings("ignore", message=message)
-        return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+    for name in own:
+        warnings.warn(
+            f"the model uses {name}, a torch.autograd.Function: torch.export keeps what its forward computes, which is"
+            " differentiated here, and not its backward",
+            stacklevel=4,
+        )
+    return program
+
+
+@contextlib.contextmanager
+def _functions_recorded(torch: Any, names: list[str]) -> Iterator[None]:
+    """The names of the user's classes of torch.autograd.Function that are applied."""
+    base = torch.autograd.Function
+    before = base.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls.__module__.partition(".")[0] != "torch" and cls.__name__ not in names:
+            names.append(cls.__name__)
+        return before.__get__(None, cls)(*args, **kwargs)
+
+    base.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        base.apply = before
 
 
 def _is_one_row(torch: Any, example: Any) -> bool:

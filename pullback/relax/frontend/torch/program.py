@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, UserError, suggestion
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError, suggestion
 from pullback.nn.functional.form import in_train_phase
 from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax.expr import const
@@ -16,6 +18,7 @@ from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.torch.replay import (
     Converting,
     Replay,
+    attribute_of,
     check_graph,
     dtype_of,
     graphs_of,
@@ -35,7 +38,7 @@ def functional(program: Any) -> Any:
     convolutions, norms, attention and recurrent layers. One that PyTorch cannot write so, as it is for loops whose
     carries are also read inside, is taken as it is, if nothing in it is assigned in place."""
     try:
-        with warnings.catch_warnings():
+        with _without_gradients_detached(program), warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=FutureWarning)  # of PyTorch's own calls
             return program.run_decompositions({})
     except Exception as error:
@@ -49,6 +52,34 @@ def functional(program: Any) -> Any:
             f"PyTorch cannot write the program without assignments in place ({', '.join(written)}): {said}",
             hint="ep.run_decompositions({}) shows all that it said; y = y + 1 in the place of y += 1 needs none",
         ) from error
+
+
+@contextlib.contextmanager
+def _without_gradients_detached(program: Any) -> Iterator[None]:
+    """Results of parts under torch.no_grad() are detached in these parts: PyTorch writes the parts out, and forgets."""
+    detach, added = importlib.import_module("torch").ops.aten.detach.default, []
+    try:
+        for graph in list(graphs_of(program.graph)):
+            for node in graph.nodes:
+                if getattr(node.target, "__name__", "") != "wrap_with_set_grad_enabled" or node.args[0]:
+                    continue
+                part = attribute_of(graph, node.args[1].target)
+                output = next(n for n in part.graph.nodes if n.op == "output")
+                for value in output.all_input_nodes:
+                    if not getattr(value.meta.get("val"), "is_floating_point", bool)():
+                        continue
+                    with part.graph.inserting_before(output):
+                        new = part.graph.call_function(detach, (value,))
+                    new.meta = dict(value.meta)
+                    output.replace_input_with(value, new)
+                    added.append((part, output, new, value))
+                part.recompile()
+        yield
+    finally:
+        for part, output, new, value in added:
+            output.replace_input_with(new, value)
+            part.graph.erase_node(new)
+            part.recompile()
 
 
 def _writes(node: Any) -> bool:
@@ -144,6 +175,7 @@ class TorchModel(Imported):
 
     def forward(self, *inputs: Any) -> Any:
         """What the program computes: its output, or a tuple of them in the order of ``output_names``."""
+        self._check(inputs)
         values: dict[str, Any] = dict(zip(self.placeholders, inputs, strict=True)) | self.fixed
         values |= {name: self.value(held) for name, held in self.held_as.items()}
         values |= {name: const(array) for name, array in self.constants.items()}
@@ -164,6 +196,23 @@ class TorchModel(Imported):
                 raise _not_converted(spec.kind.name, spec.target)
         kept = tuple(results[k] for k in self.kept)
         return kept[0] if len(kept) == 1 else kept
+
+    def _check(self, inputs: Sequence[Any]) -> None:
+        """Raise ShapeError or DTypeError for inputs that are not of the types of the example."""
+        if len(inputs) != len(self.example):
+            names = ", ".join(self.input_names)
+            raise ArgumentError(f"the model takes {len(self.example)} inputs ({names}), got {len(inputs)}")
+        for name, wanted, given in zip(self.input_names, self.example, inputs, strict=True):
+            sizes = zip(wanted.sizes, given.shape, strict=False)
+            fits = len(wanted.sizes) == len(given.shape) and all(
+                a == b for a, b in sizes if isinstance(a, int) and isinstance(b, int)
+            )
+            if not fits or wanted.dtype != given.dtype:
+                kind = DTypeError if fits else ShapeError
+                raise kind(
+                    f"input {name} must be {wanted}, got {given.struct_info}",
+                    hint="sizes that are numbers are those of the example that the model was made with",
+                )
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{n}: {t}" for n, t in zip(self.input_names, self.example, strict=True))

@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 
 import pullback  # noqa: E402
 from pullback import optim  # noqa: E402
-from pullback.ir.errors import ArgumentError, UserError  # noqa: E402
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError  # noqa: E402
 from pullback.relax import op  # noqa: E402
 from pullback.relax.frontend import UnsupportedOps, register_converter  # noqa: E402
 from pullback.relax.frontend.torch import (  # noqa: E402
@@ -365,6 +365,14 @@ def test_data_dependent_control_flow_says_what_to_write() -> None:
 def test_wrong_examples(net: Any, example: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         from_torch(net, example)
+
+
+def test_inputs_that_are_not_like_the_example() -> None:
+    model = from_torch(nn.Linear(4, 4), torch.zeros(2, 4))
+    with pytest.raises(ShapeError, match=r"input input must be .*\(n, 4\).*got"):
+        model(np.zeros((2, 5), "float32"))
+    with pytest.raises(DTypeError, match="float64"):
+        model.export(pullback.relax.TensorStructInfo((2, 4), "float64"))
 
 
 def test_dynamic_shapes_that_do_not_fit() -> None:
