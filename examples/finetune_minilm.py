@@ -53,7 +53,7 @@ rng = np.random.default_rng(0)
 order = rng.permutation(len(sentences))
 held, train = order[:100], order[100:]
 example = [torch.from_numpy(a[:2]) for a in inputs]
-trainer = pullback.trainer(pullback.from_torch(net, example), lambda loss, scores: loss, optim.AdamW(lr=3e-5))
+trainer = pullback.trainer(pullback.from_torch(net, example), lambda loss, scores: loss, optim.AdamW(lr=1e-4))
 
 
 def accuracy():

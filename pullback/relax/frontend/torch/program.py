@@ -30,7 +30,7 @@ from pullback.relax.frontend.torch.sizes import SizeNames
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.runtime.dtype import NUMPY_DTYPES
 
-__all__ = ["TorchModel", "functional"]
+__all__ = ["Form", "TorchModel", "functional"]
 
 
 def functional(program: Any) -> Any:
@@ -86,41 +86,87 @@ def _writes(node: Any) -> bool:
     return is_operator(node) and bool(node.target._schema.is_mutable)
 
 
+class Form:
+    """A program in one form, for training or for inference, without assignments in place.
+
+    ``placeholders``: the names of its tensor inputs; ``fixed``: inputs that are no tensors, with their values;
+    ``constants``: arrays; ``held_as``: the names of parameters and buffers in the module.
+    """
+
+    def __init__(self, program: Any, converters: Converting | None) -> None:
+        self.program, self.converters = functional(program), converters
+        self.fixed: dict[str, Any] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.held_as: dict[str, str] = {}
+        self.placeholders: list[str] = []
+        self.types = {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
+        for spec in self.program.graph_signature.input_specs:
+            kind, name = spec.kind.name, spec.arg.name
+            if kind == "USER_INPUT" and hasattr(spec.arg, "value"):
+                self.fixed[name] = spec.arg.value
+            elif kind == "USER_INPUT":
+                self.placeholders.append(name)
+            elif kind == "CONSTANT_TENSOR":
+                self.constants[name] = values_of(self.program.constants[spec.target])
+            elif kind in ("PARAMETER", "BUFFER"):
+                self.held_as[name] = spec.target
+            else:
+                raise _not_converted(kind, spec.target)
+        check_graph(self.program.graph, converters)
+
+    def computed(self, model: Imported, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """All outputs, and the new values of buffers by name."""
+        values: dict[str, Any] = dict(zip(self.placeholders, inputs, strict=True)) | self.fixed
+        values |= {name: model.value(held) for name, held in self.held_as.items()}
+        values |= {name: const(array) for name, array in self.constants.items()}
+        shapes = [(self.types[name].shape, x.shape) for name, x in zip(self.placeholders, inputs, strict=True)]
+        found = Replay(self.program.graph, values, self.converters, SizeNames.bound(shapes)).run()
+        results, buffers = [], {}
+        for spec, value in zip(self.program.graph_signature.output_specs, found, strict=True):
+            kind = spec.kind.name
+            if kind == "BUFFER_MUTATION":
+                buffers[spec.target] = value
+            elif kind == "USER_OUTPUT":
+                results.append(value)
+            elif kind == "USER_INPUT_MUTATION":
+                message = f"the model writes into its input {spec.target}: here inputs stay as they are"
+                warnings.warn(message, stacklevel=3)
+            else:
+                raise _not_converted(kind, spec.target)
+        return results, buffers
+
+
 class TorchModel(Imported):
     """An exported program as a module: what :func:`from_torch` returns.
 
     ``input_names`` and ``output_names``: those of the flat inputs and outputs. Parameters have the names that they have
     in PyTorch, ``model.state_dict()`` those of PyTorch's. ``outputs``: the names of the outputs to keep.
+
+    ``inference``: the program in its form for inference, where that is another one than follows from dropout and norms.
     """
 
     def __init__(
-        self, program: Any, outputs: Sequence[str] | None = None, converters: Converting | None = None
+        self,
+        program: Any,
+        outputs: Sequence[str] | None = None,
+        converters: Converting | None = None,
+        inference: Any = None,
     ) -> None:
-        self.program, self.converters = functional(program), converters
-        graph, signature = self.program.graph, self.program.graph_signature
-        values = {node.name: node.meta.get("val") for node in graph.nodes if node.op == "placeholder"}
-        self.fixed: dict[str, Any] = {}  # inputs that are no tensors: numbers, strings, None
-        self.constants: dict[str, np.ndarray] = {}
-        self.held_as: dict[str, str] = {}  # placeholders of parameters and buffers: their names in the module
-        inputs: list[TensorStructInfo] = []
-        names = SizeNames()
-        for spec in signature.input_specs:
-            if spec.kind.name == "USER_INPUT":
-                if hasattr(spec.arg, "value"):
-                    self.fixed[spec.arg.name] = spec.arg.value
-                else:
-                    inputs.append(_type_of(spec.arg.name, values[spec.arg.name], names))
-        super().__init__(inputs)
-        self.placeholders = [
-            s.arg.name for s in signature.input_specs if s.kind.name == "USER_INPUT" and s.arg.name not in self.fixed
-        ]
-        self.input_names = list(self.placeholders)
+        self.form = Form(program, converters)
+        self.inference = None if inference is None else Form(inference, converters)
+        sizes = SizeNames()
+        super().__init__([_type_of(name, self.form.types[name], sizes) for name in self.form.placeholders])
+        self.input_names = list(self.form.placeholders)
         self.output_names = _output_names(self.program)
         self.kept = self._chosen(outputs)
-        check_graph(graph, converters)
         self._hold_values()
-        for node in graph.nodes:
+        for node in self.program.graph.nodes:
             self.part(layer_of(node) or "")
+
+    @property
+    def program(self) -> Any:
+        """The program that is trained, without assignments in place."""
+        return self.form.program
 
     def _chosen(self, outputs: Sequence[str] | None) -> list[int]:
         """The places of the outputs that ``forward`` returns."""
@@ -144,57 +190,38 @@ class TorchModel(Imported):
     # ---- values ------------------------------------------------------------------------------------------------------
 
     def _hold_values(self) -> None:
-        """Parameters, buffers and constants with their values; one tensor under two names is one here."""
-        program, known = self.program, {}
-        signature = program.graph_signature
-        written = set(signature.buffers_to_mutate.values())
-        for spec in signature.input_specs:
-            kind, name = spec.kind.name, spec.target
-            if kind == "USER_INPUT":
-                continue
-            if kind == "CONSTANT_TENSOR":
-                self.constants[spec.arg.name] = values_of(program.constants[name])
-                continue
-            if kind not in ("PARAMETER", "BUFFER"):
-                raise _not_converted(kind, name)
-            tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
-            if id(tensor) not in known:
-                _check_dtype(name, tensor)
-                known[id(tensor)] = (
-                    Parameter(values_of(tensor), tensor.requires_grad)
-                    if kind == "PARAMETER"
-                    else Buffer(values_of(tensor), bool(spec.persistent) or name in written)
-                )
-            self.hold(name, known[id(tensor)])
-            self.held_as[spec.arg.name] = name
-        for name, tensor in program.state_dict.items():
-            if name not in self.held and id(tensor) in known:
+        """Parameters and buffers with their values; one tensor under two names is one here."""
+        known: dict[int, Any] = {}
+        written = set(self.program.graph_signature.buffers_to_mutate.values())
+        for form in (self.form, self.inference) if self.inference else (self.form,):
+            program = form.program
+            for spec in program.graph_signature.input_specs:
+                kind, name = spec.kind.name, spec.target
+                if kind not in ("PARAMETER", "BUFFER") or name in self.held:
+                    continue
+                tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
+                if id(tensor) not in known:
+                    _check_dtype(name, tensor)
+                    known[id(tensor)] = (
+                        Parameter(values_of(tensor), tensor.requires_grad)
+                        if kind == "PARAMETER"
+                        else Buffer(values_of(tensor), bool(spec.persistent) or name in written)
+                    )
                 self.hold(name, known[id(tensor)])
+            for name, tensor in program.state_dict.items():
+                if name not in self.held and id(tensor) in known:
+                    self.hold(name, known[id(tensor)])
 
     # ---- the computation ---------------------------------------------------------------------------------------------
 
     def forward(self, *inputs: Any) -> Any:
         """What the program computes: its output, or a tuple of them in the order of ``output_names``."""
         self._check(inputs)
-        values: dict[str, Any] = dict(zip(self.placeholders, inputs, strict=True)) | self.fixed
-        values |= {name: self.value(held) for name, held in self.held_as.items()}
-        values |= {name: const(array) for name, array in self.constants.items()}
-        types = {node.name: node.meta.get("val") for node in self.program.graph.nodes if node.op == "placeholder"}
-        shapes = [(types[name].shape, value.shape) for name, value in zip(self.placeholders, inputs, strict=True)]
-        found = Replay(self.program.graph, values, self.converters, SizeNames.bound(shapes)).run()
-        results = []
-        for spec, value in zip(self.program.graph_signature.output_specs, found, strict=True):
-            if spec.kind.name == "BUFFER_MUTATION":
-                self.assign(spec.target, in_train_phase(value, self.value(spec.target)))
-            elif spec.kind.name == "USER_OUTPUT":
-                results.append(value)
-            elif spec.kind.name == "USER_INPUT_MUTATION":
-                warnings.warn(
-                    f"the model writes into its input {spec.target}: here inputs stay as they are", stacklevel=2
-                )
-            else:
-                raise _not_converted(spec.kind.name, spec.target)
-        kept = tuple(results[k] for k in self.kept)
+        others = None if self.inference is None else self.inference.computed(self, inputs)[0]
+        results, buffers = self.form.computed(self, inputs)
+        for name, value in buffers.items():
+            self.assign(name, in_train_phase(value, self.value(name)))
+        kept = tuple(results[k] if others is None else in_train_phase(results[k], others[k]) for k in self.kept)
         return kept[0] if len(kept) == 1 else kept
 
     def _check(self, inputs: Sequence[Any]) -> None:

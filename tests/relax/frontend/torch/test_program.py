@@ -211,7 +211,7 @@ def test_a_batch_that_the_model_fixes_is_reported() -> None:
 
 
 def test_a_batch_of_one_row_that_the_model_fixes_is_one_row() -> None:
-    with pytest.warns(UserWarning, match="a batch of 1 alone"):
+    with pytest.warns(UserWarning, match="all sizes are those of the example"):
         fixed = from_torch(nn.Sequential(nn.Flatten(0), nn.Linear(6, 2)), torch.zeros(1, 6))
     assert fixed.example[0].shape == (1, 6)
 
@@ -411,3 +411,50 @@ def test_a_converter_that_gives_another_type_is_an_internal_error() -> None:
     own = {"aten.relu": lambda x: op.sum(x)}
     with pytest.raises(pullback.ir.errors.InternalError, match=r"aten\.relu\.default.*gives"):
         from_torch(nn.ReLU(), torch.zeros(2, 3), converters=own)(np.zeros((2, 3), "float32"))
+
+
+class Noisy(nn.Module):
+    """Asks whether it trains, and computes something that is no dropout then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.bn = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        x = self.bn(self.fc(x))
+        return x + torch.rand_like(x) if self.training else x * 2
+
+
+class Asking(nn.Module):
+    """Asks whether it trains, for dropout only."""
+
+    def forward(self, x):
+        return F.dropout(x, 0.5, training=self.training)
+
+
+def test_a_module_that_computes_something_else_in_training_is_exported_in_both_forms() -> None:
+    net, x = seeded(Noisy), numbers(4, 4)
+    model = from_torch(net, torch.from_numpy(x))
+    assert model.inference is not None and net.training
+    trainer = pullback.trainer(model, "mse", optim.SGD(lr=0.0))
+    losses = [float(trainer.update(x, x)) for _ in range(2)]
+    assert losses[0] != losses[1]
+    for _ in range(2):
+        net(torch.from_numpy(x))
+    net.eval()
+    close(trainer.predict(x), net(torch.from_numpy(x)))
+    close(trainer.state_dict()["bn.running_var"], net.bn.running_var)
+
+
+def test_a_module_that_asks_for_dropout_only_has_one_form() -> None:
+    assert from_torch(Asking(), torch.zeros(2, 3)).inference is None
+    assert from_torch(Small(), torch.zeros(2, 3, 6, 6)).inference is None
+
+
+def test_other_results_in_eval_are_reported() -> None:
+    class Auxiliary(nn.Module):
+        def forward(self, x):
+            return (x, x * 2) if self.training else x + 1
+
+    with pytest.warns(UserWarning, match="Auxiliary returns other tensors in eval"):
+        assert from_torch(Auxiliary(), torch.zeros(2, 3)).inference is None
