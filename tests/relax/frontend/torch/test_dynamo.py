@@ -316,7 +316,39 @@ def test_autocast():
     close(model(x), net(x))  # and outside of it as before
 
 
+def test_checkpointed_parts_are_parts_of_the_graph():
+    inner, x = nn.Linear(4, 4).double(), torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+
+    def function(x):
+        return torch.utils.checkpoint.checkpoint(lambda z: inner(z).tanh(), x.sin(), use_reentrant=False)
+
+    results = [run(x).square().sum() for run in (compiled(function), function)]
+    close(*results)
+    for mine, theirs in gradients(results, x, *inner.parameters()):
+        close(mine, theirs)
+
+
 # -- refusals
+
+
+class Doubling(torch.autograd.Function):
+    """Whose gradient is none of what it computes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, dy):
+        return 2 * dy
+
+
+def test_functions_with_a_gradient_of_their_own_run_in_pytorch():
+    x = torch.randn(3, requires_grad=True)
+    with pytest.warns(dynamo.NotCompiled, match="torch.autograd.Function in the model"):
+        found = torch.compile(lambda x: Doubling.apply(x * 3), backend="pullback")(x)
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    assert gradient.tolist() == [6, 6, 6]
 
 
 @pytest.fixture(scope="module")
