@@ -15,6 +15,7 @@ from pullback.ir import ArgumentError, UserError  # noqa: E402
 from pullback.relax.frontend.converters import UnsupportedOps  # noqa: E402
 from pullback.relax.frontend.torch import dynamo, shared  # noqa: E402  registers the backend
 from pullback.relax.frontend.torch.compiled import Compiled  # noqa: E402
+from tests.relax.frontend.torch import models  # noqa: E402
 from tests.relax.frontend.torch.torch_models import MODELS, cnn, images, loss_of, mlp  # noqa: E402
 
 
@@ -84,6 +85,40 @@ def test_ten_losses(name, optimizer):
             losses[-1].append(loss.item())
     np.testing.assert_allclose(losses[0], losses[1], rtol=2e-5, atol=2e-6)
     assert losses[0][-1] < losses[0][0]
+
+
+WHOLE = {
+    "resnet18": (lambda: models.ResNet18(5, 4), lambda net: net(x=torch.randn(4, 3, 32, 32, dtype=torch.float64))),
+    "gpt2": (lambda: models.gpt2(12, 2, 3, 20, 16), lambda net: net(input_ids=torch.arange(12).reshape(2, 6)).logits),
+    "minilm": (
+        lambda: models.Sentences(models.bert(12, 2, 3, 20)),
+        lambda net: net(torch.arange(12).reshape(2, 6), torch.tensor([[1] * 6, [1] * 4 + [0] * 2])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(WHOLE))
+def test_whole_models(name):
+    if name != "resnet18":
+        pytest.importorskip("transformers")
+    make, call = WHOLE[name]
+    net = make().double().train()
+    other = copy.deepcopy(net)
+    losses = []
+    for model, module in ((torch.compile(net, backend="pullback"), net), (other, other)):
+        step = torch.optim.AdamW(module.parameters(), 1e-3)
+        losses.append([])
+        for k in range(5):
+            torch.manual_seed(k)
+            loss = call(model).square().mean()
+            step.zero_grad()
+            loss.backward()
+            step.step()
+            losses[-1].append(loss.item())
+    assert not dynamo._warned
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-9)
+    for mine, theirs in zip(net.state_dict().values(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
 
 
 # -- batch norm, dropout, modes
