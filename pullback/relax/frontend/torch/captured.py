@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,8 @@ class Observed:
     results: list[Any]  # without data; and what is no tensor
     views: dict[int, View] = field(default_factory=dict)  # by the number of the result
     with_history: set[int] = field(default_factory=set)  # inputs that get a value which needs gradients
+    reached: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    # By "result" or "input", and its number: the inputs that autograd would give a gradient, if only that had one.
 
 
 # Higher-order operators of Dynamo's graphs whose gradient is that of what they call.
@@ -77,18 +79,33 @@ def observe(graph: Any, inputs: Sequence[Any]) -> Observed:
         warnings.simplefilter("ignore")
         given = [_like(torch, mode, value) for value in inputs]
         before = [v.grad_fn if isinstance(v, torch.Tensor) else None for v in given]
+        edge = torch.autograd.graph.get_gradient_edge
+        begins = {edge(v).node: k for k, v in enumerate(given) if isinstance(v, torch.Tensor) and v.requires_grad}
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             results = list(_watching(torch, graph).run(*given))
     found = Observed(results)
     for k, value in enumerate(given):
         if isinstance(value, torch.Tensor) and value.grad_fn is not before[k]:
             found.with_history.add(k)
+            found.reached["input", k] = _reached(value, begins)
     for k, result in enumerate(results):
         if isinstance(result, torch.Tensor):
+            found.reached["result", k] = _reached(result, begins)
             view = _view(result, given, results[:k], found.views)
             if view is not None:
                 found.views[k] = view
     return found
+
+
+def _reached(value: Any, begins: Mapping[Any, int]) -> set[int]:
+    """Which of these nodes of autograd's graph a value's gradient is carried to."""
+    rest, seen = [value.grad_fn], {None}
+    while rest:
+        node = rest.pop()
+        if node not in seen:
+            seen.add(node)
+            rest += [] if node in begins else [following for following, _ in node.next_functions]
+    return {begins[node] for node in seen if node in begins}
 
 
 def _like(torch: Any, mode: Any, value: Any) -> Any:

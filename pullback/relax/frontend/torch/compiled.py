@@ -88,6 +88,14 @@ class Compiled:
         self.types = _results_of(function)
         self._shared: dict[int, tuple[int, Tensor]] = {}  # parameters: their places, and as tensors
 
+    def reached(self, number: int) -> set[int]:
+        """The graph's inputs that a gradient of the function's result is carried to."""
+        count = len(self.roles.written)
+        key = (
+            ("input", self.roles.written[number]) if number < count else ("result", self.roles.computed[number - count])
+        )
+        return self.observed.reached[key]
+
     def _results_with_gradients(self) -> list[bool]:
         """Of each result of the function, whether it needs gradients in PyTorch."""
         written = [k in self.observed.with_history for k in self.roles.written]
@@ -251,9 +259,11 @@ def _operation() -> Any:
             if torch.is_grad_enabled():  # create_graph
                 anchors = [v for v in (*ctx.anchors, *kept, *seeds) if v is not None and v.requires_grad]
                 adjoints = DifferentiatedOnce.apply(len(anchors), *anchors, *adjoints)
+            reached = set().union(*(compiled.reached(n) for n in compiled.seeded if seeds[n] is not None))
             found: list[Any] = [None] * ctx.count
             for k, adjoint in zip(compiled.required, adjoints, strict=True):
-                found[k] = adjoint
+                if compiled.roles.inputs[k] in reached:  # else None, as in PyTorch: optimizers leave it as it is
+                    found[k] = adjoint
             return None, *found
 
     class DifferentiatedOnce(torch.autograd.Function):

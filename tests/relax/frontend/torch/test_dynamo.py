@@ -313,6 +313,23 @@ def test_results_without_gradients():
         close(mine, theirs)
 
 
+def test_parameters_without_a_part_in_the_loss_get_no_gradient():
+    """None, not zeros: an optimizer with weight decay would shrink them."""
+
+    def function(x, used, other, unused, whole):
+        return x * used, x * other, x * torch.floor(whole)
+
+    parameters = [nn.Parameter(torch.randn(4)) for _ in range(4)]
+    x = torch.randn(3, 4)
+    found, expected = compiled(function)(x, *parameters), function(x, *parameters)
+    mine, theirs = (
+        torch.autograd.grad(r[0].sum() + r[2].sum(), parameters, allow_unused=True) for r in (found, expected)
+    )
+    assert [g is None for g in mine] == [g is None for g in theirs] == [False, True, True, False]
+    assert torch.equal(mine[3], torch.zeros(4))
+    close(mine[0], theirs[0])
+
+
 def test_gradients_add_up_and_graphs_are_kept():
     net, x = mlp(), torch.randn(3, 6)
     loss = compiled(net)(x).square().sum()
