@@ -40,7 +40,8 @@ class View:
 class Observed:
     """What is known of the results of a graph, and of the inputs that it writes to."""
 
-    results: list[Any]  # without data; and what is no tensor
+    results: list[Any]  # tensors without data and history; and what is no tensor
+    needing: set[int] = field(default_factory=set)  # the numbers of results that need gradients
     views: dict[int, View] = field(default_factory=dict)  # by the number of the result
     with_history: set[int] = field(default_factory=set)  # inputs that get a value which needs gradients
     reached: dict[tuple[str, int], set[int]] = field(default_factory=dict)
@@ -83,7 +84,7 @@ def observe(graph: Any, inputs: Sequence[Any]) -> Observed:
         begins = {edge(v).node: k for k, v in enumerate(given) if isinstance(v, torch.Tensor) and v.requires_grad}
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             results = list(_watching(torch, graph).run(*given))
-    found = Observed(results)
+    found = Observed([r.detach() if isinstance(r, torch.Tensor) else r for r in results])
     for k, value in enumerate(given):
         if isinstance(value, torch.Tensor) and value.grad_fn is not before[k]:
             found.with_history.add(k)
@@ -91,6 +92,7 @@ def observe(graph: Any, inputs: Sequence[Any]) -> Observed:
     for k, result in enumerate(results):
         if isinstance(result, torch.Tensor):
             found.reached["result", k] = _reached(result, begins)
+            found.needing |= {k} if result.requires_grad else set()
             view = _view(result, given, results[:k], found.views)
             if view is not None:
                 found.views[k] = view

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import warnings
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
+registry = pytest.importorskip("torch._dynamo.backends.registry")
 
 from pullback.ir import ArgumentError, UserError  # noqa: E402
 from pullback.relax.frontend.converters import UnsupportedOps  # noqa: E402
@@ -17,6 +20,8 @@ from pullback.relax.frontend.torch import dynamo, shared  # noqa: E402  register
 from pullback.relax.frontend.torch.compiled import Compiled  # noqa: E402
 from tests.relax.frontend.torch import models  # noqa: E402
 from tests.relax.frontend.torch.torch_models import MODELS, cnn, images, loss_of, mlp  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(autouse=True)
@@ -484,5 +489,17 @@ def test_options():
 
 def test_the_name_is_known_once():
     assert "pullback" in torch._dynamo.list_backends()
+    dynamo.register()
+    assert torch._dynamo.lookup_backend("pullback") is dynamo.backend
+
+
+def test_the_entry_point_leads_to_the_backend(monkeypatch):
+    """As torch.compile finds it where the package is installed, and nobody imported it yet."""
+    project = pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    group = "torch_dynamo_backends"
+    entry = EntryPoint("pullback", project["entry-points"][group]["pullback"], group)
+    monkeypatch.setattr(registry, "_BACKENDS", {"pullback": entry})
+    monkeypatch.setattr(registry, "_COMPILER_FNS", {})
+    assert torch._dynamo.lookup_backend("pullback") is dynamo.backend
     dynamo.register()
     assert torch._dynamo.lookup_backend("pullback") is dynamo.backend
