@@ -31,6 +31,7 @@ from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
 from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.gradient import ReverseSweep, prepared, required_indices, tidied
+from pullback.relax.transform.inline_custom_gradients import inline_custom_gradients
 from pullback.relax.transform.inline_functions import inline_calls, over_regions
 from pullback.relax.transform.joint_region import Joint, JoinTwins, leaves
 from pullback.relax.transform.kernel_gradients import KernelGradients
@@ -133,7 +134,8 @@ class _Differentiated:
         """Its bindings, simplified. ``module``: where the kernels are that it calls."""
         kernels = {n: f for n, f in module.items() if not isinstance(f, Function)}
         name = "joint"
-        function = over_regions(inline_calls(self.function, module), module, tidied)
+        function = inline_custom_gradients(inline_calls(self.function, module), module)
+        function = over_regions(function, module, tidied)
         work = IRModule({**kernels, name: function})
         for step in (
             DecomposeOpsForTraining(), CanonicalizeBindings(), SharePrefixes(), Simplify(), CanonicalizeBindings(),

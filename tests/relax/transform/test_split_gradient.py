@@ -151,6 +151,17 @@ def test_what_dropout_drew_is_saved():
     np.testing.assert_allclose(adjoint, (np.where(kept, 2 * t, 0) @ w.T), rtol=1e-5)
 
 
+def test_gradients_of_their_own():
+    def function(x):
+        return R.custom_gradient(lambda x: R.round(x), lambda x, dy: dy * 3.0 * x, (x,)) * 2.0
+
+    module = IRModule({"f": traced(function, [TensorStructInfo((3,), "float64")])})
+    x, seed = np.array([0.6, 1.2, 2.0]), np.array([1.0, 2.0, 3.0])
+    (y,), (adjoint,) = called(SplitGradient("f")(module), "f", [x], [seed])
+    assert y.tolist() == [2, 2, 4]
+    np.testing.assert_allclose(adjoint, 2 * seed * 3 * x)
+
+
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_loops(checkpoint):
     def function(a, x):

@@ -9,13 +9,15 @@ whole. What that does not tell is asked of PyTorch itself: the graph runs once o
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.ir.errors import UserError
 from pullback.relax.frontend.torch.program import functional
+from pullback.relax.frontend.torch.replay import place_of
 
 __all__ = ["Observed", "View", "exported", "observe"]
 
@@ -38,33 +40,74 @@ class View:
 class Observed:
     """What is known of the results of a graph, and of the inputs that it writes to."""
 
-    results: list[Any]  # without data; and what is no tensor
+    results: list[Any]  # tensors without data and history; and what is no tensor
+    needing: set[int] = field(default_factory=set)  # the numbers of results that need gradients
     views: dict[int, View] = field(default_factory=dict)  # by the number of the result
     with_history: set[int] = field(default_factory=set)  # inputs that get a value which needs gradients
+    reached: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    # By "result" or "input", and its number: the inputs that autograd would give a gradient, if only that had one.
+
+
+# Higher-order operators of Dynamo's graphs whose gradient is that of what they call.
+_TRANSPARENT = ("cond", "invoke_subgraph", "tag_activation_checkpoint", "while_loop", "wrap", "wrap_with_autocast")
+
+
+def _check_operators(torch: Any, graph: Any) -> None:
+    """Raise a UserError for operators that are given functions, and mean more than a call of these: a user's
+    ``torch.autograd.Function`` has a gradient of its own, which the exported graph does not show."""
+    higher = torch._ops.HigherOrderOperator
+    found = {
+        node.target.name(): place_of(node)
+        for part in graph.modules()
+        if isinstance(part, torch.fx.GraphModule)
+        for node in part.graph.nodes
+        if isinstance(node.target, higher) and node.target.name() not in _TRANSPARENT
+    }
+    for name, place in found.items():
+        what = "a torch.autograd.Function" if name == "autograd_function_apply" else f"the operator {name}"
+        raise UserError(f"{what} in the model is not converted", span=place)
 
 
 def observe(graph: Any, inputs: Sequence[Any]) -> Observed:
-    """Run the graph on tensors like the inputs, without data. Raises UserError for what has no functional form."""
+    """Run the graph on tensors like the inputs, without data. Raises UserError for what has no functional form, or a
+    gradient of its own."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    _check_operators(torch, graph)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with warnings.catch_warnings(), mode:
         warnings.simplefilter("ignore")
         given = [_like(torch, mode, value) for value in inputs]
         before = [v.grad_fn if isinstance(v, torch.Tensor) else None for v in given]
+        edge = torch.autograd.graph.get_gradient_edge
+        begins = {edge(v).node: k for k, v in enumerate(given) if isinstance(v, torch.Tensor) and v.requires_grad}
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             results = list(_watching(torch, graph).run(*given))
-    found = Observed(results)
+    found = Observed([r.detach() if isinstance(r, torch.Tensor) else r for r in results])
     for k, value in enumerate(given):
         if isinstance(value, torch.Tensor) and value.grad_fn is not before[k]:
             found.with_history.add(k)
+            found.reached["input", k] = _reached(value, begins)
     for k, result in enumerate(results):
         if isinstance(result, torch.Tensor):
+            found.reached["result", k] = _reached(result, begins)
+            found.needing |= {k} if result.requires_grad else set()
             view = _view(result, given, results[:k], found.views)
             if view is not None:
                 found.views[k] = view
     return found
+
+
+def _reached(value: Any, begins: Mapping[Any, int]) -> set[int]:
+    """Which of these nodes of autograd's graph a value's gradient is carried to."""
+    rest, seen = [value.grad_fn], {None}
+    while rest:
+        node = rest.pop()
+        if node not in seen:
+            seen.add(node)
+            rest += [] if node in begins else [following for following, _ in node.next_functions]
+    return {begins[node] for node in seen if node in begins}
 
 
 def _like(torch: Any, mode: Any, value: Any) -> Any:
@@ -105,10 +148,30 @@ def _lies_within(view: Any, offset: int, source: Any) -> bool:
     return source.is_contiguous() and offset >= 0 and (view.numel() == 0 or last < source.numel())
 
 
+@functools.cache
+def _interpreter() -> Any:
+    """An interpreter of graphs that calls what is to be checkpointed as a part of them: what is computed again is
+    chosen when the graph is compiled."""
+    import torch
+
+    class Interpreter(torch.fx.Interpreter):
+        def run_node(self, node: Any) -> Any:
+            if getattr(node.target, "__name__", None) != "tag_activation_checkpoint":
+                return super().run_node(node)
+            (part, *values), _ = self.fetch_args_kwargs_from_env(node)
+            return self.inner(part).run(*values)
+
+        def inner(self, part: Any) -> Any:
+            return type(self)(part)
+
+    return Interpreter
+
+
 def _watching(torch: Any, graph: Any) -> Any:
     """Runs the graph, and refuses assignments in place that autograd is not told of to what needs gradients."""
+    ambient = torch.is_grad_enabled()
 
-    class Watching(torch.fx.Interpreter):
+    class Watching(_interpreter()):  # type: ignore[misc]
         def run_node(self, node: Any) -> Any:
             if torch.is_grad_enabled() or node.op not in ("call_function", "call_method"):
                 return super().run_node(node)
@@ -119,7 +182,6 @@ def _watching(torch: Any, graph: Any) -> Any:
                 raise UserError(f"{node.target} writes under no_grad to a tensor that needs gradients")
             return result
 
-    ambient = torch.is_grad_enabled()
     return Watching(graph)
 
 
@@ -128,14 +190,21 @@ def exported(graph: Any, inputs: Sequence[Any]) -> Any:
     computed under ``torch.no_grad()`` is detached."""
     import torch
 
-    class Detaching(torch.fx.Interpreter):
+    class Detaching(_interpreter()):  # type: ignore[misc]
         """Runs the graph with gradients enabled; where it disables them, on detached values."""
+
+        is_enabled = True
 
         def run_node(self, node: Any) -> Any:
             if node.op == "call_function" and node.target is torch._C._set_grad_enabled:
                 self.is_enabled = bool(node.args[0])
                 return None
             return super().run_node(node)
+
+        def inner(self, part: Any) -> Any:
+            interpreter = super().inner(part)
+            interpreter.is_enabled = self.is_enabled
+            return interpreter
 
         def fetch_args_kwargs_from_env(self, node: Any) -> Any:
             found = super().fetch_args_kwargs_from_env(node)
@@ -150,10 +219,8 @@ def exported(graph: Any, inputs: Sequence[Any]) -> Any:
             self.graph = graph
 
         def forward(self, *values: Any) -> Any:
-            interpreter = Detaching(self.graph)
-            interpreter.is_enabled = True
             with torch.fx.traceback.preserve_node_meta():  # places in the user's source
-                return tuple(interpreter.run(*values))
+                return tuple(Detaching(self.graph).run(*values))
 
     values = tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in inputs)
     with _quiet(), torch.enable_grad():

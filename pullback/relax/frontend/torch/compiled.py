@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from pullback.driver import compile
+from pullback.driver.executable import CompiledFunction
 from pullback.ir.errors import InternalError, UserError
 from pullback.ir.module import IRModule
 from pullback.nn.export import traced
@@ -71,6 +72,7 @@ class Compiled:
         self.required = [self.roles.inputs.index(k) for k in required]
         self.seeded = [n for n, requires in enumerate(self._results_with_gradients()) if requires and needs]
         self.kept: tuple[tuple[str, int], ...] = ()
+        self.backward: CompiledFunction | None = None
         if self.required and self.seeded:
             names = [p.name for p in module[_MAIN].params]
             written = tuple(names[self.roles.inputs.index(k)] for k in self.roles.written)
@@ -83,15 +85,20 @@ class Compiled:
             self.forward, self.backward = (executable.function(f"{_MAIN}_{part}") for part in ("forward", "backward"))
         else:
             self.seeded = []
-            self.forward, self.backward = compile(module, target).function(_MAIN), None
+            self.forward = compile(module, target).function(_MAIN)
         self.count = len(self.roles.written) + len(self.roles.computed)
         self.types = _results_of(function)
         self._shared: dict[int, tuple[int, Tensor]] = {}  # parameters: their places, and as tensors
 
+    def reached(self, number: int) -> set[int]:
+        """The graph's inputs that a gradient of the function's result is carried to."""
+        places = [("input", k) for k in self.roles.written] + [("result", k) for k in self.roles.computed]
+        return self.observed.reached[places[number]]
+
     def _results_with_gradients(self) -> list[bool]:
         """Of each result of the function, whether it needs gradients in PyTorch."""
         written = [k in self.observed.with_history for k in self.roles.written]
-        return written + [bool(self.observed.results[k].requires_grad) for k in self.roles.computed]
+        return written + [k in self.observed.needing for k in self.roles.computed]
 
     # ---- calls -------------------------------------------------------------------------------------------------------
 
@@ -251,9 +258,11 @@ def _operation() -> Any:
             if torch.is_grad_enabled():  # create_graph
                 anchors = [v for v in (*ctx.anchors, *kept, *seeds) if v is not None and v.requires_grad]
                 adjoints = DifferentiatedOnce.apply(len(anchors), *anchors, *adjoints)
+            reached = set().union(*(compiled.reached(n) for n in compiled.seeded if seeds[n] is not None))
             found: list[Any] = [None] * ctx.count
             for k, adjoint in zip(compiled.required, adjoints, strict=True):
-                found[k] = adjoint
+                if compiled.roles.inputs[k] in reached:  # else None, as in PyTorch: optimizers leave it as it is
+                    found[k] = adjoint
             return None, *found
 
     class DifferentiatedOnce(torch.autograd.Function):

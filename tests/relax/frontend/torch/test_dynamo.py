@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import copy
 import warnings
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
+registry = pytest.importorskip("torch._dynamo.backends.registry")
 
 from pullback.ir import ArgumentError, UserError  # noqa: E402
 from pullback.relax.frontend.converters import UnsupportedOps  # noqa: E402
 from pullback.relax.frontend.torch import dynamo, shared  # noqa: E402  registers the backend
 from pullback.relax.frontend.torch.compiled import Compiled  # noqa: E402
+from tests.relax.frontend.torch import models  # noqa: E402
 from tests.relax.frontend.torch.torch_models import MODELS, cnn, images, loss_of, mlp  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +90,40 @@ def test_ten_losses(name, optimizer):
             losses[-1].append(loss.item())
     np.testing.assert_allclose(losses[0], losses[1], rtol=2e-5, atol=2e-6)
     assert losses[0][-1] < losses[0][0]
+
+
+WHOLE = {
+    "resnet18": (lambda: models.ResNet18(5, 4), lambda net: net(x=torch.randn(4, 3, 32, 32, dtype=torch.float64))),
+    "gpt2": (lambda: models.gpt2(12, 2, 3, 20, 16), lambda net: net(input_ids=torch.arange(12).reshape(2, 6)).logits),
+    "minilm": (
+        lambda: models.Sentences(models.bert(12, 2, 3, 20)),
+        lambda net: net(torch.arange(12).reshape(2, 6), torch.tensor([[1] * 6, [1] * 4 + [0] * 2])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(WHOLE))
+def test_whole_models(name):
+    if name != "resnet18":
+        pytest.importorskip("transformers")
+    make, call = WHOLE[name]
+    net = make().double().train()
+    other = copy.deepcopy(net)
+    losses = []
+    for model, module in ((torch.compile(net, backend="pullback"), net), (other, other)):
+        step = torch.optim.AdamW(module.parameters(), 1e-3)
+        losses.append([])
+        for k in range(5):
+            torch.manual_seed(k)
+            loss = call(model).square().mean()
+            step.zero_grad()
+            loss.backward()
+            step.step()
+            losses[-1].append(loss.item())
+    assert not dynamo._warned
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-9)
+    for mine, theirs in zip(net.state_dict().values(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
 
 
 # -- batch norm, dropout, modes
@@ -278,6 +318,23 @@ def test_results_without_gradients():
         close(mine, theirs)
 
 
+def test_parameters_without_a_part_in_the_loss_get_no_gradient():
+    """None, not zeros: an optimizer with weight decay would shrink them."""
+
+    def function(x, used, other, unused, whole):
+        return x * used, x * other, x * torch.floor(whole)
+
+    parameters = [nn.Parameter(torch.randn(4)) for _ in range(4)]
+    x = torch.randn(3, 4)
+    found, expected = compiled(function)(x, *parameters), function(x, *parameters)
+    mine, theirs = (
+        torch.autograd.grad(r[0].sum() + r[2].sum(), parameters, allow_unused=True) for r in (found, expected)
+    )
+    assert [g is None for g in mine] == [g is None for g in theirs] == [False, True, True, False]
+    assert torch.equal(mine[3], torch.zeros(4))
+    close(mine[0], theirs[0])
+
+
 def test_gradients_add_up_and_graphs_are_kept():
     net, x = mlp(), torch.randn(3, 6)
     loss = compiled(net)(x).square().sum()
@@ -316,7 +373,39 @@ def test_autocast():
     close(model(x), net(x))  # and outside of it as before
 
 
+def test_checkpointed_parts_are_parts_of_the_graph():
+    inner, x = nn.Linear(4, 4).double(), torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+
+    def function(x):
+        return torch.utils.checkpoint.checkpoint(lambda z: inner(z).tanh(), x.sin(), use_reentrant=False)
+
+    results = [run(x).square().sum() for run in (compiled(function), function)]
+    close(*results)
+    for mine, theirs in gradients(results, x, *inner.parameters()):
+        close(mine, theirs)
+
+
 # -- refusals
+
+
+class Doubling(torch.autograd.Function):
+    """Whose gradient is none of what it computes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, dy):
+        return 2 * dy
+
+
+def test_functions_with_a_gradient_of_their_own_run_in_pytorch():
+    x = torch.randn(3, requires_grad=True)
+    with pytest.warns(dynamo.NotCompiled, match="torch.autograd.Function in the model"):
+        found = torch.compile(lambda x: Doubling.apply(x * 3), backend="pullback")(x)
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    assert gradient.tolist() == [6, 6, 6]
 
 
 @pytest.fixture(scope="module")
@@ -400,5 +489,17 @@ def test_options():
 
 def test_the_name_is_known_once():
     assert "pullback" in torch._dynamo.list_backends()
+    dynamo.register()
+    assert torch._dynamo.lookup_backend("pullback") is dynamo.backend
+
+
+def test_the_entry_point_leads_to_the_backend(monkeypatch):
+    """As torch.compile finds it where the package is installed, and nobody imported it yet."""
+    project = pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    group = "torch_dynamo_backends"
+    entry = EntryPoint("pullback", project["entry-points"][group]["pullback"], group)
+    monkeypatch.setattr(registry, "_BACKENDS", {"pullback": entry})
+    monkeypatch.setattr(registry, "_COMPILER_FNS", {})
+    assert torch._dynamo.lookup_backend("pullback") is dynamo.backend
     dynamo.register()
     assert torch._dynamo.lookup_backend("pullback") is dynamo.backend

@@ -40,27 +40,27 @@ OPTIMIZERS = {
 
 class Net(pullback.nn.Module):
     def __init__(self):
-        self.conv, self.norm = pullback.nn.Conv2d(3, 4, 3), pullback.nn.BatchNorm2d(4)
-        self.fc = pullback.nn.Linear(4 * 6 * 6, 5)
+        self.inner, self.norm = pullback.nn.Linear(6, 8), pullback.nn.BatchNorm1d(8)
+        self.fc = pullback.nn.Linear(8, 5)
 
     def forward(self, x):
-        return self.fc(pullback.nn.functional.relu(self.norm(self.conv(x))).flatten(1))
+        return self.fc(pullback.nn.functional.relu(self.norm(self.inner(x))))
 
 
 class TorchNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
-        self.fc = nn.Linear(4 * 6 * 6, 5)
+        self.inner, self.norm = nn.Linear(6, 8), nn.BatchNorm1d(8)
+        self.fc = nn.Linear(8, 5)
 
     def forward(self, x):
-        return self.fc(torch.relu(self.norm(self.conv(x))).flatten(1))
+        return self.fc(torch.relu(self.norm(self.inner(x))))
 
 
 @pytest.fixture
 def batches():
     rng = np.random.default_rng(0)
-    return [(rng.normal(size=(8, 3, 8, 8)).astype("float32"), rng.integers(0, 5, 8)) for _ in range(3 + STEPS)]
+    return [(rng.normal(size=(8, 6)).astype("float32"), rng.integers(0, 5, 8)) for _ in range(3 + STEPS)]
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def seeded():
 
 
 def trainer_of(optimizer, model=None, **options):
-    x = np.zeros((2, 3, 8, 8), "float32")
+    x = np.zeros((2, 6), "float32")
     return pullback.trainer(model or Net(), "cross_entropy", optimizer, example=x, **options)
 
 
@@ -151,7 +151,7 @@ def test_groups_and_frozen_parameters(batches):
     expected = trained_here(trainer, batches[3:])
     np.testing.assert_allclose(trained_there(net, optimizer, batches[3:]), expected, rtol=RTOL)
     np.testing.assert_allclose(trained_here(other, batches[3:]), expected, rtol=1e-6)
-    assert torch.equal(net.norm.weight, torch.ones(4))
+    assert torch.equal(net.norm.weight, torch.ones(8))
 
 
 def test_run_time_values_take_those_of_pytorch(batches):
@@ -173,10 +173,10 @@ def test_state_dicts(tmp_path):
     torch.save(state_dict(trainer), tmp_path / "weights.pt")
     net.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
     with torch.no_grad():
-        net.conv.weight.mul_(2)
-    before = trainer.value_of("conv.weight").numpy()
+        net.inner.weight.mul_(2)
+    before = trainer.value_of("inner.weight").numpy()
     trainer.load_state_dict(net.state_dict())
-    np.testing.assert_array_equal(trainer.value_of("conv.weight").numpy(), 2 * before)
+    np.testing.assert_array_equal(trainer.value_of("inner.weight").numpy(), 2 * before)
 
 
 class Tied(pullback.nn.Module):
@@ -228,8 +228,8 @@ def test_compiled_modules_are_the_module_inside():
 class Other(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 4, 5), nn.BatchNorm2d(4)
-        self.head, self.more = nn.Linear(144, 5), nn.Parameter(torch.zeros(2))
+        self.inner, self.norm = nn.Linear(7, 8), nn.BatchNorm1d(8)
+        self.head, self.more = nn.Linear(8, 5), nn.Parameter(torch.zeros(2))
 
 
 @pytest.mark.parametrize("direction", ["to", "from"])
@@ -241,19 +241,19 @@ def test_all_weights_that_do_not_fit_are_listed(direction):
     message = str(refused.value)
     assert "lacks fc.weight, fc.bias" in message
     assert "the trainer lacks more, head.weight, head.bias" in message
-    assert "conv.weight is (4, 3, 3, 3) here, (4, 3, 5, 5) there" in message
+    assert "inner.weight is (8, 6) here, (8, 7) there" in message
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
 
 
 def test_names_of_one_side_alone_may_be_left_out():
     trainer, net = trainer_of("sgd"), Other()
-    net.conv = nn.Conv2d(3, 4, 3)
+    net.inner = nn.Linear(6, 8)
     trainer.to_torch(net, strict=False)
-    assert torch.equal(net.conv.weight, torch.from_dlpack(trainer.value_of("conv.weight")))
+    assert torch.equal(net.inner.weight, torch.from_dlpack(trainer.value_of("inner.weight")))
     with torch.no_grad():
-        net.conv.weight.add_(1)
+        net.inner.weight.add_(1)
     trainer.from_torch(net, strict=False)
-    assert torch.equal(net.conv.weight, torch.from_dlpack(trainer.value_of("conv.weight")))
+    assert torch.equal(net.inner.weight, torch.from_dlpack(trainer.value_of("inner.weight")))
 
 
 REFUSED = {
@@ -285,17 +285,17 @@ REFUSED = {
 def test_optimizers_that_do_not_fit(name):
     ours, theirs, message = REFUSED[name]
     trainer, net = trainer_of(ours()), TorchNet()
-    before = net.conv.weight.clone()
+    before = net.inner.weight.clone()
     with pytest.raises(ArgumentError, match=message):
         trainer.to_torch(net, theirs(net.parameters()))
-    assert torch.equal(net.conv.weight, before)
+    assert torch.equal(net.inner.weight, before)
 
 
 def test_frozen_here_and_trained_there():
     trainer, net = trainer_of(optim.Adam(1e-2), trainable=["fc.*"]), TorchNet()
-    with pytest.raises(ArgumentError, match=r"conv.weight is frozen here, and would be trained there"):
+    with pytest.raises(ArgumentError, match=r"inner.weight is frozen here, and would be trained there"):
         trainer.to_torch(net, torch.optim.Adam(net.parameters()))
-    net.conv.requires_grad_(False)
+    net.inner.requires_grad_(False)
     net.norm.requires_grad_(False)
     trainer.to_torch(net, torch.optim.Adam(net.parameters()))
 
@@ -303,7 +303,7 @@ def test_frozen_here_and_trained_there():
 def test_other_hyperparameters_are_listed(batches):
     trainer, net = trainer_of(optim.Adam(1e-2)), TorchNet()
     optimizer = torch.optim.Adam(net.parameters(), 1e-3, (0.8, 0.999), amsgrad=True)
-    before = trainer.value_of("conv.weight").numpy()
+    before = trainer.value_of("inner.weight").numpy()
     with pytest.raises(ArgumentError) as refused:
         trainer.from_torch(net, optimizer)
     for line in (
@@ -312,7 +312,7 @@ def test_other_hyperparameters_are_listed(batches):
         "amsgrad is False here",
     ):
         assert line in str(refused.value)
-    np.testing.assert_array_equal(trainer.value_of("conv.weight").numpy(), before)
+    np.testing.assert_array_equal(trainer.value_of("inner.weight").numpy(), before)
 
 
 def test_steps_that_differ_from_parameter_to_parameter(batches):
@@ -328,11 +328,11 @@ def test_optimizer_states_by_name(batches):
     trainer, other = (trainer_of(optim.Adam(1e-2)) for _ in range(2))
     trained_here(trainer, batches[:2])
     states = trainer.optimizer_state_dict()
-    assert list(states)[:4] == ["num_steps", "beta1_prod", "beta2_prod", "m of conv.weight"]
+    assert list(states)[:4] == ["num_steps", "beta1_prod", "beta2_prod", "m of inner.weight"]
     other.load_optimizer_state_dict(states)
     assert other.steps == 2
-    with pytest.raises(ArgumentError, match=r"no state 'm of conv.wieght'.*m of conv.weight"):
-        other.load_optimizer_state_dict({"m of conv.wieght": states["m of conv.weight"]})
+    with pytest.raises(ArgumentError, match=r"no state 'm of inner.wieght'.*m of inner.weight"):
+        other.load_optimizer_state_dict({"m of inner.wieght": states["m of inner.weight"]})
     with pytest.raises(ShapeError, match=r"m of fc\.bias has shape"):
         other.load_optimizer_state_dict({"m of fc.bias": np.zeros(4, "float32")})
 
