@@ -276,8 +276,9 @@ class Replay:
         for node in graph.node:
             self.node(node, scope)
         results = [scope.value(output.name) for output in graph.output]
-        if outer is None and any(isinstance(value, known.Items) for value in results):
-            raise UnsupportedType("the model returns a sequence of tensors, not tensors")
+        for output, value in zip(graph.output, results, strict=True):
+            if outer is None and isinstance(value, known.Items):
+                raise UnsupportedType(f"output {output.name} is a sequence, not a tensor")
         return results
 
     def function(self, function: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:

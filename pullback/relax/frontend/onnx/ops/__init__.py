@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pullback.relax.frontend.onnx.ops import (
+    attention,
     control,
     elementwise,
     images,
@@ -21,6 +22,7 @@ from pullback.relax.frontend.onnx.ops import (
 )
 
 __all__ = [
+    "attention",
     "control",
     "elementwise",
     "images",
