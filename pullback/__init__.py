@@ -6,7 +6,7 @@ to native code.
 
 from __future__ import annotations
 
-import importlib
+from functools import reduce
 from typing import Any
 
 from pullback import ir, nd, nn, optim, relax, runtime, script, shortcuts, target, te, tir
@@ -34,11 +34,11 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
-_IMPORTERS = {"from_onnx": "onnx.model"}  # functions of importers, which are loaded on first use
+_IMPORTERS = {"from_onnx": ("onnx", "model")}  # functions of importers, which are loaded on first use
 _missing = missing_from(globals())
 
 
 def __getattr__(name: str) -> Any:
     if name in _IMPORTERS:
-        return getattr(importlib.import_module(f"pullback.relax.frontend.{_IMPORTERS[name]}"), name)
+        return reduce(getattr, (*_IMPORTERS[name], name), relax.frontend)
     return _missing(name)
