@@ -1,4 +1,4 @@
-"""Attention as one op, which keeps no scores in memory; what the op has not is computed by the standard's definition."""
+"""Attention as one op, which keeps no scores in memory. What the op has not, the standard's definition computes."""
 
 from __future__ import annotations
 
