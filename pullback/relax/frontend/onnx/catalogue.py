@@ -19,8 +19,9 @@ conversions and with the backend tests of onnx. How to import a model: [from_onn
 converted. Of every operator the version of the model's opset is taken. *Values*: the inputs, counted from 0, whose
 values decide a shape or an attribute. They must be constants, computed from shapes, or given as `values=`.
 
-Types: bool, integers of 8 to 64 bits, float16, bfloat16, float32 and float64. Strings, sequences, optional values,
-complex numbers, float8, and numbers of 4 and 2 bits are refused by name.
+Types: bool, integers of 8 to 64 bits, float16, bfloat16, float32 and float64. Strings, optional values,
+complex numbers, float8, and numbers of 4 and 2 bits are refused by name. Sequences that a model makes and takes apart
+itself are converted where their lengths are known; as inputs and results they are refused.
 """
 
 

@@ -18,8 +18,8 @@ from pullback.ir.errors import UserError
 from pullback.relax import op
 from pullback.relax.expr import Constant, Expr, const
 from pullback.relax.struct_info import dim
-from pullback.tir.expr import IntImm, PrimExpr
-from pullback.tir.polynomial import same
+from pullback.tir.expr import IntImm, PrimExpr, as_expr
+from pullback.tir.polynomial import Polynomial, same
 
 Sizes = dict[Expr, np.ndarray]  # by graph value: an array of ints and symbolic sizes
 
@@ -46,6 +46,10 @@ class Unknown(Exception):
         self.value = value
 
 
+class Items(tuple):
+    """A sequence of graph values: ONNX's SequenceConstruct and its kin, whose length is known at import."""
+
+
 class Known:
     """What a converter returns whose result is an array of ints and symbolic sizes."""
 
@@ -60,7 +64,10 @@ class Known:
         """The array as a graph value."""
         if self.is_constant:
             return const(self.array.astype(self.dtype))
-        flat = op.shape_to_tensor(tuple(self.array.reshape(-1)))
+        numbers = list(self.array.reshape(-1))
+        flat = op.shape_to_tensor(tuple(0 if isinstance(s, int) and s < 0 else s for s in numbers))
+        if any(isinstance(s, int) and s < 0 for s in numbers):  # what is no size
+            flat = op.add(flat, const(np.asarray([min(s, 0) if isinstance(s, int) else 0 for s in numbers])))
         shaped = flat if self.array.ndim == 1 else op.reshape(flat, self.array.shape)
         return shaped if self.dtype == "int64" else op.astype(shaped, self.dtype)
 
@@ -169,6 +176,28 @@ def product(sizes: Sequence[Any]) -> Any:
     return _plain(math.prod(sizes)) if sizes else 1
 
 
+def quotient(a: Any, b: Any) -> Any:
+    """⌊a / b⌋ of sizes, without a quotient where b divides all terms of a."""
+    if isinstance(b, int) and b > 0:
+        found = Polynomial.of(a)
+        if all(factor % b == 0 for factor in found.terms.values()):
+            return _plain(Polynomial({m: factor // b for m, factor in found.terms.items()}, found.atoms).expr())
+    return _plain(as_expr(a) // b)
+
+
+def left_over(old: Sequence[Any], wanted: Sequence[Any]) -> Any:
+    """The size that a shape ``wanted`` lacks to have as many elements as the shape ``old``."""
+    kept, divisors = list(old), []
+    for size in wanted:
+        place = next((k for k, other in enumerate(kept) if same(size, other)), None)
+        if place is None:
+            divisors.append(size)
+        else:
+            kept.pop(place)
+    total, rest = product(kept), product(divisors)
+    return total if same(rest, 1) else quotient(total, rest)
+
+
 # -- nodes whose inputs are sizes
 
 
@@ -188,8 +217,8 @@ def _slice(data: np.ndarray, starts: Any, ends: Any, axes: Any = None, steps: An
 
 def _divided(a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
-        return int(a / b) if abs(a) < 2**52 else a // b
-    return a // b
+        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # rounded towards 0
+    return quotient(a, b)
 
 
 def _minimum(a: Any, b: Any) -> Any:

@@ -100,8 +100,8 @@ def _check_model(onnx: Any, proto: Any) -> None:
 
 
 def _for_checker(onnx: Any, proto: Any) -> Any:
-    """A copy whose external tensors look like small ones, as the checker would open their files, and in which inputs and
-    results have shapes, which it demands."""
+    """A copy whose external tensors look like small ones, as the checker would open their files, and in which inputs
+    and results have shapes, which it demands."""
     without_shape = [v for v in (*proto.graph.input, *proto.graph.output) if _lacks_shape(v)]
     if not without_shape and not any(t.data_location == 1 for t in tensors(proto.graph)):
         return proto

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, NameNotFound, ShapeError, UserError, suggestion
+from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, ShapeError, UserError, suggestion
 from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax.expr import Constant
 from pullback.relax.frontend.imported import Imported
@@ -18,7 +18,8 @@ from pullback.relax.frontend.onnx import load
 from pullback.relax.frontend.onnx.replay import Replay, check_nodes, identifier
 from pullback.relax.frontend.onnx.table import VALUES, domain_of
 from pullback.relax.frontend.onnx.types import FLOATS, tensor_type
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.matching import match_info
+from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.tir.expr import Var as Size
 
 __all__ = ["OnnxModel", "from_onnx"]
@@ -99,6 +100,11 @@ class OnnxModel(Imported):
         return forward
 
     def _replayed(self, inputs: Sequence[Any]) -> Any:
+        sizes: dict[Any, Any] = {}
+        for name, wanted, value in zip(self.inputs, self.example, inputs, strict=True):
+            if not match_info(wanted, value.struct_info, sizes):
+                kind = ShapeError if value.struct_info.dtype == wanted.dtype else DTypeError
+                raise kind(f"input {name} is {format_info(wanted)} in the file, got {format_info(value.struct_info)}")
         values: dict[str, Any] = {name: Constant(array) for name, array in self.constants.items()}
         values |= {name: self.value(path) for name, path in self.paths.items()}
         values |= dict(zip(self.inputs, inputs, strict=True))
@@ -202,13 +208,19 @@ def _fix_shapes(proto: Any, shape_dict: Mapping[str, Sequence[Any]]) -> None:
                 continue
             if isinstance(size, str):
                 if isinstance(old, int):
-                    raise ShapeError(f"axis {axis} of input {name} has the size {old} in the file, not {size!r}")
+                    raise ShapeError(
+                        f"axis {axis} of input {name} has the size {old} in the file, not {size!r}",
+                        hint="what follows from it is written in the file too: export it with a size of any value",
+                    )
                 entry.dim_param = size
                 continue
             if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
                 raise ArgumentError(f"a size of input {name} must be an int, a name or None, got {size!r}")
             if isinstance(old, int) and old != size:
-                raise ShapeError(f"axis {axis} of input {name} has the size {old} in the file, not {size}")
+                raise ShapeError(
+                    f"axis {axis} of input {name} has the size {old} in the file, not {size}",
+                    hint="what follows from it is written in the file too: export the model with another size",
+                )
             if isinstance(old, str) and fixed.setdefault(old, int(size)) != size:
                 raise ShapeError(f"the size {old!r} is to be {fixed[old]} and {size}")
             entry.dim_value = int(size)

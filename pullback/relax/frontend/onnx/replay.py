@@ -28,7 +28,7 @@ from pullback.relax.frontend.converters import Converter, Use, check_supported
 from pullback.relax.frontend.onnx import known
 from pullback.relax.frontend.onnx.load import array_of, onnx_package, sparse_array_of, subgraphs
 from pullback.relax.frontend.onnx.table import ONNX, domain_of, keys_of, name_of
-from pullback.relax.frontend.onnx.types import CODES, tensor_type
+from pullback.relax.frontend.onnx.types import CODES, UnsupportedType, tensor_type
 from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.tir.expr import PrimExpr
@@ -275,7 +275,11 @@ class Replay:
                 scope.values[sparse.values.name] = Constant(sparse_array_of(sparse, self.folder))
         for node in graph.node:
             self.node(node, scope)
-        return [scope.value(output.name) for output in graph.output]
+        results = [scope.value(output.name) for output in graph.output]
+        for output, value in zip(graph.output, results, strict=True):
+            if outer is None and isinstance(value, known.Items):
+                raise UnsupportedType(f"output {output.name} is a sequence, not a tensor")
+        return results
 
     def function(self, function: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
         """The results of a function of ONNX's own format; ``attributes`` by name, as AttributeProtos."""
@@ -325,7 +329,8 @@ class Replay:
         found = self.by_sizes(node, inputs, attrs)
         if found is None:
             found = self.called(converter, node, inputs, attrs)
-        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        several = isinstance(found, (tuple, list)) and not isinstance(found, known.Items)
+        results = list(found) if several else [found]
         return [
             self.settled(value, name) for value, name in zip(results, _names(node.proto, len(results)), strict=True)
         ]
@@ -425,6 +430,8 @@ class Replay:
             return expr
         if isinstance(value, (np.ndarray, np.generic)):
             return Constant(np.asarray(value))
+        if isinstance(value, known.Items):
+            return known.Items(self.settled(item, name) for item in value)
         if not isinstance(value, Expr):
             raise InternalError(f"a converter returned a {type(value).__name__}")
         if _is_foldable(value):

@@ -18,7 +18,9 @@ from pullback.relax.frontend.onnx.types import UnsupportedType
 onnx = pytest.importorskip("onnx")
 
 GENERATOR = np.random.default_rng(1)
-LINEAR = '<ir_version: 10, opset_import: ["" : 20]> g (float[n, 3] x) => (float[n, 2] y) { h = MatMul(x, w) y = Add(h, b) }'
+LINEAR = (
+    '<ir_version: 10, opset_import: ["" : 20]> g (float[n, 3] x) => (float[n, 2] y) { h = MatMul(x, w) y = Add(h, b) }'
+)
 
 
 def linear(*arrays: object) -> object:
@@ -56,7 +58,7 @@ def test_no_model_at_all(tmp_path):
     for data in (b"", b"\x80\x04\x95junk", b"PK\x03\x04" + b"\0" * 50):
         with pytest.raises(UserError, match="this is no model of ONNX"):
             pullback.from_onnx(data)
-    with pytest.raises(ArgumentError, match="a model is a path, bytes or an onnx.ModelProto, got int"):
+    with pytest.raises(ArgumentError, match=r"a model is a path, bytes or an onnx\.ModelProto, got int"):
         pullback.from_onnx(3)
 
 
@@ -100,7 +102,7 @@ def test_deprecated_operators_are_refused():
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 20]> g (float[2, 2] x) => (float[2, 2] y) { y = Scatter(x, x, x) }'
     )
-    with pytest.raises(UserError, match="deprecated|not valid"):
+    with pytest.raises(UserError, match=r"deprecated|not valid"):
         pullback.from_onnx(model)
 
 
@@ -123,7 +125,9 @@ def test_external_data(tmp_path):
         pullback.from_onnx(path.read_bytes())
 
 
-@pytest.mark.parametrize("location", ["../w.bin", "/etc/passwd", "a/../../w.bin", "", "link.bin", "folder/w.bin", "C:w"])
+@pytest.mark.parametrize(
+    "location", ["../w.bin", "/etc/passwd", "a/../../w.bin", "", "link.bin", "folder/w.bin", "C:w"]
+)
 def test_external_data_stays_in_the_folder(tmp_path, location):
     """Neither paths nor links lead out of the folder of the model."""
     inside = tmp_path / "inside"
@@ -139,7 +143,7 @@ def test_external_data_stays_in_the_folder(tmp_path, location):
     "fields", [{"offset": "17"}, {"offset": "-1"}, {"length": "20"}, {"length": str(2**50)}, {"offset": "x"}]
 )
 def test_external_data_of_other_sizes(tmp_path, fields):
-    with pytest.raises(UserError, match="needs 24 bytes|has the offset"):
+    with pytest.raises(UserError, match=r"needs 24 bytes|has the offset"):
         pullback.from_onnx(external(tmp_path, **fields))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
 import pullback
 from pullback import optim
-from pullback.ir.errors import ArgumentError, InternalError, NameNotFound, ShapeError, UserError
+from pullback.ir.errors import ArgumentError, DTypeError, InternalError, NameNotFound, ShapeError, UserError
 from pullback.relax import interpreter
 from pullback.relax.frontend import UnsupportedOps, register_converter
 
@@ -102,8 +104,22 @@ def test_sizes_stay_symbols_through_shape_arithmetic():
     assert [t.shape for t in fixed.example] == [(4, 2, 3), (4, 6)]
     with pytest.raises(ShapeError, match="axis 1 of input x has the size 2 in the file, not 3"):
         pullback.from_onnx(model, {"x": (4, 3, 3)})
+    with pytest.raises(ShapeError, match=r"input z is .* in the file, got .*\(2, 6\)"):
+        net(floats(3, 2, 3), floats(2, 6))
+    with pytest.raises(DTypeError, match=r"input x is .* in the file, got"):
+        net(floats(3, 2, 3).astype("float64"), floats(3, 6))
     with pytest.raises(NameNotFound, match="no input 'w'"):
         pullback.from_onnx(model, {"w": (4,)})
+
+
+def test_copies_are_models_of_their_own():
+    net = pullback.from_onnx(parsed("g (float[n, 2] x) => (float[n, 2] y) { y = Mul(x, a) }", a=floats(2)))
+    other, x = copy.deepcopy(net), floats(3, 2)
+    before = net(x).numpy()
+    trainer = pullback.trainer(other, "mse", optim.SGD(lr=0.5))
+    trainer.update(x, np.zeros_like(x))
+    np.testing.assert_array_equal(net(x).numpy(), before)
+    assert not np.array_equal(other(x).numpy(), before)
 
 
 def test_open_ranks_need_a_shape():
@@ -206,7 +222,9 @@ LOOP = """g (float[3] x{more}) => (float[3] y) {{
 def test_loops_are_trained(condition):
     """The gradient through a loop, against the same steps in float64."""
     w = (1 + 0.1 * floats(3)).astype("float32")
-    net = pullback.from_onnx(parsed(LOOP.format(more="", count="n = Constant<value_int=4>()", condition=condition), w=w))
+    net = pullback.from_onnx(
+        parsed(LOOP.format(more="", count="n = Constant<value_int=4>()", condition=condition), w=w)
+    )
     x, target = floats(3), floats(3)
     trainer = pullback.trainer(net, "mse", optim.SGD(lr=1.0), targets=net.example[0])
     loss = float(trainer.update(x, target))

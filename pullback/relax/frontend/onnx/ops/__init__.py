@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pullback.relax.frontend.onnx.ops import (
+    attention,
     control,
     elementwise,
     images,
@@ -14,12 +15,14 @@ from pullback.relax.frontend.onnx.ops import (
     random,
     recurrent,
     reductions,
+    sequences,
     shapes,
     signal,
     text,
 )
 
 __all__ = [
+    "attention",
     "control",
     "elementwise",
     "images",
@@ -31,6 +34,7 @@ __all__ = [
     "random",
     "recurrent",
     "reductions",
+    "sequences",
     "shapes",
     "signal",
     "text",

@@ -15,7 +15,7 @@ from pullback.ir.errors import ShapeError, UserError
 from pullback.relax import op
 from pullback.relax.control import cond, fori_loop, scan, while_loop
 from pullback.relax.expr import const
-from pullback.relax.frontend.onnx.known import Unknown, array, is_given, known
+from pullback.relax.frontend.onnx.known import Items, Unknown, array, is_given, known
 from pullback.relax.frontend.onnx.ops.shapes import axis_of, rank_of, shape_of
 from pullback.relax.frontend.onnx.table import ONNX
 
@@ -28,7 +28,14 @@ def if_(condition: Any, *, node: Any) -> Any:
     if known(condition) is not None:
         return tuple(then() if bool(array(condition).reshape(-1)[0]) else otherwise())
     flag = op.reshape(condition, ()) if rank_of(condition) else condition
-    found = cond(flag, lambda: tuple(then()), lambda: tuple(otherwise()))
+
+    def tensors(body: Any) -> tuple[Any, ...]:
+        results = tuple(body())
+        if any(isinstance(value, Items) for value in results):  # of which each branch may make another number
+            raise Unknown(condition)
+        return results
+
+    found = cond(flag, lambda: tensors(then), lambda: tensors(otherwise))
     return tuple(found[k] for k in range(node.results))
 
 
@@ -46,7 +53,8 @@ def loop(trips: Any, condition: Any, *carried: Any, node: Any, **_: Any) -> Any:
             count = 0
         else:
             return carried
-    if count is not None and start is not None and _goes_on(body):
+    has_items = any(isinstance(value, Items) for value in carried)
+    if count is not None and start is not None and _goes_on(body) and not has_items:
         try:
             return _counted(body, count, carried, stacks)
         except (Unknown, UserError) as error:
@@ -65,6 +73,8 @@ def loop(trips: Any, condition: Any, *carried: Any, node: Any, **_: Any) -> Any:
             raise UserError(
                 "how many steps there are depends on data, and so does the size of the results that are stacked"
             ) from None
+    if has_items:
+        raise UserError("how many steps there are depends on data, and so does the length of a sequence")
     return _while(body, count, trips, condition, carried)
 
 

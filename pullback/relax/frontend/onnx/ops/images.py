@@ -145,6 +145,16 @@ def resize_10(x: Any, scales: Any, *, mode: str) -> Any:
     return resized_by(x, numbers(scales), mode)
 
 
+@ONNX.register("Upsample-7")
+def upsample_7(x: Any, *, mode: str, scales: Sequence[float]) -> Any:
+    return resized_by(x, scales, mode)
+
+
+@ONNX.register("Upsample-9")
+def upsample(x: Any, scales: Any, *, mode: str) -> Any:
+    return resized_by(x, numbers(scales), mode)
+
+
 def resized_by(x: Any, scales: Sequence[float], mode: str) -> Any:
     """Upsample, and Resize of version 10: places o / scale, rounded down where the nearest is taken."""
     form = _Form("linear" if mode in ("linear", "bilinear") else mode, "asymmetric", "floor")

@@ -275,9 +275,15 @@ def global_lp_pool(x: Any, *, p: int) -> Any:
 
 
 @ONNX.register("BatchNormalization")
+def batch_norm_old(*inputs: Any, is_test: int = 0, node: Any, **attrs: Any) -> Any:
+    """Versions before 7 are in the form for training unless they say otherwise."""
+    return batch_norm(*inputs, training_mode=int(not is_test), node=node, **attrs)
+
+
+@ONNX.register("BatchNormalization-7")
 def batch_norm(
     x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, epsilon: float, momentum: float = 0.9,
-    training_mode: int = 0, spatial: int = 1, node: Any, **_: Any,
+    training_mode: int = 0, spatial: int = 1, node: Any, consumed_inputs: Any = None,
 ) -> Any:  # fmt: skip
     """In steps of training by the batch's statistics, which move those of the model, as PyTorch does; else by the
     model's. Where these are no initialisers, ``training_mode`` decides."""

@@ -13,10 +13,10 @@ from pullback.relax import op
 from pullback.relax.expr import const
 from pullback.relax.frontend.onnx.known import (
     Known,
-    array,
     ints,
     is_given,
     known,
+    left_over,
     number,
     numbers,
     product,
@@ -116,12 +116,11 @@ def reshaped(x: Any, wanted: Sequence[Any]) -> Any:
         raise ShapeError(f"the shape {tuple(map(str, wanted))} has sizes below 0")
     sizes = list(wanted)
     if negative:
-        rest = product([s for s in sizes if not (isinstance(s, int) and s == -1)])
-        total = product(shape_of(x))
-        if rest == 0 or (isinstance(total, int) and isinstance(rest, int)):
-            if rest == 0 or total % rest:
-                raise ShapeError(f"{total} elements cannot have the shape {tuple(map(str, wanted))}")
-            sizes[negative[0]] = total // rest
+        others = [s for s in sizes if not (isinstance(s, int) and s == -1)]
+        rest, total = product(others), product(shape_of(x))
+        if rest == 0 or (isinstance(total, int) and isinstance(rest, int) and total % rest):
+            raise ShapeError(f"{total} elements cannot have the shape {tuple(map(str, wanted))}")
+        sizes[negative[0]] = left_over(shape_of(x), others)
     if any(isinstance(s, int) and s == 0 for s in sizes):
         if product(shape_of(x)) != 0:
             raise ShapeError(f"the shape {tuple(map(str, wanted))} has no elements, the data have")
@@ -394,11 +393,3 @@ def center_crop_pad(x: Any, shape: Any, *, axes: Any = None) -> Any:
             start = (n - goal + 1) // 2 if (n - goal) % 2 == 0 else (n - goal) // 2
             pads[axis], pads[rank + axis] = -start, -(n - goal - start)
     return padded(x, pads)
-
-
-@ONNX.register("Upsample")
-def upsample_7(x: Any, scales: Any = None, *, mode: str = "nearest", **attrs: Any) -> Any:
-    factors = attrs.get("scales") if scales is None else array(scales).tolist()
-    from pullback.relax.frontend.onnx.ops.images import resized_by
-
-    return resized_by(x, factors, mode)

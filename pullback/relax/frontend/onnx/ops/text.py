@@ -1,4 +1,4 @@
-"""Counts of sequences of tokens, and what there is not here: strings, sequences and optional values."""
+"""Counts of sequences of tokens, and what there is not here: strings and optional values."""
 
 from __future__ import annotations
 
@@ -19,13 +19,6 @@ _OPTIONAL = "values are tensors, which are always there"
 ONNX.refuse(
     {
         **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch"), _STRINGS),
-        **dict.fromkeys(
-            (
-                "ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase",
-                "SequenceInsert", "SequenceLength", "SequenceMap", "SplitToSequence",
-            ),
-            _SEQUENCES,
-        ),
         **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), _OPTIONAL),
         "ImageDecoder": "files of images are read before a model is run",
         **dict.fromkeys(
