@@ -157,14 +157,15 @@ def _check_model(model: Any) -> None:
     """Say what to write in the place of what people bring."""
     if isinstance(model, type) and issubclass(model, Module):
         raise ArgumentError(f"the model is the class {model.__name__}", hint=f"make one: {model.__name__}(…)")
-    if type(model).__module__.partition(".")[0] in ("torch", "keras", "flax", "tensorflow") or any(
-        base.__module__ == "torch.nn.modules.module" for base in type(model).__mro__
-    ):
-        raise ArgumentError(
-            f"the model is a {type(model).__name__} of another library",
-            hint="write it with pullback.nn, whose layers have PyTorch's names, and load its weights:"
-            " trainer.load_state_dict(model.state_dict())",
+    is_torch = any(base.__module__ == "torch.nn.modules.module" for base in type(model).__mro__)
+    if is_torch or type(model).__module__.partition(".")[0] in ("torch", "keras", "flax", "tensorflow"):
+        hint = (
+            "write it with pullback.nn, whose layers have PyTorch's names, and load its weights:"
+            " trainer.load_state_dict(model.state_dict())"
         )
+        if is_torch:
+            hint = "model = pullback.from_torch(model, x[:2]) makes one of it that a trainer takes"
+        raise ArgumentError(f"the model is a {type(model).__name__} of another library", hint=hint)
 
 
 def _loss(loss: Any, module: IRModule) -> Any:

@@ -132,7 +132,8 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any, dynamic_shapes: A
             return _export(torch, module, args, kwargs, shapes)
         except Exception as error:
             raise _refused(torch, module, args, kwargs, error) from error
-    free_args, free_kwargs = _with_two_rows(torch, (args, kwargs))
+    is_one_row = _is_one_row(torch, (args, kwargs))
+    free_args, free_kwargs = _twice(torch, (args, kwargs)) if is_one_row else (args, kwargs)
     shapes = _free_axes(torch, module, free_args, free_kwargs)
     try:
         program = _export(torch, module, free_args, free_kwargs, shapes)
@@ -149,7 +150,7 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any, dynamic_shapes: A
     fixed = _fixed_axes(torch, program)
     if not fixed:
         return program
-    if (free_args, free_kwargs) != (args, kwargs) and any(axis == 0 for _, axis, _ in fixed):
+    if is_one_row and any(axis == 0 for _, axis, _ in fixed):
         program = _export(torch, module, args, kwargs, _free_axes(torch, module, args, kwargs))
         fixed = _fixed_axes(torch, program)
     for name, axis, size in fixed:
@@ -190,13 +191,14 @@ def _export(torch: Any, module: Any, args: Any, kwargs: Any, shapes: Any) -> Any
         return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
 
 
-def _with_two_rows(torch: Any, example: Any) -> Any:
-    """The example with each row twice where its batch is one row: torch.export takes a size of 1 for fixed."""
-    pytree = torch.utils._pytree
-    tensors = [leaf for leaf in pytree.tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.dim()]
-    if not tensors or any(t.shape[0] != 1 for t in tensors):
-        return example
-    return pytree.tree_map(
+def _is_one_row(torch: Any, example: Any) -> bool:
+    leaves = torch.utils._pytree.tree_leaves(example)
+    return all(leaf.shape[0] == 1 for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim())
+
+
+def _twice(torch: Any, example: Any) -> Any:
+    """The example with its row twice: torch.export takes a size of 1 for fixed."""
+    return torch.utils._pytree.tree_map(
         lambda leaf: torch.cat([leaf, leaf]) if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf, example
     )
 

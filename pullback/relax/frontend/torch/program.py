@@ -72,13 +72,13 @@ class TorchModel(Imported):
         self.constants: dict[str, np.ndarray] = {}
         self.held_as: dict[str, str] = {}  # placeholders of parameters and buffers: their names in the module
         inputs: list[TensorStructInfo] = []
-        self.sizes = SizeNames()
+        names = SizeNames()
         for spec in signature.input_specs:
             if spec.kind.name == "USER_INPUT":
                 if hasattr(spec.arg, "value"):
                     self.fixed[spec.arg.name] = spec.arg.value
                 else:
-                    inputs.append(_type_of(spec.arg.name, values[spec.arg.name], self.sizes))
+                    inputs.append(_type_of(spec.arg.name, values[spec.arg.name], names))
         super().__init__(inputs)
         self.placeholders = [
             s.arg.name for s in signature.input_specs if s.kind.name == "USER_INPUT" and s.arg.name not in self.fixed
@@ -147,7 +147,9 @@ class TorchModel(Imported):
         values: dict[str, Any] = dict(zip(self.placeholders, inputs, strict=True)) | self.fixed
         values |= {name: self.value(held) for name, held in self.held_as.items()}
         values |= {name: const(array) for name, array in self.constants.items()}
-        found = Replay(self.program.graph, values, self.converters, self.sizes).run()
+        types = {node.name: node.meta.get("val") for node in self.program.graph.nodes if node.op == "placeholder"}
+        shapes = [(types[name].shape, value.shape) for name, value in zip(self.placeholders, inputs, strict=True)]
+        found = Replay(self.program.graph, values, self.converters, SizeNames.bound(shapes)).run()
         results = []
         for spec, value in zip(self.program.graph_signature.output_specs, found, strict=True):
             if spec.kind.name == "BUFFER_MUTATION":

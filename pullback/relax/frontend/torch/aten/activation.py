@@ -70,11 +70,6 @@ def rrelu(x: Any, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False
     return F.rrelu(x, float(lower), float(upper), training)
 
 
-@ATEN.register("aten.rrelu_with_noise_functional")
-def rrelu_with_noise(x: Any, noise: Any, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False) -> Any:
-    return rrelu(x, lower, upper, training), noise
-
-
 @ATEN.register("aten.log_sigmoid_forward")
 def log_sigmoid_forward(x: Any) -> Any:
     return op.nn.logsigmoid(x), op.exp(op.negative(op.abs(x)))

@@ -24,6 +24,16 @@ from pullback.relax.frontend.torch.aten.shape import expand
 from pullback.relax.frontend.torch.table import ATEN
 from pullback.tir.expr import PrimExpr, is_float
 
+_NUMBERED = {  # c10::ScalarType, by which schemas write the dtypes that are defaults
+    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool",
+    15: "bfloat16",
+}  # fmt: skip
+
+
+def _dtype(dtype: str | int | None, otherwise: str) -> str:
+    return otherwise if dtype is None else dtype if isinstance(dtype, str) else _NUMBERED[dtype]
+
+
 # -- filled with one value
 
 
@@ -119,7 +129,7 @@ def eye(n: Any, m: Any = None, *, dtype: str | None = None) -> Any:
 
 def _triangle(row: int, column: int, offset: int, dtype: str | None, below: bool) -> Any:
     places = np.tril_indices(row, offset, column) if below else np.triu_indices(row, offset, column)
-    return Constant(np.stack(places).astype(dtype or "int64"))
+    return Constant(np.stack(places).astype(_dtype(dtype, "int64")))
 
 
 @ATEN.register("aten.tril_indices")
@@ -182,12 +192,12 @@ def _whole(size: Sequence[Any], low: int, high: int, dtype: str) -> Any:
 
 @ATEN.register("aten.randint.low")
 def randint_low(low: int, high: int, size: Sequence[Any], *, dtype: str | None = None) -> Any:
-    return _whole(size, low, high, dtype or "int64")
+    return _whole(size, low, high, _dtype(dtype, "int64"))
 
 
 @ATEN.register("aten.randint")
 def randint(high: int, size: Sequence[Any], *, dtype: str | None = None) -> Any:
-    return _whole(size, 0, high, dtype or "int64")
+    return _whole(size, 0, high, _dtype(dtype, "int64"))
 
 
 @ATEN.register("aten.randint_like")
@@ -202,7 +212,7 @@ def randint_like_low(x: Any, low: int, high: int, *, dtype: str | None = None) -
 
 @ATEN.register("aten.randperm")
 def randperm(n: Any, *, dtype: str | None = None) -> Any:
-    return as_dtype(op.random.permutation(n=n), dtype or "int64")
+    return as_dtype(op.random.permutation(n=n), _dtype(dtype, "int64"))
 
 
 @ATEN.register("aten.bernoulli")

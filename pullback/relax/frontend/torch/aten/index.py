@@ -73,7 +73,7 @@ def index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = Fa
         values = expand(values, (*kept[:lead], *shape, *kept[lead:]))
         new = len(shape)
         values = permute(values, [*range(lead, lead + new), *range(lead), *range(lead + new, len(values.shape))])
-    front = op.index_put([permute(x, order), *given, values], accumulate)
+    front = op.index_put(permute(x, order), given, values, accumulate)
     return permute(front, [order.index(a) for a in range(rank)])
 
 
@@ -157,7 +157,7 @@ def take(x: Any, index: Any) -> Any:
 
 @ATEN.register("aten.put")
 def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
-    flat = op.index_put([x.flatten(), index.flatten(), as_dtype(source, x.dtype).flatten()], accumulate)
+    flat = op.index_put(x.flatten(), [index.flatten()], as_dtype(source, x.dtype).flatten(), accumulate)
     return view(flat, x.shape)
 
 
@@ -190,15 +190,19 @@ def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
 @ATEN.register("aten.scatter_reduce")
 def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
     kind = _REDUCTIONS[reduce]
-    if include_self:
-        return _scattered(x, dim, index, src, kind)
-    if kind == "mean":
-        total = _scattered(_neutral(x, dim, index, 0), dim, index, src, "add")
-        one = filled(index.shape, 1, x.dtype)
-        count = _scattered(op.zeros_like(x), dim, index, one, "add")
-        count = op.maximum(count, tensor(1, x.dtype))
-        return total / count if is_float(x.dtype) else op.floor_divide(total, count)
-    return _scattered(_neutral(x, dim, index, _identity(kind, x.dtype)), dim, index, src, kind)
+    if kind == "mean" and not (include_self and is_float(x.dtype)):
+        return _scattered_mean(x, dim, index, src, include_self)
+    start = x if include_self else _neutral(x, dim, index, _identity(kind, x.dtype))
+    return _scattered(start, dim, index, src, kind)
+
+
+def _scattered_mean(x: Any, dim: int, index: Any, src: Any, include_self: bool) -> Any:
+    """The sums divided by how many numbers they have; those of integers are rounded down."""
+    total = _scattered(x if include_self else _neutral(x, dim, index, 0), dim, index, src, "add")
+    start = op.ones_like(x) if include_self else op.zeros_like(x)
+    count = _scattered(start, dim, index, filled(index.shape, 1, x.dtype), "add")
+    count = op.maximum(count, tensor(1, x.dtype))
+    return total / count if is_float(x.dtype) else op.floor_divide(total, count)
 
 
 def _identity(kind: str, dtype: str) -> Any:

@@ -217,4 +217,4 @@ def weight_norm_interface(v: Any, g: Any, dim: int) -> Sequence[Any]:
     """g · v / |v|, with the norm over all axes but ``dim`` (-1: all). Salimans & Kingma, Weight Normalization, 2016."""
     axes = [axis for axis in range(len(v.shape)) if dim == -1 or axis != dim % len(v.shape)]
     length = op.norm(v, 2.0, axes, True)
-    return v * (g / length), length
+    return v * (g / length), op.grad.no_grad(length)

@@ -12,6 +12,14 @@ from pullback.relax.expr import const
 from pullback.relax.frontend.torch.table import ATEN
 
 
+def _moments(x: Any, axes: Sequence[int], eps: float, keepdims: bool) -> tuple[Any, Any]:
+    no_grad = op.grad.no_grad
+    return (
+        lambda: no_grad(op.mean(x, axes, keepdims)),
+        lambda: no_grad(op.rsqrt(op.variance(x, axes, keepdims) + eps)),
+    )
+
+
 def _batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> tuple[Any, Any, Any]:
@@ -20,13 +28,14 @@ def _batch_norm(
     found = op.nn.batch_norm(
         x, gamma, beta, mean, var, axis=1, epsilon=eps, **used, training=training, momentum=momentum
     )  # fmt: skip
-    return (found[0], found[1], found[2]) if training else (found[0], mean, var)
+    no_grad = op.grad.no_grad
+    return (found[0], no_grad(found[1]), no_grad(found[2])) if training else (found[0], mean, var)
 
 
 def _statistics(x: Any, eps: float) -> tuple[Any, Any]:
-    """Mean and 1/√(variance + eps) of each channel, as functions: hardly anything reads them."""
-    axes = [axis for axis in range(len(x.shape)) if axis != 1]
-    return lambda: op.mean(x, axes), lambda: op.rsqrt(op.variance(x, axes) + eps)
+    """Mean and 1/√(variance + eps) of each channel, as functions: hardly anything reads them. In PyTorch they have no
+    derivative."""
+    return _moments(x, [axis for axis in range(len(x.shape)) if axis != 1], eps, False)
 
 
 def _nothing(x: Any) -> Any:
@@ -101,15 +110,11 @@ def layer_norm(input: Any, normalized_shape: Sequence[Any], weight: Any, bias: A
     return F.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
-def _moments(x: Any, axes: Sequence[int], eps: float) -> tuple[Any, Any]:
-    return lambda: op.mean(x, axes, True), lambda: op.rsqrt(op.variance(x, axes, True) + eps)
-
-
 @ATEN.register("aten.native_layer_norm")
 def native_layer_norm(input: Any, normalized_shape: Sequence[Any], weight: Any, bias: Any, eps: float) -> Any:
     rank = len(input.shape)
     axes = list(range(rank - len(normalized_shape), rank))
-    return F.layer_norm(input, normalized_shape, weight, bias, eps), *_moments(input, axes, eps)
+    return F.layer_norm(input, normalized_shape, weight, bias, eps), *_moments(input, axes, eps, True)
 
 
 @ATEN.register("aten.group_norm")
@@ -124,7 +129,7 @@ def native_group_norm(
     def parted() -> Any:
         return op.reshape(input, (rows, group, -1))
 
-    return (
+    return (  # these statistics do have derivatives
         F.group_norm(input, group, weight, bias, eps),
         lambda: op.mean(parted(), 2),
         lambda: op.rsqrt(op.variance(parted(), 2) + eps),
@@ -143,6 +148,6 @@ def fused_rms_norm(input: Any, normalized_shape: Sequence[Any], weight: Any, eps
     least = eps if eps is not None else 1.1920928955078125e-07  # that of float32
 
     def saved() -> Any:
-        return op.rsqrt(op.mean(op.square(input), axes, True) + const(least, input.dtype))
+        return op.grad.no_grad(op.rsqrt(op.mean(op.square(input), axes, True) + const(least, input.dtype)))
 
     return F.rms_norm(input, normalized_shape, weight, eps), saved

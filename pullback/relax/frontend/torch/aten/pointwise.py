@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from pullback.ir.errors import UserError
 from pullback.relax import op
 from pullback.relax.frontend.torch.aten.promotion import (
@@ -218,7 +220,9 @@ def power(x: Any, y: Any) -> Any:
         raise UserError("a power of bools cannot be converted", hint="make integers of them: x.int()")
     base, exponent = tensor(x, dtype), tensor(y, dtype)
     if not is_float(dtype):
-        return _whole_power(base, exponent)
+        if isinstance(x, int) and x == 2:  # 2 to a negative power is 0, and so is what does not fit
+            return op.left_shift(tensor(1, dtype), exponent)
+        return _whole_power(base, exponent, y)
     if isinstance(y, (int, float)) and y == 1:
         return base
     if isinstance(y, (int, float)) and y in _POWERS:
@@ -226,20 +230,20 @@ def power(x: Any, y: Any) -> Any:
     return op.power(base, exponent)
 
 
-def _whole_power(x: Any, y: Any) -> Any:
-    """Powers of integers by squaring; to a negative exponent, 1 / xⁿ without its fraction."""
+def _whole_power(x: Any, y: Any, exponent: Any) -> Any:
+    """Powers of integers by squaring, which wrap around; to a negative exponent, 1 / xⁿ without its fraction."""
     one, zero = tensor(1, x.dtype), tensor(0, x.dtype)
-    result, square = one, x
-    for bit in range(6):  # 2⁶⁴ and what is beyond wraps around, and so do its powers
+    most = exponent.bit_length() if isinstance(exponent, int) else int(np.iinfo(y.dtype).bits) - 1
+    result, square = op.ones_like(x), x
+    for bit in range(most):
         taken = op.not_equal(op.bitwise_and(y, tensor(1 << bit, y.dtype)), zero)
         result = op.where(taken, result * square, result)
         square = square * square
-    odd = op.not_equal(op.bitwise_and(y, one), zero)
-    if x.dtype.startswith("u"):
+    if x.dtype.startswith("u") or (isinstance(exponent, int) and exponent >= 0):
         return result
-    inverse = op.where(op.logical_and(op.equal(x, tensor(-1, x.dtype)), odd), tensor(-1, x.dtype), zero)
-    is_unit = op.equal(x * x, one)
-    inverse = op.where(is_unit, op.where(op.equal(inverse, zero), one, inverse), zero)
+    odd = op.not_equal(op.bitwise_and(y, one), zero)
+    of_minus_one = op.where(odd, tensor(-1, x.dtype), one)
+    inverse = op.where(op.equal(x, one), one, op.where(op.equal(x, tensor(-1, x.dtype)), of_minus_one, zero))
     return op.where(op.less(y, zero), inverse, result)
 
 

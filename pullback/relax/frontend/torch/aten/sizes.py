@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pullback.relax.frontend.torch.aten.shape import view
 from pullback.relax.frontend.torch.table import ATEN
+
+
+def view_as_scalar(x: Any) -> Any:
+    """``x.item()``: a tensor of shape (), which may stand where numbers and indices do, but not as a size."""
+    return view(x, ())
+
 
 ATEN.same(
     {
@@ -14,6 +21,8 @@ ATEN.same(
         "aten.sym_numel": lambda x: math.prod(x.shape),
         "aten.numel": lambda x: math.prod(x.shape),
         "aten.dim": lambda x: len(x.shape),
+        "aten.item": view_as_scalar,
+        "aten._local_scalar_dense": view_as_scalar,
         "aten.is_floating_point": lambda x: x.dtype.startswith(("float", "bfloat")),
         "aten.is_same_size": lambda x, y: tuple(x.shape) == tuple(y.shape),
     }
@@ -43,8 +52,6 @@ ATEN.refuse(
         "aten.complex": _NO_COMPLEX,
         "aten.view_as_complex": _NO_COMPLEX,
         "aten.view_as_real": _NO_COMPLEX,
-        "aten._local_scalar_dense": "a value of the data would become a number of the program",
-        "aten.item": "a value of the data would become a number of the program",
         "aten.nonzero": _BY_DATA,
         "aten.nonzero_numpy": _BY_DATA,
         "aten.argwhere": _BY_DATA,
