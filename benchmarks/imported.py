@@ -18,7 +18,7 @@ PEERS = {
     "torch-compile-channels-last": "compile-channels-last",
 }
 WORST = 1.1  # of one model's step, beside the best peer's; all together are to be below 1
-COLUMNS = ["model", "side", "step", "rounds", "time / best peer", "memory of steps", "first step"]
+COLUMNS = ["side", "step", "rounds", "time / best peer", "memory of steps", "first step"]
 
 
 def run(
@@ -28,15 +28,16 @@ def run(
     and all sides computed the same losses. Without ``peers``, those that were ever the fastest for such a model."""
     report.heading("imported")
     measured: dict[str, list[Measurement]] = {}
+    tables: list[report.TableText] = []
     good = True
     for name in names:
         sides = sides_of(name, default_peers(name) if peers is None else peers, threads)
         with report.console.status(name) as status:
             measured[name] = measure(sides, rounds, seconds, say=lambda line, n=name: status.update(f"{n}: {line}"))
+        tables.append(report.TableText(f"{CASES[name].title}, {threads} threads", COLUMNS, rows(measured[name])))
+        tables[-1].show()
         good = losses_agree(measured[name], TOLERANCE) and good
         report.warnings(measured[name])
-    table = report.TableText(f"training steps, {threads} threads", COLUMNS, rows(measured))
-    table.show()
     ratios = {name: ratio(found) for name, found in measured.items()}
     known = {name: r for name, r in ratios.items() if r is not None}
     if known:
@@ -49,7 +50,7 @@ def run(
         good = good and ahead
     if path is not None:
         sides_measured = [m for found in measured.values() for m in found]
-        report.write_json(path, "imported", {}, sides_measured, [table], ratios=ratios, threads=threads)
+        report.write_json(path, "imported", {}, sides_measured, tables, ratios=ratios, threads=threads)
     return good and len(known) == len(names)
 
 
@@ -71,24 +72,22 @@ def ratio(measured: list[Measurement]) -> float | None:
     return None if ours is None or best is None else ours / best
 
 
-def rows(measured: dict[str, list[Measurement]]) -> list[list[str]]:
-    """A row for each side of each model; of one that failed, its own words."""
+def rows(sides: list[Measurement]) -> list[list[str]]:
+    """A row for each side of a model; of one that failed, its own words."""
     found = []
-    for name, sides in measured.items():
-        times = {m.side.name: m.seconds("step") for m in sides if m.failure is None}
-        best = min((t for side, t in times.items() if side != OURS and t is not None), default=None)
-        for place, m in enumerate(sides):
-            label, step = CASES[name].title if place == 0 else "", times.get(m.side.name)
-            if step is None:
-                found.append([label, m.side.name, report.shortened(m.failure or "failed"), *[""] * (len(COLUMNS) - 3)])
-                continue
-            found.append([
-                label,
-                m.side.name,
-                report.duration(step),
-                report.spread(m.rounds["step"]),
-                "" if best is None else f"{step / best:.2f}",
-                report.size(m.memory_bytes or 0),
-                f"{m.first_seconds:.1f} s",
-            ])  # fmt: skip
+    times = {m.side.name: m.seconds("step") for m in sides if m.failure is None}
+    best = min((t for side, t in times.items() if side != OURS and t is not None), default=None)
+    for m in sides:
+        step = times.get(m.side.name)
+        if step is None:
+            found.append([m.side.name, report.shortened(m.failure or "failed"), *[""] * (len(COLUMNS) - 2)])
+            continue
+        found.append([
+            m.side.name,
+            report.duration(step),
+            report.spread(m.rounds["step"]),
+            "" if best is None else f"{step / best:.2f}",
+            report.size(m.memory_bytes or 0),
+            f"{m.first_seconds:.1f} s",
+        ])  # fmt: skip
     return found

@@ -35,13 +35,12 @@ def trainer_of(name: str) -> tuple[Any, Any, Any]:
     import pullback
     from pullback import optim
     from pullback.nn import functional as F
-    from pullback.relax.frontend.torch import from_torch
 
     case = CASES[name]
     need(*case.needs)
     module, inputs, targets = case.made()
     example = {key: torch.from_numpy(value) for key, value in inputs.items()}
-    model = from_torch(module, example, outputs=case.output)
+    model = pullback.from_torch(module, example, outputs=case.output)
 
     def loss(logits: Any, y: Any) -> Any:
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))

@@ -11,7 +11,6 @@ import torch
 import pullback
 from benchmarks import models_torch as models
 from pullback import nn, optim
-from pullback.relax.frontend.torch import from_torch
 
 RATE, STEPS = 0.1, 5
 
@@ -36,7 +35,7 @@ def test_updates_of_an_imported_model_train_as_written_out() -> None:
     module, x, y = small()
     lora = nn.LoRA(2, 4, ["conv", "body.*"], modules_to_save="head.*")
     trainer = pullback.trainer(
-        from_torch(module, (x,)),
+        pullback.from_torch(module, (x,)),
         "cross_entropy",
         optim.SGD(lr=RATE),
         seed=3,
@@ -70,7 +69,12 @@ def test_adapters_stand_behind_pytorchs_layers() -> None:
     module, x, y = small()
     adapter = nn.Adapter(3, "body", "tanh")
     trainer = pullback.trainer(
-        from_torch(module, (x,)), "cross_entropy", optim.SGD(lr=RATE), adapt=adapter, targets=y.numpy(), target="debug"
+        pullback.from_torch(module, (x,)),
+        "cross_entropy",
+        optim.SGD(lr=RATE),
+        adapt=adapter,
+        targets=y.numpy(),
+        target="debug",
     )
     parts = [f"body.adapter_{k}.{p}" for k in ("down", "up") for p in ("weight", "bias")]
     assert trainer.trained == tuple(parts)
@@ -88,7 +92,7 @@ def test_updates_of_minilm() -> None:
     module = models.Sentences(transformers.BertModel.from_pretrained(package.get_model_path()))
     words, mask = torch.randint(1000, 30000, (2, 8)), torch.ones(2, 8, dtype=torch.int64)
     mask[1, 5:] = 0
-    model = from_torch(module, {"input_ids": words, "attention_mask": mask})
+    model = pullback.from_torch(module, {"input_ids": words, "attention_mask": mask})
     nn.LoRA(8, 16, ["query", "value"])(model)
     pairs = {n: p for n, p in model.named_parameters() if "lora" in n}
     assert len(pairs) == 24 and {n for n, p in model.named_parameters() if p.requires_grad} == set(pairs)

@@ -15,10 +15,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pullback  # noqa: E402
+from benchmarks import models_torch as models  # noqa: E402
 from pullback import optim  # noqa: E402
 from pullback.nn import functional as F  # noqa: E402
 from pullback.relax.frontend.torch import from_torch  # noqa: E402
-from benchmarks import models_torch as models  # noqa: E402
 
 STEPS = 10
 
