@@ -6,6 +6,8 @@ to native code.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pullback import ir, nd, nn, optim, relax, runtime, script, shortcuts, target, te, tir
 from pullback.driver import compile
 from pullback.func import grad, hvp, jvp, value_and_grad, vmap
@@ -21,9 +23,9 @@ from pullback.version import __version__ as __version__
 shortcuts.install()
 
 __all__ = [
-    "Device", "IRModule", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device", "grad", "hvp", "ir",
-    "jvp", "nd", "nn", "op", "optim", "relax", "runtime", "script", "target", "te", "tensor", "tir", "trainer",
-    "training", "transform", "value_and_grad", "vmap",
+    "Device", "IRModule", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device", "from_keras", "grad",
+    "hvp", "ir", "jvp", "nd", "nn", "op", "optim", "relax", "runtime", "script", "target", "te", "tensor", "tir",
+    "trainer", "training", "transform", "value_and_grad", "vmap",
 ]  # fmt: skip
 
 
@@ -31,4 +33,11 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
-__getattr__ = missing_from(globals())
+_IMPORTERS = {"from_keras": "keras"}  # functions of importers, which are loaded on first use
+_missing = missing_from(globals())
+
+
+def __getattr__(name: str) -> Any:
+    if name in _IMPORTERS:
+        return getattr(getattr(relax.frontend, _IMPORTERS[name]), name)
+    return _missing(name)
