@@ -100,6 +100,13 @@ class KerasModel(Imported):
         cannot be taken over."""
         return optimizer_of(self.source)
 
+    def to_keras(self, model: Any = None) -> Any:
+        """Set the weights of the model of Keras to what they are here: :func:`~pullback.relax.frontend.keras.to_keras`.
+        """
+        from pullback.relax.frontend.keras.weights import to_keras
+
+        return to_keras(self, model)
+
     def adapted(self, loss: Any) -> Any:
         """A loss together with what the model adds to it: regularizers, ``add_loss``."""
         return Penalized(loss, self.outputs) if self.has_penalty else loss

@@ -110,4 +110,4 @@ def by_call(*names: str) -> None:
 
 def run_call(c: Call, *args: Any, **kwargs: Any) -> Any:
     """What a layer's own ``call`` computes."""
-    return c.trace.by_call(c.source, args, kwargs)
+    return c.trace.unwrapped(c.trace.by_call(c.source, args, kwargs))

@@ -58,6 +58,12 @@ class GraphTensor(KerasTensor):
         self._sparse = self._ragged = self.record_history = False
         self._ragged_rank = self._row_splits_dtype = None
 
+    __array_ufunc__ = None  # operators of arrays with a tensor on their right are the tensor's
+
+    @property
+    def __jax_array__(self) -> Any:
+        raise AttributeError("__jax_array__")
+
     @property
     def graph(self) -> Expr:
         return self.value_in_graph
@@ -147,12 +153,13 @@ class Trace:
         return self.unwrapped(function(*self.wrapped(args), **self.wrapped(kwargs)))
 
     def by_call(self, layer: Any, args: Any, kwargs: Any) -> Any:
-        """What a layer's ``call`` computes; where that asks whether it trains, in both forms."""
+        """What a layer's ``call`` gives, as tensors with their masks; where it asks whether it trains, in both forms.
+        """
         args, kwargs = self.wrapped(args), self.wrapped(kwargs)
         if not isinstance(kwargs.get("training"), Phase):
-            return self.unwrapped(self._called(layer, args, kwargs))
+            return self._called(layer, args, kwargs)
         phase = Phase()
-        trained = self.unwrapped(self._called(layer, args, {**kwargs, "training": phase}))
+        trained = self._called(layer, args, {**kwargs, "training": phase})
         if not phase.asked:
             return trained
         before, self._predicts = self._predicts, True
@@ -160,7 +167,7 @@ class Trace:
         outer = context.get_value("training")
         context.set_value("training", False)
         try:
-            predicted = self.unwrapped(self._called(layer, args, {**kwargs, "training": False}))
+            predicted = self._called(layer, args, {**kwargs, "training": False})
         finally:
             self._predicts = before
             context.set_value("training", outer)
@@ -261,7 +268,9 @@ class Trace:
         with span_scope(span):
             try:
                 if is_traced and or_else is not None:  # its tensors have masks
-                    return self.wrapped(self._bound(self.by_call(or_else, args, kwargs), source.name))
+                    return _mapped(
+                        self.by_call(or_else, args, kwargs), lambda v: _renamed(v, self._bound, source.name)
+                    )
                 if converter is None or converter.function is None:
                     self.missing.append(Use(keys[0], keys, node=name))
                     return self._placeholders(source, args, kwargs)
@@ -392,12 +401,29 @@ def _plain(value: Any) -> Any:
 
 
 def _joined(trained: Any, predicted: Any) -> Any:
-    """Two forms of a layer's results as one."""
+    """Two forms of a layer's results as one, with the masks of the first."""
     if isinstance(trained, (list, tuple)):
         return type(trained)(_joined(a, b) for a, b in zip(trained, predicted, strict=True))
     if isinstance(trained, dict):
         return {k: _joined(trained[k], predicted[k]) for k in trained}
-    return trained if trained is predicted else in_train_phase(trained, predicted)
+    if not isinstance(trained, GraphTensor) or trained.graph is predicted.graph:
+        return trained
+    return _with_value(trained, in_train_phase(trained.graph, predicted.graph))
+
+
+def _renamed(value: Any, bound: Callable[[Any, str], Any], name: str) -> Any:
+    """A tensor whose value is bound to a variable of that name; anything else as it is."""
+    return _with_value(value, bound(value.graph, name)) if isinstance(value, GraphTensor) else value
+
+
+def _with_value(tensor: GraphTensor, value: Expr) -> GraphTensor:
+    if value is tensor.graph:
+        return tensor
+    made = GraphTensor(value)
+    mask = getattr(tensor, "_keras_mask", None)
+    if mask is not None:
+        made._keras_mask = mask
+    return made
 
 
 def _first_line(error: Exception) -> str:
@@ -405,9 +431,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _numpy(value: Any) -> np.ndarray:
-    from keras import ops
-
-    return np.asarray(value if isinstance(value, np.ndarray) else ops.convert_to_numpy(value))
+    """A constant in the dtype that Keras gives it."""
+    tensor = operations.convert_to_tensor(value) if isinstance(value, np.ndarray) else value
+    return np.asarray(operations.convert_to_numpy(tensor))
 
 
 def _once(compute: Callable[[], Any]) -> Callable[[], Any]:

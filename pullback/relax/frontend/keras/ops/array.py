@@ -293,8 +293,8 @@ def meshgrid(c: Call, *x: Any) -> Any:
 
 @KERAS.register("ops.Digitize")
 def digitize(c: Call, x: Any, bins: Any) -> Any:
-    bins = bins if isinstance(bins, Expr) else const(np.asarray(bins, "float32"))
-    return c.cast(op.bucketize(x, bins, right=True))
+    bins = bins if isinstance(bins, Expr) else const(np.asarray(bins))
+    return c.cast(op.bucketize(*c.common(x, bins), right=True))
 
 
 @KERAS.register("ops.SearchSorted")

@@ -55,10 +55,9 @@ def vdot(c: Call, x1: Any, x2: Any) -> Any:
 @KERAS.register("ops.Cross")
 def cross(c: Call, x1: Any, x2: Any) -> Any:
     x, y = c.cast(x1), c.cast(x2)
-    axis = c.axis
-    if axis is None and len({c.axisa, c.axisb, c.axisc}) > 1:
+    if len({c.axisa, c.axisb, c.axisc}) > 1:
         raise UserError("a cross product of different axes is not converted", hint="move them with keras.ops.moveaxis")
-    axis = c.axisa if axis is None else axis
+    axis = c.axisa
     if x.shape[axis] != 3 or y.shape[axis] != 3:
         raise UserError("a cross product is that of vectors of 3 numbers")
     return op.roll(x, -1, axis) * op.roll(y, 1, axis) - op.roll(x, 1, axis) * op.roll(y, -1, axis)
