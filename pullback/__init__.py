@@ -24,8 +24,8 @@ shortcuts.install()
 
 __all__ = [
     "Device", "IRModule", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device", "from_keras",
-    "from_onnx", "from_torch", "frontend", "grad", "hvp", "ir", "jvp", "nd", "nn", "op", "optim", "relax", "runtime", "script", "target", "te", "tensor", "tir", "trainer",
-    "training", "transform", "value_and_grad", "vjp", "vmap",
+    "from_onnx", "from_torch", "frontend", "grad", "hvp", "ir", "jvp", "nd", "nn", "op", "optim", "relax", "runtime",
+    "script", "target", "te", "tensor", "tir", "trainer", "training", "transform", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 
 
