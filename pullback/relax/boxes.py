@@ -97,6 +97,8 @@ def unbox(handle: Expr, infos: Sequence[StructInfo]) -> Call:
     """The tuple of the tensors in a box, of these types."""
     if not is_handle(handle.struct_info) or handle.struct_info.shape != ():  # type: ignore[attr-defined]
         raise UserError(f"unbox: takes one handle, got {format_info(handle.struct_info)}")
+    if not isinstance(infos, (tuple, list)) or not all(isinstance(i, TensorStructInfo) for i in infos):
+        raise UserError(f"unbox: what is in a box is said by the types of its tensors, got {infos!r:.80}")
     return Call(UNBOX, (handle,), sinfo_args=(TupleStructInfo(tuple(infos)),))
 
 

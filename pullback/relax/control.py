@@ -317,9 +317,10 @@ def while_loop(
     """``while condition(*carries): carries = body(*carries)``; the carries, a tuple.
 
     ``condition`` gives a bool scalar, ``body`` a tuple of as many values as there are carries, of the same types.
-    ``max_steps``: to need more is an error when it runs, and saved values for a gradient have their places in memory
-    beforehand. ``checkpoint_every``: for the gradient, the carries of every k-th step are saved and what lies between
-    is computed again; True takes the square root of the greatest number of steps for k.
+    ``max_steps``: to need more is an error when it runs, and what a gradient saves of each step has its place in memory
+    beforehand; without it, that memory grows while it runs. ``checkpoint_every``: for the gradient, the carries of
+    every k-th step are saved and what lies between is computed again; True takes the square root of ``max_steps``
+    for k.
 
     Raises ShapeError where a carry changes its type, UserError where the condition is no bool scalar.
 
