@@ -1,8 +1,8 @@
 """Recursive functions without what nobody needs.
 
-    an operand that is only handed on; a result that nobody reads        →   gone
-    an operand that is handed on as it is, and a constant                →   the constant, in the function
-    a function that does not call itself any more                        →   what it computes
+    an operand that is only handed on; a result that nobody reads, or only it itself        →   gone
+    an operand that is handed on as it is, and a constant                                   →   the constant
+    a function that does not call itself any more                                           →   what it computes
 
 Gradients make such functions: of what an adjoint gives, and of what it might read, not all is needed.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pullback.relax.analysis import used_vars
+from pullback.relax.control import BRANCH
 from pullback.relax.expr import Binding, Call, Constant, DataflowVar, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.recursion import RECURSE, SELF, call_self, recurse
@@ -40,7 +41,7 @@ def simpler_recursion(call: Call, used: Collection[int]) -> tuple[Call, Sequence
     handed = HandedOn(function, label)
     constants = {k: v for k, v in enumerate(values) if k in handed.kept and isinstance(v, Constant)}
     operands = [k for k in range(len(values)) if k not in constants and (k in handed.read or k not in handed.kept)]
-    read = set(used) | set(_read_inside(function, label))
+    read = _needed_results(function, label, used)
     results = [k for k in range(count) if k in read]
     if len(operands) == len(values) and len(results) == count:
         return None
@@ -50,23 +51,43 @@ def simpler_recursion(call: Call, used: Collection[int]) -> tuple[Call, Sequence
     return replace(made, span=call.span), results
 
 
-def _read_inside(function: Function, label: str) -> Iterator[int]:
-    """The results that are read where the function calls itself."""
-    calls: dict[Var, int] = {}
-    for binding in function.bindings:
-        value: Any = binding.value
-        if isinstance(value, TupleGetItem) and value.tuple_value in calls:
-            yield value.index
+def _needed_results(function: Function, label: str, used: Collection[int]) -> set[int]:
+    """The results that are read outside, and those that the function reads of its own calls to compute such."""
+    found = set(used)
+    while True:
+        more = found | set(_read_inside(function, label, found))
+        if more == found:
+            return found
+        found = more
+
+
+def _read_inside(function: Function, label: str, wanted: Collection[int] | None = None) -> Iterator[int]:
+    """The results of a function's calls of itself that a region reads for these of its results, or for all of them."""
+    result = function.body.body
+    read: dict[Var, set[int] | None] = {}  # the items that are read of a variable; None: all of it
+
+    def reads(expr: Any) -> None:
+        read.update((v, None) for v in used_vars(expr))
+
+    for k in range(len(fields_of(result.struct_info))) if wanted is None else wanted:
+        reads(result.fields[k] if isinstance(result, Tuple) else result)
+    for binding in reversed(list(function.bindings)):
+        if binding.var not in read:
             continue
-        for var in used_vars(value):
-            yield from range(calls.get(var, 0))
-        if isinstance(value, Call) and value.op is SELF and value.attrs["label"] == label:
-            calls[binding.var] = len(fields_of(value.struct_info))
-        elif not isinstance(value, Call) or value.op is not RECURSE or value.attrs["label"] != label:
+        value, items = binding.value, read[binding.var]
+        if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Var):
+            others = read.setdefault(value.tuple_value, set())
+            if others is not None:
+                others.add(value.index)
+            continue
+        reads(value)
+        if not isinstance(value, Call):
+            continue
+        if value.op is SELF and value.attrs["label"] == label:
+            yield from range(len(fields_of(value.struct_info))) if items is None else items
+        elif value.op is not RECURSE or value.attrs["label"] != label:
             for _, region in regions(value):
-                yield from _read_inside(region, label)
-    for var in used_vars(function.body.body):
-        yield from range(calls.get(var, 0))
+                yield from _read_inside(region, label, items if value.op is BRANCH else None)
 
 
 class _Smaller(ExprMutator):
