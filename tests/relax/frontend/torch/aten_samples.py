@@ -851,7 +851,7 @@ add(
 )
 add("_pdist_forward", case(lambda x: aten._pdist_forward(x.detach(), 2.0), R(4, 3)))
 add("pdist", case(torch.pdist, R(4, 3)))
-add("trace", case(aten.trace, R(3, 3)))
+add("trace", case(aten.trace, R(3, 3)), case(aten.trace, I(3, 2, dtype="int32")))
 
 # -- creation, dtypes
 
