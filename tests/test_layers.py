@@ -53,6 +53,8 @@ EXCEPTIONS = {
 # Modules that import by name at run time, which the syntax tree does not show, and the reason.
 DYNAMIC = {
     "pullback.relax": "relax.training, relax.build and the like are public names; they are found on first use",
+    "pullback.relax.frontend": "importers are rooms that are loaded on first use",
+    "pullback.relax.frontend.torch.exporting": "PyTorch, or an error that says how to install it",
     "pullback.shortcuts": "short names, pullback.training and the like, are those of other packages",
 }
 
@@ -70,7 +72,7 @@ RESERVED = {
     "filelock": ("pullback.runtime.files",),
     "pooch": ("pullback.demo",),
     "platformdirs": ("pullback.runtime.files",),
-    "torch": (),
+    "torch": ("pullback.relax.frontend.torch",),
     "jax": (),
 }
 

@@ -46,7 +46,7 @@ def from_torch(
 
     >>> model = pullback.from_torch(net, torch.zeros(2, 3, 32, 32))
     >>> trainer = pullback.trainer(model, "cross_entropy", optim.SGD(lr=0.1))
-    >>> net.load_state_dict(model.state_dict())              # after training
+    >>> trainer.to_torch(net)                                # after training
 
     ``module``: an ``nn.Module``, or an ``ExportedProgram`` (then without an example). ``example_inputs``: a tensor, a
     tuple of positional or a dict of keyword arguments; what they hold may be nested. Only shapes and dtypes of tensors

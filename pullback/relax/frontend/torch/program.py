@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -57,7 +56,9 @@ def functional(program: Any) -> Any:
 @contextlib.contextmanager
 def _without_gradients_detached(program: Any) -> Iterator[None]:
     """Results of parts under torch.no_grad() are detached in these parts: PyTorch writes the parts out, and forgets."""
-    detach, added = importlib.import_module("torch").ops.aten.detach.default, []
+    import torch
+
+    detach, added = torch.ops.aten.detach.default, []
     try:
         for graph in list(graphs_of(program.graph)):
             for node in graph.nodes:
