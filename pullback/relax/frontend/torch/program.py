@@ -14,6 +14,7 @@ from pullback.nn.functional.form import in_train_phase
 from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax.expr import const
 from pullback.relax.frontend.imported import Imported
+from pullback.relax.frontend.torch.decompose import taken_apart
 from pullback.relax.frontend.torch.replay import (
     Converting,
     Replay,
@@ -96,6 +97,8 @@ class Form:
 
     def __init__(self, program: Any, converters: Converting | None) -> None:
         self.program, self.converters = functional(program), converters
+        with contextlib.suppress(Exception):  # what PyTorch fails to take apart is listed as missing below
+            self.program = taken_apart(self.program, converters or {})
         self.fixed: dict[str, Any] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.held_as: dict[str, str] = {}

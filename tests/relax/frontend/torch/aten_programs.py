@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+import pullback
 from pullback import nn
 from pullback.relax import op
 from pullback.relax.convention import BACKBONE
@@ -22,14 +24,15 @@ from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform import AddRandomState, Gradient
 
 aten = torch.ops.aten
+_PRECISION = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2}
 _numbers = np.random.default_rng(7)
 
 
 @dataclass(frozen=True)
 class Sample:
     """A call: of ``f`` on tensors of these values. ``batch``: the first axis of all inputs is symbolic.
-    ``drawn``: results are random, so only their types are compared. ``rtol``: of adjoints, where PyTorch computes
-    them with less precision."""
+    ``drawn``: results are random, so only their types are compared. ``rtol``: where PyTorch computes with less
+    precision."""
 
     f: Callable[..., Any]
     inputs: tuple[np.ndarray, ...]
@@ -120,7 +123,7 @@ def _with_random_state(module: Any, values: list[Any]) -> tuple[Any, list[Any]]:
     return module, [next(rest) if p.name in known else state for p in module[BACKBONE].params]
 
 
-class _AsWritten(nn.Module):
+class AsWritten(nn.Module):
     """Calls of operators as they stand in the samples, without an export."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
@@ -145,17 +148,52 @@ class _Flat(torch.nn.Module):
         return [s.f(*(inputs[next(numbers)] for _ in s.inputs)) for s in self.samples]
 
 
+def groups(named: Mapping[str, Sequence[Sample]], size: int = 8) -> list[Any]:
+    """The operators by several, since most of an export's time is the same for any program."""
+    names = list(named)
+    parts = [names[k : k + size] for k in range(0, len(names), size)]
+    return [pytest.param({n: named[n] for n in part}, id=f"{part[0]}-{part[-1]}") for part in parts]
+
+
+def native(module: Any, name: str, values: Sequence[Any]) -> Any:
+    """What ``evaluate`` gives, by machine code."""
+    return _arrays(pullback.compile(module).function(name)(*values))
+
+
+def _arrays(value: Any) -> Any:
+    return tuple(map(_arrays, value)) if isinstance(value, tuple) else value.numpy()
+
+
+def operators_of(model: Any) -> set[str]:
+    """The names of the operators that a model's graph calls."""
+    found = (n.target.name() for n in model.graph.nodes if hasattr(n.target, "_schema"))
+    return {name.split("::")[1].split(".")[0] for name in found}
+
+
+def as_exported(samples: Sequence[Sample]) -> Any:
+    """The module of the exported program of samples."""
+    model = TorchModel(exported(samples))
+    model.graph = model.program.graph
+    return model
+
+
 def compare(
-    samples: Sequence[Sample], run: Callable[..., Any] = evaluate, as_written: bool = False
-) -> set[str]:  # fmt: skip
-    """Results are PyTorch's: of integers and bools exactly, of floats to 1e-9; so are the adjoints of a weighted sum
-    of them by all float64 inputs. The names of the operators of the program."""
+    named: Mapping[str, Sequence[Sample]],
+    run: Callable[..., Any] = evaluate,
+    model_of: Callable[[Sequence[Sample]], Any] = as_exported,
+) -> set[str]:
+    """One program of the samples of several operators: results are PyTorch's, of integers and bools exactly, of floats
+    to 1e-9; so are the adjoints of a weighted sum of them by all float64 inputs. The names of its operators."""
+    samples = [s for found in named.values() for s in found]
+    labels = [f"{name}, sample {k}" for name, found in named.items() for k in range(len(found))]
     inputs = [[torch.tensor(i, requires_grad=i.dtype == np.float64) for i in s.inputs] for s in samples]
     expected = [list(flat(s.f(*tensors))) for s, tensors in zip(samples, inputs, strict=True)]
+    places = [label for label, results in zip(labels, expected, strict=True) for _ in results]
+    rtols = [s.rtol for s, results in zip(samples, expected, strict=True) for _ in results]
     drawn = [s.drawn for s, results in zip(samples, expected, strict=True) for _ in results]
     theirs = [r for results in expected for r in results]
     counted = [r.is_floating_point() and not d for r, d in zip(theirs, drawn, strict=True)]
-    model: Any = _AsWritten(samples) if as_written else TorchModel(exported(samples))
+    model = model_of(samples)
     module = _Weighted(model, counted).export(*model.example)
     values = [i for s in samples for i in s.inputs]
     floats = [p.name for p in module[BACKBONE].params[: len(values)] if p.dtype == "float64"]
@@ -174,19 +212,17 @@ def compare(
     else:
         _, *ours = run(module, BACKBONE, values)
         adjoints = ()
-    for k, (mine, other, any_value) in enumerate(zip(ours, theirs, drawn, strict=True)):
+    for mine, other, any_value, rtol, place in zip(ours, theirs, drawn, rtols, places, strict=True):
         array = other.detach().float().numpy() if other.dtype == torch.bfloat16 else other.detach().numpy()
-        assert str(mine.dtype) == str(other.dtype).partition(".")[2], f"result {k}"
-        assert mine.shape == array.shape, f"result {k}"
+        assert str(mine.dtype) == str(other.dtype).partition(".")[2], place
+        assert mine.shape == array.shape, place
         if not any_value:
-            loose = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2}.get(str(mine.dtype), 1e-9)
-            np.testing.assert_allclose(
-                np.asarray(mine, array.dtype), array, rtol=loose if mine.dtype.kind not in "iub" else 0,
-                atol=1e-12 if mine.dtype == np.float64 else loose, err_msg=f"result {k}",
-            )  # fmt: skip
-    exact = [s.rtol for s in samples for i in s.inputs if i.dtype == np.float64]
-    for k, (mine, tensor, rtol) in enumerate(zip(adjoints, tracked, exact, strict=False)):
+            least = max(_PRECISION.get(str(mine.dtype), 0.0), rtol) if other.is_floating_point() else 0.0
+            values, atol = np.asarray(mine, array.dtype), 1e-12 if least <= 1e-9 else least
+            np.testing.assert_allclose(values, array, rtol=least, atol=atol, err_msg=place)
+    known = [(s.rtol, f"{label}, adjoint {k}") for s, label in zip(samples, labels, strict=True)
+             for k, i in enumerate(s.inputs) if i.dtype == np.float64]  # fmt: skip
+    for mine, tensor, (rtol, place) in zip(adjoints, tracked, known, strict=False):
         gradient = np.zeros(tensor.shape) if tensor.grad is None else tensor.grad.numpy(force=True)
-        np.testing.assert_allclose(mine, gradient, rtol=rtol, atol=1e-11, err_msg=f"adjoint {k}")
-    graph = model.graph if as_written else model.program.graph
-    return {n.target.name().split("::")[1].split(".")[0] for n in graph.nodes if hasattr(n.target, "_schema")}
+        np.testing.assert_allclose(mine, gradient, rtol=rtol, atol=1e-11, err_msg=place)
+    return operators_of(model)
