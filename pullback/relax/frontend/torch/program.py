@@ -15,6 +15,7 @@ from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax.expr import const
 from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.torch.decompose import taken_apart
+from pullback.relax.frontend.torch.lengths import CONVERTERS
 from pullback.relax.frontend.torch.replay import (
     Converting,
     Replay,
@@ -96,9 +97,9 @@ class Form:
     """
 
     def __init__(self, program: Any, converters: Converting | None) -> None:
-        self.program, self.converters = functional(program), converters
+        self.program, self.converters = functional(program), {**CONVERTERS, **(converters or {})}
         with contextlib.suppress(Exception):  # what PyTorch fails to take apart is listed as missing below
-            self.program = taken_apart(self.program, converters or {})
+            self.program = taken_apart(self.program, self.converters)
         self.fixed: dict[str, Any] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.held_as: dict[str, str] = {}
@@ -116,7 +117,7 @@ class Form:
                 self.held_as[name] = spec.target
             else:
                 raise _not_converted(kind, spec.target)
-        check_graph(self.program.graph, converters)
+        check_graph(self.program.graph, self.converters)
 
     def computed(self, model: Imported, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """All outputs, and the new values of buffers by name."""

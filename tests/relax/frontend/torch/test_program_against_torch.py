@@ -223,6 +223,18 @@ def test_sizes_as_they_are_asked_for() -> None:
     assert from_torch(conv, torch.zeros(2, 3, 7, 7), dynamic_shapes=()).example[0].shape == (2, 3, 7, 7)
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_take_sequences_of_any_length(kind: Any) -> None:
+    auto, net = torch.export.Dim.AUTO, seeded(lambda: kind(3, 4, 2, batch_first=True, bidirectional=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = from_torch(net, torch.zeros(2, 5, 3), dynamic_shapes=({0: auto, 1: auto},))
+    assert str(model.example[0]) == 'R.Tensor((n, t, 3), "float32")'
+    x = numbers(3, 7, 3)
+    close(model(x)[0], net(torch.from_numpy(x))[0])
+    assert "lstm" not in vars(torch._VF)
+
+
 def test_arithmetic_of_sizes() -> None:
     class Folded(nn.Module):
         def forward(self, x):
