@@ -12,7 +12,7 @@ from typing import Any
 
 from pullback.relax.frontend.torch.aten import recurrent
 
-__all__ = ["CONVERTERS", "lengths_free"]
+__all__ = ["CONVERTERS", "define", "lengths_free"]
 
 NAMESPACE = "pullback"
 _LAYERS = {"lstm": recurrent.lstm, "gru": recurrent.gru, **{f"rnn_{n}": f for n, f in recurrent.PLAIN.items()}}
@@ -26,7 +26,6 @@ _libraries: list[Any] = []  # operators live as long as the library that defined
 @contextlib.contextmanager
 def lengths_free(torch: Any) -> Iterator[None]:
     """Layers called inside of it are operators of ours, but for packed sequences."""
-    _define(torch)
     functions = {name: getattr(torch._VF, name) for name in _LAYERS}
     try:
         for name, function in functions.items():
@@ -46,7 +45,8 @@ def _free(operator: Any, function: Any) -> Any:
     return call
 
 
-def _define(torch: Any) -> None:
+def define(torch: Any) -> None:
+    """Make the operators known to PyTorch."""
     if _libraries:
         return
     library = torch.library.Library(NAMESPACE, "DEF")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -119,6 +120,17 @@ class Form:
                 raise _not_converted(kind, spec.target)
         check_graph(self.program.graph, self.converters)
 
+    def __deepcopy__(self, memo: Any) -> Form:
+        return self  # nothing changes it
+
+    def __reduce__(self) -> Any:
+        import torch
+
+        file = io.BytesIO()
+        torch.export.save(self.program, file)
+        own = {name: f for name, f in self.converters.items() if name not in CONVERTERS}
+        return _read, (file.getvalue(), own)
+
     def computed(self, model: Imported, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """All outputs, and the new values of buffers by name."""
         values: dict[str, Any] = dict(zip(self.placeholders, inputs, strict=True)) | self.fixed
@@ -139,6 +151,13 @@ class Form:
             else:
                 raise _not_converted(kind, spec.target)
         return results, buffers
+
+
+def _read(program: bytes, converters: Converting) -> Form:
+    """A form from a pickle."""
+    from pullback.relax.frontend.torch.exporting import imported_torch
+
+    return Form(imported_torch().export.load(io.BytesIO(program)), converters)
 
 
 class TorchModel(Imported):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from typing import Any
 
@@ -174,6 +176,19 @@ def test_a_part_of_the_model_is_frozen_by_its_name() -> None:
     np.testing.assert_allclose(first, F.cross_entropy(torch.from_numpy(before), torch.arange(4)).item(), rtol=1e-5)
     assert (np.asarray(trainer.state_dict()["bn.running_mean"]) == 0).all()
     assert trainer.trained == ("fc.weight", "fc.bias")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda trainer: pickle.loads(pickle.dumps(trainer))])
+def test_a_trainer_is_copied_and_pickled_with_its_model(copied: Any) -> None:
+    net, x = seeded(lambda: nn.Sequential(nn.LSTM(3, 4, batch_first=True))), numbers(2, 5, 3)
+    model = from_torch(net, torch.from_numpy(x), outputs="output.0")
+    trainer = pullback.trainer(model, "mse", optim.SGD(lr=0.1))
+    other = copied(trainer)
+    trainer.update(x, np.zeros((2, 5, 4), "float32"))
+    close(other.predict(x), net(torch.from_numpy(x))[0])
+    other.update(x, np.zeros((2, 5, 4), "float32"))
+    np.testing.assert_array_equal(np.asarray(other.predict(x)), np.asarray(trainer.predict(x)))
+    assert other.model.state_dict().keys() == model.state_dict().keys()
 
 
 # -- sizes
