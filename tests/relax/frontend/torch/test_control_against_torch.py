@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from torch._higher_order_ops.scan import scan  # noqa: E402
-from torch._higher_order_ops.while_loop import while_loop  # noqa: E402
-
-import pullback  # noqa: E402
-from pullback import optim  # noqa: E402
-from pullback.relax.frontend import UnsupportedOps  # noqa: E402
-from pullback.relax.frontend.torch import from_torch  # noqa: E402
+import pullback
+from pullback import optim
+from pullback.relax.frontend import UnsupportedOps
+from pullback.relax.frontend.torch import from_torch
 
 
 class Branch(nn.Module):
