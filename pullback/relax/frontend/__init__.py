@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from pullback.ir.errors import ArgumentError, suggestion
 from pullback.relax.frontend import nn
 from pullback.relax.frontend.converters import UnsupportedOps, register_converter
 
@@ -14,9 +15,12 @@ _IMPORTERS = ("torch", "onnx", "keras")  # rooms that are loaded on first use: t
 
 
 def load_tables(source: str) -> None:
-    """Fill the table of conversions of a source."""
-    if source in _IMPORTERS:
-        importlib.import_module(f"{__name__}.{source}")
+    """Fill the table of conversions of a source; an ArgumentError for an unknown one."""
+    if source not in _IMPORTERS:
+        raise ArgumentError(
+            f"there is no source {source!r}{suggestion(source, _IMPORTERS)}", hint=f"they are {', '.join(_IMPORTERS)}"
+        )
+    importlib.import_module(f"{__name__}.{source}")
 
 
 def __getattr__(name: str) -> Any:

@@ -15,11 +15,12 @@ that lists all that is missing (:func:`check_supported`).
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.ir.errors import ArgumentError, UserError, suggestion
+from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.node import Span
 
 __all__ = ["SOURCES", "Converter", "Converters", "UnsupportedOps", "Use", "check_supported", "register_converter"]
@@ -38,10 +39,10 @@ class Converter:
 
 
 class Converters:
-    """The conversions of one source, by the names of its operators."""
+    """The conversions of one source, by the names of its operators. ``head``: what its page begins with."""
 
-    def __init__(self, source: str) -> None:
-        self.source = source
+    def __init__(self, source: str, head: str = "") -> None:
+        self.source, self.head = source, head
         self._table: dict[str, Converter] = {}
         SOURCES[source] = self
 
@@ -95,19 +96,21 @@ def register_converter(source: str, name: str) -> Callable[[Callable[..., Any]],
 
     Raises ArgumentError for an unknown source.
     """
-    from pullback.relax.frontend import load_tables
-
-    load_tables(source)
-    if source not in SOURCES:
-        raise ArgumentError(
-            f"there is no source {source!r}{suggestion(source, SOURCES)}", hint=f"they are {', '.join(SOURCES)}"
-        )
+    table = table_of(source)
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        SOURCES[source]._add(Converter(name, function, is_own=True))
+        table._add(Converter(name, function, is_own=True))
         return function
 
     return add
+
+
+def table_of(source: str) -> Converters:
+    """The table of a source, "torch", "onnx" or "keras"; an ArgumentError for another one."""
+    from pullback.relax.frontend import load_tables
+
+    load_tables(source)
+    return SOURCES[source]
 
 
 # -- what is missing
@@ -161,9 +164,32 @@ def check_supported(table: Converters, uses: Iterable[Use]) -> None:
     )
 
 
-def page(table: Converters) -> str:
-    """The table as Markdown: each operator, and whether it is converted."""
-    lines = ["| operator | status |", "|---|---|"]
+# -- the table as a page
+
+
+def lines(table: Converters) -> Iterator[str]:
+    """A line for each operator: its name, and whether it is converted or why not."""
+    width = max((len(c.name) for c in table), default=0)
     for converter in table:
-        lines.append(f"| `{converter.name}` | {'converted' if converter.function else converter.reason} |")
-    return "\n".join(lines) + "\n"
+        yield f"{converter.name:{width}}  {converter.reason or 'converted'}"
+
+
+def summary(table: Converters) -> str:
+    """How many operators the table has."""
+    converted = sum(c.function is not None for c in table)
+    return f"{converted} operators are converted, {len(table) - converted} refused with a reason"
+
+
+def page(table: Converters) -> str:
+    """The table as Markdown: its head, the operators that are converted, and those that are refused."""
+    found = [c for c in table if not c.is_own]
+    converted = [f"`{c.name}`" for c in found if c.function is not None]
+    refused = [c for c in found if c.function is None]
+    parts = [table.head] if table.head else []
+    parts += [
+        f"## Converted: {len(converted)}\n",
+        textwrap.fill(", ".join(converted), 120, break_on_hyphens=False) + "\n",
+    ]
+    parts += [f"## Refused: {len(refused)}\n", "| operator | reason |\n|---|---|"]
+    parts += [f"| `{c.name}` | {c.reason} |" for c in refused]
+    return "\n".join(parts) + "\n"

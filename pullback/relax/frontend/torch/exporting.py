@@ -46,7 +46,7 @@ def from_torch(
 
     >>> model = pullback.from_torch(net, torch.zeros(2, 3, 32, 32))
     >>> trainer = pullback.trainer(model, "cross_entropy", optim.SGD(lr=0.1))
-    >>> net.load_state_dict(model.state_dict())              # after training
+    >>> trainer.to_torch(net)                                # after training
 
     ``module``: an ``nn.Module``, or an ``ExportedProgram`` (then without an example). ``example_inputs``: a tensor, a
     tuple of positional or a dict of keyword arguments; what they hold may be nested. Only shapes and dtypes of tensors
@@ -56,7 +56,8 @@ def from_torch(
     parameter, and those with ``requires_grad=False`` stay as they are. Buffers are states, which steps of the trainer
     move. One import serves training and inference: ``module`` is exported in its training form, whatever mode it is in
     (which is left as it was), and ``predict`` and ``evaluate`` drop nothing and take running statistics. Parts in
-    ``eval()`` of a module that is in ``train()`` always keep their form for inference, as in PyTorch.
+    ``eval()`` of a module that is in ``train()`` always keep their form for inference, as in PyTorch. A model that asks
+    ``self.training`` for something else than dropout and norms is exported in both forms.
 
     ``dynamic_shapes``: as torch.export takes it. By default the first axis of all inputs is the batch, and the second
     one of integers (N, T), as of tokens, the length; both of any size. Where the model fixes one, or torch.export
@@ -81,9 +82,12 @@ def from_torch(
     if example_inputs is None:
         raise ArgumentError("from_torch needs an example of the module's inputs", hint="from_torch(net, x[:2])")
     args, kwargs = _arguments(torch, example_inputs)
-    with _in_training_form(module):
-        program = _exported(torch, module, args, kwargs, dynamic_shapes)
-    return TorchModel(program, _names(outputs), converters)
+    with _modes_kept(module):
+        if not module.training:
+            module.train()
+        program, shapes = _exported(torch, module, args, kwargs, dynamic_shapes)
+        inference = _inference_form(torch, module, program, shapes)
+    return TorchModel(program, _names(outputs), converters, inference)
 
 
 def _names(outputs: Any) -> Any:
@@ -110,12 +114,10 @@ def _arguments(torch: Any, example: Any) -> tuple[tuple[Any, ...], dict[str, Any
 
 
 @contextlib.contextmanager
-def _in_training_form(module: Any) -> Iterator[None]:
-    """The module in its training form; parts in eval() of one that trains stay so, and in the end all is as before."""
+def _modes_kept(module: Any) -> Iterator[None]:
+    """In the end all parts are in the mode that they were in."""
     modes = [(part, part.training) for part in module.modules()]
     try:
-        if not module.training:
-            module.train()
         yield
     finally:
         for part, mode in modes:
@@ -125,32 +127,37 @@ def _in_training_form(module: Any) -> Iterator[None]:
 # -- what torch.export is asked
 
 
-def _exported(torch: Any, module: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> Any:
+Asked = tuple[Any, dict[str, Any], Any]  # arguments, keyword arguments, dynamic_shapes
+
+
+def _exported(torch: Any, module: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> tuple[Any, Asked]:
+    """The program, and what torch.export was asked for it."""
     if dynamic_shapes is not None:
-        shapes = dynamic_shapes or None
+        asked: Asked = (args, kwargs, dynamic_shapes or None)
         try:
-            return _export(torch, module, args, kwargs, shapes)
+            return _export(torch, module, asked), asked
         except Exception as error:
             raise _refused(torch, module, args, kwargs, error) from error
-    free_args, free_kwargs = _with_two_rows(torch, (args, kwargs))
-    shapes = _free_axes(torch, module, free_args, free_kwargs)
+    is_one_row = _is_one_row(torch, (args, kwargs))
+    free = _twice(torch, (args, kwargs)) if is_one_row else (args, kwargs)
+    asked = (*free, _free_axes(torch, module, *free))
     try:
-        program = _export(torch, module, free_args, free_kwargs, shapes)
+        program = _export(torch, module, asked)
     except Exception as first:
+        asked = (args, kwargs, None)
         try:
-            program = _export(torch, module, args, kwargs, None)
+            program = _export(torch, module, asked)
         except Exception as error:
             raise _refused(torch, module, args, kwargs, error) from error
         warnings.warn(
             f"all sizes are those of the example: torch.export cannot keep the batch free ({_first_line(first)})",
             stacklevel=3,
         )
-        return program
+        return program, asked
     fixed = _fixed_axes(torch, program)
-    if not fixed:
-        return program
-    if (free_args, free_kwargs) != (args, kwargs) and any(axis == 0 for _, axis, _ in fixed):
-        program = _export(torch, module, args, kwargs, _free_axes(torch, module, args, kwargs))
+    if is_one_row and any(axis == 0 for _, axis, _ in fixed):
+        asked = (args, kwargs, _free_axes(torch, module, args, kwargs))
+        program = _export(torch, module, asked)
         fixed = _fixed_axes(torch, program)
     for name, axis, size in fixed:
         what = "batch" if axis == 0 else "length"
@@ -159,7 +166,66 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any, dynamic_shapes: A
             " size as a number",
             stacklevel=3,
         )
-    return program
+    return program, asked
+
+
+# Operators that have both forms here, so that a program in training form is also that for inference.
+_OF_BOTH_FORMS = (
+    "aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default",
+    "aten.feature_alpha_dropout.default", "aten.batch_norm.default", "aten.rrelu.default",
+)  # fmt: skip
+
+
+def _inference_form(torch: Any, module: Any, program: Any, asked: Asked) -> Any:
+    """The program in eval(), where modules of the user's ask whether they train and compute something else then."""
+    if not any(_asks_for_training(part) for part in module.modules()):
+        return None
+    module.eval()
+    try:
+        inference = _export(torch, module, asked)
+    except Exception as error:
+        warnings.warn(
+            f"{type(module).__name__} asks whether it trains, and torch.export does not take it in eval()"
+            f" ({_first_line(error)}): predict computes what it computes in train(), without dropout",
+            stacklevel=3,
+        )
+        return None
+    if _operators(program) == _operators(inference):
+        return None
+    if _results(program) != _results(inference):
+        warnings.warn(
+            f"{type(module).__name__} returns other tensors in eval(): predict returns those of train(), with nothing"
+            " dropped",
+            stacklevel=3,
+        )
+        return None
+    return inference
+
+
+def _asks_for_training(part: Any) -> bool:
+    """Whether a module that is none of PyTorch's reads ``training`` in its own methods."""
+    if type(part).__module__.partition(".")[0] == "torch":
+        return False
+    methods = [f for f in (*vars(type(part)).values(), type(part).forward) if hasattr(f, "__code__")]
+    return any("training" in method.__code__.co_names for method in methods)
+
+
+def _operators(program: Any) -> list[str]:
+    """What a program computes, but for operators that have both forms and what counts batches."""
+    found = []
+    for node in program.graph.nodes:
+        is_count = str(node.target) == "aten.add_.Tensor" and node.args[0].op == "placeholder"
+        if node.op == "call_function" and not is_count and str(node.target) not in _OF_BOTH_FORMS:
+            found.append(str(node.target))
+    return sorted(found)
+
+
+def _results(program: Any) -> list[Any]:
+    """The ranks and dtypes of a program's results."""
+    values = next(node.args[0] for node in program.graph.nodes if node.op == "output")
+    kept = values[-sum(s.kind.name == "USER_OUTPUT" for s in program.graph_signature.output_specs) :]
+    types = [getattr(value, "meta", {}).get("val") for value in kept]
+    return [(t.dim(), t.dtype) if hasattr(t, "dim") else None for t in types]
 
 
 _NOISE = ("The tensor attributes? self", "`isinstance\\(treespec, LeafSpec\\)`", ".*was not registered as a pytree")
@@ -183,20 +249,48 @@ def quiet() -> Iterator[None]:
             logger.disabled = disabled
 
 
-def _export(torch: Any, module: Any, args: Any, kwargs: Any, shapes: Any) -> Any:
-    with quiet(), warnings.catch_warnings():
+def _export(torch: Any, module: Any, asked: Asked) -> Any:
+    args, kwargs, shapes = asked
+    own: list[str] = []
+    with _functions_recorded(torch, own), quiet(), warnings.catch_warnings():
         for message in _NOISE:
             warnings.filterwarnings("ignore", message=message)
-        return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+    for name in own:
+        warnings.warn(
+            f"the model uses {name}, a torch.autograd.Function: torch.export keeps what its forward computes, which is"
+            " differentiated here, and not its backward",
+            stacklevel=4,
+        )
+    return program
 
 
-def _with_two_rows(torch: Any, example: Any) -> Any:
-    """The example with each row twice where its batch is one row: torch.export takes a size of 1 for fixed."""
-    pytree = torch.utils._pytree
-    tensors = [leaf for leaf in pytree.tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.dim()]
-    if not tensors or any(t.shape[0] != 1 for t in tensors):
-        return example
-    return pytree.tree_map(
+@contextlib.contextmanager
+def _functions_recorded(torch: Any, names: list[str]) -> Iterator[None]:
+    """The names of the user's classes of torch.autograd.Function that are applied."""
+    base = torch.autograd.Function
+    before = base.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls.__module__.partition(".")[0] != "torch" and cls.__name__ not in names:
+            names.append(cls.__name__)
+        return before.__get__(None, cls)(*args, **kwargs)
+
+    base.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        base.apply = before
+
+
+def _is_one_row(torch: Any, example: Any) -> bool:
+    leaves = torch.utils._pytree.tree_leaves(example)
+    return all(leaf.shape[0] == 1 for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim())
+
+
+def _twice(torch: Any, example: Any) -> Any:
+    """The example with its row twice: torch.export takes a size of 1 for fixed."""
+    return torch.utils._pytree.tree_map(
         lambda leaf: torch.cat([leaf, leaf]) if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf, example
     )
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, UserError, suggestion
+from pullback.ir.errors import ArgumentError, DTypeError, ShapeError, UserError, suggestion
 from pullback.nn.functional.form import in_train_phase
 from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax.expr import const
 from pullback.relax.frontend.imported import Imported
+from pullback.relax.frontend.torch.decompose import taken_apart
 from pullback.relax.frontend.torch.replay import (
     Converting,
     Replay,
+    attribute_of,
     check_graph,
     dtype_of,
     graphs_of,
@@ -27,7 +30,7 @@ from pullback.relax.frontend.torch.sizes import SizeNames
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.runtime.dtype import NUMPY_DTYPES
 
-__all__ = ["TorchModel", "functional"]
+__all__ = ["Form", "TorchModel", "functional"]
 
 
 def functional(program: Any) -> Any:
@@ -35,7 +38,7 @@ def functional(program: Any) -> Any:
     convolutions, norms, attention and recurrent layers. One that PyTorch cannot write so, as it is for loops whose
     carries are also read inside, is taken as it is, if nothing in it is assigned in place."""
     try:
-        with warnings.catch_warnings():
+        with _without_gradients_detached(program), warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=FutureWarning)  # of PyTorch's own calls
             return program.run_decompositions({})
     except Exception as error:
@@ -51,8 +54,90 @@ def functional(program: Any) -> Any:
         ) from error
 
 
+@contextlib.contextmanager
+def _without_gradients_detached(program: Any) -> Iterator[None]:
+    """Results of parts under torch.no_grad() are detached in these parts: PyTorch writes the parts out, and forgets."""
+    import torch
+
+    detach, added = torch.ops.aten.detach.default, []
+    try:
+        for graph in list(graphs_of(program.graph)):
+            for node in graph.nodes:
+                if getattr(node.target, "__name__", "") != "wrap_with_set_grad_enabled" or node.args[0]:
+                    continue
+                part = attribute_of(graph, node.args[1].target)
+                output = next(n for n in part.graph.nodes if n.op == "output")
+                for value in output.all_input_nodes:
+                    if not getattr(value.meta.get("val"), "is_floating_point", bool)():
+                        continue
+                    with part.graph.inserting_before(output):
+                        new = part.graph.call_function(detach, (value,))
+                    new.meta = dict(value.meta)
+                    output.replace_input_with(value, new)
+                    added.append((part, output, new, value))
+                part.recompile()
+        yield
+    finally:
+        for part, output, new, value in added:
+            output.replace_input_with(new, value)
+            part.graph.erase_node(new)
+            part.recompile()
+
+
 def _writes(node: Any) -> bool:
     return is_operator(node) and bool(node.target._schema.is_mutable)
+
+
+class Form:
+    """A program in one form, for training or for inference, without assignments in place.
+
+    ``placeholders``: the names of its tensor inputs; ``fixed``: inputs that are no tensors, with their values;
+    ``constants``: arrays; ``held_as``: the names of parameters and buffers in the module.
+    """
+
+    def __init__(self, program: Any, converters: Converting | None) -> None:
+        self.program, self.converters = functional(program), converters
+        with contextlib.suppress(Exception):  # what PyTorch fails to take apart is listed as missing below
+            self.program = taken_apart(self.program, converters or {})
+        self.fixed: dict[str, Any] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.held_as: dict[str, str] = {}
+        self.placeholders: list[str] = []
+        self.types = {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
+        for spec in self.program.graph_signature.input_specs:
+            kind, name = spec.kind.name, spec.arg.name
+            if kind == "USER_INPUT" and hasattr(spec.arg, "value"):
+                self.fixed[name] = spec.arg.value
+            elif kind == "USER_INPUT":
+                self.placeholders.append(name)
+            elif kind == "CONSTANT_TENSOR":
+                self.constants[name] = values_of(self.program.constants[spec.target])
+            elif kind in ("PARAMETER", "BUFFER"):
+                self.held_as[name] = spec.target
+            else:
+                raise _not_converted(kind, spec.target)
+        check_graph(self.program.graph, converters)
+
+    def computed(self, model: Imported, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """All outputs, and the new values of buffers by name."""
+        values: dict[str, Any] = dict(zip(self.placeholders, inputs, strict=True)) | self.fixed
+        values |= {name: model.value(held) for name, held in self.held_as.items()}
+        values |= {name: const(array) for name, array in self.constants.items()}
+        shapes = [(self.types[name].shape, x.shape) for name, x in zip(self.placeholders, inputs, strict=True)]
+        found = Replay(self.program.graph, values, self.converters, SizeNames.bound(shapes)).run()
+        results, buffers = [], {}
+        for spec, value in zip(self.program.graph_signature.output_specs, found, strict=True):
+            kind = spec.kind.name
+            if kind == "BUFFER_MUTATION":
+                buffers[spec.target] = value
+            elif kind == "USER_OUTPUT":
+                results.append(value)
+            elif kind == "USER_INPUT_MUTATION":
+                message = f"the model writes into its input {spec.target}: here inputs stay as they are"
+                warnings.warn(message, stacklevel=3)
+            else:
+                raise _not_converted(kind, spec.target)
+        return results, buffers
 
 
 class TorchModel(Imported):
@@ -60,36 +145,32 @@ class TorchModel(Imported):
 
     ``input_names`` and ``output_names``: those of the flat inputs and outputs. Parameters have the names that they have
     in PyTorch, ``model.state_dict()`` those of PyTorch's. ``outputs``: the names of the outputs to keep.
+
+    ``inference``: the program in its form for inference, where that is another one than follows from dropout and norms.
     """
 
     def __init__(
-        self, program: Any, outputs: Sequence[str] | None = None, converters: Converting | None = None
+        self,
+        program: Any,
+        outputs: Sequence[str] | None = None,
+        converters: Converting | None = None,
+        inference: Any = None,
     ) -> None:
-        self.program, self.converters = functional(program), converters
-        graph, signature = self.program.graph, self.program.graph_signature
-        values = {node.name: node.meta.get("val") for node in graph.nodes if node.op == "placeholder"}
-        self.fixed: dict[str, Any] = {}  # inputs that are no tensors: numbers, strings, None
-        self.constants: dict[str, np.ndarray] = {}
-        self.held_as: dict[str, str] = {}  # placeholders of parameters and buffers: their names in the module
-        inputs: list[TensorStructInfo] = []
-        self.sizes = SizeNames()
-        for spec in signature.input_specs:
-            if spec.kind.name == "USER_INPUT":
-                if hasattr(spec.arg, "value"):
-                    self.fixed[spec.arg.name] = spec.arg.value
-                else:
-                    inputs.append(_type_of(spec.arg.name, values[spec.arg.name], self.sizes))
-        super().__init__(inputs)
-        self.placeholders = [
-            s.arg.name for s in signature.input_specs if s.kind.name == "USER_INPUT" and s.arg.name not in self.fixed
-        ]
-        self.input_names = list(self.placeholders)
+        self.form = Form(program, converters)
+        self.inference = None if inference is None else Form(inference, converters)
+        sizes = SizeNames()
+        super().__init__([_type_of(name, self.form.types[name], sizes) for name in self.form.placeholders])
+        self.input_names = list(self.form.placeholders)
         self.output_names = _output_names(self.program)
         self.kept = self._chosen(outputs)
-        check_graph(graph, converters)
         self._hold_values()
-        for node in graph.nodes:
+        for node in self.program.graph.nodes:
             self.part(layer_of(node) or "")
+
+    @property
+    def program(self) -> Any:
+        """The program that is trained, without assignments in place."""
+        return self.form.program
 
     def _chosen(self, outputs: Sequence[str] | None) -> list[int]:
         """The places of the outputs that ``forward`` returns."""
@@ -113,55 +194,56 @@ class TorchModel(Imported):
     # ---- values ------------------------------------------------------------------------------------------------------
 
     def _hold_values(self) -> None:
-        """Parameters, buffers and constants with their values; one tensor under two names is one here."""
-        program, known = self.program, {}
-        signature = program.graph_signature
-        written = set(signature.buffers_to_mutate.values())
-        for spec in signature.input_specs:
-            kind, name = spec.kind.name, spec.target
-            if kind == "USER_INPUT":
-                continue
-            if kind == "CONSTANT_TENSOR":
-                self.constants[spec.arg.name] = values_of(program.constants[name])
-                continue
-            if kind not in ("PARAMETER", "BUFFER"):
-                raise _not_converted(kind, name)
-            tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
-            if id(tensor) not in known:
-                _check_dtype(name, tensor)
-                known[id(tensor)] = (
-                    Parameter(values_of(tensor), tensor.requires_grad)
-                    if kind == "PARAMETER"
-                    else Buffer(values_of(tensor), bool(spec.persistent) or name in written)
-                )
-            self.hold(name, known[id(tensor)])
-            self.held_as[spec.arg.name] = name
-        for name, tensor in program.state_dict.items():
-            if name not in self.held and id(tensor) in known:
+        """Parameters and buffers with their values; one tensor under two names is one here."""
+        known: dict[int, Any] = {}
+        written = set(self.program.graph_signature.buffers_to_mutate.values())
+        for form in (self.form, self.inference) if self.inference else (self.form,):
+            program = form.program
+            for spec in program.graph_signature.input_specs:
+                kind, name = spec.kind.name, spec.target
+                if kind not in ("PARAMETER", "BUFFER") or name in self.held:
+                    continue
+                tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
+                if id(tensor) not in known:
+                    _check_dtype(name, tensor)
+                    known[id(tensor)] = (
+                        Parameter(values_of(tensor), tensor.requires_grad)
+                        if kind == "PARAMETER"
+                        else Buffer(values_of(tensor), bool(spec.persistent) or name in written)
+                    )
                 self.hold(name, known[id(tensor)])
+            for name, tensor in program.state_dict.items():
+                if name not in self.held and id(tensor) in known:
+                    self.hold(name, known[id(tensor)])
 
     # ---- the computation ---------------------------------------------------------------------------------------------
 
     def forward(self, *inputs: Any) -> Any:
         """What the program computes: its output, or a tuple of them in the order of ``output_names``."""
-        values: dict[str, Any] = dict(zip(self.placeholders, inputs, strict=True)) | self.fixed
-        values |= {name: self.value(held) for name, held in self.held_as.items()}
-        values |= {name: const(array) for name, array in self.constants.items()}
-        found = Replay(self.program.graph, values, self.converters, self.sizes).run()
-        results = []
-        for spec, value in zip(self.program.graph_signature.output_specs, found, strict=True):
-            if spec.kind.name == "BUFFER_MUTATION":
-                self.assign(spec.target, in_train_phase(value, self.value(spec.target)))
-            elif spec.kind.name == "USER_OUTPUT":
-                results.append(value)
-            elif spec.kind.name == "USER_INPUT_MUTATION":
-                warnings.warn(
-                    f"the model writes into its input {spec.target}: here inputs stay as they are", stacklevel=2
-                )
-            else:
-                raise _not_converted(spec.kind.name, spec.target)
-        kept = tuple(results[k] for k in self.kept)
+        self._check(inputs)
+        others = None if self.inference is None else self.inference.computed(self, inputs)[0]
+        results, buffers = self.form.computed(self, inputs)
+        for name, value in buffers.items():
+            self.assign(name, in_train_phase(value, self.value(name)))
+        kept = tuple(results[k] if others is None else in_train_phase(results[k], others[k]) for k in self.kept)
         return kept[0] if len(kept) == 1 else kept
+
+    def _check(self, inputs: Sequence[Any]) -> None:
+        """Raise ShapeError or DTypeError for inputs that are not of the types of the example."""
+        if len(inputs) != len(self.example):
+            names = ", ".join(self.input_names)
+            raise ArgumentError(f"the model takes {len(self.example)} inputs ({names}), got {len(inputs)}")
+        for name, wanted, given in zip(self.input_names, self.example, inputs, strict=True):
+            sizes = zip(wanted.sizes, given.shape, strict=False)
+            fits = len(wanted.sizes) == len(given.shape) and all(
+                a == b for a, b in sizes if isinstance(a, int) and isinstance(b, int)
+            )
+            if not fits or wanted.dtype != given.dtype:
+                kind = DTypeError if fits else ShapeError
+                raise kind(
+                    f"input {name} must be {wanted}, got {given.struct_info}",
+                    hint="sizes that are numbers are those of the example that the model was made with",
+                )
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{n}: {t}" for n, t in zip(self.input_names, self.example, strict=True))

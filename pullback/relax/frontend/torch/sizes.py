@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pullback.ir.errors import ArgumentError
@@ -83,7 +83,7 @@ class SizeNames:
     and so on, in the order in which they come. First axes that are of one size in the example are one batch."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Size] = {}
+        self._known: dict[str, Any] = {}
         self._batches: dict[Any, Size] = {}  # by the size in the example
 
     def size(self, size: Any, axis: int) -> int | PrimExpr:
@@ -100,12 +100,25 @@ class SizeNames:
             return self._batches.setdefault(example, self._symbol(str(expr), axis))
         return self.of(expr, axis)
 
+    @staticmethod
+    def bound(shapes: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> SizeNames:
+        """The symbols where inputs have certain sizes: pairs of a shape in PyTorch, and the one that is given."""
+        found = SizeNames()
+        for theirs, given in shapes:
+            for size, own in zip(theirs, given, strict=False):
+                if number(size) is None and size.node.expr.is_Symbol:
+                    found._known.setdefault(str(size.node.expr), own)
+        return found
+
     def known(self, size: Any, otherwise: Any) -> Any:
         """A size of a result, if all of its symbols are those of inputs."""
-        if number(size) is None and not all(str(symbol) in self._known for symbol in size.node.expr.free_symbols):
+        found = number(size)
+        if found is not None:
+            return found
+        if not all(str(symbol) in self._known for symbol in size.node.expr.free_symbols):
             return otherwise
         try:
-            return self.size(size, 1)
+            return self.of(size.node.expr)
         except ArgumentError:
             return otherwise
 
@@ -127,7 +140,7 @@ class SizeNames:
             return functools.reduce(PYTHON[max if kind == "Max" else min], parts)
         raise ArgumentError(f"a size that is {expr} cannot be converted", hint="dynamic_shapes says what is fixed")
 
-    def _symbol(self, name: str, axis: int) -> Size:
+    def _symbol(self, name: str, axis: int) -> Any:
         if name not in self._known:
             base = "n" if axis == 0 else "t"
             taken = {size.name for size in self._known.values()}

@@ -17,6 +17,17 @@ from __future__ import annotations
 
 from pullback.relax.frontend.converters import Converters
 
-ATEN = Converters("torch")
+HEAD = """# Operators of PyTorch
+
+Written by `python -m pullback converters torch --markdown`; a test compares it with the table of conversions. A name
+stands for all overloads, one with a third part for that overload alone. Operators that PyTorch composes of others, and
+assignments in place (`add_`), come as others: `torch.export` takes them apart. One that is missing is added by
+[`register_converter`](../../pullback/relax/frontend/converters.py).
+
+Results are PyTorch's, and gradients too, within the rounding of their dtype. Random numbers have the same distribution
+and other bits. Memory formats, devices and the layout of tensors mean nothing here.
+"""
+
+ATEN = Converters("torch", HEAD)
 
 LEFT_OUT = ("device", "layout", "memory_format", "pin_memory", "generator", "non_blocking")  # arguments

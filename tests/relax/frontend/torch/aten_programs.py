@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import pullback
 from pullback import nn
 from pullback.relax import op
 from pullback.relax.convention import BACKBONE
@@ -122,7 +123,7 @@ def _with_random_state(module: Any, values: list[Any]) -> tuple[Any, list[Any]]:
     return module, [next(rest) if p.name in known else state for p in module[BACKBONE].params]
 
 
-class _AsWritten(nn.Module):
+class AsWritten(nn.Module):
     """Calls of operators as they stand in the samples, without an export."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
@@ -154,11 +155,35 @@ def groups(named: Mapping[str, Sequence[Sample]], size: int = 8) -> list[Any]:
     return [pytest.param({n: named[n] for n in part}, id=f"{part[0]}-{part[-1]}") for part in parts]
 
 
+def native(module: Any, name: str, values: Sequence[Any]) -> Any:
+    """What ``evaluate`` gives, by machine code."""
+    return _arrays(pullback.compile(module).function(name)(*values))
+
+
+def _arrays(value: Any) -> Any:
+    return tuple(map(_arrays, value)) if isinstance(value, tuple) else value.numpy()
+
+
+def operators_of(model: Any) -> set[str]:
+    """The names of the operators that a model's graph calls."""
+    found = (n.target.name() for n in model.graph.nodes if hasattr(n.target, "_schema"))
+    return {name.split("::")[1].split(".")[0] for name in found}
+
+
+def as_exported(samples: Sequence[Sample]) -> Any:
+    """The module of the exported program of samples."""
+    model = TorchModel(exported(samples))
+    model.graph = model.program.graph
+    return model
+
+
 def compare(
-    named: Mapping[str, Sequence[Sample]], run: Callable[..., Any] = evaluate, as_written: bool = False
-) -> None:  # fmt: skip
-    """One program of the samples of several operators, which it must have: results are PyTorch's, of integers and bools
-    exactly, of floats to 1e-9; so are the adjoints of a weighted sum of them by all float64 inputs."""
+    named: Mapping[str, Sequence[Sample]],
+    run: Callable[..., Any] = evaluate,
+    model_of: Callable[[Sequence[Sample]], Any] = as_exported,
+) -> set[str]:
+    """One program of the samples of several operators: results are PyTorch's, of integers and bools exactly, of floats
+    to 1e-9; so are the adjoints of a weighted sum of them by all float64 inputs. The names of its operators."""
     samples = [s for found in named.values() for s in found]
     labels = [f"{name}, sample {k}" for name, found in named.items() for k in range(len(found))]
     inputs = [[torch.tensor(i, requires_grad=i.dtype == np.float64) for i in s.inputs] for s in samples]
@@ -168,7 +193,7 @@ def compare(
     drawn = [s.drawn for s, results in zip(samples, expected, strict=True) for _ in results]
     theirs = [r for results in expected for r in results]
     counted = [r.is_floating_point() and not d for r, d in zip(theirs, drawn, strict=True)]
-    model: Any = _AsWritten(samples) if as_written else TorchModel(exported(samples))
+    model = model_of(samples)
     module = _Weighted(model, counted).export(*model.example)
     values = [i for s in samples for i in s.inputs]
     floats = [p.name for p in module[BACKBONE].params[: len(values)] if p.dtype == "float64"]
@@ -200,6 +225,4 @@ def compare(
     for mine, tensor, (rtol, place) in zip(adjoints, tracked, known, strict=False):
         gradient = np.zeros(tensor.shape) if tensor.grad is None else tensor.grad.numpy(force=True)
         np.testing.assert_allclose(mine, gradient, rtol=rtol, atol=1e-11, err_msg=place)
-    graph = model.graph if as_written else model.program.graph
-    found = {n.target.name().split("::")[1].split(".")[0] for n in graph.nodes if hasattr(n.target, "_schema")}
-    assert set(named) <= found, f"the program has no {sorted(set(named) - found)}"
+    return operators_of(model)

@@ -761,6 +761,35 @@ add(
     case(aten.diff, B(4)),
 )
 
+for _name in ("cummax", "cummin"):
+    _f = getattr(aten, _name)
+    add(
+        _name,
+        case(lambda x, f=_f: f(x, 0), R(7, 2)),
+        case(lambda x, f=_f: f(x, -1), np.array([[2, 3, 3, 1, 3, 0]])),
+        case(lambda x, f=_f: f(x.detach(), 0), np.array([1.0, math.nan, 2.0, math.nan, 0.0])),
+        case(lambda x, f=_f: f(x, 0), R()),
+        case(lambda x, f=_f: f(x, 1), R(3, 4), batch=True),
+    )
+add(
+    "logcumsumexp",
+    case(lambda x: aten.logcumsumexp(x, 0), R(5, 2)),
+    case(lambda x: aten.logcumsumexp(x, -1), np.array([[1000.0, 1000.0, -1000.0]])),
+)
+add(
+    "nanmedian",
+    case(aten.nanmedian, R(6)),
+    case(lambda x: aten.nanmedian(x.detach()), np.array([3.0, math.nan, 1.0, 2.0, math.nan])),
+    case(lambda x: aten.nanmedian(x.detach(), 1), np.array([[3.0, math.nan, 1.0], [math.nan, math.nan, 7.0]])),
+    case(lambda x: aten.nanmedian(x, 0, True), R(4, 2)),
+)
+add(
+    "histc",
+    case(lambda x: aten.histc(x.detach(), 4), R(20)),
+    case(lambda x: aten.histc(x.detach(), 3, -1, 1), R(20)),
+    case(lambda x: aten.histc(x.detach(), 2), np.full(3, 5.0)),
+)
+
 # -- products
 
 add("mm", case(aten.mm, R(2, 3), R(3, 4)), case(lambda x, y: aten.mm(x, y.t()), R(3, 2), R(3, 2), batch=True))
@@ -932,6 +961,22 @@ add(
     case(lambda x: x / (x.shape[0] + 1) + torch.full((), x.shape[0]), R(3, 2), batch=True),
 )
 add("item", case(lambda x, i: x[i], R(4, 2), np.array(2)), case(lambda x, y: x * y.detach().item(), R(3), R()))
+
+add("geometric", case(lambda x: aten.geometric(x, 0.3), R(3), drawn=True))
+add("cauchy", case(aten.cauchy, R(3), drawn=True))
+add("log_normal", case(aten.log_normal, R(3), drawn=True))
+add("uniform", case(lambda x: aten.uniform(x, -1.0, 2.0), R(3), drawn=True))
+add("normal_functional", case(aten.normal_functional, R(3), drawn=True))
+add("exponential", case(aten.exponential, R(3), drawn=True))
+add(
+    "_foreach_add",
+    case(lambda x, y: aten._foreach_add([x, y], [y, x]), R(3), R(3)),
+    case(lambda x: aten._foreach_add([x, x], 2), R(3)),
+)
+add("_foreach_mul", case(lambda x, y: aten._foreach_mul([x, y], [2.0, 3.0]), R(3), R(2)))
+add("_foreach_sqrt", case(lambda x, y: aten._foreach_sqrt([x, y]), P(3), P(2)))
+add("_foreach_addcdiv", case(lambda x, y: aten._foreach_addcdiv([x], [x], [y], 0.5), R(3), P(3)))
+add("_foreach_norm", case(lambda x, y: aten._foreach_norm([x, y]), R(3), R(2)))
 
 # -- what export takes apart, or nn.functional does not call: replayed as written
 

@@ -317,7 +317,8 @@ add("col2im", case(lambda x: F.fold(x, (4, 5), 2, 1, 1, 2), R(2, 12, 9)))
 
 AS_WRITTEN: dict[str, list[Sample]] = {
     "multilabel_margin_loss_forward": [  # which PyTorch's own decomposition computes otherwise than its kernel
-        case(lambda x, y: aten.multilabel_margin_loss_forward.default(x, y, 1), R(4, 5), _several)
+        case(lambda x, y, k=k: aten.multilabel_margin_loss_forward.default(x, y, 1)[k], R(4, 5), _several)
+        for k in (0, 1)
     ],
     "ctc_loss": [
         case(

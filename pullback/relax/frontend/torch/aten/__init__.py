@@ -6,6 +6,7 @@ from pullback.relax.frontend.torch.aten import (
     activation,
     backward,
     create,
+    foreach,
     index,
     layers,
     linear_algebra,
@@ -22,6 +23,6 @@ from pullback.relax.frontend.torch.aten import (
 )
 
 __all__ = [
-    "activation", "backward", "create", "index", "layers", "linear_algebra", "losses", "normalization", "order",
-    "pointwise", "pooling", "recurrent", "reduce", "shape", "sizes", "vision",
+    "activation", "backward", "create", "foreach", "index", "layers", "linear_algebra", "losses", "normalization",
+    "order", "pointwise", "pooling", "recurrent", "reduce", "shape", "sizes", "vision",
 ]  # fmt: skip

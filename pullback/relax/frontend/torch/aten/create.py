@@ -5,6 +5,7 @@ Random numbers are of the same distribution as PyTorch's, from this package's ge
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -250,6 +251,24 @@ def exponential(x: Any, lambd: float = 1.0) -> Any:
     """-log(1 - u) / lambd, with u in [0, 1)."""
     u = op.random.uniform(shape=x.shape, dtype=x.dtype)
     return op.negative(op.log1p(op.negative(u))) / float(lambd)
+
+
+@ATEN.register("aten.geometric")
+def geometric(x: Any, p: float) -> Any:
+    """How many trials of probability p there are to the first success: ⌈log(1 - u) / log(1 - p)⌉."""
+    u = op.random.uniform(shape=x.shape, dtype="float64")
+    return as_dtype(op.maximum(op.ceil(op.log1p(op.negative(u)) / math.log1p(-float(p))), 1.0), x.dtype)
+
+
+@ATEN.register("aten.cauchy")
+def cauchy(x: Any, median: float = 0.0, sigma: float = 1.0) -> Any:
+    u = op.random.uniform(shape=x.shape, dtype=x.dtype)
+    return op.tan((u - 0.5) * math.pi) * float(sigma) + float(median)
+
+
+@ATEN.register("aten.log_normal")
+def log_normal(x: Any, mean: float = 1.0, std: float = 2.0) -> Any:
+    return op.exp(normal_functional(x, mean, std))
 
 
 @ATEN.register("aten.multinomial")

@@ -44,6 +44,11 @@ _BY_DATA = "the size of its result depends on the data"
 _NO_COMPLEX = "there are no complex numbers here"
 _BY_MEMORY = "it asks how a tensor lies in memory"
 
+for _name in (
+    "fft_fft", "fft_fft2", "fft_fftn", "fft_hfft", "fft_ifft", "fft_ifft2", "fft_ifftn", "fft_ihfft", "fft_irfft",
+    "fft_irfft2", "fft_irfftn", "fft_rfft", "fft_rfft2", "fft_rfftn", "istft", "stft",
+):  # fmt: skip
+    ATEN.refuse({f"aten.{_name}": _NO_COMPLEX})
 ATEN.refuse(
     {
         "aten._fft_c2c": _NO_COMPLEX,
