@@ -7,7 +7,7 @@ import pytest
 from pullback.tir import Var
 from pullback.tir.expr import as_expr
 from pullback.tir.interpreter import evaluate
-from pullback.tir.polynomial import at_most, same, simplify
+from pullback.tir.polynomial import at_most, quotient, same, simplify
 
 N, M = Var("n"), Var("m")
 
@@ -75,3 +75,25 @@ def test_what_is_at_most_another():
     assert not at_most(N + 1, N)
     assert not at_most(N, M)
     assert not at_most(0, N)  # it may be, but not for all values
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "expected"),
+    [
+        (N * 4, N * 2, 2),
+        (N * M * 6, M * 3, N * 2),
+        (N * M + M * 2, M, N + 2),
+        (N * N, N, N),
+        (N * 3, 3, N),
+        (12, 4, 3),
+    ],
+)
+def test_quotients_of_terms_have_no_division(above, below, expected):
+    found = quotient(above, below)
+    assert same(found, expected)
+    assert "//" not in str(found)
+
+
+@pytest.mark.parametrize(("above", "below"), [(N, 2), (N * M, N + 1), (N + 1, N), (N * 3, N * 2)])
+def test_other_quotients_are_divisions(above, below):
+    assert "//" in str(quotient(above, below))
