@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.ir.errors import UserError
+from pullback.relax.frontend.torch.decompose import taken_apart
 from pullback.relax.frontend.torch.program import functional
 from pullback.relax.frontend.torch.replay import place_of
 
@@ -225,6 +226,8 @@ def exported(graph: Any, inputs: Sequence[Any]) -> Any:
     values = tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in inputs)
     with _quiet(), torch.enable_grad():
         program = functional(torch.export.export(Program(), values, strict=False))
+        with contextlib.suppress(Exception):  # what PyTorch fails to take apart is listed as missing
+            program = taken_apart(program)
     for node in program.graph.nodes:
         if __file__ in (node.meta.get("stack_trace") or ""):  # the user's line is not known
             del node.meta["stack_trace"]
