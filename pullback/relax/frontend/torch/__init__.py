@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 
 from pullback.relax.frontend.torch import aten  # fills the table
@@ -15,4 +16,5 @@ __all__ = ["ATEN", "TorchModel", "aten", "from_exported_program", "from_fx", "fr
 if importlib.util.find_spec("torch") is not None:  # tables need no PyTorch
     from pullback.relax.frontend.torch.dynamo import register
 
-    register()
+    with contextlib.suppress(ImportError):  # a PyTorch that cannot be imported, which from_torch reports
+        register()

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.ir.errors import UserError
+from pullback.relax.frontend.torch.decompose import taken_apart
 from pullback.relax.frontend.torch.program import functional
 from pullback.relax.frontend.torch.replay import place_of
 
-__all__ = ["Observed", "View", "exported", "observe"]
+__all__ = ["Observed", "View", "exported", "numbers", "observe"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def observe(graph: Any, inputs: Sequence[Any]) -> Observed:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     _check_operators(torch, graph)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode, known = FakeTensorMode(allow_non_fake_inputs=True), _values(graph, inputs)
     with warnings.catch_warnings(), mode:
         warnings.simplefilter("ignore")
         given = [_like(torch, mode, value) for value in inputs]
@@ -83,7 +84,7 @@ def observe(graph: Any, inputs: Sequence[Any]) -> Observed:
         edge = torch.autograd.graph.get_gradient_edge
         begins = {edge(v).node: k for k, v in enumerate(given) if isinstance(v, torch.Tensor) and v.requires_grad}
         with torch.set_grad_enabled(torch.is_grad_enabled()):
-            results = list(_watching(torch, graph).run(*given))
+            results = list(_watching(torch, graph, known).run(*given))
     found = Observed([r.detach() if isinstance(r, torch.Tensor) else r for r in results])
     for k, value in enumerate(given):
         if isinstance(value, torch.Tensor) and value.grad_fn is not before[k]:
@@ -118,12 +119,17 @@ def _like(torch: Any, mode: Any, value: Any) -> Any:
         raise UserError(f"a tensor lies on {value.device}, and pullback computes on the CPU")
     if value.layout is not torch.strided or value.is_quantized:
         raise UserError(f"a tensor has the layout {value.layout}", hint="dense tensors are compiled")
-    fake = mode.from_tensor(value.detach())
+    fake = mode.from_tensor(_detached(value))
     if not value.requires_grad:
         return fake
     fake.requires_grad_()
     with torch.enable_grad():
         return fake if value.is_leaf else fake.clone()
+
+
+def _detached(value: Any) -> Any:
+    """The tensor without its history; a copy of one that was made in inference mode, which nothing else may read."""
+    return value.clone() if value.is_inference() else value.detach()
 
 
 def _view(result: Any, inputs: Sequence[Any], earlier: Sequence[Any], views: dict[int, View]) -> View | None:
@@ -155,7 +161,11 @@ def _interpreter() -> Any:
     import torch
 
     class Interpreter(torch.fx.Interpreter):
+        numbers: Mapping[str, Any] = {}
+
         def run_node(self, node: Any) -> Any:
+            if node.op == "call_method" and node.target == "item" and node.args[0].name in self.numbers:
+                return self.numbers[node.args[0].name]
             if getattr(node.target, "__name__", None) != "tag_activation_checkpoint":
                 return super().run_node(node)
             (part, *values), _ = self.fetch_args_kwargs_from_env(node)
@@ -167,7 +177,21 @@ def _interpreter() -> Any:
     return Interpreter
 
 
-def _watching(torch: Any, graph: Any) -> Any:
+def numbers(graph: Any) -> dict[int, str]:
+    """The inputs that a graph reads as numbers, as Dynamo has it do with floats: their places, and their names."""
+    places = (node for node in graph.graph.nodes if node.op == "placeholder")
+    return {k: node.name for k, node in enumerate(places) if any(_is_number(user) for user in node.users)}
+
+
+def _is_number(node: Any) -> bool:
+    return node.op == "call_method" and node.target == "item"
+
+
+def _values(graph: Any, inputs: Sequence[Any]) -> dict[str, Any]:
+    return {name: inputs[k].item() for k, name in numbers(graph).items()}
+
+
+def _watching(torch: Any, graph: Any, numbers: Mapping[str, Any]) -> Any:
     """Runs the graph, and refuses assignments in place that autograd is not told of to what needs gradients."""
     ambient = torch.is_grad_enabled()
 
@@ -182,7 +206,9 @@ def _watching(torch: Any, graph: Any) -> Any:
                 raise UserError(f"{node.target} writes under no_grad to a tensor that needs gradients")
             return result
 
-    return Watching(graph)
+    interpreter = Watching(graph)
+    interpreter.numbers = numbers
+    return interpreter
 
 
 def exported(graph: Any, inputs: Sequence[Any]) -> Any:
@@ -219,12 +245,17 @@ def exported(graph: Any, inputs: Sequence[Any]) -> Any:
             self.graph = graph
 
         def forward(self, *values: Any) -> Any:
+            interpreter = Detaching(self.graph)
+            interpreter.numbers = known
             with torch.fx.traceback.preserve_node_meta():  # places in the user's source
-                return tuple(Detaching(self.graph).run(*values))
+                return tuple(interpreter.run(*values))
 
-    values = tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in inputs)
+    known = _values(graph, inputs)
+    values = tuple(_detached(v) if isinstance(v, torch.Tensor) else v for v in inputs)
     with _quiet(), torch.enable_grad():
         program = functional(torch.export.export(Program(), values, strict=False))
+        with contextlib.suppress(Exception):  # what PyTorch fails to take apart is listed as missing
+            program = taken_apart(program)
     for node in program.graph.nodes:
         if __file__ in (node.meta.get("stack_trace") or ""):  # the user's line is not known
             del node.meta["stack_trace"]

@@ -19,6 +19,7 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, UserError, suggestion
 from pullback.ir.forks import renewed
+from pullback.relax.frontend.torch.captured import numbers
 from pullback.relax.frontend.torch.compiled import Compiled
 
 __all__ = ["NotCompiled", "backend", "register"]
@@ -56,6 +57,7 @@ class _Graph:
 
     def __init__(self, graph: Any, target: Any, fallback: bool) -> None:
         self.graph, self.target, self.fallback = graph, target, fallback
+        self._numbers = tuple(numbers(graph))
         self._compiled: dict[Any, Compiled | None] = {}
         self._lock = threading.RLock()
         renewed(self, "_lock")
@@ -69,6 +71,7 @@ class _Graph:
         import torch
 
         key = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *map(_kind, inputs))
+        key += tuple(inputs[k].item() for k in self._numbers)
         if key not in self._compiled:
             with self._lock:
                 if key not in self._compiled:
@@ -78,8 +81,9 @@ class _Graph:
     def _make(self, inputs: Sequence[Any]) -> Compiled | None:
         import torch
 
+        needs_gradients = torch.is_grad_enabled()  # inference_mode(False) sets it
         try:
-            with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
+            with torch.inference_mode(False), torch.set_grad_enabled(needs_gradients):
                 return Compiled(self.graph, inputs, self.target)
         except Exception as error:
             if not self.fallback:

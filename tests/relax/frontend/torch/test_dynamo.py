@@ -157,6 +157,8 @@ def test_eval_and_no_grad():
     assert found.requires_grad and torch.equal(net[1].running_mean, before)
     with torch.inference_mode():
         close(model(x), net(x))
+        other = x * 2
+        close(model(other), net(other))
 
 
 def test_dropout_draws_anew_and_backward_agrees():
@@ -211,6 +213,17 @@ def test_sizes_that_change():
         close(found, expected)
         for mine, theirs in gradients([found.square().sum(), expected.square().sum()], *net.parameters()):
             close(mine, theirs)
+
+
+def test_sizes_and_numbers_that_dynamo_takes_for_unknown():
+    """Floats are tensors then, whose items the graph reads."""
+    net = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, momentum=0.3))
+    other = copy.deepcopy(net)
+    model = torch.compile(net, backend="pullback", dynamic=True, options={"fallback": False})
+    for rows in (5, 3):
+        x = torch.randn(rows, 6)
+        close(model(x), other(x))
+    close(net[1].running_var, other[1].running_var)
 
 
 def test_memory_is_shared():
