@@ -34,10 +34,10 @@ from pullback.ir.words import guided
 from pullback.relax.analysis import called_functions, used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.boxes import is_handle
-from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import copy_with_new_vars, emit_body
 from pullback.relax.regions import is_control
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
 from pullback.relax.transform.control_gradients import adjoint_of_control
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
@@ -255,6 +255,9 @@ class ReverseSweep:
     def propagate(self, binding: Binding, adjoint: Adjoint) -> None:
         """Carry the adjoint of a binding's variable to what its value reads."""
         value = binding.value
+        if isinstance(binding, MatchCast):
+            self.accumulate(value, self.cast_back(binding, adjoint))
+            return
         if not isinstance(value, Call):
             self.accumulate(value, adjoint)
             return
@@ -277,6 +280,16 @@ class ReverseSweep:
         for arg, contribution in zip(arguments, contributions, strict=True):
             if contribution is not None:
                 self.accumulate(arg, contribution)
+
+    def cast_back(self, binding: MatchCast, adjoint: Adjoint) -> Adjoint:
+        """The adjoint of what a match_cast took, in its type: other names of the same sizes."""
+        info = binding.value.struct_info
+        if not isinstance(info, TensorStructInfo) or info.shape is None or same_info(info, binding.target):
+            return adjoint
+        dy = self.materialize(adjoint, binding.var)
+        cast = self.builder.match_cast(dy, info, f"{binding.var.name}_adjoint")
+        self.zeros.degrees[cast] = self.zeros.degree_of_any(dy)
+        return cast
 
     def materialize(self, adjoint: Adjoint, value: Expr) -> Any:
         """The adjoint as the gradient rule wants it: tuples complete, missing parts zeros."""

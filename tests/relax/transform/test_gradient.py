@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import pullback
 from pullback.ir import DifferentiationError, NameNotFound, assert_structural_equal
+from pullback.ir.errors import UserError
 from pullback.relax.transform import Gradient
 from pullback.script import ir as I
 from pullback.script import relax as R
@@ -169,3 +172,26 @@ def test_refused(arguments, error, message):
     with pytest.raises(error) as caught:
         Gradient(*arguments)(Losses)
     assert message in str(caught.value)
+
+
+def test_adjoint_of_a_match_cast_has_the_sizes_of_what_it_took():
+    """The adjoint of x is of x's type again, though z has a size of another name."""
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor(("n",), "float32"), w: R.Tensor(("m",), "float32")):
+            y = R.multiply(x, x)
+            z = R.match_cast(y, R.Tensor(("m",), "float32"))
+            s = R.sum(R.multiply(z, w))
+            return s
+
+    adjoint = Gradient("main")(Before)["main_adjoint"]
+    assert [p.struct_info for p in adjoint.params] == list(adjoint.ret_struct_info.fields[1].fields)
+    x, w = np.float32([1, 2, 3]), np.float32([4, 5, 6])
+    for target in ("llvm", "debug"):
+        _, (dx, dw) = pullback.compile(Gradient("main")(Before), target).function("main_adjoint")(x, w)
+        np.testing.assert_array_equal(dx.numpy(), 2 * x * w)
+        np.testing.assert_array_equal(dw.numpy(), x * x)
+        with pytest.raises(UserError):
+            pullback.compile(Gradient("main")(Before), target).function("main_adjoint")(x, w[:2])

@@ -11,6 +11,7 @@ import functools
 import inspect
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -456,9 +457,11 @@ class Replay:
         shown = f"{dtype}{'' if sizes is None else tuple(sizes)}"
         message = f"{node.op_type} ({label_of(node.proto)}) gives {name} as {format_info(info)}, ONNX says {shown}"
         is_output = node.scope.outer is None and any(o.name == name for o in self.model.graph.output)
-        if is_output:
-            raise UserError(message, hint="is the output's type declared as it is?")
-        raise InternalError(message)
+        if not is_output or not isinstance(info, TensorStructInfo) or info.dtype != dtype:
+            raise InternalError(message)
+        if len(info.shape or ()) != len(sizes or ()):
+            raise UserError(message, hint="the file declares its output with another number of axes than it has")
+        warnings.warn(f"{message}: the file declares this size, and its nodes give another one", stacklevel=2)
 
     def needs_value(self, node: Node, value: Expr) -> known.NeedsValue:
         """The error for a value that depends on data."""

@@ -310,3 +310,60 @@ def test_a_wrong_converter_is_found_where_it_stands():
             net.export(*net.example)
     finally:
         ONNX._table["Transpose"] = kept
+
+
+def test_sizes_that_have_to_be_equal_are_checked_when_it_runs():
+    """Halves of an even length, put together and added to the whole; gradients pass through the check."""
+    model = parsed(
+        """g (float[n, k, 2] x) => (float[n, k, 2] y) {
+             one = Constant<value_ints = [1]>()
+             two = Constant<value_ints = [2]>()
+             zero = Constant<value_ints = [0]>()
+             last = Constant<value_ints = [9223372036854775807]>()
+             even = Slice(x, zero, last, one, two)
+             odd = Slice(x, one, last, one, two)
+             pair = Concat<axis = 1>(even, odd)
+             h = Mul(pair, w)
+             y = Add(h, x)
+        }""",
+        w=np.asarray([2.0, 3.0], "float32"),
+    )  # fmt: skip
+    net = pullback.from_onnx(model)
+    x = floats(2, 4, 2)
+    pair = np.concatenate([x[:, ::2], x[:, 1::2]], 1)
+    np.testing.assert_allclose(net(x).numpy(), pair * np.float32([2, 3]) + x, rtol=1e-6)
+    trainer = pullback.trainer(net, lambda y, t: pullback.op.sum(y * t), optim.SGD(lr=1.0), targets=net.example[0])
+    trainer.update(x, np.ones_like(x))
+    np.testing.assert_allclose(trainer.state_dict()["w"].numpy(), [2, 3] - pair.sum((0, 1)), rtol=1e-5)
+
+
+def test_slices_of_one_element_of_a_symbolic_axis():
+    model = parsed(
+        """g (float[n, 3] x) => (float[1, 3] y) {
+             start = Constant<value_ints = [-1]>()
+             end = Constant<value_ints = [9223372036854775807]>()
+             axis = Constant<value_ints = [0]>()
+             y = Slice(x, start, end, axis)
+        }"""
+    )
+    net = pullback.from_onnx(model)
+    assert net.export(*net.example)["backbone"].ret_struct_info.shape == (1, 3)
+    x = floats(4, 3)
+    np.testing.assert_array_equal(net(x).numpy(), x[-1:])
+
+
+def test_sequences_inside_of_a_model():
+    """What chunk and split of PyTorch become: a sequence whose length follows from a size."""
+    model = parsed(
+        """g (float[n, 6] x) => (float[n, 2] y) {
+             size = Constant<value_int = 2>()
+             parts = SplitToSequence<axis = 1>(x, size)
+             first = Constant<value_int = 0>()
+             back = Constant<value_int = -1>()
+             a = SequenceAt(parts, first)
+             b = SequenceAt(parts, back)
+             y = Sub(a, b)
+        }"""
+    )
+    x = floats(3, 6)
+    np.testing.assert_allclose(pullback.from_onnx(model)(x).numpy(), x[:, :2] - x[:, 4:], rtol=1e-6)

@@ -31,6 +31,22 @@ def cnn() -> tuple[object, tuple[int, ...]]:
     return net, (3, 14, 14)
 
 
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.head = torch.nn.LayerNorm(16), torch.nn.Linear(16, 48), torch.nn.Linear(16, 4)
+
+    def forward(self, x):
+        parts = self.qkv(self.norm(x)).chunk(3, -1)
+        q, k, v = (p.reshape(*p.shape[:2], 4, 4).transpose(1, 2) for p in parts)
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.head(torch.nn.functional.gelu(y.transpose(1, 2).reshape(x.shape) + x).mean(1))
+
+
+def attention() -> tuple[object, tuple[int, ...]]:
+    return Attention(), (5, 16)
+
+
 def exported(net: object, shape: tuple[int, ...]) -> bytes:
     """The file that PyTorch's exporter writes, with a batch of any size."""
     batch = torch.export.Dim("batch")
@@ -44,7 +60,7 @@ def exported(net: object, shape: tuple[int, ...]) -> bytes:
 
 
 @pytest.mark.allowance(20)
-@pytest.mark.parametrize("make", [mlp, cnn], ids=["mlp", "cnn"])
+@pytest.mark.parametrize("make", [mlp, cnn, attention], ids=["mlp", "cnn", "attention"])
 def test_training_equals_pytorch(make, tmp_path):
     torch.manual_seed(0)
     net, shape = make()

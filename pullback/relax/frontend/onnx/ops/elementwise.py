@@ -12,6 +12,7 @@ from pullback.ir.errors import DTypeError
 from pullback.relax import op
 from pullback.relax.expr import const
 from pullback.relax.frontend.onnx.known import array, is_given, known, number
+from pullback.relax.frontend.onnx.ops.agreed import broadcast
 from pullback.relax.frontend.onnx.table import ONNX
 from pullback.relax.frontend.onnx.types import FLOATS, dtype_of
 
@@ -23,8 +24,7 @@ ONNX.same(
         "Not": op.logical_not, "BitwiseNot": op.bitwise_not, "Reciprocal": op.reciprocal, "Relu": op.nn.relu,
         "Round": op.round, "Sigmoid": op.sigmoid, "Sign": op.sign, "Sin": op.sin, "Sinh": op.sinh, "Sqrt": op.sqrt,
         "Tan": op.tan, "Tanh": op.tanh, "Softsign": op.nn.softsign, "Mish": op.nn.mish, "HardSwish": op.nn.hardswish,
-        "Where": op.where, "BitwiseAnd": op.bitwise_and, "BitwiseOr": op.bitwise_or, "BitwiseXor": op.bitwise_xor,
-        "GreaterOrEqual": op.greater_equal, "LessOrEqual": op.less_equal,
+        "BitwiseAnd": op.bitwise_and, "BitwiseOr": op.bitwise_or, "BitwiseXor": op.bitwise_xor,
     }
 )  # fmt: skip
 
@@ -48,7 +48,7 @@ def _aligned(x: Any, y: Any, broadcast: int, axis: int | None) -> Any:
 def _binary(name: str, function: Any) -> None:
     @ONNX.register(f"{name}-7")
     def convert(x: Any, y: Any) -> Any:
-        return function(x, y)
+        return function(*broadcast(x, y))
 
     @ONNX.register(name)
     def convert_old(x: Any, y: Any, *, broadcast: int = 0, axis: int | None = None, **_: Any) -> Any:
@@ -107,6 +107,13 @@ _binary("Xor", op.logical_xor)
 _binary("Equal", op.equal)
 _binary("Greater", op.greater)
 _binary("Less", op.less)
+_binary("GreaterOrEqual", op.greater_equal)
+_binary("LessOrEqual", op.less_equal)
+
+
+@ONNX.register("Where")
+def where(condition: Any, x: Any, y: Any) -> Any:
+    return op.where(*broadcast(condition, x, y))
 
 
 @ONNX.register("Mod")
@@ -122,7 +129,7 @@ def bit_shift(x: Any, y: Any, *, direction: str) -> Any:
 def _variadic(name: str, function: Any) -> None:
     @ONNX.register(name)
     def convert(*values: Any, **_: Any) -> Any:
-        return reduce(function, values)
+        return reduce(function, broadcast(*values))
 
 
 _variadic("Sum", op.add)

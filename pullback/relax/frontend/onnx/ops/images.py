@@ -168,6 +168,30 @@ def _pairs(x: Any, axes: Sequence[int], scales: Sequence[float]) -> list[tuple[i
     return list(zip(sizes, [scales[a] for a in axes], strict=True))
 
 
+_PLACES = ("half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn", "pytorch_half_pixel")
+
+
+def _are_open(x: Any, axes: Sequence[int]) -> bool:
+    return any(not isinstance(shape_of(x)[a], int) for a in axes)
+
+
+def _by_op(x: Any, sizes: dict[int, Any], form: _Form, roi: Sequence[float]) -> Any:
+    """Images of symbolic sizes; ``sizes``: the new ones, by axis."""
+    rank = rank_of(x)
+    is_image = 3 <= rank <= 5 and not set(sizes) - set(range(2, rank))
+    if not is_image or form.antialias or roi or form.place not in _PLACES:
+        raise UserError(
+            f"Resize of axes {sorted(sizes)} of symbolic sizes, by {form.mode} at {form.place}, is not converted",
+            hint="fix symbolic sizes: from_onnx(model, shape_dict={name: shape})",
+        )
+    new = [sizes.get(a, shape_of(x)[a]) for a in range(2, rank)]
+    return getattr(op.image, f"resize{rank - 2}d")(
+        x, new, method="nearest_neighbor" if form.mode == "nearest" else form.mode,
+        coordinate_transformation_mode=form.place, rounding_method=form.nearest, cubic_alpha=form.cubic,
+        cubic_exclude=int(form.exclude_outside),
+    )  # fmt: skip
+
+
 @ONNX.register("Resize-11")
 def resize(
     x: Any, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0, axes: Any = None,
@@ -186,6 +210,11 @@ def resize(
         if len(factors) != len(chosen):
             raise ShapeError(f"{len(chosen)} scales are needed, got {factors}")
         moved = [k for k, s in enumerate(factors) if s != 1 or region]
+        if _are_open(x, [chosen[k] for k in moved]):
+            if any(factors[k] != int(factors[k]) for k in moved):
+                raise UserError(f"axes of symbolic sizes are resized by whole numbers, got the scales {factors}")
+            by_place = {chosen[k]: shape_of(x)[chosen[k]] * int(factors[k]) for k in moved}
+            return _by_op(x, by_place, form, region)
         old = static([shape_of(x)[chosen[k]] for k in moved], "the sizes of axes that are resized")
         outs, by = [math.floor(n * factors[k]) for n, k in zip(old, moved, strict=True)], [factors[k] for k in moved]
     elif is_given(sizes):
@@ -195,6 +224,8 @@ def resize(
         same = [shape_of(x)[a] is w or shape_of(x)[a] == w for a, w in zip(chosen, wanted, strict=True)]
         keeps = keep_aspect_ratio_policy == "stretch" and not region
         moved = [k for k in range(len(chosen)) if not (keeps and same[k])]
+        if keeps and (_are_open(x, [chosen[k] for k in moved]) or not all(isinstance(wanted[k], int) for k in moved)):
+            return _by_op(x, {chosen[k]: wanted[k] for k in moved}, form, region)
         old = static([shape_of(x)[chosen[k]] for k in moved], "the sizes of axes that are resized")
         outs, by = _kept(keep_aspect_ratio_policy, static([wanted[k] for k in moved], "the sizes of Resize"), old)
     else:

@@ -23,6 +23,7 @@ from pullback.relax.frontend.onnx.known import (
     static,
     whole,
 )
+from pullback.relax.frontend.onnx.ops.agreed import joined, with_sizes
 from pullback.relax.frontend.onnx.table import ONNX
 from pullback.relax.frontend.onnx.types import FLOATS, dtype_of
 from pullback.tir.polynomial import same
@@ -221,7 +222,7 @@ def tile(x: Any, repeats: Any) -> Any:
 
 @ONNX.register("Concat")
 def concat(*parts: Any, axis: int = 1) -> Any:
-    return parts[0] if len(parts) == 1 else op.concat(list(parts), axis)
+    return parts[0] if len(parts) == 1 else op.concat(joined(parts, axis), axis)
 
 
 @ONNX.register("Split")
@@ -280,7 +281,26 @@ def _slice(x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
         end.append(_end(stop, total, step))
         chosen.append(axis)
         strides.append(step)
-    return op.strided_slice(x, chosen, begin, end, strides) if chosen else x
+    if not chosen:
+        return x
+    found = op.strided_slice(x, chosen, begin, end, strides)
+    single = [a for a, s, e in zip(chosen, begin, end, strict=True) if _is_single(s, e)]
+    return _with_single(found, single)
+
+
+def _is_single(start: Any, stop: Any) -> bool:
+    """Whether a slice takes one element, of an axis that is not empty."""
+    if not isinstance(start, int) or not isinstance(stop, int):
+        return False
+    return (start == 0 and stop == 1) or (start == -1 and stop >= 2**31 - 1)
+
+
+def _with_single(x: Any, axes: Sequence[int]) -> Any:
+    """x, whose sizes along these axes are 1: a symbolic size that is 0 when it runs is an error then."""
+    sizes = shape_of(x)
+    if all(isinstance(sizes[a], int) for a in axes):
+        return x
+    return with_sizes(x, [1 if a in axes else s for a, s in enumerate(sizes)])
 
 
 def _covers(stop: Any, total: Any) -> bool:
