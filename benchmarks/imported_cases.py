@@ -35,7 +35,7 @@ class Imported:
 
     @property
     def has_images(self) -> bool:
-        return "x" in self.inputs(np.random.default_rng(SEED))
+        return any(array.ndim == 4 for array in self.inputs(np.random.default_rng(SEED)).values())
 
     def made(self) -> tuple[Any, dict[str, np.ndarray], np.ndarray]:
         """The module, in the form for training, inputs by name, and targets."""
@@ -46,8 +46,8 @@ class Imported:
         return self.module().train(), dict(self.inputs(source)), self.targets(source)
 
 
-def _images(batch: int, size: int) -> Callable[[np.random.Generator], Mapping[str, np.ndarray]]:
-    return lambda source: {"x": source.standard_normal((batch, 3, size, size), dtype=np.float32)}
+def _images(batch: int, size: int, name: str = "x") -> Callable[[np.random.Generator], Mapping[str, np.ndarray]]:
+    return lambda source: {name: source.standard_normal((batch, 3, size, size), dtype=np.float32)}
 
 
 def _classes(count: int, *shape: int) -> Callable[[np.random.Generator], np.ndarray]:
@@ -131,7 +131,7 @@ CASES = {
         "adamw", 1e-4, output="logits", needs=("transformers",),
     ),
     "efficientnet_lite0": Imported(
-        "EfficientNet-lite0, 16 images of 3×96×96, SGD", _efficientnet, _images(16, 96), _classes(CLASSES, 16),
-        "sgd", 1e-3, needs=("efficientnet_lite_pytorch",),
+        "EfficientNet-lite0, 16 images of 3×96×96, SGD", _efficientnet, _images(16, 96, "inputs"),
+        _classes(CLASSES, 16), "sgd", 1e-3, needs=("efficientnet_lite_pytorch",),
     ),
 }  # fmt: skip

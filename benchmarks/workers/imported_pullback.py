@@ -40,7 +40,7 @@ def trainer_of(name: str) -> tuple[Any, Any, Any]:
     need(*case.needs)
     module, inputs, targets = case.made()
     example = {key: torch.from_numpy(value) for key, value in inputs.items()}
-    model = pullback.from_torch(module, example, outputs=case.output)
+    model = pullback.from_torch(module, example, outputs=case.output, dynamic_shapes=())  # of just this batch
 
     def loss(logits: Any, y: Any) -> Any:
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))

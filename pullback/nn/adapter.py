@@ -118,7 +118,7 @@ class Adapter:
         known = [name for name in layer_names(backbone) if name in named]
         chosen = self._chosen(known)
         for name in chosen:
-            if named[name].layer_adapter is not None:
+            if named[name]._layer_adapter is not None:
                 raise ArgumentError(f"layer {name} has an adapter already")
             if sum(call.name == name for call in calls) > 1:
                 raise ArgumentError(
@@ -135,7 +135,7 @@ class Adapter:
             ]  # fmt: skip
             for key, parameter in zip(PARTS, parts, strict=True):
                 named[name]._parameters[key] = parameter
-            named[name].layer_adapter = Bottleneck(tuple(parts), self.activation, self.axis)  # type: ignore[arg-type]
+            named[name]._layer_adapter = Bottleneck(tuple(parts), self.activation, self.axis)  # type: ignore[arg-type]
 
     def _added(self, module: IRModule) -> IRModule:
         module = with_backbone(module)

@@ -148,7 +148,7 @@ class LoRA:
         for (owner, update), value in zip(found, new, strict=True):
             merged = MergedUpdate(update, _detach(owner, update), update.weight.numpy())
             update.weight.own(value)
-            owner.merged_updates = (*owner.merged_updates, merged)
+            owner._merged_updates = (*owner._merged_updates, merged)
         set_frozen(model, False)
         return model
 
@@ -157,14 +157,14 @@ class LoRA:
 
         Raises UserError where nothing was merged.
         """
-        owners = [owner for owner in module.modules() if owner.merged_updates]
+        owners = [owner for owner in module.modules() if owner._merged_updates]
         if not owners:
             raise UserError("the module has no merged updates", hint="lora.merge(net) merges those that it has")
         for owner in owners:
-            for merged in owner.merged_updates:
+            for merged in owner._merged_updates:
                 merged.update.weight.own(merged.before)
                 _attach(owner, merged.key, merged.update)
-            owner.merged_updates = ()
+            owner._merged_updates = ()
         set_frozen(module, True)
         return module
 
@@ -216,7 +216,7 @@ def _attach(owner: Module, key: str, update: WeightUpdate) -> None:
     """Make an update part of a module. The names of A and B may have dots: they are no attributes."""
     for name, parameter in zip(_keys(key), (update.a, update.b), strict=True):
         owner._parameters[name] = parameter
-    owner.weight_updates = (*owner.weight_updates, update)
+    owner._weight_updates = (*owner._weight_updates, update)
 
 
 def _detach(owner: Module, update: WeightUpdate) -> str:
@@ -224,5 +224,5 @@ def _detach(owner: Module, update: WeightUpdate) -> str:
     key = next(name for name, p in owner._parameters.items() if p is update.weight)
     for name in _keys(key):
         del owner._parameters[name]
-    owner.weight_updates = tuple(u for u in owner.weight_updates if u is not update)
+    owner._weight_updates = tuple(u for u in owner._weight_updates if u is not update)
     return key

@@ -41,9 +41,9 @@ class Module:
     _buffers: dict[str, Buffer | None]
     _modules: dict[str, Module | None]
     is_frozen: bool = False  # whether steps compute it in the form for inference: see freeze
-    weight_updates: tuple[Any, ...] = ()  # of its own parameters: see nn/updates.py
-    merged_updates: tuple[Any, ...] = ()  # those that are part of the parameters
-    layer_adapter: Any = None  # behind its results
+    _weight_updates: tuple[Any, ...] = ()  # of its own parameters: see nn/updates.py
+    _merged_updates: tuple[Any, ...] = ()  # those that are part of the parameters
+    _layer_adapter: Any = None  # behind its results
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         module = super().__new__(cls)

@@ -51,7 +51,7 @@ class Bottleneck:
 
 def updates_in(module: Module) -> Iterator[tuple[Module, WeightUpdate]]:
     """The updates of a module and of all below it, and who holds them."""
-    return ((owner, update) for owner in module.modules() for update in owner.weight_updates)
+    return ((owner, update) for owner in module.modules() for update in owner._weight_updates)
 
 
 def named_updates(module: Module) -> tuple[Update, ...]:
@@ -65,7 +65,7 @@ def named_updates(module: Module) -> tuple[Update, ...]:
 
 def bottlenecks_in(module: Module) -> Iterator[tuple[str, Bottleneck]]:
     """The adapters behind layers, by the names of these."""
-    return ((name, inner.layer_adapter) for name, inner in module.named_modules() if inner.layer_adapter is not None)
+    return ((name, inner._layer_adapter) for name, inner in module.named_modules() if inner._layer_adapter is not None)
 
 
 def attributes(module: Module) -> dict[str, Any]:

@@ -212,6 +212,27 @@ def test_modules_are_merged_and_unmerged() -> None:
     assert {n for n, p in model.named_parameters() if p.requires_grad} == set(trainer.trained)
 
 
+def test_libraries_without_a_step_have_merged_weights(tmp_path: Path) -> None:
+    trainer = trained(LORA)
+    with pytest.raises(ArgumentError, match="a library with a step trains the updates"):
+        trainer.export(tmp_path / "lib", functions=["step", "predict"], merge=True)
+    exported = trainer.export(tmp_path / "lib", name="net", functions=["predict_one"])
+    weights = safetensors.numpy.load_file(exported.folder / "net.safetensors")
+    assert not any("lora" in name for name in weights)
+    for name, value in trainer.merged_state_dict().items():
+        kind = "param" if name in trainer.params else "state"
+        np.testing.assert_array_equal(weights[f"{kind}.{name}"], value.numpy())
+    kept = trainer.export(tmp_path / "kept", name="net", functions=["predict_one"], merge=False)
+    assert "param.0.query.lora_A" in safetensors.numpy.load_file(kept.folder / "net.safetensors")
+
+
+def test_mixed_precision() -> None:
+    one, other = made(LORA), made(LORA, precision="bfloat16")
+    losses = [[t.update(X, Y).item() for _ in range(4)] for t in (one, other)]
+    np.testing.assert_allclose(*losses, rtol=2e-2)
+    assert all(p.dtype == "float32" for p in other.params.values())
+
+
 def test_merging_needs_updates() -> None:
     with pytest.raises(UserError, match="no updates to merge"):
         LORA.merge(net())

@@ -25,6 +25,7 @@ from pullback.relax.training.checkpoint_file import TensorFile, open_file
 from pullback.relax.training.initialize import static_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer import SGD
+from pullback.relax.training.subset import trained_by
 from pullback.relax.transform.low_rank import as_attribute, updates_of
 from pullback.runtime.files import path_of, shown, write_atomically
 from pullback.runtime.tensor import Tensor
@@ -39,12 +40,10 @@ class FineTuning:
     _interface: Interface
     _turn: threading.RLock
     _setup: Any
-    _aliases: Mapping[str, str]
     mod: Any
     vm: Any
     device: Any
     state_dict: Any
-    trained: Any
     value_of: Any
 
     def merged_state_dict(self) -> dict[str, Tensor]:
@@ -61,9 +60,10 @@ class FineTuning:
                 hint="trainer.state_dict() has them; updates of nn.LoRA can be merged",
             )
         values = self.state_dict()
-        own = {name: value for name, value in values.items() if name not in self._aliases}
+        aliases: Mapping[str, str] = self.mod.attrs.get("aliases", {})
+        own = {name: value for name, value in values.items() if name not in aliases}
         result = merged(own, updates_of(self.mod))
-        return result | {name: result[first].copy() for name, first in self._aliases.items()}
+        return result | {name: result[first].copy() for name, first in aliases.items()}
 
     def save_adapter(self, path: str | os.PathLike[str]) -> None:
         """Write what was added to the model, and what else is trained, to a safetensors file: parameters that are
@@ -102,7 +102,7 @@ class FineTuning:
     def _added_names(self) -> list[str]:
         """The names of what an adapter's file holds, as they stand in the model."""
         pairs = {name for u in updates_of(self.mod) for name in (u.a, u.b)}
-        chosen = {*self.trained, *pairs, *moving_states(self.mod)}
+        chosen = {*trained_by(self._interface), *pairs, *moving_states(self.mod)}
         return [s.name for s in (*self._interface.params, *self._interface.states) if s.name in chosen]
 
     def _wanted(self, file: TensorFile, slots: Mapping[str, Slot]) -> dict[str, str]:
