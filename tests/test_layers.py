@@ -72,6 +72,7 @@ RESERVED = {
     "platformdirs": ("pullback.runtime.files",),
     "torch": (),
     "jax": (),
+    "keras": ("pullback.relax.frontend.keras",),
 }
 
 

@@ -101,8 +101,7 @@ class KerasModel(Imported):
         return optimizer_of(self.source)
 
     def to_keras(self, model: Any = None) -> Any:
-        """Set the weights of the model of Keras to what they are here: :func:`~pullback.relax.frontend.keras.to_keras`.
-        """
+        """Set the weights of the model of Keras to what they are here: ``relax.frontend.keras.to_keras``."""
         from pullback.relax.frontend.keras.weights import to_keras
 
         return to_keras(self, model)

@@ -153,8 +153,7 @@ class Trace:
         return self.unwrapped(function(*self.wrapped(args), **self.wrapped(kwargs)))
 
     def by_call(self, layer: Any, args: Any, kwargs: Any) -> Any:
-        """What a layer's ``call`` gives, as tensors with their masks; where it asks whether it trains, in both forms.
-        """
+        """What a layer's ``call`` gives, tensors with their masks; where it asks whether it trains, in both forms."""
         args, kwargs = self.wrapped(args), self.wrapped(kwargs)
         if not isinstance(kwargs.get("training"), Phase):
             return self._called(layer, args, kwargs)
@@ -268,9 +267,7 @@ class Trace:
         with span_scope(span):
             try:
                 if is_traced and or_else is not None:  # its tensors have masks
-                    return _mapped(
-                        self.by_call(or_else, args, kwargs), lambda v: _renamed(v, self._bound, source.name)
-                    )
+                    return _mapped(self.by_call(or_else, args, kwargs), lambda v: _renamed(v, self._bound, source.name))
                 if converter is None or converter.function is None:
                     self.missing.append(Use(keys[0], keys, node=name))
                     return self._placeholders(source, args, kwargs)
