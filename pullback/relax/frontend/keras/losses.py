@@ -180,7 +180,7 @@ class Penalized(Loss):
     def __init__(self, loss: Loss, outputs: int) -> None:
         super().__init__(loss.name, outputs + 1, loss.reduction)
         self._loss, self._outputs = loss, outputs
-        self.classification, self.shared_targets = loss.classification, loss.shared_targets  # type: ignore[misc]
+        self.classification, self.shared_targets = loss.classification, loss.shared_targets
 
     @property
     def options(self) -> dict[str, Any]:
