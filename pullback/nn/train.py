@@ -140,6 +140,11 @@ def _check_model(model: Any) -> None:
     """Say what to write in the place of what people bring."""
     if isinstance(model, type) and issubclass(model, Module):
         raise ArgumentError(f"the model is the class {model.__name__}", hint=f"make one: {model.__name__}(…)")
+    if any(base.__module__.partition(".")[0] == "keras" for base in type(model).__mro__):
+        raise ArgumentError(
+            f"the model is a {type(model).__name__} of Keras",
+            hint="net = pullback.from_keras(model) makes one of it that a trainer takes",
+        )
     if type(model).__module__.partition(".")[0] in ("torch", "keras", "flax", "tensorflow") or any(
         base.__module__ == "torch.nn.modules.module" for base in type(model).__mro__
     ):
@@ -158,7 +163,7 @@ def _loss(loss: Any, module: IRModule) -> Any:
         return LOSSES[loss]()
     if getattr(loss, "__module__", type(loss).__module__).partition(".")[0] in ("torch", "keras"):
         name = getattr(loss, "__name__", type(loss).__name__)
-        hint = "pullback.nn has PyTorch's losses under the same names, nn.functional its functions"
+        hint = "pullback.nn has PyTorch's losses under the same names, nn.functional its functions" + _of_keras(loss)
         raise ArgumentError(f"the loss {name} is one of another library", hint=hint)
     kind = next((kind for function, kind in _CLASSIFYING.items() if function is loss), None)
     if kind is not None:
@@ -211,6 +216,13 @@ def _warn_of_last_op(loss: Any, module: IRModule) -> None:
         )
 
 
+def _of_keras(value: Any) -> str:
+    """What to do with a loss or an optimizer of Keras."""
+    if getattr(value, "__module__", type(value).__module__).partition(".")[0] != "keras":
+        return ""
+    return "; net.loss and net.optimizer of net = pullback.from_keras(model) are those that the model is compiled with"
+
+
 def _meant(name: str) -> str:
     """``: did you mean …?``, or nothing."""
     word = _WORDS.get(name.lower()) or next(
@@ -225,7 +237,8 @@ def _optimizer(optimizer: Any) -> Any:
         if type(optimizer).__module__.partition(".")[0] in ("torch", "keras"):
             raise ArgumentError(
                 f"the optimizer {type(optimizer).__name__} is one of another library",
-                hint=f"pullback.optim has PyTorch's under the same names: optim.{type(optimizer).__name__}(lr=1e-3)",
+                hint=f"pullback.optim has PyTorch's under the same names: optim.{type(optimizer).__name__}(lr=1e-3)"
+                + _of_keras(optimizer),
             )
         return optimizer
     if optimizer not in optim.BY_NAME:

@@ -233,15 +233,17 @@ class Trace:
         """The results of a layer."""
         name = self.layer_name(source)
         self._places.append(name)
-        line = len(current_trace().layers)  # type: ignore[union-attr]
-        current_trace().layers.append(Line(name, type(source).__name__))  # type: ignore[union-attr]
+        trace = current_trace()
+        lines: list[Any] = trace.layers if trace is not None and name else []  # the model itself has a line already
+        place = len(lines)
+        lines.append(Line(name, type(source).__name__))
         try:
             call = Call(source, self, _once(lambda: self._types(source, args, kwargs)))
             found = self._converted(call, name, args, kwargs, or_else=source)
         finally:
             self._places.pop()
         types = tuple(t.graph.struct_info for t in _flat(found) if isinstance(t, GraphTensor))
-        current_trace().layers[line] = Line(name, type(source).__name__, outputs=types)  # type: ignore[union-attr]
+        lines[place] = Line(name, type(source).__name__, outputs=types)
         self._regularize(source, found)
         return found
 

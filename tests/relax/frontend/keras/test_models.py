@@ -251,6 +251,19 @@ def test_constraints_and_states_of_sequences_are_refused():
         from_keras(keras.Model(x, L.LSTM(3, stateful=True)(x)))
 
 
+def test_the_trainer_says_how_models_of_keras_are_imported():
+    model = keras.Sequential([keras.Input((3,)), L.Dense(2)])
+    model.compile(loss=keras.losses.MeanSquaredError(), optimizer="sgd")
+    net = from_keras(model)
+    for given, text in (
+        ((model, "mse", "sgd"), r"pullback\.from_keras\(model\)"),
+        ((net, model.loss, "sgd"), r"net\.loss"),
+        ((net, "mse", model.optimizer), r"net\.optimizer"),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            pullback.trainer(*given)
+
+
 def test_what_is_no_model_is_refused():
     with pytest.raises(ArgumentError, match="takes a model of Keras"):
         from_keras(L.Dense(3))
