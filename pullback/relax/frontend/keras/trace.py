@@ -232,6 +232,11 @@ class Trace:
     def layer(self, source: Any, args: Any, kwargs: Any) -> Any:
         """The results of a layer."""
         name = self.layer_name(source)
+        if getattr(source, "quantization_mode", None) is not None:
+            raise UserError(
+                f"the layer {name} is quantized ({source.quantization_mode}), and is not converted",
+                hint="import the model before model.quantize",
+            )
         self._places.append(name)
         trace = current_trace()
         lines: list[Any] = trace.layers if trace is not None and name else []  # the model itself has a line already

@@ -242,13 +242,17 @@ def test_training_in_inference_is_refused():
         from_keras(keras.Model(x, AlwaysDropping()(x)))
 
 
-def test_constraints_and_states_of_sequences_are_refused():
+def test_constraints_states_of_sequences_and_quantized_layers_are_refused():
     x = keras.Input((4,))
     with pytest.raises(UserError, match="constraints"):
         from_keras(keras.Model(x, L.Dense(3, kernel_constraint="non_neg")(x)))
     x = keras.Input(batch_shape=(2, 5, 3))
     with pytest.raises(UserError, match="stateful"):
         from_keras(keras.Model(x, L.LSTM(3, stateful=True)(x)))
+    model = keras.Sequential([keras.Input((4,)), L.Dense(3)])
+    model.quantize("int8")
+    with pytest.raises(UserError, match="quantized"):
+        from_keras(model)
 
 
 def test_the_trainer_says_how_models_of_keras_are_imported():
