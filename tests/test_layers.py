@@ -79,6 +79,7 @@ RESERVED = {
     "onnx": ("pullback.relax.frontend.onnx",),
     "keras": ("pullback.relax.frontend.keras",),
     "jax": (),
+    "keras": ("pullback.relax.frontend.keras",),
 }
 
 

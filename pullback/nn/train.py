@@ -158,15 +158,19 @@ def _check_model(model: Any) -> None:
     """Say what to write in the place of what people bring."""
     if isinstance(model, type) and issubclass(model, Module):
         raise ArgumentError(f"the model is the class {model.__name__}", hint=f"make one: {model.__name__}(…)")
-    is_torch = any(base.__module__ == "torch.nn.modules.module" for base in type(model).__mro__)
-    if is_torch or type(model).__module__.partition(".")[0] in ("torch", "keras", "flax", "tensorflow"):
-        hint = (
-            "write it with pullback.nn, whose layers have PyTorch's names, and load its weights:"
-            " trainer.load_state_dict(model.state_dict())"
-        )
-        if is_torch:
-            hint = "model = pullback.from_torch(model, x[:2]) makes one of it that a trainer takes"
-        raise ArgumentError(f"the model is a {type(model).__name__} of another library", hint=hint)
+    packages = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    foreign = next((name for name in _LIBRARIES if name in packages), None)
+    if foreign is not None:
+        raise ArgumentError(f"the model is a {type(model).__name__} of {foreign}", hint=_LIBRARIES[foreign])
+
+
+_LIBRARIES = {
+    "keras": "net = pullback.from_keras(model) makes one of it that a trainer takes",
+    "torch": "net = pullback.from_torch(model, x[:2]) makes one of it that a trainer takes",
+    "onnx": "net = pullback.from_onnx(model) makes one of it that a trainer takes",
+    "flax": "write it with pullback.nn, and load its weights: trainer.load_state_dict({…})",
+    "tensorflow": "write it with pullback.nn, and load its weights: trainer.load_state_dict({…})",
+}
 
 
 def _loss(loss: Any, module: IRModule) -> Any:
@@ -177,7 +181,7 @@ def _loss(loss: Any, module: IRModule) -> Any:
         return LOSSES[loss]()
     if getattr(loss, "__module__", type(loss).__module__).partition(".")[0] in ("torch", "keras"):
         name = getattr(loss, "__name__", type(loss).__name__)
-        hint = "pullback.nn has PyTorch's losses under the same names, nn.functional its functions"
+        hint = "pullback.nn has PyTorch's losses under the same names, nn.functional its functions" + _of_keras(loss)
         raise ArgumentError(f"the loss {name} is one of another library", hint=hint)
     kind = next((kind for function, kind in _CLASSIFYING.items() if function is loss), None)
     if kind is not None:
@@ -230,6 +234,13 @@ def _warn_of_last_op(loss: Any, module: IRModule) -> None:
         )
 
 
+def _of_keras(value: Any) -> str:
+    """What to do with a loss or an optimizer of Keras."""
+    if getattr(value, "__module__", type(value).__module__).partition(".")[0] != "keras":
+        return ""
+    return "; net.loss and net.optimizer of net = pullback.from_keras(model) are those that the model is compiled with"
+
+
 def _meant(name: str) -> str:
     """``: did you mean …?``, or nothing."""
     word = _WORDS.get(name.lower()) or next(
@@ -244,7 +255,8 @@ def _optimizer(optimizer: Any) -> Any:
         if type(optimizer).__module__.partition(".")[0] in ("torch", "keras"):
             raise ArgumentError(
                 f"the optimizer {type(optimizer).__name__} is one of another library",
-                hint=f"pullback.optim has PyTorch's under the same names: optim.{type(optimizer).__name__}(lr=1e-3)",
+                hint=f"pullback.optim has PyTorch's under the same names: optim.{type(optimizer).__name__}(lr=1e-3)"
+                + _of_keras(optimizer),
             )
         return optimizer
     if optimizer not in optim.BY_NAME:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.docs.blocks import ROOT, run_document
 
 PAGES = sorted([ROOT / "docs/quickstart.md", ROOT / "docs/phrasebook.md", *(ROOT / "docs/howto").glob("*.md")])
 
-NEEDS = {"from_onnx": "onnx"}
-
-
-NEEDS = {"from_pytorch": "torch", "torch_compile": "torch"}
+NEEDS = {"from_onnx": "onnx", "from_pytorch": "torch", "torch_compile": "torch", "from_keras": "keras"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page(page, tmp_path, monkeypatch):
     if page.stem in NEEDS:
+        monkeypatch.setenv("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "jax"))
         pytest.importorskip(NEEDS[page.stem])
     monkeypatch.setenv("PULLBACK_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
     run_document(page, tmp_path)
 
 
-def test_there_are_fifteen_how_tos_and_the_quick_start_lists_them():
+def test_there_are_seventeen_how_tos_and_the_quick_start_lists_them():
     names = {page.name for page in PAGES if page.parent.name == "howto"}
     text = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
-    assert len(names) == 15
+    assert len(names) == 17
     assert all(f"howto/{name}" in text for name in names)

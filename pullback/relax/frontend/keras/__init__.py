@@ -20,7 +20,7 @@ def from_keras(model: Any, example: Any = None) -> Any:
     ``model``: Sequential, functional, or subclassed, or the path of a ``.keras`` file, which is loaded in safe mode.
     ``example``: an array, or a type such as ``R.Tensor(("n", 28, 28), "float32")``, for each input (several: a tuple);
     without it, inputs are as the model says, with a symbolic size wherever it says None: the batch, and each other one
-    by itself.
+    by itself, or one for each axis of all inputs where the model needs that.
 
     Parameters and states have the names of the layers with dots between them, ``conv2d.kernel``, and Keras's shapes.
     Weights of layers with ``trainable=False`` are not trained. What the model was compiled with is in ``net.loss`` and

@@ -108,7 +108,7 @@ def _values(loss: Any, target: Expr, output: Expr) -> Expr:
     if mask[0] is not None:
         raise UserError(
             f"the loss {loss.name} leaves targets out (ignore_class), and is not taken over",
-            hint='nn.CrossEntropyLoss(ignore_index=…) of logits does: pullback.trainer(net, loss, net.optimizer)',
+            hint="nn.CrossEntropyLoss(ignore_index=…) of logits does: pullback.trainer(net, loss, net.optimizer)",
         )
     if not isinstance(found, Expr):
         raise UserError(f"the loss {loss.name} returns a {type(found).__name__}, not a tensor")
@@ -121,7 +121,7 @@ def loss_of(model: Any, outputs: int, has_mask: bool) -> KerasLoss:
     if not getattr(model, "compiled", False) or given is None:
         raise UserError(
             f"the model {model.name} is not compiled with a loss",
-            hint='model.compile(loss=…) in Keras, or give one of pullback\'s: pullback.trainer(net, "cross_entropy", …)',
+            hint='model.compile(loss=…) in Keras; or one of pullback: pullback.trainer(net, "cross_entropy", …)',
         )
     if has_mask:
         raise UserError(
@@ -180,7 +180,7 @@ class Penalized(Loss):
     def __init__(self, loss: Loss, outputs: int) -> None:
         super().__init__(loss.name, outputs + 1, loss.reduction)
         self._loss, self._outputs = loss, outputs
-        self.classification, self.shared_targets = loss.classification, loss.shared_targets  # type: ignore[misc]
+        self.classification, self.shared_targets = loss.classification, loss.shared_targets
 
     @property
     def options(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from keras import KerasTensor, Model, ops
 
-from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.errors import ArgumentError, ShapeError, UserError
 from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax import op
 from pullback.relax.expr import Expr
@@ -50,7 +50,14 @@ class KerasModel(Imported):
         self.has_mask = self.has_penalty = False  # whether outputs have masks; whether it adds terms to the loss
         self.outputs = 0
         _check_constraints(model)
-        self.export(*self.example)  # finds all that cannot be converted
+        try:
+            self.export(*self.example)  # finds all that cannot be converted
+        except ShapeError:
+            alike = _alike(self.example)
+            if alike == self.example or example is not None:
+                raise
+            self.example = alike
+            self.export(*alike)
 
     def forward(self, *inputs: Any) -> Any:
         """What the model computes, in the order of its outputs."""
@@ -101,8 +108,7 @@ class KerasModel(Imported):
         return optimizer_of(self.source)
 
     def to_keras(self, model: Any = None) -> Any:
-        """Set the weights of the model of Keras to what they are here: :func:`~pullback.relax.frontend.keras.to_keras`.
-        """
+        """Set the weights of the model of Keras to what they are here: ``relax.frontend.keras.to_keras``."""
         from pullback.relax.frontend.keras.weights import to_keras
 
         return to_keras(self, model)
@@ -185,6 +191,18 @@ def _example_of(model: Any, example: Any) -> list[TensorStructInfo]:
 
 def _dtype(array: np.ndarray) -> str:
     return "float32" if array.dtype == np.float64 else array.dtype.name
+
+
+def _alike(types: Sequence[TensorStructInfo]) -> tuple[TensorStructInfo, ...]:
+    """The types with one symbol for the open sizes of each axis, whatever the input."""
+    by_axis: dict[int, Any] = {}
+    return tuple(
+        TensorStructInfo(
+            tuple(s if isinstance(s, int) else by_axis.setdefault(axis, s) for axis, s in enumerate(t.shape or ())),
+            t.dtype,
+        )
+        for t in types
+    )
 
 
 def _types(given: Sequence[tuple[tuple[Any, ...], str]]) -> list[TensorStructInfo]:

@@ -117,9 +117,7 @@ class KerasRMSprop(_Decoupled):
     """s ← rho·s + (1 - rho)·g²;  d ← lr·g/√(s + eps), centered lr·g/√(s - m² + eps);  p ← p - d, with momentum
     v ← momentum·v + d, p ← p - v."""
 
-    def __init__(
-        self, lr: Any, rho: float, momentum: float, eps: float, centered: bool, weight_decay: Any = 0
-    ) -> None:
+    def __init__(self, lr: Any, rho: float, momentum: float, eps: float, centered: bool, weight_decay: Any = 0) -> None:
         super().__init__("KerasRMSprop", lr, weight_decay)
         self.rho, self.eps = number("rho", rho, 0.0), number("eps", eps, 0.0)
         self.momentum, self.centered = number("momentum", momentum, 0.0), flag("centered", centered)

@@ -153,8 +153,7 @@ class Trace:
         return self.unwrapped(function(*self.wrapped(args), **self.wrapped(kwargs)))
 
     def by_call(self, layer: Any, args: Any, kwargs: Any) -> Any:
-        """What a layer's ``call`` gives, as tensors with their masks; where it asks whether it trains, in both forms.
-        """
+        """What a layer's ``call`` gives, tensors with their masks; where it asks whether it trains, in both forms."""
         args, kwargs = self.wrapped(args), self.wrapped(kwargs)
         if not isinstance(kwargs.get("training"), Phase):
             return self._called(layer, args, kwargs)
@@ -233,16 +232,23 @@ class Trace:
     def layer(self, source: Any, args: Any, kwargs: Any) -> Any:
         """The results of a layer."""
         name = self.layer_name(source)
+        if getattr(source, "quantization_mode", None) is not None:
+            raise UserError(
+                f"the layer {name} is quantized ({source.quantization_mode}), and is not converted",
+                hint="import the model before model.quantize",
+            )
         self._places.append(name)
-        line = len(current_trace().layers)  # type: ignore[union-attr]
-        current_trace().layers.append(Line(name, type(source).__name__))  # type: ignore[union-attr]
+        trace = current_trace()
+        lines: list[Any] = trace.layers if trace is not None and name else []  # the model itself has a line already
+        place = len(lines)
+        lines.append(Line(name, type(source).__name__))
         try:
             call = Call(source, self, _once(lambda: self._types(source, args, kwargs)))
             found = self._converted(call, name, args, kwargs, or_else=source)
         finally:
             self._places.pop()
         types = tuple(t.graph.struct_info for t in _flat(found) if isinstance(t, GraphTensor))
-        current_trace().layers[line] = Line(name, type(source).__name__, outputs=types)  # type: ignore[union-attr]
+        lines[place] = Line(name, type(source).__name__, outputs=types)
         self._regularize(source, found)
         return found
 
@@ -268,9 +274,7 @@ class Trace:
         with span_scope(span):
             try:
                 if is_traced and or_else is not None:  # its tensors have masks
-                    return _mapped(
-                        self.by_call(or_else, args, kwargs), lambda v: _renamed(v, self._bound, source.name)
-                    )
+                    return _mapped(self.by_call(or_else, args, kwargs), lambda v: _renamed(v, self._bound, source.name))
                 if converter is None or converter.function is None:
                     self.missing.append(Use(keys[0], keys, node=name))
                     return self._placeholders(source, args, kwargs)

@@ -43,8 +43,8 @@ def to_keras(source: Any, model: Any = None) -> Any:
     for name, variable in variables.items():
         if tuple(variable.shape) != values[name].shape:
             raise ShapeError(
-                f"{variable.path} of the model {chosen.name} has the shape {tuple(variable.shape)}, and {name} the shape"
-                f" {values[name].shape}"
+                f"{variable.path} of the model {chosen.name} has the shape {tuple(variable.shape)},"
+                f" and {name} the shape {values[name].shape}"
             )
     for name, variable in variables.items():
         variable.assign(values[name])

@@ -5,7 +5,7 @@ import pytest
 
 keras = pytest.importorskip("keras")
 
-from keras import ops as K  # noqa: E402, N812
+from keras import ops as K  # noqa: E402
 
 from tests.relax.frontend.keras.models import check_forward, numbers  # noqa: E402
 
@@ -21,8 +21,8 @@ ONE = {
     ] + [K.arccosh(K.abs(x) + 1.1), K.arcsin(K.tanh(x)), K.arccos(K.tanh(x)), K.arctanh(0.9 * K.tanh(x))],
     "with numbers": lambda x: [
         x + 1, 2 - x, x * 3, x / 4, x**2, x**3, K.abs(x) ** 0.5, x // 0.3, x % 0.7, K.maximum(x, 0), K.minimum(x, 1),
-        K.power(K.abs(x) + 0.5, x), K.arctan2(x, x + 1), K.hypot(x, x + 1), K.clip(x, -0.5, 0.5), K.divide_no_nan(x, K.floor(x)),
-        K.logaddexp(x, 2 * x), K.nan_to_num(x),
+        K.power(K.abs(x) + 0.5, x), K.arctan2(x, x + 1), K.hypot(x, x + 1), K.clip(x, -0.5, 0.5),
+        K.divide_no_nan(x, K.floor(x)), K.logaddexp(x, 2 * x), K.nan_to_num(x),
     ],
     "comparisons": lambda x: [
         x > 0, x >= 0.5, x < 0.1, x <= 0, K.equal(x, x), K.not_equal(x, 0), K.logical_and(x > 0, x < 1),
@@ -98,7 +98,8 @@ def test_operations_of_images():
     outputs = [
         K.image.resize(x, (4, 5)), K.image.resize(x, (16, 7), interpolation="nearest"), K.image.rgb_to_grayscale(x),
         K.image.extract_patches(x, (2, 3)), K.image.extract_patches(x, 3, strides=2, padding="same"),
-        K.max_pool(x, 2, strides=2), K.average_pool(x, 3, strides=1, padding="same"), K.conv(x, np.ones((3, 3, 3, 2), "float32")),
+        K.max_pool(x, 2, strides=2), K.average_pool(x, 3, strides=1, padding="same"),
+        K.conv(x, np.ones((3, 3, 3, 2), "float32")),
         K.depthwise_conv(x, np.ones((3, 3, 3, 2), "float32"), padding="same"), K.space_to_depth(x, 2),
         K.depth_to_space(K.concatenate([x, x, x, x], axis=-1), 2),
     ]  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 
 keras = pytest.importorskip("keras")
 
-from keras import layers as L  # noqa: E402, N812
+from keras import layers as L  # noqa: E402
 
 import pullback  # noqa: E402
 from pullback.ir.errors import UserError  # noqa: E402
@@ -63,8 +63,8 @@ def test_mlp_trains_and_predicts_as_keras_does():
 def test_cnn_trains_with_its_batch_norm():
     model = keras.Sequential([
         keras.Input((8, 8, 3)), L.Conv2D(6, 3, padding="same", use_bias=False), L.BatchNormalization(momentum=0.9),
-        L.ReLU(), L.MaxPooling2D(), L.SeparableConv2D(8, 3, use_bias=False), L.BatchNormalization(epsilon=1e-2, scale=False),
-        L.Activation("gelu"), L.GlobalAveragePooling2D(), L.Dense(3),
+        L.ReLU(), L.MaxPooling2D(), L.SeparableConv2D(8, 3, use_bias=False),
+        L.BatchNormalization(epsilon=1e-2, scale=False), L.Activation("gelu"), L.GlobalAveragePooling2D(), L.Dense(3),
     ])  # fmt: skip
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     compiled(model, loss, keras.optimizers.Adam(1e-2))
@@ -76,8 +76,8 @@ def test_cnn_trains_with_its_batch_norm():
 
 def test_lstm_classifier_trains_with_masks():
     model = keras.Sequential([
-        keras.Input((7,), dtype="int32"), L.Embedding(12, 6, mask_zero=True), L.Bidirectional(L.LSTM(5)), L.Dropout(0.0),
-        L.Dense(1, activation="sigmoid"),
+        keras.Input((7,), dtype="int32"), L.Embedding(12, 6, mask_zero=True), L.Bidirectional(L.LSTM(5)),
+        L.Dropout(0.0), L.Dense(1, activation="sigmoid"),
     ])  # fmt: skip
     compiled(model, "binary_crossentropy", keras.optimizers.RMSprop(1e-2))
     ids = numbers((80, 7), "int32", high=12)

@@ -10,8 +10,9 @@ _SIZED = ("AveragePooling", "MaxPooling", "GlobalAveragePooling", "GlobalMaxPool
 by_call(
     "layers.Activation", "layers.ActivityRegularization", "layers.Add", "layers.AdditiveAttention", "layers.Attention",
     "layers.Average", "layers.Concatenate", "layers.Dense", "layers.Dot", "layers.ELU", "layers.EinsumDense",
-    "layers.Embedding", "layers.Flatten", "layers.GroupNormalization", "layers.GroupQueryAttention", "layers.Identity",
-    "layers.Lambda", "layers.LayerNormalization", "layers.LeakyReLU", "layers.Masking", "layers.Maximum",
+    "layers.Embedding", "layers.Flatten", "layers.GroupNormalization", "layers.GroupedQueryAttention",
+    "layers.Identity", "layers.Lambda", "layers.LayerNormalization", "layers.LeakyReLU", "layers.Masking",
+    "layers.Maximum",
     "layers.Minimum", "layers.MultiHeadAttention", "layers.Multiply", "layers.PReLU", "layers.Permute",
     "layers.RMSNormalization", "layers.ReLU", "layers.RepeatVector", "layers.Reshape", "layers.ReversibleEmbedding",
     "layers.SeparableConv1D", "layers.SeparableConv2D", "layers.DepthwiseConv1D", "layers.DepthwiseConv2D",
