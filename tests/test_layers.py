@@ -79,7 +79,6 @@ RESERVED = {
     "onnx": ("pullback.relax.frontend.onnx",),
     "keras": ("pullback.relax.frontend.keras",),
     "jax": (),
-    "keras": ("pullback.relax.frontend.keras",),
 }
 
 
