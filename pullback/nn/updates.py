@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pullback.ir.errors import UserError
 from pullback.nn.parameter import Parameter
 from pullback.relax.expr import Function, Var
 from pullback.relax.training.adapters import BOTTLENECKS, FROZEN_FOR
+from pullback.relax.training.adapters import updated as updated_weight
 from pullback.relax.transform.insert_adapters import LayerAdapter, with_adapters
 from pullback.relax.transform.low_rank import LOW_RANK, LowRank, Update, as_attribute, with_updates
 
@@ -90,6 +92,29 @@ def updated(function: Function, module: Module, variables: Mapping[int, Var], st
         for layer, one in bottlenecks_in(module)
     ]
     return with_updates(with_adapters(function, behind, states), updates)
+
+
+def merged_values(module: Module) -> dict[str, np.ndarray]:
+    """The values of parameters and persistent buffers under all of their names, without those that were added: updates
+    are part of their weights.
+
+    Raises UserError for a module with adapters behind layers, which are no part of any weight.
+    """
+    behind = [name for name, _ in bottlenecks_in(module)]
+    if behind:
+        raise UserError(
+            f"the adapters behind {', '.join(behind)} cannot be part of a weight",
+            hint="trainer.state_dict() has them; updates of nn.LoRA can be merged",
+        )
+    module.init_parameters(keep=True)
+    found = list(updates_in(module))
+    added = {id(p) for _, u in found for p in (u.a, u.b)}
+    changed = {
+        id(u.weight): updated_weight(u.weight.numpy(), u.a.numpy(), u.b.numpy(), u.scale, u.transposed)
+        for _, u in found
+    }  # fmt: skip
+    variables = {name: v for name, v in module._variables() if id(v) not in added}
+    return {name: changed[id(v)] if id(v) in changed else v.numpy() for name, v in variables.items()}
 
 
 # ---- what is trained

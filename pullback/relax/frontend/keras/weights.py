@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pullback.ir.errors import ArgumentError, NameNotFound, ShapeError
 from pullback.nn.module import Module
+from pullback.nn.updates import merged_values
 
 __all__ = ["to_keras"]
 
@@ -39,7 +38,7 @@ def to_keras(source: Any, model: Any = None) -> Any:
     elif missing or extra:
         what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)} more"
         raise NameNotFound(f"the model {chosen.name} {what}", hint="it must have the layers of the imported model")
-    values = {name: np.asarray(held.data) for name, held in net.held.items()}
+    values = merged_values(net)
     for name, variable in variables.items():
         if tuple(variable.shape) != values[name].shape:
             raise ShapeError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError
+from pullback.nn.updates import merged_values
 from pullback.relax.frontend.onnx import load
 from pullback.relax.frontend.onnx.model import OnnxModel
 from pullback.relax.frontend.onnx.wire import with_initialisers
@@ -40,6 +41,7 @@ def to_onnx(model: Any, path: Any) -> None:
     onnx = load.onnx_package()
     proto = onnx.ModelProto()
     proto.ParseFromString(data)
+    values = merged_values(imported)
     inside: dict[str, np.ndarray] = {}
     outside: dict[Path, list[tuple[int, np.ndarray]]] = {}
     for tensor in proto.graph.initializer:
@@ -49,7 +51,7 @@ def to_onnx(model: Any, path: Any) -> None:
         if tensor.name not in imported.paths:
             continue
         old = load.array_of(tensor, imported.folder)
-        new = np.asarray(imported.held[imported.paths[tensor.name]].data)
+        new = values[imported.paths[tensor.name]]
         if old.shape != new.shape or old.dtype != new.dtype:
             raise UserError(
                 f"the initialiser {tensor.name} is {old.dtype}{old.shape} in the file now, {new.dtype}{new.shape} in"

@@ -35,8 +35,8 @@ __all__ = ["from_torch", "optimizer_state", "state_dict", "to_torch"]
 
 def state_dict(trainer: Trainer) -> dict[str, Any]:
     """The trainer's parameters and states as tensors of PyTorch, by name, for ``load_state_dict`` or ``torch.save``:
-    copies, which later steps do not change."""
-    return {name: as_torch(value) for name, value in trainer.state_dict().items()}
+    copies, which later steps do not change. Low-rank updates are part of their weights."""
+    return {name: as_torch(value) for name, value in trainer.merged_state_dict().items()}
 
 
 def to_torch(trainer: Trainer, module: Any, optimizer: Any = None, *, strict: bool = True) -> Any:

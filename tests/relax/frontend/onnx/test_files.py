@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback import optim
+from pullback import nn, optim
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.relax.frontend import UnsupportedOps
 from pullback.relax.frontend.onnx import to_onnx
@@ -245,3 +245,15 @@ def test_models_of_no_file(tmp_path):
 
 def test_refusals_are_errors_of_the_user():
     assert issubclass(UnsupportedOps, UserError) and issubclass(UnsupportedType, UserError)
+
+
+def test_low_rank_updates_are_written_as_part_of_the_weights(tmp_path):
+    net = pullback.from_onnx(linear())
+    lora = nn.LoRA(rank=1, targets=["w"], fan_in_fan_out=True)
+    trainer = pullback.trainer(net, "mse", optim.SGD(lr=0.1), adapt=lora)
+    x, y = (GENERATOR.standard_normal((4, size)).astype("float32") for size in (3, 2))
+    trainer.fit(x, y, epochs=3, batch_size=4, verbose=0)
+    trainer.to_onnx(tmp_path / "new.onnx")
+    new = pullback.from_onnx(tmp_path / "new.onnx")
+    np.testing.assert_allclose(new(x).numpy(), trainer.predict(x), atol=1e-6)
+    assert not np.array_equal(new.state_dict()["w"], net.state_dict()["w"])
