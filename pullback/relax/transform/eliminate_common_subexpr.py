@@ -15,17 +15,20 @@ from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import structural_digest
 from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass
+from pullback.relax.boxes import NULL, UNBOX, is_handle
 from pullback.relax.expr import Binding, Call, Constant, DataflowVar, Function, MatchCast, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import lacks_state
 from pullback.relax.regions import is_self, regions
+from pullback.relax.struct_info import flat_infos
 from pullback.tir.expr import PrimExpr
 from pullback.tir.polynomial import key as size_key
 
 
 @dataclass(frozen=True)
 class EliminateCommonSubexpr(FunctionPass):
-    """Merge bindings whose values are the same op on the same operands; never two draws of random numbers."""
+    """Merge bindings whose values are the same op on the same operands; never two draws of random numbers, nor what
+    makes boxes, each of which is unboxed once."""
 
     def function(self, function: Function, module: IRModule) -> Function:
         return _Merge().function(function)
@@ -40,7 +43,7 @@ class _Merge(ExprMutator):
         if isinstance(binding, MatchCast):
             return super().rewrite_binding(binding)
         value = self.expr(binding.value)
-        pure = isinstance(value, (Call, TupleGetItem)) and not draws(value)
+        pure = isinstance(value, (Call, TupleGetItem)) and not draws(value) and not _makes_boxes(value)
         key = value_key(value) if pure else None
         known = self.known.get(key) if key is not None else None
         if known is not None and isinstance(binding.var, DataflowVar):
@@ -61,6 +64,13 @@ def draws(expr: Any) -> bool:
         or is_self(expr)
         or any(draws(b.value) for _, region in regions(expr) for b in region.bindings)
     )
+
+
+def _makes_boxes(expr: Any) -> bool:
+    """Whether the value is a new box, or has some in it."""
+    if not isinstance(expr, Call) or expr.op in (NULL, UNBOX):
+        return False
+    return any(map(is_handle, flat_infos(expr.struct_info)))
 
 
 def value_key(expr: Any) -> Any:

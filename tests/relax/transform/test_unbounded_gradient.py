@@ -12,7 +12,7 @@ from pullback.ir.module import IRModule
 from pullback.relax import BlockBuilder, Var
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.interpreter import evaluate
-from pullback.relax.transform import JVP, CanonicalizeBindings, Gradient, LegalizeOps, Simplify
+from pullback.relax.transform import JVP, CanonicalizeBindings, EliminateCommonSubexpr, Gradient, LegalizeOps, Simplify
 from pullback.relax.transform.simplify_loops import SimplifyLoops
 from pullback.script import relax as R
 from tests.helpers import round_trip
@@ -296,6 +296,29 @@ def test_passes_keep_what_they_mean():
         module = passed(module)
         check_well_formed(module)
         np.testing.assert_allclose(flat(evaluate(module, "slope_adjoint", [np.array(1.3)])), expected, rtol=1e-9)
+
+
+def test_equal_loops_are_not_merged_before_they_are_differentiated_again():
+    """Their boxes are unboxed by two adjoints, and adjoints of boxes cannot be added up."""
+
+    def main(a):
+        one, other = (R.while_loop(lambda x: x < number(5.0), lambda x: (x * x + a,), (a * number(0.9),))[0]
+                      for _ in range(2))  # fmt: skip
+        return R.sin(one) * R.exp(other * number(0.1))
+
+    module = gradient(build([tensor("a")], main))
+    merged = EliminateCommonSubexpr()(CanonicalizeBindings()(IRModule({"main_adjoint": module["main_adjoint"]})))
+    assert ops(merged["main_adjoint"]).count("box") == 2
+    found = []
+    for each in (module, merged):
+        builder, a = BlockBuilder(each), tensor("a")
+        with builder.function("slope", [a]):
+            _, slopes = builder.emit(builder.module.get_global_var("main_adjoint")(a))
+            builder.emit_func_output(builder.emit(slopes[0]))
+        second = Gradient("slope", "a")(builder.get())
+        found.append(flat(evaluate(second, "slope_adjoint", [np.array(1.1)])))
+        np.testing.assert_allclose(native(second, "slope_adjoint", np.array(1.1)), found[-1], rtol=1e-9)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
 
 
 def test_symbolic_sizes():
