@@ -20,8 +20,8 @@ _ROLES = {"saved": "saved for backward", "workspace": "workspace"}
 
 @dataclass(frozen=True, repr=False)
 class MemoryReport:
-    """Bytes of one call. Printing it gives a table. What loops without ``max_steps`` keep for a gradient comes on top:
-    how much, only running tells.
+    """Bytes of one call. Printing it gives a table. What loops without ``max_steps`` keep for a gradient, and what
+    calls of recursive functions need, comes on top: how much, only running tells.
 
     ``categories``: bytes for each of :data:`CATEGORIES`. Results that take over the memory of parameters or states
     count there, and not as outputs. ``arena``: bytes of the largest moment in the arena, by role (temporary, saved for

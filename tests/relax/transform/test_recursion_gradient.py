@@ -381,11 +381,27 @@ def test_values_that_were_not_taken():
 
             return f(n, x)
 
-    adjoint = Gradient("main", require_grads=["x"])(Root)
-    for native in (False, True):
-        for x, wanted in ((0.0, 1.0), (4.0, 0.25 * 2**-0.5 / 2)):
-            _, (found,) = run(adjoint, "main_adjoint", [np.array(x), np.array(2)], native)
-            np.testing.assert_allclose(found, wanted)
+    @I.ir_module
+    class Chosen:
+        """The whole was not taken."""
+
+        @R.function
+        def main(x: R.Tensor((), "float64"), n: R.Tensor((), "int64")) -> R.Tensor((), "float64"):
+            def f(k: R.Tensor((), "int64"), x: R.Tensor((), "float64")) -> R.Tensor((), "float64"):
+                if k > 0:
+                    y = R.sqrt(f(k - 1, x))
+                else:
+                    y = x
+                return y
+
+            return R.where(x > R.const(0.0, "float64"), f(n, x), x)
+
+    for module in (Root, Chosen):
+        adjoint = Gradient("main", require_grads=["x"])(module)
+        for native in (False, True):
+            for x, wanted in ((0.0, 1.0), (4.0, 0.25 * 2**-0.5 / 2)):
+                _, (found,) = run(adjoint, "main_adjoint", [np.array(x), np.array(2)], native)
+                np.testing.assert_allclose(found, wanted)
 
 
 def test_ops_without_gradient_are_listed():
