@@ -212,6 +212,6 @@ def test_pretrained_models_train_as_in_pytorch(name: str) -> None:
     module.load_state_dict({key: torch.from_numpy(value.numpy()) for key, value in model.state_dict().items()})
     module.eval()
     with torch.no_grad():
-        wanted = module(**inputs).numpy()
-    found = trainer.predict(*arrays(inputs)).numpy()
+        wanted = module(**few).numpy()
+    found = trainer.predict(*arrays(few)).numpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
