@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, UserError
+from pullback.relax.frontend.torch.lengths import define, lengths_free
 from pullback.relax.frontend.torch.program import TorchModel
 from pullback.relax.frontend.torch.replay import Converting
 from pullback.relax.frontend.torch.sizes import add_functions_of, number
@@ -31,6 +32,7 @@ def imported_torch() -> Any:
             f"PyTorch {torch.__version__} is too old: models are taken from 2.9 on", hint="pip install -U 'torch>=2.9'"
         )
     add_functions_of(torch)
+    define(torch)
     return torch
 
 
@@ -252,7 +254,7 @@ def quiet() -> Iterator[None]:
 def _export(torch: Any, module: Any, asked: Asked) -> Any:
     args, kwargs, shapes = asked
     own: list[str] = []
-    with _functions_recorded(torch, own), quiet(), warnings.catch_warnings():
+    with lengths_free(torch), _functions_recorded(torch, own), quiet(), warnings.catch_warnings():
         for message in _NOISE:
             warnings.filterwarnings("ignore", message=message)
         program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)

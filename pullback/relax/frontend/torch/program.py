@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax.expr import const
 from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.torch.decompose import taken_apart
+from pullback.relax.frontend.torch.lengths import CONVERTERS
 from pullback.relax.frontend.torch.replay import (
     Converting,
     Replay,
@@ -96,9 +98,9 @@ class Form:
     """
 
     def __init__(self, program: Any, converters: Converting | None) -> None:
-        self.program, self.converters = functional(program), converters
+        self.program, self.converters = functional(program), {**CONVERTERS, **(converters or {})}
         with contextlib.suppress(Exception):  # what PyTorch fails to take apart is listed as missing below
-            self.program = taken_apart(self.program, converters or {})
+            self.program = taken_apart(self.program, self.converters)
         self.fixed: dict[str, Any] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.held_as: dict[str, str] = {}
@@ -116,7 +118,18 @@ class Form:
                 self.held_as[name] = spec.target
             else:
                 raise _not_converted(kind, spec.target)
-        check_graph(self.program.graph, converters)
+        check_graph(self.program.graph, self.converters)
+
+    def __deepcopy__(self, memo: Any) -> Form:
+        return self  # nothing changes it
+
+    def __reduce__(self) -> Any:
+        import torch
+
+        file = io.BytesIO()
+        torch.export.save(self.program, file)
+        own = {name: f for name, f in self.converters.items() if name not in CONVERTERS}
+        return _read, (file.getvalue(), own)
 
     def computed(self, model: Imported, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """All outputs, and the new values of buffers by name."""
@@ -138,6 +151,13 @@ class Form:
             else:
                 raise _not_converted(kind, spec.target)
         return results, buffers
+
+
+def _read(program: bytes, converters: Converting) -> Form:
+    """A form from a pickle."""
+    from pullback.relax.frontend.torch.exporting import imported_torch
+
+    return Form(imported_torch().export.load(io.BytesIO(program)), converters)
 
 
 class TorchModel(Imported):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("torch")
 
-from tests.relax.frontend.torch.aten_programs import compare
+from tests.relax.frontend.torch.aten_programs import AsWritten, compare, groups
 from tests.relax.frontend.torch.layer_samples import AS_WRITTEN, SAMPLES
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_layer(name: str) -> None:
-    compare(SAMPLES[name])
+@pytest.mark.parametrize("named", groups(SAMPLES))
+def test_layers(named: Any) -> None:
+    compare(named)
 
 
-@pytest.mark.parametrize("name", AS_WRITTEN)
-def test_layer_as_written(name: str) -> None:
-    compare(AS_WRITTEN[name], as_written=True)
+@pytest.mark.parametrize("named", groups(AS_WRITTEN))
+def test_layers_as_written(named: Any) -> None:
+    assert set(named) <= compare(named, model_of=AsWritten)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from typing import Any
 
@@ -176,6 +178,19 @@ def test_a_part_of_the_model_is_frozen_by_its_name() -> None:
     assert trainer.trained == ("fc.weight", "fc.bias")
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda trainer: pickle.loads(pickle.dumps(trainer))])
+def test_a_trainer_is_copied_and_pickled_with_its_model(copied: Any) -> None:
+    net, x = seeded(lambda: nn.Sequential(nn.LSTM(3, 4, batch_first=True))), numbers(2, 5, 3)
+    model = from_torch(net, torch.from_numpy(x), outputs="output.0")
+    trainer = pullback.trainer(model, "mse", optim.SGD(lr=0.1))
+    other = copied(trainer)
+    trainer.update(x, np.zeros((2, 5, 4), "float32"))
+    close(other.predict(x), net(torch.from_numpy(x))[0])
+    other.update(x, np.zeros((2, 5, 4), "float32"))
+    np.testing.assert_array_equal(np.asarray(other.predict(x)), np.asarray(trainer.predict(x)))
+    assert other.model.state_dict().keys() == model.state_dict().keys()
+
+
 # -- sizes
 
 
@@ -221,6 +236,18 @@ def test_sizes_as_they_are_asked_for() -> None:
     assert str(model.example[0]) == 'R.Tensor((n, 3, t, t1), "float32")'
     close(model(x), conv(torch.from_numpy(x)))
     assert from_torch(conv, torch.zeros(2, 3, 7, 7), dynamic_shapes=()).example[0].shape == (2, 3, 7, 7)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_take_sequences_of_any_length(kind: Any) -> None:
+    auto, net = torch.export.Dim.AUTO, seeded(lambda: kind(3, 4, 2, batch_first=True, bidirectional=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = from_torch(net, torch.zeros(2, 5, 3), dynamic_shapes=({0: auto, 1: auto},))
+    assert str(model.example[0]) == 'R.Tensor((n, t, 3), "float32")'
+    x = numbers(3, 7, 3)
+    close(model(x)[0], net(torch.from_numpy(x))[0])
+    assert "lstm" not in vars(torch._VF)
 
 
 def test_arithmetic_of_sizes() -> None:

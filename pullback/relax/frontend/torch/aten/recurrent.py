@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback import nn
@@ -57,6 +57,9 @@ def gru(
     return _run(layer, input, (hx,), batch_first)
 
 
+PLAIN: dict[str, Callable[..., Any]] = {}  # rnn_tanh and rnn_relu
+
+
 def _add_plain(nonlinearity: str) -> None:
     def rnn(
         input: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool,
@@ -69,7 +72,7 @@ def _add_plain(nonlinearity: str) -> None:
     def cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> Any:
         return _cell(nn.RNNCell, input, (hx,), (w_ih, w_hh, b_ih, b_hh), nonlinearity=nonlinearity)[0]
 
-    ATEN.register(f"aten.rnn_{nonlinearity}.input")(rnn)
+    PLAIN[nonlinearity] = ATEN.register(f"aten.rnn_{nonlinearity}.input")(rnn)
     ATEN.register(f"aten.rnn_{nonlinearity}_cell")(cell)
 
 
