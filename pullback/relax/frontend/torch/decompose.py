@@ -1,7 +1,7 @@
 """Operators without a converter as the operators that PyTorch composes them of.
 
 Programs keep their operators whole: convolutions, norms, attention and recurrent layers are ops here too. Only those
-that the table lacks are taken apart, by PyTorch's own decompositions, until each has a converter, or none of its parts
+that the table lacks are taken apart, by PyTorch's own decompositions, until each has a line there, or none of its parts
 has a decomposition.
 """
 
@@ -21,7 +21,8 @@ ROUNDS = 8  # of decompositions: parts may have to be taken apart again
 
 def taken_apart(program: Any, own: Container[str] = ()) -> Any:
     """The exported program with each operator taken apart that has no converter, in the table or by a name in ``own``,
-    and for which PyTorch has a decomposition. One that the table refuses is such an operator too."""
+    and for which PyTorch has a decomposition. One that the table refuses stays, so that an error names what the user
+    called."""
     import torch
 
     known: Any = None
@@ -41,5 +42,4 @@ def taken_apart(program: Any, own: Container[str] = ()) -> Any:
 
 def _is_known(target: Any, own: Container[str]) -> bool:
     keys = keys_of(target)
-    converter = ATEN.find(*keys)
-    return any(key in own for key in keys) or (converter is not None and converter.function is not None)
+    return any(key in own for key in keys) or ATEN.find(*keys) is not None

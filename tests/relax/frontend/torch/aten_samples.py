@@ -636,22 +636,26 @@ add(
 )
 add(
     "index_add",
+    case(lambda x, i, s: aten.index_add(x, 0, i, s), R(), np.array([0]), R()),
     case(lambda x, i, s: aten.index_add(x, 0, i, s), R(4, 3), np.array([1, 1]), R(2, 3)),
     case(lambda x, i, s: aten.index_add(x, 1, i, s, alpha=2), R(2, 4), np.array([3, 0]), R(2, 2)),
     case(lambda x, i, s: aten.index_add(x, 0, i, s), I(4), np.array([1, 1]), I(2)),
 )
 add(
     "index_copy",
+    case(lambda x, i, s: aten.index_copy(x, 0, i, s), R(), np.array([0]), R()),
     case(lambda x, i, s: aten.index_copy(x, 0, i, s), R(4, 3), np.array([1, 3]), R(2, 3)),
     case(lambda x, i, s: aten.index_copy(x, 1, i, s), R(2, 4), np.array([1, 3]), R(2, 2)),
 )
 add(
     "index_fill",
+    case(lambda x, i: aten.index_fill(x, 0, i, 7.0), R(), np.array(0)),
     case(lambda x, i: aten.index_fill(x, 0, i, 7.0), R(4, 3), np.array([1, 3])),
     case(lambda x, i: aten.index_fill(x, 1, i, 2), I(2, 4), np.array([1, 3])),
 )
 add(
     "index_reduce",
+    case(lambda x, i, s: aten.index_reduce(x, 0, i, s, "amax"), R(), np.array([0]), R()),
     case(lambda x, i, s: aten.index_reduce(x, 0, i, s, "prod"), R(4, 3), np.array([1, 3]), R(2, 3)),
     case(lambda x, i, s: aten.index_reduce(x, 1, i, s, "amax", include_self=False), R(2, 4), np.array([1, 1]), R(2, 2)),
 )
@@ -851,7 +855,7 @@ add(
 )
 add("_pdist_forward", case(lambda x: aten._pdist_forward(x.detach(), 2.0), R(4, 3)))
 add("pdist", case(torch.pdist, R(4, 3)))
-add("trace", case(aten.trace, R(3, 3)))
+add("trace", case(aten.trace, R(3, 3)), case(aten.trace, I(3, 2, dtype="int32")))
 
 # -- creation, dtypes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from pullback.ir.errors import UserError
 from pullback.nn import functional as F
 from pullback.relax import op
+from pullback.relax.expr import Expr
 from pullback.relax.frontend.torch.aten.create import filled
 from pullback.relax.frontend.torch.aten.promotion import as_dtype, tensor
 from pullback.relax.frontend.torch.aten.shape import axis_of, expand, permute, view
@@ -104,27 +105,43 @@ def _along(x: Any, dim: int, index: Any) -> list[Any]:
     return [None] * axis_of(dim, len(x.shape)) + [view(index, (1,)) if not len(index.shape) else index]
 
 
+def _with_an_axis(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a tensor and what is put into it, for tensors of shape () too: they are vectors of one element."""
+
+    def run(x: Any, dim: int, index: Any, *rest: Any, **options: Any) -> Any:
+        if len(x.shape):
+            return function(x, dim, index, *rest, **options)
+        rest = tuple(view(v, (1,)) if isinstance(v, Expr) and not len(v.shape) else v for v in rest)
+        return view(function(view(x, (1,)), 0, index, *rest, **options), ())
+
+    return run
+
+
 @ATEN.register("aten.index_add")
+@_with_an_axis
 def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     source = source if alpha == 1 else source * tensor(alpha, source.dtype)
     return index_put(x, _along(x, dim, index), source, True)
 
 
 @ATEN.register("aten.index_copy")
+@_with_an_axis
 def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
     return index_put(x, _along(x, dim, index), source)
 
 
 @ATEN.register("aten.index_fill")
+@_with_an_axis
 def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     return index_put(x, _along(x, dim, index), tensor(value, x.dtype))
 
 
 @ATEN.register("aten.index_reduce")
+@_with_an_axis
 def index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
     axis = axis_of(dim, len(x.shape))
     shape = [1] * len(x.shape)
-    shape[axis] = index.shape[0]
+    shape[axis] = -1
     places = expand(view(index, tuple(shape)), source.shape)
     return scatter_reduce(x, axis, places, source, reduce, include_self=include_self)
 

@@ -11,6 +11,7 @@ from pullback.ir.errors import UserError
 from pullback.relax import op
 from pullback.relax.expr import Constant
 from pullback.relax.frontend.torch.aten.promotion import promoted, tensor
+from pullback.relax.frontend.torch.aten.reduce import sum_
 from pullback.relax.frontend.torch.aten.shape import view
 from pullback.relax.frontend.torch.table import ATEN
 
@@ -21,7 +22,7 @@ ATEN.same(
     }
 )
 ATEN.same({f"aten.{name}": lambda x, y: _outer(x, y) for name in ("outer", "ger")})
-ATEN.same({"aten.inner": lambda x, y: inner(x, y), "aten.trace": lambda x: op.sum(op.diagonal(x))})
+ATEN.same({"aten.inner": lambda x, y: inner(x, y), "aten.trace": lambda x: sum_(op.diagonal(x))})
 
 
 def _outer(x: Any, y: Any) -> Any:
@@ -30,6 +31,7 @@ def _outer(x: Any, y: Any) -> Any:
 
 def inner(x: Any, y: Any) -> Any:
     """Products along the last axes; with a number, of each element."""
+    x, y = promoted(x, y)
     if not len(x.shape) or not len(y.shape):
         return x * y
     return op.tensordot(x, y, [[len(x.shape) - 1], [len(y.shape) - 1]])
