@@ -95,6 +95,8 @@ def _check_model(onnx: Any, proto: Any) -> None:
     """Have onnx check names, their order, and attributes."""
     try:
         onnx.checker.check_model(_for_checker(onnx, proto), full_check=False)
+    except ValueError:  # of a model above 2 GiB, which the checker cannot take
+        return
     except onnx.checker.ValidationError as error:
         raise UserError(f"the model is not valid: {str(error).strip().splitlines()[0]}") from None
 

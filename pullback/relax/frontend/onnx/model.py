@@ -16,7 +16,7 @@ from pullback.relax.expr import Constant
 from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.onnx import load
 from pullback.relax.frontend.onnx.replay import Replay, check_nodes, identifier
-from pullback.relax.frontend.onnx.table import VALUES, domain_of
+from pullback.relax.frontend.onnx.table import FIXED, VALUES, domain_of
 from pullback.relax.frontend.onnx.types import FLOATS, tensor_type
 from pullback.relax.matching import match_info
 from pullback.relax.struct_info import TensorStructInfo, format_info
@@ -39,7 +39,8 @@ class OnnxModel(Imported):
         trainable: Sequence[str] | None = None, values: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         proto, path = load.read(model)
-        self.source = path if path is not None else proto.SerializeToString()
+        data = bytes(model) if isinstance(model, (bytes, bytearray)) else None
+        self.source: Path | bytes = path or data or proto.SerializeToString()
         self.folder = path.parent if path is not None else None
         check_nodes(proto)
         _fix_values(proto, values or {})
@@ -81,6 +82,7 @@ class OnnxModel(Imported):
                 self._take(name, Parameter(array, requires_grad=chosen or trainable is None))
             else:
                 self.constants[name] = array
+        del graph.initializer[:], graph.sparse_initializer[:]  # which are not kept twice
 
     def _take(self, name: str, variable: Parameter | Buffer) -> None:
         path = _path(name, set(self.held), set(vars(self)))
@@ -273,7 +275,7 @@ def _roles(model: Any) -> tuple[set[str], set[str]]:
             if domain_of(node.domain):
                 continue
             for place, name in enumerate(node.input):
-                if name and place in VALUES.get(node.op_type, ()):
+                if name and place in (*VALUES.get(node.op_type, ()), *FIXED.get(node.op_type, ())):
                     fixed.add(name)
                 if node.op_type == "BatchNormalization" and place in STATISTICS:
                     statistics.add(name)

@@ -7,6 +7,7 @@ dtype or shape is found where it stands.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
@@ -24,7 +25,7 @@ from pullback.ir.node import Span, span_scope
 from pullback.ir.op import Op
 from pullback.nn.trace import current_trace
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Call, Constant, Expr, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var, const
+from pullback.relax.expr import Call, Constant, Expr, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
 from pullback.relax.frontend.converters import Converter, Use, check_supported
 from pullback.relax.frontend.onnx import known
 from pullback.relax.frontend.onnx.load import array_of, onnx_package, sparse_array_of, subgraphs
@@ -300,7 +301,7 @@ class Replay:
         name = name_of(proto.domain, proto.op_type)
         span = place_of(proto)
         try:
-            with span_scope(span) if span is not None else span_scope(_here):
+            with span_scope(span) if span is not None else contextlib.nullcontext():
                 results = self.converted(node)
         except known.Unknown as missing:
             raise self.needs_value(node, missing.value) from None
@@ -502,10 +503,6 @@ class Replay:
                 waiting += reversed(_operands(expr))
 
 
-def _here() -> Span | None:
-    return None
-
-
 def _placed(error: UserError, where: str, span: Span | None) -> UserError:
     """The error with the node that it is about, said once."""
     if getattr(error, "onnx_node", False):
@@ -598,8 +595,3 @@ def _type_proto(value: Any) -> Any:
     onnx, info = onnx_package(), value.struct_info
     shape = [s if isinstance(s, int) else str(s) for s in info.shape]
     return onnx.helper.make_tensor_type_proto(CODES[info.dtype], shape)
-
-
-def constant(value: Any, like: Any) -> Expr:
-    """A number as a constant of the dtype of a graph value."""
-    return const(value, like.struct_info.dtype)

@@ -27,13 +27,20 @@ ONNX = Converters("onnx")
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
 VALUES: dict[str, tuple[int, ...]] = {  # the inputs of an operator whose values have to be known
-    "AffineGrid": (1,), "CenterCropPad": (1,), "Clip": (1, 2), "Col2Im": (1, 2), "Compress": (1,),
-    "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,), "DFT": (1, 2), "Dropout": (1, 2), "Expand": (1,),
-    "If": (0,), "MaxUnpool": (2,), "OneHot": (1,), "Pad": (1, 2, 3), "Range": (0, 1, 2), "ReduceL1": (1,),
-    "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceMax": (1,), "ReduceMean": (1,),
-    "ReduceMin": (1,), "ReduceProd": (1,), "ReduceSum": (1,), "ReduceSumSquare": (1,), "Reshape": (1,),
-    "Resize": (1, 2, 3), "STFT": (1, 3), "Slice": (1, 2, 3, 4), "Split": (1,), "Squeeze": (1,), "Tile": (1,),
-    "TopK": (1,), "Trilu": (1,), "Unsqueeze": (1,), "Upsample": (1,), "Loop": (0, 1),
+    "AffineGrid": (1,), "BitCast": (0,), "BlackmanWindow": (0,), "CenterCropPad": (1,), "Col2Im": (1, 2),
+    "Compress": (1,), "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,), "DFT": (1, 2), "Dropout": (1, 2),
+    "Expand": (1,), "HammingWindow": (0,), "HannWindow": (0,), "MaxUnpool": (2,), "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "NonMaxSuppression": (0, 1, 2, 3, 4), "NonZero": (0,), "OneHot": (1,), "Pad": (1, 2, 3), "Range": (0, 1, 2),
+    "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceMax": (1,),
+    "ReduceMean": (1,), "ReduceMin": (1,), "ReduceProd": (1,), "ReduceSum": (1,), "ReduceSumSquare": (1,),
+    "Reshape": (1,), "Resize": (1, 2, 3), "STFT": (1, 3), "SequenceAt": (1,), "SequenceErase": (1,),
+    "SequenceInsert": (2,), "Slice": (1, 2, 3, 4), "Split": (1,), "SplitToSequence": (1,), "Squeeze": (1,),
+    "Tile": (1,), "TopK": (1,), "Trilu": (1,), "Unique": (0,), "Unsqueeze": (1,), "Upsample": (1,),
+}  # fmt: skip
+
+FIXED: dict[str, tuple[int, ...]] = {  # other inputs that are no weights: initialisers there are constants too
+    "Clip": (1, 2), "DequantizeLinear": (1, 2), "If": (0,), "Loop": (0, 1), "QLinearConv": (1, 2, 4, 5, 6, 7),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7), "QuantizeLinear": (1, 2),
 }  # fmt: skip
 
 

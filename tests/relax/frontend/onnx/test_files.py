@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,14 @@ def test_no_model_at_all(tmp_path):
             pullback.from_onnx(data)
     with pytest.raises(ArgumentError, match=r"a model is a path, bytes or an onnx\.ModelProto, got int"):
         pullback.from_onnx(3)
+
+
+def test_the_package_is_needed_for_models_alone(monkeypatch):
+    """The table is there without it; reading a model says what to install."""
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(UserError, match="need the package onnx") as error:
+        pullback.from_onnx(b"")
+    assert "pullback[onnx]" in error.value.hint
 
 
 def test_truncated_and_flipped_files_raise_user_errors():
@@ -164,7 +173,7 @@ def trained(net: object) -> object:
 
 
 def test_an_untrained_model_is_the_same_file(tmp_path):
-    data = linear().SerializeToString()
+    data = b"\xfa\x3f\x03odd" + linear().SerializeToString()  # an unknown field in front
     to_onnx(pullback.from_onnx(data), tmp_path / "same.onnx")
     assert (tmp_path / "same.onnx").read_bytes() == data
 

@@ -367,3 +367,27 @@ def test_sequences_inside_of_a_model():
     )
     x = floats(3, 6)
     np.testing.assert_allclose(pullback.from_onnx(model)(x).numpy(), x[:, :2] - x[:, 4:], rtol=1e-6)
+
+
+def test_scales_of_quantized_numbers_are_constants():
+    """Weights of integers with a scale for each channel: nothing but the bias is a parameter."""
+    w = GENERATOR.integers(-9, 9, (4, 3)).astype("int8")
+    scale, bias = np.abs(floats(4)) + 0.1, floats(4)
+    model = parsed(
+        """g (float[n, 3] x) => (float[n, 4] y) {
+             f = DequantizeLinear<axis = 0>(w, scale)
+             y = Gemm<transB = 1>(x, f, bias)
+        }""",
+        w=w, scale=scale.astype("float32"), bias=bias,
+    )  # fmt: skip
+    net = pullback.from_onnx(model)
+    assert [name for name, _ in net.named_parameters()] == ["bias"]
+    x = floats(2, 3)
+    np.testing.assert_allclose(net(x).numpy(), x @ (w * scale[:, None]).T + bias, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 5])
+def test_whole_powers_of_integers(exponent):
+    base = np.asarray([-3, 0, 2, 7])
+    model = parsed("g (int64[4] x) => (int64[4] y) { y = Pow(x, e) }", e=np.asarray(exponent))
+    np.testing.assert_array_equal(pullback.from_onnx(model)(base).numpy(), base**exponent)

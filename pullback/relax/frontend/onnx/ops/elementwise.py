@@ -85,7 +85,11 @@ def _whole_power(x: Any, y: Any) -> Any:
     one, zero, two = (numbers_like(k, x) for k in (1, 0, 2))
     shape = op.add(op.multiply(x, zero), op.multiply(y, zero))
     result, base, left = op.add(shape, one), op.add(shape, x), op.add(shape, y)
-    for _ in range(int(dtype.lstrip("uint")) - (not dtype.startswith("u"))):
+    exponents = known(y)
+    bits = int(dtype.lstrip("uint")) - (not dtype.startswith("u"))
+    if exponents is not None and exponents.dtype != object:
+        bits = int(max(exponents.max(initial=0), 0)).bit_length()
+    for _ in range(bits):
         result = op.where(op.equal(op.mod(left, two), one), op.multiply(result, base), result)
         base, left = op.multiply(base, base), op.floor_divide(left, two)
     if dtype.startswith("uint"):
