@@ -1,7 +1,9 @@
-"""What a trainer keeps, in and out by name: optimizer states, and all of it to and from modules of PyTorch."""
+"""What a trainer keeps, in and out by name: optimizer states, and all of it to and from models of other
+frameworks."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +24,7 @@ class Interchange:
     _interface: Interface
     _values: Values
     _turn: threading.RLock
+    model: Any
 
     def optimizer_state_dict(self) -> dict[str, Tensor]:
         """The optimizer states by name: copies. ``num_steps`` comes first, then the optimizer's own, such as
@@ -101,3 +104,33 @@ class Interchange:
         from pullback.relax.frontend.torch.weights import from_torch
 
         from_torch(self, module, optimizer, strict=strict)
+
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the ONNX file that the model came from (``pullback.from_onnx``) with the trained weights; all other
+        bytes are as they were.
+
+        >>> trainer.to_onnx("trained.onnx")
+
+        Raises ArgumentError for a trainer of any other model, and as :func:`pullback.relax.frontend.onnx.to_onnx` does.
+        """
+        self._source_of("to_onnx", "from_onnx").to_onnx(path)
+
+    def to_keras(self, model: Any = None) -> Any:
+        """Set the weights of the model of Keras that the model came from (``pullback.from_keras``), or of another
+        ``model`` of the same layers; returns it.
+
+        >>> trainer.to_keras().predict(x)
+
+        Raises ArgumentError for a trainer of any other model, and as :func:`pullback.relax.frontend.keras.to_keras`
+        does.
+        """
+        return self._source_of("to_keras", "from_keras").to_keras(model)
+
+    def _source_of(self, method: str, importer: str) -> Any:
+        """The imported model that has this method."""
+        if not hasattr(self.model, method):
+            raise ArgumentError(
+                f"{method} is for models of pullback.{importer}, and this trainer's model is none of them",
+                hint="trainer.export(folder) makes a library of any model",
+            )
+        return self.model

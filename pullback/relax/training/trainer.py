@@ -510,21 +510,6 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
 
     # ---- without Python ----------------------------------------------------------------------------------------------
 
-    def to_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write the ONNX file that the model came from (``pullback.from_onnx``) with the trained weights; all other
-        bytes are as they were.
-
-        >>> trainer.to_onnx("trained.onnx")
-
-        Raises ArgumentError for a trainer of any other model, and as :func:`pullback.relax.frontend.onnx.to_onnx` does.
-        """
-        if not hasattr(self.model, "to_onnx"):
-            raise ArgumentError(
-                "to_onnx writes models that pullback.from_onnx read, and this trainer's model is none of them",
-                hint="trainer.export(folder) makes a library of any model",
-            )
-        self.model.to_onnx(path)
-
     def export(
         self,
         folder: str | os.PathLike[str],
