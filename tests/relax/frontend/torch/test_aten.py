@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from pullback.relax.frontend.torch import ATEN
-from tests.relax.frontend.torch.aten_programs import AsWritten, Sample, compare, groups, native
-from tests.relax.frontend.torch.aten_samples import SAMPLES, WRITTEN
+from pullback.relax.frontend.torch import ATEN  # noqa: E402
+from tests.relax.frontend.torch.aten_programs import AsWritten, I, Sample, case, compare, groups, native  # noqa: E402
+from tests.relax.frontend.torch.aten_samples import SAMPLES, WRITTEN  # noqa: E402
 
 
 @pytest.mark.parametrize("named", groups(SAMPLES))
@@ -37,3 +37,13 @@ NATIVE = (  # of each kind one or two, in machine code: the other tests run the 
 @pytest.mark.parametrize("named", groups({name: SAMPLES[name] for name in NATIVE}, 5))
 def test_machine_code_gives_the_same(named: Mapping[str, Sequence[Sample]]) -> None:
     assert set(named) <= compare(named, native)
+
+
+def test_another_default_dtype_is_that_of_numbers() -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        samples = [case(lambda x: x / 3, I(4)), case(lambda x: x * 0.5 + torch.zeros(4), I(4))]
+        assert "div" in compare({"div": samples})
+    finally:
+        torch.set_default_dtype(before)

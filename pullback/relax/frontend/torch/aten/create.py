@@ -15,8 +15,8 @@ from pullback.ir.errors import UserError
 from pullback.relax import op
 from pullback.relax.expr import Constant
 from pullback.relax.frontend.torch.aten.promotion import (
-    DEFAULT_FLOAT,
     as_dtype,
+    default_float,
     dtype_of,
     promoted,
     tensor,
@@ -66,7 +66,7 @@ for _name, _function in {"zeros": op.zeros, "ones": op.ones, "empty": op.zeros}.
     ATEN.same(
         {
             f"aten.{_name}": lambda size, *, names=None, dtype=None, f=_function: f(
-                tuple(size), dtype or DEFAULT_FLOAT
+                tuple(size), dtype or default_float()
             ),
             f"aten.new_{_name}": lambda x, size, *, dtype=None, f=_function: f(tuple(size), dtype or x.dtype),
         }
@@ -77,14 +77,14 @@ for _name, _function in {"zeros": op.zeros_like, "ones": op.ones_like, "empty": 
 
 @ATEN.register("aten.empty_strided", "aten.empty_permuted")
 def empty_strided(size: Sequence[Any], order: Any, *, dtype: str | None = None) -> Any:
-    return op.zeros(tuple(size), dtype or DEFAULT_FLOAT)
+    return op.zeros(tuple(size), dtype or default_float())
 
 
 ATEN.same(
     {
         "aten.new_empty_strided": lambda x, size, stride, *, dtype=None: op.zeros(tuple(size), dtype or x.dtype),
         "aten.zero": op.zeros_like,
-        "aten.scalar_tensor": lambda s, *, dtype=None: tensor(s, dtype or DEFAULT_FLOAT),
+        "aten.scalar_tensor": lambda s, *, dtype=None: tensor(s, dtype or default_float()),
     }
 )
 
@@ -94,9 +94,9 @@ ATEN.same(
 @ATEN.register("aten.arange.start", "aten.arange.start_step")
 def arange(start: Any, end: Any, step: Any = 1, *, dtype: str | None = None) -> Any:
     floats = any(isinstance(v, float) or (isinstance(v, PrimExpr) and is_float(v.dtype)) for v in (start, end, step))
-    wanted = dtype or (DEFAULT_FLOAT if floats else "int64")
+    wanted = dtype or (default_float() if floats else "int64")
     if floats and not is_float(wanted):
-        return as_dtype(op.arange(start, end, step, DEFAULT_FLOAT), wanted)
+        return as_dtype(op.arange(start, end, step, default_float()), wanted)
     return op.arange(start, end, step, wanted)
 
 
@@ -106,7 +106,7 @@ ATEN.same({"aten.arange": lambda end, *, dtype=None: arange(0, end, dtype=dtype)
 @ATEN.register("aten.linspace")
 def linspace(start: Any, end: Any, steps: int, *, dtype: str | None = None) -> Any:
     """The first half counted from the start, the second from the end, as PyTorch does."""
-    wanted = dtype or DEFAULT_FLOAT
+    wanted = dtype or default_float()
     kind = wanted if is_float(wanted) else "float64"
     start, end = tensor(start, kind), tensor(end, kind)
     if steps < 2:
@@ -118,14 +118,14 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: str | None = None) -> A
 
 @ATEN.register("aten.logspace")
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: str | None = None) -> Any:
-    wanted = dtype or DEFAULT_FLOAT
+    wanted = dtype or default_float()
     kind = wanted if is_float(wanted) else "float64"
     return as_dtype(op.power(tensor(float(base), kind), linspace(start, end, steps, dtype=kind)), wanted)
 
 
 @ATEN.register("aten.eye")
 def eye(n: Any, m: Any = None, *, dtype: str | None = None) -> Any:
-    return op.eye(n, n if m is None else m, dtype=dtype or DEFAULT_FLOAT)
+    return op.eye(n, n if m is None else m, dtype=dtype or default_float())
 
 
 def _triangle(row: int, column: int, offset: int, dtype: str | None, below: bool) -> Any:
@@ -170,12 +170,12 @@ ATEN.same(
 
 @ATEN.register("aten.rand")
 def rand(size: Sequence[Any], *, names: Any = None, dtype: str | None = None) -> Any:
-    return op.random.uniform(shape=tuple(size), dtype=dtype or DEFAULT_FLOAT)
+    return op.random.uniform(shape=tuple(size), dtype=dtype or default_float())
 
 
 @ATEN.register("aten.randn")
 def randn(size: Sequence[Any], *, names: Any = None, dtype: str | None = None) -> Any:
-    return op.random.normal(shape=tuple(size), dtype=dtype or DEFAULT_FLOAT)
+    return op.random.normal(shape=tuple(size), dtype=dtype or default_float())
 
 
 ATEN.same(
@@ -240,7 +240,7 @@ def normal_functional(x: Any, mean: float = 0.0, std: float = 1.0) -> Any:
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, dtype: str | None = None) -> Any:
     """Numbers of the normal distribution, with a mean and deviation that are numbers or tensors."""
     if size is not None:
-        return op.random.normal(shape=tuple(size), mean=float(mean), std=float(std), dtype=dtype or DEFAULT_FLOAT)
+        return op.random.normal(shape=tuple(size), mean=float(mean), std=float(std), dtype=dtype or default_float())
     mean, std = promoted(mean, std)
     spread = mean + op.zeros_like(std)  # the shape that both broadcast to
     return mean + std * op.random.normal(shape=spread.shape, dtype=spread.dtype)

@@ -6,6 +6,7 @@ a higher kind: bool, integer, float. (torch.result_type; PyTorch, Tensor Attribu
 
 from __future__ import annotations
 
+import sys
 from functools import reduce
 from typing import Any
 
@@ -19,7 +20,12 @@ from pullback.tir.expr import FLOATS, PrimExpr, is_float
 
 __all__ = ["as_dtype", "floating", "promoted", "promoted_dtype", "rank", "result_dtype", "same", "tensor", "truth"]
 
-DEFAULT_FLOAT = "float32"  # torch.get_default_dtype() of those who have not set another
+
+def default_float() -> str:
+    """The dtype of Python's floats: what torch.set_default_dtype said, float32 where PyTorch is not loaded."""
+    torch = sys.modules.get("torch")
+    return "float32" if torch is None else str(torch.get_default_dtype()).partition(".")[2]
+
 
 _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
 
@@ -58,7 +64,7 @@ def dtype_of(value: Any) -> str:
     """The dtype of a tensor, or the one that PyTorch gives a number."""
     if isinstance(value, (Expr, PrimExpr, np.ndarray)):
         return str(value.dtype)  # type: ignore[union-attr]
-    return "bool" if isinstance(value, bool) else DEFAULT_FLOAT if isinstance(value, float) else "int64"
+    return "bool" if isinstance(value, bool) else default_float() if isinstance(value, float) else "int64"
 
 
 def _combined(higher: str | None, lower: str | None) -> str | None:
@@ -104,7 +110,7 @@ def promoted(*values: Any) -> tuple[Any, ...]:
 def floating(*values: Any) -> Any:
     """The values as tensors of their common dtype, or of the default one where that is no float; one by itself."""
     dtype = result_dtype(*values)
-    dtype = dtype if is_float(dtype) else DEFAULT_FLOAT
+    dtype = dtype if is_float(dtype) else default_float()
     found = tuple(tensor(v, dtype) for v in values)
     return found[0] if len(found) == 1 else found
 
