@@ -6,6 +6,7 @@ import fnmatch
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
