@@ -23,7 +23,7 @@ def part(k: int, parts: int, of: int = 1) -> Iterator[backend.Case]:
             yield case
 
 
-@pytest.mark.allowance(10)
+@pytest.mark.allowance(4)
 @pytest.mark.parametrize("k", range(PARTS))
 def test_results_and_refusals(k):
     expected = backend.failing()
@@ -33,7 +33,7 @@ def test_results_and_refusals(k):
     assert not changed, "python -m tests.relax.frontend.onnx.backend writes failing.txt anew"
 
 
-@pytest.mark.allowance(10)
+@pytest.mark.allowance(3)
 @pytest.mark.parametrize("k", range(NATIVE))
 def test_compiled(k):
     passing = [case for case in part(k, NATIVE, of=10) if case.name not in backend.failing()]
