@@ -19,7 +19,7 @@ from pullback.relax.recursion import MAX_DEPTH
 from pullback.relax.transform import Gradient
 from pullback.relax.transform.memory.recursion import STACK_BYTES
 from pullback.relax.transform.verify_plan import PlanError, verify_plan
-from pullback.runtime import allocated_bytes, get_num_threads, set_num_threads
+from pullback.runtime import allocated_bytes, get_num_threads, peak_bytes, set_num_threads
 from pullback.script import from_source
 from pullback.script import ir as I
 from pullback.script import relax as R
@@ -239,6 +239,38 @@ def test_memory_is_given_back():
             except ArgumentError:
                 assert k == MAX_DEPTH + 1
             assert allocated_bytes() == held
+
+
+@I.ir_module
+class Halves:
+    """Twice as many calls with each level, and two large values in each of them."""
+
+    @R.function
+    def main(x: R.Tensor((65536,), "float64"), k: R.Tensor((), "int64")) -> R.Tensor((), "float64"):
+        def f(k: R.Tensor((), "int64"), x: R.Tensor((65536,), "float64")) -> R.Tensor((65536,), "float64"):
+            if k > 0:
+                a = f(k - 1, x)
+                y = a + f(k - 1, a) * R.const(0.5, "float64")
+            else:
+                y = x * R.const(0.5, "float64")
+            return y
+
+        return R.sum(f(k, x))
+
+
+def test_memory_grows_with_the_depth_alone():
+    """Of 511 calls with a MiB each no more than ten are there at a time."""
+    native = pullback.compile(Halves).function("main")
+    x = np.ones(65536)
+    native(x, np.array(0))
+    before = peak_bytes()
+    (found,) = flat(numpy(native(x, np.array(8))))
+
+    def f(k, x):
+        return f(k - 1, x) + f(k - 1, f(k - 1, x)) * 0.5 if k > 0 else x * 0.5
+
+    np.testing.assert_allclose(found, 65536 * f(8, 1.0))
+    assert peak_bytes() <= max(before, allocated_bytes() + (40 << 20))
 
 
 @pytest.mark.parametrize("most", [1, 7])

@@ -11,6 +11,7 @@ from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import structural_equal
 from pullback.relax import BlockBuilder, Function, Var
 from pullback.relax.analysis import check_well_formed
+from pullback.relax.block_builder import current_builder
 from pullback.relax.control import LOOP
 from pullback.relax.expr import Call, VarBinding
 from pullback.relax.interpreter import evaluate
@@ -394,6 +395,24 @@ def test_calls_of_itself_have_its_types():
         check_well_formed(with_call("f", "x", 'R.Tensor((), "float64")'))
     with pytest.raises(ShapeError, match="call_self: f gives Tuple"):
         check_well_formed(with_call("f", "v", 'R.Tensor((2,), "float64")'))
+
+
+def test_calls_in_a_branch_that_draws_nothing_itself():
+    """The function draws before it, so its calls take a state there, too."""
+    builder = BlockBuilder()
+    kind = TensorStructInfo((64,), "float32")
+    f = named("f", (N, kind), kind)
+
+    def body(n, x):
+        drawn = current_builder().emit(R.nn.dropout(x)[0])
+        return R.cond(n > 0, lambda: f(n - 1, x) * R.const(4.0) + drawn, lambda: drawn)
+
+    add(builder, "f", [Var("n", N), Var("x", kind)], body)
+    add(builder, "main", [Var("n", N), Var("x", kind)], lambda n, x: f(n, x))
+    module = AddRandomState()(builder.get())
+    check_well_formed(module)
+    found = evaluate(module, "main", [np.array(1), np.ones(64, np.float32), np.array([3, 4], np.uint64)])
+    assert {*np.unique(found)} == {0.0, 2.0, 8.0, 10.0}  # 4·a + b, where a and b are 0 or 2 by themselves
 
 
 def test_random_numbers_of_each_call():
