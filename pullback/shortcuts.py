@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 SHORTCUTS = {
+    "pullback.frontend": "pullback.relax.frontend",
     "pullback.callbacks": "pullback.relax.training.callbacks",
     "pullback.training": "pullback.relax.training",
     "pullback.transform": "pullback.relax.transform",

@@ -96,9 +96,11 @@ def box(values: Sequence[Expr]) -> Call:
 def unbox(handle: Expr, infos: Sequence[StructInfo]) -> Call:
     """The tuple of the tensors in a box, of these types."""
     if not is_handle(handle.struct_info) or handle.struct_info.shape != ():  # type: ignore[attr-defined]
-        raise UserError(f"unbox: takes one handle, got {format_info(handle.struct_info)}")
+        message = f"unbox: takes one handle, got {format_info(handle.struct_info)}"
+        raise UserError(message, hint="R.box([x, …]) gives one")
     if not isinstance(infos, (tuple, list)) or not all(isinstance(i, TensorStructInfo) for i in infos):
-        raise UserError(f"unbox: what is in a box is said by the types of its tensors, got {infos!r:.80}")
+        message = f"unbox: what is in a box is said by the types of its tensors, got {infos!r:.80}"
+        raise UserError(message, hint='R.unbox(h, (R.Tensor((3,), "float32"), …))')
     return Call(UNBOX, (handle,), sinfo_args=(TupleStructInfo(tuple(infos)),))
 
 

@@ -146,6 +146,8 @@ def test_the_digest_sees_every_part_of_a_trainer() -> None:
 
 
 WITHOUT_HINT = {  # programs whose message says all that there is to say, and why
+    "compile_recursion_too_deep": "a check as it runs has words that are compiled into the program",
+    "unbox_another_box": "a check as it runs has words that are compiled into the program",
     "fit_step": "a check of values as they run has the op's words, compiled into the program",
     "index_take_outside": "a check of values as they run has the op's words, compiled into the program",
     "nn_ctc_loss_label": "a check of values as they run has the op's words, compiled into the program",

@@ -9,6 +9,7 @@ names, shared layers, models in models. Weights are tensors of that kind too, in
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -29,6 +30,7 @@ from keras.src.random.seed_generator import SeedGenerator
 from keras.src.utils import traceback_utils
 
 from pullback.ir.errors import ArgumentError, InternalError, UserError
+from pullback.ir.forks import renewed
 from pullback.ir.node import Span, span_scope
 from pullback.nn.functional.form import in_train_phase
 from pullback.nn.trace import current_trace
@@ -455,6 +457,7 @@ def _once(compute: Callable[[], Any]) -> Callable[[], Any]:
 
 
 _LOCK = threading.RLock()
+renewed(sys.modules[__name__], "_LOCK")
 _KEPT = {  # lists of Keras's own, in which weights stay weights
     "_trainable_variables", "_non_trainable_variables", "_tracker", "_layers", "_metrics", "_seed_generators",
     "_losses", "_inbound_nodes", "_outbound_nodes",
