@@ -190,8 +190,9 @@ def test_control_c_saves_what_was_trained(folder: Path, monkeypatch: pytest.Monk
 def test_control_c_in_a_shell(folder: Path) -> None:
     command = [sys.executable, "-m", "pullback", "train", "c.toml", "--out", "run"]
     with subprocess.Popen(
-        [*command, "--epochs", "1000000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-    ) as process:
+        [*command, "--epochs", "1000000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a background job ignores
+    ) as process:  # fmt: skip
         while not (folder / "run" / HISTORY).exists() and process.poll() is None:
             time.sleep(0.01)
         time.sleep(0.1)
