@@ -22,6 +22,7 @@ if "expecttest" not in sys.modules:
         sys.modules["expecttest"].TestCase = unittest.TestCase  # type: ignore[attr-defined]
 
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
 
 
 def _name(info: Any) -> str:
@@ -30,6 +31,7 @@ def _name(info: Any) -> str:
 
 ENTRIES: dict[str, Any] = {_name(info): info for info in op_db}
 SEED = 20
+core.extract_test_fn = lambda: None  # looks for a unittest in the stack, among all modules that are loaded: slowly
 
 
 @dataclass(frozen=True)
