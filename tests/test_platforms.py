@@ -33,7 +33,8 @@ os.supports_dir_fd.clear(), os.supports_fd.clear(), os.supports_follow_symlinks.
 EVERY_MODULE = """
 import pullback
 for module in pkgutil.walk_packages(pullback.__path__, "pullback."):
-    if not module.name.endswith((".__main__", ".data", ".native", ".libpullback_rt")):
+    needs_keras = module.name.startswith("pullback.relax.frontend.keras.")
+    if not needs_keras and not module.name.endswith((".__main__", ".data", ".native", ".libpullback_rt")):
         importlib.import_module(module.name)
 """
 TRAINING = """

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.arguments import sequence, whole
-from pullback.ir.errors import DifferentiationError
+from pullback.ir.errors import ArgumentError, DifferentiationError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.passes import Pass
 from pullback.ir.words import guided
@@ -72,6 +72,7 @@ class SplitGradient(Pass):
     overwritten: Sequence[str] = ()
 
     def run(self, module: IRModule) -> IRModule:
+        names = set(map(str, sequence("overwritten", self.overwritten)))
         name = self.func_name.name if isinstance(self.func_name, GlobalVar) else self.func_name
         raised = RaiseOps()(module)  # a legalised op has the op's gradient
         function = raised[name]
@@ -80,12 +81,16 @@ class SplitGradient(Pass):
                 f"{name} is a kernel of the loop IR, not a graph function",
                 hint="name an @R.function; a kernel is called by one with R.call_tir",
             )
+        unknown = sorted(names - {p.name for p in function.params})
+        if unknown:
+            known = ", ".join(p.name for p in function.params)
+            raise ArgumentError(f"overwritten: {name} has no parameter {unknown[0]}", hint=f"it has {known}")
         required = required_indices(name, function, self.require_grads)
         closed = over_regions(inline_calls(function, raised), raised, prepared)
         result = module.copy()
         differentiated = _Differentiated.of(name, closed, required, self.seeded, KernelGradients(result))
         joint = differentiated.joint(result)
-        overwritten = {p for p in joint.params if p.name in self.overwritten}
+        overwritten = {p for p in joint.params if p.name in names}
         forward, backward = _split(joint, differentiated.seeded, overwritten)
         for kernel in set(result) - {*module, *called_functions(forward), *called_functions(backward)}:
             del result[kernel]
