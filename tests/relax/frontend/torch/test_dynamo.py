@@ -14,11 +14,11 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 registry = pytest.importorskip("torch._dynamo.backends.registry")
 
+from benchmarks import models_torch as models  # noqa: E402
 from pullback.ir import ArgumentError, UserError  # noqa: E402
 from pullback.relax.frontend.converters import UnsupportedOps  # noqa: E402
 from pullback.relax.frontend.torch import dynamo, shared  # noqa: E402  registers the backend
 from pullback.relax.frontend.torch.compiled import Compiled  # noqa: E402
-from benchmarks import models_torch as models  # noqa: E402
 from tests.relax.frontend.torch.torch_models import MODELS, cnn, images, loss_of, mlp  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[4]
