@@ -100,7 +100,7 @@ class Adapter:
     def apply(self, model: Any, example: Any = None) -> Any:
         """What ``pullback.trainer(…, adapt=…)`` calls: :meth:`__call__` with one example, or a tuple of them."""
         if isinstance(model, Module):
-            self._into(model, getattr(model, "example", None) if example is None else example)
+            self._into(model, model._own_example() if example is None else example)
             return model
         if isinstance(model, IRModule):
             return self._added(model)

@@ -206,7 +206,7 @@ def _input_names(module: Module, count: int) -> list[str]:
     """The names of the first ``count`` inputs of a forward; an ArgumentError when it takes more or fewer."""
     while isinstance(module, Sequential) and len(module):  # it takes what its first module takes
         module = module[0]
-    named = getattr(module, "input_names", None)  # of an imported model
+    named = module._own_input_names()
     if named is not None and count == len(named):
         return list(named)
     parameters = list(inspect.signature(module.forward).parameters.values())

@@ -63,6 +63,20 @@ class Module:
         """What the module computes of its inputs: overridden by each module."""
         raise UserError(f"{type(self).__name__} has no forward", hint="write def forward(self, x): …")
 
+    # ---- what an imported model says (relax/frontend/imported.py) ---------------------------------------------------
+
+    def _own_example(self) -> Any:
+        """The types of the inputs, where they need no example."""
+        return None
+
+    def _own_input_names(self) -> Any:
+        """The names of the inputs, where they are not those of forward's parameters."""
+        return None
+
+    def _own_loss(self, loss: Any) -> Any:
+        """A loss together with what the model adds to it."""
+        return loss
+
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:

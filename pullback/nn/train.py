@@ -110,7 +110,7 @@ def trainer(
     optimizer = _optimizer(optimizer)
     _check_model(model)
     if example is None and isinstance(model, Module):
-        example = getattr(model, "example", None)  # of an imported model
+        example = model._own_example()
     model = _adapted(model, example, adapt)
     if not isinstance(model, Module):
         if example is not None:
@@ -131,7 +131,7 @@ def trainer(
     module, layers = export_layers(model, (example,))
     loss = _loss(loss, module)
     _warn_of_last_op(loss, module)
-    loss = getattr(model, "adapted", lambda given: given)(loss)  # an imported model may add terms of its own
+    loss = model._own_loss(loss)
     made = make_trainer(module, loss, optimizer, targets=_target_types(targets, module), init="zeros", **options)
     model.init_parameters(seed, init, keep=True)
     made.load_state_dict({name: variable.data for name, variable in model._variables()})

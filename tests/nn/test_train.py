@@ -318,3 +318,22 @@ def test_what_is_frozen_after_the_trainer_was_made_is_told():
     model.requires_grad_(True)
     with pytest.warns(UserWarning, match=r"in which 0\.weight is frozen"):
         copy.deepcopy(again).fit(X, Y, verbose=False)
+
+
+def test_attributes_of_the_users_own_are_no_hooks() -> None:
+    """A model may call its parts as imported models call what they say of themselves."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            self.example, self.adapted = nn.Linear(3, 4), nn.Linear(4, 2)
+            self.input_names = ["a"]
+
+        def forward(self, x):
+            return self.adapted(self.example(x))
+
+    x = np.ones((5, 3), "float32")
+    with pytest.raises(ArgumentError, match="needs an example of its input"):
+        pullback.trainer(Net(), "mse", "sgd")
+    trainer = pullback.trainer(Net(), "mse", "sgd", example=x)
+    assert trainer.predict(x).shape == (5, 2)
+    assert trainer.mod["backbone"].params[0].name == "x"

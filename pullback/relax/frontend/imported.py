@@ -33,6 +33,12 @@ class Imported(Module):
         self.example = tuple(example)
         self.held: dict[str, Variable] = {}  # by dotted name
 
+    def _own_example(self) -> tuple[TensorStructInfo, ...]:
+        return self.example
+
+    def _own_input_names(self) -> Sequence[str] | None:
+        return self.input_names
+
     def hold(self, name: str, variable: Variable) -> None:
         """Make a parameter or buffer part of the module under its dotted name; the same one may have several."""
         outer, _, last = name.rpartition(".")

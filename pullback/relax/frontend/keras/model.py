@@ -113,7 +113,7 @@ class KerasModel(Imported):
 
         return to_keras(self, model)
 
-    def adapted(self, loss: Any) -> Any:
+    def _own_loss(self, loss: Any) -> Any:
         """A loss together with what the model adds to it: regularizers, ``add_loss``."""
         return Penalized(loss, self.outputs) if self.has_penalty else loss
 
