@@ -114,7 +114,7 @@ def _infer_while(
     before = _fields("while_loop", "carries", carries)
     check_condition(called("while_loop", "condition", condition, before), "the condition of while_loop", current_span())
     _kept("while_loop", before, called("while_loop", "body", body, before))
-    _check_number("while_loop", "max_steps", max_steps)
+    check_number("while_loop", "max_steps", max_steps)
     _check_segment("while_loop", checkpoint_every)
     return carries
 
@@ -127,7 +127,7 @@ def _infer_fori(
         raise UserError(f"fori_loop: count must be a number of steps, got {format_info(count)}", hint=hint)
     before = _fields("fori_loop", "carries", carries)
     _kept("fori_loop", before, called("fori_loop", "body", body, (STEP, *before)))
-    _check_number("fori_loop", "max_steps", max_steps)
+    check_number("fori_loop", "max_steps", max_steps)
     _check_segment("fori_loop", checkpoint_every)
     return carries
 
@@ -263,15 +263,18 @@ def _custom_gradient(dy: Sequence[Expr], y: Expr, operands: Tuple, *, function: 
     return ([next(found) if x.dtype in FLOATS else None for x in operands.fields],)
 
 
-def _check_number(name: str, what: str, value: Any) -> None:
+def check_number(
+    name: str, what: str, value: Any, hint: str = "leave it out where there is no such number", span: Any = None
+) -> None:
+    """Raise an ArgumentError for a limit that is no number of steps or calls; None is none."""
     if value is not None and (type(value) is not int or value < 1):
         message = f"{name}: {what} must be a whole number, at least 1, got {value!r}"
-        raise ArgumentError(message, hint="leave it out where there is no such number")
+        raise ArgumentError(message, span=span, hint=hint)
 
 
 def _check_segment(name: str, value: Any) -> None:
     if value is not True:
-        _check_number(name, "checkpoint_every", value)
+        check_number(name, "checkpoint_every", value)
 
 
 WHILE = define(

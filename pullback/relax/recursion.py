@@ -25,7 +25,7 @@ from pullback.ir.errors import ArgumentError, ShapeError, UserError
 from pullback.ir.node import Span
 from pullback.ir.op import define
 from pullback.relax.block_builder import open_builder
-from pullback.relax.control import called, traced, values_of
+from pullback.relax.control import called, check_number, traced, values_of
 from pullback.relax.expr import Call, Function, Var, VarBinding
 from pullback.relax.regions import regions
 from pullback.relax.struct_info import FuncStructInfo, StructInfo, TupleStructInfo, format_info, same_info
@@ -59,9 +59,7 @@ SELF = define(
 
 def check_depth(name: str, value: Any, span: Span | None = None) -> None:
     """Raise an ArgumentError for a ``max_depth`` that is no number of calls."""
-    if value is not None and (type(value) is not int or value < 1):
-        message = f"{name}: max_depth must be a whole number, at least 1, got {value!r}"
-        raise ArgumentError(message, span=span, hint=f"leave it out: it is {MAX_DEPTH} then")
+    check_number(name, "max_depth", value, f"leave it out: it is {MAX_DEPTH} then", span)
 
 
 def most_calls(call: Call) -> int:

@@ -16,5 +16,5 @@ __all__ = ["ATEN", "TorchModel", "aten", "from_exported_program", "from_fx", "fr
 if importlib.util.find_spec("torch") is not None:  # tables need no PyTorch
     from pullback.relax.frontend.torch.dynamo import register
 
-    with contextlib.suppress(Exception):  # a PyTorch that cannot be imported, which from_torch reports
+    with contextlib.suppress(ImportError, AttributeError):  # a PyTorch that is not whole: from_torch says so
         register()
