@@ -38,6 +38,19 @@ class GlobalVar(Node):
         return hash(("GlobalVar", self.name))
 
 
+@dataclass(frozen=True, eq=False)
+class TypeName(Node):
+    """The name of a data type of a module; names compare."""
+
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypeName) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(("TypeName", self.name))
+
+
 _call_global = None
 
 
@@ -51,26 +64,39 @@ class IRModule:
     """Functions by name, in the order of definition, with module attributes.
 
     ``mod["name"]`` reads, ``mod["name"] = function`` writes; names may be strings or :class:`GlobalVar`. Passes never
-    change a module in place: they work on :meth:`copy`.
+    change a module in place: they work on :meth:`copy`. Programs of relay define data types as well:
+    ``mod[name] = definition`` and ``mod[name]`` with a ``GlobalTypeVar``.
     """
 
-    def __init__(self, functions: Mapping[Any, Any] | None = None, attrs: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        functions: Mapping[Any, Any] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        type_definitions: Mapping[Any, Any] | None = None,
+    ) -> None:
         self.functions: dict[str, Any] = {}
+        self.type_definitions: dict[TypeName, Any] = dict(type_definitions or {})
         attrs = {} if attrs is None else mapping("attrs", attrs)
         self.attrs: dict[str, Any] = copy.copy(attrs) if isinstance(attrs, dict) else dict(attrs)
         for name, function in ({} if functions is None else mapping("functions", functions)).items():
             self[name] = function
 
     @staticmethod
-    def from_expr(function: Any) -> IRModule:
-        """A module with one function, ``main``."""
-        return IRModule({"main": function})
+    def from_expr(
+        function: Any, functions: Mapping[Any, Any] | None = None, type_defs: Mapping[Any, Any] | None = None
+    ) -> IRModule:
+        """A module with the function ``main``, and with ``functions`` and data types beside it. An expression of relay
+        that is no function becomes one of its free variables."""
+        whole = getattr(function, "as_function", None)
+        return IRModule({**(functions or {}), "main": whole() if whole is not None else function}, None, type_defs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         hint = "compile it: pullback.compile(module).function(name)(…), or train it: pullback.trainer(module, …)"
         raise CallError("a module is a program, it is not called itself", hint=hint)
 
-    def __getitem__(self, name: str | GlobalVar) -> Any:
+    def __getitem__(self, name: str | GlobalVar | TypeName) -> Any:
+        if isinstance(name, TypeName):
+            return self._type_definition(name)
         key = _key(name)
         if key not in self.functions:
             known = ", ".join(self.functions) or "none"
@@ -79,7 +105,19 @@ class IRModule:
             )
         return self.functions[key]
 
-    def __setitem__(self, name: str | GlobalVar, function: Any) -> None:
+    def _type_definition(self, name: TypeName) -> Any:
+        if name not in self.type_definitions:
+            known = ", ".join(n.name for n in self.type_definitions) or "none"
+            raise NameNotFound(
+                f"the module defines no data type {name.name!r}; it has: {known}",
+                hint="module[name] = TypeData(name, …) defines one; import_from_std brings those of the prelude",
+            )
+        return self.type_definitions[name]
+
+    def __setitem__(self, name: str | GlobalVar | TypeName, function: Any) -> None:
+        if isinstance(name, TypeName):
+            self.type_definitions[name] = function
+            return
         key = _key(name)
         if not isinstance(key, str) or not key or not key.isprintable():
             hint = "it is how the function is called: a string such as 'main'"
@@ -106,7 +144,17 @@ class IRModule:
 
     def get_global_var(self, name: str) -> GlobalVar:
         """The GlobalVar of an existing function."""
-        return GlobalVar(name, getattr(self[name], "struct_info", None))
+        function = self[name]
+        kind = getattr(function, "global_var", GlobalVar)  # of a function of relay it is an expression of relay
+        return kind(name, getattr(function, "struct_info", None))
+
+    def get_global_type_var(self, name: str) -> TypeName:
+        """The name of an existing data type."""
+        found = next((known for known in self.type_definitions if known.name == name), None)
+        return self._type_definition(TypeName(name)) if found is None else found
+
+    def get_global_type_vars(self) -> list[TypeName]:
+        return list(self.type_definitions)
 
     def get_global_vars(self) -> list[GlobalVar]:
         return [self.get_global_var(n) for n in self.functions]
@@ -132,15 +180,16 @@ class IRModule:
     def update(self, other: IRModule | Mapping[Any, Any]) -> None:
         for name, function in (other.functions if isinstance(other, IRModule) else other).items():
             self[name] = function
+        self.type_definitions.update(getattr(other, "type_definitions", {}))
 
     def copy(self) -> IRModule:
-        return IRModule(self.functions, self.attrs)
+        return IRModule(self.functions, self.attrs, self.type_definitions)
 
     __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> IRModule:
         """A module with attributes of its own, of the same functions, which do not change."""
-        result = memo[id(self)] = IRModule(self.functions)
+        result = memo[id(self)] = IRModule(self.functions, None, self.type_definitions)
         result.attrs = copy.deepcopy(self.attrs, memo)
         return result
 
@@ -163,7 +212,11 @@ class IRModule:
         return self.attrs.get(key, default)
 
     def structural_items(self) -> list[tuple[str, Any]]:
-        return [("functions", {name: Closed(f) for name, f in self.functions.items()}), ("attrs", self.attrs)]
+        items: list[tuple[str, Any]] = [("functions", {name: Closed(f) for name, f in self.functions.items()})]
+        if self.type_definitions:
+            types = {name.name: Closed(definition) for name, definition in self.type_definitions.items()}
+            items.append(("type_definitions", types))
+        return [*items, ("attrs", self.attrs)]
 
     def script(self, **options: Any) -> str:
         return Node.script(self, **options)  # type: ignore[arg-type]

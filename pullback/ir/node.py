@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -131,6 +131,9 @@ class Node:
     _printer = None  # not a field: the hook of set_printer
     _page = None  # the same for a module as HTML
     binder = None  # not a field either: the name of the field that holds the symbol which this node binds
+    shared: ClassVar[bool] = (
+        False  # whether one node at two places is one value, and two equal ones are two: structure is a graph then
+    )
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -285,6 +288,8 @@ class _Comparer:
         if isinstance(a, Node) or hasattr(a, "structural_items"):
             if type(a) is not type(b):
                 return f"{_text(path)}: {type(a).__name__} against {type(b).__name__}"
+            if getattr(a, "shared", False):
+                return self.graph(a, b, path)
             return self.binder(a, b, path) if getattr(a, "binder", None) else self.node(a, b, path)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             if a.keys() != b.keys():
@@ -320,6 +325,14 @@ class _Comparer:
                     table[key] = old
 
         return [*self.node(a, b, path), leave]
+
+    def graph(self, a: Any, b: Any, path: Path) -> str | list[Triple | Callable[[], None]]:
+        """Nodes of a graph correspond one to one, and are compared once."""
+        if id(a) in self.forward or id(b) in self.backward:
+            ok = self.forward.get(id(a)) is b and self.backward.get(id(b)) is a
+            return [] if ok else f"{_text(path)}: a value that is used twice against two that are equal"
+        self.forward[id(a)], self.backward[id(b)] = b, a
+        return self.node(a, b, path)
 
     def symbol(self, a: Any, b: Any, path: Path) -> str | list[Triple | Callable[[], None]]:
         if type(a) is not type(b):
@@ -420,7 +433,7 @@ def structural_digest(node: Any) -> bytes:
             return
         kind = _kind(type_)
         if kind is _Kind.NODE:
-            if isinstance(x, Symbol):
+            if isinstance(x, Symbol) or getattr(x, "shared", False):
                 if id(x) in numbers:
                     add(b"s%d;" % numbers[id(x)])
                     return

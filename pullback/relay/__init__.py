@@ -1,0 +1,1 @@
+"""relay: the older language in front of the graph IR."""

@@ -1,0 +1,405 @@
+"""relay's expressions: the whole grammar.
+
+e ::= Var | GlobalVar | Constant(tensor)
+    | Tuple(e…) | TupleGetItem(e, index)
+    | Call(op, constructor or e, e…, attrs)
+    | Let(var, e, e) | If(e, e, e) | Function(params, e)
+    | RefCreate(e) | RefRead(e) | RefWrite(e, e)
+    | Match(e, clauses)                        (``relay/adt.py``)
+
+Arguments nest. A node that stands at several places is one value in *graph form*, computed once; ``Let`` says the same
+in A-normal form. Nodes are frozen, but for ``checked_type``, which inference writes, and the span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Number
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pullback import ir
+from pullback.ir.arguments import sequence, whole
+from pullback.ir.at_run_time import AtRunTime
+from pullback.ir.errors import ArgumentError, CallError, DTypeError, UserError
+from pullback.ir.node import Node, Span, Symbol, current_span
+from pullback.relay.attrs import Attrs
+from pullback.relay.ty import TensorType, Type, TypeVar
+from pullback.runtime.tensor import Tensor, tensor
+
+
+def _infix(name: str, swapped: bool = False) -> Any:
+    def method(self: Expr, other: Any) -> Call:
+        if isinstance(other, Number) or not isinstance(other, Expr):
+            hint = f"convert it: relay.const({other!r:.40}, dtype)"
+            raise CallError(f"{name} of an expression and {type(other).__name__}", hint=hint, span=current_span())
+        return call_op(name, other, self) if swapped else call_op(name, self, other)
+
+    return method
+
+
+_op: Any = None  # the operator of a name: the hook of set_ops
+
+
+def set_ops(get: Any) -> None:
+    """Install the function that finds an operator by its name (``relay/op`` does so on import)."""
+    global _op
+    _op = get
+
+
+def call_op(name: str, *args: Any, **attrs: Any) -> Call:
+    """A call of the operator of that name."""
+    return _op(name)(*args, **attrs)
+
+
+class Expr(AtRunTime, Node):
+    """Base of relay's expressions; infix operators build calls of ops."""
+
+    described = "a relay expression"
+    to_choose = "relay.If(condition, a, b) computes one of two, relay.where chooses by element"
+    to_convert = "relay.cast(x, dtype) converts it; an executor computes it"
+    to_count = "checked_type has the sizes of a tensor, once types are inferred"
+    to_change = "expressions are values: build a new one"
+
+    shared: ClassVar[bool] = True  # one node at several places is one value: structures are compared as graphs
+    checked_type_: Type | None = None  # not a field: inference writes it
+
+    @property
+    def checked_type(self) -> Type:
+        """The type that inference found; a UserError where it has not run."""
+        if self.checked_type_ is None:
+            hint = "run relay.transform.InferType()(module) and take the expression from its result"
+            raise UserError("the type checker has not run on this expression", hint=hint, span=self.span)
+        return self.checked_type_
+
+    def astype(self, dtype: str) -> Call:
+        """``cast(self, dtype)``."""
+        return call_op("cast", self, dtype=dtype)
+
+    def __neg__(self) -> Call:
+        return call_op("negative", self)
+
+    __add__, __radd__ = _infix("add"), _infix("add", swapped=True)
+    __sub__, __rsub__ = _infix("subtract"), _infix("subtract", swapped=True)
+    __mul__, __rmul__ = _infix("multiply"), _infix("multiply", swapped=True)
+    __truediv__, __rtruediv__ = _infix("divide"), _infix("divide", swapped=True)
+    __div__, __rdiv__ = __truediv__, __rtruediv__
+    __lt__, __gt__ = _infix("less"), _infix("greater")
+    __le__, __ge__ = _infix("less_equal"), _infix("greater_equal")
+
+    def as_function(self) -> Function:
+        """A function of the expression's free variables, in the order in which they occur; a function is itself."""
+        from pullback.relay.analysis import free_type_vars, free_vars
+
+        return Function(tuple(free_vars(self)), self, None, tuple(free_type_vars(self)))
+
+    def __call__(self, *args: Any) -> Call:
+        """A call of the function that this expression gives."""
+        return Call(self, args)
+
+    def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
+        """The expression as relay text, with the version line first: :func:`pullback.relay.astext`."""
+        from pullback.relay.text import astext
+
+        return astext(self, show_meta_data, annotate)
+
+    def __str__(self) -> str:
+        return self.astext(show_meta_data=False)
+
+
+def set_checked_type(expr: Any, type_: Type) -> None:
+    """Write what inference found."""
+    vars(expr)["checked_type_"] = type_
+
+
+RelayExpr = ExprWithOp = Expr
+
+
+def as_expr(value: Any) -> Any:
+    """``value`` as an expression: expressions, operators, constructors and global variables are themselves, lists and
+    tuples become tuples, numbers and arrays constants."""
+    if isinstance(value, (Expr, ir.Op)):
+        return value
+    if isinstance(value, ir.GlobalVar):
+        return GlobalVar(value.name)
+    if isinstance(value, TupleWrapper):
+        return value.tuple_value
+    if isinstance(value, (list, tuple)):
+        return Tuple(tuple(as_expr(v) for v in value))
+    if isinstance(value, (Number, np.ndarray, np.generic, Tensor)):
+        return const(value)
+    hint = "relay.var, relay.const and calls of ops make expressions"
+    raise ArgumentError(f"{type(value).__name__} is no relay expression", hint=hint, span=current_span())
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Expr):
+    """A tensor that the program contains."""
+
+    data: Tensor
+
+    shared: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, Tensor):
+            vars(self)["data"] = tensor(self.data, copy=True)
+
+
+def const(value: Any, dtype: str | None = None) -> Constant:
+    """A constant. Without a dtype, Python's floats are float32, its ints int32 and its bools bool, in lists too; arrays
+    keep theirs.
+
+    >>> const(1.0).data.dtype
+    'float32'
+    """
+    if isinstance(value, Tensor):
+        return Constant(value if dtype is None else tensor(value.numpy().astype(dtype)))
+    held = np.asarray(value)
+    if held.dtype == object:
+        raise ArgumentError(f"{type(value).__name__} is no constant", hint="numbers, lists of them, and arrays are")
+    if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
+        dtype = {"f": "float32", "i": "int32", "b": "bool"}.get(held.dtype.kind, str(held.dtype))
+    try:
+        return Constant(tensor(held if dtype is None else held.astype(_numpy_dtype(dtype)), copy=True))
+    except DTypeError as error:
+        raise DTypeError(f"a constant cannot have this dtype: {error.message}", hint=error.hint) from None
+
+
+def _numpy_dtype(dtype: str) -> Any:
+    from pullback.runtime.dtype import numpy_dtype
+
+    return numpy_dtype(dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Var(Expr, Symbol):
+    """A variable: a parameter, or what a ``Let`` or a pattern binds. Its name is a hint, it is itself by identity."""
+
+    name: str = field(compare=False)
+    type_annotation: Type | None = None
+
+    @property
+    def name_hint(self) -> str:
+        return self.name
+
+    @property
+    def vid(self) -> Var:
+        """What the variable is known by: itself."""
+        return self
+
+
+def var(name_hint: str, type_annotation: Any = None, shape: Sequence[Any] | None = None, dtype: str = "float32") -> Var:
+    """A new variable, of the type, or of a tensor of the shape and dtype, or of a type that is inferred.
+
+    >>> x = var("x", shape=(2, 3))
+    """
+    if type_annotation is not None and shape is not None:
+        raise CallError("var takes a type or a shape, not both", hint='write var("x", shape=(2, 3), dtype="float32")')
+    if shape is not None:
+        return Var(name_hint, TensorType(tuple(shape), dtype))
+    if isinstance(type_annotation, str):
+        return Var(name_hint, TensorType((), type_annotation))
+    return Var(name_hint, type_annotation)
+
+
+class GlobalVar(Expr, ir.GlobalVar):
+    """The name of a function of the module; names compare."""
+
+    shared: ClassVar[bool] = False
+
+    __eq__ = ir.GlobalVar.__eq__
+    __hash__ = ir.GlobalVar.__hash__
+
+    def __call__(self, *args: Any) -> Call:
+        return Call(self, args)
+
+
+@dataclass(frozen=True, eq=False)
+class Tuple(Expr):
+    """Several values together."""
+
+    fields: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        fields = sequence("fields of a tuple", self.fields)
+        vars(self)["fields"] = tuple(as_expr(f) for f in fields)
+
+    def astuple(self) -> Tuple:
+        return self
+
+    def __getitem__(self, index: int) -> Expr:
+        return self.fields[index]
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __iter__(self) -> Any:
+        return iter(self.fields)
+
+
+@dataclass(frozen=True, eq=False)
+class TupleGetItem(Expr):
+    """A field of a tuple."""
+
+    tuple_value: Expr
+    index: int
+
+    def __post_init__(self) -> None:
+        vars(self)["index"] = whole("index of a tuple", self.index)
+        vars(self)["tuple_value"] = as_expr(self.tuple_value)
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Expr):
+    """A call of an operator, a constructor or a function."""
+
+    op: Any
+    args: tuple[Expr, ...]
+    attrs: Attrs = field(default_factory=Attrs)
+    type_args: tuple[Type, ...] = ()
+
+    def __post_init__(self) -> None:
+        fields = vars(self)
+        fields["op"] = as_expr(self.op)
+        fields["args"] = tuple(as_expr(a) for a in sequence("arguments of a call", self.args))
+        fields["attrs"] = _attrs(self.attrs)
+        fields["type_args"] = tuple(self.type_args or ())
+
+
+def _attrs(attrs: Any) -> Attrs:
+    return attrs if isinstance(attrs, Attrs) else Attrs(attrs or {})
+
+
+@dataclass(frozen=True, eq=False)
+class Let(Expr):
+    """``value`` bound to ``var`` in ``body``; a function may name itself in its value."""
+
+    variable: Var
+    value: Expr
+    body: Expr
+
+    def __post_init__(self) -> None:
+        vars(self)["value"], vars(self)["body"] = as_expr(self.value), as_expr(self.body)
+
+    @property
+    def var(self) -> Var:
+        return self.variable
+
+
+@dataclass(frozen=True, eq=False)
+class If(Expr):
+    """One of two values, by a scalar bool; only that one is computed."""
+
+    cond: Expr
+    true_branch: Expr
+    false_branch: Expr
+
+    def __post_init__(self) -> None:
+        for name in ("cond", "true_branch", "false_branch"):
+            vars(self)[name] = as_expr(getattr(self, name))
+
+
+@dataclass(frozen=True, eq=False)
+class Function(Expr):
+    """A function value; of a module too. ``type_params`` are the type variables that it is polymorphic in."""
+
+    params: tuple[Var, ...]
+    body: Expr
+    ret_type: Type | None = None
+    type_params: tuple[TypeVar, ...] = ()
+    attrs: Attrs = field(default_factory=Attrs)
+
+    global_var: ClassVar[Any] = GlobalVar  # what a module calls this function by
+
+    def __post_init__(self) -> None:
+        fields = vars(self)
+        fields["params"] = sequence("params of a function", self.params)
+        for param in self.params:
+            if not isinstance(param, Var):
+                hint = "parameters are made by relay.var"
+                raise ArgumentError(f"a parameter must be a relay.Var, got {type(param).__name__}", hint=hint)
+        fields["body"] = as_expr(self.body)
+        fields["type_params"] = tuple(self.type_params or ())
+        fields["attrs"] = _attrs(self.attrs)
+
+    def as_function(self) -> Function:
+        return self
+
+    def structural_items(self) -> list[tuple[str, Any]]:
+        """Binders come before what they bind."""
+        return [(name, getattr(self, name)) for name in ("type_params", "params", "ret_type", "attrs", "body")]
+
+    def with_attr(self, key: str | Mapping[str, Any], value: Any = None) -> Function:
+        """The function with an attribute, or several, more."""
+        added = key if isinstance(key, Mapping) else {key: value}
+        return self.replace(attrs=Attrs({**self.attrs, **added}))
+
+    def without_attr(self, key: str) -> Function:
+        """The function without the attribute."""
+        return self.replace(attrs=Attrs({k: v for k, v in self.attrs.items() if k != key}))
+
+    def replace(self, **fields: Any) -> Function:
+        """A copy with other fields."""
+        names = ("params", "body", "ret_type", "type_params", "attrs", "span")
+        return Function(**({name: getattr(self, name) for name in names} | fields))
+
+
+def FunctionWithFields(function: Function, **fields: Any) -> Function:  # noqa: N802
+    """``function`` with some fields replaced: ``FunctionWithFields(f, body=b)``."""
+    return function.replace(**{k: v for k, v in fields.items() if v is not None})
+
+
+@dataclass(frozen=True, eq=False)
+class RefCreate(Expr):
+    """A new mutable cell."""
+
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class RefRead(Expr):
+    """What a cell holds."""
+
+    ref: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class RefWrite(Expr):
+    """Puts a value into a cell; gives the empty tuple."""
+
+    ref: Expr
+    value: Expr
+
+
+class TupleWrapper:
+    """An expression of several results of known number: indexed and unpacked like a tuple of Python."""
+
+    def __init__(self, tuple_value: Expr, size: int) -> None:
+        self.tuple_value, self.size = tuple_value, size
+        self._items: dict[int, TupleGetItem] = {}
+
+    def astuple(self) -> Expr:
+        """The expression itself."""
+        return self.tuple_value
+
+    def astext(self) -> str:
+        return self.tuple_value.astext()
+
+    def __getitem__(self, index: int) -> TupleGetItem:
+        if not -self.size <= index < self.size:
+            raise IndexError(f"the expression has {self.size} results, there is none at {index}")
+        index %= self.size
+        return self._items.setdefault(index, TupleGetItem(self.tuple_value, index))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(self.size))
+
+
+def span_of(expr: Any) -> Span | None:
+    """Where the expression stands in the user's source, when it is known."""
+    return getattr(expr, "span", None)

@@ -1,0 +1,93 @@
+"""What an operator means: a function of the graph IR, its type and its value, from ``Op.lower``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from pullback import relax, tir
+from pullback.ir.errors import InternalError, UserError
+from pullback.relax.block_builder import BlockBuilder
+from pullback.relax.interpreter import evaluate
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relay.attrs import Attrs
+from pullback.relay.op.registry import Op
+from pullback.relay.ty import Any as AnySize
+from pullback.relay.ty import TensorType, TupleType, Type
+
+_REMEMBERED = 4096  # meanings of calls of one op, attributes and types
+
+
+def info_of(type_: Type) -> StructInfo:
+    """The graph IR's type of a tensor, or of a tuple of such; each ``Any`` becomes a symbolic size of its own."""
+    if isinstance(type_, TensorType):
+        sizes = [tir.Var("any", "int64") if isinstance(s, AnySize) else s for s in type_.shape]
+        return TensorStructInfo(sizes, type_.dtype)
+    if isinstance(type_, TupleType):
+        return TupleStructInfo(tuple(info_of(f) for f in type_.fields))
+    raise UserError(f"{type(type_).__name__} is no type of the graph IR", hint="tensors and tuples of them are")
+
+
+def type_of(info: StructInfo) -> Type:
+    """relay's type of a graph IR's tensor or tuple; what is no constant size becomes ``Any``."""
+    if isinstance(info, TupleStructInfo):
+        return TupleType(tuple(type_of(f) for f in info.fields))
+    if isinstance(info, TensorStructInfo) and info.shape is not None:
+        return TensorType(tuple(s if isinstance(s, int) else AnySize() for s in info.shape), info.dtype)
+    raise UserError(f"{info} is no type of relay", hint="tensors of known rank and tuples of them are")
+
+
+def lower_call(op: Op, args: Sequence[Any], attrs: Any) -> Any:
+    """The operator's call in ops of the graph IR; ``args`` are graph expressions, tuples among them."""
+    if op.lower is None:
+        raise UserError(f"operator {op.name} cannot be computed: it has no meaning in the graph IR")
+    found = op.lower(*(list(fields_of(a)) if is_tuple(a) else a for a in args), **attrs)
+    return relax.Tuple(tuple(found)) if isinstance(found, (tuple, list)) else found
+
+
+def is_tuple(expr: relax.Expr) -> bool:
+    return isinstance(expr.struct_info, TupleStructInfo)
+
+
+def fields_of(expr: relax.Expr) -> list[relax.Expr]:
+    """The fields of a graph expression that is a tuple."""
+    if isinstance(expr, relax.Tuple):
+        return list(expr.fields)
+    if not isinstance(expr.struct_info, TupleStructInfo):
+        raise InternalError("only tuples have fields")
+    return [relax.TupleGetItem(expr, i) for i in range(len(expr.struct_info.fields))]
+
+
+@functools.lru_cache(_REMEMBERED)
+def _meaning(op: Op, arg_types: tuple[Type, ...], attrs: tuple[tuple[str, Any], ...]) -> Any:
+    builder = BlockBuilder()
+    params = [relax.Var(f"x{i}", info_of(t)) for i, t in enumerate(arg_types)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(lower_call(op, params, dict(attrs)))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def meaning(op: Op, arg_types: Sequence[Type], attrs: Attrs) -> Any:
+    """A module of the graph IR whose ``main`` computes the operator for arguments of such types. Calls of the same
+    types and attributes share one."""
+    return _meaning(op, tuple(arg_types), tuple(attrs.items()))
+
+
+def result_type(op: Op, arg_types: Sequence[Type], attrs: Attrs) -> Type:
+    """The type of a call's result.
+
+    Raises UserError where the arguments do not fit.
+    """
+    if op.relation is not None:
+        found = op.relation(list(arg_types), attrs)
+        if found is not None:
+            return found
+    return type_of(meaning(op, arg_types, attrs)["main"].ret_struct_info)
+
+
+def value(op: Op, args: Sequence[Any], arg_types: Sequence[Type], attrs: Attrs) -> Any:
+    """The result over NumPy: of arrays and tuples of arrays, one of them or a tuple."""
+    return evaluate(meaning(op, arg_types, attrs), "main", args)

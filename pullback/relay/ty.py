@@ -1,0 +1,205 @@
+"""relay's types.
+
+t ::= TensorType(shape, dtype)            shape: ints, Any(), or sizes of the loop IR
+    | TupleType(t…) | FuncType(t…, t)     a function may have type parameters
+    | RefType(t)                          a mutable cell
+    | TypeVar | GlobalTypeVar             a type parameter; the name of a data type
+    | TypeCall(t, t…)                     a data type applied to types: List[Tensor[(3), float32]]
+    | IncompleteType                      not known yet: inference finds it
+
+Types compare by value with ``==``; variables are what they are by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any as AnyValue
+
+from pullback.ir.arguments import sequence
+from pullback.ir.errors import DTypeError, ShapeError
+from pullback.ir.module import TypeName
+from pullback.ir.node import Node, Symbol
+from pullback.tir.expr import DTYPES, PrimExpr
+
+
+class TypeKind(IntEnum):
+    """What a type variable stands for, with the reference's numbers."""
+
+    Type = 0
+    ShapeVar = 1
+    BaseType = 2
+    Constraint = 4
+    AdtHandle = 5
+    TypeData = 6
+
+
+class Type(Node):
+    """Base of relay's types."""
+
+
+@dataclass(frozen=True)
+class Any(Node):
+    """A size that is only known when the program runs; ``?`` in text."""
+
+
+@dataclass(frozen=True)
+class TensorType(Type):
+    """A tensor of the shape, whose sizes are ints, :class:`Any` or expressions of the loop IR, and of the dtype."""
+
+    shape: tuple[AnyValue, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        hint = "write (3,) for one axis, () for a scalar"
+        sizes = tuple(_size(s) for s in sequence("shape of a TensorType", self.shape, hint))
+        dtype = str(self.dtype)
+        if dtype not in DTYPES:
+            raise DTypeError(f"unknown dtype {dtype!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
+        object.__setattr__(self, "shape", sizes)
+        object.__setattr__(self, "dtype", dtype)
+
+    @property
+    def concrete_shape(self) -> tuple[int, ...]:
+        """The sizes as ints; a ShapeError where one is not known."""
+        if not self.is_concrete:
+            raise ShapeError(f"the shape {self.shape} is not known before the program runs")
+        return self.shape
+
+    @property
+    def is_concrete(self) -> bool:
+        """Whether all sizes are ints."""
+        return all(isinstance(s, int) for s in self.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+def _size(size: AnyValue) -> AnyValue:
+    if isinstance(size, (Any, PrimExpr)):
+        return getattr(size, "value", size) if type(size).__name__ == "IntImm" else size
+    try:
+        value = int(size.__index__())
+    except (AttributeError, TypeError):
+        hint = "sizes are ints, relay.Any(), or variables of the loop IR"
+        raise ShapeError(f"{size!r} is no size of a shape", hint=hint) from None
+    if value < 0:
+        raise ShapeError(f"a size cannot be negative, got {value}")
+    return value
+
+
+def scalar_type(dtype: str) -> TensorType:
+    """The type of a scalar tensor: ``TensorType((), dtype)``."""
+    return TensorType((), dtype)
+
+
+@dataclass(frozen=True)
+class TupleType(Type):
+    """Several values together."""
+
+    fields: tuple[Type, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", sequence("fields of a TupleType", self.fields))
+
+
+@dataclass(frozen=True, eq=False)
+class TypeVar(Type, Symbol):
+    """A type parameter; equal only to itself. Applied to types it is a :class:`TypeCall`."""
+
+    name: str = field(compare=False)
+    kind: TypeKind = TypeKind.Type
+
+    @property
+    def name_hint(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Type) -> TypeCall:
+        return TypeCall(self, args)
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalTypeVar(Type, TypeName):
+    """The name of a data type of the module; names compare. Applied to types it is a :class:`TypeCall`."""
+
+    kind: TypeKind = field(default=TypeKind.AdtHandle, compare=False)
+
+    @property
+    def name_hint(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Type) -> TypeCall:
+        return TypeCall(self, args)
+
+    __eq__, __hash__ = TypeName.__eq__, TypeName.__hash__
+
+
+@dataclass(frozen=True)
+class TypeCall(Type):
+    """A data type of the types."""
+
+    func: Type
+    args: tuple[Type, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", sequence("args of a TypeCall", self.args))
+
+
+@dataclass(frozen=True)
+class TypeRelation(Type):
+    """A constraint of a function type: ``func`` names the relation of ``args``, the last ones its results."""
+
+    func: AnyValue
+    args: tuple[Type, ...]
+    num_inputs: int
+    attrs: AnyValue = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", sequence("args of a TypeRelation", self.args))
+
+
+@dataclass(frozen=True)
+class FuncType(Type):
+    """A function from the types of its arguments to that of its result.
+
+    Two of them with type parameters are equal by :func:`pullback.ir.structural_equal`.
+    """
+
+    arg_types: tuple[Type, ...]
+    ret_type: Type
+    type_params: tuple[TypeVar, ...] = ()
+    type_constraints: tuple[TypeRelation, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("arg_types", "type_params", "type_constraints"):
+            object.__setattr__(self, name, sequence(f"{name} of a FuncType", getattr(self, name) or ()))
+
+    def structural_items(self) -> list[tuple[str, AnyValue]]:
+        names = ("type_params", "arg_types", "ret_type", "type_constraints")  # binders first
+        return [(name, getattr(self, name)) for name in names]
+
+
+@dataclass(frozen=True)
+class RefType(Type):
+    """A mutable cell that holds a value of the type."""
+
+    value: Type
+
+
+@dataclass(frozen=True, eq=False)
+class IncompleteType(Type, Symbol):
+    """A type that inference is to find; equal only to itself."""
+
+    kind: TypeKind = TypeKind.Type
+    name: str = field(default="_", compare=False)
+
+
+RelayRefType = RefType
+TypeConstraint = TypeRelation
+
+
+def tuple_of(types: Sequence[Type]) -> TupleType:
+    """The type of a tuple of such values."""
+    return TupleType(tuple(types))
