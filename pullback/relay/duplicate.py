@@ -47,7 +47,7 @@ class _Duplicator(ExprMutator):
         yield new
         for variable, old in zip(variables, outer, strict=True):
             if old is None:
-                del self.env[variable]
+                self.env.pop(variable, None)
             else:
                 self.env[variable] = old
 
