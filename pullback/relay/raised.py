@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pullback import ir, relax
 from pullback.ir.errors import UserError
+from pullback.ir.node import Span, span_scope
 from pullback.relay.attrs import Attrs
-from pullback.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, span_of
 from pullback.relay.op.meaning import type_of
 from pullback.relay.op.registry import get
 
@@ -20,12 +21,17 @@ Naming = Mapping[
 ]  # by full name: (arguments, attributes, call) → the expression, or None
 
 
-def raised_body(function: relax.Function, arguments: Sequence[Expr], names: Naming | None = None) -> Expr:
-    """What the function computes of the arguments, as an expression.
+Places = Callable[[relax.Call], "Span | None"]
+
+
+def raised_body(
+    function: relax.Function, arguments: Sequence[Expr], names: Naming | None = None, place: Places = span_of
+) -> Expr:
+    """What the function computes of the arguments, as an expression; ``place`` says which span a call gets.
 
     Raises UserError for branches, loops and calls of functions.
     """
-    return _Raising(names or {}, function, arguments).result()
+    return _Raising(names or {}, function, arguments, place).result()
 
 
 def raised(function: relax.Function, names: Naming | None = None) -> Function:
@@ -38,8 +44,8 @@ def raised(function: relax.Function, names: Naming | None = None) -> Function:
 
 
 class _Raising:
-    def __init__(self, names: Naming, function: relax.Function, arguments: Sequence[Expr]) -> None:
-        self.names, self.function = names, function
+    def __init__(self, names: Naming, function: relax.Function, arguments: Sequence[Expr], place: Places) -> None:
+        self.names, self.function, self.place = names, function, place
         self.values: dict[relax.Var, Expr] = dict(zip(function.params, arguments, strict=True))
 
     def result(self) -> Expr:
@@ -70,8 +76,9 @@ class _Raising:
 
     def call(self, call: relax.Call) -> Expr:
         args = [self.expr(a) for a in call.args]
-        found = self.names[call.op.name](args, call.attrs, call) if call.op.name in self.names else None
-        if found is not None:
-            return found
-        given = (Tuple(tuple(args)),) if call.op.signature.variadic else tuple(args)
-        return Call(get(call.op.name), given, Attrs(dict(call.attrs)), span=call.span)
+        with span_scope(self.place(call)):
+            found = self.names[call.op.name](args, call.attrs, call) if call.op.name in self.names else None
+            if found is not None:
+                return found
+            given = (Tuple(tuple(args)),) if call.op.signature.variadic else tuple(args)
+            return Call(get(call.op.name), given, Attrs(dict(call.attrs)))
