@@ -25,9 +25,11 @@ Body = Callable[[list[Expr]], Expr]
 
 @dataclass(frozen=True)
 class Spelling:
-    """How the result is written: names of parameters that are not those of the model, and spans of calls."""
+    """How the result is written: names of parameters that are not those of the model, spans of the function's
+    parameters by their names in the model, and of calls."""
 
     params: Mapping[str, str] = field(default_factory=dict)
+    entries: Mapping[str, Span] = field(default_factory=dict)
     places: Mapping[Any, Span] = field(default_factory=dict)
 
     def place(self, call: Any) -> Span | None:

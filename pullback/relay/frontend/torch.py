@@ -40,11 +40,12 @@ def from_pytorch(
     """
     model, names = scripted_model(script_module, input_infos, custom_convert_map, default_dtype)
     function = computed(model)
-    return in_relay(model, function, names, spelling(function, set(model.held)))
+    return in_relay(model, function, names, spelling(function, names))
 
 
-def spelling(function: relax.Function, held: set[str]) -> Spelling:
-    """Names of parameters and spans of calls, after the operators of TorchScript, which are counted by their names."""
+def spelling(function: relax.Function, inputs: Sequence[str]) -> Spelling:
+    """Names of parameters, and spans, after the operators of TorchScript, which are counted by their names."""
+    shown = {p: inputs[k] if k < len(inputs) else p.name.rpartition(".")[2] for k, p in enumerate(function.params)}
     counts: Counter[str] = Counter()
     params: dict[str, str] = {}
     places: dict[Any, Span] = {}
@@ -58,9 +59,10 @@ def spelling(function: relax.Function, held: set[str]) -> Spelling:
             counts[kind] += 1
             places[call] = Span(name, 0)
             for arg in call.args:
-                if isinstance(arg, relax.Var) and arg.name in held and arg.name not in params:
-                    params[arg.name] = f"{name}.{arg.name.rpartition('.')[2]}"
-    return Spelling(_distinct(params), places)
+                if arg in shown and arg.name not in params:
+                    params[arg.name] = f"{name}.{shown[arg]}"
+    params = _distinct(params)
+    return Spelling(params, {own: Span(name, 0) for own, name in params.items()}, places)
 
 
 def _distinct(names: Mapping[str, str]) -> dict[str, str]:
