@@ -242,13 +242,19 @@ class BlockBuilder:
 
     @contextlib.contextmanager
     def function(
-        self, name: str, params: Sequence[Var] | None = None, attrs: dict[str, Any] | None = None
+        self,
+        name: str,
+        params: Sequence[Var] | None = None,
+        attrs: dict[str, Any] | None = None,
+        *,
+        private: bool = False,
     ) -> Iterator[None]:
-        """Bindings made inside form the function ``name``, which :meth:`emit_func_output` ends."""
+        """Bindings made inside form the function ``name``, which :meth:`emit_func_output` ends. A ``private`` one is
+        not called from outside the module."""
         if self._function is not None:
             raise UserError(f"function {name} cannot be built inside function {self._function[0]}")
         self.begin([p.name for p in params or ()])
-        self._function = (name, list(params or ()), dict(attrs or {}))
+        self._function = (name, list(params or ()), {**(attrs or {}), **({"private": True} if private else {})})
         with self.opened():
             yield
         if self._function is not None:

@@ -13,7 +13,7 @@ name: ``relax.nn.gelu``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from pullback import ir
@@ -108,7 +108,8 @@ def of_graph(op: ir.Op) -> Op:
     def lower(*args: Any, **attrs: Any) -> Any:
         return op(list(args[0]), **attrs) if op.signature.variadic else op(*args, **attrs)
 
-    return Op(op.name, op.signature, _not_of_the_graph, lower=lower, doc=op.doc)
+    signature = replace(op.signature, variadic=False)  # a sequence of tensors is one argument here: a tuple
+    return Op(op.name, signature, _not_of_the_graph, lower=lower, doc=op.doc)
 
 
 relay.set_ops(get)
