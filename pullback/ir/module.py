@@ -13,6 +13,8 @@ from pullback.ir.errors import CallError, NameNotFound, UserError
 from pullback.ir.node import Closed, Node
 from pullback.ir.words import guided
 
+GLOBAL_SYMBOL = "global_symbol"  # the attribute of a function that is its name outside of the module: no structure
+
 
 @dataclass(frozen=True, eq=False)
 class GlobalVar(Node):
@@ -72,7 +74,8 @@ def set_import_from_std(function: Any) -> None:
 class IRModule:
     """Functions by name, in the order of definition, with module attributes.
 
-    ``mod["name"]`` reads, ``mod["name"] = function`` writes; names may be strings or :class:`GlobalVar`. Passes never
+    ``mod["name"]`` reads, ``mod["name"] = function`` writes; names may be strings or :class:`GlobalVar`. A graph
+    function that is not private gets the name as its attribute ``global_symbol``, unless it has one. Passes never
     change a module in place: they work on :meth:`copy`. Programs of relay define data types as well:
     ``mod[name] = definition`` and ``mod[name]`` with a ``GlobalTypeVar``.
     """
@@ -134,7 +137,8 @@ class IRModule:
         if not isinstance(function, Node):
             hint = "functions come from @R.function, @T.prim_func or a BlockBuilder"
             raise UserError(f"{key} of a module must be a function, got {type(function).__name__}", hint=hint)
-        self.functions[key] = function
+        named = getattr(function, "named", None)
+        self.functions[key] = function if named is None else named(key)
 
     def __delitem__(self, name: str | GlobalVar) -> None:
         del self.functions[_key(name)]
@@ -265,6 +269,16 @@ class IRModule:
 
     def __repr__(self) -> str:
         return f"IRModule({', '.join(self.functions)})"
+
+
+def without_symbol(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a function without its name outside of the module: what counts as structure."""
+    return {k: v for k, v in attrs.items() if k != GLOBAL_SYMBOL}
+
+
+def own_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a function that hold of another one made of it, which has another name."""
+    return {k: v for k, v in attrs.items() if k not in (GLOBAL_SYMBOL, "private")}
 
 
 def _key(name: str | GlobalVar) -> str:

@@ -52,6 +52,8 @@ class Constructor(Expr):
 class TypeData(Type):
     """The definition of a data type: its name, type parameters and constructors."""
 
+    binds = ("type_vars",)
+
     header: GlobalTypeVar
     type_vars: tuple[TypeVar, ...]
     constructors: tuple[Constructor, ...]
@@ -80,6 +82,8 @@ class PatternWildcard(Pattern):
 @dataclass(frozen=True, eq=False)
 class PatternVar(Pattern):
     """Matches anything, and binds it to the variable."""
+
+    binds = ("var",)
 
     var: Var
 

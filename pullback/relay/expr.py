@@ -268,6 +268,8 @@ def _attrs(attrs: Any) -> Attrs:
 class Let(Expr):
     """``value`` bound to ``var`` in ``body``; a function may name itself in its value."""
 
+    binds = ("variable",)
+
     variable: Var
     value: Expr
     body: Expr
@@ -296,6 +298,8 @@ class If(Expr):
 @dataclass(frozen=True, eq=False)
 class Function(Expr):
     """A function value; of a module too. ``type_params`` are the type variables that it is polymorphic in."""
+
+    binds = ("type_params", "params")
 
     params: tuple[Var, ...]
     body: Expr

@@ -168,6 +168,8 @@ class FuncType(Type):
     Two of them with type parameters are equal by :func:`pullback.ir.structural_equal`.
     """
 
+    binds = ("type_params",)
+
     arg_types: tuple[Type, ...]
     ret_type: Type
     type_params: tuple[TypeVar, ...] = ()
