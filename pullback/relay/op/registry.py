@@ -68,6 +68,21 @@ class Op(ir.Op):
         count = self.returns(call) if callable(self.returns) else self.returns
         return call if count is None else relay.TupleWrapper(call, count)
 
+    def get_attr(self, attr_name: str) -> Any:
+        """What was registered of the operator under that name, such as its gradient; None where nothing was."""
+        from pullback.relay.op.attributes import attribute
+
+        return attribute(self, attr_name)
+
+    def has_attr(self, attr_name: str) -> bool:
+        return self.get_attr(attr_name) is not None
+
+    def set_attr(self, attr_name: str, value: Any, plevel: int = 10) -> None:
+        """Register ``value`` under that name, unless something of a higher level is."""
+        from pullback.relay.op.attributes import set_attribute
+
+        set_attribute(self.name, attr_name, value, plevel)
+
     def __repr__(self) -> str:
         return f"Op({self.name})"
 
@@ -106,7 +121,9 @@ def of_graph(op: ir.Op) -> Op:
     """An op of the graph IR as an operator."""
 
     def lower(*args: Any, **attrs: Any) -> Any:
-        return op(list(args[0]), **attrs) if op.signature.variadic else op(*args, **attrs)
+        if not op.signature.variadic:
+            return op(*args, **attrs)
+        return op(list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args), **attrs)
 
     signature = replace(op.signature, variadic=False)  # a sequence of tensors is one argument here: a tuple
     return Op(op.name, signature, _not_of_the_graph, lower=lower, doc=op.doc)
