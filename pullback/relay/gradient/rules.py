@@ -8,7 +8,7 @@ from typing import Any
 from pullback.ir.errors import DifferentiationError, UserError
 from pullback.relay.expr import Call, Expr, as_expr, span_of
 from pullback.relay.gradient.generic import generic_gradient, zeros
-from pullback.relay.op.attributes import GRADIENT
+from pullback.relay.op.attributes import gradient_rule
 from pullback.relay.op.registry import Op
 from pullback.relay.ty import TensorType, TupleType, Type
 from pullback.tir.expr import FLOATS
@@ -33,7 +33,7 @@ def adjoints_of(orig: Call, grad: Expr) -> list[Expr]:
 
     Raises DifferentiationError where there is no gradient, and where a rule does not return what it should.
     """
-    rule: Callable[..., Any] = orig.op.get_attr(GRADIENT) or generic_gradient
+    rule: Callable[..., Any] = gradient_rule(orig.op) or generic_gradient
     found = rule(orig, grad)
     if not isinstance(found, Iterable) or isinstance(found, Expr):
         found = [found]
@@ -71,7 +71,7 @@ def refuse_what_has_no_gradient(calls: Iterable[Call]) -> None:
 
 def _reason(call: Call) -> str | None:
     """Why a call has no gradient; None where it has one."""
-    if call.op.get_attr(GRADIENT) is not None:
+    if gradient_rule(call.op) is not None:
         return None
     try:
         generic_gradient(call, call)

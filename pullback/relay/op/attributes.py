@@ -1,4 +1,4 @@
-"""Attributes of operators: what is known of an operator beside its definition, by keys, with levels."""
+"""What is registered of operators by the reference's keys, with levels: their gradients above all."""
 
 from __future__ import annotations
 
@@ -10,39 +10,28 @@ from pullback.ir.errors import ArgumentError
 from pullback.relay.op.registry import Op, get
 
 GRADIENT = "FPrimalGradient"
-_LEVEL = 10
 
-_attributes: dict[tuple[str, str], tuple[int, Any]] = {}  # by the operator's name and the key: level and value
-
-
-def set_attribute(name: str, key: str, value: Any, level: int = _LEVEL) -> None:
-    """Give an operator an attribute, unless it has one of a higher level. It need not be defined yet."""
-    level = whole("level", level)
-    if level >= _attributes.get((name, key), (level, None))[0]:
-        _attributes[name, key] = level, value
+_levels: dict[tuple[str, str], int] = {}  # of what is registered: by the operator's name and the key
 
 
-def attribute(op: Op, key: str) -> Any:
-    """The operator's attribute; None where it has none."""
-    return _attributes.get((op.name, key), (0, None))[1]
-
-
-def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = _LEVEL) -> Any:
+def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
     """Give the operator of that name an attribute; without ``value`` a decorator. What was registered with a lower
     level, or the same one, is replaced.
 
     Raises NameNotFound when there is no such operator.
     """
-    get(op_name)
+    op, level = get(op_name), whole("level", level)
 
     def register(given: Any) -> Any:
-        set_attribute(op_name, attr_key, given, level)
+        if level >= _levels.get((op.name, attr_key), level):
+            _levels[op.name, attr_key] = level
+            op.set_attr(attr_key, given)
         return given
 
     return register if value is None else register(value)
 
 
-def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None, level: int = _LEVEL) -> Any:
+def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None, level: int = 10) -> Any:
     """Give an operator a gradient rule; without ``fgradient`` a decorator.
 
     ``fgradient(orig, grad)`` gets the call and the adjoint of its result, and returns a list of expressions: for each
@@ -50,11 +39,10 @@ def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None,
     ``checked_type``, and ``orig`` stands for the result. For several results ``grad`` is a tuple. A rule replaces those
     of lower levels and of the same one, in gradients that are taken from then on.
 
-    >>> @register_gradient("nn.leaky_relu")
-    ... def rule(orig, grad):
-    ...     x = orig.args[0]
-    ...     slope = const(orig.attrs.alpha, x.checked_type.dtype)
-    ...     return [where(less(x, zeros_like(x)), grad * slope, grad)]
+    >>> from pullback import relay
+    >>> @register_gradient("sign")
+    ... def straight_through(orig, grad):
+    ...     return [grad]
 
     Raises NameNotFound when there is no such operator.
     """
@@ -64,6 +52,6 @@ def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None,
     return register_op_attr(op_name, GRADIENT, fgradient, level)
 
 
-def registered_gradients() -> list[str]:
-    """The names of the operators with a rule of their own."""
-    return sorted(name for name, key in _attributes if key == GRADIENT)
+def gradient_rule(op: Op) -> Callable[..., Any] | None:
+    """The operator's own gradient rule; None where it has none."""
+    return op.get_attr(GRADIENT)

@@ -12,9 +12,20 @@ from collections.abc import Callable
 from typing import Any
 
 from pullback.relay.expr import Call, Constant, Expr, Tuple, as_expr, call_op, const
-from pullback.relay.op.attributes import GRADIENT, set_attribute
+from pullback.relay.op.attributes import register_gradient
+from pullback.relay.op.registry import Op
 
 Rule = Callable[[Call, Expr], "list[Any]"]
+
+RULES: dict[str, Rule] = {}
+
+
+def register_gradients() -> None:
+    """Register the rules of this file, once all operators are defined."""
+    for name, rule in RULES.items():
+        if name not in Op.registry:
+            continue
+        register_gradient(name, rule)
 
 
 def _named(name: str) -> Callable[..., Any]:
@@ -34,8 +45,7 @@ sum_, dense, matmul, batch_matmul = map(_named, ("sum", "nn.dense", "nn.matmul",
 
 def _rule(*names: str) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
-        for name in names:
-            set_attribute(name, GRADIENT, rule)
+        RULES.update(dict.fromkeys(names, rule))
         return rule
 
     return register
