@@ -288,8 +288,10 @@ class Reversal:
     def of_op_call(self, call: Call, scope: Scope) -> Expr:
         type_ = call.checked_type
         arg_types = [a.checked_type for a in call.args]
-        pairs = [self.atom(a, scope) for a in call.args]
-        values = [scope.value_of(p, t) for p, t in zip(pairs, arg_types, strict=True)]
+        pairs = [None if isinstance(a, Constant) else self.atom(a, scope) for a in call.args]
+        values = [
+            a if p is None else scope.value_of(p, t) for a, p, t in zip(call.args, pairs, arg_types, strict=True)
+        ]
         orig = Call(call.op, tuple(values), call.attrs, call.type_args)
         set_checked_type(orig, type_)
         result = scope.push(orig, type_)
@@ -299,7 +301,7 @@ class Reversal:
             adjoints = adjoints_of(orig, later.adjoint_of(returned, type_))
             write = _Writing(later, orig, result)
             for pair, adjoint, arg_type in zip(pairs, adjoints, arg_types, strict=True):
-                if has_floats(arg_type):
+                if pair is not None and has_floats(arg_type):
                     later.add(pair, write.value(adjoint), arg_type)
             self.remember(later, scope)
         return returned

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pullback.ir.errors import DifferentiationError, UserError
-from pullback.relay.expr import Call, Expr, as_expr, span_of
+from pullback.relay.expr import Call, Constant, Expr, as_expr, set_checked_type, span_of
 from pullback.relay.gradient.generic import generic_gradient, zeros
 from pullback.relay.op.attributes import gradient_rule
+from pullback.relay.op.meaning import resolve
 from pullback.relay.op.registry import Op
 from pullback.relay.ty import TensorType, TupleType, Type
+from pullback.relay.visitor import ExprMutator
 from pullback.tir.expr import FLOATS
 
 CHECKPOINT = "annotation.checkpoint"
@@ -33,8 +35,7 @@ def adjoints_of(orig: Call, grad: Expr) -> list[Expr]:
 
     Raises DifferentiationError where there is no gradient, and where a rule does not return what it should.
     """
-    rule: Callable[..., Any] = gradient_rule(orig.op) or generic_gradient
-    found = rule(orig, grad)
+    found = _rule(orig.op)(orig, grad)
     if not isinstance(found, Iterable) or isinstance(found, Expr):
         found = [found]
     found = list(found)
@@ -42,6 +43,26 @@ def adjoints_of(orig: Call, grad: Expr) -> list[Expr]:
         message = f"the gradient rule of {orig.op.name} gave {len(found)} adjoints for {len(orig.args)} arguments"
         raise DifferentiationError(message, span=span_of(orig), hint="it returns a list with one for each argument")
     return [_adjoint(orig, k, adjoint) for k, adjoint in enumerate(found)]
+
+
+def _rule(op: Op) -> Callable[..., Any]:
+    return gradient_rule(op) or _without_rule
+
+
+def _without_rule(orig: Call, grad: Expr) -> list[Expr]:
+    """The adjoints of the arguments of an operator without a rule; where constants among these make another operator
+    of it, by the rule of that."""
+    values = [a.data.numpy() if isinstance(a, Constant) else None for a in orig.args]
+    found = resolve(orig.op, values, orig.attrs)
+    if found is None:
+        return generic_gradient(orig, grad)
+    op, kept, attrs = found
+    static = Call(op, tuple(orig.args[k] for k in kept), attrs)
+    set_checked_type(static, orig.checked_type)
+    as_given = ExprMutator()
+    as_given.memo_map[static] = orig
+    of_kept = {k: as_given.visit(as_expr(a)) for k, a in zip(kept, _rule(op)(static, grad), strict=True)}
+    return [of_kept[k] if k in of_kept else zeros(a, a.checked_type) for k, a in enumerate(orig.args)]  # type: ignore[attr-defined]
 
 
 def _adjoint(orig: Call, index: int, adjoint: Any) -> Expr:
@@ -74,7 +95,7 @@ def _reason(call: Call) -> str | None:
     if gradient_rule(call.op) is not None:
         return None
     try:
-        generic_gradient(call, call)
+        _without_rule(call, call)
     except DifferentiationError as error:
         return " ".join(error.message.split())
     return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from pullback.relay.expr import Call, Constant, Expr, Tuple, as_expr, call_op, const
 from pullback.relay.op.attributes import register_gradient
+from pullback.relay.op.reduce import reduced_axes
 from pullback.relay.op.registry import Op
 
 Rule = Callable[[Call, Expr], "list[Any]"]
@@ -106,7 +107,7 @@ def _unary(formula: Callable[[Any, Any, Any], Any]) -> Rule:
 for _name, _formula in _UNARY.items():
     _rule(_name)(_unary(_formula))
 _rule(
-    "strided_slice", "take", "gather_nd", "one_hot", "arange", "nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"
+    "strided_slice", "take", "gather_nd", "one_hot", "nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"
 )(_generic)  # fmt: skip
 
 
@@ -199,15 +200,17 @@ def _stack(orig: Call, grad: Expr) -> list[Any]:
     return [Tuple(tuple(squeeze(part, axis=[axis]) for part in split(grad, count, axis=axis)))]
 
 
-def _reduced(orig: Call) -> list[int]:
+@_rule("arange")
+def _arange(orig: Call, grad: Expr) -> list[Any]:
+    """Element k is start + k · step; how many there are does not move."""
+    start, stop, step = orig.args
+    number = (orig - start) / step
+    return [reshape_like(sum_(grad), start), zeros_like(stop), reshape_like(sum_(grad * number), step)]
+
+
+def _reduced(orig: Call) -> tuple[int, ...]:
     """The axes that a reduction takes, in order."""
-    rank, axis = orig.args[0].checked_type.ndim, orig.attrs.axis  # type: ignore[attr-defined]
-    if axis is None:
-        return list(range(rank))
-    named = {int(a) % rank for a in (axis if isinstance(axis, tuple) else (axis,))}
-    if not named and not orig.attrs.get("exclude", False):
-        return list(range(rank))
-    return [a for a in range(rank) if (a in named) != bool(orig.attrs.get("exclude", False))]
+    return reduced_axes(orig.op.name, orig.args[0].checked_type.ndim, orig.attrs)  # type: ignore[attr-defined]
 
 
 def _unreduced(value: Any, orig: Call) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from pullback.ir.depth import deep
 from pullback.ir.errors import ArgumentError, DifferentiationError, suggestion
 from pullback.ir.module import IRModule
-from pullback.relay.expr import Call, Constant, Expr, Function, GlobalVar, Var
+from pullback.relay.expr import Call, Constant, Expr, Function, GlobalVar, Let, Var
 from pullback.relay.gradient.first_order import first_order_gradient as _first_order
 from pullback.relay.gradient.higher_order import CHECKPOINTED, higher_order_gradient
 from pullback.relay.gradient.rules import CHECKPOINT, refuse_what_has_no_gradient
@@ -121,7 +121,26 @@ def _normal(function: Function) -> Function:
 
     from pullback.relay.visitor import duplicate
 
-    return to_anf(_Checkpoints().visit(duplicate(function)))
+    return _Constants().visit(to_anf(_Checkpoints().visit(duplicate(function))))
+
+
+class _Constants(ExprMutator):
+    """Constants in the places of the variables that are bound to them: operators look at them."""
+
+    def visit_let(self, let: Let) -> Expr:
+        lets: list[Let] = []
+        expr: Expr = let
+        while isinstance(expr, Let):
+            if isinstance(expr.value, Constant):
+                self.memo_map[expr.variable] = expr.value
+            else:
+                lets.append(expr)
+            expr = expr.body
+        values = [(self.visit(e.variable), self.visit(e.value), e.span) for e in lets]
+        body = self.visit(expr)
+        for variable, value, span in reversed(values):
+            body = Let(variable, value, body, span=span)
+        return body
 
 
 class _Checkpoints(ExprMutator):
