@@ -21,7 +21,7 @@ on all elements (``unique``), has ``numpy(values, attrs)``, which returns the va
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
