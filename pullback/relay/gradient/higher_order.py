@@ -54,10 +54,10 @@ from pullback.relay.expr import (
     set_checked_type,
     span_of,
 )
-from pullback.relay.gradient.lets import Lets
 from pullback.relay.gradient.result import gradient_type
 from pullback.relay.gradient.reverse_types import BACKPROPAGATOR, ReverseTypes
 from pullback.relay.gradient.rules import adjoints_of, has_floats, moves
+from pullback.relay.let_list import LetList
 from pullback.relay.op.registry import Op
 from pullback.relay.ty import TensorType, TupleType, Type
 from pullback.relay.visitor import ExprMutator
@@ -70,13 +70,22 @@ def empty_backpropagator() -> Expr:
     return RefCreate(Function((), Tuple(()), _NOTHING))
 
 
-class Scope(Lets):
+class Scope(LetList):
     """The bindings of a function's body or of a branch. ``backpropagator``: the variable that holds it here."""
 
     def __init__(self, backpropagator: Var, outer: Scope | None = None) -> None:
         super().__init__()
         self.backpropagator, self.outer = backpropagator, outer
         self.values: dict[Var, Any] = {}  # of pairs, as far as they were asked for
+
+    def named(self, value: Any, type_: Type | None = None, name: str = "x") -> Var:
+        """A variable with this value: a new one, unless it is one. ``type_``: what is known to be its type."""
+        if isinstance(value, Var):
+            return value
+        variable = self.push(value, name)
+        if type_ is not None:
+            set_checked_type(variable, type_)
+        return variable
 
     def value_of(self, pair: Any, type_: Type) -> Any:
         """The value of a variable in reverse mode, of an original type that is made of tensors."""
@@ -85,16 +94,16 @@ class Scope(Lets):
             if pair in scope.values:
                 return scope.values[pair]
             scope = scope.outer
-        found = self.values[pair] = self.lifted(lambda x, t: self.push(TupleGetItem(x, 0), t), pair, type_)
+        found = self.values[pair] = self.lifted(lambda x, t: self.named(TupleGetItem(x, 0), t), pair, type_)
         return found
 
     def adjoint_of(self, pair: Any, type_: Type) -> Any:
         """What is in the references of a variable in reverse mode."""
-        return self.lifted(lambda x, t: self.push(RefRead(TupleGetItem(x, 1)), t, "grad"), pair, type_)
+        return self.lifted(lambda x, t: self.named(RefRead(TupleGetItem(x, 1)), t, "grad"), pair, type_)
 
     def pair(self, value: Any, type_: Type) -> Expr:
         """A value in reverse mode, with adjoints that are zeros."""
-        return self.lifted(lambda x, t: Tuple((x, self.push(RefCreate(call_op("zeros_like", x))))), value, type_)
+        return self.lifted(lambda x, t: Tuple((x, self.named(RefCreate(call_op("zeros_like", x))))), value, type_)
 
     def lifted(self, change: Callable[[Any, TensorType], Any], value: Any, type_: Type) -> Any:
         """``change`` of every tensor of a value."""
@@ -102,7 +111,7 @@ class Scope(Lets):
             return change(value, type_)
         fields = []
         for k, t in enumerate(fields_of(type_, value)):
-            fields.append(self.lifted(change, self.push(TupleGetItem(value, k), t), t))
+            fields.append(self.lifted(change, self.named(TupleGetItem(value, k), t), t))
         whole = Tuple(tuple(fields))
         set_checked_type(whole, type_)
         return whole
@@ -112,21 +121,21 @@ class Scope(Lets):
         if isinstance(type_, TensorType):
             if has_floats(type_):
                 reference = TupleGetItem(pair, 1)
-                total = call_op("add", self.push(RefRead(reference), type_), adjoint)
-                self.push(RefWrite(reference, total), name="_")
+                total = call_op("add", self.named(RefRead(reference), type_), adjoint)
+                self.named(RefWrite(reference, total), name="_")
             return
         for k, t in enumerate(fields_of(type_, pair)):
             if has_floats(t):
                 part = adjoint.fields[k] if isinstance(adjoint, Tuple) else TupleGetItem(adjoint, k)
-                self.add(self.push(TupleGetItem(pair, k)), self.push(part), t)
+                self.add(self.named(TupleGetItem(pair, k)), self.named(part), t)
 
     def hand_on(self, pair: Any, to: Any, type_: Type) -> None:
         """Make the adjoint of a variable in reverse mode that of another one, of the same original type."""
         if isinstance(type_, TensorType):
-            self.push(RefWrite(TupleGetItem(to, 1), RefRead(TupleGetItem(pair, 1))), name="_")
+            self.named(RefWrite(TupleGetItem(to, 1), RefRead(TupleGetItem(pair, 1))), name="_")
             return
         for k, t in enumerate(fields_of(type_, pair)):
-            self.hand_on(self.push(TupleGetItem(pair, k)), self.push(TupleGetItem(to, k)), t)
+            self.hand_on(self.named(TupleGetItem(pair, k)), self.named(TupleGetItem(to, k)), t)
 
 
 def is_data(type_: Type) -> bool:
@@ -163,10 +172,10 @@ class Reversal:
 
     def body(self, expr: Expr, scope: Scope) -> Expr:
         """An expression in a scope of its own, with the bindings around it."""
-        return scope.around(self.expr(expr, scope))
+        return scope.get(self.expr(expr, scope))
 
     def atom(self, expr: Any, scope: Scope) -> Var:
-        return scope.push(self.expr(expr, scope))
+        return scope.named(self.expr(expr, scope))
 
     def expr(self, expr: Any, scope: Scope) -> Any:
         """The expression in reverse mode, of which parts are bound in the scope."""
@@ -183,7 +192,7 @@ class Reversal:
             return
         variable = self.variable(let.variable)  # first: a function may name itself
         with span_scope(span_of(let)):
-            scope.bind(variable, self.expr(value, scope))
+            scope.push(self.expr(value, scope), variable)
 
     def of_var(self, var: Var, scope: Scope) -> Expr:
         if var not in self.variables:
@@ -207,7 +216,7 @@ class Reversal:
 
     def of_constant(self, constant: Constant, scope: Scope) -> Expr:
         type_ = TensorType(constant.data.shape, constant.data.dtype)
-        return scope.pair(scope.push(constant, type_), type_)
+        return scope.pair(scope.named(constant, type_), type_)
 
     def of_tuple(self, tuple_: Tuple, scope: Scope) -> Expr:
         return Tuple(tuple(self.expr(f, scope) for f in tuple_.fields))
@@ -294,8 +303,8 @@ class Reversal:
         ]
         orig = Call(call.op, tuple(values), call.attrs, call.type_args)
         set_checked_type(orig, type_)
-        result = scope.push(orig, type_)
-        returned = scope.push(scope.pair(result, type_))
+        result = scope.named(orig, type_)
+        returned = scope.named(scope.pair(result, type_))
         if moves(call):
             later = self.later(scope)
             adjoints = adjoints_of(orig, later.adjoint_of(returned, type_))
@@ -308,13 +317,13 @@ class Reversal:
 
     def later(self, scope: Scope) -> Scope:
         """The body of a new backpropagator."""
-        before = scope.push(RefRead(scope.backpropagator), name="last")
+        before = scope.named(RefRead(scope.backpropagator), name="last")
         return Scope(before, scope)
 
     def remember(self, later: Scope, scope: Scope) -> None:
         """Put a body in the backpropagator; then comes what was there before."""
-        body = later.around(Call(later.backpropagator, ()))
-        scope.push(RefWrite(scope.backpropagator, Function((), body, _NOTHING)), name="_")
+        body = later.get(Call(later.backpropagator, ()))
+        scope.named(RefWrite(scope.backpropagator, Function((), body, _NOTHING)), name="_")
 
     def checkpoint(self, expr: Expr, scope: Scope) -> Expr:
         """What is computed again on the way back: forward there is its value only. Where it reads functions, references
@@ -325,12 +334,12 @@ class Reversal:
         type_ = expr.checked_type
         values = ExprMutator()
         values.memo_map.update({v: scope.value_of(self.variables[v], v.checked_type) for v in free})
-        returned = scope.push(scope.pair(scope.push(values.visit(expr), type_), type_))
+        returned = scope.named(scope.pair(scope.named(values.visit(expr), type_), type_))
         later = self.later(scope)
-        inner = Scope(later.bind(Var("bp", BACKPROPAGATOR), empty_backpropagator()), later)
-        again = later.push(self.body(expr, inner), name="again")
+        inner = Scope(later.push(empty_backpropagator(), Var("bp", BACKPROPAGATOR)), later)
+        again = later.named(self.body(expr, inner), name="again")
         later.hand_on(returned, again, type_)
-        later.push(Call(RefRead(inner.backpropagator), ()), name="_")
+        later.named(Call(RefRead(inner.backpropagator), ()), name="_")
         self.remember(later, scope)
         return returned
 
@@ -340,19 +349,19 @@ def higher_order_gradient(function: Function, module: IRModule, taken: Collectio
     ``taken``: names that no new function may have."""
     reversal = Reversal(module, taken)
     scope = Scope(Var("bp", BACKPROPAGATOR))
-    scope.bind(scope.backpropagator, empty_backpropagator())
+    scope.push(empty_backpropagator(), scope.backpropagator)
     types = [p.checked_type for p in function.params]
     pairs = []
     for param, type_ in zip(function.params, types, strict=True):
-        pairs.append(scope.bind(Var(param.name), scope.pair(param, type_)))
+        pairs.append(scope.push(scope.pair(param, type_), param.name))
         scope.values[pairs[-1]] = param
         reversal.variables[param] = pairs[-1]
     result, result_type = reversal.atom(function.body, scope), function.body.checked_type
     values = scope.value_of(result, result_type)
     _begin(scope, result, result_type)
-    scope.push(Call(RefRead(scope.backpropagator), ()), name="_")
+    scope.named(Call(RefRead(scope.backpropagator), ()), name="_")
     adjoints = Tuple(tuple(scope.adjoint_of(p, t) for p, t in zip(pairs, types, strict=True)))
-    body = scope.around(Tuple((values, adjoints)))
+    body = scope.get(Tuple((values, adjoints)))
     return Function(function.params, body, gradient_type(function)), reversal
 
 
@@ -362,14 +371,14 @@ def _begin(scope: Scope, pair: Any, type_: Type) -> None:
         fields = fields_of(type_, pair)
         if not fields:
             raise DifferentiationError("an empty tuple has no gradient", hint="the function returns no tensor")
-        pair, type_ = scope.push(TupleGetItem(pair, 0)), fields[0]
-    scope.push(RefWrite(TupleGetItem(pair, 1), call_op("ones_like", scope.value_of(pair, type_))), name="_")
+        pair, type_ = scope.named(TupleGetItem(pair, 0)), fields[0]
+    scope.named(RefWrite(TupleGetItem(pair, 1), call_op("ones_like", scope.value_of(pair, type_))), name="_")
 
 
 class _Writing:
     """Writes the adjoints that a rule gave: the call itself, where they use it, is the variable of its result."""
 
-    def __init__(self, scope: Lets, orig: Call, result: Var) -> None:
+    def __init__(self, scope: Scope, orig: Call, result: Var) -> None:
         self.scope = scope
         self.written: dict[Any, Any] = {orig: result}
         self.inside = ExprMutator()
@@ -384,7 +393,7 @@ class _Writing:
     def write(self, expr: Any) -> Any:
         if isinstance(expr, Call) and isinstance(expr.op, Op):
             args = tuple(map(self.value, expr.args))
-            return self.scope.push(Call(expr.op, args, expr.attrs, expr.type_args))
+            return self.scope.named(Call(expr.op, args, expr.attrs, expr.type_args))
         if isinstance(expr, Tuple):
             return Tuple(tuple(map(self.value, expr.fields)))
         if isinstance(expr, TupleGetItem):
@@ -392,7 +401,7 @@ class _Writing:
             return whole.fields[expr.index] if isinstance(whole, Tuple) else TupleGetItem(whole, expr.index)
         if isinstance(expr, (Var, Constant)):
             return expr
-        return self.scope.push(self.inside.visit(expr))
+        return self.scope.named(self.inside.visit(expr))
 
 
 _CASES: dict[type, Callable[[Any, Any, Scope], Any]] = {

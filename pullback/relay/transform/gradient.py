@@ -119,9 +119,8 @@ def _normal(function: Function) -> Function:
     """The function with variables of its own, checkpoints as functions, in A-normal form."""
     from pullback.relay.transform.to_anf import to_anf
 
-    from pullback.relay.visitor import duplicate
 
-    return _Constants().visit(to_anf(_Checkpoints().visit(duplicate(function))))
+    return _Constants().visit(to_anf(_Checkpoints().visit(function)))
 
 
 class _Constants(ExprMutator):
