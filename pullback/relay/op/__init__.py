@@ -18,6 +18,9 @@ from pullback.relay.op import (  # noqa: F401
     reduce,
     shape,
 )
+from pullback.relay.op.gradients import register_gradients
 from pullback.relay.op.registry import Op, OpPattern, get
 
 __all__ = ["Op", "OpPattern", "get"]
+
+register_gradients()

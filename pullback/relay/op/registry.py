@@ -188,10 +188,11 @@ def of_graph(op: ir.Op) -> Op:
     """An op of the graph IR as an operator."""
 
     def lower(*args: Any, **attrs: Any) -> Any:
-        return op(list(args[0]), **attrs) if op.signature.variadic else op(*args, **attrs)
+        if not op.signature.variadic:
+            return op(*args, **attrs)
+        return op(list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args), **attrs)
 
-    signature = replace(op.signature, variadic=False)  # a sequence of tensors is one argument here: a tuple
-    return Op(op.name, signature, _not_of_the_graph, lower=lower, doc=op.doc)
+    return Op(op.name, op.signature, _not_of_the_graph, lower=lower, doc=op.doc)
 
 
 relay.set_ops(get)
