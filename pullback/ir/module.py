@@ -13,7 +13,6 @@ from pullback.ir.errors import CallError, NameNotFound, UserError
 from pullback.ir.node import Closed, Node
 from pullback.ir.words import guided
 
-
 GLOBAL_SYMBOL = "global_symbol"  # the attribute of a function that is its name outside of the module: no structure
 
 
