@@ -16,7 +16,7 @@ class IllFormed(UserError):
 
 
 class _Checker:
-    """Visits each node once, in the scope in which it is found first."""
+    """Visits each node once, in the scope in which it is found first, and variables wherever they stand."""
 
     def __init__(self) -> None:
         self.problems: list[UserError] = []
@@ -33,12 +33,11 @@ class _Checker:
                 task.enter(self)
             elif isinstance(task, _End):
                 self._open.difference_update(task.variables)
+            elif isinstance(task, Var):
+                self._use(task)
             elif task not in seen:
                 seen.add(task)
-                if isinstance(task, Var):
-                    self._use(task)
-                else:
-                    todo.extend(reversed(_parts(task)))
+                todo.extend(reversed(_parts(task)))
 
     def _use(self, var: Var) -> None:
         if var in self._open:

@@ -139,6 +139,8 @@ class Inferencer:
             if widen:  # the message has all of the types
                 mismatch.why = ""
             self.report(mismatch_error(mismatch, message, span))
+            self.solver.excuse(src)
+            self.solver.excuse(dst)
 
         Flow(self.solver, src, dst, widen, report).run()
 
