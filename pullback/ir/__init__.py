@@ -1,5 +1,6 @@
 """What both IRs share: nodes, spans, errors, operators, modules, structural equality."""
 
+from pullback.ir import transform
 from pullback.ir.errors import (
     ArgumentError,
     CallError,
@@ -32,5 +33,5 @@ __all__ = [
     "ArgumentError", "CallError", "CheckpointError", "CompileError", "DTypeError", "DifferentiationError", "GlobalVar",
     "IRModule", "InternalError", "NameNotFound", "NoAttribute", "Node", "Op", "PullbackError", "ScriptError",
     "ShapeError", "Span", "TargetError", "UserError", "assert_structural_equal", "span_scope", "structural_digest",
-    "structural_equal", "structural_hash",
+    "structural_equal", "structural_hash", "transform",
 ]  # fmt: skip

@@ -131,6 +131,7 @@ class Node:
     _printer = None  # not a field: the hook of set_printer
     _page = None  # the same for a module as HTML
     binder = None  # not a field either: the name of the field that holds the symbol which this node binds
+    binds: ClassVar[tuple[str, ...]] = ()  # the structural items whose symbols, with those in their types, begin here
     shared: ClassVar[bool] = (
         False  # whether one node at two places is one value, and two equal ones are two: structure is a graph then
     )
@@ -224,18 +225,20 @@ def _structural_fields(kind: type) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind) if item.compare)
 
 
-def structural_equal(a: Any, b: Any) -> bool:
+def structural_equal(a: Any, b: Any, map_free_vars: bool = True) -> bool:
     """Whether two nodes, modules or containers of nodes have the same structure.
 
     Symbols correspond one to one, by first occurrence, inside the node that binds them; spans and the names of symbols
-    do not count.
+    do not count. Symbols that nothing binds correspond as well, unless ``map_free_vars=False``: such a one is equal
+    only to itself.
     """
-    return _Comparer().equal(a, b, _ROOT) is None
+    return _Comparer(map_free_vars).equal(a, b, _ROOT) is None
 
 
-def assert_structural_equal(a: Any, b: Any) -> None:
-    """Raise ``ValueError`` naming the first place where ``a`` and ``b`` differ, with both texts."""
-    difference = _Comparer().equal(a, b, _ROOT)
+def assert_structural_equal(a: Any, b: Any, map_free_vars: bool = True) -> None:
+    """Raise ``ValueError`` naming the first place where ``a`` and ``b`` differ, with both texts; ``map_free_vars`` as
+    in :func:`structural_equal`."""
+    difference = _Comparer(map_free_vars).equal(a, b, _ROOT)
     if difference is not None:
         raise ValueError(f"structures differ at {difference}\n--- left\n{a}\n--- right\n{b}")
 
@@ -262,9 +265,10 @@ class _Comparer:
     :meth:`step` compares two parts: the text of a difference, or the pairs of sub-parts to compare next.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, map_free_vars: bool = True) -> None:
         self.forward: dict[int, Any] = {}
         self.backward: dict[int, Any] = {}
+        self.bound: set[int] | None = None if map_free_vars else set()  # the symbols that something binds
 
     def equal(self, a: Any, b: Any, path: Path) -> str | None:
         """None, or the path of the first difference."""
@@ -284,7 +288,7 @@ class _Comparer:
         if isinstance(a, Symbol) or isinstance(b, Symbol):
             return self.symbol(a, b, path)
         if isinstance(a, Closed) and isinstance(b, Closed):
-            return _Comparer().equal(a.node, b.node, path) or []
+            return _Comparer(self.bound is None).equal(a.node, b.node, path) or []
         if isinstance(a, Node) or hasattr(a, "structural_items"):
             if type(a) is not type(b):
                 return f"{_text(path)}: {type(a).__name__} against {type(b).__name__}"
@@ -310,6 +314,10 @@ class _Comparer:
 
     def node(self, a: Any, b: Any, path: Path) -> list[Triple | Callable[[], None]]:
         items_a, items_b = node_items(a), node_items(b)
+        if self.bound is not None:
+            for node, items in ((a, items_a), (b, items_b)):
+                begin = getattr(node, "binds", ()) or (getattr(node, "binder", None),)
+                self.bound |= _symbols([value for key, value in items if key in begin])
         name = type(a).__name__
         return [(x, y, (path, f".{name}.{k}")) for (k, x), (_, y) in zip(items_a, items_b, strict=True)]
 
@@ -340,8 +348,27 @@ class _Comparer:
         if id(a) in self.forward or id(b) in self.backward:
             ok = self.forward.get(id(a)) is b and self.backward.get(id(b)) is a
             return [] if ok else f"{_text(path)}: {a.name} against {b.name}"
+        if self.bound is not None and a is not b and not {id(a), id(b)} <= self.bound:
+            return f"{_text(path)}: {a.name} against {b.name}, which nothing binds"
         self.forward[id(a)], self.backward[id(b)] = b, a
         return self.node(a, b, path)
+
+
+def _symbols(parts: Any) -> set[int]:
+    """The symbols in a structure, and in their types."""
+    found: set[int] = set()
+    rest = [parts]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, Symbol):
+            if id(part) in found:
+                continue
+            found.add(id(part))
+        if isinstance(part, Node) or hasattr(part, "structural_items"):
+            rest += [value for _, value in node_items(part)]
+        elif isinstance(part, (tuple, list)):
+            rest += part
+    return found
 
 
 def _as_array(value: Any) -> np.ndarray | None:

@@ -32,7 +32,7 @@ import numpy as np
 from pullback.ir.arguments import sequence, whole
 from pullback.ir.at_run_time import AtRunTime
 from pullback.ir.errors import ArgumentError, CallError, DTypeError, ShapeError, UserError
-from pullback.ir.module import GlobalVar, set_call_global
+from pullback.ir.module import GLOBAL_SYMBOL, GlobalVar, set_call_global, without_symbol
 from pullback.ir.node import Node, Symbol, current_span, made_quickly
 from pullback.ir.op import Op
 from pullback.relax.matching import bind_sizes, match_info
@@ -436,6 +436,8 @@ class Binding(Node):
 class VarBinding(Binding):
     """``var = value``."""
 
+    binds = ("var",)
+
     def structural_items(self) -> list[tuple[str, Any]]:
         return [("value", self.value), ("var", self.var)]
 
@@ -444,6 +446,8 @@ class VarBinding(Binding):
 @dataclass(frozen=True, eq=False)
 class MatchCast(Binding):
     """``var = R.match_cast(value, struct_info)``: checked when it runs; binds new symbolic sizes."""
+
+    binds = ("var", "target")
 
     target: StructInfo
 
@@ -484,7 +488,11 @@ class SeqExpr(Expr):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class Function(Expr):
-    """A graph function. ``attrs["private"]`` marks one that is not called from outside the module."""
+    """A graph function. ``attrs["private"]`` marks one that is not called from outside the module; others have their
+    name as ``attrs["global_symbol"]``, which is no part of the structure.
+    """
+
+    binds = ("params",)
 
     params: tuple[Var, ...]
     body: SeqExpr
@@ -513,6 +521,20 @@ class Function(Expr):
     @property
     def bindings(self) -> Iterator[Binding]:
         return self.body.bindings
+
+    def structural_items(self) -> list[tuple[str, Any]]:
+        attrs = without_symbol(self.attrs)
+        return [
+            ("params", self.params),
+            ("body", self.body),
+            ("ret_struct_info", self.ret_struct_info),
+            ("attrs", attrs),
+        ]
+
+    def named(self, name: str) -> Function:
+        """The function with its name in a module, unless it has one or is private."""
+        keeps = self.attrs.get("private") or GLOBAL_SYMBOL in self.attrs
+        return self if keeps else self.with_attr(GLOBAL_SYMBOL, name)
 
     def with_attrs(self, attrs: Mapping[str, Any]) -> Function:
         merged = dict(self.attrs) | dict(attrs)
@@ -677,6 +699,8 @@ def _attr(op: Op, name: str, value: Any) -> Any:
         return np.dtype(value).name
     if isinstance(value, np.generic):
         return value.item()
+    if name == "out_dtype" and value in ("", "void"):
+        return op.signature.attrs[name]  # the reference's words for a dtype that is not given
     if value is None or isinstance(value, (bool, int, float, str, PrimExpr)):
         return value
     kind = "a tensor" if isinstance(value, Expr) else f"{value!r}"

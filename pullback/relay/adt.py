@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from pullback.ir.arguments import sequence
 from pullback.ir.errors import InternalError
-from pullback.ir.node import Node
 from pullback.relay.expr import Call, Expr, Var
+from pullback.relay.shown import Shown
 from pullback.relay.ty import GlobalTypeVar, Type, TypeVar
 
 
@@ -52,6 +52,8 @@ class Constructor(Expr):
 class TypeData(Type):
     """The definition of a data type: its name, type parameters and constructors."""
 
+    binds = ("type_vars",)
+
     header: GlobalTypeVar
     type_vars: tuple[TypeVar, ...]
     constructors: tuple[Constructor, ...]
@@ -68,7 +70,7 @@ class TypeData(Type):
         return [("header", self.header), ("type_vars", self.type_vars), ("constructors", inputs)]
 
 
-class Pattern(Node):
+class Pattern(Shown):
     """Base of patterns."""
 
 
@@ -80,6 +82,8 @@ class PatternWildcard(Pattern):
 @dataclass(frozen=True, eq=False)
 class PatternVar(Pattern):
     """Matches anything, and binds it to the variable."""
+
+    binds = ("var",)
 
     var: Var
 
@@ -106,7 +110,7 @@ class PatternTuple(Pattern):
 
 
 @dataclass(frozen=True, eq=False)
-class Clause(Node):
+class Clause(Shown):
     """One case of a :class:`Match`: what matches ``lhs`` gives ``rhs``."""
 
     lhs: Pattern

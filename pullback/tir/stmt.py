@@ -39,6 +39,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pullback.ir.errors import DTypeError, InternalError, UserError
+from pullback.ir.module import GLOBAL_SYMBOL, without_symbol
 from pullback.ir.node import Node, made_quickly, structural_digest
 from pullback.tir.expr import ADDRESS, Buffer, PrimExpr, Var, as_expr, check_indices, const
 
@@ -265,12 +266,15 @@ def heap_buffer(scope: str = "global") -> Buffer:
 class PrimFunc(Node):
     """A function over buffers. Distinct buffer parameters never overlap in memory.
 
+    Attribute ``global_symbol``: its name, of one that people wrote and that is not private; no part of the structure.
     Attribute ``kind``: ``kernel`` (the default) or ``host`` (its body holds KernelCall, Check and the like). ``inner``:
     a host function that only others of its module call; it leaves no trace. ``streamed``: the
     numbers of parameters that are only written, and had better not take the place of other things in the caches.
     ``flush_subnormals``: a host function and its kernels take subnormal numbers for zeros, where the CPU can.
     ``poison``: memory of a host function's heap is filled with 0xFF bytes when it is given back.
     """
+
+    binds = ("params",)
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -299,13 +303,14 @@ class PrimFunc(Node):
 
     def renamed(self, name: str) -> PrimFunc:
         """The same function under another name."""
-        result = replace(self, name=name)
+        attrs = {**self.attrs, GLOBAL_SYMBOL: name} if GLOBAL_SYMBOL in self.attrs else self.attrs
+        result = replace(self, name=name, attrs=attrs)
         if "digest" in self.__dict__:  # known: it is the same
             result.__dict__["digest"] = self.digest
         return result
 
     def structural_items(self) -> list[tuple[str, Any]]:
-        return [("params", self.params), ("body", self.body), ("attrs", self.attrs)]
+        return [("params", self.params), ("body", self.body), ("attrs", without_symbol(self.attrs))]
 
 
 def seq(*stmts: Stmt | None) -> Stmt:

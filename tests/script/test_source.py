@@ -80,7 +80,7 @@ def test_a_doctest() -> None:
     ...     return y
     >>> f.show(header=False)
     @R.function
-    def main(x: R.Tensor((2, 3), "float32")) -> R.Tensor((2, 3), "float32"):
+    def f(x: R.Tensor((2, 3), "float32")) -> R.Tensor((2, 3), "float32"):
         y = R.add(x, x)
         return y
     <BLANKLINE>

@@ -24,7 +24,7 @@ from typing import Any
 
 from pullback.driver.collector import rare_collections
 from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, ShapeError, UserError
-from pullback.ir.module import IRModule
+from pullback.ir.module import GLOBAL_SYMBOL, IRModule
 from pullback.ir.node import structural_digest, structural_equal
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
@@ -153,7 +153,8 @@ class SetupTrainer(Pass):
         trained = [i for i, param in enumerate(params) if not optimizer.is_frozen(param.name)]
         places = model.taken(PARAMETER)
         module = with_adjoint(module, [places[i] for i in trained], has_scale, self.precision in HALF)
-        module[OPTIMIZER] = with_gradients_of(trained, optimizer.get_function())
+        function = with_gradients_of(trained, optimizer.get_function())
+        module[OPTIMIZER] = function.with_attr(GLOBAL_SYMBOL, OPTIMIZER)
         random = len(module[LOSS].params) - without_random
         source = {n: d for n, d in source_digests(module).items() if n != LOSS or takes_any_rows}
         begins = {name: d.initial for name, d in declared.items() if d.initial is not None}

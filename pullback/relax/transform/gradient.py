@@ -26,7 +26,7 @@ from typing import Any
 
 from pullback.ir.arguments import sequence, whole
 from pullback.ir.errors import DifferentiationError, InternalError
-from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.module import GlobalVar, IRModule, own_attributes
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
@@ -191,7 +191,7 @@ def differentiate(
         sweep.run()
         adjoints = tuple(sweep.final(p) for p in params)
     body = builder.finish(Tuple((forward_body, Tuple(adjoints))))
-    attrs = {k: v for k, v in function.attrs.items() if k != "private"}
+    attrs = own_attributes(function.attrs)
     adjoint = Function(function.params, body, None, attrs, span=function.span)
     return JoinTwins(sweep.twins).function(adjoint) if sweep.twins else adjoint
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.errors import DifferentiationError
-from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.module import GlobalVar, IRModule, own_attributes
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
@@ -101,7 +101,7 @@ def forward(function: Function, required: Sequence[int], kernels: KernelGradient
         wanted = sweep.materialize(tangent, value.struct_info)
         results = [builder.as_output(v, n) for v, n in ((value, "result"), (wanted, "result_tangent"))]
     _refuse(refusals)
-    attrs = {k: v for k, v in function.attrs.items() if k != "private"}
+    attrs = own_attributes(function.attrs)
     body = builder.finish(Tuple(tuple(results)))
     return _clean(Function(tuple(params), body, None, attrs, span=function.span))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from pullback.ir.arguments import whole
 from pullback.ir.errors import ArgumentError, UserError
-from pullback.ir.module import GlobalVar, IRModule
+from pullback.ir.module import GlobalVar, IRModule, own_attributes
 from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
@@ -163,7 +163,7 @@ class _VMap:
                 result = builder.as_output(Tuple(tuple(moved)))
             else:
                 result = builder.as_output(self.moved(self.whole(found), axes[0], False))
-        attrs = {k: v for k, v in function.attrs.items() if k != "private"}
+        attrs = own_attributes(function.attrs)
         return remove_dead_bindings(Function(tuple(params), builder.finish(result), None, attrs, span=function.span))
 
     def at_axis(self, info: StructInfo, axis: int) -> StructInfo:

@@ -30,6 +30,8 @@ from pullback.relay.op import (  # noqa: F401
     user,
 )
 from pullback.relay.op import reduce as _reduce
+from pullback.relay.op.attributes import register_gradient, register_op_attr
+from pullback.relay.op.gradients import register_gradients
 from pullback.relay.op.namespace import Namespace
 from pullback.relay.op.registry import Op, OpPattern, get
 from pullback.relay.op.user import (
@@ -61,6 +63,7 @@ _REGISTERING = {
         register_stateful,
     )
 }
+_REGISTERING |= {"register_gradient": register_gradient, "register_op_attr": register_op_attr}
 _HOOKS = {
     "register_alter_op_layout": register_alter_op_layout,
     "register_convert_op_layout": register_convert_op_layout,
@@ -117,10 +120,6 @@ _ALL = Namespace("relay.op", functions=_FUNCTIONS | _REGISTERING | _HOOKS | {"de
 
 
 def __getattr__(name: str) -> Any:
-    if name == "register_gradient":
-        from pullback.relay.gradient import register_gradient
-
-        return register_gradient
     return getattr(_ALL, name)
 
 
@@ -139,3 +138,5 @@ for _name, _namespace in _NAMESPACES.items():  # from pullback.relay.op.nn impor
     sys.modules[_module.__name__] = globals()[_name] = _module
 
 __all__ = ["Op", "OpPattern", "get", *_NAMESPACES, *_REGISTERING, *_HOOKS]
+
+register_gradients()

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -222,7 +222,9 @@ def of_graph(op: ir.Op) -> Op:
     """An op of the graph IR as an operator."""
 
     def lower(*args: Any, **attrs: Any) -> Any:
-        return op(list(args[0]), **attrs) if op.signature.variadic else op(*args, **attrs)
+        if not op.signature.variadic:
+            return op(*args, **attrs)
+        return op(list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args), **attrs)
 
     return Op(op.name, op.signature, _not_of_the_graph, lower=lower, doc=op.doc)
 

@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from pullback.ir.errors import ScriptError
+from pullback.ir.module import GLOBAL_SYMBOL
 from pullback.ir.node import Span
 from pullback.script import tir as script_tir
 from pullback.script.environment import Environment
@@ -53,7 +54,8 @@ class FunctionParser:
         self.source, self.node = source, node
         self.scope = self.make_scope(environment)
         self.evaluator = self.make_evaluator()
-        self.attrs: dict[str, Any] = {"private": True} if options.get("private") else {}
+        symbol = {GLOBAL_SYMBOL: options.get("name") or node.name}
+        self.attrs: dict[str, Any] = {"private": True} if options.get("private") else symbol
 
     def make_scope(self, environment: Environment) -> Scope:
         return Scope(environment)

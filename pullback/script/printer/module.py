@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pullback.ir.depth import deep
-from pullback.ir.module import IRModule
+from pullback.ir.module import GLOBAL_SYMBOL, IRModule, without_symbol
 from pullback.relax.analysis import free_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, BindingBlock, Call, Expr, Function, If, SeqExpr, Tuple, TupleGetItem
@@ -32,7 +33,7 @@ def script(node: Any, *, name: str | None = None, header: bool = True, types: bo
     if isinstance(node, IRModule):
         lines = _module(node, types)
     elif isinstance(node, Function | PrimFunc):
-        own = node.name if isinstance(node, PrimFunc) else None
+        own = node.name if isinstance(node, PrimFunc) else node.attrs.get(GLOBAL_SYMBOL)
         lines = _function(node, name or own or "main", (), types)
     else:
         return _part(node, types)
@@ -64,6 +65,8 @@ def _module(module: IRModule, types: bool) -> Lines:
 
 
 def _function(function: Any, name: str, functions: tuple[str, ...], types: bool, level: int = 0) -> Lines:
+    if function.attrs.get(GLOBAL_SYMBOL) == name:
+        function = replace(function, attrs=without_symbol(function.attrs))
     python_name = identifier(name)
     taken = {identifier(n) for n in functions if n != name}
     while python_name in taken and python_name != name:
