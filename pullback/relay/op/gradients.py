@@ -107,7 +107,7 @@ def _unary(formula: Callable[[Any, Any, Any], Any]) -> Rule:
 for _name, _formula in _UNARY.items():
     _rule(_name)(_unary(_formula))
 _rule(
-    "strided_slice", "take", "gather_nd", "one_hot", "nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"
+    "strided_slice", "take", "gather_nd", "nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"
 )(_generic)  # fmt: skip
 
 
@@ -256,6 +256,17 @@ def _variance(orig: Call, grad: Expr) -> list[Any]:
         count = count - _number(1.0, x)
     adjoint = _unreduced(grad, orig) * _number(2.0, x) / count * (x - mean)
     return [adjoint, collapse_sum_like(-adjoint, mean)]
+
+
+@_rule("one_hot")
+def _one_hot(orig: Call, grad: Expr) -> list[Any]:
+    indices, on_value, off_value = orig.args
+    zero, one = _number(0.0, orig), _number(1.0, orig)
+    adjoints: list[Any] = [zeros_like(indices)]
+    for value, (on, off) in ((on_value, (one, zero)), (off_value, (zero, one))):
+        there = call_op("one_hot", indices, on, off, **orig.attrs)
+        adjoints.append(reshape_like(cast_like(sum_(grad * there), value), value))
+    return adjoints
 
 
 @_rule("nn.softmax")
