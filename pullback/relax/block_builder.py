@@ -32,7 +32,6 @@ from pullback.relax.expr import (
 )
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
 
-
 _te_calls: Any = None  # how functions of tensor expressions are called: the hook of set_te_calls
 
 

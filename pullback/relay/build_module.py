@@ -10,6 +10,7 @@ from pullback.ir.module import IRModule
 from pullback.relay.backend.interpreter import Executor, InterpreterExecutor, check_device
 from pullback.relay.evaluate import Interpreter
 from pullback.relay.evaluate.interpreter import checked
+from pullback.relay.evaluate.regions import NativeInterpreter
 from pullback.relay.expr import Constant, Function, Let, as_expr
 from pullback.runtime.registry import register_func
 from pullback.runtime.tensor import tensor
@@ -43,6 +44,8 @@ def create_executor(
     if params:
         mod = mod.copy()
         mod["main"] = bind_params_by_name(mod["main"], params)
+    if kind == "vm":
+        return InterpreterExecutor(mod, NativeInterpreter(mod, target))
     return InterpreterExecutor(mod, Interpreter(mod))
 
 

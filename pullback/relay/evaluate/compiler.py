@@ -1,8 +1,8 @@
 """From expressions to the machine's code.
 
 Each function becomes one :class:`Code`; ifs and matches are jumps in it. A node that stands at several places is
-computed once in a call of its function. What is sure to be computed at a point is *available* there; a node that another
-branch may have computed already is computed only where its register is unset.
+computed once in a call of its function. What is sure to be computed at a point is *available* there; a node that
+another branch may have computed already is computed only where its register is unset.
 """
 
 from __future__ import annotations
@@ -106,10 +106,14 @@ class Compiler:
             expr = expr.body
         found = self.find(expr)
         if found is None:
-            found = self._leaf(expr) if isinstance(expr, LEAVES) else self._guarded(expr)
+            found = self._one(expr)
         for let in chain:
             self._now(let, found)
         return found
+
+    def _one(self, expr: Any) -> int:
+        """The register of what is not available yet, and no Let."""
+        return self._leaf(expr) if isinstance(expr, LEAVES) else self._guarded(expr)
 
     def need_all(self, exprs: Sequence[Any]) -> list[int]:
         """The registers of several values, computed in this order."""
@@ -197,7 +201,9 @@ class Compiler:
         def item(values: list[Any]) -> Any:
             (value,) = values
             if not isinstance(value, tuple):
-                raise UserError(f"field {expr.index} is taken of {what_it_is(value)}, which is no tuple", span=expr.span)
+                raise UserError(
+                    f"field {expr.index} is taken of {what_it_is(value)}, which is no tuple", span=expr.span
+                )
             if not 0 <= expr.index < len(value):
                 raise UserError(f"a tuple of {len(value)} values has no field {expr.index}", span=expr.span)
             return value[expr.index]

@@ -174,5 +174,3 @@ def logsumexp(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
     total = call_op("sum", exponentials, axis=axis, keepdims=True)
     result = call_op("add", call_op("log", total), largest)
     return result if keepdims else call_op("squeeze", result, axis=axis)
-
-
