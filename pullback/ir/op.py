@@ -60,6 +60,11 @@ ZEROS = ("keeps", "makes", "mixes")
 _REQUIRED = object()
 
 
+def is_required(default: Any) -> bool:
+    """Whether a signature's default says that there is none."""
+    return default is _REQUIRED
+
+
 @dataclass(frozen=True)
 class Signature:
     """The parsed form of ``"x, y? | axis=-1"``."""
@@ -118,6 +123,10 @@ class Signature:
                 raise CallError(f"{op}: argument {name!r} is missing", hint=f"its arguments are ({self})")
             attrs[name] = values.get(name, default)
         return tensors, attrs
+
+    def needs(self, name: str) -> bool:
+        """Whether the attribute has no default."""
+        return self.attrs[name] is _REQUIRED
 
     def takes(self, count: int) -> bool:
         """Whether a call may have so many tensors."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from operator import is_
@@ -31,6 +31,14 @@ from pullback.relax.expr import (
     recording,
 )
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
+
+_te_calls: Any = None  # how functions of tensor expressions are called: the hook of set_te_calls
+
+
+def set_te_calls(function: Any) -> None:
+    """Install what :meth:`BlockBuilder.call_te` does (``relax/op`` does so on import)."""
+    global _te_calls
+    _te_calls = function
 
 
 @dataclass
@@ -207,6 +215,51 @@ class BlockBuilder:
         self._level.bindings.append(MatchCast(var, value, info, span=value.span))
         return var
 
+    def call_te(
+        self, func: Callable[..., Any], *args: Any, primfunc_name_hint: str | None = None, **kwargs: Any
+    ) -> Any:
+        """A call of the kernel that a function of tensor expressions describes, which becomes a private function of
+        the module.
+
+        The function gets a placeholder for each tensor in the arguments, in lists, tuples and dicts too; a shape is a
+        list of sizes for it. It returns a tensor expression, or several. Raises ArgumentError where an argument has no
+        known shape or something else is returned.
+
+        >>> y = bb.emit(bb.call_te(lambda a: te.compute(a.shape, lambda i: a[i] * 2.0), x))
+        """
+        return _te_calls(self.module, func, args, kwargs, primfunc_name_hint)
+
+    def call_te_with_grad(
+        self,
+        func: Callable[..., Any],
+        *args: Any,
+        te_grad_name: str,
+        te_grad_kwargs: Mapping[str, Any] | None = None,
+        primfunc_name_hint: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """:meth:`call_te` of a function whose gradient was registered under ``te_grad_name``
+        (``relax.training.utils.register_te_gradient``), which also gets ``te_grad_kwargs``."""
+        return _te_calls(self.module, func, args, kwargs, primfunc_name_hint, te_grad_name, te_grad_kwargs)
+
+    def emit_te(
+        self, func: Callable[..., Any], *args: Any, primfunc_name_hint: str | None = None, **kwargs: Any
+    ) -> Var:
+        """:meth:`call_te`, bound to a new variable."""
+        return self.emit(self.call_te(func, *args, primfunc_name_hint=primfunc_name_hint, **kwargs))
+
+    def emit_te_with_grad(self, func: Callable[..., Any], *args: Any, te_grad_name: str, **kwargs: Any) -> Var:
+        """:meth:`call_te_with_grad`, bound to a new variable."""
+        return self.emit(self.call_te_with_grad(func, *args, te_grad_name=te_grad_name, **kwargs))
+
+    def add_func(self, func: Any, func_name: str) -> GlobalVar:
+        """Add a function of either IR to the module, under a fresh name made of ``func_name``."""
+        return self.module.add_func(func, func_name)
+
+    def update_func(self, gv: GlobalVar, updated_func: Any) -> None:
+        """Replace a function of the module."""
+        self.module.update_func(gv, updated_func)
+
     # -- blocks and functions
 
     def _close_block(self) -> None:
@@ -307,6 +360,8 @@ class BlockBuilder:
     def get(self) -> IRModule:
         """The module of all functions built."""
         return self.module
+
+    finalize = get  # another name of the reference's
 
 
 def _nested_calls(expr: Any) -> list[Expr]:

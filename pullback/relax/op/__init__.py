@@ -16,6 +16,7 @@ from pullback.relax.op import (  # noqa: F401
     batch_norm,
     batching,
     binary,
+    call_te,
     call_tir,
     convolution,
     create,

@@ -1,0 +1,1 @@
+"""Executors: what runs programs of relay, and what is built of them."""

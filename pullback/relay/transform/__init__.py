@@ -1,0 +1,34 @@
+"""relay's passes: one a file. Each says in its docstring what it makes of what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback.ir.instrument import PassInstrument, PassTimingInstrument, pass_instrument
+from pullback.ir.pass_context import PassContext, PassInfo
+from pullback.ir.passes import ModulePass, Pass, PrintIR, Sequential, module_pass, set_pass_of_name
+from pullback.relay.transform.backward_fold_scale_axis import BackwardFoldScaleAxis
+from pullback.relay.transform.defuse_ops import DefuseOps
+from pullback.relay.transform.eliminate_common_subexpr import EliminateCommonSubexpr
+from pullback.relay.transform.fold_constant import FoldConstant, FoldConstantExpr
+from pullback.relay.transform.fold_scale_axis import FoldScaleAxis
+from pullback.relay.transform.forward_fold_scale_axis import ForwardFoldScaleAxis
+from pullback.relay.transform.fuse_ops import FuseOps
+from pullback.relay.transform.infra import ApplyPassToFunction, FunctionPass, function_pass
+from pullback.relay.transform.simplify_inference import SimplifyInference
+
+__all__ = [
+    "ApplyPassToFunction", "BackwardFoldScaleAxis", "DefuseOps", "EliminateCommonSubexpr", "FoldConstant",
+    "FoldConstantExpr", "FoldScaleAxis", "ForwardFoldScaleAxis", "FunctionPass", "FuseOps", "ModulePass", "Pass",
+    "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument", "PrintIR", "Sequential", "SimplifyInference",
+    "function_pass", "module_pass", "pass_instrument",
+]  # fmt: skip
+
+
+def _pass_of_name(name: str) -> Any:
+    """The pass that others require by this name."""
+    kind = globals().get(name) if name in __all__ else None
+    return None if kind is None else kind()
+
+
+set_pass_of_name(_pass_of_name)
