@@ -172,8 +172,8 @@ for _rank, _space in SPACE.items():
         relation=_type(f"nn.conv{_rank}d", _rank, False),
         complete=fill(1, _kernel_shape(_rank, False)),
         pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-        doc="The cross-correlation of data with the weight's windows. padding: one number, one for each axis, or before\n"
-        "all of them and then after all. channels and kernel_size, where given, are the weight's.",
+        doc="The cross-correlation of data with the weight's windows. padding: one number, one for each axis, or\n"
+        "before all of them and then after all. channels and kernel_size, where given, are the weight's.",
     )
     define(
         f"nn.conv{_rank}d_transpose",
