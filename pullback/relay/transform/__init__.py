@@ -14,14 +14,15 @@ from pullback.relay.transform.fold_constant import FoldConstant, FoldConstantExp
 from pullback.relay.transform.fold_scale_axis import FoldScaleAxis
 from pullback.relay.transform.forward_fold_scale_axis import ForwardFoldScaleAxis
 from pullback.relay.transform.fuse_ops import FuseOps
+from pullback.relay.transform.infer_type import InferType, InferTypeLocal
 from pullback.relay.transform.infra import ApplyPassToFunction, FunctionPass, function_pass
 from pullback.relay.transform.simplify_inference import SimplifyInference
 
 __all__ = [
     "ApplyPassToFunction", "BackwardFoldScaleAxis", "DefuseOps", "EliminateCommonSubexpr", "FoldConstant",
-    "FoldConstantExpr", "FoldScaleAxis", "ForwardFoldScaleAxis", "FunctionPass", "FuseOps", "ModulePass", "Pass",
-    "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument", "PrintIR", "Sequential", "SimplifyInference",
-    "function_pass", "module_pass", "pass_instrument",
+    "FoldConstantExpr", "FoldScaleAxis", "ForwardFoldScaleAxis", "FunctionPass", "FuseOps", "InferType",
+    "InferTypeLocal", "ModulePass", "Pass", "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument",
+    "PrintIR", "Sequential", "SimplifyInference", "function_pass", "module_pass", "pass_instrument",
 ]  # fmt: skip
 
 
