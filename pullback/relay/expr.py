@@ -260,7 +260,7 @@ class Call(Expr):
         fields["type_args"] = tuple(self.type_args or ())
 
     def structural_items(self) -> list[tuple[str, Any]]:
-        """Types of arguments of an operator, which inference writes, are no structure."""
+        """What the types of an operator's arguments are follows from these."""
         names = ("op", "args", "attrs") if isinstance(self.op, ir.Op) else ("op", "args", "attrs", "type_args")
         return [(name, getattr(self, name)) for name in names]
 

@@ -223,7 +223,8 @@ class _Printer:
                 return callee
         else:
             callee = self.expr(call.op)
-        types = f"<{', '.join(self.types.type(t) for t in call.type_args)}>" if call.type_args else ""
+        shown = () if isinstance(call.op, Op) else call.type_args
+        types = f"<{', '.join(self.types.type(t) for t in shown)}>" if shown else ""
         return f"{callee}{types}({', '.join(args)})"
 
     def _constructor(self, constructor: adt.Constructor) -> str:
