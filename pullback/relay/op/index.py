@@ -153,8 +153,8 @@ define(
     adapt=_adapt_slice,
     relation=_sliced_type,
     shown=("begin", "end", "strides", "axes"),
-    doc="data[begin:end:stride] along the first axes, or those given. With slice_mode 'size', end are sizes, -1 all that\n"
-    "is left, and the strides are 1.",
+    doc="data[begin:end:stride] along the first axes, or those given. With slice_mode 'size', end are sizes, -1 all\n"
+    "that is left, and the strides are 1.",
     **_MOVES,
 )
 

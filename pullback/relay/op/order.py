@@ -11,7 +11,7 @@ from pullback.ir.errors import ArgumentError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
 from pullback.relay.expr import call_op
-from pullback.relay.op.registry import OpPattern, define
+from pullback.relay.op.registry import define
 from pullback.relay.op.rules import axis_of, cast, dtype_name, dtype_of, ints, is_dynamic, rank_of, same, shape_of
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, TupleType, Type
