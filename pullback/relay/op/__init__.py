@@ -37,7 +37,6 @@ from pullback.relay.op.registry import Op, OpPattern, get
 from pullback.relay.op.user import (
     register,
     register_alter_op_layout,
-    register_attr,
     register_compute,
     register_convert_op_layout,
     register_external_compiler,
@@ -56,7 +55,6 @@ _REGISTERING = {
     for function in (
         get,
         register,
-        register_attr,
         register_compute,
         register_gradient,
         register_lower,

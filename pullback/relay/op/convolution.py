@@ -17,6 +17,7 @@ from pullback.relay.op.rules import (
     is_any,
     maybe_ints,
     padding,
+    product,
     python_value,
     repeated,
     same_size,
@@ -55,29 +56,44 @@ def _kernel_shape(rank: int, transposed: bool) -> Callable[[TensorType, Mapping[
         inputs = dict(zip(attrs["data_layout"], x.shape, strict=True))["C"]
         if is_any(inputs):
             return None
-        ends = {"O": channels // groups, "I": inputs} if transposed else {"O": channels, "I": inputs // groups}
+        if transposed:
+            ends = {"O": channels // groups, "I": inputs}
+        elif groups > 1 and groups == inputs:
+            ends = {"O": inputs, "I": channels // inputs}
+        else:
+            ends = {"O": channels, "I": inputs // groups}
         sizes = ends | dict(zip(SPACE[rank], kernel, strict=True))
         return tuple(sizes[letter] for letter in layout)
 
     return shape
 
 
+def _multiplied(groups: int, kernel: Mapping[str, Any]) -> bool:
+    """Whether a weight is that of a depthwise convolution, with O channels and I results of each."""
+    return groups > 1 and kernel["O"] == groups and kernel["I"] != 1
+
+
+def _outputs(kernel: Mapping[str, Any], groups: int, transposed: bool) -> Any:
+    """The channels of the result."""
+    if transposed:
+        return product([kernel["O"], groups])
+    return product([kernel["O"], kernel["I"]]) if _multiplied(groups, kernel) else kernel["O"]
+
+
 def _check(name: str, rank: int, weight: tuple[Any, ...], attrs: Mapping[str, Any], transposed: bool) -> None:
     """channels and kernel_size must be the weight's, where they are given."""
     layout = attrs["kernel_layout"]
-    if len(layout) != len(weight):
-        return
+    if sorted(layout) != sorted("OI" + SPACE[rank]) or len(layout) != len(weight):
+        hint = f"kernel_layout names each of its {rank + 2} axes: OI and {SPACE[rank]} in any order"
+        raise ShapeError(f"{name}: weight ({layout}) has the shape {_shown(weight)}", hint=hint)
     sizes = dict(zip(layout, weight, strict=True))
     channels, kernel = attrs["channels"], maybe_ints("kernel_size", attrs["kernel_size"])
-    if channels is not None and isinstance(sizes.get("O"), int):
-        found = sizes["O"] * attrs["groups"] if transposed else sizes["O"]
-        if layout == "HWOI" and not transposed:  # of a depthwise convolution: channels, multiplier
-            found = sizes["O"] * sizes["I"] if sizes["O"] != channels else channels
-        if found != channels:
-            raise ShapeError(f"{name}: channels is {channels}, but weight ({layout}) has {found}: {_shown(weight)}")
-    if kernel is not None and all(c in sizes for c in SPACE[rank]):
+    found = _outputs(sizes, attrs["groups"], transposed)
+    if channels is not None and not is_any(found) and found != channels:
+        raise ShapeError(f"{name}: channels is {channels}, but weight ({layout}) {_shown(weight)} gives {found}")
+    if kernel is not None:
         window = tuple(sizes[c] for c in SPACE[rank])
-        if any(isinstance(w, int) and w != k for w, k in zip(window, kernel, strict=True)):
+        if any(not is_any(w) and w != k for w, k in zip(window, kernel, strict=True)):
             raise ShapeError(f"{name}: kernel_size is {list(kernel)}, but weight ({layout}) is {_shown(weight)}")
 
 
@@ -89,8 +105,6 @@ def _lower(name: str, rank: int, transposed: bool) -> Callable[..., Any]:
     def lower(x: Any, weight: Any, **attrs: Any) -> Any:
         _check(name, rank, shape_of(weight), attrs, transposed)
         kernel_layout = attrs["kernel_layout"]
-        if transposed and not set(kernel_layout) <= set("OI" + SPACE[rank]):
-            raise ShapeError(f"{name}: unknown kernel_layout {kernel_layout!r}")
         dtype = attrs["out_dtype"]
         given = {
             "strides": attrs["strides"],
@@ -103,19 +117,19 @@ def _lower(name: str, rank: int, transposed: bool) -> Callable[..., Any]:
         }
         if transposed:
             given["output_padding"] = attrs["output_padding"]
-        elif attrs["groups"] > 1 and kernel_layout == "HWOI":
-            weight, given["kernel_layout"] = _depthwise(weight, attrs["groups"]), "HWIO"
+        elif _multiplied(attrs["groups"], dict(zip(kernel_layout, shape_of(weight), strict=True))):
+            weight, given["kernel_layout"] = _one_input(weight, kernel_layout, rank), "OI" + SPACE[rank]
         return getattr(ops.nn, name.removeprefix("nn."))(cast(x, dtype), cast(weight, dtype), **given)
 
     return lower
 
 
-def _depthwise(weight: Any, groups: int) -> Any:
-    """(H, W, channels, multiplier) as (H, W, 1, channels · multiplier)."""
-    height, width, channels, multiplier = shape_of(weight)
-    if channels != groups:
-        return ops.permute_dims(weight, (0, 1, 3, 2))
-    return ops.reshape(weight, (height, width, 1, channels * multiplier))
+def _one_input(weight: Any, layout: str, rank: int) -> Any:
+    """The weight of a depthwise convolution with an output for each of the results, and one input."""
+    standard = "OI" + SPACE[rank]
+    weight = ops.permute_dims(weight, tuple(layout.index(c) for c in standard))
+    channels, multiplier, *window = shape_of(weight)
+    return ops.reshape(weight, (channels * multiplier, 1, *window))
 
 
 def window_size(size: Any, window: Any, stride: int, before: int, after: int, dilation: int) -> Any:
@@ -138,10 +152,10 @@ def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs
         _check(name, rank, weight.shape, attrs, transposed)
         data = dict(zip(layout, x.shape, strict=True))
         kernel = dict(zip(kernel_layout, weight.shape, strict=True))
-        channels = kernel["O"] if attrs["channels"] is None else attrs["channels"]
-        if transposed and attrs["channels"] is None and not is_any(channels):
-            channels *= attrs["groups"]
-        if not transposed and not is_any(kernel["I"]):
+        channels = attrs["channels"]
+        if channels is None:
+            channels = _outputs(kernel, attrs["groups"], transposed)
+        if not transposed and not is_any(kernel["I"]) and not _multiplied(attrs["groups"], kernel):
             same_size(name, [data["C"], kernel["I"] * attrs["groups"]])
         pads = padding(attrs["padding"], rank)
         found = {"N": data["N"], "C": channels}

@@ -38,7 +38,6 @@ from pullback.relay.adt import (
     PatternTuple,
     PatternVar,
     PatternWildcard,
-    bound_by,
 )
 from pullback.relay.expr import (
     Call,
@@ -57,13 +56,13 @@ from pullback.relay.expr import (
     const,
 )
 from pullback.relay.op.meaning import result_type, value
+from pullback.relay.transform.copies import Copier
 from pullback.relay.transform.infra import FunctionPass, optimizable
 from pullback.relay.transform.purity import Effect, Purity
 from pullback.relay.transform.residual import Agenda, Binding, Block, Branches, build_if
 from pullback.relay.transform.static_values import Activation, Cell, Data, Env, Fields, Known, Value, same
 from pullback.relay.transform.to_anf import is_primitive, to_anf
 from pullback.relay.ty import TensorType, TupleType, Type
-from pullback.relay.visitor import ExprMutator
 
 MOST_ELEMENTS = 1024  # of a constant that is computed here
 MOST_CALLS = 100_000  # that are replaced by bodies in one function of the module
@@ -477,7 +476,7 @@ class _Evaluator:
             renamed.env.values[expr] = found
 
 
-class _Copy(ExprMutator):
+class _Copy(Copier):
     """An expression as it is, with variables and types of its own, and what stands for those around it."""
 
     def __init__(self, env: Env) -> None:
@@ -490,34 +489,9 @@ class _Copy(ExprMutator):
     def _types(self, types: tuple[Any, ...]) -> tuple[Any, ...]:
         return self.env.all_types(types)
 
-    def _bind(self, variable: Var) -> Var:
-        self.memo_map[variable] = Var(variable.name, self._type(variable.type_annotation), span=variable.span)
-        return self.memo_map[variable]
-
     def visit_var(self, var: Var) -> Expr:
         known = self.env.find(var)
         return var if known is None else known.atom()
-
-    def visit_function(self, function: Function) -> Expr:
-        params = tuple(map(self._bind, function.params))
-        return function.replace(params=params, body=self.visit(function.body), ret_type=self._type(function.ret_type))
-
-    def visit_let(self, let: Let) -> Expr:
-        chain: list[tuple[Let, Var, Expr]] = []
-        body: Any = let
-        while isinstance(body, Let):
-            variable = self._bind(body.variable)
-            chain.append((body, variable, self.visit(body.value)))
-            body = body.body
-        result = self.visit(body)
-        for old, variable, value in reversed(chain):
-            result = Let(variable, value, result, span=old.span)
-        return result
-
-    def visit_clause(self, clause: Clause) -> Clause:
-        for variable in bound_by(clause.lhs):
-            self._bind(variable)
-        return super().visit_clause(clause)
 
 
 class _Renamed:

@@ -92,7 +92,7 @@ def _is_depthwise(call: Call, inputs: Sequence[int], outputs: Sequence[int]) -> 
     weight = tensor_type(call.args[1])
     if call.attrs.groups == 1 or weight is None or not weight.is_concrete:
         return False
-    count = {name: 1 for name in ("in", "out")}
+    count = dict.fromkeys(("in", "out"), 1)
     for name, axes in (("in", inputs), ("out", outputs)):
         for axis in axes:
             count[name] *= weight.shape[axis]

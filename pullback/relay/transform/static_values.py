@@ -160,7 +160,7 @@ def scalar(value: Value) -> int | None:
     if not isinstance(value.static, Constant):
         return None
     data = value.static.data
-    if data.shape != () or not ("int" in data.dtype):
+    if data.shape != () or "int" not in data.dtype:
         return None
     return int(data.numpy())
 
