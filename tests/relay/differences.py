@@ -13,7 +13,6 @@ from pullback.relay.expr import Function, Tuple, TupleWrapper, as_expr, call_op,
 from pullback.relay.op import get
 from pullback.relay.transform.gradient import gradient
 
-
 _RNG = np.random.default_rng(7)
 
 

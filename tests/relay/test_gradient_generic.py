@@ -7,13 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback.relay.expr import Call, Function, call_op, const, var
-from pullback.relay.gradient.generic import generic_gradient
-from pullback.relay.op import get
 from pullback.relay.op.gradients import RULES
-from pullback.relay.transform.gradient import gradient
-from pullback.relay.visitor import post_order
-from tests.relay.differences import apart, between, check_gradient, indices, normal, program, run
+from tests.relay.differences import apart, between, check_gradient, indices, normal, program
 
 SAMPLES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("power", [between(0.5, 2, 2, 3), normal(3)], {}),

@@ -13,7 +13,7 @@ from typing import Any
 from pullback.ir.errors import DifferentiationError, UserError
 from pullback.relax.transform.vjp import VJP, vjp
 from pullback.relay.expr import Call, Expr, Tuple, TupleGetItem, call_op, span_of
-from pullback.relay.gradient.loops import with_operators
+from pullback.relay.gradient.kernels import with_operators
 from pullback.relay.op.meaning import meaning
 from pullback.relay.raised import raised_body
 from pullback.relay.ty import TensorType, TupleType, Type

@@ -210,7 +210,9 @@ class Reversal:
                 name += "_"
             self.names[var.name] = name
             self.functions[name] = self.module[var.name]  # takes the name
+            variables, self.variables = self.variables, {}  # of this function, which may share its own with others
             self.functions[name] = self.function(self.module[var.name], None)
+            self.variables = variables
         return GlobalVar(self.names[var.name])
 
     def of_constant(self, constant: Constant, scope: Scope) -> Expr:
