@@ -39,6 +39,7 @@ from pullback.relay.adt import (
     PatternVar,
     PatternWildcard,
 )
+from pullback.relay.duplicate import Duplicator
 from pullback.relay.expr import (
     Call,
     Constant,
@@ -56,7 +57,6 @@ from pullback.relay.expr import (
     const,
 )
 from pullback.relay.op.meaning import result_type, value
-from pullback.relay.transform.copies import Copier
 from pullback.relay.transform.infra import FunctionPass, optimizable
 from pullback.relay.transform.purity import Effect, Purity
 from pullback.relay.transform.residual import Agenda, Binding, Block, Branches, build_if
@@ -190,7 +190,7 @@ class _Evaluator:
 
     def _function(self, expr: Function, env: Env, name: str) -> Value:
         if is_primitive(expr):
-            return Value(self.bind(name, lambda: _Copy(env).visit(expr), expr.span))
+            return Value(self.bind(name, lambda: _Copy(expr, env).visit(expr), expr.span))
         known = Known(expr, env)
         return Value(self.bind(name, lambda: self._left(known), expr.span), known)
 
@@ -220,7 +220,7 @@ class _Evaluator:
 
     def _as_it_is(self, known: Known) -> Expr:
         """A function whose body is not evaluated: functions that make one another would do so for ever."""
-        return _Copy(known.env).visit(known.function)
+        return _Copy(known.function, known.env).visit(known.function)
 
     def _tuple(self, expr: Tuple, env: Env, name: str) -> Value:
         return self._fields([self.evaluate(f, env) for f in expr.fields], name, expr.span)
@@ -476,22 +476,23 @@ class _Evaluator:
             renamed.env.values[expr] = found
 
 
-class _Copy(Copier):
+class _Copy(Duplicator):
     """An expression as it is, with variables and types of its own, and what stands for those around it."""
 
-    def __init__(self, env: Env) -> None:
-        super().__init__()
-        self.env = env
+    def __init__(self, expr: Expr, around: Env) -> None:
+        super().__init__(expr)
+        self.around = around
 
-    def visit_type(self, type_: Type) -> Any:
-        return self.env.type(type_)
+    def _type(self, type_: Type | None) -> Any:
+        found = self.around.type(type_)
+        return None if found is None else self.visit_type(found)
 
     def _types(self, types: tuple[Any, ...]) -> tuple[Any, ...]:
-        return self.env.all_types(types)
+        return super()._types(self.around.all_types(types))
 
-    def visit_var(self, var: Var) -> Expr:
-        known = self.env.find(var)
-        return var if known is None else known.atom()
+    def visit_var(self, var: Var) -> Any:
+        known = None if var in self.env else self.around.find(var)
+        return super().visit_var(var) if known is None else known.atom()
 
 
 class _Renamed:
