@@ -60,7 +60,7 @@ from pullback.relay.op.meaning import result_type, value
 from pullback.relay.transform.infra import FunctionPass, optimizable
 from pullback.relay.transform.purity import Effect, Purity
 from pullback.relay.transform.residual import Agenda, Binding, Block, Branches, build_if
-from pullback.relay.transform.static_values import Activation, Cell, Data, Env, Fields, Known, Value, same
+from pullback.relay.transform.static_values import CLOCK, Activation, Cell, Data, Env, Fields, Known, Value, same
 from pullback.relay.transform.to_anf import is_primitive, to_anf
 from pullback.relay.ty import TensorType, TupleType, Type
 
@@ -132,7 +132,7 @@ class _Evaluator:
         env = Env()
         for param in expr.params:
             env.values[param] = Value(param)
-        self.active[expr] = Activation.first([env.values[p] for p in expr.params], self.branches)
+        self.active[expr] = Activation.first(0, [env.values[p] for p in expr.params], self.branches)
         result = self.evaluate(expr.body, env).atom()
         self.agenda.drain()
         return expr.replace(body=self.block.build(result))
@@ -191,7 +191,7 @@ class _Evaluator:
     def _function(self, expr: Function, env: Env, name: str) -> Value:
         if is_primitive(expr):
             return Value(self.bind(name, lambda: _Copy(expr, env).visit(expr), expr.span))
-        known = Known(expr, env)
+        known = Known(expr, env, next(CLOCK))
         return Value(self.bind(name, lambda: self._left(known), expr.span), known)
 
     def _left(self, known: Known) -> Any:
@@ -202,7 +202,8 @@ class _Evaluator:
         self.calls += 1
         params = self._parameters(function, env)
         body, outside = Block(self.agenda), self.active
-        self.active = {**outside, function: Activation.first([env.values[p] for p in function.params], self.branches)}
+        args = [env.values[p] for p in function.params]
+        self.active = {**outside, function: Activation.first(known.time, args, self.branches)}
         self.leaving.append(function)
         with self._inside(body, {}), self.agenda.apart():
             result = self.evaluate(function.body, env).atom()
@@ -306,7 +307,8 @@ class _Evaluator:
     def _body(self, known: Known, args: Sequence[Value], expr: Call, env: Env, name: str) -> Value | None:
         """The value of a function's body, in place of its call; None where the call is to stay."""
         function, around = known.function, self.active.get(known.function)
-        begun = Activation.first(args, self.branches) if around is None else around.next(args, self.branches)
+        begin = Activation.first if around is None else around.next
+        begun = begin(known.time, args, self.branches)
         if begun is None or self.calls >= MOST_CALLS:
             return None
         self.calls += 1
