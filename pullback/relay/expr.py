@@ -264,11 +264,6 @@ class Call(Expr):
         names = ("op", "args", "attrs") if isinstance(self.op, ir.Op) else ("op", "args", "attrs", "type_args")
         return [(name, getattr(self, name)) for name in names]
 
-    def structural_items(self) -> list[tuple[str, Any]]:
-        """Types of arguments of an operator, which inference writes, are no structure."""
-        names = ("op", "args", "attrs") if isinstance(self.op, ir.Op) else ("op", "args", "attrs", "type_args")
-        return [(name, getattr(self, name)) for name in names]
-
 
 def _attrs(attrs: Any) -> Attrs:
     return attrs if isinstance(attrs, Attrs) else Attrs(attrs or {})

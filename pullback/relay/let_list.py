@@ -61,4 +61,6 @@ def _variable(to: Any) -> Var:
         return Var(to)
     if to is None or isinstance(to, Type):
         return Var("x", to)
-    raise ArgumentError(f"a value is bound to a variable, not to {type(to).__name__}", hint="give a relay.Var, or a type")
+    raise ArgumentError(
+        f"a value is bound to a variable, not to {type(to).__name__}", hint="give a relay.Var, or a type"
+    )

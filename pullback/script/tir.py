@@ -327,8 +327,8 @@ class Match:
 
 
 def match_buffer(param: Any, shape: Any, dtype: Any = "float32", **options: Any) -> Match:
-    """``A = T.match_buffer(a, (8, 4), "float32")``: the parameter ``a: T.handle`` is this buffer. Other options, such as
-    strides, must be those of a dense buffer of its own."""
+    """``A = T.match_buffer(a, (8, 4), "float32")``: the parameter ``a: T.handle`` is this buffer. Other options must be
+    those of a dense buffer of its own."""
     if not isinstance(param, Handle):
         raise ScriptError("T.match_buffer takes a parameter a: T.handle", hint="a T.Buffer is used as it is")
     usual = {"elem_offset": 0, "scope": "global", "strides": None, "data": None}

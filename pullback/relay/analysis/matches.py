@@ -21,11 +21,17 @@ def _fit(pattern: Pattern, candidate: Pattern) -> _Fit:
         return _Fit.MATCH
     if isinstance(candidate, PatternWildcard):
         return _Fit.OPEN
-    assert isinstance(pattern, (PatternConstructor, PatternTuple)) and type(pattern) is type(candidate)
-    if isinstance(pattern, PatternConstructor) and pattern.constructor != candidate.constructor:  # type: ignore[attr-defined]
+    assert isinstance(pattern, (PatternConstructor, PatternTuple))
+    assert isinstance(candidate, (PatternConstructor, PatternTuple))
+    if _head(pattern) != _head(candidate):
         return _Fit.CLASH
-    inner = [_fit(p, c) for p, c in zip(pattern.patterns, candidate.patterns, strict=True)]  # type: ignore[attr-defined]
+    inner = [_fit(p, c) for p, c in zip(pattern.patterns, candidate.patterns, strict=True)]
     return next((fit for fit in (_Fit.CLASH, _Fit.OPEN) if fit in inner), _Fit.MATCH)
+
+
+def _head(pattern: PatternConstructor | PatternTuple) -> tuple[Any, int]:
+    """What made the values that the pattern is for, and of how many parts."""
+    return getattr(pattern, "constructor", None), len(pattern.patterns)
 
 
 def _expanded(candidate: Pattern, pattern: Pattern, module: Any) -> list[Pattern]:

@@ -158,7 +158,7 @@ class Reversal:
 
     def __init__(self, module: IRModule, taken: Collection[str]) -> None:
         self.module, self.taken = module, taken
-        self.types = ReverseTypes(module)
+        self.types = ReverseTypes(module, taken)
         self.functions: dict[str, Function] = {}
         self.names: dict[str, str] = {}  # of global functions in reverse mode
         self.variables: dict[Var, Var] = {}
@@ -205,9 +205,8 @@ class Reversal:
             if var.name not in self.module:
                 hint = "give gradient the module that defines it: gradient(expr, mod=module)"
                 raise DifferentiationError(f"the function {var.name} is not known", span=var.span, hint=hint)
-            taken = {*self.module, *self.functions, *self.taken}
             name = f"{var.name}_grad"
-            while name in taken:
+            while name in self.taken or name in self.functions:
                 name += "_"
             self.names[var.name] = name
             self.functions[name] = self.module[var.name]  # takes the name
@@ -298,9 +297,7 @@ class Reversal:
         type_ = call.checked_type
         arg_types = [a.checked_type for a in call.args]
         pairs = [None if isinstance(a, Constant) else self.atom(a, scope) for a in call.args]
-        values = [
-            a if p is None else scope.value_of(p, t) for a, p, t in zip(call.args, pairs, arg_types, strict=True)
-        ]
+        values = [a if p is None else scope.value_of(p, t) for a, p, t in zip(call.args, pairs, arg_types, strict=True)]
         orig = Call(call.op, tuple(values), call.attrs, call.type_args)
         set_checked_type(orig, type_)
         result = scope.named(orig, type_)

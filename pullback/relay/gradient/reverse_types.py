@@ -8,6 +8,8 @@ A data type that names tensors or functions itself becomes another one; ``List``
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pullback.ir.module import IRModule
 from pullback.relay.adt import Constructor, TypeData
 from pullback.relay.ty import FuncType, GlobalTypeVar, RefType, TensorType, TupleType, Type
@@ -33,12 +35,12 @@ class _Names(TypeVisitor):
 
 
 class ReverseTypes(TypeMutator):
-    """``visit(type)`` is the type in reverse mode. ``definitions``: the data types that this made, by name."""
+    """``visit(type)`` is the type in reverse mode. ``definitions``: the data types that this made, by the names of the
+    original ones; ``taken``: names that they may not have."""
 
-    def __init__(self, module: IRModule | None) -> None:
-        self.known: dict[str, TypeData] = {}
-        if module is not None:
-            self.known = {name.name: data for name, data in module.type_definitions.items()}
+    def __init__(self, module: IRModule, taken: Collection[str]) -> None:
+        self.taken = taken
+        self.known: dict[str, TypeData] = {name.name: data for name, data in module.type_definitions.items()}
         self.changing = self._changing()
         self.names = {name: self._fresh(name) for name in sorted(self.changing)}
         self.definitions: dict[str, TypeData] = {}
@@ -53,7 +55,7 @@ class ReverseTypes(TypeMutator):
 
     def _fresh(self, name: str) -> str:
         fresh = f"{name}_grad"
-        while fresh in self.known:
+        while fresh in self.taken:
             fresh += "_"
         return fresh
 

@@ -8,7 +8,7 @@ from typing import Any
 from pullback.ir.errors import DifferentiationError, UserError
 from pullback.relay.expr import Call, Constant, Expr, as_expr, set_checked_type, span_of
 from pullback.relay.gradient.generic import generic_gradient, zeros
-from pullback.relay.op.attributes import gradient_rule
+from pullback.relay.op.gradient_rules import gradient_rule
 from pullback.relay.op.meaning import resolve
 from pullback.relay.op.registry import Op
 from pullback.relay.ty import TensorType, TupleType, Type

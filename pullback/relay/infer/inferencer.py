@@ -53,8 +53,6 @@ from pullback.relay.ty import (
     scalar_type,
 )
 
-_LONGEST_CHAIN = 80  # characters of an expression in a message
-
 
 class Inferencer:
     """Finds the types of expressions of a module. ``types`` has one for each node, ``type_args`` those of calls;
@@ -68,6 +66,7 @@ class Inferencer:
         self.declared: dict[Function, FuncType] = {}
         self.errors: list[UserError] = []
         self._checked: set[int] = set()  # annotations
+        self._reported: set[tuple[str, Span | None]] = set()
         self._todo: list[Any] = []
 
     # faces
@@ -100,7 +99,9 @@ class Inferencer:
         self._todo.extend(reversed(tasks))
 
     def report(self, error: UserError) -> None:
-        if all((error.message, error.span) != (e.message, e.span) for e in self.errors):
+        """Add the mistake, unless the same was reported for the same place."""
+        if (error.message, error.span) not in self._reported:
+            self._reported.add((error.message, error.span))
             self.errors.append(error)
 
     def _failed(self, error: UserError) -> Type:

@@ -12,7 +12,7 @@ from pullback.relay.adt import Match
 from pullback.relay.analysis.call_graph import components, global_vars
 from pullback.relay.analysis.matches import unmatched_cases
 from pullback.relay.analysis.variables import free_type_vars, free_vars
-from pullback.relay.expr import Function, Var
+from pullback.relay.expr import Function, Var, as_expr
 from pullback.relay.infer.annotate import Annotator
 from pullback.relay.infer.errors import TypeInferenceError, raise_all
 from pullback.relay.infer.inferencer import Inferencer
@@ -57,7 +57,7 @@ def infer_expr(expr: Any, mod: IRModule | None = None) -> Any:
     Free variables have the types that they are declared with, or that follow from their uses. Raises a UserError that
     lists all mistakes, each with its place.
     """
-    module = IRModule() if mod is None else mod
+    expr, module = as_expr(expr), IRModule() if mod is None else mod
     inferencer = Inferencer(module)
     _infer_functions(inferencer, _reachable(expr, module))
     inferencer.infer(expr)

@@ -299,6 +299,7 @@ class _Unknowns(TypeVisitor):
 
     def visit_incomplete_type(self, type_: IncompleteType) -> None:
         root = self.solver.root(type_)
+        assert isinstance(root, IncompleteType)
         self.all.add(root)
         known = self.solver.bound.get(root)
         if known is None:

@@ -30,7 +30,7 @@ from pullback.relay.op import (  # noqa: F401
     user,
 )
 from pullback.relay.op import reduce as _reduce
-from pullback.relay.op.attributes import register_gradient, register_op_attr
+from pullback.relay.op.gradient_rules import register_gradient
 from pullback.relay.op.gradients import register_gradients
 from pullback.relay.op.namespace import Namespace
 from pullback.relay.op.registry import Op, OpPattern, get
@@ -56,12 +56,12 @@ _REGISTERING = {
         get,
         register,
         register_compute,
+        register_gradient,
         register_lower,
         register_pattern,
         register_stateful,
     )
 }
-_REGISTERING |= {"register_gradient": register_gradient, "register_op_attr": register_op_attr}
 _HOOKS = {
     "register_alter_op_layout": register_alter_op_layout,
     "register_convert_op_layout": register_convert_op_layout,

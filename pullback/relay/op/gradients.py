@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pullback.relay.expr import Call, Constant, Expr, Tuple, as_expr, call_op, const
-from pullback.relay.op.attributes import register_gradient
+from pullback.relay.op.gradient_rules import register_gradient
 from pullback.relay.op.reduce import reduced_axes
-from pullback.relay.op.registry import Op
 
 Rule = Callable[[Call, Expr], "list[Any]"]
 
@@ -24,8 +23,6 @@ RULES: dict[str, Rule] = {}
 def register_gradients() -> None:
     """Register the rules of this file, once all operators are defined."""
     for name, rule in RULES.items():
-        if name not in Op.registry:
-            continue
         register_gradient(name, rule)
 
 
@@ -107,7 +104,7 @@ def _unary(formula: Callable[[Any, Any, Any], Any]) -> Rule:
 for _name, _formula in _UNARY.items():
     _rule(_name)(_unary(_formula))
 _rule(
-    "strided_slice", "take", "gather_nd", "one_hot", "nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"
+    "strided_slice", "take", "gather_nd", "nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"
 )(_generic)  # fmt: skip
 
 
@@ -256,6 +253,17 @@ def _variance(orig: Call, grad: Expr) -> list[Any]:
         count = count - _number(1.0, x)
     adjoint = _unreduced(grad, orig) * _number(2.0, x) / count * (x - mean)
     return [adjoint, collapse_sum_like(-adjoint, mean)]
+
+
+@_rule("one_hot")
+def _one_hot(orig: Call, grad: Expr) -> list[Any]:
+    indices, on_value, off_value = orig.args
+    zero, one = _number(0.0, orig), _number(1.0, orig)
+    adjoints: list[Any] = [zeros_like(indices)]
+    for value, (on, off) in ((on_value, (one, zero)), (off_value, (zero, one))):
+        there = call_op("one_hot", indices, on, off, **orig.attrs)
+        adjoints.append(reshape_like(cast_like(sum_(grad * there), value), value))
+    return adjoints
 
 
 @_rule("nn.softmax")

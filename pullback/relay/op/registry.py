@@ -69,6 +69,7 @@ class Op(ir.Op):
     stateful: bool = field(default=False, compare=False)
     shown: tuple[str, ...] = field(default=(), compare=False)
     attributes: dict[str, Any] = field(default_factory=dict, compare=False)
+    levels: dict[str, int] = field(default_factory=dict, compare=False)  # with which attributes were noted
 
     @property
     def short(self) -> str:
@@ -130,8 +131,11 @@ class Op(ir.Op):
         return self.get_attr(name) is not None
 
     def set_attr(self, name: str, value: Any, level: int = 10) -> None:
-        """Note ``value`` under the name, for :meth:`get_attr`; ``TOpPattern`` and ``TOpIsStateful`` are the op's own
-        fields."""
+        """Note ``value`` under the name, for :meth:`get_attr`, unless something is noted with a higher level;
+        ``TOpPattern`` and ``TOpIsStateful`` are the op's own fields."""
+        if level < self.levels.get(name, level):
+            return
+        self.levels[name] = level
         fields = {"TOpPattern": "pattern", "TOpIsStateful": "stateful"}
         if name in fields:
             vars(self)[fields[name]] = value
@@ -141,6 +145,7 @@ class Op(ir.Op):
     def reset_attr(self, name: str) -> None:
         """Forget what was noted under the name."""
         self.attributes.pop(name, None)
+        self.levels.pop(name, None)
 
     def add_type_rel(self, rel_name: str, type_rel_func: Callable[..., Any] | None = None) -> Op:
         """Give the operator the relation ``type_rel_func(arg_types, attrs)``, or one of those known by name: Identity,

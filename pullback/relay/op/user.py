@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, UserError
-from pullback.relay.op.attributes import register_op_attr
 from pullback.relay.op.registry import Op, define, get
 
 
@@ -83,19 +82,29 @@ def _of_tensor_expressions(name: str, compute: Callable[..., Any]) -> Callable[.
 
 def register_pattern(op_name: str, pattern: int, level: int = 10) -> None:
     """Say how an operator may be fused, one of :class:`OpPattern`."""
-    register_op_attr(op_name, "TOpPattern", pattern, level)
+    get(op_name).set_attr("TOpPattern", pattern, level)
 
 
 def register_stateful(op_name: str, stateful: bool, level: int = 10) -> None:
     """Say that an operator has effects, so that its calls are neither merged nor left out."""
-    register_op_attr(op_name, "TOpIsStateful", stateful, level)
+    get(op_name).set_attr("TOpIsStateful", stateful, level)
+
+
+def register_attr(op_name: str, name: str, value: Any = None, level: int = 10) -> Any:
+    """Note something about an operator for :meth:`Op.get_attr`; a decorator without a value."""
+
+    def write(noted: Any) -> Any:
+        get(op_name).set_attr(name, noted, level)
+        return noted
+
+    return write if value is None else write(value)
 
 
 def _of_compiler(name: str) -> Callable[..., Any]:
     """A hook of the reference's own passes: noted, and found by ``get_attr``."""
 
     def register_hook(op_name: str, value: Any = None, level: int = 10) -> Any:
-        return register_op_attr(op_name, name, value, level)
+        return register_attr(op_name, name, value, level)
 
     register_hook.__name__ = f"register_{name}"
     register_hook.__doc__ = f"Note the operator's {name}, which passes of that kind look up: ``get_attr({name!r})``."

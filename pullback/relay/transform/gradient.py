@@ -5,14 +5,16 @@ fn (%x) { multiply(%x, %x) }      →      fn (%x) -> (%x * %x, (2 * %x,)), in a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pullback.ir.depth import deep
 from pullback.ir.errors import ArgumentError, DifferentiationError, suggestion
 from pullback.ir.module import IRModule
+from pullback.ir.node import structural_equal
 from pullback.relay.expr import Call, Constant, Expr, Function, GlobalVar, Let, Var
 from pullback.relay.gradient.first_order import first_order_gradient as _first_order
-from pullback.relay.gradient.higher_order import CHECKPOINTED, higher_order_gradient
+from pullback.relay.gradient.higher_order import CHECKPOINTED, Reversal, higher_order_gradient
 from pullback.relay.gradient.rules import CHECKPOINT, refuse_what_has_no_gradient
 from pullback.relay.op.registry import Op
 from pullback.relay.visitor import ExprMutator, post_order
@@ -79,37 +81,52 @@ def _first_order_of(function: Function, mod: IRModule | None) -> Function:
 
 
 def _gradient(function: Function, mod: IRModule | None) -> Function:
-    result, functions, types = _reversed(function, mod)
-    if mod is not None:
-        for name, added in functions.items():
-            mod[name] = added
-        for data in types:
-            mod[data.header] = data
+    given = IRModule() if mod is None else mod
+    result, reversal = _reversed(function, given)
+    for name, added in reversal.functions.items():
+        given[name] = added
+    for data in reversal.types.definitions.values():
+        given[data.header] = data
     return result
 
 
 @deep
-def _reversed(function: Function, mod: IRModule | None) -> tuple[Function, dict[str, Function], list[Any]]:
+def _reversed(function: Function, mod: IRModule) -> tuple[Function, Reversal]:
+    """The gradient, and what it needs in the module: under names that are free there, or stand for just that."""
     work, name = _prepared(function, mod)
-    calls = (n for f in work.functions.values() for n in post_order(f) if isinstance(n, Call))
-    refuse_what_has_no_gradient(calls)
-    whole = work[name]
-    result, reversal = higher_order_gradient(whole, work, set() if mod is None else set(mod))
-    return result, reversal.functions, list(reversal.types.definitions.values())
+    refuse_what_has_no_gradient(n for f in work.functions.values() for n in post_order(f) if isinstance(n, Call))
+    taken: set[str] = set()
+    while True:
+        result, reversal = higher_order_gradient(work[name], work, taken)
+        conflicts = set(_conflicts(reversal, mod))
+        if not conflicts:
+            return result, reversal
+        taken |= conflicts
 
 
-def _prepared(function: Function, mod: IRModule | None) -> tuple[IRModule, str]:
+def _conflicts(reversal: Reversal, mod: IRModule) -> Iterator[str]:
+    """The names that something else has in the module."""
+    for name, function in reversal.functions.items():
+        if name in mod and not structural_equal(mod[name], function):
+            yield name
+    known = {name.name: data for name, data in mod.type_definitions.items()}
+    for data in reversal.types.definitions.values():
+        name = data.header.name
+        if name in known and not structural_equal(known[name], data):
+            yield name
+
+
+def _prepared(function: Function, mod: IRModule) -> tuple[IRModule, str]:
     """A module of the function and of those that it calls, in A-normal form and inferred; the function's name in it."""
     from pullback.relay.infer import infer_module
 
-    work = IRModule(None, None, {} if mod is None else mod.type_definitions)
-    name = "main" if mod is None else mod.unique_name("main")
+    work, name = IRModule(None, None, mod.type_definitions), mod.unique_name("main")
     pending = [(name, function)]
     while pending:
         current, body = pending.pop()
         work[current] = _normal(body)
         for node in post_order(body):
-            if isinstance(node, GlobalVar) and node.name not in work and mod is not None and node.name in mod:
+            if isinstance(node, GlobalVar) and node.name not in work and node.name in mod:
                 work[node.name] = mod[node.name]
                 pending.append((node.name, mod[node.name]))
     return infer_module(work), name
@@ -118,7 +135,6 @@ def _prepared(function: Function, mod: IRModule | None) -> tuple[IRModule, str]:
 def _normal(function: Function) -> Function:
     """The function with variables of its own, checkpoints as functions, in A-normal form."""
     from pullback.relay.transform.to_anf import to_anf
-
 
     return _Constants().visit(to_anf(_Checkpoints().visit(function)))
 

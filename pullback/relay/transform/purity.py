@@ -58,6 +58,12 @@ class Purity:
                 self.calls[name] = found
                 pending.update(dict.fromkeys(users.get(name, ())))
 
+    def of_globals(self) -> Purity:
+        """What is known of the functions of the module, and nothing else: for an expression that has changed."""
+        known = Purity()
+        known.calls = {name: effect for name, effect in self.calls.items() if isinstance(name, str)}
+        return known
+
     def of(self, expr: Any) -> Effect:
         """What computing the expression does."""
         if expr not in self.effects:

@@ -45,6 +45,7 @@ class Scopes:
         self.of: dict[Any, Scope] = {root: self.root}
         self.inner: dict[Any, list[Scope]] = {}
         self.crossing: set[Any] = set()
+        self._bodies: set[Scope] = set()  # scopes that are bodies of functions
         self._uses: dict[Any, list[Scope]] = {root: [self.root]}
         self._openers: dict[Any, Scope] = {}  # a chain of lets is one scope
         for node in reversed(list(post_order(root))):  # what uses a node comes before it
@@ -68,6 +69,15 @@ class Scopes:
         for child, use in self._edges(node, scope):
             self._uses.setdefault(child, []).append(use)
 
+    def in_function_inside(self, variable: Any, outer: Scope | None = None) -> bool:
+        """Whether all uses of a variable are in a function that begins inside ``outer``, by default the root's."""
+        outer, scope = outer or self.root, self.of.get(variable)
+        while scope is not outer and scope is not None:
+            if scope in self._bodies:
+                return True
+            scope = scope.parent
+        return False
+
     def _edges(self, node: Any, scope: Scope) -> list[tuple[Any, Scope]]:
         """What is used right inside a node, and in which scope."""
         if isinstance(node, Let):
@@ -84,4 +94,6 @@ class Scopes:
         else:
             return [(child, scope) for child in children(node)]
         self.inner[node] = [Scope(scope) for _ in inside]
+        if isinstance(node, Function):
+            self._bodies.update(self.inner[node])
         return [*((child, scope) for child in outside), *zip(inside, self.inner[node], strict=True)]

@@ -21,7 +21,7 @@ from pullback.relay.adt import Constructor
 from pullback.relay.expr import Constant, Expr, Function, GlobalVar, Let, Var
 from pullback.relay.transform.infra import FunctionPass, optimizable
 from pullback.relay.transform.purity import Effect, Purity
-from pullback.relay.transform.scopes import Scope, Scopes
+from pullback.relay.transform.scopes import Scopes
 from pullback.relay.transform.to_anf import is_primitive
 from pullback.relay.visitor import ExprMutator
 
@@ -56,7 +56,6 @@ class _Inliner(ExprMutator):
         self.purity = purity
         self.scopes = Scopes(root)
         purity.of(root)
-        self.bodies = {s for node, opened in self.scopes.inner.items() if isinstance(node, Function) for s in opened}
 
     def visit_function(self, function: Function) -> Expr:
         return function if is_primitive(function) else super().visit_function(function)
@@ -81,16 +80,9 @@ class _Inliner(ExprMutator):
     def _may_move(self, let: Let) -> bool:
         if self.purity.of(let.value) is not Effect.NONE or _calls_itself(let):
             return False
-        if isinstance(let.value, _AT_NO_COST) or let.variable not in self.scopes.of:
+        if isinstance(let.value, _AT_NO_COST):
             return True
-        return not self._in_function_inside(self.scopes.of[let.variable], self.scopes.of[let])
-
-    def _in_function_inside(self, scope: Scope | None, outer: Scope) -> bool:
-        while scope is not outer and scope is not None:
-            if scope in self.bodies:
-                return True
-            scope = scope.parent
-        return False
+        return not self.scopes.in_function_inside(let.variable, self.scopes.of[let])
 
 
 def _calls_itself(let: Let) -> bool:

@@ -1,34 +1,15 @@
-"""What is registered of operators by the reference's keys, with levels: their gradients above all."""
+"""Registering the gradients of operators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from pullback.ir.arguments import whole
 from pullback.ir.errors import ArgumentError
-from pullback.relay.op.registry import Op, get
+from pullback.relay.op.registry import Op
+from pullback.relay.op.user import register_attr
 
 GRADIENT = "FPrimalGradient"
-
-_levels: dict[tuple[str, str], int] = {}  # of what is registered: by the operator's name and the key
-
-
-def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
-    """Give the operator of that name an attribute; without ``value`` a decorator. What was registered with a lower
-    level, or the same one, is replaced.
-
-    Raises NameNotFound when there is no such operator.
-    """
-    op, level = get(op_name), whole("level", level)
-
-    def register(given: Any) -> Any:
-        if level >= _levels.get((op.name, attr_key), level):
-            _levels[op.name, attr_key] = level
-            op.set_attr(attr_key, given)
-        return given
-
-    return register if value is None else register(value)
 
 
 def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None, level: int = 10) -> Any:
@@ -49,7 +30,7 @@ def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None,
     if fgradient is not None and not callable(fgradient):
         hint = "write register_gradient(name, rule), or @register_gradient(name) above the rule"
         raise ArgumentError(f"a gradient rule is a function, not {type(fgradient).__name__}", hint=hint)
-    return register_op_attr(op_name, GRADIENT, fgradient, level)
+    return register_attr(op_name, GRADIENT, fgradient, level)
 
 
 def gradient_rule(op: Op) -> Callable[..., Any] | None:
