@@ -38,6 +38,7 @@ from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple,
 from pullback.relax.mutator import copy_with_new_vars, emit_body
 from pullback.relax.regions import is_control
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
+from pullback.relax.transform.checkpoints import Copies, unmarked
 from pullback.relax.transform.control_gradients import adjoint_of_control
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import decompose_what_has_no_gradient
@@ -173,7 +174,7 @@ def differentiate(
     name: str, function: Function, required: Sequence[int], target_index: int, kernels: KernelGradients
 ) -> Function:
     """The adjoint function of ``function`` for the parameters at the positions ``required``."""
-    function = copy_with_new_vars(function)
+    function, again = unmarked(copy_with_new_vars(function))
     params = [function.params[i] for i in required]
     _target(name, function, target_index)
     builder = BlockBuilder()
@@ -187,6 +188,7 @@ def differentiate(
         target = _target(name, Function(function.params, forward_body), target_index)
         refuse_what_has_no_gradient(forward, target, dict.fromkeys(params, 1), kernels)
         sweep = ReverseSweep(builder, forward, {p: 1 << k for k, p in enumerate(params)}, kernels)
+        sweep.copies = Copies(builder, forward, again)
         sweep.begin(target)
         sweep.run()
         adjoints = tuple(sweep.final(p) for p in params)
@@ -218,6 +220,7 @@ class ReverseSweep:
         self.builder, self.forward, self.kernels = builder, forward, kernels
         self.adjoints: dict[Var, Adjoint] = {}
         self.twins: Twins = {}
+        self.copies = Copies(builder, (), ())
         self.recursions = recursions or {}
         around = {label: gradient.calls for label, gradient in self.recursions.items()}
         self.zeros = StructuralZeros(Roots(roots, (), around)) if zeros is None else zeros
@@ -263,23 +266,32 @@ class ReverseSweep:
             return
         if not isinstance(value.op, Op):
             raise DifferentiationError("a call of an unknown function cannot be differentiated", span=value.span)
+        again = self.computed_again(binding)
         if is_control(value):
-            for arg, contribution in zip(value.args, adjoint_of_control(self, binding, adjoint), strict=True):
+            for arg, contribution in zip(value.args, adjoint_of_control(self, again, adjoint), strict=True):
                 self.accumulate(arg, contribution)
             return
         dy = self.materialize(adjoint, binding.var)
         arguments: Sequence[Any] = value.args
         if value.op.gradient is not None:
-            contributions = value.op.gradient(dy, binding.var, *value.args, **value.attrs)
+            contributions = value.op.gradient(dy, again.var, *again.value.args, **value.attrs)  # type: ignore[attr-defined]
             contributions = self.zeros.guarded(value.op, contributions, self.roots.of(value))
         else:
             arguments = operands(value)
             active = [any(v in self.active for v in used_vars(argument)) for argument in arguments]
             degree = self.zeros.degree_of_any(dy)
-            contributions = self.kernels.adjoints(self.builder, value, dy, active, degree)
+            contributions = self.kernels.adjoints(self.builder, again.value, dy, active, degree)  # type: ignore[arg-type]
         for arg, contribution in zip(arguments, contributions, strict=True):
             if contribution is not None:
                 self.accumulate(arg, contribution)
+
+    def computed_again(self, binding: Binding) -> Binding:
+        """The binding over the values that the backward part computes again."""
+        again = self.copies.of(binding)
+        if again is not binding:
+            for var, copy in self.copies.made().items():
+                self.roots.values[copy] = self.roots.values.get(var, 0)  # type: ignore[index]
+        return again
 
     def cast_back(self, binding: MatchCast, adjoint: Adjoint) -> Adjoint:
         """The adjoint of what a match_cast took, in its type: other names of the same sizes."""

@@ -1,0 +1,59 @@
+"""Programs of relay run by the evaluator, and derivatives by differences: the oracle of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.module import IRModule
+from pullback.relay.evaluate import Interpreter
+from pullback.relay.expr import Function
+from pullback.relay.transform.gradient import gradient
+
+
+def run(function: Function, *args: Any, mod: IRModule | None = None) -> Any:
+    """What the function gives: an array, or a tuple of such."""
+    return arrays(Interpreter(mod).function(function)(*args))
+
+
+def arrays(value: Any) -> Any:
+    return np.asarray(value.numpy()) if hasattr(value, "numpy") else tuple(map(arrays, value))
+
+
+def differences(f: Callable[..., Any], args: Sequence[np.ndarray], step: float = 1e-5) -> list[np.ndarray]:
+    """The derivatives of the sum of ``f(*args)`` by central differences; zeros where an argument holds no floats."""
+    found = []
+    for k, arg in enumerate(args):
+        derivative = np.zeros(arg.shape, arg.dtype)
+        if arg.dtype.kind == "f":
+            for index in np.ndindex(arg.shape):
+                sums = []
+                for sign in (1, -1):
+                    moved = arg.copy()
+                    moved[index] += sign * step
+                    sums.append(np.sum(f(*args[:k], moved, *args[k + 1 :])))
+                derivative[index] = (sums[0] - sums[1]) / (2 * step)
+        found.append(derivative)
+    return found
+
+
+def check_gradient(
+    function: Function,
+    args: Sequence[np.ndarray],
+    mod: IRModule | None = None,
+    modes: Sequence[str] = ("higher_order", "first_order"),
+    atol: float = 1e-7,
+    step: float = 1e-5,
+) -> None:
+    """The gradient of a function of one tensor against differences, in float64."""
+    expected = differences(lambda *xs: run(function, *xs, mod=mod), args, step)
+    value = run(function, *args, mod=mod)
+    for mode in modes:
+        result, adjoints = run(gradient(function, mod, mode), *args, mod=mod)
+        np.testing.assert_array_equal(result, value, err_msg=mode)
+        assert len(adjoints) == len(args)
+        for k, (adjoint, wanted) in enumerate(zip(adjoints, expected, strict=True)):
+            assert (adjoint.shape, adjoint.dtype) == (wanted.shape, wanted.dtype), f"{mode}, argument {k}"
+            np.testing.assert_allclose(adjoint, wanted, rtol=1e-6, atol=atol, err_msg=f"{mode}, argument {k}")
