@@ -29,6 +29,7 @@ ROOMS = (
     ("pullback.relax",),
     ("pullback.relax.op",),
     ("pullback.relax.transform",),
+    ("pullback.relax.testing",),
     ("pullback.script",),
     ("pullback.driver",),
     ("pullback.relax.training",),

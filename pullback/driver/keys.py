@@ -25,6 +25,7 @@ from pullback.relax.expr import Call, Expr, Function, Tuple
 from pullback.relax.op.kernel import kernel_of
 from pullback.relax.op_calls import inner_op, lacks_state
 from pullback.relax.struct_info import TensorStructInfo, symbolic_vars
+from pullback.relax.transform.checkpoints import is_copy
 from pullback.relax.transform.compose import looks_at_values, stand_ins
 from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
 from pullback.relax.transform.structure import once
@@ -59,6 +60,10 @@ def function_key(
     digest = hashlib.sha256(f"function {compiler_fingerprint()} {target.key} {options.key}\n".encode())
     digest.update(f"{name!r} {values} {sorted(sizes.items())} {names}\n".encode())
     digest.update(structural_digest(reached))
+    for part_name, part_function in reached.items():
+        copies = [k for k, b in enumerate(getattr(part_function, "bindings", ())) if is_copy(b.var)]
+        if copies:  # names are no structure, but these are kept apart from what they are copies of
+            digest.update(f"{part_name!r} {copies}\n".encode())
     is_checked = once(_is_checked)
     calls = _calls(reached)
     for call in calls:

@@ -5,7 +5,8 @@
     joined       JoinStep: a trainer module gets ``__step``; InferByConvention: what predicts has its form for that
     inlined      InlineFunctions: one function, no calls of others; InlineCustomGradients; ResolveMatchCast;
                  DeadCodeElimination
-    decomposed   DecomposeOpsForTraining: composite ops become primitive ones
+    decomposed   KeepCopies: what checkpoints compute again stays apart, until FreeCopies; DecomposeOpsForTraining:
+                 composite ops become primitive ones
     simplified   CanonicalizeBindings, SharePrefixes, Simplify, SimplifyLoops, FoldConstant, HoistInvariants, MoveViews,
                  EliminateCommonSubexpr
     recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
@@ -33,6 +34,7 @@ from pullback.relax.struct_info import flat_infos, symbolic_vars
 from pullback.relax.transform.add_random_state import refuse_draws_without_state
 from pullback.relax.transform.bind_sizes import bind_function_sizes
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
+from pullback.relax.transform.checkpoints import FreeCopies, KeepCopies
 from pullback.relax.transform.choose_layouts import ChooseLayouts
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
@@ -102,6 +104,7 @@ def lower_function(
     work = IRModule({**kernels, name: function}, module.attrs)
     machine = (options or Options.of(target)).machine(target)
     for step in (
+        KeepCopies(),
         DecomposeOpsForTraining(),
         CanonicalizeBindings(),
         HoistSums(),
@@ -115,6 +118,7 @@ def lower_function(
         SimplifyLoops(),
         MoveViews(),
         EliminateCommonSubexpr(),
+        FreeCopies(),
         Rematerialize(),
         RepeatBroadcasts(),
         FuseOps(machine),

@@ -47,6 +47,7 @@ _ABOVE = {
     "op": ("pullback.relax.op", None),
     "transform": ("pullback.relax.transform", None),
     "training": ("pullback.relax.training", None),
+    "testing": ("pullback.relax.testing", None),
     "frontend": ("pullback.relax.frontend", None),
     "optimizer": ("pullback.relax.training.optimizer", None),
     "vm": ("pullback.driver.vm_face", None),

@@ -32,7 +32,6 @@ from pullback.relax.expr import (
 )
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
 
-
 _te_calls: Any = None  # how functions of tensor expressions are called: the hook of set_te_calls
 
 
@@ -94,6 +93,11 @@ class BlockBuilder:
     def _level(self) -> _Level:
         return self._levels[-1]
 
+    @staticmethod
+    def current() -> BlockBuilder | None:
+        """The builder of the function that is being built, if there is one."""
+        return _current.get()
+
     # -- names
 
     def reserve(self, name: str) -> None:
@@ -111,6 +115,8 @@ class BlockBuilder:
             if candidate not in self._names:
                 self._names[candidate] = 0
                 return candidate
+
+    get_unique_name = unique  # another name of the reference's
 
     # -- bindings
 

@@ -259,6 +259,11 @@ class Call(Expr):
         fields["attrs"] = _attrs(self.attrs)
         fields["type_args"] = tuple(self.type_args or ())
 
+    def structural_items(self) -> list[tuple[str, Any]]:
+        """What the types of an operator's arguments are follows from these."""
+        names = ("op", "args", "attrs") if isinstance(self.op, ir.Op) else ("op", "args", "attrs", "type_args")
+        return [(name, getattr(self, name)) for name in names]
+
 
 def _attrs(attrs: Any) -> Attrs:
     return attrs if isinstance(attrs, Attrs) else Attrs(attrs or {})

@@ -158,12 +158,14 @@ class ExprFunctor:
 
     def visit(self, expr: Any) -> Any:
         """What the case of the expression returns: computed once for a node."""
-        if expr in self.memo_map:
-            return self.memo_map[expr]
+        return self.memo_map[expr] if expr in self.memo_map else self._first_visit(expr, expr)
+
+    def _first_visit(self, expr: Any, key: Any) -> Any:
+        """What the case returns, remembered under ``key``."""
         if not self._under_way:
             return self._outermost(expr)
         result = getattr(self, _case(_METHODS, expr, "expression"))(expr)
-        self.memo_map[expr] = result
+        self.memo_map[key] = result
         return result
 
     def _outermost(self, expr: Any) -> Any:

@@ -8,6 +8,20 @@
 
 All intrinsics of the loop IR are here by name (``T.exp``, ``T.fma``, …); ``+``, ``//``, ``and``, ``not`` and the like
 are written as in Python.
+
+Kernels with blocks, as TVM prints them, are read as the loops that they mean:
+
+    @T.prim_func
+    def row_sums(a: T.handle, B: T.Buffer((4,), "float32")):
+        A = T.match_buffer(a, (4, 8), "float32")
+        for i, k in T.grid(4, 8):
+            with T.block("sum"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                T.reads(A[vi, vk])
+                T.writes(B[vi])
+                with T.init():
+                    B[vi] = T.float32(0)
+                B[vi] = B[vi] + A[vi, vk]
 """
 
 from __future__ import annotations
@@ -38,17 +52,8 @@ def __dir__() -> list[str]:
 
 
 _WORDS = {
-    "block": "loops and stores are written directly, without blocks",
-    "axis": "loop variables are indices directly",
-    "match_buffer": "a buffer is a parameter: A: T.Buffer((4,), 'float32')",
-    "handle": "a parameter is a T.Buffer or a scalar such as T.int64",
-    "reads": "there are no blocks: leave it out",
-    "writes": "there are no blocks: leave it out",
     "allocate": "write T.alloc_buffer(shape, dtype)",
     "decl_buffer": "write T.alloc_buffer(shape, dtype)",
-    "if_then_else": "write T.select(condition, a, b)",
-    "where": "write T.select(condition, a, b)",
-    "unroll": "write T.unrolled(n)",
     "vectorize": "write T.vectorized(n)",
     "thread_binding": "write T.parallel(n)",
     "range": "write range(n)",
@@ -96,6 +101,7 @@ bool = DType("bool")
 Var = _expr.Var
 min, max = _expr.minimum, _expr.maximum
 select, call = _expr.select, _expr.call
+if_then_else = _expr.select  # TVM's name
 
 
 def cast(value: Any, dtype: Any) -> _expr.PrimExpr:
@@ -248,6 +254,128 @@ def _loop(kind: str, bounds: tuple[Any, ...], dtype: str | None) -> Loop:
     start = bounds[0] if len(bounds) == 2 else 0
     extent = _expr.as_expr(bounds[-1])
     return Loop((extent if isinstance(start, int) and start == 0 else extent - start,), kind, dtype, start)
+
+
+unroll = unrolled  # TVM's name
+
+# -- blocks, as TVM has them
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What ``T.axis.spatial`` and the like give: the parser makes the name stand for the value. Of an axis of a sum
+    (``is_reduced``), what ``T.init`` says is done at ``start``."""
+
+    value: _expr.PrimExpr
+    is_reduced: builtins.bool = False
+    start: Any = 0
+
+
+class _Axes:
+    """``T.axis``: what the axes of a block are."""
+
+    def spatial(self, dom: Any, binding: Any) -> Axis:
+        """``vi = T.axis.spatial(128, i)``: an axis of the result."""
+        return Axis(_expr.as_expr(binding))
+
+    def reduce(self, dom: Any, binding: Any) -> Axis:
+        """``vk = T.axis.reduce(128, k)``: an axis of a sum, that starts at 0, or at ``dom[0]`` of a pair."""
+        start = dom[0] if isinstance(dom, (tuple, list)) else 0
+        return Axis(_expr.as_expr(binding), True, start)
+
+    S = scan = opaque = spatial
+    R = reduce
+
+    def remap(self, kinds: str, bindings: Any) -> list[Axis]:
+        """``vi, vk = T.axis.remap("SR", [i, k])``: several axes, a letter for each: S of the result, R of a sum."""
+        values = list(bindings) if isinstance(bindings, (tuple, list)) else [bindings]
+        if not isinstance(kinds, str) or len(kinds) != len(values) or not set(kinds) <= set("SR"):
+            message = f"T.axis.remap takes a letter, S or R, for each of the {len(values)} variables, not {kinds!r}"
+            raise ScriptError(message, hint='write vi, vk = T.axis.remap("SR", [i, k])')
+        return [Axis(_expr.as_expr(v), kind == "R") for kind, v in zip(kinds, values, strict=True)]
+
+
+axis = _Axes()
+
+
+class _Handle:
+    """``a: T.handle``: a parameter that ``T.match_buffer`` says the type of."""
+
+    def __call__(self, *_: Any) -> _Handle:
+        return self
+
+    def __repr__(self) -> str:
+        return "T.handle"
+
+
+handle = _Handle()
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A parameter of type ``T.handle``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Match:
+    """What ``T.match_buffer`` gives: the parser makes the parameter a buffer."""
+
+    handle: Handle
+    buffer: _expr.Buffer
+
+
+def match_buffer(param: Any, shape: Any, dtype: Any = "float32", **options: Any) -> Match:
+    """``A = T.match_buffer(a, (8, 4), "float32")``: the parameter ``a: T.handle`` is this buffer. Other options must be
+    those of a dense buffer of its own."""
+    if not isinstance(param, Handle):
+        raise ScriptError("T.match_buffer takes a parameter a: T.handle", hint="a T.Buffer is used as it is")
+    usual = {"elem_offset": 0, "scope": "global", "strides": None, "data": None}
+    odd = next(
+        (k for k, v in options.items() if k in usual and v is not usual[k] and v not in (usual[k], [], ())), None
+    )
+    if odd is not None:
+        hint = "elements lie in row-major order, without gaps: leave it out"
+        raise ScriptError(f"T.match_buffer: {odd}={options[odd]!r} cannot be had", hint=hint)
+    return Match(param, Buffer(shape, dtype))
+
+
+_IN_BLOCK = "it stands in a block of @T.prim_func: with T.block(name):"
+
+
+def block(name: str = "") -> NoReturn:
+    """``with T.block("C"):`` a statement in the axes that ``T.axis`` names."""
+    raise UserError("T.block() means something only inside @T.prim_func", hint='write with T.block("C"): in a function')
+
+
+def init() -> NoReturn:
+    """``with T.init():`` what a block does before the first step of its sums."""
+    raise UserError("T.init() means something only inside a block", hint=_IN_BLOCK)
+
+
+def reads(*regions: Any) -> NoReturn:
+    """What a block reads: it is found out, and passed over here."""
+    raise UserError("T.reads() means something only inside a block", hint=_IN_BLOCK)
+
+
+def writes(*regions: Any) -> NoReturn:
+    """What a block writes: it is found out, and passed over here."""
+    raise UserError("T.writes() means something only inside a block", hint=_IN_BLOCK)
+
+
+def block_attr(attrs: Any) -> NoReturn:
+    """Notes for schedules: passed over."""
+    raise UserError("T.block_attr() means something only inside a block", hint=_IN_BLOCK)
+
+
+def where(predicate: Any) -> NoReturn:
+    """``T.where(i * 32 + j < 100)``: the block does nothing where this does not hold."""
+    raise UserError("T.where() means something only inside a block", hint=_IN_BLOCK)
+
+
+def evaluate(value: Any) -> None:
+    """A value that nothing is done with: no statement."""
 
 
 # -- statements

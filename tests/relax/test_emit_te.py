@@ -57,7 +57,7 @@ def test_the_variable_and_the_call():
         assert isinstance(var, relax.Var) and var.struct_info == R.Tensor((2, 3))
         builder.emit_func_output(builder.emit(R.add(call, var)))
     module = builder.get()
-    assert [n for n in module] == ["twice", "main"], "equal kernels are one"
+    assert list(module) == ["twice", "main"], "equal kernels are one"
     for result in run(module, X):
         np.testing.assert_allclose(result, 4 * X)
 

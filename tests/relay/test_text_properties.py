@@ -15,8 +15,8 @@ from pullback.relay.text import astext, load_json, parse, parse_expr, save_json
 from pullback.relay.text.literals import number, scalar_text
 from pullback.runtime.dtype import NUMPY_DTYPES
 from pullback.runtime.tensor import tensor
-from tests.relay.programs import DATA_TYPES
-from tests.relay.programs import module as random_module
+from tests.relay.random_programs import DATA_TYPES
+from tests.relay.random_programs import module as random_module
 
 SEEDS = range(60)
 

@@ -155,7 +155,7 @@ def _elementwise(call: Call, args: list[Expr], flags: list[bool], size: Dim) -> 
     return _again(call, [_aligned(a, has, ndim) for a, has in zip(args, flags, strict=True)])
 
 
-_RULES["grad.no_grad"] = _elementwise
+_RULES.update(dict.fromkeys(("grad.no_grad", "grad.start_checkpoint", "grad.end_checkpoint"), _elementwise))
 
 
 def _all_with_axis(args: list[Expr], flags: list[bool], size: Dim) -> list[Expr]:

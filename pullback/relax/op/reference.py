@@ -309,3 +309,21 @@ define(
     samples=[sample((3, 4), smooth=False), sample((), smooth=False), sample(Ints((0, 3), 0, 1))],
 )
 alias("stop_gradient", "grad.no_grad")
+
+for _name, _doc in {
+    "start_checkpoint": "The input as it is. What is computed of it, up to end_checkpoint, is not kept for the backward"
+    " part: Gradient computes it there again.",
+    "end_checkpoint": "The input as it is, which is kept for the backward part: what start_checkpoint began ends.",
+}.items():
+    define(
+        f"grad.{_name}",
+        "input",
+        infer=lambda x, name=f"grad.{_name}": (known_shape(name, x, "input"), x)[1],
+        te=lambda x, name=_name: te.compute(x.shape, lambda *i: x[i], name),
+        numpy=lambda x: x,
+        gradient=lambda dy, y, x: (dy,),
+        precision="same",
+        family="reshape",
+        doc=_doc,
+        samples=[sample((3, 4)), sample(()), sample((0, 3)), sample((2, 1, 5))],
+    )

@@ -9,16 +9,27 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError
+from pullback.relax.interpreter import evaluate
 from pullback.relay.attrs import Attrs
 from pullback.relay.evaluate.values import what_it_is
-from pullback.relay.expr import Call, Constant
-from pullback.relay.op.meaning import value
+from pullback.relay.expr import Constant
+from pullback.relay.op.meaning import meaning, value
 from pullback.relay.op.registry import Op
 from pullback.relay.ty import TensorType, TupleType, Type
 from pullback.runtime.dtype import dtype_name
 from pullback.runtime.tensor import Tensor, tensor
 
 Ready = Callable[[Sequence[Any]], Any]
+
+
+def complete_attrs(op: Op, attrs: Attrs) -> Attrs:
+    """The attributes of a call, with the operator's defaults for those that are not given.
+
+    Raises CallError where one without a default lacks.
+    """
+    if all(name in attrs for name in op.signature.attrs) or not isinstance(op, Op):
+        return attrs
+    return op.make((), attrs).attrs
 
 
 class NumPyArrays:
@@ -41,7 +52,7 @@ class NumPyArrays:
 
     def operator(self, op: Op, attrs: Attrs, span: Any) -> Ready:
         """A function of the operator's arguments; the meaning for arguments of the same types is found once."""
-        return _Operator(op, attrs, span)
+        return _Operator(op, complete_attrs(op, attrs), span)
 
 
 def truth(array: Any, span: Any) -> bool:
@@ -60,25 +71,35 @@ class _Operator:
         self.ready: dict[Any, Ready] = {}
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
-        key = tuple([(a.shape, a.dtype) if type(a) is np.ndarray else kind(a, self) for a in arguments])
+        key = tuple([(a.shape, a.dtype) if type(a) is np.ndarray else self._kind(a) for a in arguments])
         ready = self.ready.get(key)
         if ready is None:
-            types = [type_of_value(a) for a in arguments]
-            ready = self.ready[key] = partial(value, self.op, arg_types=types, attrs=self.attrs)
+            ready = self.ready[key] = self._of([type_of_value(a) for a in arguments])
         try:
             return ready(arguments)
         except UserError as error:
             raise located(error, self.op, self.span) from None
 
+    def _of(self, types: list[Type]) -> Ready:
+        """A function of arguments of these types."""
+        if self.op.lower is None:  # the meaning depends on values
+            return partial(value, self.op, arg_types=types, attrs=self.attrs)
+        return partial(evaluate, meaning(self.op, types, self.attrs), "main")
 
-def kind(given: Any, operator: _Operator) -> Any:
-    """What the meaning of an operator depends on of an argument."""
+    def _kind(self, given: Any) -> Any:
+        return kind(given, self.op.name, self.span)
+
+
+def kind(given: Any, taker: str, span: Any) -> Any:
+    """What code depends on of a tensor, or a tuple of such, that ``taker`` gets.
+
+    Raises ArgumentError for anything else.
+    """
     if isinstance(given, tuple):
-        return tuple([kind(field, operator) for field in given])
+        return tuple([kind(field, taker, span) for field in given])
     if hasattr(given, "dtype"):
         return given.shape, given.dtype
-    name = operator.op.name
-    raise ArgumentError(f"{name} takes tensors, got {what_it_is(given)}", span=operator.span)
+    raise ArgumentError(f"{taker} takes tensors, got {what_it_is(given)}", span=span)
 
 
 def type_of_value(given: Any) -> Type:

@@ -1,8 +1,8 @@
 """From expressions to the machine's code.
 
 Each function becomes one :class:`Code`; ifs and matches are jumps in it. A node that stands at several places is
-computed once in a call of its function. What is sure to be computed at a point is *available* there; a node that another
-branch may have computed already is computed only where its register is unset.
+computed once in a call of its function. What is sure to be computed at a point is *available* there; a node that
+another branch may have computed already is computed only where its register is unset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pullback.relay.adt import (
     PatternTuple,
     PatternVar,
 )
-from pullback.relay.evaluate.graph import LEAVES, Uses, free_variables
+from pullback.relay.evaluate.graph import LEAVES, Uses, children, free_variables
 from pullback.relay.evaluate.machine import TAIL, UNSET, Code, Label, Step
 from pullback.relay.evaluate.values import Builtin, Closure, ConstructorValue, RefValue, what_it_is
 from pullback.relay.expr import (
@@ -106,10 +106,35 @@ class Compiler:
             expr = expr.body
         found = self.find(expr)
         if found is None:
-            found = self._leaf(expr) if isinstance(expr, LEAVES) else self._guarded(expr)
+            self._descend(expr)
+            found = self._one(expr)
         for let in chain:
             self._now(let, found)
         return found
+
+    def _descend(self, expr: Any) -> None:
+        """Compute what the node is sure to need, the innermost first: expressions nest deeper than Python calls."""
+        waiting = [(expr, iter(self._parts(expr)))]
+        while waiting:
+            node, parts = waiting[-1]
+            part = next((p for p in parts if self.find(p) is None), None)
+            if part is not None:
+                waiting.append((part, iter(self._parts(part))))
+                continue
+            waiting.pop()
+            if node is not expr and self.find(node) is None:
+                self._one(node)
+
+    def _parts(self, expr: Any) -> Sequence[Any]:
+        """What is computed before the node, in this order, wherever the node is: no branches, no functions."""
+        if expr in self.registers or not isinstance(expr, (Call, Tuple, TupleGetItem, RefCreate, RefRead, RefWrite)):
+            return ()
+        parts = children(expr)
+        return () if any(isinstance(p, Let) for p in parts) else parts
+
+    def _one(self, expr: Any) -> int:
+        """The register of what is not available yet, and no Let."""
+        return self._leaf(expr) if isinstance(expr, LEAVES) else self._guarded(expr)
 
     def need_all(self, exprs: Sequence[Any]) -> list[int]:
         """The registers of several values, computed in this order."""
@@ -197,7 +222,9 @@ class Compiler:
         def item(values: list[Any]) -> Any:
             (value,) = values
             if not isinstance(value, tuple):
-                raise UserError(f"field {expr.index} is taken of {what_it_is(value)}, which is no tuple", span=expr.span)
+                raise UserError(
+                    f"field {expr.index} is taken of {what_it_is(value)}, which is no tuple", span=expr.span
+                )
             if not 0 <= expr.index < len(value):
                 raise UserError(f"a tuple of {len(value)} values has no field {expr.index}", span=expr.span)
             return value[expr.index]

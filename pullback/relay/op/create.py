@@ -129,7 +129,8 @@ def _number(value: Constant) -> Any:
 
 
 def _static_range(values: list[Any], attrs: Any) -> Any:
-    if attrs["start"] is not None or any(v is None for v in values):
+    known = None not in (attrs["start"], attrs["stop"], attrs["step"])
+    if known or any(v is None for v in values):
         return None
     start, stop, step = (v.reshape(-1)[0].item() for v in values)
     return "arange", (0, 1, 2), dict(attrs) | {"start": start, "stop": stop, "step": step}

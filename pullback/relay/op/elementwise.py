@@ -29,17 +29,16 @@ def _truth(types: list[Type], attrs: Any) -> Type | None:
     return TensorType(types[0].shape, "bool") if isinstance(types[0], TensorType) else None
 
 
-for _name in (
-    "acos acosh asin asinh atan atanh cos cosh erf exp log log10 log2 logical_not bitwise_not negative rsqrt "
-    "sigmoid sign sin sinh sqrt tan tanh abs"
-).split():
+_OF_ONE = """acos acosh asin asinh atan atanh cos cosh erf exp log log10 log2 logical_not bitwise_not negative rsqrt
+sigmoid sign sin sinh sqrt tan tanh abs"""
+for _name in _OF_ONE.split():
     _unary(_name)
 for _name in ("ceil", "floor", "trunc", "round"):
     _unary(_name, _of_floats(_name))
-for _name, _value in (("isnan", False), ("isinf", False), ("isfinite", True)):
+for _name, _always in (("isnan", "not_equal"), ("isinf", "not_equal"), ("isfinite", "equal")):
 
-    def _tested(x: Any, name: str = _name, value: bool = _value) -> Any:
-        return getattr(ops, name)(x) if is_float(x) else ops.full_like(cast(x, "bool"), value)
+    def _tested(x: Any, name: str = _name, always: str = _always) -> Any:
+        return getattr(ops, name)(x) if is_float(x) else getattr(ops, always)(x, x)
 
     _unary(_name, _tested, relation=_truth)
 _unary("copy", lambda x: x, doc="data itself.")
@@ -121,9 +120,9 @@ def _power(x: Any, y: Any) -> Any:
     return cast(ops.round(ops.power(cast(x, "float64"), cast(y, "float64"))), dtype_of(x))
 
 
-for _name in (
-    "add subtract multiply maximum minimum left_shift right_shift bitwise_and bitwise_or bitwise_xor floor_divide"
-).split():
+_OF_TWO = """add subtract multiply maximum minimum left_shift right_shift bitwise_and bitwise_or bitwise_xor
+floor_divide"""
+for _name in _OF_TWO.split():
     _binary(_name)
 _binary("divide", _divide, doc="lhs / rhs; the quotient of integers is truncated.")
 _binary("trunc_divide", _truncated_quotient, doc="The quotient, truncated.")

@@ -78,8 +78,7 @@ def slice_bounds(size: Any, begin: int | None, end: int | None, stride: int) -> 
 
 def sliced_size(size: Any, begin: int | None, end: int | None, stride: int) -> Any:
     if is_any(size):
-        known = begin is not None and end is not None and stride > 0 and begin < 0 and end < 0
-        return AnySize() if not known else AnySize()
+        return AnySize()
     return len(range(*slice(begin, end, stride).indices(size)))
 
 
@@ -89,9 +88,7 @@ def _slices(shape: Sequence[Any], attrs: Any) -> list[tuple[int, Any, Any, int]]
     count = max(len(begin), len(end))
     if axes is not None and not len(axes) == len(begin) == len(end):
         hint = "with axes, begin and end have one number for each of them"
-        raise ShapeError(
-            f"strided_slice: {len(axes)} axes, but {len(begin)} begins and {len(end)} ends", hint=hint
-        )
+        raise ShapeError(f"strided_slice: {len(axes)} axes, but {len(begin)} begins and {len(end)} ends", hint=hint)
     found_axes = range(count) if axes is None else [axis_of("strided_slice", a, len(shape)) for a in axes]
     if count > len(shape):
         raise ShapeError(f"strided_slice: data has {len(shape)} axes, but there are {count} begins and ends")
@@ -124,9 +121,7 @@ def _sliced_type(types: list[Type], attrs: Attrs) -> Type | None:
         return None
     shape = list(x.shape)
     for axis, *bound in _slices(shape, attrs):
-        shape[axis] = x.shape[axis] if bound == [None, None, 1] or bound == [0, None, 1] else sliced_size(
-            shape[axis], *bound
-        )
+        shape[axis] = shape[axis] if bound in ([None, None, 1], [0, None, 1]) else sliced_size(shape[axis], *bound)
     return TensorType(tuple(shape), x.dtype)
 
 
@@ -158,8 +153,8 @@ define(
     adapt=_adapt_slice,
     relation=_sliced_type,
     shown=("begin", "end", "strides", "axes"),
-    doc="data[begin:end:stride] along the first axes, or those given. With slice_mode 'size', end are sizes, -1 all that\n"
-    "is left, and the strides are 1.",
+    doc="data[begin:end:stride] along the first axes, or those given. With slice_mode 'size', end are sizes, -1 all\n"
+    "that is left, and the strides are 1.",
     **_MOVES,
 )
 
@@ -407,7 +402,11 @@ define(
 
 def _one_hot(indices: Any, on: Any, off: Any, *, depth: int, axis: int, dtype: str) -> Any:
     dtype = dtype or dtype_of(on)
-    return ops.one_hot(indices, _one(cast(on, dtype)), _one(cast(off, dtype)), depth, axis)
+    rank = rank_of(indices) + 1
+    at = axis_of("one_hot", axis, rank)
+    classes = ops.reshape(places(range(depth), dtype_of(indices)), tuple(-1 if i == at else 1 for i in range(rank)))
+    chosen = ops.equal(ops.expand_dims(indices, at), classes)
+    return ops.where(chosen, _one(cast(on, dtype)), _one(cast(off, dtype)))
 
 
 def _one(value: Any) -> Any:
@@ -462,7 +461,9 @@ define(
 )
 
 
-def _set_diagonal(x: Any, diagonal: Any, *, k1: int, k2: int, super_diag_right_align: bool, sub_diag_right_align: bool) -> Any:
+def _set_diagonal(
+    x: Any, diagonal: Any, *, k1: int, k2: int, super_diag_right_align: bool, sub_diag_right_align: bool
+) -> Any:
     *batch, rows, columns = shape_of(x)
     i, j = np.indices((rows, columns))
     k = j - i
@@ -480,7 +481,12 @@ def _set_diagonal(x: Any, diagonal: Any, *, k1: int, k2: int, super_diag_right_a
     return ops.where(relax.const(inside), ops.reshape(values, (*batch, rows, columns)), x)
 
 
-_ALIGN = {"RIGHT_RIGHT": (True, True), "RIGHT_LEFT": (True, False), "LEFT_RIGHT": (False, True), "LEFT_LEFT": (False, False)}
+_ALIGN = {
+    "RIGHT_RIGHT": (True, True),
+    "RIGHT_LEFT": (True, False),
+    "LEFT_RIGHT": (False, True),
+    "LEFT_LEFT": (False, False),
+}
 
 
 def matrix_set_diag(data: Any, diagonal: Any, k: Any = 0, align: str = "RIGHT_LEFT") -> Any:

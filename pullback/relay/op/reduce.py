@@ -143,7 +143,7 @@ define(
 )
 
 
-def mean_variance(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False):  # noqa: ANN201
+def mean_variance(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False):
     """The mean over the axes, and the variance: a tuple of Python.
 
     >>> mean, variance = mean_variance(x, axis=0)
@@ -174,5 +174,3 @@ def logsumexp(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
     total = call_op("sum", exponentials, axis=axis, keepdims=True)
     result = call_op("add", call_op("log", total), largest)
     return result if keepdims else call_op("squeeze", result, axis=axis)
-
-

@@ -20,8 +20,9 @@ on all elements (``unique``), has ``numpy(values, attrs)``, which returns the va
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -68,6 +69,7 @@ class Op(ir.Op):
     stateful: bool = field(default=False, compare=False)
     shown: tuple[str, ...] = field(default=(), compare=False)
     attributes: dict[str, Any] = field(default_factory=dict, compare=False)
+    levels: dict[str, int] = field(default_factory=dict, compare=False)  # with which attributes were noted
 
     @property
     def short(self) -> str:
@@ -129,8 +131,11 @@ class Op(ir.Op):
         return self.get_attr(name) is not None
 
     def set_attr(self, name: str, value: Any, level: int = 10) -> None:
-        """Note ``value`` under the name, for :meth:`get_attr`; ``TOpPattern`` and ``TOpIsStateful`` are the op's own
-        fields."""
+        """Note ``value`` under the name, for :meth:`get_attr`, unless something is noted with a higher level;
+        ``TOpPattern`` and ``TOpIsStateful`` are the op's own fields."""
+        if level < self.levels.get(name, level):
+            return
+        self.levels[name] = level
         fields = {"TOpPattern": "pattern", "TOpIsStateful": "stateful"}
         if name in fields:
             vars(self)[fields[name]] = value
@@ -140,6 +145,40 @@ class Op(ir.Op):
     def reset_attr(self, name: str) -> None:
         """Forget what was noted under the name."""
         self.attributes.pop(name, None)
+        self.levels.pop(name, None)
+
+    def add_type_rel(self, rel_name: str, type_rel_func: Callable[..., Any] | None = None) -> Op:
+        """Give the operator the relation ``type_rel_func(arg_types, attrs)``, or one of those known by name: Identity,
+        the first argument's type, and Broadcast, the type of an elementwise operator of two."""
+        from pullback.relay.op.rules import broadcast_of
+
+        known = {"Identity": lambda types, attrs: types[0], "Broadcast": broadcast_of(self.name, always=True)}
+        if type_rel_func is None and rel_name not in known:
+            hint = "give the function: add_type_rel(name, lambda arg_types, attrs: …)"
+            raise NameNotFound(f"there is no type relation {rel_name!r}: known are {', '.join(known)}", hint=hint)
+        vars(self)["relation"] = type_rel_func or known[rel_name]
+        return self
+
+    def set_num_inputs(self, count: int) -> Op:
+        """Say how many arguments a call has."""
+        vars(self)["signature"] = Signature.parse(", ".join(f"x{i}" for i in range(count)))
+        return self
+
+    def add_argument(self, name: str, type: str = "Tensor", description: str = "") -> Op:
+        """Name the next argument of a call."""
+        names = [n for n in self.signature.tensors if not re.fullmatch(r"x\d+", n)]
+        rest = [f"x{i}" for i in range(len(names) + 1, len(self.signature.tensors))]
+        vars(self)["signature"] = Signature.parse(", ".join([*names, name, *rest]))
+        return self
+
+    def set_support_level(self, level: int) -> Op:
+        vars(self)["attributes"]["support_level"] = level
+        return self
+
+    def set_attrs_type_key(self, key: str) -> Op:
+        """Note the name of the operator's kind of attributes, which may be any here."""
+        vars(self)["attributes"]["attrs_type_key"] = key
+        return self
 
     @property
     def description(self) -> str:
@@ -147,8 +186,8 @@ class Op(ir.Op):
 
     @property
     def support_level(self) -> int:
-        """How near to the core the reference has an operator; users' are 10."""
-        return 10
+        """How near to the core an operator is; 10 where nobody has said."""
+        return int(self.attributes.get("support_level", 10))
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -188,10 +227,11 @@ def of_graph(op: ir.Op) -> Op:
     """An op of the graph IR as an operator."""
 
     def lower(*args: Any, **attrs: Any) -> Any:
-        return op(list(args[0]), **attrs) if op.signature.variadic else op(*args, **attrs)
+        if not op.signature.variadic:
+            return op(*args, **attrs)
+        return op(list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args), **attrs)
 
-    signature = replace(op.signature, variadic=False)  # a sequence of tensors is one argument here: a tuple
-    return Op(op.name, signature, _not_of_the_graph, lower=lower, doc=op.doc)
+    return Op(op.name, op.signature, _not_of_the_graph, lower=lower, doc=op.doc)
 
 
 relay.set_ops(get)

@@ -135,14 +135,16 @@ def joined_shape(op: str, *shapes: Sequence[Any]) -> tuple[Any, ...]:
     return result
 
 
-def broadcast_of(name: str, dtype: str | None = None) -> Callable[[list[Type], Attrs], Type | None]:
-    """The relation of an elementwise operator of two tensors, one of which has sizes that are not known."""
+def broadcast_of(
+    name: str, dtype: str | None = None, always: bool = False
+) -> Callable[[list[Type], Attrs], Type | None]:
+    """The relation of an elementwise operator of two tensors, one of which has sizes that are not known (or any)."""
 
     def relation(types: list[Type], attrs: Attrs) -> Type | None:
         lhs, rhs = types
         if not isinstance(lhs, TensorType) or not isinstance(rhs, TensorType):
             return None
-        if lhs.is_concrete and rhs.is_concrete:
+        if lhs.is_concrete and rhs.is_concrete and not always:
             return None
         if lhs.dtype != rhs.dtype:
             hint = "relay.cast(x, dtype) makes them equal"

@@ -169,8 +169,8 @@ define(
     relation=_reshape_relation,
     adapt=_adapt_reshape,
     shown=("newshape",),
-    doc="data in another shape. In newshape, 0 copies a size, -1 is what remains, -2 copies all that remain, -3 is the\n"
-    "product of two, and -4 splits one into the two sizes that follow. With allowzero, 0 is the size 0.",
+    doc="data in another shape. In newshape, 0 copies a size, -1 is what remains, -2 copies all that remain, -3 is\n"
+    "the product of two, and -4 splits one into the two sizes that follow. With allowzero, 0 is the size 0.",
     **_MOVES,
 )
 

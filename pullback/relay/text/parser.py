@@ -14,6 +14,7 @@ from pullback.ir.errors import ArgumentError, ScriptError, UserError
 from pullback.ir.module import IRModule
 from pullback.relay import adt
 from pullback.relay import expr as relay
+from pullback.relay.infer import infer_module
 from pullback.relay.text.expressions import Expressions
 from pullback.relay.ty import GlobalTypeVar
 
@@ -158,7 +159,7 @@ def parse(
     init_module: IRModule | None = None,
     init_meta_table: Mapping[str, Sequence[Any]] | None = None,
     *,
-    infer_types: bool = False,
+    infer_types: bool = True,
 ) -> IRModule:
     """The module that relay text defines; what ``astext`` writes reads back structurally equal.
 
@@ -172,8 +173,6 @@ def parse(
     Raises ScriptError, which lists all mistakes with their places, or what inference finds.
     """
     module = _module(_text(source), source_name, init_module, init_meta_table)
-    if infer_types:
-        from pullback.relay.infer import infer_module
     return infer_module(module) if infer_types else module
 
 

@@ -219,7 +219,8 @@ class _Printer:
     def _call(self, call: relay.Call) -> str:
         args = [self.expr(a) for a in call.args]
         args += self._attrs(call.attrs, call.op)
-        types = call.type_args if call.checked_type_ is None else ()  # inference finds them again
+        inferred = isinstance(call.op, Op) or call.checked_type_ is not None  # again, when the text is read
+        types = () if inferred else call.type_args
         if isinstance(call.op, adt.Constructor):
             callee = call.op.name
             if not (call.op.inputs or args or types):

@@ -11,11 +11,12 @@ from pullback.ir.errors import ScriptError
 from pullback.ir.node import span_scope
 from pullback.relax.expr import Expr
 from pullback.script import tir as T
+from pullback.script.parser.blocks import Blocks
 from pullback.script.parser.evaluator import BINARY, describe
 from pullback.script.parser.function import FunctionParser, is_docstring
 from pullback.script.sizes import sizes_scope
 from pullback.tir.expr import Buffer, PrimExpr, Var, as_expr
-from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, PrimFunc, Seq, Stmt, While, store
+from pullback.tir.stmt import Allocate, BufferStore, If, Let, PrimFunc, Seq, Stmt, While, store
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class LoopFunctionParser(FunctionParser):
         ast.While: "loops have an extent: for i in range(n)",
         ast.FunctionDef: "write a Python function outside that returns an expression, and call it",
         ast.Return: "a loop function writes its results to buffer parameters",
-        ast.With: "the blocks of a loop function are: with T.scope():",
+        ast.With: 'the blocks of a loop function are: with T.scope(): and with T.block("C"):',
         ast.AnnAssign: "give it a value: name: T.float32 = value",
         ast.AugAssign: "a name stands for one value: use a new name, or an element of a buffer",
     }
@@ -52,9 +53,25 @@ class LoopFunctionParser(FunctionParser):
                 raise self.source.error(self.node.returns, "a loop function returns nothing", self.hints[ast.Return])
             self.enter_body()
             body = self.block(self.node.body)
-        return PrimFunc(self.node.name, params, body, self.attrs, span=self.span)
+        params = self.matched_parameters(params)
+        attrs = {k: v for k, v in self.attrs.items() if k != "tir.noalias"}  # parameters never overlap here
+        return PrimFunc(self.node.name, params, body, attrs, span=self.span)
 
-    def parameters(self) -> tuple[Buffer | Var, ...]:
+    def matched_parameters(self, params: Sequence[Buffer | Var | T.Handle]) -> tuple[Buffer | Var, ...]:
+        """The parameters, with buffers for handles."""
+        left = next((p for p in params if isinstance(p, T.Handle) and p.name not in self.matches), None)
+        if left is not None:
+            hint = f'write A = T.match_buffer({left.name}, (4, 8), "float32"), or {left.name}: T.Buffer((4, 8))'
+            arg = next(a for a in self.arguments(self.node) if a.arg == left.name)
+            raise self.source.error(arg, f"no T.match_buffer says what {left.name!r} is", hint)
+        return tuple(self.matches[p.name] if isinstance(p, T.Handle) else p for p in params)
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.blocks = Blocks(self)
+        self.matches: dict[str, Buffer] = {}  # of parameters that are handles
+
+    def parameters(self) -> tuple[Buffer | Var | T.Handle, ...]:
         """Scalars are read first, so that buffers may have them in their shapes."""
         arguments, values = self.arguments(self.node), {}
         for arg in arguments:
@@ -71,7 +88,9 @@ class LoopFunctionParser(FunctionParser):
             self.scope.define(arg.arg, values[arg.arg], self.source.span(arg))
         return tuple(values[arg.arg] for arg in arguments)
 
-    def parameter(self, arg: ast.arg, annotation: Any) -> Buffer | Var:
+    def parameter(self, arg: ast.arg, annotation: Any) -> Buffer | Var | T.Handle:
+        if annotation is T.handle:
+            return T.Handle(arg.arg)
         if isinstance(annotation, T.DType):
             return self.scope.sizes.declare(arg.arg, annotation.name)
         if isinstance(annotation, Buffer):
@@ -102,7 +121,8 @@ class LoopFunctionParser(FunctionParser):
         for stmts, explicit, binder in reversed(groups):
             if binder is not None:
                 stmts = [*stmts, binder.close(rest)]  # type: ignore[arg-type]
-            rest = stmts[0] if len(stmts) == 1 and not explicit else Seq(tuple(stmts))
+            alone = len(stmts) == 1 and not explicit
+            rest = stmts[0] if alone else Seq(tuple(part for s in stmts for part in self.blocks.flattened(s)))
         assert rest is not None
         return rest
 
@@ -124,6 +144,10 @@ class LoopFunctionParser(FunctionParser):
                 return While(as_expr(self.eval(node.test)), self.block(node.body))
         if isinstance(node, ast.With) and self.is_call_of(node.items[0].context_expr, T.scope):
             return self.block(node.body)
+        if isinstance(node, ast.With):
+            is_block, result = self.blocks.statement(node)
+            if is_block:
+                return result
         if isinstance(node, ast.Expr):
             return self.expression(node)
         raise self.unsupported(node)
@@ -131,6 +155,8 @@ class LoopFunctionParser(FunctionParser):
     def expression(self, node: ast.Expr) -> Stmt | None:
         if self.is_call_of(node.value, T.func_attr):
             self.add_attrs(node.value)  # type: ignore[arg-type]
+            return None
+        if isinstance(node.value, ast.Call) and self.blocks.expression(node.value):
             return None
         value = self.eval(node.value)
         if value is not None and not isinstance(value, Stmt):
@@ -146,12 +172,18 @@ class LoopFunctionParser(FunctionParser):
         target = node.targets[0]
         if isinstance(target, ast.Subscript):
             return self.store(target, node, self.eval(node.value))
+        if isinstance(target, ast.Tuple | ast.List) and self.blocks.axes(target, self.eval(node.value), node):
+            return None
         if not isinstance(target, ast.Name):
             hint = "write name = value, or buffer[i] = value, one a line"
             raise self.source.error(target, "only names and elements of buffers can be assigned", hint)
         span = self.source.span(target)
         scalar = self.new_scalar(target.id, node.value)
         value = scalar if scalar is not None else self.eval(node.value)
+        if self.blocks.axes(target, value, node):
+            return None
+        if isinstance(value, T.Match):
+            return self.match(target, value, node)
         if isinstance(value, Expr):
             raise self.source.error(node.value, f"{describe(value)} has no place in a loop function")
         if isinstance(value, PrimExpr) and scalar is None:
@@ -164,6 +196,15 @@ class LoopFunctionParser(FunctionParser):
             value = replace(value, name=target.id, span=span)
         self.scope.define(target.id, value, span)
         return None
+
+    def match(self, target: ast.Name, value: T.Match, node: ast.stmt) -> None:
+        """``A = T.match_buffer(a, …)``: the parameter is this buffer."""
+        if value.handle.name in self.matches:
+            message = f"{value.handle.name!r} is matched twice"
+            raise self.source.error(node, message, "a parameter is one buffer: use the name that it has")
+        buffer = replace(value.buffer, name=target.id, span=self.source.span(target))
+        self.matches[value.handle.name] = buffer
+        self.scope.define(target.id, buffer, buffer.span)
 
     def annotated(self, node: ast.AnnAssign) -> Binder:
         """``x: T.float32 = value``."""
@@ -222,9 +263,7 @@ class LoopFunctionParser(FunctionParser):
         body = self.block(node.body)
         self.scope.pop()
         with span_scope(self.source.span(node)):
-            for var, extent in zip(reversed(variables), reversed(loop.extents), strict=True):
-                body = For(var, extent, body, loop.kind)
-        return body
+            return self.blocks.around(variables, loop.extents, body, loop.kind)
 
     def loop_range(self, node: ast.expr) -> T.Loop:
         """What a for statement goes over."""
