@@ -165,7 +165,8 @@ def parse(
 
     ``source_name`` stands in messages and spans. ``init_module`` has definitions that the text may use: the result is
     a copy of it with the text's added. ``init_meta_table`` has objects for ``meta[key][index]``, after those of the
-    text's own section.
+    text's own section. Types are inferred, as InferType does; with ``infer_types=False`` the module is what the text
+    says, no more.
 
     >>> parse('#[version = "0.0.5"] def @main(%x: float32) { exp(%x) }')
     IRModule(main)
