@@ -47,7 +47,7 @@ class Interpreter:
 
     def operator_function(self, op: Any) -> Builtin:
         """An operator as a function value, with its attributes at their defaults."""
-        return Builtin(op.name, self.operator(Call(op, ())), None if op.signature.variadic else op.num_inputs)
+        return Builtin(op.name, self.operator(Call(op, ())), op.num_inputs)
 
     def global_function(self, name: GlobalVar) -> Closure:
         """The function of the module, compiled when it is first needed."""

@@ -15,16 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pullback import ir, relax
 from pullback.ir.depth import deep
+from pullback.ir.errors import UserError
 from pullback.relay.backend.native import NativeFunction, native_function
-from pullback.relay.evaluate.arrays import kind, truth, type_of_value
+from pullback.relay.evaluate.arrays import complete_attrs, kind, truth, type_of_value
 from pullback.relay.evaluate.compiler import Compiler
 from pullback.relay.evaluate.graph import LEAVES, Uses, free_variables, postorder
 from pullback.relay.evaluate.interpreter import Interpreter
 from pullback.relay.evaluate.machine import Step
 from pullback.relay.expr import Call, Constant, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
 from pullback.relay.lower import Infos
+from pullback.relay.op.meaning import resolve
 from pullback.relay.staging import Scope, Stager, nested_of, to_graph
 from pullback.relay.ty import TensorType, TupleType
 from pullback.runtime.memory import BorrowedMemory
@@ -55,17 +59,44 @@ class NativeArrays:
 
     def operator(self, op: Any, attrs: Any, span: Any) -> Callable[[Sequence[Any]], Any]:
         """A function of the operator's arguments, compiled for their types."""
-        regions: dict[int, Region] = {}
+        return _Operator(op, complete_attrs(op, attrs), span, self.target)
 
-        def call(values: Sequence[Any]) -> Any:
-            count = len(values)
-            if count not in regions:
-                params = [Var(f"x{k}") for k in range(count)]
-                body = Call(op, tuple(params), attrs, span=span)
-                regions[count] = Region([body], params, Uses(body), self.target)
-            return regions[count](values)[0]
 
-        return call
+class _Operator:
+    """A call's operator by itself; ``regions`` by the number of arguments, or by what an operator of values is for the
+    values that it met."""
+
+    def __init__(self, op: Any, attrs: Any, span: Any, target: Target) -> None:
+        self.op, self.attrs, self.span, self.target = op, attrs, span, target
+        self.regions: dict[Any, Region] = {}
+
+    def __call__(self, values: Sequence[Any]) -> Any:
+        if self.op.lower is not None:
+            return self._compiled(len(values), self.op, self.attrs, values)
+        arrays = [_arrays(v) for v in values]
+        if self.op.numpy is not None:
+            return _tensors(self.op.numpy(arrays, self.attrs))
+        found = resolve(self.op, arrays, self.attrs)
+        if found is None:
+            raise UserError(f"operator {self.op.name} cannot be computed", span=self.span)
+        op, kept, attrs = found
+        return self._compiled((op, tuple(attrs.items())), op, attrs, [values[k] for k in kept])
+
+    def _compiled(self, key: Any, op: Any, attrs: Any, values: Sequence[Any]) -> Any:
+        region = self.regions.get(key)
+        if region is None:
+            params = [Var(f"x{k}") for k in range(len(values))]
+            body = Call(op, tuple(params), attrs, span=self.span)
+            region = self.regions[key] = Region([body], params, Uses(body), self.target)
+        return region(values)[0]
+
+
+def _arrays(value: Any) -> Any:
+    return tuple(map(_arrays, value)) if isinstance(value, tuple) else np.asarray(value)
+
+
+def _tensors(value: Any) -> Any:
+    return tuple(map(_tensors, value)) if isinstance(value, tuple) else tensor(np.asarray(value), copy=True)
 
 
 class Region:
@@ -223,6 +254,9 @@ class RegionCompiler(Compiler):
             self._prepare(expr)
         self._region([root for e in exprs for root in self._roots(e)])
         return [self.need(e) for e in exprs]
+
+    def _parts(self, expr: Any) -> Sequence[Any]:
+        return ()  # each would be a region
 
     def _one(self, expr: Any) -> int:
         self._region(self._roots(expr))
