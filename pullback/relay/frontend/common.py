@@ -63,14 +63,14 @@ def in_relay(
     """
     spelling = spelling or Spelling()
     held = dict((*model.named_parameters(), *model.named_buffers()))
-    read = set(used_vars(function.body))
+    bound = [binding.value for block in function.body.blocks for binding in block.bindings]
+    read = {var for value in (*bound, function.body.body) for var in used_vars(value)}
     params, values = [], {}
-    for param, name in zip(function.params, [*inputs, *(p.name for p in function.params[len(inputs) :])], strict=True):
-        shown = spelling.params.get(name, name)
-        span = Span(shown, 0) if name in spelling.params else None
-        params.append(Var(shown, type_of(param.struct_info), span=span))
-        if name in held and param in read:
-            values[shown] = tensor(held[name].numpy(), copy=True)
+    for k, param in enumerate(function.params):
+        shown = inputs[k] if k < len(inputs) else spelling.params.get(param.name, param.name)
+        params.append(Var(shown, type_of(param.struct_info), span=spelling.entries.get(param.name)))
+        if k >= len(inputs) and param in read:
+            values[shown] = tensor(held[param.name].numpy(), copy=True)
     own, weights = params[: len(inputs)], params[len(inputs) :]
 
     def body(arguments: list[Expr]) -> Expr:
