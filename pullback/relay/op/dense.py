@@ -236,7 +236,7 @@ for _name, _graph in (("softmax", "softmax"), ("fast_softmax", "softmax"), ("log
         "data | axis=-1",
         _softmax(_graph),
         relation=same,
-        pattern=OpPattern.OPAQUE,
+        pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
         doc=f"The {'logarithm of the ' if _graph == 'log_softmax' else ''}softmax along the axis.",
     )
 
