@@ -189,6 +189,20 @@ class Op(Node):
     family: str = field(default="", compare=False)
     samples: Callable[..., Any] | None = field(default=None, compare=False)
 
+    attributes: ClassVar[dict[str, Callable[[Op], Any]]] = {}  # what get_attr knows, by name
+
+    def get_attr(self, name: str) -> Any:
+        """What the op has under a name of the reference's, such as ``FPrimalGradient``; None where it has none.
+
+        Raises NameNotFound where no op has.
+        """
+        if name not in Op.attributes:
+            known = ", ".join(Op.attributes)
+            raise NameNotFound(
+                f"ops have no attribute {name!r}", hint=f"get_attr knows {known}; op.gradient is the rule"
+            )
+        return Op.attributes[name](self)
+
     @staticmethod
     def get(name: str) -> Op:
         """The op of that name, with or without the prefix ``relax.``."""

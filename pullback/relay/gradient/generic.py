@@ -13,6 +13,7 @@ from typing import Any
 from pullback.ir.errors import DifferentiationError, UserError
 from pullback.relax.transform.vjp import VJP, vjp
 from pullback.relay.expr import Call, Expr, Tuple, TupleGetItem, call_op, span_of
+from pullback.relay.gradient.kernels import with_operators
 from pullback.relay.op.meaning import meaning
 from pullback.relay.raised import raised_body
 from pullback.relay.ty import TensorType, TupleType, Type
@@ -29,7 +30,7 @@ def generic_gradient(orig: Call, grad: Expr) -> list[Any]:
     results, grads = _leaves(orig, orig.checked_type), _leaves(grad, orig.checked_type)
     arguments = [*orig.args, *results, *(grads[k] for k in product.seeded)]
     try:
-        found = raised_body(product.function, arguments)
+        found = raised_body(with_operators(product.function, product.module.functions), arguments)
     except UserError as error:
         raise _refusal(orig, error) from None
     assert isinstance(found, Tuple)

@@ -8,10 +8,18 @@ from pullback.ir.instrument import PassInstrument, PassTimingInstrument, pass_in
 from pullback.ir.pass_context import PassContext, PassInfo
 from pullback.ir.passes import ModulePass, Pass, PrintIR, Sequential, module_pass, set_pass_of_name
 from pullback.relay.transform.backward_fold_scale_axis import BackwardFoldScaleAxis
+from pullback.relay.transform.canonicalize_cast import CanonicalizeCast
+from pullback.relay.transform.canonicalize_ops import CanonicalizeOps
+from pullback.relay.transform.combine_parallel_batch_matmul import CombineParallelBatchMatmul
+from pullback.relay.transform.combine_parallel_conv2d import CombineParallelConv2D
+from pullback.relay.transform.combine_parallel_dense import CombineParallelDense
 from pullback.relay.transform.dead_code import DeadCodeElimination
+from pullback.relay.transform.defunctionalization import Defunctionalization
 from pullback.relay.transform.defuse_ops import DefuseOps
+from pullback.relay.transform.dynamic_to_static import DynamicToStatic
 from pullback.relay.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relay.transform.eta_expand import EtaExpand
+from pullback.relay.transform.fast_math import FastMath
 from pullback.relay.transform.fold_constant import FoldConstant, FoldConstantExpr
 from pullback.relay.transform.fold_scale_axis import FoldScaleAxis
 from pullback.relay.transform.forward_fold_scale_axis import ForwardFoldScaleAxis
@@ -21,20 +29,28 @@ from pullback.relay.transform.infer_type import InferType, InferTypeLocal
 from pullback.relay.transform.infra import ApplyPassToFunction, FunctionPass, function_pass
 from pullback.relay.transform.inline import Inline
 from pullback.relay.transform.lambda_lift import LambdaLift
+from pullback.relay.transform.legalize import Legalize
 from pullback.relay.transform.partial_evaluate import PartialEvaluate
+from pullback.relay.transform.plan_devices import PlanDevices
 from pullback.relay.transform.remove_unused_functions import RemoveUnusedFunctions
+from pullback.relay.transform.simplify_expr import SimplifyExpr
 from pullback.relay.transform.simplify_inference import SimplifyInference
+from pullback.relay.transform.split_args import SplitArgs
 from pullback.relay.transform.to_anf import ToANormalForm
 from pullback.relay.transform.to_basic_block import ToBasicBlockNormalForm
+from pullback.relay.transform.to_cps import to_cps, un_cps
 from pullback.relay.transform.to_gnf import ToGraphNormalForm
 
 __all__ = [
-    "ApplyPassToFunction", "BackwardFoldScaleAxis", "DeadCodeElimination", "DefuseOps", "EliminateCommonSubexpr",
-    "EtaExpand", "FoldConstant", "FoldConstantExpr", "FoldScaleAxis", "ForwardFoldScaleAxis", "FunctionPass", "FuseOps",
-    "InferType", "InferTypeLocal", "Inline", "LambdaLift", "ModulePass", "PartialEvaluate", "Pass", "PassContext",
-    "PassInfo", "PassInstrument", "PassTimingInstrument", "PrintIR", "RemoveUnusedFunctions", "Sequential",
-    "SimplifyInference", "ToANormalForm", "ToBasicBlockNormalForm", "ToGraphNormalForm", "first_order_gradient",
-    "function_pass", "gradient", "module_pass", "pass_instrument",
+    "ApplyPassToFunction", "BackwardFoldScaleAxis", "CanonicalizeCast", "CanonicalizeOps",
+    "CombineParallelBatchMatmul", "CombineParallelConv2D", "CombineParallelDense", "DeadCodeElimination",
+    "Defunctionalization", "DefuseOps", "DynamicToStatic", "EliminateCommonSubexpr", "EtaExpand", "FastMath",
+    "FoldConstant", "FoldConstantExpr", "FoldScaleAxis", "ForwardFoldScaleAxis", "FunctionPass", "FuseOps",
+    "InferType", "InferTypeLocal", "Inline", "LambdaLift", "Legalize", "ModulePass", "PartialEvaluate", "Pass",
+    "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument", "PlanDevices", "PrintIR",
+    "RemoveUnusedFunctions", "Sequential", "SimplifyExpr", "SimplifyInference", "SplitArgs", "ToANormalForm",
+    "ToBasicBlockNormalForm", "ToGraphNormalForm", "first_order_gradient", "function_pass", "gradient", "module_pass",
+    "pass_instrument", "to_cps", "un_cps",
 ]  # fmt: skip
 
 
