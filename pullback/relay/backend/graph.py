@@ -60,6 +60,8 @@ class GraphFunction:
         self.name = name
         self.params = [(p.name, type_of_param(p)) for p in function.params]
         self.result: StructInfo = self.lowered["main"].ret_struct_info
+        main = self.lowered["main"]
+        self.names = flat_names([p.name for p in main.params], [p.struct_info for p in main.params])
         self.native: NativeFunction = native_function(self.lowered, target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
