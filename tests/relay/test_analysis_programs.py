@@ -101,6 +101,11 @@ def test_kind(type_: Type, kind: TypeKind) -> None:
         (FuncType((T,), RELATION), "the result of a function has to be a type, got one of kind Constraint"),
         (FuncType((T,), T, (), (T,)), "a function's type_constraints have to be TypeRelations"),  # type: ignore[arg-type]
         (RefType(LISTS.name), "what a reference holds has to be a type, got one of kind AdtHandle"),
+        (TypeRelation("same", (T, SHAPE), 1), "argument 2 of a relation has to be a type, got one of kind ShapeVar"),
+        (
+            TypeData(GlobalTypeVar("Tree", TypeKind.Type), (), ()),
+            "the name of a data type has to be of kind AdtHandle, got Type",
+        ),
         (TypeCall(T, ()), "only data types are applied to types, got TensorType"),
         (TypeCall(TypeVar("a"), ()), "only data types are applied to types, got one of kind Type"),
         (TypeCall(LISTS.name, (SHAPE,)), "argument 1 of List has to be a type, got one of kind ShapeVar"),
@@ -211,6 +216,12 @@ def test_call_graph() -> None:
         "call graph node: main, referred to 0 times\n  calls f, 2 times\n  calls g, 1 times"
     )
     assert str(graph).count("call graph node") == 6
+
+
+def test_a_global_variable_that_is_called_twice_counts_once() -> None:
+    f = GlobalVar("f")
+    graph = CallGraph(IRModule({"main": Function((), Tuple((f(), f(), GlobalVar("f")()))), "f": calling()}))
+    assert graph.ref_count("f") == graph.global_call_count("main") == 2
 
 
 def test_call_graph_of_a_long_chain() -> None:
