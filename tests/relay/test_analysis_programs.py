@@ -367,6 +367,18 @@ def test_extract_intermediate_expr() -> None:
         analysis.extract_intermediate_expr(module, 4)
 
 
+def test_extract_fused_functions() -> None:
+    """Two products, each with what follows it; the two are of one structure, so they are one function."""
+    x, w, v = var("x", shape=(4, 4)), var("w", shape=(4, 4)), var("v", shape=(4, 4))
+    layer = call_op("nn.relu", call_op("nn.dense", x, w))
+    module = IRModule.from_expr(call_op("nn.relu", call_op("nn.dense", layer, v)))
+    functions = analysis.extract_fused_functions(module)
+    (function,) = functions.values()
+    assert analysis.list_op_freqs(IRModule({"f": function})) == {"nn.dense": 1, "nn.relu": 1}
+    other = IRModule.from_expr(call_op("nn.dense", layer, v))
+    assert len(analysis.extract_fused_functions(other)) == 2
+
+
 def macs(expr: Expr) -> int:
     return analysis.get_total_mac_number(infer_expr(expr))
 
