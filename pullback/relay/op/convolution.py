@@ -12,6 +12,7 @@ from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     cast,
     dtype_name,
+    dtype_of,
     fill,
     ints,
     is_any,
@@ -26,6 +27,7 @@ from pullback.relay.op.rules import (
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 
+_SMALL = {"int8", "uint8", "int16", "uint16"}
 SPACE = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -119,7 +121,10 @@ def _lower(name: str, rank: int, transposed: bool) -> Callable[..., Any]:
             given["output_padding"] = attrs["output_padding"]
         elif _multiplied(attrs["groups"], dict(zip(kernel_layout, shape_of(weight), strict=True))):
             weight, given["kernel_layout"] = _one_input(weight, kernel_layout, rank), "OI" + SPACE[rank]
-        return getattr(ops.nn, name.removeprefix("nn."))(cast(x, dtype), cast(weight, dtype), **given)
+        conv = getattr(ops.nn, name.removeprefix("nn."))
+        if {dtype_of(x), dtype_of(weight)} <= _SMALL:  # sums of so small products are exact in float64
+            return cast(conv(cast(x, "float64"), cast(weight, "float64"), **given), dtype or dtype_of(x))
+        return conv(cast(x, dtype), cast(weight, dtype), **given)
 
     return lower
 
@@ -155,7 +160,8 @@ def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs
         channels = attrs["channels"]
         if channels is None:
             channels = _outputs(kernel, attrs["groups"], transposed)
-        if not transposed and not is_any(kernel["I"]) and not _multiplied(attrs["groups"], kernel):
+        depthwise = attrs["groups"] > 1 and (is_any(kernel["O"]) or _multiplied(attrs["groups"], kernel))
+        if not transposed and not is_any(kernel["I"]) and not depthwise:
             same_size(name, [data["C"], kernel["I"] * attrs["groups"]])
         pads = padding(attrs["padding"], rank)
         found = {"N": data["N"], "C": channels}

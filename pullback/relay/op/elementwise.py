@@ -35,10 +35,10 @@ for _name in _OF_ONE.split():
     _unary(_name)
 for _name in ("ceil", "floor", "trunc", "round"):
     _unary(_name, _of_floats(_name))
-for _name, _value in (("isnan", False), ("isinf", False), ("isfinite", True)):
+for _name, _always in (("isnan", "not_equal"), ("isinf", "not_equal"), ("isfinite", "equal")):
 
-    def _tested(x: Any, name: str = _name, value: bool = _value) -> Any:
-        return getattr(ops, name)(x) if is_float(x) else ops.full_like(cast(x, "bool"), value)
+    def _tested(x: Any, name: str = _name, always: str = _always) -> Any:
+        return getattr(ops, name)(x) if is_float(x) else getattr(ops, always)(x, x)
 
     _unary(_name, _tested, relation=_truth)
 _unary("copy", lambda x: x, doc="data itself.")

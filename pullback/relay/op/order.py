@@ -7,12 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError
+from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
 from pullback.relay.expr import call_op
 from pullback.relay.op.registry import define
-from pullback.relay.op.rules import axis_of, cast, dtype_name, dtype_of, ints, is_dynamic, rank_of, same, shape_of
+from pullback.relay.op.rules import (
+    axis_of,
+    cast,
+    dtype_name,
+    dtype_of,
+    ints,
+    is_dynamic,
+    rank_of,
+    same,
+    same_size,
+    shape_of,
+    tensors_of,
+)
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, TupleType, Type
 
@@ -225,10 +237,29 @@ def _einsum(tensors: list[Any], *, equation: str) -> Any:
     return ops.einsum(tensors, equation)
 
 
+def _einsum_type(types: list[Type], attrs: Attrs) -> Type | None:
+    """The sizes of the letters of the result; of an equation with an ellipsis only where all are known."""
+    tensors = tensors_of("einsum", types[0])
+    left, arrow, right = attrs["equation"].replace(" ", "").partition("->")
+    if all(t.is_concrete for t in tensors) or "..." in left:
+        return None
+    letters = left.split(",")
+    if len(letters) != len(tensors) or any(len(w) != t.ndim for w, t in zip(letters, tensors, strict=True)):
+        raise ShapeError(f"einsum: the equation {attrs['equation']!r} does not have the tensors' axes")
+    sizes: dict[str, list[Any]] = {}
+    for word, tensor in zip(letters, tensors, strict=True):
+        for letter, size in zip(word, tensor.shape, strict=True):
+            sizes.setdefault(letter, []).append(size)
+    if not arrow:
+        right = "".join(sorted(letter for letter in sizes if left.count(letter) == 1))
+    return TensorType(tuple(same_size("einsum", sizes[letter]) for letter in right), tensors[0].dtype)
+
+
 define(
     "einsum",
     "data | equation",
     _einsum,
+    relation=_einsum_type,
     shown=("equation",),
     doc="The sum of products that the equation says, of the tensors of a tuple.",
 )

@@ -166,8 +166,9 @@ class Op(ir.Op):
 
     def add_argument(self, name: str, type: str = "Tensor", description: str = "") -> Op:
         """Name the next argument of a call."""
-        names = [n for n in self.signature.tensors if not re.fullmatch(r"x\d+", n)]
-        rest = [f"x{i}" for i in range(len(names) + 1, len(self.signature.tensors))]
+        known = () if self.signature.variadic else self.signature.tensors
+        names = [n for n in known if not re.fullmatch(r"x\d+", n)]
+        rest = [f"x{i}" for i in range(len(names) + 1, len(known))]
         vars(self)["signature"] = Signature.parse(", ".join([*names, name, *rest]))
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -299,14 +300,17 @@ define(
 # -- channels, blocks, batches
 
 
-def _block_type(factor: float) -> Any:
+def _block_type(power: int) -> Any:
+    """block_size to this power is what the height and the width are multiplied by."""
+
     def relation(types: list[Type], attrs: Attrs) -> Type | None:
-        x, block = types[0], attrs["block_size"]
+        x = types[0]
         if x.is_concrete:
             return None
-        scale = {"C": block**-2 if factor > 1 else block**2, "H": block**factor, "W": block**factor}
+        block = Fraction(attrs["block_size"]) ** power
+        scale = {"C": 1 / block**2, "H": block, "W": block}
         named = zip(attrs["layout"], x.shape, strict=True)
-        sizes = {c: AnySize() if is_any(s) else round(s * scale[c]) for c, s in named if c in scale}
+        sizes = {c: AnySize() if is_any(s) else int(s * scale[c]) for c, s in named if c in scale}
         return _in_layout(x, attrs["layout"], sizes)
 
     return relation
