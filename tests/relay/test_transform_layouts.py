@@ -269,6 +269,24 @@ def test_alter_op_layout(rules: Any) -> None:
     same_values(before, becomes(AlterOpLayout(), before, Function((X, W), to_first(y))))
 
 
+def test_alter_to_blocks(rules: Any) -> None:
+    def rule(attrs: Any, inputs: list[Expr], *types: Any) -> Expr:
+        return op("nn.conv2d", *inputs, **{**attrs, "data_layout": "NCHW4c"})
+
+    rules("nn.conv2d", rule)
+    b = free("b", 8)
+    pooled = op("nn.max_pool2d", op("nn.relu", op("nn.bias_add", conv(X, W), b)), pool_size=(2, 2))
+    before = Function((X, W, b), op("nn.global_avg_pool2d", pooled))
+    wide = op("expand_dims", op("expand_dims", b, axis=1, num_newaxis=2), axis=0, num_newaxis=1)
+    y = conv(move(X, "NCHW", "NCHW4c"), W, data_layout="NCHW4c")
+    y = op("nn.relu", op("add", y, move(wide, "NCHW", "NCHW4c")))
+    y = op("nn.global_avg_pool2d", op("nn.max_pool2d", y, pool_size=(2, 2), layout="NCHW4c"), layout="NCHW4c")
+    after = becomes(
+        Sequential([CanonicalizeOps(), AlterOpLayout()]), before, Function((X, W, b), move(y, "NCHW4c", "NCHW"))
+    )
+    same_values(before, after)
+
+
 def test_alter_op_that_leaves_or_errs(rules: Any) -> None:
     stays(AlterOpLayout(), op("nn.relu", conv(X, W)))
     rules("nn.conv2d", lambda *given: None)
