@@ -67,6 +67,10 @@ class NotDataflow(UserError):
     """A construct that has no form in the graph IR."""
 
 
+class UnknownType(UserError):
+    """A type that has to be known, and is what inference finds."""
+
+
 class Scope:
     """The values of variables and nodes in one call of a function, or in one branch; those around it are seen too."""
 
@@ -110,10 +114,19 @@ class StagedRef:
 
 class Stager:
     """Evaluates into ``builder``, which has an open function. ``module`` has the functions that programs call;
-    ``aliases`` are variables that stand for other expressions."""
+    ``aliases`` are variables that stand for other expressions. Without ``recursion``, functions that call themselves
+    are no dataflow; ``most_calls`` is how many calls of functions may be inlined."""
 
-    def __init__(self, module: IRModule, builder: relax.BlockBuilder, aliases: Mapping[Var, Any] | None = None) -> None:
+    def __init__(
+        self,
+        module: IRModule,
+        builder: relax.BlockBuilder,
+        aliases: Mapping[Var, Any] | None = None,
+        recursion: bool = True,
+        most_calls: int | None = None,
+    ) -> None:
         self.module, self.builder, self.aliases = module, builder, aliases or {}
+        self.recursion, self.calls_left = recursion, most_calls
         self._globals: dict[str, StagedFunction] = {}
         self._writes: list[tuple[StagedRef, Any]] = []  # references written to, with what they held before
         self._born = 0
@@ -138,6 +151,10 @@ class Stager:
             raise UserError(f"{function.name} takes {len(params)} arguments, got {len(arguments)}", span=span)
         if function.recursive and all(map(is_graph_value, arguments)):
             return self._recursive(function, arguments, span)
+        if self.calls_left is not None:
+            self.calls_left -= 1
+            if self.calls_left < 0:
+                raise NotDataflow("the program makes too many calls to inline them", span=span)
         depth = self._open.get(function, 0)
         if depth >= MOST_UNROLLED:
             message = f"recursion: {function.name} calls itself more than {MOST_UNROLLED} times when it is unrolled"
@@ -156,6 +173,8 @@ class Stager:
 
     def _recursive(self, function: StagedFunction, arguments: Sequence[Any], span: Any) -> Any:
         """A call of a function that calls itself, as a function of the graph IR."""
+        if not self.recursion:
+            raise NotDataflow(f"recursion: {function.name} calls itself", span=span or function.function.span, hint=HINT)
         operands = [to_graph(a) for a in arguments]
         known = self._written.get(function)
         if known is not None:
@@ -213,7 +232,7 @@ class Stager:
             declared = found.ret_type
         if declared is None:
             hint = "declare it, relay.Function(params, body, ret_type), or infer it: relay.transform.InferType()"
-            raise NotDataflow(f"recursion: the type of what {function.name} gives is not known", span=span, hint=hint)
+            raise UnknownType(f"recursion: the type of what {function.name} gives is not known", span=span, hint=hint)
         return info_of(declared)
 
     def global_function(self, name: str, span: Any = None) -> StagedFunction:

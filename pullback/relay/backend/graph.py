@@ -16,7 +16,8 @@ from pullback.relay.backend.interpreter import Executor
 from pullback.relay.backend.native import NativeFunction, native_function
 from pullback.relay.evaluate.interpreter import arranged, checked
 from pullback.relay.expr import Function, Let, Var, const
-from pullback.relay.lower import NotDataflow, lower, type_of_param
+from pullback.relay.infer import infer_module
+from pullback.relay.lower import NotDataflow, UnknownType, lower, type_of_param
 from pullback.relay.ty import TupleType, Type
 from pullback.runtime.container import ADT
 from pullback.runtime.tensor import Tensor, tensor
@@ -33,26 +34,21 @@ def lowered(function: Function, module: IRModule, kind: str) -> tuple[Function, 
     try:
         try:
             return function, lower(function, module=module)
-        except UserError:
-            typed = _typed(function, module)
-            if typed is None:
-                raise
-            return typed[0], lower(typed[0], module=typed[1])
+        except UnknownType:
+            function, module = typed(function, module)
+            return function, lower(function, module=module)
     except NotDataflow as error:
         message = f"{NAMED[kind]} runs dataflow only; {error.message}"
         raise NotDataflow(message, span=error.span, hint=error.hint) from None
 
 
-def _typed(function: Function, module: IRModule) -> tuple[Function, IRModule] | None:
-    """The function and the module with the types that inference finds; None where all parameters have types, and no
-    function calls itself."""
-    from pullback.relay.infer import infer_module
-
+def typed(function: Function, module: IRModule) -> tuple[Function, IRModule]:
+    """The function and the module with the types that inference finds."""
     name = module.unique_name("lowered")
     whole = module.copy()
     whole[name] = function
-    typed = infer_module(whole)
-    return typed[name], typed
+    found = infer_module(whole)
+    return found[name], found
 
 
 class GraphFunction:
@@ -64,6 +60,8 @@ class GraphFunction:
         self.name = name
         self.params = [(p.name, type_of_param(p)) for p in function.params]
         self.result: StructInfo = self.lowered["main"].ret_struct_info
+        main = self.lowered["main"]
+        self.names = flat_names([p.name for p in main.params], [p.struct_info for p in main.params])
         self.native: NativeFunction = native_function(self.lowered, target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

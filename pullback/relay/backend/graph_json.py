@@ -1,8 +1,9 @@
 """A lowered function as the JSON of a graph, as the reference's graph executor has it.
 
-``nodes``: inputs (``"op": "null"``) and ops (``"tvm_op"``, with the name of what it computes), each with its ``inputs``
-as (node, result, version); ``arg_nodes``: the numbers of the inputs; ``heads``: the results; ``attrs``: shapes, dtypes
-and storage of all results, one after another. It describes the function; what runs is compiled from the function itself.
+``nodes``: inputs (``"op": "null"``) and ops (``"tvm_op"``, with the name of what it computes), each with its
+``inputs`` as (node, result, version); ``arg_nodes``: the numbers of the inputs; ``heads``: the results; ``attrs``:
+shapes, dtypes and storage of all results, one after another. It describes the function; what runs is compiled from the
+function itself.
 """
 
 from __future__ import annotations

@@ -13,12 +13,11 @@ from typing import Any
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
 from pullback.relay.backend.interpreter import InterpreterExecutor
-from pullback.relay.evaluate.interpreter import CallableFunction, arranged
+from pullback.relay.evaluate.interpreter import CallableFunction
 from pullback.relay.evaluate.regions import NativeInterpreter
 from pullback.relay.expr import Function
-from pullback.runtime.device import Device
-from pullback.runtime.graph_module import BenchmarkResult, measured
 from pullback.runtime.loaded import device_of
+from pullback.runtime.vm import VirtualMachine
 from pullback.target import Target
 
 __all__ = ["Executable", "VMCompiler", "VMExecutor", "VirtualMachine", "compile"]
@@ -35,9 +34,11 @@ class Executable:
             self.mod["main"] = bind_params_by_name(self.mod["main"], params)
         self.interpreter = NativeInterpreter(self.mod, target)
 
-    def get_function_params(self, func_name: str) -> list[str]:
+    def parameters(self, name: str) -> list[str]:
         """The names of a function's parameters."""
-        return [p.name for p in self.mod[func_name].params]
+        return [p.name for p in self.mod[name].params]
+
+    get_function_params = parameters
 
     @property
     def globals(self) -> list[str]:
@@ -104,69 +105,6 @@ def check_host(target: Any, target_host: Any) -> None:
     """Raise an ArgumentError for a host that is another machine than the target."""
     if target_host is not None and Target(target_host) != Target("llvm" if target is None else target):
         raise ArgumentError(f"the host must be the target, got {target_host}", hint="leave target_host out")
-
-
-class VirtualMachine:
-    """Runs an executable: ``invoke``, or ``set_input`` and ``run``."""
-
-    def __init__(self, exe: Executable, device: Any = None, memory_cfg: Any = None) -> None:
-        if not isinstance(exe, Executable):
-            message = f"this machine runs what relay.vm.compile returns, not {type(exe).__name__}"
-            raise ArgumentError(message, hint="exe = relay.vm.compile(mod, target)")
-        self.executable, self.device = exe, device_of(device)
-        self._inputs: dict[str, list[Any]] = {}
-        self._functions: dict[str, CallableFunction] = {}
-        self._result: Any = None
-
-    @property
-    def module(self) -> VirtualMachine:
-        return self
-
-    def _function(self, name: str) -> CallableFunction:
-        if name not in self._functions:
-            self._functions[name] = self.executable.function(name)
-        return self._functions[name]
-
-    def invoke(self, func_name: str, *args: Any, **kwargs: Any) -> Any:
-        """What the function gives for these arguments, or for those that ``set_input`` took."""
-        if not args and not kwargs and func_name in self._inputs:
-            args = tuple(self._inputs[func_name])
-        self._result = self._function(func_name)(*args, **kwargs)
-        return self._result
-
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """:meth:`invoke` of ``main``."""
-        return self.invoke("main", *args, **kwargs)
-
-    def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
-        """Keep arguments for the next calls of the function."""
-        names = self.executable.get_function_params(func_name)
-        self._inputs[func_name] = arranged(f"@{func_name}", names, args, kwargs)
-
-    def set_one_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
-        """Keep one argument, by its number or name: ``set_one_input("main", "x", array)``."""
-        names = self.executable.get_function_params(func_name)
-        ((key, value),) = kwargs.items() if kwargs else ((args[0], args[1]),)
-        held = self._inputs.setdefault(func_name, [None] * len(names))
-        held[names.index(key) if isinstance(key, str) else int(key)] = value
-
-    def get_outputs(self) -> list[Any]:
-        """The results of the last call, as a list."""
-        return list(self._result) if isinstance(self._result, list) else [self._result]
-
-    def benchmark(
-        self,
-        device: Device | None,
-        *args: Any,
-        func_name: str = "main",
-        repeat: int = 5,
-        number: int = 5,
-        min_repeat_ms: int | None = None,
-        **kwargs: Any,
-    ) -> BenchmarkResult:
-        """The seconds that a call takes: see ``GraphModule.benchmark``."""
-        self.invoke(func_name, *args, **kwargs)
-        return measured(lambda: self.invoke(func_name, *args, **kwargs), repeat, number, min_repeat_ms)
 
 
 class VMExecutor(InterpreterExecutor):

@@ -197,7 +197,7 @@ def _stack(orig: Call, grad: Expr) -> list[Any]:
     return [Tuple(tuple(squeeze(part, axis=[axis]) for part in split(grad, count, axis=axis)))]
 
 
-@_rule("arange")
+@_rule("arange", "dyn.arange")
 def _arange(orig: Call, grad: Expr) -> list[Any]:
     """Element k is start + k · step; how many there are does not move."""
     start, stop, step = orig.args
