@@ -27,7 +27,12 @@ _KINDS = {
 
 
 def runtime_source() -> str:
-    """The runtime as one C file."""
+    """The runtime of a trainer as one C file."""
+    return inlined_source("one.c")
+
+
+def inlined_source(name: str) -> str:
+    """A C file of the runtime with those that it includes in it."""
     seen: set[Path] = set()
 
     def inlined(path: Path) -> str:
@@ -37,7 +42,7 @@ def runtime_source() -> str:
         text = path.read_text(encoding="utf-8")
         return _INCLUDE.sub(lambda match: inlined((path.parent / match.group(1)).resolve()), text)
 
-    return inlined((NATIVE / "one.c").resolve())
+    return inlined((NATIVE / name).resolve())
 
 
 def check_symbols(name: str) -> None:

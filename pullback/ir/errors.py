@@ -94,8 +94,8 @@ class NoAttribute(UserError, AttributeError):
     """An object of pullback's has no such method or attribute."""
 
 
-class NameNotFound(UserError, KeyError):
-    """A function, parameter, operator or attribute of that name does not exist."""
+class NameNotFound(UserError, KeyError, ValueError):
+    """A function, parameter, operator or attribute of that name does not exist. It is a ValueError too, as in TVM."""
 
     def __str__(self) -> str:  # KeyError would print the repr
         return str(self.args[0])

@@ -124,10 +124,6 @@ class Signature:
             attrs[name] = values.get(name, default)
         return tensors, attrs
 
-    def needs(self, name: str) -> bool:
-        """Whether the attribute has no default."""
-        return self.attrs[name] is _REQUIRED
-
     def takes(self, count: int) -> bool:
         """Whether a call may have so many tensors."""
         return self.variadic or len(self.tensors) - len(self.optional) <= count <= len(self.tensors)
@@ -188,6 +184,20 @@ class Op(Node):
     doc: str = field(default="", compare=False)
     family: str = field(default="", compare=False)
     samples: Callable[..., Any] | None = field(default=None, compare=False)
+
+    attributes: ClassVar[dict[str, Callable[[Op], Any]]] = {}  # what get_attr knows, by name
+
+    def get_attr(self, name: str) -> Any:
+        """What the op has under a name of the reference's, such as ``FPrimalGradient``; None where it has none.
+
+        Raises NameNotFound where no op has.
+        """
+        if name not in Op.attributes:
+            known = ", ".join(Op.attributes)
+            raise NameNotFound(
+                f"ops have no attribute {name!r}", hint=f"get_attr knows {known}; op.gradient is the rule"
+            )
+        return Op.attributes[name](self)
 
     @staticmethod
     def get(name: str) -> Op:

@@ -689,8 +689,12 @@ def _checked(op: Op, name: str, value: Any) -> Any:
 
 def _attr(op: Op, name: str, value: Any) -> Any:
     """Attributes in canonical form: tuples for sequences, names for dtypes, sizes for shapes."""
-    if isinstance(value, ShapeExpr):
-        return value.values
+    if (
+        isinstance(value, Expr)
+        and isinstance(value.struct_info, ShapeStructInfo)
+        and value.struct_info.values is not None
+    ):
+        return value.struct_info.values  # also of a variable: a shape's type says which sizes it has
     if isinstance(value, PrimValue):
         return value.value
     if isinstance(value, (list, tuple)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,17 +14,17 @@ from pullback.relay.type_visitor import substitute
 from pullback.relay.visitor import ExprMutator, children, post_order
 
 
-class _Duplicator(ExprMutator):
-    """Copies binders with new variables.
+class Duplicator(ExprMutator):
+    """Copies binders with new variables. ``values`` stand for free variables, ``types`` for free type variables.
 
     A variable that several binders bind is another one under each of them: a node in which it is free has a copy for
     each.
     """
 
-    def __init__(self, expr: Any) -> None:
+    def __init__(self, expr: Any, values: Mapping[Var, Expr] = {}, types: Mapping[Any, Type] = {}) -> None:
         super().__init__()
-        self.env: dict[Var, Var] = {}
-        self.types: dict[Any, Type] = {}
+        self.env: dict[Var, Any] = dict(values)
+        self.types: dict[Any, Type] = dict(types)
         self.ambiguous = _ambiguous(expr)
 
     def visit(self, expr: Any) -> Any:
@@ -35,7 +35,7 @@ class _Duplicator(ExprMutator):
     def visit_type(self, type_: Type) -> Type:
         return substitute(type_, self.types)
 
-    def visit_var(self, var: Var) -> Var:
+    def visit_var(self, var: Var) -> Any:
         return self.env.get(var, var)
 
     @contextmanager
@@ -78,11 +78,15 @@ def _binders(node: Any) -> list[list[Var]]:
     return [bound_by(clause.lhs) for clause in node.clauses] if isinstance(node, Match) else []
 
 
+def _bound_several_times(nodes: Sequence[Any]) -> set[Var]:
+    counts = Counter(v for node in nodes for scope in _binders(node) for v in scope)
+    return {v for v, count in counts.items() if count > 1}
+
+
 def _ambiguous(expr: Any) -> dict[Any, tuple[Var, ...]]:
     """For nodes in which such are free, the variables that several scopes bind."""
     nodes = list(post_order(expr))
-    counts = Counter(v for node in nodes for scope in _binders(node) for v in scope)
-    several = {v for v, count in counts.items() if count > 1}
+    several = _bound_several_times(nodes)
     free: dict[Any, frozenset[Var]] = {}
     for node in nodes if several else ():
         if isinstance(node, Var):
@@ -96,10 +100,11 @@ def _ambiguous(expr: Any) -> dict[Any, tuple[Var, ...]]:
     return {node: tuple(variables) for node, variables in free.items() if variables}
 
 
-def duplicate(expr: Any) -> Any:
+def duplicate(expr: Any, values: Mapping[Var, Expr] = {}, types: Mapping[Any, Type] = {}) -> Any:
     """The expression with new variables and type variables wherever it binds some, each bound once.
 
-    Free variables stay. A function that another one uses with the same variables gets its own.
+    Free variables stay, or are replaced by ``values``, free type variables by ``types``. A function that another one
+    uses with the same variables gets its own.
 
     >>> from pullback.relay.analysis import well_formed
     >>> from pullback.relay.expr import var
@@ -109,4 +114,9 @@ def duplicate(expr: Any) -> Any:
     >>> well_formed(loss), well_formed(duplicate(loss))
     (False, True)
     """
-    return _Duplicator(expr).visit(expr)
+    return Duplicator(expr, values, types).visit(expr)
+
+
+def bound_once(expr: Any) -> Any:
+    """The expression itself where it binds each variable once, else :func:`duplicate` of it."""
+    return duplicate(expr) if _bound_several_times(list(post_order(expr))) else expr

@@ -15,15 +15,15 @@ from typing import Any
 
 from pullback import relax, tir
 from pullback.ir.depth import deep
-from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relay.expr import Function, Var
-from pullback.relay.staging import NotDataflow, Stager, nested_of, to_graph
+from pullback.relay.staging import NotDataflow, Stager, UnknownType, nested_of, to_graph
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, TupleType, Type
 
-__all__ = ["NotDataflow", "lower"]
+__all__ = ["NotDataflow", "UnknownType", "lower"]
 
 
 def lower(
@@ -69,12 +69,12 @@ def _lower(function: Function, module: IRModule, types: Sequence[Type] | None) -
 def type_of_param(param: Var) -> Type:
     """The type of a parameter: its annotation, or what inference found.
 
-    Raises UserError where it is not known.
+    Raises UnknownType where it is not known.
     """
     found = param.checked_type_ if param.type_annotation is None else param.type_annotation
     if found is None:
         hint = f'give it one: relay.var("{param.name}", shape=(2, 3)), or run relay.transform.InferType() first'
-        raise UserError(f"the type of parameter %{param.name} is not known", span=param.span, hint=hint)
+        raise UnknownType(f"the type of parameter %{param.name} is not known", span=param.span, hint=hint)
     return found
 
 

@@ -50,11 +50,13 @@ from pullback.relay.expr import (
     TupleGetItem,
     Var,
 )
-from pullback.relay.op.meaning import info_of, lower_call
+from pullback.relay.op.meaning import info_of, lower_call, resolve, type_of_value
+from pullback.relay.op.meaning import value as value_of_operator
 from pullback.relay.op.registry import Op
 from pullback.relay.ty import FuncType, Type
 
 MOST_UNROLLED = 10_000  # calls of one function inside of one another
+MOST_FOLDED = 64  # elements of a constant that is computed meanwhile
 HINT = (
     'the executors "vm" and "debug" run the whole language; where control does not depend on tensors,'
     " relay.transform.PartialEvaluate() and DeadCodeElimination() leave straight code"
@@ -63,6 +65,10 @@ HINT = (
 
 class NotDataflow(UserError):
     """A construct that has no form in the graph IR."""
+
+
+class UnknownType(UserError):
+    """A type that has to be known, and is what inference finds."""
 
 
 class Scope:
@@ -108,10 +114,19 @@ class StagedRef:
 
 class Stager:
     """Evaluates into ``builder``, which has an open function. ``module`` has the functions that programs call;
-    ``aliases`` are variables that stand for other expressions."""
+    ``aliases`` are variables that stand for other expressions. Without ``recursion``, functions that call themselves
+    are no dataflow; ``most_calls`` is how many calls of functions may be inlined."""
 
-    def __init__(self, module: IRModule, builder: relax.BlockBuilder, aliases: Mapping[Var, Any] | None = None) -> None:
+    def __init__(
+        self,
+        module: IRModule,
+        builder: relax.BlockBuilder,
+        aliases: Mapping[Var, Any] | None = None,
+        recursion: bool = True,
+        most_calls: int | None = None,
+    ) -> None:
         self.module, self.builder, self.aliases = module, builder, aliases or {}
+        self.recursion, self.calls_left = recursion, most_calls
         self._globals: dict[str, StagedFunction] = {}
         self._writes: list[tuple[StagedRef, Any]] = []  # references written to, with what they held before
         self._born = 0
@@ -136,6 +151,10 @@ class Stager:
             raise UserError(f"{function.name} takes {len(params)} arguments, got {len(arguments)}", span=span)
         if function.recursive and all(map(is_graph_value, arguments)):
             return self._recursive(function, arguments, span)
+        if self.calls_left is not None:
+            self.calls_left -= 1
+            if self.calls_left < 0:
+                raise NotDataflow("the program makes too many calls to inline them", span=span)
         depth = self._open.get(function, 0)
         if depth >= MOST_UNROLLED:
             message = f"recursion: {function.name} calls itself more than {MOST_UNROLLED} times when it is unrolled"
@@ -154,6 +173,8 @@ class Stager:
 
     def _recursive(self, function: StagedFunction, arguments: Sequence[Any], span: Any) -> Any:
         """A call of a function that calls itself, as a function of the graph IR."""
+        if not self.recursion:
+            raise NotDataflow(f"recursion: {function.name} calls itself", span=span or function.function.span, hint=HINT)
         operands = [to_graph(a) for a in arguments]
         known = self._written.get(function)
         if known is not None:
@@ -211,7 +232,7 @@ class Stager:
             declared = found.ret_type
         if declared is None:
             hint = "declare it, relay.Function(params, body, ret_type), or infer it: relay.transform.InferType()"
-            raise NotDataflow(f"recursion: the type of what {function.name} gives is not known", span=span, hint=hint)
+            raise UnknownType(f"recursion: the type of what {function.name} gives is not known", span=span, hint=hint)
         return info_of(declared)
 
     def global_function(self, name: str, span: Any = None) -> StagedFunction:
@@ -331,9 +352,32 @@ class Stager:
         if isinstance(op, Constructor):
             return ConstructorValue(op.tag, arguments, op)
         attrs = complete_attrs(op, attrs)
+        if op.lower is None:
+            return self._operator_of_values(op, arguments, attrs, span)
         operands = [to_graph(a, f"an argument of {op.name}", span) for a in arguments]
         with span_scope(span):
-            return self.emit(lower_call(op, operands, attrs))
+            return self._folded(op, arguments, attrs) or self.emit(lower_call(op, operands, attrs))
+
+    def _folded(self, op: Op, arguments: Sequence[Any], attrs: Attrs) -> relax.Constant | None:
+        """The result of an operator of small integers that are known: of shapes, counters and conditions."""
+        values = [known_value(a) for a in arguments]
+        if not values or op.stateful or not all(map(_is_small, values)):
+            return None
+        found = value_of_operator(op, values, [type_of_value(v) for v in values], attrs)
+        return relax.Constant(found) if _is_small(found) else None
+
+    def _operator_of_values(self, op: Op, arguments: Sequence[Any], attrs: Attrs, span: Any) -> Any:
+        """The result of an operator that takes as an argument what another has as an attribute."""
+        values = [known_value(a) for a in arguments]
+        if op.numpy is not None and all(v is not None for v in values):
+            return _constants(op.numpy(values, attrs))
+        found = resolve(op, values, attrs)
+        if found is None:
+            unknown = [str(k) for k, v in enumerate(values) if v is None]
+            message = f"{op.name}: its result's shape depends on values that only running tells (arguments "
+            raise NotDataflow(f"{message}{', '.join(unknown)})", span=span, hint=HINT)
+        other, kept, static_attrs = found
+        return self._primitive(other, [arguments[k] for k in kept], static_attrs, span)
 
     def emit(self, expr: relax.Expr) -> Any:
         """A graph expression as a value: a variable that it is bound to, or a tuple of such."""
@@ -450,6 +494,24 @@ def _kind(value: Any) -> str:
 def is_graph_value(value: Any) -> bool:
     """Whether it is a tensor, or tuples of such."""
     return all(map(is_graph_value, value)) if isinstance(value, tuple) else isinstance(value, relax.Expr)
+
+
+def known_value(value: Any) -> Any:
+    """The arrays of a value that is constant; None where it is not."""
+    if isinstance(value, tuple):
+        fields = tuple(map(known_value, value))
+        return None if any(f is None for f in fields) else fields
+    return value.data if isinstance(value, relax.Constant) else None
+
+
+def _constants(value: Any) -> Any:
+    return tuple(map(_constants, value)) if isinstance(value, tuple) else relax.Constant(np.asarray(value))
+
+
+def _is_small(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_small, value))
+    return value is not None and value.size <= MOST_FOLDED and value.dtype.kind in "biu"
 
 
 def to_graph(value: Any, what: str = "a value", span: Any = None) -> relax.Expr:

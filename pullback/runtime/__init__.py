@@ -1,6 +1,8 @@
 """What compiled code runs on: tensors, devices, threads and memory."""
 
-from pullback.runtime.device import Device, cpu, device
+from pullback.runtime.container import ADT
+from pullback.runtime.device import Device, cpu, device, enabled
+from pullback.runtime.loaded import load_module
 from pullback.runtime.library import (
     allocated_bytes,
     allocation_count,
@@ -9,9 +11,11 @@ from pullback.runtime.library import (
     runtime_table,
     set_num_threads,
 )
+from pullback.runtime.param_dict import load_param_dict, save_param_dict
 from pullback.runtime.tensor import Tensor, empty, tensor, zeros
 
 __all__ = [
+    "ADT",
     "Device",
     "Tensor",
     "allocated_bytes",
@@ -19,9 +23,13 @@ __all__ = [
     "cpu",
     "device",
     "empty",
+    "enabled",
     "get_num_threads",
+    "load_module",
+    "load_param_dict",
     "peak_bytes",
     "runtime_table",
+    "save_param_dict",
     "set_num_threads",
     "tensor",
     "zeros",

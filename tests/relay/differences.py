@@ -9,8 +9,55 @@ import numpy as np
 
 from pullback.ir.module import IRModule
 from pullback.relay.evaluate import Interpreter
-from pullback.relay.expr import Function
+from pullback.relay.expr import Function, Tuple, TupleWrapper, as_expr, call_op, const, var
+from pullback.relay.op import get
 from pullback.relay.transform.gradient import gradient
+
+_RNG = np.random.default_rng(7)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.asarray(_RNG.normal(size=shape))
+
+
+def between(low: float, high: float, *shape: int) -> np.ndarray:
+    return np.asarray(_RNG.uniform(low, high, size=shape))
+
+
+def apart(*shape: int) -> np.ndarray:
+    """Numbers of which no two are near to one another, nor to 0."""
+    size = int(np.prod(shape))
+    return (_RNG.permutation(size).reshape(shape) - (size - 1) / 2) / 4 + 0.05
+
+
+def indices(high: int, *shape: int) -> np.ndarray:
+    return np.asarray(_RNG.integers(0, high, size=shape)).astype("int32")
+
+
+def program(name: str, args: Sequence[Any], attrs: dict[str, Any]) -> tuple[Function, list[np.ndarray]]:
+    """What an operator gives, weighted (of several results the sum of all floats), as a function of all of its tensors;
+    and these. A list among the arguments is a tuple."""
+    params, values, given = [], [], []
+    for arg in args:
+        parts = [var("x", shape=a.shape, dtype=str(a.dtype)) for a in (arg if isinstance(arg, list) else [arg])]
+        params += parts
+        values += arg if isinstance(arg, list) else [arg]
+        given.append(Tuple(tuple(parts)) if isinstance(arg, list) else parts[0])
+    result = get(name)(*given, **attrs)
+    found = run(Function(tuple(params), as_expr(result)), *values)
+    if not isinstance(found, tuple):
+        return Function(tuple(params), _weighted(result, found)), values
+    fields = result if isinstance(result, TupleWrapper) else TupleWrapper(result, len(found))
+    terms = [call_op("sum", _weighted(fields[k], v)) for k, v in enumerate(found) if v.dtype.kind == "f"]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return Function(tuple(params), total), values
+
+
+def _weighted(result: Any, value: np.ndarray) -> Any:
+    weights = np.random.default_rng(3).uniform(0.5, 1.5, value.shape).astype(value.dtype)
+    return call_op("multiply", result, const(weights))
 
 
 def run(function: Function, *args: Any, mod: IRModule | None = None) -> Any:

@@ -127,12 +127,14 @@ def reduction(
     gradient: Callable[..., Any],
     dtypes: str = "number",
     empty: bool = True,
+    of_scalar: Callable[..., Any] | None = None,
     doc: str = "",
     samples: Sequence[Any] = (),
     **rules: Any,
 ) -> Op:
     """A reduction. ``te(x, axes, keepdims)`` takes axes counted from the front; ``gradient(dy, y, x, axis)`` gets dy
-    and y with the reduced axes as size 1; ``empty``: whether the reduction of nothing has a value."""
+    and y with the reduced axes as size 1, and ``of_scalar(dy, x)``, where there is one, dy as it is, of a result that
+    is a scalar; ``empty``: whether the reduction of nothing has a value."""
 
     def infer(x: TensorStructInfo, *, axis: Axes, keepdims: bool) -> TensorStructInfo:
         shape = known_shape(name, x)
@@ -144,6 +146,8 @@ def reduction(
 
     @rule_in_wide
     def adjoint(dy: Any, y: Any, x: Any, *, axis: Axes, keepdims: bool) -> tuple[Any]:
+        if of_scalar is not None and not dy.shape:
+            return (of_scalar(dy, x),)
         return (gradient(restore(dy, x, axis, keepdims), restore(y, x, axis, keepdims), x, axis),)
 
     return define(
@@ -167,6 +171,7 @@ reduction(
     te=te_sum,
     numpy=lambda x, axes, keepdims: np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype),
     gradient=lambda dy, y, x, axis: ops.broadcast_to(dy, x.shape),
+    of_scalar=lambda dy, x: ops.broadcast_to(dy, x.shape),
     divisor=lambda x, **attrs: 1,
     doc="Σ x over the axes, in x's dtype; 0 of nothing.",
     samples=[sample(Ints((3, 4), -5, 5, "int32"), axis=0)],

@@ -24,6 +24,7 @@ from pullback import te
 from pullback.ir.errors import ArgumentError, NameNotFound, UserError, suggestion
 from pullback.ir.op import PRECISIONS, Op, define
 from pullback.relax.op.family import known_shape
+from pullback.relax.op.primal_gradient import PrimalRule, is_primal
 from pullback.relax.op.reduce import all_of
 from pullback.relax.op.sample import Sample, sample
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
@@ -133,21 +134,33 @@ def _signature(name: str, function: _Function) -> str:
     return f"{', '.join(tensors)} | {', '.join(attrs)}" if attrs else ", ".join(tensors)
 
 
-def register_gradient(name: str, rule: _Function | None = None) -> Any:
+def register_gradient(name: str, rule: _Function | None = None, level: int = 10) -> Any:
     """Give an op another gradient rule: ``rule(dy, y, *arguments, **attributes)`` returns an adjoint, or None, for each
     tensor argument, written in ops (``pullback.relax.op``) and linear in dy: ``JVP`` transposes it. Also a decorator.
     It holds for functions that are differentiated from then on.
+
+    The reference's form is taken too: ``rule(orig_var, orig_call, output_grad, ctx)`` gets the variable, the call it is
+    bound to, its adjoint and the builder, and returns a list of adjoints, ``R.grad.no_grad(x)`` for what has none. A
+    rule is of this form if it has four parameters and the second one is named ``orig_call`` or ``call``, or annotated
+    as ``relax.Call``; any other is of the first form.
+
+    A later rule replaces an earlier one, unless that was registered with a higher ``level``.
 
     Raises NameNotFound when there is no such op.
     """
     op = Op.get(name)
 
     def register(function: _Function) -> _Function:
-        object.__setattr__(op, "gradient", function)
-        object.__setattr__(op, "singular", True)  # it is not known that it has no poles
+        if level >= _LEVELS.get(op.name, level):
+            _LEVELS[op.name] = level
+            object.__setattr__(op, "gradient", PrimalRule(op, function) if is_primal(function) else function)
+            object.__setattr__(op, "singular", True)  # it is not known that it has no poles
         return function
 
     return register if rule is None else register(rule)
+
+
+_LEVELS: dict[str, int] = {}  # of rules that were registered, by the op's name
 
 
 _TE_GRADIENTS: dict[str, _Function] = {}

@@ -20,6 +20,7 @@ that is composed of others is differentiated as those.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +35,21 @@ from pullback.ir.words import guided
 from pullback.relax.analysis import called_functions, used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.boxes import is_handle
-from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var
+from pullback.relax.expr import (
+    Binding,
+    Call,
+    Expr,
+    Function,
+    MatchCast,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
 from pullback.relax.mutator import copy_with_new_vars, emit_body
+from pullback.relax.op.primal_gradient import PrimalRule
+from pullback.relax.op_calls import is_op
 from pullback.relax.regions import is_control
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
 from pullback.relax.transform.checkpoints import Copies, unmarked
@@ -66,7 +80,7 @@ class Gradient(Pass):
     """Add ``<f>_adjoint``, which returns ``(what f returned, (adjoints…))``.
 
     ``func_name``: the function, a name or a GlobalVar. ``require_grads``: parameters of it (or one, or names), default
-    all.
+    all, and variables that are bound in it, in any of its blocks.
     ``target_index``: which of the function's results is differentiated, when it returns a tuple: a float scalar.
 
     Raises DifferentiationError when the target is no float scalar, when a required parameter is not of a float dtype,
@@ -82,17 +96,20 @@ class Gradient(Pass):
         if not isinstance(name, str):
             message = f"Gradient takes the name of a function or its GlobalVar, not {type(name).__name__}"
             raise DifferentiationError(message, hint='write Gradient("main")(module)')
-        raised = RaiseOps()(module)  # a legalised op has the op's gradient
-        function = raised[name]
+        function = module[name]
         if not isinstance(function, Function):
             raise DifferentiationError(
                 f"{name} is a kernel of the loop IR, not a graph function",
                 hint="name an @R.function; a kernel is called by one with R.call_tir",
             )
-        required = required_indices(name, function, self.require_grads)
+        required, inner = required_values(name, function, self.require_grads)
+        work = module.copy()
+        work[name] = _also_returning(function, inner) if inner else function
+        raised = RaiseOps()(work)  # a legalised op has the op's gradient
+        function = raised[name]
         whole = over_regions(inline_calls(function, raised), raised, prepared)
         result = module.copy()
-        adjoint = differentiate(name, whole, required, self.target_index, KernelGradients(result))
+        adjoint = differentiate(name, whole, required, self.target_index, KernelGradients(result), len(inner))
         adjoint = over_regions(inline_calls(adjoint, raised), raised, tidied)
         for kernel in set(result) - {*module, *called_functions(adjoint)}:  # of a loop that was differentiated anew
             del result[kernel]
@@ -106,6 +123,48 @@ def prepared(function: Function) -> Function:
 
 def tidied(function: Function) -> Function:
     return remove_dead_bindings(fold_transposes(remove_dead_bindings(function)))
+
+
+def required_values(
+    name: str, function: Function, required: Var | str | Sequence[Var | str] | None
+) -> tuple[list[int], list[Var]]:
+    """What adjoints are wanted of: numbers of parameters, and, counted on from the last of these, of variables that are
+    bound in the function, which are the second result."""
+    given = [required] if isinstance(required, (Var, str)) else list(sequence("require_grads", required or ()))
+    bound = {b.var: b.var for b in function.bindings}
+    by_name = {var.name: var for var in bound} | {p.name: p for p in function.params}
+    given = [by_name.get(v, v) if isinstance(v, str) else v for v in given]
+    inner = [v for v in given if isinstance(v, Var) and v in bound]
+    if not inner:
+        return required_indices(name, function, required), []
+    for var in inner:
+        if not isinstance(var.struct_info, TensorStructInfo) or not is_differentiable(var.struct_info):
+            info = format_info(var.struct_info)
+            message = f"the gradient with respect to {var.name} of {name} cannot be taken: it is {info}"
+            raise DifferentiationError(message, span=var.span, hint="only floating-point tensors have gradients")
+    count = Counter(inner)
+    if len(count) < len(inner):
+        label = count.most_common(1)[0][0].name
+        message = f"the gradient of {name} with respect to {label} is required twice"
+        raise DifferentiationError(message, hint="name each variable once in require_grads")
+    of_params = iter(required_indices(name, function, [v for v in given if v not in count]))
+    places = {var: len(function.params) + k for k, var in enumerate(inner)}
+    return [places[v] if v in places else next(of_params) for v in given], inner
+
+
+def _also_returning(function: Function, variables: Sequence[Var]) -> Function:
+    """The function that also returns these of its variables, so that passes keep them: those of dataflow blocks under
+    other names."""
+    blocks, chosen = [], set(variables)
+    outer: dict[Var, Var] = {}
+    for block in function.body.blocks:
+        local = [b.var for b in block.bindings if b.var in chosen]
+        outer |= {var: Var(f"{var.name}_value", var.struct_info, span=var.span) for var in local}
+        more = [VarBinding(outer[var], var, span=var.span) for var in local]
+        blocks.append(type(block)((*block.bindings, *more), span=block.span))
+    values = Tuple(tuple(outer[var] for var in variables))
+    body = SeqExpr(tuple(blocks), Tuple((function.body.body, values)), span=function.body.span)
+    return Function(function.params, body, None, function.attrs, span=function.span)
 
 
 def required_indices(
@@ -171,27 +230,33 @@ def _target(name: str, function: Function, index: int) -> Expr:
 
 
 def differentiate(
-    name: str, function: Function, required: Sequence[int], target_index: int, kernels: KernelGradients
+    name: str, function: Function, required: Sequence[int], target_index: int, kernels: KernelGradients, inner: int = 0
 ) -> Function:
-    """The adjoint function of ``function`` for the parameters at the positions ``required``."""
+    """The adjoint function of ``function`` for the parameters at the positions ``required``. With ``inner``, the
+    function returns what it did and a tuple of that many values of its own; numbers after those of the parameters are
+    theirs."""
     function, again = unmarked(copy_with_new_vars(function))
-    params = [function.params[i] for i in required]
-    _target(name, function, target_index)
+    if not inner:
+        _target(name, function, target_index)
     builder = BlockBuilder()
     builder.begin([p.name for p in function.params])
     with builder.dataflow():
         arguments: dict[Var, Expr] = {p: p for p in function.params}
-        result = emit_body(function, arguments, builder, final=True)
+        result, values = emit_body(function, arguments, builder, final=True), ()
+        if inner:
+            named = {b.var: b.value for b in builder.current_bindings()}
+            result, values = result.fields[0], tuple(named.get(v, v) for v in result.fields[1].fields)  # type: ignore[attr-defined]
+        wanted = [[*function.params, *values][i] for i in required]
         forward = builder.current_bindings()
         outputs = [_as_output(builder, f) for f in (result.fields if isinstance(result, Tuple) else (result,))]
         forward_body = Tuple(tuple(outputs)) if isinstance(result, Tuple) else outputs[0]
         target = _target(name, Function(function.params, forward_body), target_index)
-        refuse_what_has_no_gradient(forward, target, dict.fromkeys(params, 1), kernels)
-        sweep = ReverseSweep(builder, forward, {p: 1 << k for k, p in enumerate(params)}, kernels)
+        refuse_what_has_no_gradient(forward, target, dict.fromkeys(wanted, 1), kernels)
+        sweep = ReverseSweep(builder, forward, {p: 1 << k for k, p in enumerate(wanted)}, kernels)
         sweep.copies = Copies(builder, forward, again)
         sweep.begin(target)
         sweep.run()
-        adjoints = tuple(sweep.final(p) for p in params)
+        adjoints = tuple(sweep.final(p) for p in wanted)
     body = builder.finish(Tuple((forward_body, Tuple(adjoints))))
     attrs = own_attributes(function.attrs)
     adjoint = Function(function.params, body, None, attrs, span=function.span)
@@ -251,7 +316,7 @@ class ReverseSweep:
         """Carry the adjoints that there are from binding to binding, the last one first."""
         for binding in reversed(self.forward):
             adjoint = self.adjoints.get(binding.var)
-            if binding.var in self.active and adjoint is not None:
+            if binding.var in self.active and adjoint is not None and self.roots.passes_on(binding):
                 with span_scope(binding.span):
                     self.propagate(binding, adjoint)
 
@@ -274,7 +339,7 @@ class ReverseSweep:
         dy = self.materialize(adjoint, binding.var)
         arguments: Sequence[Any] = value.args
         if value.op.gradient is not None:
-            contributions = value.op.gradient(dy, again.var, *again.value.args, **value.attrs)  # type: ignore[attr-defined]
+            contributions = self.by_rule(value.op, dy, again)
             contributions = self.zeros.guarded(value.op, contributions, self.roots.of(value))
         else:
             arguments = operands(value)
@@ -284,6 +349,14 @@ class ReverseSweep:
         for arg, contribution in zip(arguments, contributions, strict=True):
             if contribution is not None:
                 self.accumulate(arg, contribution)
+
+    def by_rule(self, op: Op, dy: Any, binding: Binding) -> Sequence[Any]:
+        """What the op's rule gives for a binding of a call of it."""
+        call: Call = binding.value  # type: ignore[assignment]
+        if isinstance(op.gradient, PrimalRule):
+            return op.gradient.adjoints(self.builder, dy, binding.var, call)
+        found = op.gradient(dy, binding.var, *call.args, **call.attrs)  # type: ignore[misc]
+        return [None if is_op(part, "grad.no_grad") else part for part in found]
 
     def computed_again(self, binding: Binding) -> Binding:
         """The binding over the values that the backward part computes again."""

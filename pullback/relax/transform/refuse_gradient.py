@@ -39,7 +39,7 @@ def _offending(
     roots, needed = Roots(params, forward, around), set(used_vars(target))
     for binding in reversed(forward):
         value = binding.value
-        if binding.var not in needed or not roots.of(binding.var):
+        if binding.var not in needed or not roots.of(binding.var) or not roots.passes_on(binding):
             continue
         if lacks_state(value):
             raise no_state(value.op.short, value.span)

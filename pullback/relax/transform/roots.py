@@ -43,13 +43,24 @@ class Roots:
         self, params: Mapping[Var, Nested], bindings: Iterable[Binding] = (), around: Mapping[str, Calls] | None = None
     ) -> None:
         self.values: dict[Var, Nested] = dict(params)
+        self.given = dict(params)  # among them may be variables that bindings bind
+        self.beginnings: set[Var] = set()  # of those: what moves with nothing but itself
         self.around = around or {}
         self.follow(bindings)
 
     def follow(self, bindings: Iterable[Binding]) -> None:
         """Find the bits of what these bind, which read what is known."""
         for binding in bindings:
-            self.values[binding.var] = self.nested(binding.value)
+            found = self.nested(binding.value)
+            if binding.var in self.given:
+                if not _all(found):
+                    self.beginnings.add(binding.var)
+                found = _all(found) | self.given[binding.var]
+            self.values[binding.var] = found
+
+    def passes_on(self, binding: Binding) -> bool:
+        """Whether what a binding reads moves with anything wanted."""
+        return binding.var not in self.beginnings
 
     def of(self, expr: Any) -> int:
         """The bits of a tensor, or of all that is in a tuple."""

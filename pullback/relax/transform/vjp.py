@@ -26,9 +26,10 @@ from pullback.relax.transform.split_gradient import Differentiated
 class VJP:
     """``function`` takes (parameters…, results…, adjoints…), tuples among the results flattened: the adjoints are those
     of the results with the numbers ``seeded``. It returns adjoints in one tuple, of the parameters with the numbers
-    ``required``, tuples among them flattened too."""
+    ``required``, tuples among them flattened too. ``module`` has the kernels that it calls."""
 
     function: Function
+    module: IRModule
     required: tuple[int, ...]
     seeded: tuple[int, ...]
 
@@ -56,4 +57,4 @@ def vjp(module: IRModule, name: str) -> VJP:
         writer.stand_in(joint.seeds[number])
     with writer.builder.dataflow():
         adjoints = writer.outputs(writer.write(joint, joint.adjoints))
-    return VJP(writer.function(adjoints, {}), required, differentiated.seeded)
+    return VJP(writer.function(adjoints, {}), work, required, differentiated.seeded)

@@ -38,13 +38,12 @@ def _is_operator_call(node: Any) -> bool:
 
 def count_layers(expr: Any, valid_ops: Collection[str]) -> int:
     """The most calls of the operators of these names that depend on one another: those side by side count as one."""
+    nodes = list(post_order(expr))
+    values = {node.variable: node.value for node in nodes if isinstance(node, Let)}
     depth: dict[Any, int] = {}
-    values: dict[Var, Any] = {}
-    for node in post_order(expr):
-        below = [depth[values.get(child, child)] for child in children(node)]
+    for node in nodes:
+        below = (depth.get(values.get(child, child), 0) for child in children(node))
         depth[node] = max(below, default=0) + (_is_operator_call(node) and node.op.name in valid_ops)
-        if isinstance(node, Let):
-            values[node.variable] = node.value
     return depth[expr]
 
 

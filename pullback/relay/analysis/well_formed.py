@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from pullback.ir.errors import UserError
@@ -16,12 +17,12 @@ class IllFormed(UserError):
 
 
 class _Checker:
-    """Visits each node once, in the scope in which it is found first."""
+    """Visits each node once, in the scope in which it is found first, and variables wherever they stand."""
 
     def __init__(self) -> None:
         self.problems: list[UserError] = []
         self.free: dict[Var, None] = {}
-        self._open: set[Var] = set()  # bound, and in scope
+        self._open: Counter[Var] = Counter()  # scopes around that bind it
         self._bound: set[Any] = set()
 
     def check(self, expr: Any) -> None:
@@ -32,16 +33,15 @@ class _Checker:
             if isinstance(task, _Binding):
                 task.enter(self)
             elif isinstance(task, _End):
-                self._open.difference_update(task.variables)
+                self._open.subtract(task.variables)
+            elif isinstance(task, Var):
+                self._use(task)
             elif task not in seen:
                 seen.add(task)
-                if isinstance(task, Var):
-                    self._use(task)
-                else:
-                    todo.extend(reversed(_parts(task)))
+                todo.extend(reversed(_parts(task)))
 
     def _use(self, var: Var) -> None:
-        if var in self._open:
+        if self._open[var]:
             return
         if var in self._bound:
             hint = "use it inside of the function, Let or clause that binds it"
@@ -56,7 +56,7 @@ class _Checker:
                 hint = "relay.duplicate(expr) gives an expression with variables of its own"
                 self.problems.append(IllFormed(f"%{var.name} {how}", span=var.span or span, hint=hint))
             self._bound.add(var)
-            self._open.add(var)
+            self._open[var] += 1
 
 
 class _Binding:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError
+from pullback.relax.interpreter import evaluate
 from pullback.relay.attrs import Attrs
 from pullback.relay.evaluate.values import what_it_is
 from pullback.relay.expr import Constant
-from pullback.relay.op.meaning import value
+from pullback.relay.op.meaning import meaning, value
 from pullback.relay.op.registry import Op
 from pullback.relay.ty import TensorType, TupleType, Type
 from pullback.runtime.dtype import dtype_name
@@ -26,10 +27,9 @@ def complete_attrs(op: Op, attrs: Attrs) -> Attrs:
 
     Raises CallError where one without a default lacks.
     """
-    if all(name in attrs for name in op.signature.attrs):
+    if all(name in attrs for name in op.signature.attrs) or not isinstance(op, Op):
         return attrs
-    arguments = ((),) if op.signature.variadic else (0,) * len(op.signature.tensors)
-    return Attrs(op.signature.bind(op.name, arguments, dict(attrs))[1])
+    return op.make((), attrs).attrs
 
 
 class NumPyArrays:
@@ -74,12 +74,17 @@ class _Operator:
         key = tuple([(a.shape, a.dtype) if type(a) is np.ndarray else self._kind(a) for a in arguments])
         ready = self.ready.get(key)
         if ready is None:
-            types = [type_of_value(a) for a in arguments]
-            ready = self.ready[key] = partial(value, self.op, arg_types=types, attrs=self.attrs)
+            ready = self.ready[key] = self._of([type_of_value(a) for a in arguments])
         try:
             return ready(arguments)
         except UserError as error:
             raise located(error, self.op, self.span) from None
+
+    def _of(self, types: list[Type]) -> Ready:
+        """A function of arguments of these types."""
+        if self.op.lower is None:  # the meaning depends on values
+            return partial(value, self.op, arg_types=types, attrs=self.attrs)
+        return partial(evaluate, meaning(self.op, types, self.attrs), "main")
 
     def _kind(self, given: Any) -> Any:
         return kind(given, self.op.name, self.span)

@@ -20,7 +20,7 @@ from pullback.relay.adt import (
     PatternTuple,
     PatternVar,
 )
-from pullback.relay.evaluate.graph import LEAVES, Uses, free_variables
+from pullback.relay.evaluate.graph import LEAVES, Uses, children, free_variables
 from pullback.relay.evaluate.machine import TAIL, UNSET, Code, Label, Step
 from pullback.relay.evaluate.values import Builtin, Closure, ConstructorValue, RefValue, what_it_is
 from pullback.relay.expr import (
@@ -106,10 +106,31 @@ class Compiler:
             expr = expr.body
         found = self.find(expr)
         if found is None:
+            self._descend(expr)
             found = self._one(expr)
         for let in chain:
             self._now(let, found)
         return found
+
+    def _descend(self, expr: Any) -> None:
+        """Compute what the node is sure to need, the innermost first: expressions nest deeper than Python calls."""
+        waiting = [(expr, iter(self._parts(expr)))]
+        while waiting:
+            node, parts = waiting[-1]
+            part = next((p for p in parts if self.find(p) is None), None)
+            if part is not None:
+                waiting.append((part, iter(self._parts(part))))
+                continue
+            waiting.pop()
+            if node is not expr and self.find(node) is None:
+                self._one(node)
+
+    def _parts(self, expr: Any) -> Sequence[Any]:
+        """What is computed before the node, in this order, wherever the node is: no branches, no functions."""
+        if expr in self.registers or not isinstance(expr, (Call, Tuple, TupleGetItem, RefCreate, RefRead, RefWrite)):
+            return ()
+        parts = children(expr)
+        return () if any(isinstance(p, Let) for p in parts) else parts
 
     def _one(self, expr: Any) -> int:
         """The register of what is not available yet, and no Let."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,40 @@ from pullback.runtime.container import ADT
 from pullback.runtime.tensor import Tensor, tensor
 
 
+class CallableFunction:
+    """A function value for callers: positional arguments come first, the others are given by their names."""
+
+    def __init__(
+        self, interpreter: Interpreter, make: Callable[[], Any], function: Function | None = None, name: str = ""
+    ) -> None:
+        self.interpreter, self._make, self.function = interpreter, make, function
+        self.params = None if function is None else function.params
+        self.name = name or "the function"
+
+    @cached_property
+    def closure(self) -> Any:
+        """The function inside the evaluator."""
+        return self._make()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.params is None:
+            if kwargs:
+                names = ", ".join(kwargs)
+                raise CallError(f"{self.name} takes positional arguments only, got {names}")
+            values = [self.interpreter.taken(str(k), None, a) for k, a in enumerate(args)]
+        else:
+            given = arranged(self.name, [p.name for p in self.params], args, kwargs)
+            taken = self.interpreter.taken
+            values = [taken(p.name, p.type_annotation, v) for p, v in zip(self.params, given, strict=True)]
+        return self.interpreter.shown(self._run(values))
+
+    def _run(self, values: Sequence[Any]) -> Any:
+        return run(self.closure, values)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of an executor>"
+
+
 class Interpreter:
     """Evaluates expressions of a module.
 
@@ -32,6 +67,7 @@ class Interpreter:
     """
 
     compiler: type[Compiler] = Compiler
+    callable: type[CallableFunction] = CallableFunction
 
     def __init__(self, module: IRModule | None = None, arrays: Any = None) -> None:
         self.module = IRModule() if module is None else module
@@ -47,10 +83,10 @@ class Interpreter:
 
     def operator_function(self, op: Any) -> Builtin:
         """An operator as a function value, with its attributes at their defaults."""
-        return Builtin(op.name, self.operator(Call(op, ())), None if op.signature.variadic else op.num_inputs)
+        return Builtin(op.name, self.operator(Call(op, ())), op.num_inputs)
 
     def global_function(self, name: GlobalVar) -> Closure:
-        """The function of the module, compiled when it is first needed."""
+        """The function of the module; its code is written when it is first needed."""
         found = self._globals.get(name.name)
         if found is None:
             with self._lock:
@@ -81,17 +117,18 @@ class Interpreter:
     def function(self, function: Function | GlobalVar) -> CallableFunction:
         """A Python function that calls the function."""
         if isinstance(function, GlobalVar):
-            return CallableFunction(self, self.global_function(function), self.module[function], function.name)
+            made, name = self.module[function], f"@{function.name}"
+            return self.callable(self, lambda: self.global_function(function), made, name)
         free = free_variables(function)
         if free:
             names = ", ".join(f"%{v.name}" for v in free)
             hint = "make them parameters, or pass binds={var: value}"
             raise UserError(f"the function has free variables: {names}", span=function.span, hint=hint)
-        return CallableFunction(self, Closure(self.code(function), []), function)
+        return self.callable(self, lambda: Closure(self.code(function), []), function)
 
     def shown(self, value: Any) -> Any:
         """A value for callers."""
-        return shown(value, self.arrays, lambda function: CallableFunction(self, function))
+        return shown(value, self.arrays, lambda function: self.callable(self, lambda: function))
 
     def taken(self, name: str, declared: Any, given: Any) -> Any:
         """A value that a caller passes for a parameter of the declared type, where there is one."""
@@ -143,30 +180,6 @@ def fits(declared: Sequence[Any], given: Sequence[int]) -> bool:
     if len(declared) != len(given):
         return False
     return all(not isinstance(d, int) or d == g for d, g in zip(declared, given, strict=True))
-
-
-class CallableFunction:
-    """A function value for callers: positional arguments come first, the others are given by their names."""
-
-    def __init__(self, interpreter: Interpreter, closure: Any, function: Any = None, name: str = "") -> None:
-        self.interpreter, self.closure = interpreter, closure
-        self.params: tuple[Var, ...] | None = function.params if isinstance(function, Function) else None
-        self.name = name or getattr(getattr(closure, "code", closure), "name", "the function")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.params is None:
-            if kwargs:
-                names = ", ".join(kwargs)
-                raise CallError(f"{self.name} takes positional arguments only, got {names}")
-            values = [self.interpreter.taken(str(k), None, a) for k, a in enumerate(args)]
-        else:
-            given = arranged(self.name, [p.name for p in self.params], args, kwargs)
-            taken = self.interpreter.taken
-            values = [taken(p.name, p.type_annotation, v) for p, v in zip(self.params, given, strict=True)]
-        return self.interpreter.shown(run(self.closure, values))
-
-    def __repr__(self) -> str:
-        return f"<{self.name} of an executor>"
 
 
 def arranged(name: str, params: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -15,21 +15,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pullback import ir, relax
 from pullback.ir.depth import deep
+from pullback.ir.errors import UserError
 from pullback.relay.backend.native import NativeFunction, native_function
-from pullback.relay.evaluate.arrays import kind, truth, type_of_value
+from pullback.relay.evaluate.arrays import complete_attrs, kind, truth, type_of_value
 from pullback.relay.evaluate.compiler import Compiler
 from pullback.relay.evaluate.graph import LEAVES, Uses, free_variables, postorder
-from pullback.relay.evaluate.interpreter import Interpreter
+from pullback.relay.evaluate.interpreter import CallableFunction, Interpreter
 from pullback.relay.evaluate.machine import Step
 from pullback.relay.expr import Call, Constant, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
 from pullback.relay.lower import Infos
+from pullback.relay.op.meaning import resolve
 from pullback.relay.staging import Scope, Stager, nested_of, to_graph
 from pullback.relay.ty import TensorType, TupleType
 from pullback.runtime.memory import BorrowedMemory
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.target import Target
+
+
+MOST_INLINED = 2000  # calls in a function that becomes one region
 
 
 class NativeArrays:
@@ -55,21 +62,49 @@ class NativeArrays:
 
     def operator(self, op: Any, attrs: Any, span: Any) -> Callable[[Sequence[Any]], Any]:
         """A function of the operator's arguments, compiled for their types."""
-        regions: dict[int, Region] = {}
+        return _Operator(op, complete_attrs(op, attrs), span, self.target)
 
-        def call(values: Sequence[Any]) -> Any:
-            count = len(values)
-            if count not in regions:
-                params = [Var(f"x{k}") for k in range(count)]
-                body = Call(op, tuple(params), attrs, span=span)
-                regions[count] = Region([body], params, Uses(body), self.target)
-            return regions[count](values)[0]
 
-        return call
+class _Operator:
+    """A call's operator by itself; ``regions`` by the number of arguments, or by what an operator of values is for the
+    values that it met."""
+
+    def __init__(self, op: Any, attrs: Any, span: Any, target: Target) -> None:
+        self.op, self.attrs, self.span, self.target = op, attrs, span, target
+        self.regions: dict[Any, Region] = {}
+
+    def __call__(self, values: Sequence[Any]) -> Any:
+        if self.op.lower is not None:
+            return self._compiled(len(values), self.op, self.attrs, values)
+        arrays = [_arrays(v) for v in values]
+        if self.op.numpy is not None:
+            return _tensors(self.op.numpy(arrays, self.attrs))
+        found = resolve(self.op, arrays, self.attrs)
+        if found is None:
+            raise UserError(f"operator {self.op.name} cannot be computed", span=self.span)
+        op, kept, attrs = found
+        return self._compiled((op, tuple(attrs.items())), op, attrs, [values[k] for k in kept])
+
+    def _compiled(self, key: Any, op: Any, attrs: Any, values: Sequence[Any]) -> Any:
+        region = self.regions.get(key)
+        if region is None:
+            params = [Var(f"x{k}") for k in range(len(values))]
+            body = Call(op, tuple(params), attrs, span=self.span)
+            region = self.regions[key] = Region([body], params, Uses(body), self.target)
+        return region(values)[0]
+
+
+def _arrays(value: Any) -> Any:
+    return tuple(map(_arrays, value)) if isinstance(value, tuple) else np.asarray(value)
+
+
+def _tensors(value: Any) -> Any:
+    return tuple(map(_tensors, value)) if isinstance(value, tuple) else tensor(np.asarray(value), copy=True)
 
 
 class Region:
-    """Dataflow from ``inputs`` to ``outputs``, both nodes of a program."""
+    """Dataflow from ``inputs`` to ``outputs``, both nodes of a program. ``whole``: it is the body of a function, of
+    which nobody knows yet whether it is dataflow."""
 
     def __init__(
         self,
@@ -79,7 +114,9 @@ class Region:
         target: Target,
         module: ir.IRModule | None = None,
         aliases: Mapping[Var, Any] | None = None,
+        whole: bool = False,
     ) -> None:
+        self.whole = whole
         self.outputs, self.inputs, self.uses, self.target = outputs, inputs, uses, target
         self.module, self.aliases = ir.IRModule() if module is None else module, aliases or {}
         self.span = next((o.span for o in outputs if o.span is not None), None)
@@ -90,7 +127,7 @@ class Region:
         key = tuple([(v.shape, v.dtype) if type(v) is Tensor else self._kind(v) for v in values])
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._ready[key] = self._compile(values)
+            ready = self.compile(key, values)
         function, shape = ready
         flat: list[Tensor] = []
         for value in values:
@@ -103,14 +140,20 @@ class Region:
     def _kind(self, value: Any) -> Any:
         return kind(value, "an operator", self.span)
 
+    def compile(self, key: Any, values: Sequence[Any]) -> tuple[NativeFunction, Any]:
+        """Make it ready for values of these types."""
+        ready = self._ready[key] = self._compiled(values)
+        return ready
+
     @deep
-    def _compile(self, values: Sequence[Any]) -> tuple[NativeFunction, Any]:
+    def _compiled(self, values: Sequence[Any]) -> tuple[NativeFunction, Any]:
         builder, infos = relax.BlockBuilder(), Infos()
         params = [relax.Var(f"x{k}", infos.of(type_of_value(v))) for k, v in enumerate(values)]
         scope = Scope(self.uses)
         scope.values.update((node, nested_of(p)) for node, p in zip(self.inputs, params, strict=True))
         with builder.function("main", params):
-            stager = Stager(self.module, builder, self.aliases)
+            limits = {"recursion": False, "most_calls": MOST_INLINED} if self.whole else {}
+            stager = Stager(self.module, builder, self.aliases, **limits)
             results = tuple([stager.value(o, scope) for o in self.outputs])
             leaves: list[relax.Expr] = []
             shape = _shape(results, leaves)
@@ -224,6 +267,9 @@ class RegionCompiler(Compiler):
         self._region([root for e in exprs for root in self._roots(e)])
         return [self.need(e) for e in exprs]
 
+    def _parts(self, expr: Any) -> Sequence[Any]:
+        return ()  # each would be a region
+
     def _one(self, expr: Any) -> int:
         self._region(self._roots(expr))
         found = self.find(expr)
@@ -299,10 +345,47 @@ def is_pure(op: Any) -> bool:
     return getattr(op, "lower", None) is not None and not op.stateful
 
 
+class NativeCallable(CallableFunction):
+    """A function that is one region where it can be: called with tensors, without calls of itself, and not too large
+    when all that it calls is inlined. Else its regions are."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._regions: dict[Any, Region | None] = {}  # by the types of arguments; None: the function is more than one
+
+    def _run(self, values: Sequence[Any]) -> Any:
+        region = self._region(values) if self.function is not None else None
+        return super()._run(values) if region is None else region(values)[0]
+
+    def _region(self, values: Sequence[Any]) -> Region | None:
+        """The whole function as a region, for arguments of these types."""
+        if not all(map(_is_data, values)):
+            return None
+        key = tuple([(v.shape, v.dtype) if type(v) is Tensor else _types(v) for v in values])
+        if key not in self._regions:
+            function: Any = self.function
+            program: Any = self.interpreter
+            region = Region([function.body], function.params, Uses(function), program.target, program.module, whole=True)
+            try:
+                region.compile(key, values)
+            except UserError:  # no dataflow, or a mistake: the evaluator finds out which, and where
+                region = None
+            self._regions[key] = region
+        return self._regions[key]
+
+
+def _is_data(value: Any) -> bool:
+    return all(map(_is_data, value)) if isinstance(value, tuple) else isinstance(value, Tensor)
+
+
+def _types(value: Any) -> Any:
+    return tuple(map(_types, value)) if isinstance(value, tuple) else (value.shape, value.dtype)
+
+
 class NativeInterpreter(Interpreter):
     """Evaluates programs with native code for their dataflow."""
 
-    compiler = RegionCompiler
+    compiler, callable = RegionCompiler, NativeCallable
 
     def __init__(self, module: ir.IRModule | None, target: Target) -> None:
         super().__init__(module, NativeArrays(target))

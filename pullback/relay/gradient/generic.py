@@ -1,8 +1,9 @@
 """The gradient of an operator without a rule: that of what it means in the graph IR, raised to relay.
 
-    nn.leaky_relu(x, alpha=0.1)   →   relax.where(relax.greater(x, 0), grad, relax.multiply(grad, 0.1))
+    nn.leaky_relu(x, alpha=0.1)   →   where(greater(x, 0f), grad, multiply(grad, 0.1f))
 
-Ops of the graph IR are operators of relay under their full names, and so have gradients in turn.
+What relay has no operator for is one under its full name in the graph IR, ``relax.grad.conv2d_weight``. All of these
+have gradients in turn.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from pullback.ir.errors import DifferentiationError, UserError
 from pullback.relax.transform.vjp import VJP, vjp
 from pullback.relay.expr import Call, Expr, Tuple, TupleGetItem, call_op, span_of
+from pullback.relay.gradient.kernels import with_operators
 from pullback.relay.op.meaning import meaning
 from pullback.relay.raised import raised_body
 from pullback.relay.ty import TensorType, TupleType, Type
@@ -25,11 +27,13 @@ def generic_gradient(orig: Call, grad: Expr) -> list[Any]:
     operators can say.
     """
     types = [a.checked_type for a in orig.args]  # type: ignore[attr-defined]
+    from pullback.relay.frontend.names import NAMES  # with the importers, which nobody else needs here
+
     product = _product(orig, types)
     results, grads = _leaves(orig, orig.checked_type), _leaves(grad, orig.checked_type)
     arguments = [*orig.args, *results, *(grads[k] for k in product.seeded)]
     try:
-        found = raised_body(product.function, arguments)
+        found = raised_body(with_operators(product.function, product.module.functions), arguments, NAMES)
     except UserError as error:
         raise _refusal(orig, error) from None
     assert isinstance(found, Tuple)

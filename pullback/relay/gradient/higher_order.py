@@ -54,8 +54,8 @@ from pullback.relay.expr import (
     set_checked_type,
     span_of,
 )
+from pullback.relay.gradient.lifted_types import BACKPROPAGATOR, ReverseTypes
 from pullback.relay.gradient.result import gradient_type
-from pullback.relay.gradient.reverse_types import BACKPROPAGATOR, ReverseTypes
 from pullback.relay.gradient.rules import adjoints_of, has_floats, moves
 from pullback.relay.let_list import LetList
 from pullback.relay.op.registry import Op
@@ -122,7 +122,7 @@ class Scope(LetList):
             if has_floats(type_):
                 reference = TupleGetItem(pair, 1)
                 total = call_op("add", self.named(RefRead(reference), type_), adjoint)
-                self.named(RefWrite(reference, total), name="_")
+                self.named(RefWrite(reference, total), name="u")
             return
         for k, t in enumerate(fields_of(type_, pair)):
             if has_floats(t):
@@ -132,7 +132,7 @@ class Scope(LetList):
     def hand_on(self, pair: Any, to: Any, type_: Type) -> None:
         """Make the adjoint of a variable in reverse mode that of another one, of the same original type."""
         if isinstance(type_, TensorType):
-            self.named(RefWrite(TupleGetItem(to, 1), RefRead(TupleGetItem(pair, 1))), name="_")
+            self.named(RefWrite(TupleGetItem(to, 1), RefRead(TupleGetItem(pair, 1))), name="u")
             return
         for k, t in enumerate(fields_of(type_, pair)):
             self.hand_on(self.named(TupleGetItem(pair, k)), self.named(TupleGetItem(to, k)), t)
@@ -210,7 +210,9 @@ class Reversal:
                 name += "_"
             self.names[var.name] = name
             self.functions[name] = self.module[var.name]  # takes the name
+            variables, self.variables = self.variables, {}  # of this function, which may share its own with others
             self.functions[name] = self.function(self.module[var.name], None)
+            self.variables = variables
         return GlobalVar(self.names[var.name])
 
     def of_constant(self, constant: Constant, scope: Scope) -> Expr:
@@ -320,7 +322,7 @@ class Reversal:
     def remember(self, later: Scope, scope: Scope) -> None:
         """Put a body in the backpropagator; then comes what was there before."""
         body = later.get(Call(later.backpropagator, ()))
-        scope.named(RefWrite(scope.backpropagator, Function((), body, _NOTHING)), name="_")
+        scope.named(RefWrite(scope.backpropagator, Function((), body, _NOTHING)), name="u")
 
     def checkpoint(self, expr: Expr, scope: Scope) -> Expr:
         """What is computed again on the way back: forward there is its value only. Where it reads functions, references
@@ -336,7 +338,7 @@ class Reversal:
         inner = Scope(later.push(empty_backpropagator(), Var("bp", BACKPROPAGATOR)), later)
         again = later.named(self.body(expr, inner), name="again")
         later.hand_on(returned, again, type_)
-        later.named(Call(RefRead(inner.backpropagator), ()), name="_")
+        later.named(Call(RefRead(inner.backpropagator), ()), name="u")
         self.remember(later, scope)
         return returned
 
@@ -356,7 +358,7 @@ def higher_order_gradient(function: Function, module: IRModule, taken: Collectio
     result, result_type = reversal.atom(function.body, scope), function.body.checked_type
     values = scope.value_of(result, result_type)
     _begin(scope, result, result_type)
-    scope.named(Call(RefRead(scope.backpropagator), ()), name="_")
+    scope.named(Call(RefRead(scope.backpropagator), ()), name="u")
     adjoints = Tuple(tuple(scope.adjoint_of(p, t) for p, t in zip(pairs, types, strict=True)))
     body = scope.get(Tuple((values, adjoints)))
     return Function(function.params, body, gradient_type(function)), reversal
@@ -369,7 +371,7 @@ def _begin(scope: Scope, pair: Any, type_: Type) -> None:
         if not fields:
             raise DifferentiationError("an empty tuple has no gradient", hint="the function returns no tensor")
         pair, type_ = scope.named(TupleGetItem(pair, 0)), fields[0]
-    scope.named(RefWrite(TupleGetItem(pair, 1), call_op("ones_like", scope.value_of(pair, type_))), name="_")
+    scope.named(RefWrite(TupleGetItem(pair, 1), call_op("ones_like", scope.value_of(pair, type_))), name="u")
 
 
 class _Writing:

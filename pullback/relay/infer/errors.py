@@ -25,7 +25,8 @@ _CLASSES = {"shape": ShapeError, "dtype": DTypeError, "type": TypeInferenceError
 
 def mismatch_error(mismatch: Mismatch, message: str, span: Span | None, hint: str | None = None) -> UserError:
     """An error of the class that says in what two types differ."""
-    return _CLASSES[mismatch.kind](f"{message}: {mismatch.why}", span=span, hint=hint)
+    why = f": {mismatch.why}" if mismatch.why else ""
+    return _CLASSES[mismatch.kind](f"{message}{why}", span=span, hint=hint)
 
 
 def raise_all(errors: Sequence[UserError]) -> NoReturn:

@@ -41,7 +41,7 @@ from pullback.relay.expr import (
 from pullback.relay.infer.errors import TypeInferenceError, mismatch_error
 from pullback.relay.infer.operators import Field, OperatorCall
 from pullback.relay.infer.solver import Flow, Mismatch, Solver
-from pullback.relay.infer.words import expr_text, type_text
+from pullback.relay.infer.words import expr_text
 from pullback.relay.ty import (
     FuncType,
     IncompleteType,
@@ -112,7 +112,7 @@ class Inferencer:
         return unknown
 
     def _text(self, type_: Type) -> str:
-        return type_text(self.solver.resolve(type_))
+        return str(self.solver.resolve(type_))
 
     def _annotation(self, type_: Type | None, where: Any) -> Type:
         """The type that is written there, or an unknown."""
@@ -136,7 +136,11 @@ class Inferencer:
 
         def report(mismatch: Mismatch) -> None:
             message, span = describe()
+            if widen:  # the message has all of the types
+                mismatch.why = ""
             self.report(mismatch_error(mismatch, message, span))
+            self.solver.excuse(src)
+            self.solver.excuse(dst)
 
         Flow(self.solver, src, dst, widen, report).run()
 

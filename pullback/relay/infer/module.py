@@ -16,7 +16,7 @@ from pullback.relay.expr import Function, Var, as_expr
 from pullback.relay.infer.annotate import Annotator
 from pullback.relay.infer.errors import TypeInferenceError, raise_all
 from pullback.relay.infer.inferencer import Inferencer
-from pullback.relay.infer.words import expr_text, pattern_text
+from pullback.relay.infer.words import expr_text
 from pullback.relay.ty import IncompleteType
 from pullback.relay.visitor import post_order
 
@@ -112,7 +112,7 @@ def _incomplete_matches(exprs: Iterable[Any], module: IRModule) -> list[UserErro
                 continue
             missing = unmatched_cases(node, module)
             if missing:
-                shown = ", ".join(map(pattern_text, missing[:_SHOWN])) + ", …" * (len(missing) > _SHOWN)
+                shown = ", ".join(map(str, missing[:_SHOWN])) + ", …" * (len(missing) > _SHOWN)
                 hint = "add clauses for them, or say Match(…, complete=False)"
                 message = f"{expr_text(node)} does not cover {shown}"
                 found[node] = TypeInferenceError(message, span=node.span, hint=hint)

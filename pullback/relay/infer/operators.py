@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pullback.ir.errors import UserError
+from pullback.ir.errors import DTypeError, UserError
 from pullback.relay.expr import Call, TupleGetItem
 from pullback.relay.infer.errors import TypeInferenceError, mismatch_error
 from pullback.relay.infer.solver import Constraint, Mismatch
-from pullback.relay.infer.words import expr_text, type_text
+from pullback.relay.infer.words import expr_text
 from pullback.relay.op.meaning import result_type
 from pullback.relay.ty import IncompleteType, TensorType, TupleType, Type
 
@@ -48,8 +48,8 @@ class OperatorCall(Constraint):
         try:
             self.solver.flow(found, self.result)
         except Mismatch as mismatch:
-            expected = type_text(self.solver.resolve(self.result))
-            message = f"{expr_text(self.call)} gives {type_text(found)}, and stands where {expected} is expected"
+            expected = str(self.solver.resolve(self.result))
+            message = f"{expr_text(self.call)} gives {found}, and stands where {expected} is expected"
             self._fail(mismatch_error(mismatch, message, self.call.span))
 
     def _fail(self, error: UserError) -> None:
@@ -107,7 +107,7 @@ class Field(Constraint):
                 self.solver.excuse(self.result)
             return
         if not isinstance(known, TupleType):
-            self._fail(f"{expr_text(self.expr.tuple_value)} is no tuple, but {type_text(self.solver.resolve(known))}")
+            self._fail(f"{expr_text(self.expr.tuple_value)} is no tuple, but {self.solver.resolve(known)}")
         elif not 0 <= self.expr.index < len(known.fields):
             count = len(known.fields)
             fields = f"{count} field{'s' * (count != 1)}"
@@ -121,8 +121,8 @@ class Field(Constraint):
         try:
             self.solver.equal(field, self.result)
         except Mismatch as mismatch:
-            expected = type_text(self.solver.resolve(self.result))
-            found = type_text(self.solver.resolve(field))
+            expected = str(self.solver.resolve(self.result))
+            found = str(self.solver.resolve(field))
             message = f"{expr_text(self.expr)} is {found}, and stands where {expected} is expected"
             self.inferencer.report(mismatch_error(mismatch, message, self.expr.span))
 
@@ -133,6 +133,11 @@ class Field(Constraint):
 
 def _of_call(error: UserError, call: Call, types: Any) -> UserError:
     """The operator's complaint with the call, the types of its arguments, and its place."""
-    shown = ", ".join(type_text(t) for t in types)
+    shown = ", ".join(map(str, types))
     message = f"{error.message}, in {expr_text(call)} of {shown}"
-    return type(error)(message, span=call.span or error.span, hint=error.hint)
+    hint = error.hint
+    if isinstance(error, DTypeError):
+        hint = "nothing is promoted implicitly: relay.cast(x, dtype) converts one of them"
+    elif hint is not None and "R." in hint:
+        hint = None  # it speaks of the graph IR
+    return type(error)(message, span=call.span or error.span, hint=hint)

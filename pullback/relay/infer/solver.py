@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pullback.ir.node import structural_equal
-from pullback.relay.infer.words import type_text
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import (
     FuncType,
@@ -132,7 +131,7 @@ class Solver:
             if unknown in self.excused and type_ not in self.bound:
                 self.excused.add(type_)
         elif not isinstance(type_, _LEAVES) and unknown in self.unknowns([type_])[0]:
-            raise Mismatch(f"a type cannot be a part of itself: {type_text(self.resolve(type_))}")
+            raise Mismatch(f"a type cannot be a part of itself: {self.resolve(type_)}")
         self.bound[unknown] = type_
         if not isinstance(type_, IncompleteType) or type_ in self.bound:
             self._wake(unknown)
@@ -193,7 +192,7 @@ class Solver:
             return b if args is b.args else TypeCall(b.func, args)
         if a is b or (type(a) is type(b) and a == b):
             return b
-        raise Mismatch(f"{type_text(self.resolve(a))} against {type_text(self.resolve(b))}")
+        raise Mismatch(f"{self.resolve(a)} against {self.resolve(b)}")
 
     def _relate_all(self, a: tuple[Type, ...], b: tuple[Type, ...], how: int) -> tuple[Type, ...]:
         joined = ((self._relate(x, y, how), y) for x, y in zip(a, b, strict=True))

@@ -1,18 +1,11 @@
-"""Types and expressions in messages: one short line each."""
+"""Expressions in messages: one short line each. Types are written by ``str``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pullback.ir.op import Op
-from pullback.relay.adt import (
-    Constructor,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-)
+from pullback.relay.adt import Constructor, Match
 from pullback.relay.expr import (
     Call,
     Constant,
@@ -27,43 +20,10 @@ from pullback.relay.expr import (
     TupleGetItem,
     Var,
 )
-from pullback.relay.ty import Any as AnySize
-from pullback.relay.ty import (
-    FuncType,
-    GlobalTypeVar,
-    RefType,
-    TensorType,
-    TupleType,
-    Type,
-    TypeCall,
-    TypeVar,
-)
+from pullback.relay.ty import TensorType
 
 _DEEPEST = 2  # levels of an expression that are written out
 _LONGEST = 6  # items of a list
-
-
-def type_text(type_: Type) -> str:
-    """The type as relay writes it.
-
-    >>> type_text(TensorType((2, AnySize()), "float32"))
-    'Tensor[(2, ?), float32]'
-    """
-    if isinstance(type_, TensorType):
-        if not type_.shape:
-            return type_.dtype
-        sizes = ", ".join("?" if isinstance(s, AnySize) else str(s) for s in type_.shape)
-        return f"Tensor[({sizes}{',' * (type_.ndim == 1)}), {type_.dtype}]"
-    if isinstance(type_, TupleType):
-        return f"({_listed(type_.fields, type_text)}{',' * (len(type_.fields) == 1)})"
-    if isinstance(type_, FuncType):
-        params = f"<{_listed(type_.type_params, type_text)}>" if type_.type_params else ""
-        return f"fn {params}({_listed(type_.arg_types, type_text)}) -> {type_text(type_.ret_type)}"
-    if isinstance(type_, RefType):
-        return f"ref({type_text(type_.value)})"
-    if isinstance(type_, TypeCall):
-        return f"{type_text(type_.func)}[{_listed(type_.args, type_text)}]"
-    return type_.name if isinstance(type_, (TypeVar, GlobalTypeVar)) else "?"
 
 
 def _listed(items: tuple[Any, ...], text: Any) -> str:
@@ -79,7 +39,11 @@ def expr_text(expr: Any, depth: int = _DEEPEST) -> str:
     if isinstance(expr, (Constructor, Op)):
         return expr.name
     if isinstance(expr, Constant):
-        return f"{expr.data.numpy()!s}" if not expr.data.shape else f"const({type_of_constant(expr)})"
+        return (
+            f"{expr.data.numpy()!s}"
+            if not expr.data.shape
+            else f"const({TensorType(expr.data.shape, expr.data.dtype)})"
+        )
     if isinstance(expr, TupleGetItem):
         return f"{expr_text(expr.tuple_value, depth)}.{expr.index}"
     if not depth:
@@ -107,19 +71,3 @@ def _compound(expr: Any, text: Any) -> str:
     if isinstance(expr, RefWrite):
         return f"ref_write({text(expr.ref)}, {text(expr.value)})"
     return type(expr).__name__
-
-
-def type_of_constant(constant: Constant) -> str:
-    return type_text(TensorType(constant.data.shape, constant.data.dtype))
-
-
-def pattern_text(pattern: Pattern) -> str:
-    """The pattern as relay writes it: ``Cons(%x, _)``."""
-    if isinstance(pattern, PatternVar):
-        return f"%{pattern.var.name}"
-    if isinstance(pattern, PatternConstructor):
-        inner = f"({', '.join(map(pattern_text, pattern.patterns))})" if pattern.patterns else ""
-        return f"{pattern.constructor.name}{inner}"
-    if isinstance(pattern, PatternTuple):
-        return f"({', '.join(map(pattern_text, pattern.patterns))}{',' * (len(pattern.patterns) == 1)})"
-    return "_"

@@ -106,7 +106,7 @@ def _same(text: str, value: float, dtype: str) -> bool:
 
 def quoted(text: str) -> str:
     """A string in quotes."""
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=any("\ud800" <= c <= "\udfff" for c in text))  # halves of pairs are escaped
 
 
 def unescaped(text: str) -> str:
@@ -121,4 +121,4 @@ def unescaped(text: str) -> str:
         return _ESCAPES[code]
 
     inside = _ESCAPE.sub(replace, text[1:-1])
-    return inside.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # pairs of \u escapes
+    return inside.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # pairs of \u escapes

@@ -31,6 +31,7 @@ from pullback.relay.transform.infer_type import InferType, InferTypeLocal
 from pullback.relay.transform.infra import ApplyPassToFunction, FunctionPass, function_pass
 from pullback.relay.transform.inline import Inline
 from pullback.relay.transform.lambda_lift import LambdaLift
+from pullback.relay.transform.lazy_gradient_init import LazyGradientInit
 from pullback.relay.transform.legalize import Legalize
 from pullback.relay.transform.partial_evaluate import PartialEvaluate
 from pullback.relay.transform.plan_devices import PlanDevices
@@ -42,17 +43,18 @@ from pullback.relay.transform.to_anf import ToANormalForm
 from pullback.relay.transform.to_basic_block import ToBasicBlockNormalForm
 from pullback.relay.transform.to_cps import to_cps, un_cps
 from pullback.relay.transform.to_gnf import ToGraphNormalForm
+from pullback.relay.transform.to_mixed_precision import ToMixedPrecision
 
 __all__ = [
     "AlterOpLayout", "ApplyPassToFunction", "BackwardFoldScaleAxis", "CanonicalizeCast", "CanonicalizeOps",
     "CombineParallelBatchMatmul", "CombineParallelConv2D", "CombineParallelDense", "ConvertLayout",
     "DeadCodeElimination", "Defunctionalization", "DefuseOps", "DynamicToStatic", "EliminateCommonSubexpr",
     "EtaExpand", "FastMath", "FoldConstant", "FoldConstantExpr", "FoldScaleAxis", "ForwardFoldScaleAxis",
-    "FunctionPass", "FuseOps", "InferType", "InferTypeLocal", "Inline", "LambdaLift", "Legalize", "ModulePass",
-    "PartialEvaluate", "Pass", "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument", "PlanDevices",
-    "PrintIR", "RemoveUnusedFunctions", "Sequential", "SimplifyExpr", "SimplifyInference", "SplitArgs",
-    "ToANormalForm", "ToBasicBlockNormalForm", "ToGraphNormalForm", "first_order_gradient", "function_pass",
-    "gradient", "module_pass", "pass_instrument", "to_cps", "un_cps",
+    "FunctionPass", "FuseOps", "InferType", "InferTypeLocal", "Inline", "LambdaLift", "LazyGradientInit", "Legalize",
+    "ModulePass", "PartialEvaluate", "Pass", "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument",
+    "PlanDevices", "PrintIR", "RemoveUnusedFunctions", "Sequential", "SimplifyExpr", "SimplifyInference", "SplitArgs",
+    "ToANormalForm", "ToBasicBlockNormalForm", "ToGraphNormalForm", "ToMixedPrecision", "first_order_gradient",
+    "function_pass", "gradient", "module_pass", "pass_instrument", "to_cps", "un_cps",
 ]  # fmt: skip
 
 

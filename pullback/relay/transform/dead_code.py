@@ -19,6 +19,7 @@ from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relay.adt import Constructor
+from pullback.relay.duplicate import bound_once
 from pullback.relay.expr import Constant, Expr, Function, GlobalVar, Let, RefCreate, RefWrite, Tuple, Var
 from pullback.relay.transform.infra import FunctionPass, optimizable
 from pullback.relay.transform.purity import Effect, Purity
@@ -53,7 +54,7 @@ def eliminate_dead_code(
 ) -> Any:
     """The expression without what nobody needs: see :class:`DeadCodeElimination`. ``purity`` knows the functions of the
     module: those that it does not know may do anything."""
-    purity = purity or Purity()
+    expr, purity = bound_once(expr), purity or Purity()
     while True:
         live = _Live(expr, purity, ignore_impurity)
         result = _Eliminator(live, purity, inline_once).visit(expr)

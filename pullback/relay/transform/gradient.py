@@ -12,11 +12,15 @@ from pullback.ir.depth import deep
 from pullback.ir.errors import ArgumentError, DifferentiationError, suggestion
 from pullback.ir.module import IRModule
 from pullback.ir.node import structural_equal
+from pullback.relay.analysis.well_formed import well_formed
+from pullback.relay.duplicate import duplicate
 from pullback.relay.expr import Call, Constant, Expr, Function, GlobalVar, Let, Var
 from pullback.relay.gradient.first_order import first_order_gradient as _first_order
 from pullback.relay.gradient.higher_order import CHECKPOINTED, Reversal, higher_order_gradient
 from pullback.relay.gradient.rules import CHECKPOINT, refuse_what_has_no_gradient
+from pullback.relay.infer import infer_expr, infer_module
 from pullback.relay.op.registry import Op
+from pullback.relay.transform.to_anf import to_anf
 from pullback.relay.visitor import ExprMutator, post_order
 
 HIGHER_ORDER, FIRST_ORDER = "higher_order", "first_order"
@@ -73,8 +77,6 @@ def _function(expr: Any, mod: IRModule | None) -> Function:
 
 @deep
 def _first_order_of(function: Function, mod: IRModule | None) -> Function:
-    from pullback.relay.infer import infer_expr
-
     inferred = infer_expr(function, mod)
     refuse_what_has_no_gradient(node for node in post_order(inferred) if isinstance(node, Call))
     return _first_order(inferred)
@@ -118,8 +120,6 @@ def _conflicts(reversal: Reversal, mod: IRModule) -> Iterator[str]:
 
 def _prepared(function: Function, mod: IRModule) -> tuple[IRModule, str]:
     """A module of the function and of those that it calls, in A-normal form and inferred; the function's name in it."""
-    from pullback.relay.infer import infer_module
-
     work, name = IRModule(None, None, mod.type_definitions), mod.unique_name("main")
     pending = [(name, function)]
     while pending:
@@ -134,8 +134,8 @@ def _prepared(function: Function, mod: IRModule) -> tuple[IRModule, str]:
 
 def _normal(function: Function) -> Function:
     """The function with variables of its own, checkpoints as functions, in A-normal form."""
-    from pullback.relay.transform.to_anf import to_anf
-
+    if not well_formed(function):
+        function = duplicate(function)
     return _Constants().visit(to_anf(_Checkpoints().visit(function)))
 
 

@@ -17,8 +17,8 @@ from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relay.adt import Constructor
 from pullback.relay.analysis.call_graph import CallGraph
+from pullback.relay.duplicate import duplicate
 from pullback.relay.expr import Call, Constant, Expr, Function, GlobalVar, Let, Var
-from pullback.relay.transform.copies import copied
 from pullback.relay.transform.purity import Effect, Purity
 from pullback.relay.transform.scopes import Scopes
 from pullback.relay.ty import IncompleteType
@@ -57,7 +57,7 @@ class _Inliner(ExprMutator):
         self.module, self.marked, self.purity = module, marked, purity
 
     def visit_global_var(self, var: GlobalVar) -> Expr:
-        return copied(self._function(var)) if var.name in self.marked else var
+        return duplicate(self._function(var)) if var.name in self.marked else var
 
     def _function(self, var: GlobalVar) -> Function:
         return self.module[var.name].without_attr("Inline")
@@ -67,7 +67,7 @@ class _Inliner(ExprMutator):
             return super().visit_call(call)
         function, args = self._function(call.op), self._all(call.args)
         if function.attrs.get("Compiler") or len(args) != len(function.params):
-            return Call(copied(function), args, call.attrs, call.type_args, span=call.span)
+            return Call(duplicate(function), args, call.attrs, call.type_args, span=call.span)
         scopes, lets = Scopes(function.body), []
         values: dict[Var, Expr] = {}
         for param, arg in zip(function.params, args, strict=True):
@@ -76,7 +76,7 @@ class _Inliner(ExprMutator):
                 values[param] = Var(param.name, span=param.span)
                 lets.append((values[param], arg))
         types = [*call.type_args, *(IncompleteType() for _ in function.type_params[len(call.type_args) :])]
-        result = copied(function.body, values, dict(zip(function.type_params, types, strict=True)))
+        result = duplicate(function.body, values, dict(zip(function.type_params, types, strict=True)))
         for variable, arg in reversed(lets):
             result = Let(variable, arg, result, span=call.span)
         return result

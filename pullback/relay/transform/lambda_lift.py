@@ -17,8 +17,8 @@ from typing import Any
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
 from pullback.relay.analysis import free_type_vars, free_vars
+from pullback.relay.duplicate import duplicate
 from pullback.relay.expr import Call, Expr, Function, GlobalVar, Let, Var
-from pullback.relay.transform.copies import copied
 from pullback.relay.transform.infra import optimizable
 from pullback.relay.transform.to_anf import is_primitive
 from pullback.relay.transform.to_basic_block import to_basic_block_normal_form
@@ -82,7 +82,7 @@ class _Lifter(ExprMutator):
         made = function.replace(body=body, type_params=(*function.type_params, *(() if captured else types)))
         if captured:
             made = Function(tuple(captured), made, function.checked_type, types, {"Closure": 1}, span=function.span)
-        self.module[name.name] = copied(made)
+        self.module[name.name] = duplicate(made)
         if not captured:
             return name
         return Call(name, tuple(self.visit(v) for v in captured), {}, types, span=function.span)

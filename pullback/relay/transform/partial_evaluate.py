@@ -39,6 +39,7 @@ from pullback.relay.adt import (
     PatternVar,
     PatternWildcard,
 )
+from pullback.relay.duplicate import Duplicator
 from pullback.relay.expr import (
     Call,
     Constant,
@@ -56,11 +57,10 @@ from pullback.relay.expr import (
     const,
 )
 from pullback.relay.op.meaning import result_type, value
-from pullback.relay.transform.copies import Copier
 from pullback.relay.transform.infra import FunctionPass, optimizable
 from pullback.relay.transform.purity import Effect, Purity
 from pullback.relay.transform.residual import Agenda, Binding, Block, Branches, build_if
-from pullback.relay.transform.static_values import Activation, Cell, Data, Env, Fields, Known, Value, same
+from pullback.relay.transform.static_values import CLOCK, Activation, Cell, Data, Env, Fields, Known, Value, same
 from pullback.relay.transform.to_anf import is_primitive, to_anf
 from pullback.relay.ty import TensorType, TupleType, Type
 
@@ -132,7 +132,7 @@ class _Evaluator:
         env = Env()
         for param in expr.params:
             env.values[param] = Value(param)
-        self.active[expr] = Activation.first([env.values[p] for p in expr.params], self.branches)
+        self.active[expr] = Activation.first(0, [env.values[p] for p in expr.params], self.branches)
         result = self.evaluate(expr.body, env).atom()
         self.agenda.drain()
         return expr.replace(body=self.block.build(result))
@@ -190,8 +190,8 @@ class _Evaluator:
 
     def _function(self, expr: Function, env: Env, name: str) -> Value:
         if is_primitive(expr):
-            return Value(self.bind(name, lambda: _Copy(env).visit(expr), expr.span))
-        known = Known(expr, env)
+            return Value(self.bind(name, lambda: _Copy(expr, env).visit(expr), expr.span))
+        known = Known(expr, env, next(CLOCK))
         return Value(self.bind(name, lambda: self._left(known), expr.span), known)
 
     def _left(self, known: Known) -> Any:
@@ -202,7 +202,8 @@ class _Evaluator:
         self.calls += 1
         params = self._parameters(function, env)
         body, outside = Block(self.agenda), self.active
-        self.active = {**outside, function: Activation.first([env.values[p] for p in function.params], self.branches)}
+        args = [env.values[p] for p in function.params]
+        self.active = {**outside, function: Activation.first(known.time, args, self.branches)}
         self.leaving.append(function)
         with self._inside(body, {}), self.agenda.apart():
             result = self.evaluate(function.body, env).atom()
@@ -220,7 +221,7 @@ class _Evaluator:
 
     def _as_it_is(self, known: Known) -> Expr:
         """A function whose body is not evaluated: functions that make one another would do so for ever."""
-        return _Copy(known.env).visit(known.function)
+        return _Copy(known.function, known.env).visit(known.function)
 
     def _tuple(self, expr: Tuple, env: Env, name: str) -> Value:
         return self._fields([self.evaluate(f, env) for f in expr.fields], name, expr.span)
@@ -306,7 +307,8 @@ class _Evaluator:
     def _body(self, known: Known, args: Sequence[Value], expr: Call, env: Env, name: str) -> Value | None:
         """The value of a function's body, in place of its call; None where the call is to stay."""
         function, around = known.function, self.active.get(known.function)
-        begun = Activation.first(args, self.branches) if around is None else around.next(args, self.branches)
+        begin = Activation.first if around is None else around.next
+        begun = begin(known.time, args, self.branches)
         if begun is None or self.calls >= MOST_CALLS:
             return None
         self.calls += 1
@@ -476,22 +478,23 @@ class _Evaluator:
             renamed.env.values[expr] = found
 
 
-class _Copy(Copier):
+class _Copy(Duplicator):
     """An expression as it is, with variables and types of its own, and what stands for those around it."""
 
-    def __init__(self, env: Env) -> None:
-        super().__init__()
-        self.env = env
+    def __init__(self, expr: Expr, around: Env) -> None:
+        super().__init__(expr)
+        self.around = around
 
-    def visit_type(self, type_: Type) -> Any:
-        return self.env.type(type_)
+    def _type(self, type_: Type | None) -> Any:
+        found = self.around.type(type_)
+        return None if found is None else self.visit_type(found)
 
     def _types(self, types: tuple[Any, ...]) -> tuple[Any, ...]:
-        return self.env.all_types(types)
+        return super()._types(self.around.all_types(types))
 
-    def visit_var(self, var: Var) -> Expr:
-        known = self.env.find(var)
-        return var if known is None else known.atom()
+    def visit_var(self, var: Var) -> Any:
+        known = None if var in self.env else self.around.find(var)
+        return super().visit_var(var) if known is None else known.atom()
 
 
 class _Renamed:

@@ -38,6 +38,7 @@ class Known:
 
     function: Function
     env: Env
+    time: int = 0  # when it was made; a function of the module is older than all
 
 
 @dataclass(eq=False)
@@ -55,7 +56,7 @@ class Cell:
         return self.binding.needed
 
 
-_clock = itertools.count()
+CLOCK = itertools.count()
 
 
 class Value:
@@ -65,7 +66,7 @@ class Value:
 
     def __init__(self, code: Any, static: Any = None) -> None:
         self.code, self.static = code, static
-        self.time = next(_clock)
+        self.time = next(CLOCK)
 
     def atom(self) -> Any:
         """The expression that stands for the value, which is needed from now on."""
@@ -203,7 +204,8 @@ def identities(values: Sequence[Value]) -> Iterator[Any]:
 @dataclass(eq=False)
 class Activation:
     """A call of a function that is being evaluated: what its arguments have shrunk to, those it had, and how many
-    branches stand around it that only running decides."""
+    branches stand around it that only running decides. The age of the function counts as an argument: a closure may
+    call older ones of the same code, as backpropagators do."""
 
     fuel: Fuel
     constants: list[Any]
@@ -212,14 +214,14 @@ class Activation:
     seen: frozenset[Any]
 
     @staticmethod
-    def first(args: Sequence[Value], branches: int) -> Activation:
+    def first(time: int, args: Sequence[Value], branches: int) -> Activation:
         """Of a call that is in no other of the function."""
         seen = frozenset([tuple(identities(args))])
-        return Activation([fuel_of(a) for a in args], list(constants_in(args)), branches, 0, seen)
+        return Activation([("time", time), *map(fuel_of, args)], list(constants_in(args)), branches, 0, seen)
 
-    def next(self, args: Sequence[Value], branches: int) -> Activation | None:
+    def next(self, time: int, args: Sequence[Value], branches: int) -> Activation | None:
         """Of a call inside this one; None where that is not to be followed."""
-        fuel, progress = less(self.fuel, [fuel_of(a) for a in args])
+        fuel, progress = less(self.fuel, [("time", time), *map(fuel_of, args)])
         constants, identity = list(constants_in(args)), tuple(identities(args))
         if not progress:
             counts = any(new is not None and new != old for old, new in zip(self.constants, constants, strict=False))

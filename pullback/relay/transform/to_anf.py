@@ -20,6 +20,7 @@ from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relay.adt import Clause, Constructor, Match
+from pullback.relay.duplicate import bound_once
 from pullback.relay.expr import (
     Call,
     Expr,
@@ -51,8 +52,9 @@ class ToANormalForm(FunctionPass):
 @deep
 def to_anf(expr: Any) -> Any:
     """The expression in A-normal form; of a function, its body."""
+    expr = bound_once(expr)
     if isinstance(expr, Function):
-        return expr if is_primitive(expr) else expr.replace(body=to_anf(expr.body))
+        return expr if is_primitive(expr) else expr.replace(body=_Naming(expr.body).whole(expr.body))
     return _Naming(expr).whole(expr)
 
 

@@ -20,6 +20,7 @@ from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relay.adt import Clause, Constructor, Match
+from pullback.relay.duplicate import bound_once
 from pullback.relay.expr import Constant, Expr, Function, GlobalVar, If, Let, Var
 from pullback.relay.transform.infra import FunctionPass
 from pullback.relay.transform.scopes import Scope, Scopes
@@ -40,8 +41,13 @@ class ToBasicBlockNormalForm(FunctionPass):
 @deep
 def to_basic_block_normal_form(expr: Any) -> Any:
     """The expression in basic block normal form; of a function, its body."""
+    expr = bound_once(expr)
     if isinstance(expr, Function):
-        return expr if is_primitive(expr) else expr.replace(body=to_basic_block_normal_form(expr.body))
+        return expr if is_primitive(expr) else expr.replace(body=_blocks(expr.body))
+    return _blocks(expr)
+
+
+def _blocks(expr: Any) -> Expr:
     scopes = Scopes(expr, lets=True)
     body = _Lifter(scopes).visit(expr)
     return scopes.root.bindings.get(body)

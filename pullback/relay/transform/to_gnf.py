@@ -18,6 +18,7 @@ from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relay.adt import Constructor
+from pullback.relay.duplicate import bound_once
 from pullback.relay.expr import Constant, Expr, Function, GlobalVar, Let, Var
 from pullback.relay.transform.infra import FunctionPass, optimizable
 from pullback.relay.transform.purity import Effect, Purity
@@ -47,6 +48,7 @@ class ToGraphNormalForm(FunctionPass):
 def to_graph_normal_form(expr: Any, purity: Purity | None = None) -> Any:
     """The expression in graph normal form. ``purity`` knows the functions of the module: those that it does not know
     may do anything."""
+    expr = bound_once(expr)
     return _Inliner(expr, purity or Purity()).visit(expr)
 
 
