@@ -1,7 +1,7 @@
 """A training step of the perceptron, in relay and by the relax trainer's own step function.
 
-Variants: `relax`, the trainer's joined step, whose results are new tensors (nothing is donated); `vm` and `aot`, the same
-step written in relay, with relay's gradient, run by these executors.
+Variants: `relax`, the trainer's joined step, whose results are new tensors (nothing is donated); `vm` and `aot`, the
+same step written in relay, with relay's gradient, run by these executors.
 """
 
 from __future__ import annotations

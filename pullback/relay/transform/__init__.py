@@ -43,6 +43,7 @@ from pullback.relay.transform.to_anf import ToANormalForm
 from pullback.relay.transform.to_basic_block import ToBasicBlockNormalForm
 from pullback.relay.transform.to_cps import to_cps, un_cps
 from pullback.relay.transform.to_gnf import ToGraphNormalForm
+from pullback.relay.transform.to_mixed_precision import ToMixedPrecision
 
 __all__ = [
     "AlterOpLayout", "ApplyPassToFunction", "BackwardFoldScaleAxis", "CanonicalizeCast", "CanonicalizeOps",
@@ -52,8 +53,8 @@ __all__ = [
     "InferType", "InferTypeLocal", "Inline", "LambdaLift", "LazyGradientInit", "Legalize", "ModulePass",
     "PartialEvaluate", "Pass", "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument", "PlanDevices",
     "PrintIR", "RemoveUnusedFunctions", "Sequential", "SimplifyExpr", "SimplifyInference", "SplitArgs", "ToANormalForm",
-    "ToBasicBlockNormalForm", "ToGraphNormalForm", "first_order_gradient", "function_pass", "gradient", "module_pass",
-    "pass_instrument", "to_cps", "un_cps",
+    "ToBasicBlockNormalForm", "ToGraphNormalForm", "ToMixedPrecision", "first_order_gradient", "function_pass",
+    "gradient", "module_pass", "pass_instrument", "to_cps", "un_cps",
 ]  # fmt: skip
 
 
