@@ -560,7 +560,8 @@ def _letters(layout: str) -> list[tuple[str, int]]:
     return found
 
 
-def _layout_transform(x: Any, *, src_layout: str, dst_layout: str) -> Any:
+def layout_transform(x: Any, *, src_layout: str, dst_layout: str) -> Any:
+    """``x``, whose axes are ``src_layout``, in ``dst_layout``."""
     source, target = _letters(src_layout), _letters(dst_layout)
     if len(source) != rank_of(x):
         raise ShapeError(f"layout_transform: data has {rank_of(x)} axes, {src_layout} {len(source)}")
@@ -593,7 +594,7 @@ def _merged(x: Any, names: list[str], sizes: list[Any], part: str) -> tuple[Any,
 define(
     "layout_transform",
     "data | src_layout, dst_layout",
-    _layout_transform,
+    layout_transform,
     shown=("src_layout", "dst_layout"),
     doc="data, whose axes are src_layout, in dst_layout: NCHW → NHWC, or NCHW → NCHW4c with a part of an axis.",
     **_MOVES,
