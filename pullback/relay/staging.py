@@ -195,7 +195,9 @@ class Stager:
     def _recursive(self, function: StagedFunction, arguments: Sequence[Any], span: Any) -> Any:
         """A call of a function that calls itself, as a function of the graph IR."""
         if not self.recursion:
-            raise NotDataflow(f"recursion: {function.name} calls itself", span=span or function.function.span, hint=HINT)
+            raise NotDataflow(
+                f"recursion: {function.name} calls itself", span=span or function.function.span, hint=HINT
+            )
         operands = [to_graph(a) for a in arguments]
         known = self._written.get(function)
         if known is not None:
