@@ -8,6 +8,7 @@ from typing import Any
 from pullback.ir.errors import ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
+from pullback.relay.op.blocks import with_blocks
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     cast,
@@ -152,6 +153,8 @@ def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs
         if x.is_concrete and weight.is_concrete:
             return None
         layout, kernel_layout = attrs["data_layout"], attrs["kernel_layout"]
+        if not (layout + kernel_layout).isalpha():
+            return None
         if len(layout) != x.ndim or len(kernel_layout) != weight.ndim:
             raise ShapeError(f"{name}: data must have the axes {layout}, weight {kernel_layout}")
         _check(name, rank, weight.shape, attrs, transposed)
@@ -187,7 +190,7 @@ for _rank, _space in SPACE.items():
         f"nn.conv{_rank}d",
         f"data, weight | strides={_ones}, padding={_zeros}, dilation={_ones}, groups=1, channels=None, "
         f"kernel_size=None, {_layouts.format('OI')}out_dtype=''",
-        _lower(f"nn.conv{_rank}d", _rank, False),
+        with_blocks(_lower(f"nn.conv{_rank}d", _rank, False), "data_layout", "kernel_layout"),
         adapt=lambda args, attrs, rank=_rank: adapt_windows(rank, ("strides", "dilation"), args, attrs),
         relation=_type(f"nn.conv{_rank}d", _rank, False),
         complete=fill(1, _kernel_shape(_rank, False)),
@@ -199,7 +202,7 @@ for _rank, _space in SPACE.items():
         f"nn.conv{_rank}d_transpose",
         f"data, weight | strides={_ones}, padding={_zeros}, dilation={_ones}, groups=1, channels=None, "
         f"kernel_size=None, {_layouts.format('IO')}output_padding={_zeros}, out_dtype=''",
-        _lower(f"nn.conv{_rank}d_transpose", _rank, True),
+        with_blocks(_lower(f"nn.conv{_rank}d_transpose", _rank, True), "data_layout", "kernel_layout"),
         adapt=lambda args, attrs, rank=_rank: adapt_windows(
             rank, ("strides", "dilation", "output_padding"), args, attrs
         ),
