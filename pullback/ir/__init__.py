@@ -31,12 +31,13 @@ from pullback.ir.node import (
     structural_hash,
 )
 from pullback.ir.op import Op
+from pullback.ir.saved import load_json, save_json
 
 __all__ = [
     "ArgumentError", "CallError", "CheckpointError", "CompileError", "DTypeError", "DifferentiationError", "GlobalVar",
     "IRModule", "InternalError", "NameNotFound", "NoAttribute", "Node", "Op", "PullbackError", "ScriptError",
-    "ShapeError", "Span", "TargetError", "UserError", "assert_structural_equal", "span_scope", "structural_digest",
-    "structural_equal", "structural_hash", "transform",
+    "ShapeError", "Span", "TargetError", "UserError", "assert_structural_equal", "load_json", "save_json", "span_scope",
+    "structural_digest", "structural_equal", "structural_hash", "transform",
 ]  # fmt: skip
 
 _OF_RELAY = dict.fromkeys(
