@@ -56,6 +56,7 @@ from pullback.relay.op.registry import Op
 from pullback.relay.ty import FuncType, Type
 
 MOST_UNROLLED = 10_000  # calls of one function inside of one another
+MOST_NESTED = 50  # branches inside of one another
 MOST_FOLDED = 64  # elements of a constant that is computed meanwhile
 HINT = (
     'the executors "vm" and "debug" run the whole language; where control does not depend on tensors,'
@@ -74,11 +75,30 @@ class UnknownType(UserError):
 class Scope:
     """The values of variables and nodes in one call of a function, or in one branch; those around it are seen too."""
 
-    __slots__ = ("isolated", "outer", "uses", "values")
+    __slots__ = ("branches", "effects", "isolated", "outer", "uses", "values")
 
     def __init__(self, uses: Uses, outer: Scope | None = None, isolated: bool = False) -> None:
         self.uses, self.outer, self.isolated = uses, outer, isolated
         self.values: dict[Any, Any] = {}
+        self.branches: tuple[tuple[If, bool], ...] = ()  # in which it is, of its function
+        self.effects: dict[Any, tuple[tuple[If, bool], ...]] = {}  # nodes with effects: the branches they were in
+
+    def branch(self, choice: If, taken: bool) -> Scope:
+        """The scope of a branch, of which one runs when the program does."""
+        if len(self.branches) >= MOST_NESTED:
+            message = f"branches are nested more than {MOST_NESTED} levels deep"
+            raise NotDataflow(message, span=choice.span, hint=HINT)
+        inside = Scope(self.uses, self)
+        inside.branches, inside.effects = (*self.branches, (choice, taken)), self.effects
+        return inside
+
+    def check_once(self, node: Any) -> None:
+        """Raise NotDataflow where a node with effects was computed in a branch, and is needed outside of it: whether it
+        is to be computed then, only running tells."""
+        before = self.effects.get(node)
+        if before is not None and all((choice, not taken) not in self.branches for choice, taken in before):
+            message = "reference: what a branch has done with one is needed outside of the branch"
+            raise NotDataflow(message, span=node.span, hint=HINT)
 
     def find(self, node: Any) -> Any:
         """What the node is known to be, or None."""
@@ -130,6 +150,7 @@ class Stager:
         self._globals: dict[str, StagedFunction] = {}
         self._writes: list[tuple[StagedRef, Any]] = []  # references written to, with what they held before
         self._born = 0
+        self._effects = 0  # references made, read and written
         self._open: dict[StagedFunction, int] = {}  # functions that are being inlined: how often
         self._written: dict[StagedFunction, relax.Var] = {}  # recursive ones, inside them
         self._barrier = -1  # references that are older cannot be written to: a recursive function is around
@@ -208,10 +229,10 @@ class Stager:
             if isinstance(condition, bool):
                 return self._tail(expr.true_branch if condition else expr.false_branch, scope, name)
             bodies = []
-            for branch in (expr.true_branch, expr.false_branch):
+            for taken, branch in ((True, expr.true_branch), (False, expr.false_branch)):
                 mark = len(self._writes)
                 with self.builder.inner():
-                    bodies.append(self.builder.finish(self._tail(branch, Scope(scope.uses, scope), name)))
+                    bodies.append(self.builder.finish(self._tail(branch, scope.branch(expr, taken), name)))
                 self._undo(mark)
             with span_scope(expr.span):
                 return self.builder.emit(relax.If(condition, *bodies))
@@ -258,7 +279,11 @@ class Stager:
             expr = expr.body
             found = scope.find(expr)
         if found is None:
+            scope.check_once(expr)
+            before = self._effects
             found = self._compute(expr, scope)
+            if self._effects != before:
+                scope.effects[expr] = scope.branches
             scope.values[expr] = found
         for let in chain:
             scope.values[let] = found
@@ -305,12 +330,15 @@ class Stager:
             return self._match(expr, scope)
         if isinstance(expr, RefCreate):
             value = self.value(expr.value, scope)
+            self._effects += 1
             self._born += 1
             return StagedRef(value, self._born)
         if isinstance(expr, RefRead):
+            self._effects += 1
             return self._ref(expr.ref, scope, expr.span).value
         if isinstance(expr, RefWrite):
             ref, value = self._ref(expr.ref, scope, expr.span), self.value(expr.value, scope)
+            self._effects += 1
             self._write(ref, value, expr.span)
             return ()
         raise InternalError(f"relay has no {type(expr).__name__}")
@@ -408,10 +436,10 @@ class Stager:
         if isinstance(condition, bool):
             return self.value(expr.true_branch if condition else expr.false_branch, scope)
         blocks, values, writes = [], [], []
-        for branch in (expr.true_branch, expr.false_branch):
+        for taken, branch in ((True, expr.true_branch), (False, expr.false_branch)):
             mark, born = len(self._writes), self._born
             with self.builder.inner():
-                values.append(self.value(branch, Scope(scope.uses, scope)))
+                values.append(self.value(branch, scope.branch(expr, taken)))
                 blocks.append(self.builder.finish(relax.Tuple(())).blocks)
             writes.append({ref: now for ref, now in self._undo(mark).items() if ref.born <= born})
         changed = list(dict.fromkeys([*writes[0], *writes[1]]))

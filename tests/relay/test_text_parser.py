@@ -33,11 +33,13 @@ def same(text: str, wanted: object) -> None:
     [
         ("1", 1, "int32"), ("0", 0, "int32"), ("-7", -7, "int32"), ("2147483648", 2**31, "int64"),
         ("-2147483648", -(2**31), "int32"), ("2i8", 2, "int8"), ("-128i8", -128, "int8"), ("3i16", 3, "int16"),
-        ("3i64", 3, "int64"), ("4u8", 4, "uint8"), ("255u8", 255, "uint8"), ("18446744073709551615u64", 2**64 - 1, "uint64"),
+        ("3i64", 3, "int64"), ("4u8", 4, "uint8"), ("255u8", 255, "uint8"),
+        ("18446744073709551615u64", 2**64 - 1, "uint64"),
         ("1f", 1.0, "float32"), ("1.5f", 1.5, "float32"), ("1.5", 1.5, "float32"), ("1e-05f", 1e-5, "float32"),
         ("2.5e3", 2500.0, "float32"), ("1f64", 1.0, "float64"), ("0.1f64", 0.1, "float64"), ("1f16", 1.0, "float16"),
         ("1.5bf16", 1.5, "bfloat16"), ("-0f", -0.0, "float32"), ("inff", math.inf, "float32"),
-        ("-inff", -math.inf, "float32"), ("inff64", math.inf, "float64"), ("True", True, "bool"), ("False", False, "bool"),
+        ("-inff", -math.inf, "float32"), ("inff64", math.inf, "float64"),
+        ("True", True, "bool"), ("False", False, "bool"),
     ],
 )  # fmt: skip
 def test_literals(text, value, dtype):
@@ -280,7 +282,8 @@ def test_functions():
     [
         ("1", 1), ("-1", -1), ("1i64", 1), ("0.5f", 0.5), ("1e-05f", 1e-5), ("-inff", -math.inf), ("1", 1),
         ("123456789012345678901", 123456789012345678901), ("True", True), ("None", None), ("nullptr", None),
-        ('"a\\n\\"b"', 'a\n"b'), ("[]", ()), ("[1, [2, 3]]", (1, (2, 3))), ("(1)", 1), ("(1, 2)", (1, 2)), ("?", ty.Any()),
+        ('"a\\n\\"b"', 'a\n"b'), ("[]", ()), ("[1, [2, 3]]", (1, (2, 3))), ("(1)", 1), ("(1, 2)", (1, 2)),
+        ("?", ty.Any()),
     ],
 )  # fmt: skip
 def test_values_of_attributes(text, value):
@@ -350,13 +353,13 @@ def test_texts_of_either_kind():
 def test_every_operator_reads_back():
     """The text of a call with the attributes that an op has by default means the same again."""
     required = {
-        "a_max": 6.0, "a_min": 0.0, "axis": 1, "block_shape": (2, 2), "block_size": 2, "compiler": "a", "crop_size": (2, 2),
-        "crops": ((0, 0), (0, 0)), "dst_layout": "NHWC", "dtype": "float16", "eps": 1e-5, "equation": "ij->ji", "high": 1.0,
-        "indices_or_sections": (1, 2), "low": 0.0, "mean": 0.0, "multiplier": 3, "newshape": (-1,), "num_groups": 2,
-        "num_segments": 3, "out_shape": (2,), "output_shape": (3,), "pad_width": ((0, 0), (1, 1)),
-        "paddings": ((0, 0), (0, 0)), "pooled_size": (2, 2), "repeats": 2, "reps": (2,), "scale": 1.0, "shape": (2, 3),
-        "shift": 1, "spatial_scale": 0.5, "src_layout": "NCHW", "strides": (1, 1), "size": (4,), "begin": (0,), "end": (1,),
-        "target_shape": (2, 2),
+        "a_max": 6.0, "a_min": 0.0, "axis": 1, "begin": (0,), "block_shape": (2, 2), "block_size": 2, "compiler": "a",
+        "crop_size": (2, 2), "crops": ((0, 0), (0, 0)), "dst_layout": "NHWC", "dtype": "float16", "end": (1,),
+        "eps": 1e-5, "equation": "ij->ji", "high": 1.0, "indices_or_sections": (1, 2), "low": 0.0, "mean": 0.0,
+        "multiplier": 3, "newshape": (-1,), "num_groups": 2, "num_segments": 3, "out_shape": (2,), "output_shape": (3,),
+        "pad_width": ((0, 0), (1, 1)), "paddings": ((0, 0), (0, 0)), "pooled_size": (2, 2), "repeats": 2, "reps": (2,),
+        "scale": 1.0, "shape": (2, 3), "shift": 1, "size": (4,), "spatial_scale": 0.5, "src_layout": "NCHW",
+        "strides": (1, 1), "target_shape": (2, 2),
     }  # fmt: skip
     seen = 0
     for name, op in registry.Op.registry.items():

@@ -158,12 +158,14 @@ define(
 )
 define(
     "nn.batch_matmul",
-    "tensor_a, tensor_b | out_dtype='', transpose_a=False, transpose_b=True",
+    "tensor_a, tensor_b | out_dtype='', transpose_a=False, transpose_b=False",
     _matmul,
+    python={"transpose_b": True},
     adapt=_adapt_product,
     relation=_product_type("nn.batch_matmul"),
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-    doc="tensor_a · tensor_bᵀ for each of a batch, which may be 1 in either; without transpose_b, · tensor_b.",
+    doc="tensor_a · tensor_bᵀ for each of a batch, which may be 1 in either; without transpose_b, · tensor_b.\n"
+    "Python calls transpose it by default.",
 )
 
 # -- bias

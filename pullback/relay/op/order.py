@@ -46,15 +46,18 @@ define(
 def _argsort(x: Any, valid_count: Any = None, *, axis: int, is_ascend: bool, dtype: str) -> Any:
     if valid_count is not None:
         raise ArgumentError("argsort: valid_count is not supported", hint="mask what does not count")
-    return cast(ops.argsort(x, axis=axis, descending=not is_ascend, dtype="int64"), dtype)
+    return cast(ops.argsort(x, axis=axis, descending=not is_ascend, dtype="int64"), dtype or "int32")
 
 
 define(
     "argsort",
-    "data | axis=-1, is_ascend=True, dtype='int32'",
+    "data | axis=-1, is_ascend=True, dtype=''",
     _argsort,
+    python={"dtype": "int32"},
     adapt=lambda args, attrs: (args, _typed(args, attrs)[1] | {"is_ascend": bool(attrs["is_ascend"])}),
-    relation=lambda types, attrs: None if types[0].is_concrete else TensorType(types[0].shape, attrs["dtype"]),
+    relation=lambda types, attrs: (
+        None if types[0].is_concrete else TensorType(types[0].shape, attrs["dtype"] or "int32")
+    ),
     doc="The places of the elements along the axis in the order of their values.",
 )
 
@@ -63,7 +66,7 @@ def _topk(x: Any, *, k: int, axis: int, ret_type: str, is_ascend: bool, dtype: s
     count = shape_of(x)[axis_of("topk", axis, rank_of(x))]
     k = count if k < 1 else k
     found = ops.topk(x, k=k, axis=axis, ret_type="both", largest=not is_ascend, dtype="int64")
-    values, places = found[0], cast(found[1], dtype)
+    values, places = found[0], cast(found[1], dtype or "int32")
     return {"both": (values, places), "values": values, "indices": places}[ret_type]
 
 
@@ -71,7 +74,7 @@ def topk_type(types: list[Type], k: Any, attrs: Any) -> Type:
     x = types[0]
     shape = list(x.shape)
     shape[axis_of("topk", attrs["axis"], x.ndim)] = k
-    values, places = TensorType(tuple(shape), x.dtype), TensorType(tuple(shape), attrs["dtype"])
+    values, places = TensorType(tuple(shape), x.dtype), TensorType(tuple(shape), attrs["dtype"] or "int32")
     return {"both": TupleType((values, places)), "values": values, "indices": places}[attrs["ret_type"]]
 
 
@@ -98,8 +101,10 @@ def both(call: Any) -> int | None:
 
 define(
     "topk",
-    "data | k=1, axis=-1, ret_type='both', is_ascend=False, dtype='int32'",
+    "data | k=1, axis=-1, ret_type='both', is_ascend=False, dtype=''",
     _topk,
+    python={"dtype": "int32"},
+    shown=("k",),
     adapt=_adapt_topk,
     relation=_topk_relation,
     returns=both,

@@ -136,6 +136,5 @@ for _rank, _space in SPACE.items():
                 f"nn.adaptive_{_kind}_pool{_rank}d", _rank, lambda s, attrs, rank=_rank: _output(rank, attrs, s)
             ),
             pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-            shown=("output_size",),
             doc="Pooling into output_size windows of nearly one size that cover the data.",
         )

@@ -516,8 +516,9 @@ def _sizes(x: Any, *, dtype: str) -> Any:
 
 define(
     "shape_of",
-    "data | dtype='int32'",
+    "data | dtype=''",
     _sizes,
+    python={"dtype": "int32"},
     relation=lambda types, attrs: TensorType((types[0].ndim,), attrs["dtype"] or "int32"),
     doc="The sizes of data as a tensor of rank 1.",
     **_MOVES,
@@ -530,8 +531,9 @@ def _count_of(x: Any, *, dtype: str) -> Any:
 
 define(
     "ndarray_size",
-    "data | dtype='int32'",
+    "data | dtype=''",
     _count_of,
+    python={"dtype": "int32"},
     relation=lambda types, attrs: TensorType((), attrs["dtype"] or "int32"),
     doc="The number of data's elements.",
     **_MOVES,

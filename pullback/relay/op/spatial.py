@@ -89,7 +89,7 @@ for _rank, _space in SPACE.items():
     define(
         f"image.resize{_rank}d",
         f"data | size, roi=None, layout='NC{_space}', method='linear', coordinate_transformation_mode='half_pixel', "
-        "rounding_method='', cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype=''",
+        "rounding_method='round', cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype=''",
         _resize(_rank),
         adapt=_adapt_resize(_rank),
         relation=lambda types, attrs, space=_space: (
@@ -97,7 +97,8 @@ for _rank, _space in SPACE.items():
             if types[0].is_concrete
             else _in_layout(types[0], attrs["layout"], dict(zip(space, attrs["size"], strict=True)), attrs["out_dtype"])
         ),
-        shown=("size", "roi"),
+        python={"rounding_method": ""},
+        shown=("size",),
         doc="Images in another size: method nearest_neighbor, linear or cubic.",
         pattern=OpPattern.INJECTIVE,
     )

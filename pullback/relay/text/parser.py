@@ -71,7 +71,7 @@ class _Definitions(Expressions):
         """All definitions: data types first, as functions may name them before."""
         starts = [k for k, token in enumerate(self.tokens) if token.kind == "word" and token.text in _BEGINS]
         starts = [k for k in starts if not (self.tokens[k].text == "type" and self.tokens[k - 1].text == "extern")]
-        if self.token.kind != "end" and (not starts or self.position < starts[0]):
+        if self.token.kind not in ("end", "unknown") and (not starts or self.position < starts[0]):
             hint = (
                 "def @f(%x: float32) { … } defines a function, type T { … } a data type; parse_expr reads expressions"
             )
@@ -108,10 +108,15 @@ class _Definitions(Expressions):
         self.free, self.graph, self.sizes = {}, {}, {}
         try:
             read()
-            if self.position < end:
+            if self.position < end and self.token.kind != "unknown":
                 hint = "a definition ends with the `}` of its body: is there one too many?"
                 self.mistake(f"expected a definition, found {self.token}", self.token, hint)
         except ScriptError as error:
+            self.stopped(error, start, end)
+
+    def stopped(self, error: ScriptError, start: int, end: int) -> None:
+        """Note what ended the reading of these tokens; what is no token has been reported, and may be the cause."""
+        if not any(token.kind == "unknown" for token in self.tokens[start:end]):
             self.mistakes.add(error)
 
     def _type_definition(self) -> None:
@@ -219,9 +224,9 @@ def _expression(text: str, name: str, module: IRModule | None) -> relay.Expr:
     reader.version(required=False)
     try:
         result = reader.body()
-        if reader.token.kind != "end":
+        if reader.token.kind not in ("end", "unknown"):
             reader.mistake(f"expected the end of the text, found {reader.token}", reader.token)
     except ScriptError as error:
-        reader.mistakes.add(error)
+        reader.stopped(error, 0, len(reader.tokens))
     reader.mistakes.report()
     return result
