@@ -195,7 +195,9 @@ class Stager:
     def _recursive(self, function: StagedFunction, arguments: Sequence[Any], span: Any) -> Any:
         """A call of a function that calls itself, as a function of the graph IR."""
         if not self.recursion:
-            raise NotDataflow(f"recursion: {function.name} calls itself", span=span or function.function.span, hint=HINT)
+            raise NotDataflow(
+                f"recursion: {function.name} calls itself", span=span or function.function.span, hint=HINT
+            )
         operands = [to_graph(a) for a in arguments]
         known = self._written.get(function)
         if known is not None:
@@ -384,7 +386,8 @@ class Stager:
             return self._operator_of_values(op, arguments, attrs, span)
         operands = [to_graph(a, f"an argument of {op.name}", span) for a in arguments]
         with span_scope(span):
-            return self._folded(op, arguments, attrs) or self.emit(lower_call(op, operands, attrs))
+            folded = self._folded(op, arguments, attrs)
+            return self.emit(lower_call(op, operands, attrs)) if folded is None else folded
 
     def _folded(self, op: Op, arguments: Sequence[Any], attrs: Attrs) -> relax.Constant | None:
         """The result of an operator of small integers that are known: of shapes, counters and conditions."""
