@@ -19,15 +19,17 @@ from pullback.nn.train import trainer
 from pullback.relax import frontend, op, training, transform
 from pullback.relax.training import callbacks
 from pullback.runtime import Device, Tensor, cpu, device, tensor
+from pullback.runtime.registry import get_global_func, register_func
 from pullback.runtime.vm import VirtualMachine
 from pullback.version import __version__ as __version__
 
 shortcuts.install()
 
 __all__ = [
-    "Device", "IRModule", "TVMError", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device", "from_keras",
-    "from_onnx", "from_torch", "frontend", "grad", "hvp", "ir", "jvp", "nd", "nn", "op", "optim", "relax", "runtime",
-    "script", "target", "te", "tensor", "tir", "trainer", "training", "transform", "value_and_grad", "vjp", "vmap",
+    "Device", "IRModule", "TVMError", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device",
+    "from_keras", "from_onnx", "from_torch", "frontend", "get_global_func", "grad", "hvp", "ir", "jvp", "nd", "nn",
+    "op", "optim", "register_func", "relax", "runtime", "script", "target", "te", "tensor", "tir", "trainer",
+    "training", "transform", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 
 

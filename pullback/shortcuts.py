@@ -19,7 +19,7 @@ SHORTCUTS = {
     "pullback.training": "pullback.relax.training",
     "pullback.transform": "pullback.relax.transform",
     "pullback.op": "pullback.relax.op",
-    "pullback.relax.optimizer": "pullback.relax.training.optimizer",
+    "pullback.relax.optimizer": "pullback.relax.training.relax_optimizer",
     "pullback.relax.vm": "pullback.driver.vm_face",
 }
 

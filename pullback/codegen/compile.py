@@ -19,6 +19,7 @@ import llvmlite.binding as llvm
 from pullback.codegen import headroom, host, worker
 from pullback.codegen.module import exported_symbol
 from pullback.ir.errors import InternalError
+from pullback.runtime import packed
 from pullback.target import Target
 
 LLVMLITE_VERSION: str = llvmlite.__version__
@@ -104,6 +105,8 @@ def load_object(*codes: bytes) -> Library:
         for code in codes:
             builder.add_object_img(code)
         builder.add_current_process()
+        if any(packed.SYMBOL.encode() in code for code in codes):
+            builder.import_symbol(packed.SYMBOL, packed.address())
         try:
             tracker = builder.link(_linker(), name)
         except RuntimeError as error:

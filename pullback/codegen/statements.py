@@ -10,6 +10,7 @@ from itertools import islice
 from pullback.codegen.expressions import Lanes
 from pullback.codegen.memory import padded
 from pullback.codegen.neighbours import NeighbourStores
+from pullback.codegen.packed import packed_call
 from pullback.codegen.poly import Poly, lane_number
 from pullback.codegen.values import Value
 from pullback.ir.errors import InternalError, UserError
@@ -41,6 +42,7 @@ from pullback.tir.stmt import (
     If,
     KernelCall,
     Let,
+    PackedCall,
     Prefetch,
     Recur,
     Release,
@@ -81,6 +83,9 @@ class Statements(NeighbourStores):
 
     def stmt_prefetch(self, node: Prefetch) -> None:
         self.prefetch(node)
+
+    def stmt_packedcall(self, node: PackedCall) -> None:
+        packed_call(self, node)
 
     def stmt_allocate(self, node: Allocate) -> None:
         with self.allocated(node.buffer):
@@ -436,6 +441,8 @@ def stored_buffers(node: Stmt) -> tuple[Buffer, ...]:
             found.update(dict.fromkeys((*n.buffers, n.heap)))
         elif isinstance(n, (KernelCall, HostCall)):
             found.update(dict.fromkeys(n.buffers))
+        elif isinstance(n, PackedCall):
+            found.update(dict.fromkeys((*n.outputs, n.flag)))
         elif isinstance(n, Box):
             found |= {n.handle: None, n.heap: None}
         elif isinstance(n, Unbox):

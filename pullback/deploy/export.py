@@ -162,7 +162,7 @@ def _write(program: Program, tools: Toolchain, work: Path, embed: bool) -> None:
     for variant in program.variants:
         planned = {n: f.planned for n, f in variant.functions.items()}
         objects.append(f"{name}_{variant.cpu}.o")
-        code = object_code(planned, variant.target, f"{name}__{{}}_{variant.cpu}")
+        code = object_code(planned, variant.target, f"{name}__{{}}_{variant.cpu}", name)
         (work / objects[-1]).write_bytes(code)
     blocks, first = data_blocks(program, embed), program.variants[-1].target
     if blocks:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pullback import codegen
+from pullback.deploy import packed
 from pullback.deploy.folding import folded
 from pullback.deploy.targets import FUNCTIONS
 from pullback.driver.artifact import Layout
@@ -104,11 +105,11 @@ def _program(trainer: Trainer, rows: int, batch: int) -> Program:
     return program
 
 
-def object_code(functions: Mapping[str, Planned], target: Target, symbol: str) -> bytes:
-    """One object with all functions, each under ``symbol.format(name)``."""
+def object_code(functions: Mapping[str, Planned], target: Target, symbol: str, library: str) -> bytes:
+    """One object with all functions of a library, each under ``symbol.format(name)``."""
     hosts = {symbol.format(name): (f.host, f.kernels, f.inner) for name, f in functions.items()}
     try:
-        return codegen.compile_object(codegen.emit_library(hosts, target), target)
+        return codegen.compile_object(packed.in_library(codegen.emit_library(hosts, target), library), target)
     except MemoryError:
         raise CompileError("there is not enough memory to compile the library") from None
 

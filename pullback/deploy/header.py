@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pullback.deploy import packed
 from pullback.ir.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def header(program: Program) -> str:
         "@PREDICT_INPUTS@": typed(inputs, names[: len(inputs)]),
         "@PREDICT_OUTPUTS@": typed(outputs, out_names, ""),
         "@RUN_TIME@": run_time,
+        "@PACKED@": packed.header(program, lambda word: f'"{word}"'),
     }
     text = (NATIVE / "interface.h.in").read_text(encoding="utf-8")
     return re.sub("@[A-Z_]+@", lambda match: substitutes[match.group()], text)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pullback.deploy import packed
 from pullback.deploy.functions import FUNCTIONS
 from pullback.deploy.header import CTYPES, arguments, enum_dtype
 from pullback.deploy.program import ALIGNMENT, BARE_SIZES, FunctionEntry, Program, TensorEntry, Variant, constant_key
@@ -102,7 +103,7 @@ def source(program: Program, embed: bool) -> str:
     lines += _metadata(program) + _hyperparameters(program)
     lines += ["static const pb_program programs[] = {"]
     lines += _of_cpus(program, lambda variant, number: _program(program, variant, number, embed))
-    lines += ["};", "", *_choice(program), *_interface(program)]
+    lines += ["};", "", *_choice(program), *_interface(program), *packed.source(program, text)]
     return "\n".join(lines) + "\n"
 
 

@@ -27,6 +27,7 @@ from pullback.driver.pipeline import plan_function
 from pullback.ir.errors import ArgumentError, CompileError, InternalError
 from pullback.ir.module import IRModule
 from pullback.relax.transform.memory.host import OUT_OF_MEMORY
+from pullback.runtime import packed
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
@@ -300,4 +301,7 @@ class BoundCall:
         if status:
             where = "" if native.name.startswith("__") else f"{native.name}: "  # __step is no name of the user's
             message = native.layout.messages[status - 1]
+            failure = packed.take_failure()
+            if failure is not None:
+                raise packed.reported(failure, where + message) from failure
             raise (MemoryError if message.startswith(OUT_OF_MEMORY) else ArgumentError)(where + message)

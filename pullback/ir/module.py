@@ -166,6 +166,11 @@ class IRModule:
         found = next((known for known in self.type_definitions if known.name == name), None)
         return self._type_definition(TypeName(name)) if found is None else found
 
+    def get_type(self, name: str) -> tuple[Any, ...]:
+        """The name of a data type, followed by its constructors."""
+        header = self.get_global_type_var(name)
+        return header, *self._type_definition(header).constructors
+
     def get_global_type_vars(self) -> list[TypeName]:
         return list(self.type_definitions)
 

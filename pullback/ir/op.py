@@ -124,10 +124,6 @@ class Signature:
             attrs[name] = values.get(name, default)
         return tensors, attrs
 
-    def needs(self, name: str) -> bool:
-        """Whether the attribute has no default."""
-        return self.attrs[name] is _REQUIRED
-
     def takes(self, count: int) -> bool:
         """Whether a call may have so many tensors."""
         return self.variadic or len(self.tensors) - len(self.optional) <= count <= len(self.tensors)

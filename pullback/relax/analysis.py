@@ -28,7 +28,7 @@ from pullback.relax.expr import (
     VarBinding,
 )
 from pullback.relax.matching import bind_sizes, match_info
-from pullback.relax.op_calls import is_call_tir
+from pullback.relax.op_calls import has_effects, is_call_tir
 from pullback.relax.recursion import RECURSE, check_self
 from pullback.relax.regions import is_self, regions
 from pullback.relax.struct_info import (
@@ -322,5 +322,5 @@ def _atomic_tuple(expr: Tuple) -> bool:
 
 
 def has_side_effect(binding: Binding) -> bool:
-    """MatchCast checks at run time, so it stays even when nobody reads it."""
-    return not isinstance(binding, VarBinding)
+    """MatchCast checks at run time, so it stays even when nobody reads it; so do calls that do more than compute."""
+    return not isinstance(binding, VarBinding) or has_effects(binding.value)

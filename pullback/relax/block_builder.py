@@ -308,9 +308,11 @@ class BlockBuilder:
         attrs: dict[str, Any] | None = None,
         *,
         private: bool = False,
+        pure: bool = True,
     ) -> Iterator[None]:
         """Bindings made inside form the function ``name``, which :meth:`emit_func_output` ends. A ``private`` one is
-        not called from outside the module."""
+        not called from outside the module; ``pure=False`` is how the reference wants it said that calls have effects:
+        here they are seen in the body."""
         if self._function is not None:
             raise UserError(f"function {name} cannot be built inside function {self._function[0]}")
         self.begin([p.name for p in params or ()])

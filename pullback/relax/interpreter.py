@@ -37,10 +37,11 @@ from pullback.relax.expr import (
 )
 from pullback.relax.matching import bind_size, bind_sizes, match_info
 from pullback.relax.mutator import check_origin
-from pullback.relax.op_calls import is_call_tir
+from pullback.relax.op_calls import is_call_tir, is_packed
 from pullback.relax.recursion import RECURSE, most_calls
 from pullback.relax.regions import is_self, regions
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of, format_info
+from pullback.runtime import packed
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import interpreter as tir_interpreter
@@ -165,6 +166,11 @@ class _Frame:
             return self.recurse(self.recursions[call.attrs["label"]], self.eval(call.args[0]))
         if is_call_tir(call):
             return self.eval_call_tir(call)
+        if is_packed(call):
+            infos = [bind_sizes(s, self.sizes) for s in call.sinfo_args]
+            kinds = [(tuple(i.shape), i.dtype) for i in infos]  # type: ignore[attr-defined]
+            results = packed.call(call.attrs["func"], [self.eval(a) for a in call.args], kinds)
+            return results[0] if len(results) == 1 else tuple(results)
         if not isinstance(call.op, Op) or call.op.numpy is None:
             raise InternalError(f"{call.op} has no NumPy meaning")
         arguments = [self.eval(a) for a in call.args]

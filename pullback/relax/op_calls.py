@@ -20,6 +20,16 @@ def is_op(expr: Any, name: str) -> bool:
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == f"relax.{name}"
 
 
+def is_packed(expr: Any) -> bool:
+    """Whether the expression calls a registered function (``relax/op/packed.py``)."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.family == "packed"
+
+
+def has_effects(expr: Any) -> bool:
+    """Whether the expression calls a function that does more than to compute: it stays where it is, once."""
+    return is_op(expr, "call_packed")
+
+
 def lacks_state(expr: Any) -> bool:
     """Whether the expression draws random numbers without a state: such a call is a draw of its own, no value yet."""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op) or "state" not in expr.op.signature.optional:

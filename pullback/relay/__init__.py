@@ -26,6 +26,7 @@ from pullback.relay.adt import (
     PatternWildcard,
     TypeData,
 )
+from pullback.relay.duplicate import duplicate  # at once: else the name is the module
 from pullback.relay.expr import (
     Call,
     Constant,
@@ -91,7 +92,7 @@ _ROOMS = {
     "transform": ["transform"],
     "ty": ["ty"],
     "type_functor": ["type_functor", "TypeFunctor", "TypeVisitor", "TypeMutator"],
-    "visitor": ["bind", "duplicate"],
+    "visitor": ["bind"],
 }
 _WHERE = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -120,5 +121,6 @@ __all__ = [
     "GlobalTypeVar", "GlobalVar", "If", "IncompleteType", "Let", "Match", "Op", "Pattern", "PatternConstructor",
     "PatternTuple", "PatternVar", "PatternWildcard", "RefCreate", "RefRead", "RefType", "RefWrite", "RelayExpr",
     "RelayRefType", "TensorType", "Tuple", "TupleGetItem", "TupleType", "TupleWrapper", "Type", "TypeCall",
-    "TypeConstraint", "TypeData", "TypeKind", "TypeRelation", "TypeVar", "Var", "const", "op", "scalar_type", "var",
+    "TypeConstraint", "TypeData", "TypeKind", "TypeRelation", "TypeVar", "Var", "const", "duplicate", "op",
+    "scalar_type", "var",
 ]  # fmt: skip

@@ -164,9 +164,12 @@ class ExprFunctor:
         """What the case returns, remembered under ``key``."""
         if not self._under_way:
             return self._outermost(expr)
-        result = getattr(self, _case(_METHODS, expr, "expression"))(expr)
-        self.memo_map[key] = result
+        result = self.memo_map[key] = self.dispatch(expr)
         return result
+
+    def dispatch(self, expr: Any) -> Any:
+        """What the case returns. A subclass that does something at every node overrides this."""
+        return getattr(self, _case(_METHODS, expr, "expression"))(expr)
 
     def _outermost(self, expr: Any) -> Any:
         self._under_way = True

@@ -47,6 +47,8 @@ from pullback.relax.declared import PARAMETER, STATE, Annotation, Declared
 from pullback.relax.op.call_tir import call_tir as _call_tir
 from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
 from pullback.relax.op.namespace import Namespace, no_op
+from pullback.relax.op.packed import call_packed as _call_packed
+from pullback.relax.op.packed import call_pure_packed as _call_pure_packed
 from pullback.relax.recursion import call_self, recurse, recursive  # noqa: F401
 from pullback.script.names import public_names
 from pullback.script.sizes import read_shape
@@ -198,6 +200,22 @@ def call_tir(
     return _call_tir(func, args, out_sinfo, tir_vars, origin, te_grad_name, te_grad_kwargs)
 
 
+def call_packed(func: str, *args: Any, sinfo_args: Any = None) -> _expr.Call:
+    """Call the registered function of that name on tensors; ``sinfo_args``: the type of what it gives, or several. The
+    call stays even where nobody reads what it gives."""
+    return _call_packed(func, *args, sinfo_args=sinfo_args)
+
+
+def call_pure_packed(func: str, *args: Any, sinfo_args: Any = None) -> _expr.Call:
+    """:func:`call_packed` of a function that only computes."""
+    return _call_pure_packed(func, *args, sinfo_args=sinfo_args)
+
+
+def ExternFunc(name: str) -> str:  # noqa: N802
+    """The name of a registered function."""
+    return name
+
+
 def call(op: str, args: Sequence[Any], attrs: Mapping[str, Any], sinfo_args: Sequence[Any] = ()) -> _expr.Call:
     """A call just as given, with no defaults filled in: what the printer writes for calls no op builds."""
     operands = _expr.Tuple(args).fields
@@ -290,13 +308,19 @@ def func_attr(attrs: Mapping[str, Any]) -> NoReturn:
 
 
 def function(
-    func: Any = None, *, private: bool = False, name: str | None = None, names: Mapping[str, str] | None = None
+    func: Any = None,
+    *,
+    private: bool = False,
+    pure: bool = True,
+    name: str | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Any:
     """Decorator: the graph function that the Python function's source describes.
 
     Inside a class with ``@I.ir_module`` it becomes a function of the module: ``private`` ones are not called from
     outside, and ``name`` is the name in the module when it cannot be a Python name. ``names`` gives parameters names
-    that cannot be Python names: ``names={"layer_weight": "layer.weight"}``.
+    that cannot be Python names: ``names={"layer_weight": "layer.weight"}``. ``pure=False`` is how the reference wants
+    it said that calls have effects; here they are seen in the body.
     """
     from pullback.script.parser.entry import decorate
 

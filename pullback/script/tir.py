@@ -396,6 +396,16 @@ def prefetch(element: _expr.BufferLoad, kind: str = "read") -> _stmt.Prefetch:
     return _stmt.Prefetch(element.buffer, element.indices, kind)
 
 
+def packed(name: str, inputs: Any, outputs: Any, flag: _expr.Buffer) -> _stmt.PackedCall:
+    """``T.packed("my.function", [A], [B], done)``: run a registered function, which reads the inputs and fills the
+    outputs; ``done`` says whether it did. It is all of a kernel."""
+    message = "T.packed takes the name of a function, a list of buffers to read, one to fill, and a bool buffer"
+    if not isinstance(name, str) or not all(isinstance(part, (list, tuple)) for part in (inputs, outputs)):
+        raise ScriptError(message, hint='write T.packed("my.function", [A], [B], done)')
+    _check_buffers(message, *inputs, *outputs, flag)
+    return _stmt.PackedCall(name, tuple(inputs), tuple(outputs), flag)
+
+
 def kernel(name: str, *buffers: _expr.Buffer) -> _stmt.KernelCall:
     """Host functions: run the kernel of that name on the buffers."""
     if not isinstance(name, str) or not all(isinstance(b, _expr.Buffer) for b in buffers):

@@ -31,6 +31,7 @@ from pullback.tir.stmt import (
     If,
     KernelCall,
     Let,
+    PackedCall,
     Prefetch,
     PrimFunc,
     Recur,
@@ -47,7 +48,7 @@ from pullback.tir.stmt import (
 
 __all__ = [
     "Allocate", "Binary", "Box", "Buffer", "BufferLoad", "BufferStore", "Call", "Cast", "Check", "FloatImm", "For",
-    "HostCall", "If", "IntImm", "KernelCall", "Let", "Prefetch", "PrimExpr", "PrimFunc", "Recur", "Release", "Select",
-    "Seq", "Stmt", "Stop", "Unbox", "Var", "While", "as_expr", "binary", "call", "cast", "const", "fma", "loop",
-    "maximum", "minimum", "select", "seq", "store",
+    "HostCall", "If", "IntImm", "KernelCall", "Let", "PackedCall", "Prefetch", "PrimExpr", "PrimFunc", "Recur",
+    "Release", "Select", "Seq", "Stmt", "Stop", "Unbox", "Var", "While", "as_expr", "binary", "call", "cast",
+    "const", "fma", "loop", "maximum", "minimum", "select", "seq", "store",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ import numpy as np
 from pullback.ir.depth import deep, on_large_stack
 from pullback.ir.errors import InternalError
 from pullback.ir.node import Node, remembered
+from pullback.runtime import packed
 from pullback.tir import pairs, philox
 from pullback.tir.expr import (
     Binary,
@@ -44,6 +45,7 @@ from pullback.tir.stmt import (
     If,
     KernelCall,
     Let,
+    PackedCall,
     Prefetch,
     PrimFunc,
     Recur,
@@ -275,6 +277,13 @@ class _Frame:
         ]
         run(kernel, args)
 
+    def stmt_packedcall(self, node: PackedCall) -> None:
+        kinds = [(self.arrays[b].shape, b.dtype) for b in node.outputs]
+        results = packed.call(node.name, [self.arrays[b] for b in node.inputs], kinds)
+        for buffer, result in zip(node.outputs, results, strict=True):
+            self.arrays[buffer][...] = result
+        self.arrays[node.flag][...] = True
+
     def _piece(self, buffer: Buffer, number: Any, param: Buffer) -> np.ndarray:
         """The piece of that number of a buffer that is cut into some as large as the parameter."""
         array = self.arrays[buffer]
@@ -425,6 +434,8 @@ def _buffers(node: Any) -> list[Buffer]:
         return [node.handle, *node.fields, *([node.heap] if isinstance(node, Box) else [])]
     if isinstance(node, Release):
         return [node.heap, node.mark]
+    if isinstance(node, PackedCall):
+        return [*node.inputs, *node.outputs, node.flag]
     return [node.buffer] if isinstance(node, (BufferLoad, BufferStore, Check)) else []
 
 

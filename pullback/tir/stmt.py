@@ -6,6 +6,7 @@
         | If(e, s, s?)
         | BufferStore(buffer, e, e…)
         | Prefetch(buffer, e…, kind)    the element is to be read (or written) soon; nothing changes
+        | PackedCall(name, buffers…, buffers…, buffer)    a registered function; it is all of a kernel
         | Seq(s…)
         | KernelCall(name, buffers…, e…)  host functions only, as all that follow
         | HostCall(name, buffers…, rows…, arena)  stop with the status of another host function if that is not 0
@@ -136,6 +137,18 @@ class Prefetch(Stmt):
         check_indices(self.buffer, self.indices)
         if self.kind not in PREFETCH_KINDS:
             raise InternalError(f"unknown kind of prefetch {self.kind!r}: it is one of {', '.join(PREFETCH_KINDS)}")
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
+class PackedCall(Stmt):
+    """Run the function that is registered under ``name`` (``runtime/packed.py``): it reads the inputs and fills the
+    outputs. ``flag`` (bool, one element) says whether it did. It is all of a kernel."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    flag: Buffer
 
 
 @made_quickly

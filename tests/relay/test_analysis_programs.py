@@ -101,6 +101,11 @@ def test_kind(type_: Type, kind: TypeKind) -> None:
         (FuncType((T,), RELATION), "the result of a function has to be a type, got one of kind Constraint"),
         (FuncType((T,), T, (), (T,)), "a function's type_constraints have to be TypeRelations"),  # type: ignore[arg-type]
         (RefType(LISTS.name), "what a reference holds has to be a type, got one of kind AdtHandle"),
+        (TypeRelation("same", (T, SHAPE), 1), "argument 2 of a relation has to be a type, got one of kind ShapeVar"),
+        (
+            TypeData(GlobalTypeVar("Tree", TypeKind.Type), (), ()),
+            "the name of a data type has to be of kind AdtHandle, got Type",
+        ),
         (TypeCall(T, ()), "only data types are applied to types, got TensorType"),
         (TypeCall(TypeVar("a"), ()), "only data types are applied to types, got one of kind Type"),
         (TypeCall(LISTS.name, (SHAPE,)), "argument 1 of List has to be a type, got one of kind ShapeVar"),
@@ -211,6 +216,12 @@ def test_call_graph() -> None:
         "call graph node: main, referred to 0 times\n  calls f, 2 times\n  calls g, 1 times"
     )
     assert str(graph).count("call graph node") == 6
+
+
+def test_a_global_variable_that_is_called_twice_counts_once() -> None:
+    f = GlobalVar("f")
+    graph = CallGraph(IRModule({"main": Function((), Tuple((f(), f(), GlobalVar("f")()))), "f": calling()}))
+    assert graph.ref_count("f") == graph.global_call_count("main") == 2
 
 
 def test_call_graph_of_a_long_chain() -> None:
@@ -354,6 +365,18 @@ def test_extract_intermediate_expr() -> None:
     assert structural_equal(analysis.extract_intermediate_expr(module, 0)["main"], Function((X,), one))
     with pytest.raises(ArgumentError, match="main has 4 calls, there is none of number 4"):
         analysis.extract_intermediate_expr(module, 4)
+
+
+def test_extract_fused_functions() -> None:
+    """Two products, each with what follows it; the two are of one structure, so they are one function."""
+    x, w, v = var("x", shape=(4, 4)), var("w", shape=(4, 4)), var("v", shape=(4, 4))
+    layer = call_op("nn.relu", call_op("nn.dense", x, w))
+    module = IRModule.from_expr(call_op("nn.relu", call_op("nn.dense", layer, v)))
+    functions = analysis.extract_fused_functions(module)
+    (function,) = functions.values()
+    assert analysis.list_op_freqs(IRModule({"f": function})) == {"nn.dense": 1, "nn.relu": 1}
+    other = IRModule.from_expr(call_op("nn.dense", layer, v))
+    assert len(analysis.extract_fused_functions(other)) == 2
 
 
 def macs(expr: Expr) -> int:

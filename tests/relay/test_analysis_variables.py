@@ -86,6 +86,7 @@ def test_type_variables_of_expressions() -> None:
     f = Function((x,), Let(y, Call(x, (x,), type_args=(Q,)), x), P, (P,))
     assert set(free_type_vars(f)) == {Q} and set(bound_type_vars(f)) == {P, R} and set(all_type_vars(f)) == {P, Q, R}
     assert free_type_vars(f.body) == [Q, P]
+    assert all_type_vars(Function((var("x", P),), A, TupleType((P, R)), (Q,))) == [Q, P, R]
 
 
 def test_type_variables_of_patterns() -> None:

@@ -106,7 +106,7 @@ CONSTANT = ["less_equal", "not_equal"]
 def test_what_does_not_move_has_no_adjoint(name: str) -> None:
     x, y = var("x", shape=(3,), dtype="float64"), var("y", shape=(3,), dtype="float64")
     function = Function((x, y), call_op("cast", call_op(name, x, y), dtype="float64") + x)
-    check_gradient(function, [apart(3), apart(3)])
+    check_gradient(function, [apart(3), apart(3) + 0.1])
 
 
 def test_every_rule_is_tried() -> None:

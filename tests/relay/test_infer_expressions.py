@@ -246,7 +246,11 @@ def test_pass() -> None:
     assert found["main"].checked_type == FuncType((tensor(3),), tensor(3)) and found.attrs == {"kept": 1}
     assert module["main"].checked_type_ is None and found is not module
     assert InferType()(found)["main"] is found["main"]
-    assert InferTypeLocal(a + a) == tensor(3)
+
+
+def test_local_inference_writes_the_type_of_the_expression() -> None:
+    y = x(3) + x(3)
+    assert InferTypeLocal(y) == tensor(3) == y.checked_type
 
 
 def test_functions_of_a_module_that_share_a_part() -> None:

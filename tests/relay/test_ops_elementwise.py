@@ -157,7 +157,13 @@ CASES += [
     *_reductions("argmin", _place(np.argmin), normal(2, 3, 4)),
     *_reductions("variance", np.var, normal(2, 3, 4)),
     Case("sum", [integers(-9, 9, 2, 3)], lambda x: x.sum(1, dtype="int32"), attrs={"axis": 1}),
-    Case("mean", [integers(-9, 9, 2, 3)], lambda x: np.trunc(x.sum(1) / 3).astype("int32"), attrs={"axis": 1}, dynamic=False),
+    Case(
+        "mean",
+        [integers(-9, 9, 2, 3)],
+        lambda x: np.trunc(x.sum(1) / 3).astype("int32"),
+        attrs={"axis": 1},
+        dynamic=False,
+    ),
     Case("argmax", [_TIES], lambda x: np.array([1, 0], "int32"), attrs={"axis": 1}),
     Case(
         "argmax",

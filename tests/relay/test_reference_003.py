@@ -111,13 +111,13 @@ def test_building_a_gradient_function(model: Any) -> None:
     assert isinstance(graph, str)
     again = relay.build_module.build(gradient_func, TARGET, params=params)
     wanted, by_name = loss_and_gradient(1, data, params)
-    for built in (lib, again):
-        module = tvm.contrib.graph_executor.GraphModule(built["default"](CTX))
+    unpacked = tvm.contrib.graph_executor.create(graph, lib, CTX)
+    unpacked.set_input(**params_left)
+    for module in (unpacked, tvm.contrib.graph_executor.GraphModule(again["default"](CTX))):
         module.set_input("y", np.array([[1]], "float32"))
         module.set_input("data", data.astype("float32"))
         module.run()
         np.testing.assert_allclose(module.get_output(0).numpy(), [[wanted]], rtol=1e-5)
-    del params_left
 
 
 def test_gradients_of_operators(model: Any) -> None:

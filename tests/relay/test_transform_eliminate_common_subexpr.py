@@ -56,6 +56,7 @@ def test_ops_with_a_state_stay_apart() -> None:
         stays(EliminateCommonSubexpr(), Function((x,), op("add", op("exp", x), op("exp", x))))
     finally:
         draw.set_attr("TOpIsStateful", False)
+    stays(EliminateCommonSubexpr(), Function((x,), op("add", op("nn.dropout", x), op("nn.dropout", x))))
 
 
 def test_inside_branches() -> None:

@@ -69,6 +69,7 @@ def test_shapes_that_are_not_known() -> None:
     [
         lambda x: op("ones", (2, 3), "float32"),
         lambda x: op("add", x, const(C)),
+        lambda x: op("nn.dropout", const(C)),
         lambda x: op("broadcast_to", const(1.0), shape=(3000, 3000)),
     ],
 )

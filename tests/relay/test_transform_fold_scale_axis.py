@@ -167,6 +167,26 @@ def test_where_channels_are_in_blocked_layouts() -> None:
     assert weight_of(conv(x, w, data_layout="NCHW2c", kernel_layout="OIHW")) is None
 
 
+def test_forward_in_blocks() -> None:
+    x, w, s = free("x", 2, 2, 5, 5, 2), free("w", 3, 2, 3, 3, 2, 2), free("s", 2, 1, 1, 2)
+    layouts = {"data_layout": "NCHW2c", "kernel_layout": "OIHW2i2o"}
+    before = Function((x, w, s), conv(op("multiply", x, s), w, **layouts))
+    taken = op("reshape", op("squeeze", s, axis=(1, 2)), newshape=(1, 2, 1, 1, 2, 1))
+    expected = Function((x, w, s), conv(x, op("multiply", w, taken), **layouts))
+    same_values(before, becomes(ForwardFoldScaleAxis(), before, expected))
+
+
+def test_backward_in_blocks() -> None:
+    x, w, b, s = free("x", 2, 2, 5, 5, 2), free("w", 3, 2, 3, 3, 2, 2), free("b", 3, 1, 1, 2), free("s", 3, 1, 1, 2)
+    layouts = {"data_layout": "NCHW2c", "kernel_layout": "OIHW2i2o"}
+    before = Function((x, w, b, s), op("multiply", op("add", conv(x, w, **layouts), b), s))
+    taken = op("squeeze", s, axis=(1, 2))
+    kernel = op("multiply", w, op("reshape", taken, newshape=(3, 1, 1, 1, 1, 2)))
+    bias = op("multiply", b, op("reshape", taken, newshape=(1, 3, 1, 1, 2)))
+    expected = Function((x, w, b, s), op("add", conv(x, kernel, **layouts), bias))
+    same_values(before, becomes(BackwardFoldScaleAxis(), before, expected))
+
+
 def test_all_of_it() -> None:
     x, w, v = data(), const(np.ones((6, 4, 3, 3), "float32")), const(np.ones((6, 6, 3, 3), "float32"))
     scale = const(np.arange(1, 7, dtype="float32").reshape(6, 1, 1))

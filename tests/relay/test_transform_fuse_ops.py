@@ -84,6 +84,11 @@ def test_two_contractions_are_two_kernels() -> None:
     assert checked(op("nn.dense", first, w)) == [["nn.dense", "nn.relu"], ["nn.dense"]]
 
 
+def test_softmax_takes_what_follows() -> None:
+    x = free("x", 4, 5)
+    assert checked(op("cast", op("nn.softmax", x), "float64")) == [["nn.softmax", "cast"]]
+
+
 def test_reductions_take_what_comes_before() -> None:
     x = free("x", 4, 5)
     assert checked(op("sum", op("exp", op("add", x, const(1.0))), axis=1)) == [["add", "exp", "sum"]]

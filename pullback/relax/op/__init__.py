@@ -41,6 +41,7 @@ from pullback.relax.op import (  # noqa: F401
     norm,
     norm_pool,
     normalization,
+    packed,
     pad,
     pixel,
     quantize,
@@ -60,6 +61,7 @@ from pullback.relax.op import (  # noqa: F401
 )
 from pullback.relax.op.call_tir import call_tir, call_tir_with_grad  # noqa: F401, F811
 from pullback.relax.op.namespace import Namespace, no_op
+from pullback.relax.op.packed import call_packed, call_pure_packed, register_packed_gradient  # noqa: F401
 from pullback.relax.op.register import register_gradient, register_op  # noqa: F401
 
 nn = Namespace("nn")  # type: ignore[assignment]  # noqa: F811  relax.op.nn.relu, not the file of that family

@@ -18,7 +18,7 @@ from pullback.ir.passes import FunctionPass
 from pullback.relax.boxes import NULL, UNBOX, is_handle
 from pullback.relax.expr import Binding, Call, Constant, DataflowVar, Function, MatchCast, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op_calls import lacks_state
+from pullback.relax.op_calls import has_effects, lacks_state
 from pullback.relax.regions import is_self, regions
 from pullback.relax.struct_info import flat_infos
 from pullback.tir.expr import PrimExpr
@@ -44,6 +44,7 @@ class _Merge(ExprMutator):
             return super().rewrite_binding(binding)
         value = self.expr(binding.value)
         pure = isinstance(value, (Call, TupleGetItem)) and not draws(value) and not _makes_boxes(value)
+        pure = pure and not has_effects(value)
         key = value_key(value) if pure else None
         known = self.known.get(key) if key is not None else None
         if known is not None and isinstance(binding.var, DataflowVar):

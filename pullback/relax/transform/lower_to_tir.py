@@ -23,7 +23,7 @@ from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetIt
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.kernel import has_kernel, kernel_of
-from pullback.relax.op_calls import inner_op, is_call_tir
+from pullback.relax.op_calls import inner_op, is_call_tir, is_packed
 from pullback.relax.regions import is_control
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
 from pullback.relax.transform.compose import Composer, compose, has_te, is_view
@@ -34,7 +34,7 @@ from pullback.relax.transform.structure import function_structure, results_of
 from pullback.schedule.choose import Schedule, recognize, scheduled
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.split import split
-from pullback.tir import PrimFunc
+from pullback.tir import Buffer, PackedCall, PrimFunc
 from pullback.tir.checked import checked
 from pullback.tir.defined import defined
 from pullback.tir.lanes import independent_lanes
@@ -100,6 +100,9 @@ class _Lowering(ExprMutator):
         elif is_call_tir(value):
             with span_scope(value.span):
                 self.bind(binding.var, self.users_kernel(self.expr(value)))
+        elif is_packed(value):
+            with span_scope(value.span):
+                self.bind(binding.var, self.registered(self.expr(value)))
         elif isinstance(value, Call) and not (is_view(value) or is_control(value) or is_boxing(value)):
             raise InternalError(f"{value.op} has no tensor expression, so it cannot be compiled")
         else:
@@ -127,6 +130,22 @@ class _Lowering(ExprMutator):
         (*results,) = (self.builder.emit(TupleGetItem(whole, k), name) for k in range(len(call.sinfo_args)))
         for k, access in enumerate(accesses, len(call.sinfo_args)):
             self.expect(self.builder.emit(TupleGetItem(whole, k), access.flag.name), access.text)
+        return results[0] if len(results) == 1 else Tuple(tuple(results))
+
+    def registered(self, call: Call) -> Expr:
+        """The call of a registered function: a kernel that says in a flag whether it could do it."""
+        func = call.attrs["func"]
+        given = [TensorStructInfo(a.struct_info.shape, a.struct_info.dtype) for a in call.args]  # type: ignore[attr-defined, union-attr]
+        inputs = [Buffer(f"x{k}", info.sizes, info.dtype) for k, info in enumerate(given)]
+        outputs = [Buffer(f"y{k}", info.sizes, info.dtype) for k, info in enumerate(call.sinfo_args)]  # type: ignore[attr-defined]
+        flag = Buffer("done", (), "bool")
+        name = "packed_" + "".join(c if c.isalnum() else "_" for c in func)
+        kernel = PrimFunc(name, (*inputs, *outputs, flag), PackedCall(func, tuple(inputs), tuple(outputs), flag))
+        infos = (*call.sinfo_args, TensorStructInfo((), "bool"))
+        whole = self.builder.emit(call_tir(GlobalVar(self.share(name, kernel)), Tuple(call.args), infos), name)
+        (*results,) = (self.builder.emit(TupleGetItem(whole, k), name) for k in range(len(outputs)))
+        done = self.builder.emit(TupleGetItem(whole, len(outputs)), "done")
+        self.expect(done, f"the function {func!r} failed")
         return results[0] if len(results) == 1 else Tuple(tuple(results))
 
     def group(self, name: str, function: Function, arguments: Sequence[Expr], var: Var) -> Expr:

@@ -10,6 +10,7 @@ from pullback.relay.analysis.counts import (
     search_fc_transpose,
 )
 from pullback.relay.analysis.feature import Feature, check_features, detect_feature
+from pullback.relay.analysis.fused import extract_fused_functions
 from pullback.relay.analysis.kinds import check_kind
 from pullback.relay.analysis.matches import unmatched_cases
 from pullback.relay.analysis.normal_form import check_basic_block_normal_form, check_constant
@@ -38,6 +39,7 @@ __all__ = [
     "check_kind",
     "count_layers",
     "detect_feature",
+    "extract_fused_functions",
     "extract_intermediate_expr",
     "free_type_vars",
     "free_vars",

@@ -13,18 +13,19 @@ from pullback.relay.visitor import children
 
 
 def global_vars(expr: Any) -> dict[str, int]:
-    """The names of global functions in an expression, in the order of their first use, with the number of places
-    where they stand."""
+    """The names of global functions in an expression, in the order of their first use, with the number of nodes that
+    name them: one ``GlobalVar`` that is called twice counts once."""
     found: dict[str, int] = {}
     seen: set[int] = set()
     pending = [expr]
     while pending:
         node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
         if isinstance(node, GlobalVar):
             found[node.name] = found.get(node.name, 0) + 1
-        elif id(node) not in seen:
-            seen.add(id(node))
-            pending.extend(reversed(children(node)))
+        pending.extend(reversed(children(node)))
     return found
 
 
@@ -99,12 +100,12 @@ class CallGraph:
         return name
 
     def ref_count(self, var: Any) -> int:
-        """How many places in the module name the function."""
+        """How many nodes of the module name the function."""
         name = self._name(var)
         return sum(calls.get(name, 0) for calls in self.calls.values())
 
     def global_call_count(self, var: Any) -> int:
-        """How many places in the function name functions of the module."""
+        """How many nodes of the function name functions of the module."""
         return sum(self.calls[self._name(var)].values())
 
     def is_recursive(self, var: Any) -> bool:

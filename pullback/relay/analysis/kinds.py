@@ -68,8 +68,8 @@ class _Kinds(TypeFunctor):
         return TypeKind.Type
 
     def visit_type_relation(self, type_: TypeRelation) -> TypeKind:
-        for arg in type_.args:
-            self.visit(arg)
+        for i, arg in enumerate(type_.args):
+            self._is_type(arg, f"argument {i + 1} of a relation")
         return TypeKind.Constraint
 
     def visit_type_call(self, type_: TypeCall) -> TypeKind:
@@ -94,6 +94,9 @@ class _Kinds(TypeFunctor):
             raise KindError(f"{name.name} is applied to {expected} types, got {got}", span=type_.span)
 
     def visit_type_data(self, type_: TypeData) -> TypeKind:
+        header = self.visit(type_.header)
+        if header != TypeKind.AdtHandle:
+            raise KindError(f"the name of a data type has to be of kind AdtHandle, got {header.name}", span=type_.span)
         for var in type_.type_vars:
             self._is_type(var, f"the parameter {var.name} of {type_.header.name}")
         for constructor in type_.constructors:

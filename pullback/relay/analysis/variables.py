@@ -27,17 +27,17 @@ class _Variables:
 
 
 class _Bound:
-    """Variables that are bound at this point of the traversal."""
+    """Variables that are bound at this point of the traversal, and types that stand there."""
 
-    def __init__(self, variables: Any) -> None:
-        self.variables = variables
+    def __init__(self, variables: Any, types: Any = ()) -> None:
+        self.variables, self.types = variables, types
 
 
 def _parts(node: Any) -> tuple[Any, ...]:
     if isinstance(node, Let):
         return _Bound([node.variable]), node.value, node.body
     if isinstance(node, Function):
-        return _Bound(node.params), node.body
+        return _Bound(node.params, [node.ret_type]), node.body
     if isinstance(node, Match):
         return node.data, *(part for c in node.clauses for part in (_Bound(bound_by(c.lhs)), c.rhs))
     return children(node)
@@ -100,9 +100,8 @@ class _TypeVariables(TypeVisitor):
         for node in _walk(expr):
             if isinstance(node, Function):
                 self.bind(node.type_params)
-                self._visit_types([node.ret_type])
             elif isinstance(node, _Bound):
-                self._visit_types([v.type_annotation for v in node.variables])
+                self._visit_types([*(v.type_annotation for v in node.variables), *node.types])
             elif isinstance(node, Var):
                 self._visit_types([node.type_annotation])
             elif isinstance(node, Call):

@@ -53,29 +53,34 @@ def in_relay(
     function: relax.Function,
     inputs: Sequence[str],
     spelling: Spelling | None = None,
-    around: Callable[[list[Expr], Body], Expr] | None = None,
+    around: Callable[[list[Var], Body], Function] | None = None,
 ) -> Module:
     """``function``, what :func:`computed` returns of the model, as a module of relay in the form for inference, and the
-    values of its parameters and states by name.
+    values of its parameters and states by name, in the order in which the function reads them.
 
-    ``inputs``: the names of its inputs. ``around(inputs, body)`` returns the result where the body is to be computed of
-    other values than the inputs themselves.
+    ``inputs``: the names of its inputs. ``around(inputs, body)`` returns a function of other inputs that computes the
+    body of what it makes of them; parameters come behind its own.
     """
     spelling = spelling or Spelling()
     held = dict((*model.named_parameters(), *model.named_buffers()))
-    read = set(used_vars(function.body))
-    params, values = [], {}
-    for param, name in zip(function.params, [*inputs, *(p.name for p in function.params[len(inputs) :])], strict=True):
-        shown = spelling.params.get(name, name)
-        span = Span(shown, 0) if name in spelling.params else None
-        params.append(Var(shown, type_of(param.struct_info), span=span))
-        if name in held and param in read:
-            values[shown] = tensor(held[name].numpy(), copy=True)
-    own, weights = params[: len(inputs)], params[len(inputs) :]
+    variables = {}
+    for k, param in enumerate(function.params):
+        shown = inputs[k] if k < len(inputs) else spelling.params.get(param.name, param.name)
+        variables[param] = Var(shown, type_of(param.struct_info), span=spelling.entries.get(param.name))
+    entries = function.params[: len(inputs)]
+    weights = [p for p in _read(function) if p in variables.keys() - set(entries)]
 
     def body(arguments: list[Expr]) -> Expr:
-        return raised_body(function, [*arguments, *weights], NAMES, spelling.place)
+        values = dict(zip(entries, arguments, strict=True))
+        return raised_body(function, [values.get(p, variables[p]) for p in function.params], NAMES, spelling.place)
 
-    result = body(list(own)) if around is None else around(list(own), body)
-    kept = [p for p in weights if p.name in values]
-    return IRModule.from_expr(Function((*own, *kept), result)), values
+    own = [variables[p] for p in entries]
+    made = Function(tuple(own), body(list(own))) if around is None else around(own, body)
+    values = {variables[p].name: tensor(held[p.name].numpy(), copy=True) for p in weights}
+    return IRModule.from_expr(made.replace(params=(*made.params, *(variables[p] for p in weights)))), values
+
+
+def _read(function: relax.Function) -> list[relax.Var]:
+    """The variables that the function reads, in the order in which it does."""
+    bound = [binding.value for block in function.body.blocks for binding in block.bindings]
+    return list(dict.fromkeys(var for value in (*bound, function.body.body) for var in used_vars(value)))

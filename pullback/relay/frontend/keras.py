@@ -7,8 +7,11 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, NameNotFound
 from pullback.relax.struct_info import TensorStructInfo
-from pullback.relay.expr import Expr, Tuple, call_op
+from pullback.relay.analysis import free_vars
+from pullback.relay.expr import Expr, Function, Tuple, Var, call_op
 from pullback.relay.frontend.common import Body, Module, Spelling, computed, in_relay
+from pullback.relay.infer import infer_expr
+from pullback.relay.ty import TensorType
 
 LAYOUTS = ("NCHW", "NHWC", "NDHWC")
 
@@ -56,16 +59,24 @@ def _keras_shape(name: str, given: Sequence[int] | None, own: Sequence[Any], fir
     return tuple(int(s) for s in sizes)  # type: ignore[arg-type]
 
 
-def _channels_first(inputs: list[Expr], body: Body) -> Expr:
-    """The body, whose images are channels-last, with images channels-first on both sides."""
-    result = body([_permuted(x, (0, 2, 3, 1)) for x in inputs])
+def _channels_first(inputs: list[Var], body: Body) -> Function:
+    """The body, whose images are channels-last, as a function of images that are channels-first on both sides."""
+    own = [_turned(x) for x in inputs]
+    result = body([call_op("transpose", x, axes=(0, 2, 3, 1)) if x not in inputs else x for x in own])
+    type_ = infer_expr(Function((*own, *(v for v in free_vars(result) if v not in own)), result)).body.checked_type
     if isinstance(result, Tuple):
-        return Tuple(tuple(_permuted(field, (0, 3, 1, 2)) for field in result.fields))
-    return _permuted(result, (0, 3, 1, 2))
+        fields = zip(result.fields, type_.fields, strict=True)
+        return Function(tuple(own), Tuple(tuple(_first(field, t) for field, t in fields)))
+    return Function(tuple(own), _first(result, type_))
 
 
-def _permuted(x: Expr, axes: tuple[int, ...]) -> Expr:
-    from pullback.relay.infer import infer_expr
+def _turned(x: Var) -> Var:
+    """An input of images with its channels first."""
+    shape = x.type_annotation.shape  # type: ignore[union-attr]
+    if len(shape) != 4:
+        return x
+    return Var(x.name, TensorType((shape[0], shape[3], shape[1], shape[2]), x.type_annotation.dtype))  # type: ignore[union-attr]
 
-    type_ = getattr(x, "type_annotation", None) or infer_expr(x).checked_type
-    return call_op("transpose", x, axes=axes) if len(type_.shape) == 4 else x
+
+def _first(x: Expr, type_: TensorType) -> Expr:
+    return call_op("transpose", x, axes=(0, 3, 1, 2)) if type_.ndim == 4 else x

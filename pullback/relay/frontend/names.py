@@ -165,6 +165,37 @@ def _convolution(args: list[Expr], attrs: Any, call: Any) -> Expr | None:
     return call_op(name, *args, **given)
 
 
+@named("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
+def _transposed_convolution(args: list[Expr], attrs: Any, call: Any) -> Expr | None:
+    name = call.op.name.removeprefix("relax.")
+    rank = int(name.partition("d_")[0][-1])
+    kernel = attrs["kernel_layout"]
+    sizes = dict(zip(kernel, call.args[1].struct_info.shape, strict=True))
+    if attrs["out_layout"] not in (None, attrs["data_layout"]) or attrs["out_dtype"] not in (None, "", "void"):
+        return None
+    given: dict[str, Any] = {
+        "strides": _ints(attrs["strides"], rank),
+        "padding": _ints(attrs["padding"], 2 * rank),
+        "output_padding": _ints(attrs["output_padding"], rank),
+        "dilation": _ints(attrs["dilation"], rank),
+        "groups": attrs["groups"],
+        "channels": sizes["O"] * attrs["groups"],
+        "kernel_size": tuple(sizes[axis] for axis in "DHW"[-rank:]),
+        "data_layout": attrs["data_layout"],
+        "kernel_layout": kernel,
+    }
+    return call_op(name, *args, **given)
+
+
+@named("nn.pad")
+def _pad(args: list[Expr], attrs: Any, call: Any) -> Expr | None:
+    width, value = attrs["pad_width"], attrs["pad_value"]
+    if attrs["pad_mode"] != "constant" or not isinstance(value, (int, float)):
+        return None
+    pairs = width if width and isinstance(width[0], tuple) else list(zip(width[::2], width[1::2], strict=True))
+    return call_op("nn.pad", args[0], const(value, call.struct_info.dtype), pad_width=pairs)
+
+
 @named("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d")
 def _pool(args: list[Expr], attrs: Any, call: Any) -> Expr | None:
     name = call.op.name.removeprefix("relax.")

@@ -27,14 +27,14 @@ def from_onnx(
 
     Raises what :func:`pullback.from_onnx` raises.
     """
-    from pullback.relax.frontend.onnx import from_onnx as imported
+    from pullback.relax.frontend.onnx import OnnxModel
 
     if opset is not None or convert_config is not None or export_node_renamed_model_path is not None:
         raise ArgumentError(
             "from_onnx takes the opset that the file names, and no convert_config",
             hint="onnx.version_converter writes a file of another opset",
         )
-    made = imported(model, shape)
+    made = OnnxModel(model, shape)
     function = computed(made)
     found, params = in_relay(made, function, made.inputs)
     if freeze_params:

@@ -1,8 +1,9 @@
 """The gradient of an operator without a rule: that of what it means in the graph IR, raised to relay.
 
-    nn.leaky_relu(x, alpha=0.1)   →   relax.where(relax.greater(x, 0), grad, relax.multiply(grad, 0.1))
+    nn.leaky_relu(x, alpha=0.1)   →   where(greater(x, 0f), grad, multiply(grad, 0.1f))
 
-Ops of the graph IR are operators of relay under their full names, and so have gradients in turn.
+What relay has no operator for is one under its full name in the graph IR, ``relax.grad.conv2d_weight``. All of these
+have gradients in turn.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ def generic_gradient(orig: Call, grad: Expr) -> list[Any]:
     operators can say.
     """
     types = [a.checked_type for a in orig.args]  # type: ignore[attr-defined]
+    from pullback.relay.frontend.names import NAMES  # with the importers, which nobody else needs here
+
     product = _product(orig, types)
     results, grads = _leaves(orig, orig.checked_type), _leaves(grad, orig.checked_type)
     arguments = [*orig.args, *results, *(grads[k] for k in product.seeded)]
     try:
-        found = raised_body(with_operators(product.function, product.module.functions), arguments)
+        found = raised_body(with_operators(product.function, product.module.functions), arguments, NAMES)
     except UserError as error:
         raise _refusal(orig, error) from None
     assert isinstance(found, Tuple)

@@ -54,8 +54,8 @@ from pullback.relay.expr import (
     set_checked_type,
     span_of,
 )
+from pullback.relay.gradient.lifted_types import BACKPROPAGATOR, ReverseTypes
 from pullback.relay.gradient.result import gradient_type
-from pullback.relay.gradient.reverse_types import BACKPROPAGATOR, ReverseTypes
 from pullback.relay.gradient.rules import adjoints_of, has_floats, moves
 from pullback.relay.let_list import LetList
 from pullback.relay.op.registry import Op

@@ -8,10 +8,12 @@ from typing import Any
 from pullback.ir.errors import ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
+from pullback.relay.op.blocks import with_blocks
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     cast,
     dtype_name,
+    dtype_of,
     fill,
     ints,
     is_any,
@@ -26,6 +28,7 @@ from pullback.relay.op.rules import (
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 
+_SMALL = {"int8", "uint8", "int16", "uint16"}
 SPACE = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -119,7 +122,10 @@ def _lower(name: str, rank: int, transposed: bool) -> Callable[..., Any]:
             given["output_padding"] = attrs["output_padding"]
         elif _multiplied(attrs["groups"], dict(zip(kernel_layout, shape_of(weight), strict=True))):
             weight, given["kernel_layout"] = _one_input(weight, kernel_layout, rank), "OI" + SPACE[rank]
-        return getattr(ops.nn, name.removeprefix("nn."))(cast(x, dtype), cast(weight, dtype), **given)
+        conv = getattr(ops.nn, name.removeprefix("nn."))
+        if {dtype_of(x), dtype_of(weight)} <= _SMALL:  # sums of so small products are exact in float64
+            return cast(conv(cast(x, "float64"), cast(weight, "float64"), **given), dtype or dtype_of(x))
+        return conv(cast(x, dtype), cast(weight, dtype), **given)
 
     return lower
 
@@ -147,6 +153,8 @@ def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs
         if x.is_concrete and weight.is_concrete:
             return None
         layout, kernel_layout = attrs["data_layout"], attrs["kernel_layout"]
+        if not (layout + kernel_layout).isalpha():
+            return None
         if len(layout) != x.ndim or len(kernel_layout) != weight.ndim:
             raise ShapeError(f"{name}: data must have the axes {layout}, weight {kernel_layout}")
         _check(name, rank, weight.shape, attrs, transposed)
@@ -155,7 +163,8 @@ def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs
         channels = attrs["channels"]
         if channels is None:
             channels = _outputs(kernel, attrs["groups"], transposed)
-        if not transposed and not is_any(kernel["I"]) and not _multiplied(attrs["groups"], kernel):
+        depthwise = attrs["groups"] > 1 and (is_any(kernel["O"]) or _multiplied(attrs["groups"], kernel))
+        if not transposed and not is_any(kernel["I"]) and not depthwise:
             same_size(name, [data["C"], kernel["I"] * attrs["groups"]])
         pads = padding(attrs["padding"], rank)
         found = {"N": data["N"], "C": channels}
@@ -181,7 +190,7 @@ for _rank, _space in SPACE.items():
         f"nn.conv{_rank}d",
         f"data, weight | strides={_ones}, padding={_zeros}, dilation={_ones}, groups=1, channels=None, "
         f"kernel_size=None, {_layouts.format('OI')}out_dtype=''",
-        _lower(f"nn.conv{_rank}d", _rank, False),
+        with_blocks(_lower(f"nn.conv{_rank}d", _rank, False), "data_layout", "kernel_layout"),
         adapt=lambda args, attrs, rank=_rank: adapt_windows(rank, ("strides", "dilation"), args, attrs),
         relation=_type(f"nn.conv{_rank}d", _rank, False),
         complete=fill(1, _kernel_shape(_rank, False)),
@@ -193,7 +202,7 @@ for _rank, _space in SPACE.items():
         f"nn.conv{_rank}d_transpose",
         f"data, weight | strides={_ones}, padding={_zeros}, dilation={_ones}, groups=1, channels=None, "
         f"kernel_size=None, {_layouts.format('IO')}output_padding={_zeros}, out_dtype=''",
-        _lower(f"nn.conv{_rank}d_transpose", _rank, True),
+        with_blocks(_lower(f"nn.conv{_rank}d_transpose", _rank, True), "data_layout", "kernel_layout"),
         adapt=lambda args, attrs, rank=_rank: adapt_windows(
             rank, ("strides", "dilation", "output_padding"), args, attrs
         ),

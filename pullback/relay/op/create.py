@@ -36,7 +36,7 @@ for _name in ("zeros", "ones"):
         lambda *, shape, dtype, name=_name: getattr(ops, name)(shape, dtype or "float32"),
         adapt=_adapt_shape(_name),
         pattern=OpPattern.ELEMWISE,
-        shown=("shape", "dtype"),
+        shown=("shape",),
         doc=f"{_name.capitalize()} of the shape and dtype.",
     )
     define(
@@ -60,7 +60,7 @@ define(
     adapt=_adapt_shape("full"),
     relation=lambda types, attrs: TensorType(attrs["shape"], attrs["dtype"] or types[0].dtype),
     pattern=OpPattern.ELEMWISE,
-    shown=("shape", "dtype"),
+    shown=("shape",),
     doc="One number, which is an argument, in every element.",
 )
 define(
@@ -77,8 +77,8 @@ define(
 
 def _range(*args: Any, start: Any, stop: Any, step: Any, dtype: str) -> Any:
     if None in (start, stop, step):
-        hint = "its arguments must be constants; the debug and vm executors take others, too"
-        raise UserError("arange: how many elements there are is not known", hint=hint)
+        hint = "build it with relay.arange(start, stop, step), whose arguments need not be constants"
+        raise UserError("arange: a call has no attributes start, stop and step", hint=hint)
     return relax.const(_elements(start, stop, step, dtype))
 
 
@@ -112,6 +112,8 @@ def _adapt_range(args: list[Any], attrs: dict[str, Any]) -> Any:
     values = [start, stop, 1 if step is None else step]
     args = [v if isinstance(v, Expr) else const(v, dtype) for v in values]
     known = [_number(v) if isinstance(v, Constant) else None for v in args]
+    if None in known:
+        return call_op("dyn.arange", *args, dtype=dtype)
     return args, dict(zip(("start", "stop", "step"), known, strict=True)) | {"dtype": dtype}
 
 
@@ -128,14 +130,6 @@ def _number(value: Constant) -> Any:
     return found
 
 
-def _static_range(values: list[Any], attrs: Any) -> Any:
-    known = None not in (attrs["start"], attrs["stop"], attrs["step"])
-    if known or any(v is None for v in values):
-        return None
-    start, stop, step = (v.reshape(-1)[0].item() for v in values)
-    return "arange", (0, 1, 2), dict(attrs) | {"start": start, "stop": stop, "step": step}
-
-
 define(
     "arange",
     "first?, last?, stride? | start=None, stop=None, step=None, dtype='float32'",
@@ -143,7 +137,6 @@ define(
     order=("start", "stop", "step", "dtype", "first"),
     adapt=_adapt_range,
     relation=_range_type,
-    static=_static_range,
     pattern=OpPattern.INJECTIVE,
     shown=("start", "stop", "step", "dtype"),
     doc="start, start + step, … up to before stop; arange(stop) begins at 0. The arguments of the call are the three\n"

@@ -20,6 +20,7 @@ from pullback.relay.op.rules import (
     ints,
     is_any,
     is_dynamic,
+    is_float,
     joined_shape,
     maybe_ints,
     number,
@@ -51,10 +52,18 @@ def _wide(tensors: list[Any], out_dtype: str) -> list[Any]:
 def _dense(x: Any, weight: Any, *, units: Any, out_dtype: str) -> Any:
     _fits("nn.dense", shape_of(x)[-1], shape_of(weight)[-1])
     x, weight = _wide([x, weight], out_dtype)
-    if rank_of(weight) == 2:
-        return ops.linear(x, weight)
     rank = rank_of(weight)
-    return ops.matmul(x, ops.permute_dims(weight, (*range(rank - 2), rank - 1, rank - 2)))
+    if rank == 2 and is_float(x):
+        return ops.linear(x, weight)
+    return _product(x, ops.permute_dims(weight, (*range(rank - 2), rank - 1, rank - 2)))
+
+
+def _product(a: Any, b: Any) -> Any:
+    """a · b; of integers, which the graph's products do not take, the sum of what is multiplied."""
+    if is_float(a):
+        return ops.matmul(a, b)
+    terms = ops.multiply(ops.expand_dims(a, -1), ops.expand_dims(b, -3))
+    return ops.sum(terms, axis=-2)
 
 
 def _fits(name: str, a: Any, b: Any) -> None:
@@ -104,9 +113,9 @@ def _turned(x: Any, turn: bool) -> Any:
 
 def _matmul(a: Any, b: Any, *, units: Any = None, out_dtype: str, transpose_a: bool, transpose_b: bool) -> Any:
     a, b = _wide([a, b], out_dtype)
-    if transpose_b and not transpose_a and rank_of(b) == 2:
+    if transpose_b and not transpose_a and rank_of(b) == 2 and is_float(a):
         return ops.linear(a, b)
-    return ops.matmul(_turned(a, transpose_a), _turned(b, transpose_b))
+    return _product(_turned(a, transpose_a), _turned(b, transpose_b))
 
 
 def _ends(shape: Any, turn: bool) -> tuple[Any, Any]:
@@ -149,12 +158,14 @@ define(
 )
 define(
     "nn.batch_matmul",
-    "tensor_a, tensor_b | out_dtype='', transpose_a=False, transpose_b=True",
+    "tensor_a, tensor_b | out_dtype='', transpose_a=False, transpose_b=False",
     _matmul,
+    python={"transpose_b": True},
     adapt=_adapt_product,
     relation=_product_type("nn.batch_matmul"),
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-    doc="tensor_a · tensor_bᵀ for each of a batch, which may be 1 in either; without transpose_b, · tensor_b.",
+    doc="tensor_a · tensor_bᵀ for each of a batch, which may be 1 in either; without transpose_b, · tensor_b.\n"
+    "Python calls transpose it by default.",
 )
 
 # -- bias
@@ -227,7 +238,7 @@ for _name, _graph in (("softmax", "softmax"), ("fast_softmax", "softmax"), ("log
         "data | axis=-1",
         _softmax(_graph),
         relation=same,
-        pattern=OpPattern.OPAQUE,
+        pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
         doc=f"The {'logarithm of the ' if _graph == 'log_softmax' else ''}softmax along the axis.",
     )
 

@@ -191,3 +191,20 @@ _dynamic(
     {"size": ("size", _ints)},
     _spatial("HW"),
 )
+
+
+def _static_range(values: list[Any], attrs: Any) -> Any:
+    if any(v is None for v in values):
+        return None
+    start, stop, step = (v.reshape(-1)[0].item() for v in values)
+    return "arange", (0, 1, 2), {"start": start, "stop": stop, "step": step, "dtype": attrs["dtype"]}
+
+
+define(
+    "dyn.arange",
+    "start, stop, step | dtype='float32'",
+    static=_static_range,
+    relation=lambda types, attrs: TensorType(_some(1), attrs["dtype"]),
+    pattern=OpPattern.INJECTIVE,
+    doc="arange, whose start, stop and step are known when the program runs.",
+)

@@ -24,6 +24,7 @@ def register_gradients() -> None:
     """Register the rules of this file, once all operators are defined."""
     for name, rule in RULES.items():
         register_gradient(name, rule)
+    register_gradient("dyn.arange", RULES["arange"])  # the same call, where the numbers are no constants
 
 
 def _named(name: str) -> Callable[..., Any]:

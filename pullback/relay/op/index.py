@@ -438,7 +438,6 @@ define(
         else TensorType(one_hot_shape(types[0], attrs["depth"], attrs["axis"]), attrs["dtype"] or types[1].dtype)
     ),
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-    shown=("depth", "axis", "dtype"),
     doc="on_value where the place along a new axis of size depth is the index, else off_value.",
 )
 
@@ -514,7 +513,6 @@ define(
     "data, diagonal | k1=0, k2=0, super_diag_right_align=True, sub_diag_right_align=False",
     _set_diagonal,
     relation=same,
-    shown=("k1", "k2", "super_diag_right_align", "sub_diag_right_align"),
     doc="data with other diagonals, from the k1-th to the k2-th.",
     **_MOVES,
 )

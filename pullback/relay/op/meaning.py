@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -104,16 +105,31 @@ def result_type(op: Op, arg_types: Sequence[Type], attrs: Attrs) -> Type:
             return found
     try:
         return type_of(meaning(op, arg_types, attrs)["main"].ret_struct_info)
-    except UserError:
+    except UserError as error:
         if all(is_known(t) for t in arg_types):
-            raise
+            raise in_words(error, op) from None
         try:
             found = _meaning(op, tuple(arg_types), tuple(attrs.items()), one_size=True)
         except UserError:
-            found = None
-        if found is None:
-            raise
+            raise in_words(error, op) from None
     return type_of(found["main"].ret_struct_info)
+
+
+_NAMES = {"astype": "cast", "concat": "concatenate", "permute_dims": "transpose", "flip": "reverse", "const": "const"}
+
+
+def in_words(error: UserError, op: Op) -> UserError:
+    """A complaint of the graph IR about what an operator became, in relay's names."""
+
+    def named(match: re.Match[str]) -> str:
+        name = _NAMES.get(match[1], match[1])
+        return f"relay.{name}" if name in Op.registry or name == "const" else match[0]
+
+    message = re.sub(r"^[\w.]+(?=: )", op.name, error.message)
+    message, hint = (re.sub(r"\bR\.([\w.]*\w)", named, text) for text in (message, error.hint or ""))
+    if re.search(r"\bR\.", hint):  # of an op that relay has not
+        hint = f"relay.{op.name}({op.signature})"
+    return type(error)(message, span=error.span, hint=hint or None)
 
 
 def is_known(type_: Type) -> bool:

@@ -112,8 +112,9 @@ def _lrn(x: Any, *, size: int, axis: int, bias: float, alpha: float, beta: float
 
 define(
     "nn.lrn",
-    "data | size=5, axis=1, bias=2.0, alpha=1e-05, beta=0.75",
+    "data | size=5, axis=1, bias=2.0, alpha=0.0001, beta=0.75",
     _lrn,
+    python={"alpha": 1e-05},
     relation=same,
     pattern=OpPattern.OPAQUE,
     doc="data / (bias + alpha / size · Σ data² over the size neighbours along the axis)^beta.",

@@ -7,12 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError
+from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
 from pullback.relay.expr import call_op
 from pullback.relay.op.registry import define
-from pullback.relay.op.rules import axis_of, cast, dtype_name, dtype_of, ints, is_dynamic, rank_of, same, shape_of
+from pullback.relay.op.rules import (
+    axis_of,
+    cast,
+    dtype_name,
+    dtype_of,
+    ints,
+    is_dynamic,
+    rank_of,
+    same,
+    same_size,
+    shape_of,
+    tensors_of,
+)
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, TupleType, Type
 
@@ -34,15 +46,18 @@ define(
 def _argsort(x: Any, valid_count: Any = None, *, axis: int, is_ascend: bool, dtype: str) -> Any:
     if valid_count is not None:
         raise ArgumentError("argsort: valid_count is not supported", hint="mask what does not count")
-    return cast(ops.argsort(x, axis=axis, descending=not is_ascend, dtype="int64"), dtype)
+    return cast(ops.argsort(x, axis=axis, descending=not is_ascend, dtype="int64"), dtype or "int32")
 
 
 define(
     "argsort",
-    "data | axis=-1, is_ascend=True, dtype='int32'",
+    "data | axis=-1, is_ascend=True, dtype=''",
     _argsort,
+    python={"dtype": "int32"},
     adapt=lambda args, attrs: (args, _typed(args, attrs)[1] | {"is_ascend": bool(attrs["is_ascend"])}),
-    relation=lambda types, attrs: None if types[0].is_concrete else TensorType(types[0].shape, attrs["dtype"]),
+    relation=lambda types, attrs: (
+        None if types[0].is_concrete else TensorType(types[0].shape, attrs["dtype"] or "int32")
+    ),
     doc="The places of the elements along the axis in the order of their values.",
 )
 
@@ -51,7 +66,7 @@ def _topk(x: Any, *, k: int, axis: int, ret_type: str, is_ascend: bool, dtype: s
     count = shape_of(x)[axis_of("topk", axis, rank_of(x))]
     k = count if k < 1 else k
     found = ops.topk(x, k=k, axis=axis, ret_type="both", largest=not is_ascend, dtype="int64")
-    values, places = found[0], cast(found[1], dtype)
+    values, places = found[0], cast(found[1], dtype or "int32")
     return {"both": (values, places), "values": values, "indices": places}[ret_type]
 
 
@@ -59,7 +74,7 @@ def topk_type(types: list[Type], k: Any, attrs: Any) -> Type:
     x = types[0]
     shape = list(x.shape)
     shape[axis_of("topk", attrs["axis"], x.ndim)] = k
-    values, places = TensorType(tuple(shape), x.dtype), TensorType(tuple(shape), attrs["dtype"])
+    values, places = TensorType(tuple(shape), x.dtype), TensorType(tuple(shape), attrs["dtype"] or "int32")
     return {"both": TupleType((values, places)), "values": values, "indices": places}[attrs["ret_type"]]
 
 
@@ -86,8 +101,10 @@ def both(call: Any) -> int | None:
 
 define(
     "topk",
-    "data | k=1, axis=-1, ret_type='both', is_ascend=False, dtype='int32'",
+    "data | k=1, axis=-1, ret_type='both', is_ascend=False, dtype=''",
     _topk,
+    python={"dtype": "int32"},
+    shown=("k",),
     adapt=_adapt_topk,
     relation=_topk_relation,
     returns=both,
@@ -225,10 +242,29 @@ def _einsum(tensors: list[Any], *, equation: str) -> Any:
     return ops.einsum(tensors, equation)
 
 
+def _einsum_type(types: list[Type], attrs: Attrs) -> Type | None:
+    """The sizes of the letters of the result; of an equation with an ellipsis only where all are known."""
+    tensors = tensors_of("einsum", types[0])
+    left, arrow, right = attrs["equation"].replace(" ", "").partition("->")
+    if all(t.is_concrete for t in tensors) or "..." in left:
+        return None
+    letters = left.split(",")
+    if len(letters) != len(tensors) or any(len(w) != t.ndim for w, t in zip(letters, tensors, strict=True)):
+        raise ShapeError(f"einsum: the equation {attrs['equation']!r} does not have the tensors' axes")
+    sizes: dict[str, list[Any]] = {}
+    for word, tensor in zip(letters, tensors, strict=True):
+        for letter, size in zip(word, tensor.shape, strict=True):
+            sizes.setdefault(letter, []).append(size)
+    if not arrow:
+        right = "".join(sorted(letter for letter in sizes if left.count(letter) == 1))
+    return TensorType(tuple(same_size("einsum", sizes[letter]) for letter in right), tensors[0].dtype)
+
+
 define(
     "einsum",
     "data | equation",
     _einsum,
+    relation=_einsum_type,
     shown=("equation",),
     doc="The sum of products that the equation says, of the tensors of a tuple.",
 )

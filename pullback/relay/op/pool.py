@@ -9,6 +9,7 @@ from typing import Any
 from pullback.ir.errors import ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
+from pullback.relay.op.blocks import with_blocks
 from pullback.relay.op.convolution import SPACE, adapt_windows
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import is_any, maybe_ints, padding, repeated, shape_of
@@ -21,9 +22,9 @@ def _relation(name: str, rank: int, sizes: Callable[[Any, Attrs], Any]) -> Calla
 
     def relation(types: list[Type], attrs: Attrs) -> Type | None:
         x = types[0]
-        if x.is_concrete:
-            return None
         layout = attrs["layout"]
+        if x.is_concrete or not layout.isalpha():
+            return None
         if len(layout) != x.ndim:
             raise ShapeError(f"{name}: data has {x.ndim} axes, layout {layout} {len(layout)}")
         data = dict(zip(layout, x.shape, strict=True))
@@ -65,7 +66,7 @@ for _rank, _space in SPACE.items():
         define(
             f"nn.{_name}",
             f"data | {_window}{_layout}, ceil_mode=False{_more}",
-            _pool(_name),
+            with_blocks(_pool(_name), "layout"),
             adapt=lambda args, attrs, rank=_rank, names=_names: adapt_windows(rank, names, args, attrs),
             relation=_relation(f"nn.{_name}", _rank, _windows(_rank)),
             pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
@@ -82,7 +83,7 @@ for _rank, _space in SPACE.items():
         define(
             f"nn.{_name}",
             f"data | {_layout}",
-            _global,
+            with_blocks(_global, "layout"),
             relation=_relation(f"nn.{_name}", _rank, lambda shape, attrs: [1] * len(shape)),
             pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
             doc=f"The {'largest element' if _kind == 'max' else 'mean'} of each channel; its spatial axes have size 1.",
@@ -135,6 +136,5 @@ for _rank, _space in SPACE.items():
                 f"nn.adaptive_{_kind}_pool{_rank}d", _rank, lambda s, attrs, rank=_rank: _output(rank, attrs, s)
             ),
             pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-            shown=("output_size",),
             doc="Pooling into output_size windows of nearly one size that cover the data.",
         )

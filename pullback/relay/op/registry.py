@@ -49,7 +49,8 @@ class Op(ir.Op):
     says it, of an op with several. ``shown`` are attributes that text shows even where they have their default.
     ``static`` and ``numpy`` are what operators of values have, see above.
 
-    Three rules say what a call in Python is, where it differs from the call in the program. ``adapt(args, attrs)``
+    Four rules say what a call in Python is, where it differs from the call in the program. ``python`` are defaults that
+    Python calls have in place of the signature's, which are those of text. ``adapt(args, attrs)``
     returns other arguments and attributes, or the expression itself, such as a call of another operator. ``order``
     names the positional arguments where attributes stand among the tensors: ``gather(data, axis, indices)``.
     ``face(call)`` is what Python gets instead of the call. :meth:`make` builds a call without any of them.
@@ -64,6 +65,7 @@ class Op(ir.Op):
     returns: Any = field(default=None, compare=False)
     static: Callable[..., Any] | None = field(default=None, compare=False)
     order: tuple[str, ...] = field(default=(), compare=False)
+    python: Mapping[str, Any] = field(default_factory=dict, compare=False)
     face: Callable[..., Any] | None = field(default=None, compare=False)
     pattern: int = field(default=OpPattern.OPAQUE, compare=False)
     stateful: bool = field(default=False, compare=False)
@@ -103,6 +105,9 @@ class Op(ir.Op):
             if twice:
                 raise CallError(f"{self.name}: argument {twice[0]!r} got twice", hint=f"({', '.join(self.order)})")
             args, kwargs = (), given | kwargs
+        if self.python:
+            placed = [*self.signature.tensors, *self.signature.attrs][: len(args)]
+            kwargs = {name: value for name, value in self.python.items() if name not in placed} | kwargs
         args_given, attrs = self.signature.bind(self.name, args, kwargs)
         if self.adapt is not None:
             adapted = self.adapt(list(args_given), dict(attrs))
@@ -166,8 +171,9 @@ class Op(ir.Op):
 
     def add_argument(self, name: str, type: str = "Tensor", description: str = "") -> Op:
         """Name the next argument of a call."""
-        names = [n for n in self.signature.tensors if not re.fullmatch(r"x\d+", n)]
-        rest = [f"x{i}" for i in range(len(names) + 1, len(self.signature.tensors))]
+        known = () if self.signature.variadic else self.signature.tensors
+        names = [n for n in known if not re.fullmatch(r"x\d+", n)]
+        rest = [f"x{i}" for i in range(len(names) + 1, len(known))]
         vars(self)["signature"] = Signature.parse(", ".join([*names, name, *rest]))
         return self
 

@@ -516,8 +516,9 @@ def _sizes(x: Any, *, dtype: str) -> Any:
 
 define(
     "shape_of",
-    "data | dtype='int32'",
+    "data | dtype=''",
     _sizes,
+    python={"dtype": "int32"},
     relation=lambda types, attrs: TensorType((types[0].ndim,), attrs["dtype"] or "int32"),
     doc="The sizes of data as a tensor of rank 1.",
     **_MOVES,
@@ -530,8 +531,9 @@ def _count_of(x: Any, *, dtype: str) -> Any:
 
 define(
     "ndarray_size",
-    "data | dtype='int32'",
+    "data | dtype=''",
     _count_of,
+    python={"dtype": "int32"},
     relation=lambda types, attrs: TensorType((), attrs["dtype"] or "int32"),
     doc="The number of data's elements.",
     **_MOVES,
@@ -558,7 +560,8 @@ def _letters(layout: str) -> list[tuple[str, int]]:
     return found
 
 
-def _layout_transform(x: Any, *, src_layout: str, dst_layout: str) -> Any:
+def layout_transform(x: Any, *, src_layout: str, dst_layout: str) -> Any:
+    """``x``, whose axes are ``src_layout``, in ``dst_layout``."""
     source, target = _letters(src_layout), _letters(dst_layout)
     if len(source) != rank_of(x):
         raise ShapeError(f"layout_transform: data has {rank_of(x)} axes, {src_layout} {len(source)}")
@@ -591,7 +594,7 @@ def _merged(x: Any, names: list[str], sizes: list[Any], part: str) -> tuple[Any,
 define(
     "layout_transform",
     "data | src_layout, dst_layout",
-    _layout_transform,
+    layout_transform,
     shown=("src_layout", "dst_layout"),
     doc="data, whose axes are src_layout, in dst_layout: NCHW → NHWC, or NCHW → NCHW4c with a part of an axis.",
     **_MOVES,

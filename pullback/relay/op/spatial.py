@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ for _rank, _space in SPACE.items():
     define(
         f"image.resize{_rank}d",
         f"data | size, roi=None, layout='NC{_space}', method='linear', coordinate_transformation_mode='half_pixel', "
-        "rounding_method='', cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype=''",
+        "rounding_method='round', cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype=''",
         _resize(_rank),
         adapt=_adapt_resize(_rank),
         relation=lambda types, attrs, space=_space: (
@@ -96,7 +97,8 @@ for _rank, _space in SPACE.items():
             if types[0].is_concrete
             else _in_layout(types[0], attrs["layout"], dict(zip(space, attrs["size"], strict=True)), attrs["out_dtype"])
         ),
-        shown=("size", "roi"),
+        python={"rounding_method": ""},
+        shown=("size",),
         doc="Images in another size: method nearest_neighbor, linear or cubic.",
         pattern=OpPattern.INJECTIVE,
     )
@@ -299,14 +301,17 @@ define(
 # -- channels, blocks, batches
 
 
-def _block_type(factor: float) -> Any:
+def _block_type(power: int) -> Any:
+    """block_size to this power is what the height and the width are multiplied by."""
+
     def relation(types: list[Type], attrs: Attrs) -> Type | None:
-        x, block = types[0], attrs["block_size"]
+        x = types[0]
         if x.is_concrete:
             return None
-        scale = {"C": block**-2 if factor > 1 else block**2, "H": block**factor, "W": block**factor}
+        block = Fraction(attrs["block_size"]) ** power
+        scale = {"C": 1 / block**2, "H": block, "W": block}
         named = zip(attrs["layout"], x.shape, strict=True)
-        sizes = {c: AnySize() if is_any(s) else round(s * scale[c]) for c, s in named if c in scale}
+        sizes = {c: AnySize() if is_any(s) else int(s * scale[c]) for c, s in named if c in scale}
         return _in_layout(x, attrs["layout"], sizes)
 
     return relation

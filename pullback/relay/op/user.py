@@ -19,7 +19,7 @@ from pullback.relay.op.registry import Op, define, get
 
 
 def register(op_name: str, describe: str = "", lower: Callable[..., Any] | None = None) -> Op:
-    """Make ``op_name`` an operator, whose arguments are those of its calls.
+    """Make ``op_name`` an operator: of any number of arguments, until ``set_num_inputs`` or ``add_argument`` says it.
 
     ``lower(*graph expressions, **attributes)`` is its meaning, see ``pullback.relay.op.registry``.
 
@@ -27,7 +27,7 @@ def register(op_name: str, describe: str = "", lower: Callable[..., Any] | None 
     """
     if op_name in Op.registry:
         raise ArgumentError(f"there is a relay operator {op_name!r} already", hint="choose another name")
-    return define(op_name, "", lower, doc=describe)
+    return define(op_name, "args*", lower, doc=describe)
 
 
 def register_lower(op_name: str, lower: Callable[..., Any] | None = None) -> Any:

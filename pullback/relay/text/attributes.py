@@ -44,7 +44,10 @@ class Attributes(Types):
         token = self.token
         if token.kind == "number" or (self.at("-") and self.after().kind == "number"):
             negative = self.accept("-")
-            return self.number(self.take(), negative).value
+            token = self.take()
+            if token.text.isdigit():
+                return -int(token.text) if negative else int(token.text)  # of any size
+            return self.number(token, negative).value
         if token.kind == "string":
             return self.take().value
         if token.kind == "meta":

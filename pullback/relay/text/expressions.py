@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pullback.ir.errors import NameNotFound, near, suggestion
+from pullback.ir.errors import NameNotFound, UserError, near, suggestion
 from pullback.ir.node import Span
+from pullback.ir.op import is_required
 from pullback.relay import adt
 from pullback.relay import expr as relay
 from pullback.relay.attrs import Attrs
@@ -30,6 +31,7 @@ INFIX = {
     ">": (8, "greater"), "<=": (8, "less_equal"), ">=": (8, "greater_equal"), "==": (7, "equal"),
     "!=": (7, "not_equal"),
 }  # fmt: skip
+_IN_TYPES = (",", "?", ":", "+", "-", "*", "->", "fn", "ref")
 _BLOCK_ENDS = ("}", ")", "]", ",")
 
 
@@ -93,7 +95,7 @@ class Expressions(Attributes):
         annotation = self.type() if self.accept(":") else None
         self.expect("=", "after the variable of a let", hint="let %x: float32 = …;")
         var = relay.Var(name.value, annotation, span=self.span(name, name))
-        if self.at("fn"):  # a function may name itself
+        if self.at("fn", "{"):  # a function may name itself
             self.locals.bind(name.value, var)
         value = self.expression()
         self.locals.bind(name.value, var)
@@ -149,8 +151,8 @@ class Expressions(Attributes):
                 return self._complete(value, start)
 
     def _complete(self, value: Any, start: Token) -> Any:
-        """A constructor without fields is a call of it."""
-        if isinstance(value, adt.Constructor) and not value.inputs:
+        """A constructor without fields is a call of it, where it is written by its name."""
+        if isinstance(value, adt.Constructor) and not value.inputs and start.kind == "name":
             return relay.Call(value, (), span=self.span(start))
         return value
 
@@ -166,7 +168,7 @@ class Expressions(Attributes):
                 depth -= 1
                 if depth == 0:
                     return token.text == ">" and self.after(k).text == "("
-            elif token.kind not in ("name", "number", "meta") and token.text not in (",", "?", "->", "fn", "ref"):
+            elif token.kind not in ("name", "number", "meta") and token.text not in _IN_TYPES:
                 return False
 
     def _atom(self) -> Any:
@@ -273,7 +275,7 @@ class Expressions(Attributes):
                 break
         span = self.span(start)
         if isinstance(callee, registry.Op):
-            attrs = self._attrs_of_op(callee, len(args), attrs, start)
+            attrs = self._attrs_of_op(callee, args, attrs, start)
         elif not isinstance(attrs, Attrs):
             attrs = Attrs({name: value for name, (_, value) in attrs.items()})
         return relay.Call(callee, tuple(args), attrs, type_args, span=span)
@@ -283,9 +285,10 @@ class Expressions(Attributes):
         entries = self.meta.get(key, [])
         return index < len(entries) and isinstance(entries[index], Attrs)
 
-    def _attrs_of_op(self, op: Any, count: int, given: Any, start: Token) -> Attrs:
-        """The op's attributes: those given, and the defaults of the others."""
-        signature = op.signature
+    def _attrs_of_op(self, op: Any, args: list[relay.Expr], given: Any, start: Token) -> Attrs:
+        """The op's attributes: those given, in the op's own form (3 may be (3,)), and the defaults of the others."""
+        signature, count = op.signature, len(args)
+        good = len(self.mistakes.found)
         last = self.tokens[self.position - 1]
         if not signature.takes(count):
             few = len(signature.tensors) - len(signature.optional)
@@ -305,10 +308,17 @@ class Expressions(Attributes):
         values: dict[str, Any] = {}
         for name, default in signature.attrs.items():
             value = given[name][1] if name in given else default
-            if signature.needs(name) and name not in given:
+            if is_required(default) and name not in given:
                 self.mistake(f"{op.name} needs the attribute `{name}`", start, f"{op.name}({signature})", last)
                 continue
             values[name] = value
+        if op.adapt is not None and len(self.mistakes.found) == good:
+            try:
+                adapted = op.adapt(list(args), values)
+            except UserError as error:
+                self.mistake(error.message, start, error.hint, last)
+            else:
+                values = adapted[1] if isinstance(adapted, tuple) else values
         return Attrs(values)
 
     # -------------------------------------------- what begins with a word

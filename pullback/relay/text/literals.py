@@ -89,12 +89,8 @@ def float_text(value: float, dtype: str = "float64") -> str:
     """The shortest digits that read back as the same value of the dtype: ``1``, ``0.1``, ``1e-05``, ``-inf``."""
     if math.isnan(value) or math.isinf(value):
         return repr(value)
-    short = f"{value:g}"
-    if _same(short, value, dtype):
-        return short
-    if dtype == "float64":
-        return repr(value)
-    return next(text for digits in range(1, 18) if _same(text := f"{value:.{digits}g}", value, dtype))
+    digits = next(n for n in range(1, 18) if _same(f"{value:.{n}g}", value, dtype))
+    return f"{value:.{digits}g}" if digits > 6 else f"{float(f'{value:.{digits}g}'):g}"  # 100, not 1e+02
 
 
 def _same(text: str, value: float, dtype: str) -> bool:
@@ -106,7 +102,7 @@ def _same(text: str, value: float, dtype: str) -> bool:
 
 def quoted(text: str) -> str:
     """A string in quotes."""
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=any("\ud800" <= c <= "\udfff" for c in text))  # halves of pairs are escaped
 
 
 def unescaped(text: str) -> str:
@@ -121,4 +117,4 @@ def unescaped(text: str) -> str:
         return _ESCAPES[code]
 
     inside = _ESCAPE.sub(replace, text[1:-1])
-    return inside.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # pairs of \u escapes
+    return inside.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # pairs of \u escapes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from pullback.relay.text.literals import quoted
@@ -27,6 +28,11 @@ class Names:
 def begun_by_letter(hint: str, prefix: str) -> str:
     """The hint; one that is empty or begins with no letter, after the prefix."""
     return hint if hint[:1].isascii() and hint[:1].isalpha() else prefix + hint
+
+
+def identifier(hint: str, prefix: str) -> str:
+    """The hint as a name of letters, digits and ``_`` that begins with a letter."""
+    return begun_by_letter(re.sub(r"\W", "_", hint, flags=re.ASCII), prefix)
 
 
 def written(mark: str, name: str) -> str:

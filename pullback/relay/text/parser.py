@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.ir.depth import deep
-from pullback.ir.errors import ArgumentError, ScriptError
+from pullback.ir.errors import ArgumentError, ScriptError, UserError
 from pullback.ir.module import IRModule
 from pullback.relay import adt
 from pullback.relay import expr as relay
+from pullback.relay.infer import infer_module
 from pullback.relay.text.expressions import Expressions
 from pullback.relay.ty import GlobalTypeVar
 
@@ -70,7 +71,7 @@ class _Definitions(Expressions):
         """All definitions: data types first, as functions may name them before."""
         starts = [k for k, token in enumerate(self.tokens) if token.kind == "word" and token.text in _BEGINS]
         starts = [k for k in starts if not (self.tokens[k].text == "type" and self.tokens[k - 1].text == "extern")]
-        if self.token.kind != "end" and (not starts or self.position < starts[0]):
+        if self.token.kind not in ("end", "unknown") and (not starts or self.position < starts[0]):
             hint = (
                 "def @f(%x: float32) { … } defines a function, type T { … } a data type; parse_expr reads expressions"
             )
@@ -107,10 +108,15 @@ class _Definitions(Expressions):
         self.free, self.graph, self.sizes = {}, {}, {}
         try:
             read()
-            if self.position < end:
+            if self.position < end and self.token.kind != "unknown":
                 hint = "a definition ends with the `}` of its body: is there one too many?"
                 self.mistake(f"expected a definition, found {self.token}", self.token, hint)
         except ScriptError as error:
+            self.stopped(error, start, end)
+
+    def stopped(self, error: ScriptError, start: int, end: int) -> None:
+        """Note what ended the reading of these tokens; what is no token has been reported, and may be the cause."""
+        if not any(token.kind == "unknown" for token in self.tokens[start:end]):
             self.mistakes.add(error)
 
     def _type_definition(self) -> None:
@@ -144,7 +150,11 @@ class _Definitions(Expressions):
     def _function_definition(self) -> None:
         start = self.take()
         name = self.expect_kind("global", "the name of a function", hint="def @main(%x: float32) { … }")
-        self.module[name.value] = self.function(start)
+        function = self.function(start)
+        try:
+            self.module[name.value] = function
+        except UserError as error:
+            self.mistake(error.message, name, error.hint)
 
 
 @deep
@@ -153,19 +163,23 @@ def parse(
     source_name: str = "from_string",
     init_module: IRModule | None = None,
     init_meta_table: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    infer_types: bool = True,
 ) -> IRModule:
     """The module that relay text defines; what ``astext`` writes reads back structurally equal.
 
     ``source_name`` stands in messages and spans. ``init_module`` has definitions that the text may use: the result is
     a copy of it with the text's added. ``init_meta_table`` has objects for ``meta[key][index]``, after those of the
-    text's own section.
+    text's own section. Types are inferred, as InferType does; with ``infer_types=False`` the module is what the text
+    says, no more.
 
     >>> parse('#[version = "0.0.5"] def @main(%x: float32) { exp(%x) }')
     IRModule(main)
 
-    Raises ScriptError, which lists all mistakes with their places.
+    Raises ScriptError, which lists all mistakes with their places, or what inference finds.
     """
-    return _module(_text(source), source_name, init_module, init_meta_table, version=True)
+    module = _module(_text(source), source_name, init_module, init_meta_table)
+    return infer_module(module) if infer_types else module
 
 
 @deep
@@ -185,7 +199,7 @@ def fromtext(source: str, source_name: str = "from_string") -> Any:
     reader.version(required=True)
     first = reader.token
     if first.kind == "end" or (first.kind == "word" and first.text in _BEGINS):
-        return _module(source, source_name, None, None, version=True)
+        return parse(source, source_name)
     reader.mistakes.report()
     return _expression(source, source_name, None)
 
@@ -196,9 +210,9 @@ def _text(source: Any) -> str:
     return source
 
 
-def _module(text: str, name: str, module: IRModule | None, meta: Any, version: bool) -> IRModule:
+def _module(text: str, name: str, module: IRModule | None, meta: Any) -> IRModule:
     reader = _Definitions(text, name, module, meta or {})
-    reader.version(version)
+    reader.version(required=True)
     result = reader.definitions()
     reader.mistakes.report()
     return result
@@ -210,9 +224,9 @@ def _expression(text: str, name: str, module: IRModule | None) -> relay.Expr:
     reader.version(required=False)
     try:
         result = reader.body()
-        if reader.token.kind != "end":
+        if reader.token.kind not in ("end", "unknown"):
             reader.mistake(f"expected the end of the text, found {reader.token}", reader.token)
     except ScriptError as error:
-        reader.mistakes.add(error)
+        reader.stopped(error, 0, len(reader.tokens))
     reader.mistakes.report()
     return result

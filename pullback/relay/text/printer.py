@@ -26,7 +26,7 @@ from pullback.relay.text.tokens import WORDS, is_plain
 from pullback.relay.text.type_printer import TypePrinter
 from pullback.relay.text.uses import uses
 from pullback.relay.ty import Any as AnySize
-from pullback.relay.ty import Type
+from pullback.relay.ty import GlobalTypeVar, Type
 from pullback.tir.expr import PrimExpr
 
 VERSION = '#[version = "0.0.5"]'
@@ -87,6 +87,8 @@ class _Printer:
             return self._module(node)
         if isinstance(node, adt.TypeData):
             return self._type_data(node)
+        if isinstance(node, (adt.Constructor, GlobalTypeVar)):
+            return node.name
         if isinstance(node, Type):
             return self.types.type(node)
         if isinstance(node, adt.Pattern):
@@ -217,15 +219,16 @@ class _Printer:
     def _call(self, call: relay.Call) -> str:
         args = [self.expr(a) for a in call.args]
         args += self._attrs(call.attrs, call.op)
+        inferred = isinstance(call.op, Op) or call.checked_type_ is not None  # again, when the text is read
+        types = () if inferred else call.type_args
         if isinstance(call.op, adt.Constructor):
             callee = call.op.name
-            if not call.op.inputs and not args:
+            if not (call.op.inputs or args or types):
                 return callee
         else:
             callee = self.expr(call.op)
-        shown = () if isinstance(call.op, Op) else call.type_args
-        types = f"<{', '.join(self.types.type(t) for t in shown)}>" if shown else ""
-        return f"{callee}{types}({', '.join(args)})"
+        applied = f"<{', '.join(self.types.type(t) for t in types)}>" if types else ""
+        return f"{callee}{applied}({', '.join(args)})"
 
     def _constructor(self, constructor: adt.Constructor) -> str:
         """A constructor that is not called; one without fields would read as a call."""
@@ -238,13 +241,19 @@ class _Printer:
         ):
             if isinstance(body.value, relay.Function):
                 declared = self._declare(body.variable)  # it may name itself
-                value = self.expr(body.value, last=True)
+                value = self._own_function(body)
             else:
                 value = self.expr(body.value, last=True)
                 declared = self._declare(body.variable)
             self._line(f"let {declared} = {value};")
             body = body.body
         return self.expr(body, last=True)
+
+    def _own_function(self, let: relay.Let) -> str:
+        """A function that may name itself: one that is used elsewhere, too, gets its number inside the let."""
+        if self.uses[id(let.value)] > 1 and id(let.value) not in self.known and id(let.variable) in uses(let.value):
+            return self._between("{", lambda: self.expr(let.value), "}")
+        return self.expr(let.value, last=True)
 
     def _if(self, expr: relay.If) -> str:
         condition = self.expr(expr.cond)

@@ -16,9 +16,7 @@ class Source:
 
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name = text, name
-        self.starts = [0]
-        for line in text.splitlines(keepends=True):
-            self.starts.append(self.starts[-1] + len(line))
+        self.starts = [0, *(at + 1 for at, character in enumerate(text) if character == "\n")]
 
     def span(self, start: int, end: int) -> Span:
         """From ``start`` to ``end``, or to the end of the line."""

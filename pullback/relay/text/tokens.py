@@ -66,7 +66,7 @@ def is_plain(name: str) -> bool:
 
 
 def tokenize(source: Source, mistakes: Mistakes) -> list[Token]:
-    """The tokens without spaces and comments, and an ``end``. What is no token is reported and left out."""
+    """The tokens without spaces and comments, and an ``end``. What is no token is reported, and ``unknown``."""
     text, at, tokens = source.text, 0, []
     while at < len(text):
         if tokens and tokens[-1].text == "." and (index := _INDEX.match(text, at)):
@@ -75,7 +75,8 @@ def tokenize(source: Source, mistakes: Mistakes) -> list[Token]:
             continue
         found = _PATTERN.match(text, at)
         if found is None:
-            at = _unknown(source, mistakes, at)
+            start, at = at, _unknown(source, mistakes, at)
+            tokens.append(Token("unknown", text[start:at], start, at))
             continue
         kind, start, at = str(found.lastgroup), at, found.end()
         if kind == "comment":
@@ -89,7 +90,8 @@ def tokenize(source: Source, mistakes: Mistakes) -> list[Token]:
             except ScriptError as error:
                 mistakes.add(ScriptError(error.message, span=source.span(start, at), hint=error.hint))
                 tokens.append(Token(kind, found[0], start, at, ""))
-    tokens.append(Token("end", "", len(text), len(text)))
+    end = tokens[-1].end if tokens else 0
+    tokens.append(Token("end", "", end, end))
     return tokens
 
 
@@ -125,21 +127,17 @@ def _after_comment(source: Source, mistakes: Mistakes, start: int) -> int:
 
 def _unknown(source: Source, mistakes: Mistakes, at: int) -> int:
     """Report what begins no token; returns where to go on."""
-    character = source.text[at]
+    character, end = source.text[at], at + 1
+    line = source.text.find("\n", at)
+    rest = len(source.text) if line < 0 else line
     if character == '"':
-        message, hint, end = "this string has no end", 'it ends with "', len(source.text)
-        at_end = source.text.find("\n", at)
-        end = len(source.text) if at_end < 0 else at_end
+        message, hint, end = "this string has no end", 'it ends with "', rest
     elif character in "%@":
-        message, end = f"`{character}` is no name", at + 1
+        message = f"`{character}` is no name"
         hint = '%x is a variable, %0 a value of a graph, @f a function; other names stand in quotes: %"a name"'
     elif character == "#":
-        message, hint, end = "`#` begins no section", '#[version = "0.0.5"] or #[metadata]', at + 1
+        message, hint, end = "this is no section", '#[version = "0.0.5"] and #[metadata] are; // begins a comment', rest
     else:
-        message, hint, end = (
-            f"`{character}` means nothing here",
-            "names of variables begin with %, others with @",
-            at + 1,
-        )
+        message, hint = f"`{character}` means nothing here", "names of variables begin with %, of functions with @"
     mistakes.add(ScriptError(message, span=source.span(at, end), hint=hint))
     return end

@@ -9,7 +9,8 @@ from typing import Any
 from pullback import tir
 from pullback.relay.text.attributes import CONSTANTS
 from pullback.relay.text.meta import MetaTable
-from pullback.relay.text.names import Names, begun_by_letter
+from pullback.relay.text.names import Names, identifier
+from pullback.relay.text.tokens import WORDS
 from pullback.relay.text.types import KINDS, SIZE_FUNCTIONS
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import (
@@ -28,7 +29,7 @@ from pullback.tir.expr import DTYPES
 
 _KIND_NAMES = {kind: name for name, kind in KINDS.items()}
 _SUMS = {"add": "+", "sub": "-", "mul": "*"}
-_RESERVED = ("Tensor", "meta", "fn", "ref", "Ref", *DTYPES)
+_RESERVED = ("Tensor", "Ref", *WORDS, *DTYPES)
 
 
 class TypePrinter:
@@ -43,14 +44,14 @@ class TypePrinter:
     def forget_sizes(self) -> None:
         """Begin a definition: a size is the same in all of it."""
         self.sizes: dict[int, str] = {}
-        self.size_names = Names((*SIZE_FUNCTIONS, *CONSTANTS))
+        self.size_names = Names((*SIZE_FUNCTIONS, *CONSTANTS, *WORDS))
 
     @contextlib.contextmanager
     def binding(self, type_vars: Sequence[TypeVar]) -> Iterator[str]:
         """Inside, the type variables have names; gives their list, ``[A, B]``, or nothing."""
         parts, outer = [], {id(var): self.type_vars.get(id(var)) for var in type_vars}
         for var in type_vars:
-            hint = begun_by_letter(var.name, "t")
+            hint = identifier(var.name, "t")
             in_use = self.taken.union(self.type_vars.values())
             name = Names(in_use).unique(hint)
             self.type_vars[id(var)] = name
@@ -100,9 +101,7 @@ class TypePrinter:
         if isinstance(size, tir.Var):
             if id(size) in self.sizes:
                 return self.sizes[id(size)]
-            hint = begun_by_letter(size.name, "n")
-            hint = hint if hint.isidentifier() and hint.isascii() else "n"
-            name = self.sizes[id(size)] = self.size_names.unique(hint)
+            name = self.sizes[id(size)] = self.size_names.unique(identifier(size.name, "n"))
             return name if size.dtype == "int64" and not explicit else f"{name}: {size.dtype}"
         a, b = self._size_expr(size.a, explicit), self._size_expr(size.b, explicit)
         return f"({a} {_SUMS[size.kind]} {b})" if size.kind in _SUMS else f"{size.kind}({a}, {b})"

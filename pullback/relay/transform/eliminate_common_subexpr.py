@@ -12,15 +12,14 @@ from typing import Any
 
 from pullback.ir.module import IRModule
 from pullback.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
-from pullback.relay.op.registry import Op
 from pullback.relay.transform.infra import CallRewriter, FunctionPass
-from pullback.relay.transform.parts import is_primitive
+from pullback.relay.transform.parts import is_primitive, is_value
 
 
 @dataclass(frozen=True)
 class EliminateCommonSubexpr(FunctionPass):
     """Merge calls of the same op, with the same attributes, of the same arguments. ``fskip(expr)`` is true of calls
-    that stay apart; ops with a state, such as random ones, always do."""
+    that stay apart; ops with a state, and dropout, always do."""
 
     fskip: Callable[[Expr], bool] | None = None
 
@@ -41,7 +40,7 @@ class _Merge(CallRewriter):
         return function if is_primitive(function) else super().visit_function(function)
 
     def rewrite(self, old: Call, new: Call) -> Expr | None:
-        if not isinstance(new.op, Op) or new.op.stateful or not new.args:
+        if not is_value(new.op) or not new.args:
             return None
         if self.fskip is not None and self.fskip(new):
             return None

@@ -8,7 +8,7 @@
     if (True) {%a} else {%b}                      →        %a
 
 Ops without arguments, such as ``ones``, stay: folded they only take memory. So do those whose result is much larger
-than their arguments, ops with a state (random ones), and what fails: a failed check belongs to run time.
+than their arguments, ops with a state, dropout, and what fails: a failed check belongs to run time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pullback.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, 
 from pullback.relay.op.meaning import result_type, value
 from pullback.relay.op.registry import Op
 from pullback.relay.transform.infra import CallRewriter, FunctionPass
-from pullback.relay.transform.parts import is_call, is_primitive, tensor_type
+from pullback.relay.transform.parts import is_call, is_primitive, is_value, tensor_type
 from pullback.relay.ty import TensorType, TupleType, Type
 
 LARGEST = 1 << 22  # elements that a result may have beyond those of the arguments
@@ -83,7 +83,7 @@ class _Fold(CallRewriter):
             return None
         if is_call(new, "shape_of", "vm.shape_of", "ndarray_size"):
             return _of_shape(old, new)
-        if new.op.stateful or not _has_value(new.op) or (new.op.name.startswith("qnn.") and not self.fold_qnn):
+        if not is_value(new.op) or not _has_value(new.op) or (new.op.name.startswith("qnn.") and not self.fold_qnn):
             return None
         if not all(_is_constant(arg) for arg in new.args):
             return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
+from pullback.relay.expr import Expr, set_checked_type
 from pullback.relay.infer import infer_expr, infer_module
+from pullback.relay.ty import Type
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,14 @@ class InferType(Pass):
         return infer_module(module)
 
 
-def InferTypeLocal(expr: Any) -> Any:  # noqa: N802
-    """The type of an expression whose global functions, if it calls any, are not needed to know it."""
-    return infer_expr(expr).checked_type
+def InferTypeLocal(expr: Expr) -> Type:  # noqa: N802
+    """The type of an expression, which becomes its ``checked_type``. Its free variables have the types that they are
+    declared with; it calls no global functions.
+
+    >>> from pullback.relay.expr import const
+    >>> InferTypeLocal(const(1.0) + const(2.0))
+    TensorType(shape=(), dtype='float32')
+    """
+    type_ = infer_expr(expr).checked_type
+    set_checked_type(expr, type_)
+    return type_

@@ -13,6 +13,13 @@ from pullback.relay.ty import TensorType
 
 _MOVING = ("expand_dims", "repeat", "reshape", "squeeze", "transpose")  # what does not change values
 
+_DRAWN = ("nn.dropout",)  # what a program for training draws: two calls are two values
+
+
+def is_value(op: Any) -> bool:
+    """Whether an operator's result follows from its arguments, in training too."""
+    return isinstance(op, Op) and not op.stateful and op.name not in _DRAWN
+
 
 def is_call(expr: Any, *names: str) -> bool:
     """Whether it is a call of one of the operators."""

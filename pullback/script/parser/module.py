@@ -96,7 +96,7 @@ def function_parser(
             hint = "functions are decorated with @R.function or @T.prim_func"
             raise source.error(decorator, f"{ast.unparse(decorator)} is no decorator of script functions", hint)
         options = {k.arg: evaluator.eval(k.value) for k in call.keywords if k.arg} if call else {}
-        known = ("private", "name", "names") if value is R.function else ("private", "name")
+        known = ("private", "pure", "name", "names") if value is R.function else ("private", "name")
         unknown = next((k for k in options if k not in known), None)
         if unknown is not None:
             name = ast.unparse(call.func)  # type: ignore[union-attr]

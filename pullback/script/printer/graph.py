@@ -25,7 +25,7 @@ from pullback.relax.expr import (
     TupleGetItem,
     Var,
 )
-from pullback.relax.op_calls import is_call_tir
+from pullback.relax.op_calls import is_call_tir, is_packed
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, same_info, symbolic_vars
 from pullback.script.printer.control import control_call, inner_function, statement
 from pullback.script.printer.layout import Group, Lines, indented
@@ -227,6 +227,8 @@ class GraphPrinter:
             written = control_call(self, call) if call.op.family in ("control", "recursion") else None
             if written is not None:
                 return written
+            if is_packed(call) and call.sinfo_args:
+                return self.packed_call(call, call.op)
             return self.call_tir(call) if is_call_tir(call) and _plain_call_tir(call) else self.op_call(call, call.op)
         if call.attrs or call.sinfo_args:
             return self.raw_call(call, self.expr(call.op))
@@ -245,6 +247,13 @@ class GraphPrinter:
                 items.append(attribute(value, self.body_scalars))
             elif default is _REQUIRED or not _same_attribute(value, default):
                 items.append(f"{key}={attribute(value, self.body_scalars)}")
+        return f"R.{op.short}({', '.join(items)})"
+
+    def packed_call(self, call: Call, op: Op) -> str:
+        """The call of a registered function."""
+        infos = [self.info(i) for i in call.sinfo_args]
+        out = infos[0] if len(infos) == 1 else f"[{', '.join(infos)}]"
+        items = [quoted(call.attrs["func"]), *map(self.expr, call.args), f"sinfo_args={out}"]
         return f"R.{op.short}({', '.join(items)})"
 
     def raw_call(self, call: Call, op: str) -> str:

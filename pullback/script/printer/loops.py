@@ -22,6 +22,7 @@ from pullback.tir.stmt import (
     If,
     KernelCall,
     Let,
+    PackedCall,
     Prefetch,
     PrimFunc,
     Recur,
@@ -144,6 +145,9 @@ class LoopPrinter:
         elif isinstance(stmt, KernelCall):
             buffers = "".join(f", {self.scalars.name(b)}" for b in stmt.buffers)
             self.lines.add(f"T.kernel({quoted(stmt.name)}{buffers})")
+        elif isinstance(stmt, PackedCall):
+            parts = [f"[{', '.join(map(self.scalars.name, part))}]" for part in (stmt.inputs, stmt.outputs)]
+            self.lines.add(f"T.packed({quoted(stmt.name)}, {', '.join(parts)}, {self.scalars.name(stmt.flag)})")
         elif isinstance(stmt, HostCall):
             self.host_call(stmt)
         elif isinstance(stmt, While):
