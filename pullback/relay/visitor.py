@@ -93,10 +93,15 @@ _CHILDREN: dict[type, Callable[[Any], tuple[Any, ...]]] = {
 }
 
 
-def _case(table: Mapping[type, Any], node: Any, what: str) -> Any:
+def _case(table: dict[type, Any], node: Any, what: str) -> Any:
+    """The table's entry for the node's class or a base of it, which the table learns."""
+    found = table.get(type(node))
+    if found is not None:
+        return found
     for kind in type(node).__mro__:
         if kind in table:
-            return table[kind]
+            found = table[type(node)] = table[kind]
+            return found
     raise InternalError(f"{type(node).__name__} is no {what} of relay")
 
 

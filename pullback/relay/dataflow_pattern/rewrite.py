@@ -82,6 +82,7 @@ def rewrite(
         if not isinstance(callback.pattern, DFPattern):
             hint = "set self.pattern in __init__"
             raise ArgumentError(f"{type(callback).__name__} has no pattern", hint=hint)
+    expr = as_expr(expr)
     for _ in range(_MOST_ROUNDS):
         before = expr
         for callback in callbacks:
@@ -123,4 +124,5 @@ def partition(
         function = group.function.with_attr({PARTITIONED: group.name, **(attrs or {})})
         return Call(function, tuple(rewriter.visit(arg) for arg in group.args), span=group.root.span)
 
+    expr = as_expr(expr)
     return _Rewriter(Groups(pattern, expr), replacement).visit(expr)
