@@ -1,10 +1,11 @@
-"""Nodes of relay are shown as relay text."""
+"""Nodes of relay are shown as relay text, and saved as JSON."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pullback.ir.node import Node
+from pullback.ir.saved import set_json
 
 
 class Shown(Node):
@@ -27,3 +28,18 @@ class Shown(Node):
         from pullback.relay.text import astext, pretty_print
 
         return pretty_print(node) if to_read else astext(node, **options)
+
+
+def _save(node: Any) -> str:
+    from pullback.relay.text import save_json
+
+    return save_json(node)
+
+
+def _load(text: str) -> Any:
+    from pullback.relay.text import load_json
+
+    return load_json(text)
+
+
+set_json(_save, _load)

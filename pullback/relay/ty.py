@@ -199,6 +199,11 @@ class IncompleteType(Type, Symbol):
     name: str = field(default="_", compare=False)
 
 
+def ShapeVar(name: str) -> TypeVar:  # noqa: N802
+    """A type variable that stands for a shape."""
+    return TypeVar(name, TypeKind.ShapeVar)
+
+
 RelayRefType = RefType
 TypeConstraint = TypeRelation
 
