@@ -6,6 +6,7 @@ to native code.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from pullback import ir, nd, nn, optim, relax, runtime, script, shortcuts, target, te, tir
@@ -32,15 +33,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
-
-
-_missing = missing_from(globals())
-
-
-def __getattr__(name: str) -> Any:
-    """The importers, which are loaded when they are first used."""
-    if name in frontend.IMPORTERS:
-        return frontend.importer(name)
-    return _missing(name)
+ON_FIRST_USE = ("contrib", "error", "parser", "relay", "testing")  # the older face, which few programs need

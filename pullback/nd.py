@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pullback.runtime.device import Device
+from pullback.runtime.device import Device, cpu, device
 from pullback.runtime.tensor import Tensor, empty, tensor, zeros
 
 NDArray = Tensor
 
-__all__ = ["NDArray", "array", "empty", "zeros"]
+__all__ = ["NDArray", "array", "cpu", "device", "empty", "zeros"]
 
 
 def array(data: Any, device: Device | None = None) -> Tensor:

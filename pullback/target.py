@@ -60,6 +60,25 @@ class Target:
         for name, value in (("kind", kind), ("triple", triple), ("cpu", cpu), ("features", features)):
             object.__setattr__(self, name, value)
 
+    @staticmethod
+    def canon_multi_target(multi_targets: Any) -> list[Target]:
+        """The targets of a target, of a list of such, or of a mapping from devices to such; at least one.
+
+        >>> Target.canon_multi_target("llvm")
+        [Target('llvm')]
+        """
+        if isinstance(multi_targets, Mapping) and "kind" not in multi_targets:
+            given = list(multi_targets.values())
+        else:
+            given = list(multi_targets) if isinstance(multi_targets, (list, tuple)) else [multi_targets]
+        if not given:
+            raise TargetError("there is no target", hint='such as "llvm"')
+        return [Target(target) for target in given]
+
+    def get_target_device_type(self) -> int:
+        """The ``device_type`` of the device on which code for the target runs: 1, a CPU."""
+        return 1
+
     @property
     def arch(self) -> str:
         """The first part of the triple: x86_64, aarch64, riscv64, wasm32, …"""

@@ -28,7 +28,12 @@ _KINDS = {
 
 
 def runtime_source() -> str:
-    """The runtime as one C file."""
+    """The runtime of a trainer as one C file."""
+    return inlined_source("one.c")
+
+
+def inlined_source(name: str) -> str:
+    """A C file of the runtime with those that it includes in it."""
     seen: set[Path] = set()
 
     def inlined(path: Path) -> str:
@@ -38,12 +43,12 @@ def runtime_source() -> str:
         text = path.read_text(encoding="utf-8")
         return _INCLUDE.sub(lambda match: inlined((path.parent / match.group(1)).resolve()), text)
 
-    return inlined((NATIVE / "one.c").resolve())
+    return inlined((NATIVE / name).resolve())
 
 
 def check_symbols(name: str) -> None:
     """Raise an ArgumentError where functions of this name would be some of the runtime's, beside which they stand."""
-    functions = re.findall(r"^(?:static|PB_API)\b[^;={}()]*?\b(\w+)\(", runtime_source() + _WRAPPERS, re.M)
+    functions = functions_in(runtime_source() + _WRAPPERS)
     own = {name, *(f"{name}_{end}" for end in re.findall(r"\bNAME_(\w+)", _WRAPPERS))}
     if taken := own.intersection(
         [*functions, "chosen", "hyperparameters", "metadata", "programs", "sorted", "tensors"]
@@ -52,6 +57,11 @@ def check_symbols(name: str) -> None:
             f"the runtime has a {min(taken)} of its own, so no library can be called {name}",
             hint=f'such as name="{name}_net"',
         )
+
+
+def functions_in(source: str) -> list[str]:
+    """The names of the functions that C text defines for itself."""
+    return re.findall(r"^(?:static|PB_API)\b[^;={}()]*?\b(\w+)\(", source, re.M)
 
 
 def constant_symbols(program: Program) -> dict[bytes, str]:

@@ -65,6 +65,10 @@ class Executable:
 
     __getitem__ = function
 
+    def parameters(self, name: str) -> list[str]:
+        """The names of the function's parameters."""
+        return [param for param, _ in self.function(name).signature.params]
+
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle and copies: the module. Machine code is compiled again, or read from the cache."""
         return Executable, (self.module, self.target)

@@ -61,6 +61,15 @@ def set_call_global(function: Any) -> None:
     _call_global = function
 
 
+_import_from_std = None
+
+
+def set_import_from_std(function: Any) -> None:
+    """Install what ``import_from_std`` of modules does (``relay/prelude.py`` does so on import)."""
+    global _import_from_std
+    _import_from_std = function
+
+
 @guided
 class IRModule:
     """Functions by name, in the order of definition, with module attributes.
@@ -157,6 +166,11 @@ class IRModule:
         found = next((known for known in self.type_definitions if known.name == name), None)
         return self._type_definition(TypeName(name)) if found is None else found
 
+    def get_type(self, name: str) -> tuple[Any, ...]:
+        """The name of a data type, followed by its constructors."""
+        header = self.get_global_type_var(name)
+        return header, *self._type_definition(header).constructors
+
     def get_global_type_vars(self) -> list[TypeName]:
         return list(self.type_definitions)
 
@@ -222,17 +236,40 @@ class IRModule:
             items.append(("type_definitions", types))
         return [*items, ("attrs", self.attrs)]
 
+    def _language(self) -> Any:
+        """How programs are written whose functions or data types say so themselves (``text_of`` of their class)."""
+        parts = (*self.functions.values(), *self.type_definitions.values())
+        return next((part.text_of for part in parts if hasattr(part, "text_of")), None)
+
     def script(self, **options: Any) -> str:
-        return Node.script(self, **options)  # type: ignore[arg-type]
+        """The module as text of its language: script, or relay text."""
+        text_of = self._language()
+        return Node.script(self, **options) if text_of is None else text_of(self, **options)  # type: ignore[arg-type]
+
+    def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
+        """A module of relay as relay text, with the version line first; other modules as :meth:`script`."""
+        text_of = self._language()
+        return self.script() if text_of is None else text_of(self, show_meta_data=show_meta_data, annotate=annotate)
+
+    def import_from_std(self, name: str) -> None:
+        """Add what a file of relay's standard library defines, such as ``"prelude.rly"``, and what that needs."""
+        if _import_from_std is None:
+            raise UserError("the standard library is that of relay", hint="import pullback.relay first")
+        _import_from_std(self, name)
 
     def show(self, **options: Any) -> None:
         print(self.script(**options))
 
     def _repr_html_(self) -> str:
         """In a notebook: the functions' scripts, in colours, which fold."""
+        if self._language() is not None:
+            return f"<pre>{escape(str(self))}</pre>"
         return f"<pre>{escape(repr(self))}</pre>" if Node._page is None else Node._page(self)
 
     def __str__(self) -> str:
+        text_of = self._language()
+        if text_of is not None:
+            return str(text_of(self, to_read=True))
         return self.script() if Node._printer is not None else repr(self)
 
     def __repr__(self) -> str:

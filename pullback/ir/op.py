@@ -60,6 +60,11 @@ ZEROS = ("keeps", "makes", "mixes")
 _REQUIRED = object()
 
 
+def is_required(default: Any) -> bool:
+    """Whether a signature's default says that there is none."""
+    return default is _REQUIRED
+
+
 @dataclass(frozen=True)
 class Signature:
     """The parsed form of ``"x, y? | axis=-1"``."""

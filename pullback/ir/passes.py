@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from pullback.ir.arguments import sequence, whole
 from pullback.ir.depth import deep
-from pullback.ir.errors import UserError
+from pullback.ir.errors import ArgumentError, CallError, NameNotFound, UserError
 from pullback.ir.module import IRModule
+from pullback.ir.pass_context import PassContext, PassInfo
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Base of passes: subclass it, give it fields, and override :meth:`run`. It never changes its argument."""
+    """Base of passes: subclass it, give it fields, and override :meth:`run`. It never changes its argument.
+
+    ``opt_level`` is the level from which on a :class:`Sequential` runs it, ``required`` has the names of passes that
+    one runs before it.
+    """
+
+    opt_level = 0  # without annotations: some passes have fields of these names
+    required = ()
 
     @property
     def name(self) -> str:
         return type(self).__name__
+
+    @property
+    def info(self) -> PassInfo:
+        """Level, name and required passes."""
+        return PassInfo(self.opt_level, self.name, tuple(self.required))
 
     def run(self, module: IRModule) -> IRModule:
         raise NotImplementedError(f"{self.name} does not override run")
@@ -26,7 +43,14 @@ class Pass:
         if not isinstance(module, IRModule):
             hint = "wrap a function with IRModule.from_expr(function)" if hasattr(module, "params") else None
             raise UserError(f"{self.name} works on an IRModule, not on {type(module).__name__}", hint=hint)
-        return deep(self.run)(module)
+        context = PassContext.current()
+        if not context.instruments:
+            return deep(self.run)(module)
+        if not context.before(module, self.info):
+            return module
+        result = deep(self.run)(module)
+        context.after(result, self.info)
+        return result
 
 
 @dataclass(frozen=True)
@@ -66,26 +90,169 @@ def set_over_regions(over_regions: Any) -> None:
     _over_regions = over_regions
 
 
+_pass_of_name: Any = None
+
+
+def set_pass_of_name(find: Any) -> None:
+    """Install ``find(name)``, the pass that ``required`` names, or None (``relay/transform`` does so on import)."""
+    global _pass_of_name
+    _pass_of_name = find
+
+
+def _required(name: str, by: str) -> Callable[[IRModule], IRModule]:
+    found = None if _pass_of_name is None else _pass_of_name(name)
+    if found is None:
+        hint = "a required pass is named as in relay.transform, such as 'InferType'"
+        raise NameNotFound(f"{by} requires the pass {name!r}, which does not exist", hint=hint)
+    return found
+
+
 @dataclass(frozen=True)
 class Sequential(Pass):
-    """Passes one after another."""
+    """Passes one after another, those that :class:`PassContext` lets run: not above its level, not disabled. What a
+    pass requires runs before it. A plain function of modules always runs.
 
-    passes: Sequence[Callable[[IRModule], IRModule]]
+    >>> Sequential([relax.transform.Simplify(), relax.transform.DeadCodeElimination()])(module)
+    """
+
+    passes: Sequence[Callable[[IRModule], IRModule]] = ()
+    opt_level: int = 0  # type: ignore[misc]
+    name: str = "sequential"  # type: ignore[assignment]
+    required: Sequence[str] | None = ()  # type: ignore[assignment,misc]
+    traceable: bool = False
+
+    def __post_init__(self) -> None:
+        passes = sequence("passes", () if self.passes is None else self.passes, "write [a, b]")
+        for step in passes:
+            if not callable(step):
+                hint = "passes are made first: Sequential([FoldConstant()])"
+                raise ArgumentError(f"{type(step).__name__} is no pass", hint=hint)
+        vars(self)["passes"] = passes
+        vars(self)["required"] = required_names(self.required)
 
     def run(self, module: IRModule) -> IRModule:
+        context = PassContext.current()
         for step in self.passes:
+            if isinstance(step, Pass):
+                if not context.enabled(step.info):
+                    continue
+                for name in step.info.required:
+                    module = _required(name, step.name)(module)
             module = step(module)
         return module
 
+    def __str__(self) -> str:
+        names = " ".join(getattr(step, "name", None) or getattr(step, "__name__", "?") for step in self.passes)
+        return (
+            f"Run Sequential pass: {self.name} at the optimization level {self.opt_level}. "
+            f"The passes will be executed are: [{names}]"
+        )
+
 
 @dataclass(frozen=True)
-class _Wrapped(Pass):
-    function: Callable[[IRModule], IRModule]
+class ModulePass(Pass):
+    """A pass of a plain function of modules: :func:`module_pass` makes it."""
+
+    function: Callable[..., IRModule] = field(repr=False)
+    opt_level: int = 0  # type: ignore[misc]
+    name: str = ""  # type: ignore[assignment]
+    required: tuple[str, ...] = ()  # type: ignore[misc]
+    traceable: bool = False
 
     def run(self, module: IRModule) -> IRModule:
-        return self.function(module)
+        result = self.function(module, PassContext.current()) if _takes(self.function, 2) else self.function(module)
+        if not isinstance(result, IRModule):
+            hint = "return the module that it makes"
+            raise UserError(f"pass {self.name} must return an IRModule, got {type(result).__name__}", hint=hint)
+        return result
+
+    def __str__(self) -> str:
+        return f"Run Module pass: {self.name} at the optimization level {self.opt_level}"
 
 
-def module_pass(function: Callable[[IRModule], IRModule]) -> Pass:
-    """A pass from a plain function of modules."""
-    return _Wrapped(function)
+def module_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+    traceable: bool = False,
+) -> Any:
+    """A pass of a function ``f(module)`` or ``f(module, context)``; or of a class, whose objects are passes then, by
+    their method ``transform_module(module, context)``.
+
+    >>> @module_pass(opt_level=2)
+    ... def without_attributes(module, context):
+    ...     return IRModule(module.functions)
+
+    Without ``opt_level`` it is 0, if the function is given; as a decorator with arguments it has to be said. Raises
+    ArgumentError without one, CallError where ``required`` is no list of names.
+    """
+    required = required_names(required)
+    if pass_func is None and opt_level is None:
+        raise ArgumentError("Please provide opt_level for the module pass", hint="@module_pass(opt_level=0)")
+    level = 0 if opt_level is None else whole("opt_level", opt_level)
+
+    def make(given: Any) -> Any:
+        shown = name or getattr(given, "__name__", type(given).__name__)
+        if inspect.isclass(given):
+            return pass_of_class(given, ModulePass, "transform_module", (level, shown, required, traceable))
+        if not callable(given):
+            raise CallError("pass_func must be a callable for Module pass", hint="give it a function of modules")
+        return ModulePass(given, level, shown, required, traceable)
+
+    return make if pass_func is None else make(pass_func)
+
+
+def required_names(required: Any) -> tuple[str, ...]:
+    """The names in ``required``; a CallError where it is no list of strings."""
+    if required is None:
+        return ()
+    if not isinstance(required, (list, tuple)) or not all(isinstance(name, str) for name in required):
+        raise CallError("Required is expected to be the type of list/tuple", hint='of names: ["InferType"]')
+    return tuple(required)
+
+
+def pass_of_class(written: type, kind: type[Pass], method: str, options: tuple[Any, ...]) -> type:
+    """The class of passes whose objects run a method of ``written``'s, and have its attributes otherwise."""
+    if not callable(getattr(written, method, None)):
+        raise CallError(f"class {written.__name__} has no method {method}", hint=f"def {method}(self, …)")
+
+    class Made(kind):  # type: ignore[misc,valid-type]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            inner = written(*args, **kwargs)
+            kind.__init__(self, getattr(inner, method), *options)
+            vars(self)["_inner"] = inner
+
+        def __getattr__(self, attribute: str) -> Any:
+            inner = vars(self).get("_inner")
+            if inner is None or attribute.startswith("__"):
+                raise AttributeError(attribute)
+            return getattr(inner, attribute)
+
+    functools.update_wrapper(Made.__init__, written.__init__)  # type: ignore[misc]
+    Made.__name__, Made.__qualname__ = written.__name__, written.__qualname__
+    Made.__doc__, Made.__module__ = written.__doc__, written.__module__
+    return Made
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether it can be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # of a built-in function without a signature
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class PrintIR(Pass):
+    """Prints the module to the standard error stream, under ``header``, and returns it."""
+
+    header: str = ""
+    show_meta_data: bool = False
+
+    def run(self, module: IRModule) -> IRModule:
+        print(f"PrintIR({self.header}):\n{module}", file=sys.stderr)
+        return module

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from pullback.ir.arguments import sequence
 from pullback.ir.errors import InternalError
-from pullback.ir.node import Node
 from pullback.relay.expr import Call, Expr, Var
+from pullback.relay.shown import Shown
 from pullback.relay.ty import GlobalTypeVar, Type, TypeVar
 
 
@@ -70,7 +70,7 @@ class TypeData(Type):
         return [("header", self.header), ("type_vars", self.type_vars), ("constructors", inputs)]
 
 
-class Pattern(Node):
+class Pattern(Shown):
     """Base of patterns."""
 
 
@@ -110,7 +110,7 @@ class PatternTuple(Pattern):
 
 
 @dataclass(frozen=True, eq=False)
-class Clause(Node):
+class Clause(Shown):
     """One case of a :class:`Match`: what matches ``lhs`` gives ``rhs``."""
 
     lhs: Pattern

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from pullback.ir.errors import NoAttribute, suggestion
+from pullback.tir.expr import FloatImm, IntImm
 
 
 class Attrs(Mapping[str, Any]):
@@ -58,7 +61,12 @@ class Attrs(Mapping[str, Any]):
 
 
 def frozen(value: Any) -> Any:
-    """``value`` with tuples for lists, and read-only mappings for dictionaries."""
+    """``value`` with tuples for lists, read-only mappings for dictionaries, Python's numbers for those of NumPy and
+    of the loop IR."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (IntImm, FloatImm)):
+        return value.value
     if isinstance(value, (list, tuple)):
         return tuple(frozen(v) for v in value)
     return Attrs(value) if isinstance(value, dict) else value

@@ -24,8 +24,9 @@ from pullback import ir
 from pullback.ir.arguments import sequence, whole
 from pullback.ir.at_run_time import AtRunTime
 from pullback.ir.errors import ArgumentError, CallError, DTypeError, UserError
-from pullback.ir.node import Node, Span, Symbol, current_span
+from pullback.ir.node import Span, Symbol, current_span
 from pullback.relay.attrs import Attrs
+from pullback.relay.shown import Shown
 from pullback.relay.ty import TensorType, Type, TypeVar
 from pullback.runtime.tensor import Tensor, tensor
 
@@ -54,7 +55,7 @@ def call_op(name: str, *args: Any, **attrs: Any) -> Call:
     return _op(name)(*args, **attrs)
 
 
-class Expr(AtRunTime, Node):
+class Expr(AtRunTime, Shown):
     """Base of relay's expressions; infix operators build calls of ops."""
 
     described = "a relay expression"
@@ -98,15 +99,6 @@ class Expr(AtRunTime, Node):
     def __call__(self, *args: Any) -> Call:
         """A call of the function that this expression gives."""
         return Call(self, args)
-
-    def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
-        """The expression as relay text, with the version line first: :func:`pullback.relay.astext`."""
-        from pullback.relay.text import astext
-
-        return astext(self, show_meta_data, annotate)
-
-    def __str__(self) -> str:
-        return self.astext(show_meta_data=False)
 
 
 def set_checked_type(expr: Any, type_: Type) -> None:
@@ -266,6 +258,11 @@ class Call(Expr):
         fields["args"] = tuple(as_expr(a) for a in sequence("arguments of a call", self.args))
         fields["attrs"] = _attrs(self.attrs)
         fields["type_args"] = tuple(self.type_args or ())
+
+    def structural_items(self) -> list[tuple[str, Any]]:
+        """What the types of an operator's arguments are follows from these."""
+        names = ("op", "args", "attrs") if isinstance(self.op, ir.Op) else ("op", "args", "attrs", "type_args")
+        return [(name, getattr(self, name)) for name in names]
 
 
 def _attrs(attrs: Any) -> Attrs:

@@ -21,6 +21,7 @@ from pullback.ir.arguments import sequence
 from pullback.ir.errors import DTypeError, ShapeError
 from pullback.ir.module import TypeName
 from pullback.ir.node import Node, Symbol
+from pullback.relay.shown import Shown
 from pullback.tir.expr import DTYPES, PrimExpr
 
 
@@ -35,7 +36,7 @@ class TypeKind(IntEnum):
     TypeData = 6
 
 
-class Type(Node):
+class Type(Shown):
     """Base of relay's types."""
 
 
@@ -196,6 +197,11 @@ class IncompleteType(Type, Symbol):
 
     kind: TypeKind = TypeKind.Type
     name: str = field(default="_", compare=False)
+
+
+def ShapeVar(name: str) -> TypeVar:  # noqa: N802
+    """A type variable that stands for a shape."""
+    return TypeVar(name, TypeKind.ShapeVar)
 
 
 RelayRefType = RefType

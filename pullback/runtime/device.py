@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pullback.ir.errors import TargetError
 
 _KINDS_OF_NAMES = {"cpu": "cpu", "llvm": "cpu"}  # a target's name, or a device's own
+_NUMBERS = {"cpu": 1}  # of kinds, in DLPack
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,21 @@ class Device:
         if self.index != 0:
             raise TargetError(f"there is no device cpu({self.index})", hint="the only device is cpu(0)")
 
+    @property
+    def device_type(self) -> int:
+        """The kind as a number of DLPack's: 1 is a CPU."""
+        return _NUMBERS[self.kind]
+
+    @property
+    def device_id(self) -> int:
+        """The index."""
+        return self.index
+
+    @property
+    def exist(self) -> bool:
+        """Whether the device is there."""
+        return True
+
     def __str__(self) -> str:
         return f"{self.kind}({self.index})"
 
@@ -39,10 +55,12 @@ def device(target: object, index: int = 0) -> Device:
     """The device on which code for ``target`` runs.
 
     ``target`` is a name ("llvm", "cpu"), a target's text ("llvm -mcpu=znver4"), an object with a ``kind`` such as a
-    Target, or a Device, which is returned as it is.
+    Target, a ``device_type``, or a Device, which is returned as it is.
     """
     if isinstance(target, Device):
         return target
+    if type(target) is int and target in _NUMBERS.values():
+        target = next(kind for kind, number in _NUMBERS.items() if number == target)
     name = target if isinstance(target, str) else getattr(target, "kind", None)
     name = getattr(name, "name", name)  # TVM's target.kind.name
     if not isinstance(name, str):
@@ -53,3 +71,16 @@ def device(target: object, index: int = 0) -> Device:
         known = ", ".join(f'"{known}"' for known in _KINDS_OF_NAMES)
         raise TargetError(f"unknown device {name!r}", hint=f"known ones are {known}")
     return Device(kind, index)
+
+
+def enabled(name: object) -> bool:
+    """Whether code for a target of this name, or text, can be made and run here.
+
+    >>> enabled("llvm"), enabled("cuda")
+    (True, False)
+    """
+    try:
+        device(name)
+    except TargetError:
+        return False
+    return True

@@ -70,12 +70,12 @@ class OwnedMemory(Memory):
 
     def __init__(self, nbytes: int, address: int | None = None) -> None:
         super().__init__(nbytes, writable=True)
-        self.address = 0  # for __del__, should the next line raise
         self.address = allocate(nbytes) if address is None else address
 
     def __del__(self, runtime: Any = library) -> None:
-        if self.address:
-            runtime.pb_free(self.address)
+        address = getattr(self, "address", 0)  # none where there was no memory, or no stack to begin __init__ on
+        if address:
+            runtime.pb_free(address)
 
 
 class ZeroMemory(Memory):

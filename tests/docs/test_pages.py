@@ -8,7 +8,8 @@ import pytest
 
 from tests.docs.blocks import ROOT, run_document
 
-PAGES = sorted([ROOT / "docs/quickstart.md", ROOT / "docs/phrasebook.md", *(ROOT / "docs/howto").glob("*.md")])
+ALONE = [ROOT / f"docs/{name}.md" for name in ("quickstart", "phrasebook", "relay")]
+PAGES = sorted([*ALONE, *(ROOT / "docs/howto").glob("*.md")])
 
 NEEDS = {"from_onnx": "onnx", "from_pytorch": "torch", "torch_compile": "torch", "from_keras": "keras"}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,15 @@ def test_each_has_a_twin_in_torch(name):
     from benchmarks.twins import TWINS
 
     assert name in TWINS
+
+
+def test_relay_training(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "jax"))
+    pytest.importorskip("keras")
+    if shutil.which("c++") is None and shutil.which("g++") is None:
+        pytest.skip("no C++ compiler")
+    text = output("relay_training", "1500")
+    first, last = re.findall(r"loss in C\+\+: ([0-9.]+) at first, ([0-9.]+)", text)[0]
+    assert float(last) < 0.5 * float(first)
+    before, after = map(float, re.findall(r"accuracy in Keras: ([0-9.]+) before, ([0-9.]+) after", text)[0])
+    assert after > max(before, 0.9)

@@ -185,7 +185,10 @@ def of_passes() -> Iterator[str]:
                 yield from tried(f"{name}({parameter.name}={odd!r})", lambda: kind(**arguments)(linear))  # noqa: B023
 
 
-ABSTRACT = (relax.transform.Pass, relax.transform.FunctionPass, relax.transform.Sequential)
+ABSTRACT = (
+    relax.transform.Pass, relax.transform.FunctionPass, relax.transform.ModulePass, relax.transform.PrintIR,
+    relax.transform.Sequential,
+)  # fmt: skip
 OF_THE_COMPILER = (relax.transform.FuseOps, relax.transform.LowerToTir)  # what they take is no user's
 
 

@@ -1,6 +1,7 @@
 """Passes over graph functions: one pass a file, the file's name is the pass's."""
 
-from pullback.ir.passes import FunctionPass, Pass, Sequential, module_pass
+from pullback.ir.pass_context import PassContext, PassInfo
+from pullback.ir.passes import FunctionPass, ModulePass, Pass, PrintIR, Sequential, module_pass
 from pullback.relax.transform.add_random_state import AddRandomState
 from pullback.relax.transform.bind_params import BindParams
 from pullback.relax.transform.bind_sizes import BindSizes
@@ -70,9 +71,13 @@ __all__ = [
     "LegalizeOps",
     "LowerToTir",
     "MixedPrecision",
+    "ModulePass",
     "MoveViews",
     "Normalize",
     "Pass",
+    "PassContext",
+    "PassInfo",
+    "PrintIR",
     "RaiseOps",
     "RebatchInputs",
     "RepeatBroadcasts",

@@ -88,7 +88,7 @@ class SplitGradient(Pass):
         required = required_indices(name, function, self.require_grads)
         closed = over_regions(inline_calls(function, raised), raised, prepared)
         result = module.copy()
-        differentiated = _Differentiated.of(name, closed, required, self.seeded, KernelGradients(result))
+        differentiated = Differentiated.of(name, closed, required, self.seeded, KernelGradients(result))
         joint = differentiated.joint(result)
         overwritten = {p for p in joint.params if p.name in names}
         forward, backward = _split(joint, differentiated.seeded, overwritten)
@@ -99,7 +99,7 @@ class SplitGradient(Pass):
 
 
 @dataclass(frozen=True)
-class _Differentiated:
+class Differentiated:
     """A function of parameters and seeds that returns results and adjoints, all in one tuple."""
 
     function: Function
@@ -110,7 +110,7 @@ class _Differentiated:
     @staticmethod
     def of(
         name: str, function: Function, required: Sequence[int], seeded: Sequence[int] | None, kernels: KernelGradients
-    ) -> _Differentiated:
+    ) -> Differentiated:
         function = copy_with_new_vars(function)
         params = [function.params[i] for i in required]
         bits = {p: 1 << k for k, p in enumerate(params)}
@@ -133,7 +133,7 @@ class _Differentiated:
             outputs += [sweep.final(p) for p in params]
         joined = Function((*function.params, *seeds), builder.finish(Tuple(tuple(outputs))), None, {})
         joined = JoinTwins(sweep.twins).function(joined) if sweep.twins else joined
-        return _Differentiated(joined, len(function.params), len(results), numbers)
+        return Differentiated(joined, len(function.params), len(results), numbers)
 
     def joint(self, module: IRModule) -> Joint:
         """Its bindings, simplified. ``module``: where the kernels are that it calls."""

@@ -8,17 +8,27 @@ over NumPy, its native code and, where no rule is registered, its gradient (``me
 ``lower`` takes graph expressions (for an argument that is a tuple, a list of them) and the attributes, and returns a
 graph expression, or a tuple of them for several results. Every op of the graph IR is an operator too, under its full
 name: ``relax.nn.gelu``.
+
+**Operators of values.** ``dyn.reshape(data, newshape)`` takes as an argument what ``reshape`` has as an attribute. The
+graph IR has no such op, so these have ``static(values, attrs)`` instead of ``lower``: ``values`` has a NumPy array (for
+a tuple, a tuple of them) for each argument, or None where it is not known. Where enough is known it returns
+``(name, kept, attrs)``: the call is that of the operator ``name`` on the arguments whose places ``kept`` lists, with
+these attributes; else None. An evaluator knows all values, a pass those of constants:
+:func:`pullback.relay.op.meaning.resolve` does it for both. What no attribute can say, as a result whose size depends
+on all elements (``unique``), has ``numpy(values, attrs)``, which returns the value itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from pullback import ir
-from pullback.ir.errors import InternalError, NameNotFound, suggestion
-from pullback.ir.op import Signature
+from pullback.ir.errors import CallError, InternalError, NameNotFound, suggestion
+from pullback.ir.op import Signature, is_required
 from pullback.relay import expr as relay
 from pullback.relay.attrs import Attrs
 
@@ -36,8 +46,14 @@ class Op(ir.Op):
     ``relation(arg_types, attrs)`` returns the result's type where the rule of the lowered form cannot: for sizes that
     are not known. ``complete(arg_types, attrs)`` returns the argument types with those filled in that follow from the
     others and the attributes, such as a weight's. ``returns`` is the number of results, or a function of the call that
-    says it, of an op with several. ``adapt(args, attrs)`` changes what Python calls give before a call is built.
-    ``shown`` are attributes that text shows even where they have their default.
+    says it, of an op with several. ``shown`` are attributes that text shows even where they have their default.
+    ``static`` and ``numpy`` are what operators of values have, see above.
+
+    Four rules say what a call in Python is, where it differs from the call in the program. ``python`` are defaults that
+    Python calls have in place of the signature's, which are those of text. ``adapt(args, attrs)``
+    returns other arguments and attributes, or the expression itself, such as a call of another operator. ``order``
+    names the positional arguments where attributes stand among the tensors: ``gather(data, axis, indices)``.
+    ``face(call)`` is what Python gets instead of the call. :meth:`make` builds a call without any of them.
     """
 
     registry: ClassVar[dict[str, Op]] = {}  # type: ignore[assignment]
@@ -47,9 +63,15 @@ class Op(ir.Op):
     complete: Callable[..., Any] | None = field(default=None, compare=False)
     adapt: Callable[..., Any] | None = field(default=None, compare=False)
     returns: Any = field(default=None, compare=False)
+    static: Callable[..., Any] | None = field(default=None, compare=False)
+    order: tuple[str, ...] = field(default=(), compare=False)
+    python: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    face: Callable[..., Any] | None = field(default=None, compare=False)
     pattern: int = field(default=OpPattern.OPAQUE, compare=False)
     stateful: bool = field(default=False, compare=False)
     shown: tuple[str, ...] = field(default=(), compare=False)
+    attributes: dict[str, Any] = field(default_factory=dict, compare=False)
+    levels: dict[str, int] = field(default_factory=dict, compare=False)  # with which attributes were noted
 
     @property
     def short(self) -> str:
@@ -60,13 +82,118 @@ class Op(ir.Op):
         """The most arguments of a call."""
         return len(self.signature.tensors)
 
+    def make(self, args: Sequence[Any], attrs: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> relay.Call:
+        """The call of these arguments, and of these attributes and the defaults of the others."""
+        known = {n: d for n, d in self.signature.attrs.items() if not is_required(d)}
+        unknown = [name for name in attrs if name not in self.signature.attrs]
+        if unknown:
+            hint = f"its attributes are {', '.join(self.signature.attrs) or 'none'}"
+            raise CallError(f"{self.name}: there is no attribute {unknown[0]!r}", hint=hint)
+        missing = [n for n, d in self.signature.attrs.items() if is_required(d) and n not in attrs]
+        if missing:
+            raise CallError(f"{self.name}: attribute {missing[0]!r} is missing", hint=f"({self.signature})")
+        values = {name: attrs[name] if name in attrs else known[name] for name in self.signature.attrs}
+        return relay.Call(self, tuple(args), Attrs(values), **more)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.order and not self._as_printed(args, kwargs):
+            if len(args) > len(self.order):
+                hint = f"its arguments are ({', '.join(self.order)})"
+                raise CallError(f"{self.name} takes {len(self.order)} arguments, got {len(args)}", hint=hint)
+            given = dict(zip(self.order, args, strict=False))
+            twice = [name for name in given if name in kwargs]
+            if twice:
+                raise CallError(f"{self.name}: argument {twice[0]!r} got twice", hint=f"({', '.join(self.order)})")
+            args, kwargs = (), given | kwargs
+        if self.python:
+            placed = [*self.signature.tensors, *self.signature.attrs][: len(args)]
+            kwargs = {name: value for name, value in self.python.items() if name not in placed} | kwargs
         args_given, attrs = self.signature.bind(self.name, args, kwargs)
         if self.adapt is not None:
-            args_given, attrs = self.adapt(list(args_given), dict(attrs))
+            adapted = self.adapt(list(args_given), dict(attrs))
+            if not isinstance(adapted, tuple):
+                return adapted
+            args_given, attrs = adapted
         call = relay.Call(self, tuple(args_given), Attrs(attrs))
         count = self.returns(call) if callable(self.returns) else self.returns
-        return call if count is None else relay.TupleWrapper(call, count)
+        result = call if count is None else relay.TupleWrapper(call, count)
+        return result if self.face is None else self.face(result)
+
+    def _as_printed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call has its tensors by place and the attributes that stand among them by name, as in text."""
+        tensors = [name for name in self.order if name in self.signature.tensors]
+        among = [n for n in self.order[: self.order.index(tensors[-1])] if n not in tensors]
+        return any(name in kwargs for name in among)
+
+    def get_attr(self, name: str) -> Any:
+        """What is known of the operator under the reference's name, such as ``TOpPattern``; None where nothing is."""
+        if name in self.attributes:
+            return self.attributes[name]
+        known = {"TOpPattern": self.pattern, "TOpIsStateful": self.stateful}
+        return known.get(name)
+
+    def has_attr(self, name: str) -> bool:
+        return self.get_attr(name) is not None
+
+    def set_attr(self, name: str, value: Any, level: int = 10) -> None:
+        """Note ``value`` under the name, for :meth:`get_attr`, unless something is noted with a higher level;
+        ``TOpPattern`` and ``TOpIsStateful`` are the op's own fields."""
+        if level < self.levels.get(name, level):
+            return
+        self.levels[name] = level
+        fields = {"TOpPattern": "pattern", "TOpIsStateful": "stateful"}
+        if name in fields:
+            vars(self)[fields[name]] = value
+        else:
+            self.attributes[name] = value
+
+    def reset_attr(self, name: str) -> None:
+        """Forget what was noted under the name."""
+        self.attributes.pop(name, None)
+        self.levels.pop(name, None)
+
+    def add_type_rel(self, rel_name: str, type_rel_func: Callable[..., Any] | None = None) -> Op:
+        """Give the operator the relation ``type_rel_func(arg_types, attrs)``, or one of those known by name: Identity,
+        the first argument's type, and Broadcast, the type of an elementwise operator of two."""
+        from pullback.relay.op.rules import broadcast_of
+
+        known = {"Identity": lambda types, attrs: types[0], "Broadcast": broadcast_of(self.name, always=True)}
+        if type_rel_func is None and rel_name not in known:
+            hint = "give the function: add_type_rel(name, lambda arg_types, attrs: …)"
+            raise NameNotFound(f"there is no type relation {rel_name!r}: known are {', '.join(known)}", hint=hint)
+        vars(self)["relation"] = type_rel_func or known[rel_name]
+        return self
+
+    def set_num_inputs(self, count: int) -> Op:
+        """Say how many arguments a call has."""
+        vars(self)["signature"] = Signature.parse(", ".join(f"x{i}" for i in range(count)))
+        return self
+
+    def add_argument(self, name: str, type: str = "Tensor", description: str = "") -> Op:
+        """Name the next argument of a call."""
+        known = () if self.signature.variadic else self.signature.tensors
+        names = [n for n in known if not re.fullmatch(r"x\d+", n)]
+        rest = [f"x{i}" for i in range(len(names) + 1, len(known))]
+        vars(self)["signature"] = Signature.parse(", ".join([*names, name, *rest]))
+        return self
+
+    def set_support_level(self, level: int) -> Op:
+        vars(self)["attributes"]["support_level"] = level
+        return self
+
+    def set_attrs_type_key(self, key: str) -> Op:
+        """Note the name of the operator's kind of attributes, which may be any here."""
+        vars(self)["attributes"]["attrs_type_key"] = key
+        return self
+
+    @property
+    def description(self) -> str:
+        return self.doc
+
+    @property
+    def support_level(self) -> int:
+        """How near to the core an operator is; 10 where nobody has said."""
+        return int(self.attributes.get("support_level", 10))
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -106,7 +233,9 @@ def of_graph(op: ir.Op) -> Op:
     """An op of the graph IR as an operator."""
 
     def lower(*args: Any, **attrs: Any) -> Any:
-        return op(list(args[0]), **attrs) if op.signature.variadic else op(*args, **attrs)
+        if not op.signature.variadic:
+            return op(*args, **attrs)
+        return op(list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args), **attrs)
 
     return Op(op.name, op.signature, _not_of_the_graph, lower=lower, doc=op.doc)
 

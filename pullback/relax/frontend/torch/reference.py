@@ -101,6 +101,15 @@ def from_pytorch(
 
     Raises UserError for modules that PyTorch's own converter (of TorchScript to exported programs) does not take.
     """
+    model, names = scripted_model(script_module, input_infos, custom_convert_map, default_dtype)
+    model.input_names = names
+    return _main(model, unwrap=True), _values(model)
+
+
+def scripted_model(
+    script_module: Any, input_infos: Sequence[tuple[str, Any]], converters: Converting | None, default_dtype: str
+) -> tuple[TorchModel, list[str]]:
+    """A traced or scripted module as a model, and the names of its inputs: what :func:`from_pytorch` begins with."""
     torch = imported_torch()
     if not isinstance(script_module, torch.jit.ScriptModule):
         raise ArgumentError(
@@ -112,11 +121,10 @@ def from_pytorch(
         shape, dtype = info if len(info) == 2 and isinstance(info[1], str) else (info, default_dtype)
         names.append(name)
         example.append(_zeros(torch, name, shape, dtype))
-    model = TorchModel(_converted(torch, script_module, tuple(example)), None, custom_convert_map)
+    model = TorchModel(_converted(torch, script_module, tuple(example)), None, converters)
     if len(model.input_names) != len(names):
         raise ArgumentError(f"the module takes {len(model.input_names)} inputs, input_infos has {len(names)}")
-    model.input_names = names
-    return _main(model, unwrap=True), _values(model)
+    return model, names
 
 
 def _converted(torch: Any, script_module: Any, example: tuple[Any, ...]) -> Any:

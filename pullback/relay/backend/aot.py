@@ -1,0 +1,5 @@
+"""``relay.backend.aot``: see :mod:`pullback.relay.aot`."""
+
+from pullback.relay.aot import AotFunction, compile
+
+__all__ = ["AotFunction", "compile"]

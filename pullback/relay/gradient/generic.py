@@ -1,0 +1,83 @@
+"""The gradient of an operator without a rule: that of what it means in the graph IR, raised to relay.
+
+    nn.leaky_relu(x, alpha=0.1)   →   where(greater(x, 0f), grad, multiply(grad, 0.1f))
+
+What relay has no operator for is one under its full name in the graph IR, ``relax.grad.conv2d_weight``. All of these
+have gradients in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.ir.errors import DifferentiationError, UserError
+from pullback.relax.transform.vjp import VJP, vjp
+from pullback.relay.expr import Call, Expr, Tuple, TupleGetItem, call_op, span_of
+from pullback.relay.gradient.kernels import with_operators
+from pullback.relay.op.meaning import meaning
+from pullback.relay.raised import raised_body
+from pullback.relay.ty import TensorType, TupleType, Type
+
+
+def generic_gradient(orig: Call, grad: Expr) -> list[Any]:
+    """The adjoints of a call's arguments; their types, and the result's, have to be known.
+
+    Raises DifferentiationError where the operator has no meaning in the graph IR, or this no gradient that relay's
+    operators can say.
+    """
+    types = [a.checked_type for a in orig.args]  # type: ignore[attr-defined]
+    from pullback.relay.frontend.names import NAMES  # with the importers, which nobody else needs here
+
+    product = _product(orig, types)
+    results, grads = _leaves(orig, orig.checked_type), _leaves(grad, orig.checked_type)
+    arguments = [*orig.args, *results, *(grads[k] for k in product.seeded)]
+    try:
+        found = raised_body(with_operators(product.function, product.module.functions), arguments, NAMES)
+    except UserError as error:
+        raise _refusal(orig, error) from None
+    assert isinstance(found, Tuple)
+    adjoints, leaves = {}, iter(found.fields)
+    for k in product.required:
+        adjoints[k] = _whole(types[k], leaves)
+    return [adjoints[k] if k in adjoints else zeros(arg, types[k]) for k, arg in enumerate(orig.args)]
+
+
+def _product(orig: Call, types: Sequence[Type]) -> VJP:
+    if orig.op.lower is None:
+        raise DifferentiationError(f"operator {orig.op.name} has no meaning in the graph IR", span=span_of(orig))
+    try:
+        return vjp(meaning(orig.op, types, orig.attrs), "main")
+    except UserError as error:
+        raise _refusal(orig, error) from None
+
+
+def _refusal(orig: Call, error: UserError) -> DifferentiationError:
+    return DifferentiationError(error.message, span=span_of(orig), hint=error.hint)
+
+
+def _leaves(value: Expr, type_: Type) -> list[Expr]:
+    """The tensors of a value, with those of tuples in it."""
+    if not isinstance(type_, TupleType):
+        return [value]
+    return [leaf for k, t in enumerate(type_.fields) for leaf in _leaves(field(value, k), t)]
+
+
+def _whole(type_: Type, leaves: Any) -> Expr:
+    """The value of the type that has these tensors."""
+    if isinstance(type_, TupleType):
+        return Tuple(tuple(_whole(t, leaves) for t in type_.fields))
+    return next(leaves)
+
+
+def field(value: Expr, index: int) -> Expr:
+    """A field of a tuple, the one that is written where the tuple is."""
+    return value.fields[index] if isinstance(value, Tuple) else TupleGetItem(value, index)
+
+
+def zeros(value: Expr, type_: Type) -> Expr:
+    """Zeros of a value's shapes and dtypes."""
+    if isinstance(type_, TupleType):
+        return Tuple(tuple(zeros(field(value, k), t) for k, t in enumerate(type_.fields)))
+    assert isinstance(type_, TensorType)
+    return call_op("zeros_like", value)

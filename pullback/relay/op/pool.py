@@ -1,0 +1,140 @@
+"""Pooling: over windows, over everything, and into a given number of windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from pullback.ir.errors import ShapeError
+from pullback.relax.op.namespace import ops
+from pullback.relay.attrs import Attrs
+from pullback.relay.op.blocks import with_blocks
+from pullback.relay.op.convolution import SPACE, adapt_windows
+from pullback.relay.op.registry import OpPattern, define
+from pullback.relay.op.rules import is_any, maybe_ints, padding, repeated, shape_of
+from pullback.relay.ty import Any as AnySize
+from pullback.relay.ty import TensorType, Type
+
+
+def _relation(name: str, rank: int, sizes: Callable[[Any, Attrs], Any]) -> Callable[[list[Type], Attrs], Type | None]:
+    """``sizes(spatial sizes, attrs)`` of the result, where some are not known."""
+
+    def relation(types: list[Type], attrs: Attrs) -> Type | None:
+        x = types[0]
+        layout = attrs["layout"]
+        if x.is_concrete or not layout.isalpha():
+            return None
+        if len(layout) != x.ndim:
+            raise ShapeError(f"{name}: data has {x.ndim} axes, layout {layout} {len(layout)}")
+        data = dict(zip(layout, x.shape, strict=True))
+        found = sizes([data[c] for c in SPACE[rank]], attrs)
+        data |= dict(zip(SPACE[rank], found, strict=True))
+        return TensorType(tuple(data[c] for c in attrs["out_layout"] or layout), x.dtype)
+
+    return relation
+
+
+def _windows(rank: int) -> Callable[[Any, Attrs], Any]:
+    def sizes(shape: Any, attrs: Attrs) -> Any:
+        pads = padding(attrs["padding"], rank)
+        found = []
+        for i, size in enumerate(shape):
+            reach = (attrs["pool_size"][i] - 1) * attrs["dilation"][i] + 1
+            room = AnySize() if is_any(size) else size + pads[i] + pads[i + rank] - reach
+            divide = (lambda a, b: -(-a // b)) if attrs["ceil_mode"] else (lambda a, b: a // b)
+            found.append(room if is_any(room) else divide(room, attrs["strides"][i]) + 1)
+        return found
+
+    return sizes
+
+
+def _pool(name: str) -> Callable[..., Any]:
+    def lower(x: Any, **attrs: Any) -> Any:
+        return getattr(ops.nn, name)(x, **(attrs | {"out_layout": attrs["out_layout"] or None}))
+
+    return lower
+
+
+for _rank, _space in SPACE.items():
+    _ones, _zeros = (1,) * _rank, (0,) * _rank
+    _window = f"pool_size={_ones}, strides={_ones}, dilation={_ones}, padding={_zeros}, "
+    _layout = f"layout='NC{_space}', out_layout=''"
+    _names = ("pool_size", "strides", "dilation")
+    for _kind, _more in (("max", ""), ("avg", ", count_include_pad=False")):
+        _name = f"{_kind}_pool{_rank}d"
+        define(
+            f"nn.{_name}",
+            f"data | {_window}{_layout}, ceil_mode=False{_more}",
+            with_blocks(_pool(_name), "layout"),
+            adapt=lambda args, attrs, rank=_rank, names=_names: adapt_windows(rank, names, args, attrs),
+            relation=_relation(f"nn.{_name}", _rank, _windows(_rank)),
+            pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+            shown=("pool_size",),
+            doc=f"The {'largest element' if _kind == 'max' else 'mean'} of each window.",
+        )
+        _name = f"global_{_kind}_pool{_rank}d"
+
+        def _global(x: Any, *, layout: str, out_layout: str, name: str = _name) -> Any:
+            if out_layout not in ("", layout):
+                raise ShapeError(f"nn.{name}: out_layout must be that of the data, got {out_layout}")
+            return getattr(ops.nn, name)(x, layout=layout)
+
+        define(
+            f"nn.{_name}",
+            f"data | {_layout}",
+            with_blocks(_global, "layout"),
+            relation=_relation(f"nn.{_name}", _rank, lambda shape, attrs: [1] * len(shape)),
+            pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+            doc=f"The {'largest element' if _kind == 'max' else 'mean'} of each channel; its spatial axes have size 1.",
+        )
+
+
+def _output(rank: int, attrs: Any, shape: Any) -> list[Any]:
+    """The sizes asked for; the data's where there are none."""
+    wanted = attrs["output_size"]
+    return list(shape) if not wanted else list(repeated("output_size", wanted, rank))
+
+
+def _adaptive_max(rank: int) -> Callable[..., Any]:
+    """Windows from ⌊o·n/m⌋ to ⌈(o + 1)·n/m⌉, an axis after the other."""
+
+    def lower(x: Any, **attrs: Any) -> Any:
+        layout = attrs["layout"]
+        wanted = _output(rank, attrs, [shape_of(x)[layout.index(c)] for c in SPACE[rank]])
+        for letter, count in zip(SPACE[rank], wanted, strict=True):
+            axis = layout.index(letter)
+            size = shape_of(x)[axis]
+            if count == size:
+                continue
+            windows = [(o * size // count, math.ceil((o + 1) * size / count)) for o in range(count)]
+            parts = [ops.max(ops.strided_slice(x, [axis], [a], [b]), axis=axis, keepdims=True) for a, b in windows]
+            x = ops.concat(parts, axis)
+        return x
+
+    return lower
+
+
+def _adaptive_avg(rank: int) -> Callable[..., Any]:
+    def lower(x: Any, **attrs: Any) -> Any:
+        layout = attrs["layout"]
+        wanted = _output(rank, attrs, [shape_of(x)[layout.index(c)] for c in SPACE[rank]])
+        op = getattr(ops.nn, f"adaptive_avg_pool{rank}d")
+        return op(x, tuple(wanted), layout=layout, out_layout=attrs["out_layout"] or None)
+
+    return lower
+
+
+for _rank, _space in SPACE.items():
+    for _kind, _make in (("max", _adaptive_max), ("avg", _adaptive_avg)):
+        define(
+            f"nn.adaptive_{_kind}_pool{_rank}d",
+            f"data | output_size=None, layout='NC{_space}', out_layout=''",
+            _make(_rank),
+            adapt=lambda args, attrs: (args, attrs | {"output_size": maybe_ints("output_size", attrs["output_size"])}),
+            relation=_relation(
+                f"nn.adaptive_{_kind}_pool{_rank}d", _rank, lambda s, attrs, rank=_rank: _output(rank, attrs, s)
+            ),
+            pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+            doc="Pooling into output_size windows of nearly one size that cover the data.",
+        )

@@ -1,0 +1,91 @@
+"""Parameters and fixtures of tests as variables of their module."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_names = itertools.count()
+
+
+def _pytest() -> Any:
+    import pytest
+
+    return pytest
+
+
+def parameter(*values: Any, ids: Sequence[str] | None = None, by_dict: dict[str, Any] | None = None) -> Any:
+    """A fixture that has each of the values in turn; tests name the variable it is assigned to.
+
+    >>> batch = parameter(1, 16)
+    >>> def test_dense(batch): ...
+
+    ``by_dict`` gives the values by their ids.
+    """
+    if by_dict is not None:
+        ids, values = list(by_dict), tuple(by_dict.values())
+
+    @_pytest().fixture(params=values, ids=ids)
+    def found(request: Any) -> Any:
+        return request.param
+
+    return found
+
+
+def parameters(*value_sets: Sequence[Any], ids: Sequence[str] | None = None) -> list[Any]:
+    """Several fixtures whose values change together: those of one of the sets.
+
+    >>> rows, columns = parameters((2, 3), (4, 5))
+    """
+    pytest = _pytest()
+    common = f"_parameters_{next(_names)}"
+
+    @pytest.fixture(name=common, params=list(value_sets), ids=ids)
+    def whole(request: Any) -> Any:
+        return request.param
+
+    caller = sys._getframe(1).f_globals
+    caller[common] = whole  # pytest finds fixtures by the module's variables
+
+    def part(i: int) -> Any:
+        def found(**values: Any) -> Any:
+            return values[common][i]
+
+        argument = inspect.Parameter(common, inspect.Parameter.KEYWORD_ONLY)
+        found.__signature__ = inspect.Signature([argument])  # type: ignore[attr-defined]  # what pytest looks at
+        return pytest.fixture(found)
+
+    return [part(i) for i in range(len(value_sets[0]))]
+
+
+def fixture(function: Callable[..., Any] | None = None, *, cache_return_value: bool = False) -> Any:
+    """pytest's fixture; with ``cache_return_value`` the value for the same arguments is computed once."""
+    if function is None:
+        return functools.partial(fixture, cache_return_value=cache_return_value)
+    if cache_return_value:
+        function = _cached(function)
+    return _pytest().fixture(function)
+
+
+def _cached(function: Callable[..., Any]) -> Callable[..., Any]:
+    known: dict[Any, Any] = {}
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def cached(*args: Any, **kwargs: Any) -> Any:
+        key = repr(signature.bind(*args, **kwargs).arguments)
+        if key not in known:
+            known[key] = function(*args, **kwargs)
+        return known[key]
+
+    return cached
+
+
+def main() -> None:
+    """Run the tests of the calling file, with the command line's arguments."""
+    file = inspect.getsourcefile(sys._getframe(1))
+    sys.exit(_pytest().main([str(file), *sys.argv[1:]]))
