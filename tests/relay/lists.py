@@ -16,7 +16,7 @@ from pullback.relay.ty import FuncType, GlobalTypeVar, Type, TypeCall, TypeVar
 
 
 class Lists:
-    """A module with ``List[A] = Nil | Cons(A, List[A])`` and the global functions ``@map`` and ``@length``."""
+    """A module with ``List[A] = Nil | Cons(A, List[A])``; ``add_map`` gives it the function ``@map``."""
 
     def __init__(self) -> None:
         self.name = GlobalTypeVar("List")
