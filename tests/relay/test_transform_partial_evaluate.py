@@ -325,7 +325,7 @@ def test_a_cell_that_nobody_else_knows_survives_an_unknown_call() -> None:
     becomes(PE, before, "def @main(%f: fn () -> (), %x: float32) { let %u = %f(); %x }")
 
 
-RUNS = {  # programs whose function ``%do`` is unknown code that calls what it is given
+RUNS = {  # programs in which ``@do`` and ``@start``, as far as they remain, call what they are given
     "a function that is handed on writes": """
       let %r = ref(%x);
       let %set = fn () { ref_write(%r, add(ref_read(%r), 1f)) };
@@ -347,6 +347,17 @@ RUNS = {  # programs whose function ``%do`` is unknown code that calls what it i
         ref_write(%r, add(multiply(ref_read(%r), 10f), %a))
       };
       let %v = @do(%both, %c);
+      ref_read(%r)""",
+    "a function that is handed on beside another one calls it by way of a cell": """
+      let %r = ref(%x);
+      let %q = ref(fn () { () });
+      let %set = fn () { ref_write(%r, add(ref_read(%r), 1f)) };
+      let %both = fn () {
+        let %a = ref_read(%r);
+        let %u = ref_read(%q)();
+        ref_write(%r, add(multiply(ref_read(%r), 10f), %a))
+      };
+      let %v = @start(%q, %set, %both, %c);
       ref_read(%r)""",
     "a cell in a cell": """
       let %r = ref(%x);
@@ -386,7 +397,10 @@ RUNS = {  # programs whose function ``%do`` is unknown code that calls what it i
 @pytest.mark.parametrize("what", RUNS)
 def test_programs_give_what_they_gave(what: str) -> None:
     do = "def @do(%f: fn () -> (), %c: bool) -> () { if (%c) { %f() } else { let %u = %f(); @do(%f, True) } }"
-    before = module(f"{do} def @main(%c: bool, %x: float32) {{ {RUNS[what]} }}")
+    start = """def @start(%q: ref(fn () -> ()), %set: fn () -> (), %both: fn () -> (), %c: bool) -> () {
+      if (%c) { let %u = ref_write(%q, %set); %both() } else { @start(%q, %set, %both, True) }
+    }"""
+    before = module(f"{do} {start} def @main(%c: bool, %x: float32) {{ {RUNS[what]} }}")
     for after in (PE(before), PE_DCE(before)):
         for c in (True, False):
             args = np.bool_(c), np.float32(2)

@@ -406,15 +406,10 @@ class _Evaluator:
                 stores.append(self.store)
         branches = Branches(self.block, span, name, blocks, make)
         joined = self._join(branches, results, name)
-        self.agenda.drain()
         self.store = {}
         for cell in before:
             contents = [store.get(cell) for store in stores]
-            if any(c is None for c in contents):
-                continue
-            if _are_one(contents):
-                self.store[cell] = contents[0]
-            elif not cell.escaped:
+            if None not in contents:
                 self.store[cell] = self._join(branches, contents, name)
         return joined
 
