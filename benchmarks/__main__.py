@@ -21,6 +21,7 @@ from benchmarks import imported as imported_benchmark
 from benchmarks import loops as loops_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import ops as ops_benchmark
+from benchmarks import relay as relay_benchmark
 from benchmarks import twins as twins_benchmark
 from benchmarks import ulp as ulp_benchmark
 from benchmarks.imported_cases import CASES as IMPORTED
@@ -121,6 +122,12 @@ def export(
 def finetune(rounds: Rounds = 7, seconds: Seconds = 2.0, threads: Threads = 2, json: JsonFile = None) -> None:
     """A step that trains the last block of char-GPT alone, beside one that trains all of it."""
     raise typer.Exit(0 if finetune_benchmark.run(rounds, seconds, threads, json) else 1)
+
+
+@app.command()
+def relay(rounds: Rounds = 7, seconds: Seconds = 1.0, threads: Threads = 2, json: JsonFile = None) -> None:
+    """A step of the perceptron written in relay, by its executors, beside the relax trainer's step."""
+    raise typer.Exit(0 if relay_benchmark.run(rounds, seconds, threads, json) else 1)
 
 
 @app.command()

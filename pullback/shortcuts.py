@@ -14,12 +14,13 @@ from types import ModuleType
 from typing import Any
 
 SHORTCUTS = {
+    "pullback.contrib.graph_runtime": "pullback.contrib.graph_executor",
     "pullback.frontend": "pullback.relax.frontend",
     "pullback.callbacks": "pullback.relax.training.callbacks",
     "pullback.training": "pullback.relax.training",
     "pullback.transform": "pullback.relax.transform",
     "pullback.op": "pullback.relax.op",
-    "pullback.relax.optimizer": "pullback.relax.training.optimizer",
+    "pullback.relax.optimizer": "pullback.relax.training.relax_optimizer",
     "pullback.relax.vm": "pullback.driver.vm_face",
 }
 

@@ -49,7 +49,7 @@ _ABOVE = {
     "training": ("pullback.relax.training", None),
     "testing": ("pullback.relax.testing", None),
     "frontend": ("pullback.relax.frontend", None),
-    "optimizer": ("pullback.relax.training.optimizer", None),
+    "optimizer": ("pullback.relax.training.relax_optimizer", None),
     "vm": ("pullback.driver.vm_face", None),
     "build": ("pullback.driver", "compile"),
     "VirtualMachine": ("pullback.runtime.vm", "VirtualMachine"),

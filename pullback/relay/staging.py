@@ -5,9 +5,10 @@ data types and matches are computed meanwhile, so what is left of them is what t
 references hold graph values, the branches of a match are chosen. What depends on values of tensors is written:
 
 - an ``If`` on a tensor becomes one of the graph IR; what its branches write to references is a result of it;
-- a function that calls itself and takes tensors becomes one of the graph IR, which makes tail calls loops.
+- a function that calls itself and takes tensors becomes one of the graph IR, which makes tail calls loops;
+- where branches give functions or references, what comes after them is written once for each (gradients of branches).
 
-What has no form there is a :class:`NotDataflow`: a function or data that one of two branches chooses, say.
+What has no form there is a :class:`NotDataflow`: a function or data that running chooses in the middle of something.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ from pullback.relay.op.registry import Op
 from pullback.relay.ty import FuncType, Type
 
 MOST_UNROLLED = 10_000  # calls of one function inside of one another
+MOST_COPIES = 64  # of what comes after branches
+MOST_NESTED = 50  # branches inside of one another
 MOST_FOLDED = 64  # elements of a constant that is computed meanwhile
 HINT = (
     'the executors "vm" and "debug" run the whole language; where control does not depend on tensors,'
@@ -67,6 +70,10 @@ class NotDataflow(UserError):
     """A construct that has no form in the graph IR."""
 
 
+class Unjoinable(NotDataflow):
+    """What two branches give is no value of the graph IR."""
+
+
 class UnknownType(UserError):
     """A type that has to be known, and is what inference finds."""
 
@@ -74,11 +81,30 @@ class UnknownType(UserError):
 class Scope:
     """The values of variables and nodes in one call of a function, or in one branch; those around it are seen too."""
 
-    __slots__ = ("isolated", "outer", "uses", "values")
+    __slots__ = ("branches", "effects", "isolated", "outer", "uses", "values")
 
     def __init__(self, uses: Uses, outer: Scope | None = None, isolated: bool = False) -> None:
         self.uses, self.outer, self.isolated = uses, outer, isolated
         self.values: dict[Any, Any] = {}
+        self.branches: tuple[tuple[If, bool], ...] = ()  # in which it is, of its function
+        self.effects: dict[Any, tuple[tuple[If, bool], ...]] = {}  # nodes with effects: the branches they were in
+
+    def branch(self, choice: If, taken: bool) -> Scope:
+        """The scope of a branch, of which one runs when the program does."""
+        if len(self.branches) >= MOST_NESTED:
+            message = f"branches are nested more than {MOST_NESTED} levels deep"
+            raise NotDataflow(message, span=choice.span, hint=HINT)
+        inside = Scope(self.uses, self)
+        inside.branches, inside.effects = (*self.branches, (choice, taken)), self.effects
+        return inside
+
+    def check_once(self, node: Any) -> None:
+        """Raise NotDataflow where a node with effects was computed in a branch, and is needed outside of it: whether it
+        is to be computed then, only running tells."""
+        before = self.effects.get(node)
+        if before is not None and all((choice, not taken) not in self.branches for choice, taken in before):
+            message = "reference: what a branch has done with one is needed outside of the branch"
+            raise NotDataflow(message, span=node.span, hint=HINT)
 
     def find(self, node: Any) -> Any:
         """What the node is known to be, or None."""
@@ -126,10 +152,11 @@ class Stager:
         most_calls: int | None = None,
     ) -> None:
         self.module, self.builder, self.aliases = module, builder, aliases or {}
-        self.recursion, self.calls_left = recursion, most_calls
+        self.recursion, self.calls_left, self.copies_left = recursion, most_calls, MOST_COPIES
         self._globals: dict[str, StagedFunction] = {}
         self._writes: list[tuple[StagedRef, Any]] = []  # references written to, with what they held before
         self._born = 0
+        self._effects = 0  # references made, read and written
         self._open: dict[StagedFunction, int] = {}  # functions that are being inlined: how often
         self._written: dict[StagedFunction, relax.Var] = {}  # recursive ones, inside them
         self._barrier = -1  # references that are older cannot be written to: a recursive function is around
@@ -174,7 +201,9 @@ class Stager:
     def _recursive(self, function: StagedFunction, arguments: Sequence[Any], span: Any) -> Any:
         """A call of a function that calls itself, as a function of the graph IR."""
         if not self.recursion:
-            raise NotDataflow(f"recursion: {function.name} calls itself", span=span or function.function.span, hint=HINT)
+            raise NotDataflow(
+                f"recursion: {function.name} calls itself", span=span or function.function.span, hint=HINT
+            )
         operands = [to_graph(a) for a in arguments]
         known = self._written.get(function)
         if known is not None:
@@ -208,10 +237,10 @@ class Stager:
             if isinstance(condition, bool):
                 return self._tail(expr.true_branch if condition else expr.false_branch, scope, name)
             bodies = []
-            for branch in (expr.true_branch, expr.false_branch):
+            for taken, branch in ((True, expr.true_branch), (False, expr.false_branch)):
                 mark = len(self._writes)
                 with self.builder.inner():
-                    bodies.append(self.builder.finish(self._tail(branch, Scope(scope.uses, scope), name)))
+                    bodies.append(self.builder.finish(self._tail(branch, scope.branch(expr, taken), name)))
                 self._undo(mark)
             with span_scope(expr.span):
                 return self.builder.emit(relax.If(condition, *bodies))
@@ -254,11 +283,19 @@ class Stager:
         found = scope.find(expr)
         while found is None and isinstance(expr, Let):
             chain.append(expr)
-            self._bind(expr, scope)
-            expr = expr.body
-            found = scope.find(expr)
+            if isinstance(expr.value, If) and scope.find(expr.value) is None:
+                found = self._chosen(expr, scope)
+            else:
+                self._bind(expr, scope)
+            if found is None:
+                expr = expr.body
+                found = scope.find(expr)
         if found is None:
+            scope.check_once(expr)
+            before = self._effects
             found = self._compute(expr, scope)
+            if self._effects != before:
+                scope.effects[expr] = scope.branches
             scope.values[expr] = found
         for let in chain:
             scope.values[let] = found
@@ -305,12 +342,18 @@ class Stager:
             return self._match(expr, scope)
         if isinstance(expr, RefCreate):
             value = self.value(expr.value, scope)
+            self._effects += 1
             self._born += 1
             return StagedRef(value, self._born)
         if isinstance(expr, RefRead):
-            return self._ref(expr.ref, scope, expr.span).value
+            self._effects += 1
+            content = self._ref(expr.ref, scope, expr.span).value
+            if isinstance(content, Undecided):
+                raise Unjoinable(content.message, span=content.span, hint=HINT)
+            return content
         if isinstance(expr, RefWrite):
             ref, value = self._ref(expr.ref, scope, expr.span), self.value(expr.value, scope)
+            self._effects += 1
             self._write(ref, value, expr.span)
             return ()
         raise InternalError(f"relay has no {type(expr).__name__}")
@@ -356,7 +399,8 @@ class Stager:
             return self._operator_of_values(op, arguments, attrs, span)
         operands = [to_graph(a, f"an argument of {op.name}", span) for a in arguments]
         with span_scope(span):
-            return self._folded(op, arguments, attrs) or self.emit(lower_call(op, operands, attrs))
+            folded = self._folded(op, arguments, attrs)
+            return self.emit(lower_call(op, operands, attrs)) if folded is None else folded
 
     def _folded(self, op: Op, arguments: Sequence[Any], attrs: Attrs) -> relax.Constant | None:
         """The result of an operator of small integers that are known: of shapes, counters and conditions."""
@@ -407,25 +451,59 @@ class Stager:
         condition = self._condition(expr, scope)
         if isinstance(condition, bool):
             return self.value(expr.true_branch if condition else expr.false_branch, scope)
+        return self._either(expr, condition, scope, self.value)
+
+    def _chosen(self, let: Let, scope: Scope) -> Any:
+        """Binds an if. Where its branches give functions, references or data, of which running chooses one, what comes
+        after it is part of each branch; the value of that, else None."""
+        choice: Any = let.value
+        effects = dict(scope.effects)
+        try:
+            self._bind(let, scope)
+            return None
+        except Unjoinable:
+            self.copies_left -= 1
+            if self.copies_left < 0:
+                raise
+        scope.effects.clear()
+        scope.effects.update(effects)
+
+        def rest(branch: Any, inside: Scope) -> Any:
+            inside.values[choice] = inside.values[let.variable] = self.value(branch, inside)
+            return self.value(let.body, inside)
+
+        return self._either(choice, self._condition(choice, scope), scope, rest, last=True)
+
+    def _either(
+        self,
+        expr: If,
+        condition: relax.Expr,
+        scope: Scope,
+        value_of: Callable[[Any, Scope], Any],
+        last: bool = False,
+    ) -> Any:
+        """What ``value_of`` gives of the branch that running chooses, with what the branches write to references.
+        ``last``: what references hold after it is probably not needed, and may be undecided."""
         blocks, values, writes = [], [], []
-        for branch in (expr.true_branch, expr.false_branch):
+        for taken, branch in ((True, expr.true_branch), (False, expr.false_branch)):
             mark, born = len(self._writes), self._born
             with self.builder.inner():
-                values.append(self.value(branch, Scope(scope.uses, scope)))
+                values.append(value_of(branch, scope.branch(expr, taken)))
                 blocks.append(self.builder.finish(relax.Tuple(())).blocks)
             writes.append({ref: now for ref, now in self._undo(mark).items() if ref.born <= born})
         changed = list(dict.fromkeys([*writes[0], *writes[1]]))
-        wholes = [(value, *[w.get(r, r.value) for r in changed]) for value, w in zip(values, writes, strict=True)]
         leaves: tuple[list[Any], list[Any]] = ([], [])
-        shape = _joined(*wholes, *leaves, expr.span)
+        shape = _joined(*values, *leaves, expr.span)
+        shapes = [_content(*[w.get(r, r.value) for w in writes], *leaves, expr.span, last) for r in changed]
         single = len(leaves[0]) == 1
         outputs = [v[0] if single else relax.Tuple(tuple(v)) for v in leaves]
         bodies = [relax.SeqExpr(b, output) for b, output in zip(blocks, outputs, strict=True)]
         with span_scope(expr.span):
             results = self.emit(relax.If(condition, *bodies))
-        value, *contents = shape(iter((results,) if single else results))
-        for ref, content in zip(changed, contents, strict=True):
-            self._write(ref, content, expr.span)
+        rest = iter((results,) if single else results)
+        value = shape(rest)
+        for ref, content in zip(changed, shapes, strict=True):
+            self._write(ref, content(rest), expr.span)
         return value
 
     def _match(self, expr: Match, scope: Scope) -> Any:
@@ -453,6 +531,30 @@ def _matches(pattern: Pattern, value: Any, binds: dict[Any, Any]) -> bool:
     return True
 
 
+class Undecided:
+    """What a reference holds after branches that cannot be joined: to read it is an error."""
+
+    __slots__ = ("message", "span")
+
+    def __init__(self, error: Unjoinable) -> None:
+        self.message, self.span = error.message, error.span
+
+
+def _content(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any, last: bool) -> Callable[[Any], Any]:
+    """:func:`_joined` of what a reference holds; with ``last`` it may be undecided."""
+    own: tuple[list[Any], list[Any]] = ([], [])
+    try:
+        shape = _joined(one, two, *own, span)
+    except Unjoinable as error:
+        if not last:
+            raise
+        undecided = Undecided(error)
+        return lambda results: undecided
+    ones += own[0]
+    twos += own[1]
+    return shape
+
+
 def _joined(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any) -> Callable[[Any], Any]:
     """The leaves of what two branches give, and a function that puts the results back in their places."""
     if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
@@ -470,9 +572,9 @@ def _joined(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any) -> 
         return next
     if one is two:
         return lambda results: one
-    odd = next(v for v in (one, two) if not isinstance(v, (relax.Expr, tuple)))
+    odd = next((v for v in (one, two) if not isinstance(v, (relax.Expr, tuple))), one)
     message = f"{_construct(odd)}: the branches of an if choose one of two, by the value of a tensor"
-    raise NotDataflow(message, span=span, hint=HINT)
+    raise Unjoinable(message, span=span, hint=HINT)
 
 
 def _construct(value: Any) -> str:

@@ -38,7 +38,7 @@ def save_param_dict(params: Mapping[str, Any]) -> bytes:
     for name, value in params.items():
         if not isinstance(name, str):
             raise ArgumentError(f"a parameter's name is a string, got {name!r:.40}")
-        held = tensor(getattr(value, "data", value) if _is_constant(value) else value)
+        held = tensor(value.data if _is_constant(value) else value)
         entries.append([name, held.dtype, list(held.shape)])
         arrays.append(np.asarray(held))
     header = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
@@ -54,7 +54,7 @@ def save_param_dict(params: Mapping[str, Any]) -> bytes:
 
 def _is_constant(value: Any) -> bool:
     """Whether it is a constant of relay: what has a tensor."""
-    return isinstance(getattr(value, "data", None), Tensor)
+    return not isinstance(value, (np.ndarray, Tensor)) and isinstance(getattr(value, "data", None), Tensor)
 
 
 def load_param_dict(param_bytes: bytes) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Tensor expressions."""
 
+from pullback.te.sizes import size_var, var
 from pullback.te.tensor import (
     Reduce,
     ReduceAxis,
@@ -17,5 +18,5 @@ from pullback.te.tensor import (
 
 __all__ = [
     "Reduce", "ReduceAxis", "Tensor", "TensorLoad", "compute", "max", "min", "placeholder", "prod", "reduce_axis",
-    "reduction", "sum",
+    "reduction", "size_var", "sum", "var",
 ]  # fmt: skip

@@ -320,8 +320,8 @@ def test_mistakes_of_all_functions_of_a_module() -> None:
     with pytest.raises(TypeInferenceError) as caught:
         infer_module(module)
     assert [e.message for e in caught.value.errors] == [
-        "%a is no tuple, but Tensor[(3), float32], in %a.0",
-        "%b is no function, but Tensor[(3), float32], in %b(%b)",
+        "@f: %a is no tuple, but Tensor[(3), float32], in %a.0",
+        "@g: %b is no function, but Tensor[(3), float32], in %b(%b)",
     ]
 
 
@@ -342,10 +342,17 @@ def test_a_mistake_is_reported_once(follows: str) -> None:
 
 def test_variables_that_nothing_binds() -> None:
     module = IRModule({"main": Function((V,), V + X)})
-    with pytest.raises(TypeInferenceError) as caught:
+    with pytest.raises(UserError) as caught:
         infer_module(module)
     assert str(caught.value) == "%x in @main is not bound\nhint: make it a parameter of @main, or bind it by a Let"
     assert infer_expr(module["main"]).checked_type.ret_type == TensorType((2, 3))
+
+
+def test_variables_outside_of_their_scopes() -> None:
+    y = var("y")
+    module = IRModule({"main": Function((V,), Tuple((Let(y, V, y), y)))})
+    with pytest.raises(UserError, match="%y is used outside of its scope"):
+        infer_module(module)
 
 
 def test_type_variables_that_nothing_binds() -> None:

@@ -169,6 +169,17 @@ def _nll(reduction: str) -> Any:
     return torch_of(lambda p, t, w: F.nll_loss(p, t.long(), w, reduction=reduction, ignore_index=-1))
 
 
+def _adjoint(forward: Any, wanted: int) -> Any:
+    """PyTorch's gradient of ``forward(x, w)`` by one of them, as a function of the result's adjoint."""
+
+    def adjoint(grad: np.ndarray, *args: np.ndarray) -> np.ndarray:
+        tensors = [torch.from_numpy(a).requires_grad_() for a in args]
+        return torch.autograd.grad(forward(*tensors), tensors[wanted], torch.from_numpy(grad))[0].numpy()
+
+    return adjoint
+
+
+WEIGHT = normal(6, 2, 3, 3)
 CHANNELS = [normal(4), normal(4)]
 LOGITS, LABELS = normal(5, 3), np.array([0, 2, -1, 1, 0], "int32")
 
@@ -299,6 +310,25 @@ CASES = [
     *(_conv_transpose(r) for r in (1, 2, 3)),
     *(_conv_transpose(r, strides=2, padding=1, output_padding=1) for r in (1, 2, 3)),
     _conv_transpose(2, groups=2, channels=6, kernel_size=3, dilation=2),
+    Case(
+        "nn.conv2d_backward_weight",
+        [normal(2, 6, 4, 3), X],
+        lambda grad, x: _adjoint(lambda a, w: F.conv2d(a, w, None, 2, 1, 1, 2), 1)(grad, x, WEIGHT),
+        attrs={"strides": 2, "padding": 1, "groups": 2, "kernel_size": (3, 3), "channels": 6},
+        tolerance=1e-4,
+    ),
+    Case(
+        "nn.max_pool2d_grad",
+        [normal(2, 4, 4, 3), X],
+        _adjoint(lambda a: F.max_pool2d(a, 3, 2, 1), 0),
+        attrs={"pool_size": 3, "strides": 2, "padding": 1},
+    ),
+    Case(
+        "nn.avg_pool2d_grad",
+        [normal(2, 4, 4, 3), X],
+        _adjoint(lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False), 0),
+        attrs={"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1)},
+    ),
     *_pools(),
     Case("nn.batch_norm", [X, normal(4), normal(4), normal(4), uniform(0.5, 2, 4)], _batch_norm),
     Case(

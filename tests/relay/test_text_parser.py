@@ -67,6 +67,9 @@ def test_not_a_number():
         ("%x -1f", X - relay.const(1.0)),
         ("-%x", -X),
         ("- %x * %y", (-X) * Y),
+        ("--%x", relay.negative(-X)),
+        ("--10f", relay.const(10.0)),
+        ("---10", relay.const(-10)),
         ("%x < %y", X < Y),
         ("%x<=%y", X <= Y),
         ("%x > %y", X > Y),
@@ -163,7 +166,8 @@ def test_scopes_end():
         ("fn(float32)->fn (float32) -> ()", ty.FuncType((F32,), ty.FuncType((F32,), ty.TupleType(())))),
         ("ref(float32)", ty.RefType(F32)),
         ("Ref[float32]", ty.RefType(F32)),
-        ("_", ty.IncompleteType()),
+        ("(_,)", ty.TupleType((ty.IncompleteType(),))),
+        ("_", None),
     ],
 )
 def test_types(text, wanted):

@@ -287,6 +287,50 @@ def test_alter_to_blocks(rules: Any) -> None:
     same_values(before, after)
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "layout"),
+    [
+        (
+            lambda y: op("sum", y, axis=1, keepdims=True),
+            lambda y: op("sum", y, axis=(1, 4), keepdims=True),
+            ("NCHW1c", "NCHW"),
+        ),
+        (lambda y: op("max", y, axis=(2, 3)), lambda y: op("max", y, axis=(2, 3)), ("NC4c", "NC")),
+        (
+            lambda y: op("nn.pad", y, pad_width=((0, 0), (4, 0), (1, 1), (2, 0))),
+            lambda y: op("nn.pad", y, pad_width=((0, 0), (1, 0), (1, 1), (2, 0), (0, 0))),
+            ("NCHW4c", "NCHW"),
+        ),
+        (
+            lambda y: op("concatenate", [y, op("nn.relu", y)], axis=1),
+            lambda y: op("concatenate", [y, op("nn.relu", y)], axis=1),
+            ("NCHW4c", "NCHW"),
+        ),
+    ],
+)
+def test_what_follows_blocks(first: Any, last: Any, layout: tuple[str, str], rules: Any) -> None:
+    rules("nn.conv2d", lambda attrs, inputs, *types: op("nn.conv2d", *inputs, **{**attrs, "data_layout": "NCHW4c"}))
+    before = Function((X, W), first(conv(X, W)))
+    y = last(conv(move(X, "NCHW", "NCHW4c"), W, data_layout="NCHW4c"))
+    same_values(before, becomes(AlterOpLayout(), before, Function((X, W), move(y, *layout))))
+
+
+@pytest.mark.parametrize(
+    "follower",
+    [
+        lambda y: op("nn.pad", y, pad_width=((0, 0), (1, 0), (0, 0), (0, 0))),
+        lambda y: op("split", y, indices_or_sections=2, axis=1)[0],
+        lambda y: op("transpose", y),
+        lambda y: op("nn.softmax", y, axis=1),
+    ],
+)
+def test_what_cannot_follow_blocks(follower: Any, rules: Any) -> None:
+    rules("nn.conv2d", lambda attrs, inputs, *types: op("nn.conv2d", *inputs, **{**attrs, "data_layout": "NCHW4c"}))
+    before = Function((X, W), follower(conv(X, W)))
+    y = move(conv(move(X, "NCHW", "NCHW4c"), W, data_layout="NCHW4c"), "NCHW4c", "NCHW")
+    same_values(before, becomes(AlterOpLayout(), before, Function((X, W), follower(y))))
+
+
 def test_alter_op_that_leaves_or_errs(rules: Any) -> None:
     stays(AlterOpLayout(), op("nn.relu", conv(X, W)))
     rules("nn.conv2d", lambda *given: None)

@@ -24,7 +24,7 @@ def max_pool1d(
 ) -> Any:  # fmt: skip
     """The largest element of each window of (N, C, L) or (C, L).
 
-    ``stride`` is the window by default. Padding counts as -∞, and is at most half of the window. ``ceil_mode``: a last
+    ``stride`` is the window by default. Padding counts as -∞, and is less than the window. ``ceil_mode``: a last
     window may reach beyond the padded data, if it starts within the data or the padding before them. Raises
     ArgumentError with ``return_indices``, which are not computed.
     """

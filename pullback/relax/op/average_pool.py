@@ -379,6 +379,12 @@ _SAMPLES: dict[int, list[tuple[Any, Any, dict[str, Any]]]] = {
         ((2, 2, 7, 7), (2, 2, 4, 4), {"pool_size": 3, "strides": 2, "padding": 1, "count_include_pad": True}),
         ((1, 2, 5, 6), (1, 2, 4, 2), {"pool_size": (2, 3), "strides": (1, 2)}),
         ((1, 2, 5, 5), (1, 2, 3, 3), {"pool_size": 2, "strides": 2, "ceil_mode": True}),
+        ((1, 2, 4, 5), (1, 2, 6, 3), {"pool_size": 3, "strides": (1, 3), "padding": 2}),
+        (
+            (1, 2, 4, 5),
+            (1, 2, 3, 4),
+            {"pool_size": (4, 3), "strides": (3, 2), "padding": (3, 2, 1, 2), "ceil_mode": True},
+        ),
         ((1, 2, 2, 4), (1, 2, 1, 2), {"pool_size": 3, "strides": 2, "ceil_mode": True}),
         (
             (1, 2, 7, 5),

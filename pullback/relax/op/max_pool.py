@@ -354,6 +354,8 @@ _SAMPLES = {
         _sample((1, 2, 7, 5), (1, 2, 3, 2), pool_size=2, strides=3, padding=1, ceil_mode=True),
         _sample((1, 2, 5, 5), (1, 2, 3, 3), pool_size=2, strides=2, padding=(1, 0, 0, 1)),
         _sample((1, 2, 5, 5), (1, 2, 3, 3), pool_size=2, strides=2, ceil_mode=True),
+        _sample((1, 2, 4, 5), (1, 2, 6, 3), pool_size=3, strides=(1, 3), padding=2),
+        _sample((1, 2, 4, 5), (1, 2, 3, 4), pool_size=(4, 3), strides=(3, 2), padding=(3, 2, 1, 2), ceil_mode=True),
         _sample((1, 2, 2, 4), (1, 2, 1, 2), pool_size=3, strides=2, ceil_mode=True),
         _sample((2, 7, 6, 2), (2, 5, 4, 2), pool_size=2, dilation=2, layout="NHWC"),
         _sample((1, 2, 6, 7), (1, 2, 4, 2), pool_size=2, strides=(3, 2), dilation=(2, 1), padding=1, out_layout="NHWC"),

@@ -34,7 +34,7 @@ Condition = list[tir.PrimExpr]
 WINDOW = "padding=0, dilation=1, ceil_mode=False, count_include_pad=False"
 ATTRIBUTES = (
     "strides=None is the window, as in PyTorch. padding: an int, one for each axis, or before all and then after\n"
-    "all, at most half of the window; or 'same' or 'valid', as in Keras. ceil_mode: a last window may reach beyond\n"
+    "all, less than the window; or 'same' or 'valid', as in Keras. ceil_mode: a last window may reach beyond\n"
     "the padded data, if it starts within the data or the padding before them."
 )
 
@@ -83,9 +83,10 @@ def pool_of(op: str, rank: int, sizes: Sequence[Dim], attrs: dict[str, Any]) -> 
     before, after = paddings(op, attrs["padding"], rank)
     axes = [Axis(*v) for v in zip(sizes, taps, strides, before, after, dilation, strict=True)]
     spans = tuple(a.reach + 1 for a in axes)
-    if any(2 * max(a.before, a.after) > span for a, span in zip(axes, spans, strict=True)):
+    if any(max(a.before, a.after) >= span for a, span in zip(axes, spans, strict=True) if a.before or a.after):
         raise ShapeError(
-            f"{op}: padding must be at most half of the window, which spans {spans}, got {attrs['padding']!r}"
+            f"{op}: padding must be less than the window, which spans {spans}, got {attrs['padding']!r}",
+            hint="else a window would have nothing but padding in it",
         )
     ends = tuple(canonical(a.size + a.after) for a in axes)
     if attrs["ceil_mode"]:

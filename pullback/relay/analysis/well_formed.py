@@ -20,7 +20,8 @@ class _Checker:
     """Visits each node once, in the scope in which it is found first, and variables wherever they stand."""
 
     def __init__(self) -> None:
-        self.problems: list[UserError] = []
+        self.several: list[UserError] = []  # variables that are bound more than once
+        self.outside: list[UserError] = []  # uses outside of their scopes
         self.free: dict[Var, None] = {}
         self._open: Counter[Var] = Counter()  # scopes around that bind it
         self._bound: set[Any] = set()
@@ -45,7 +46,7 @@ class _Checker:
             return
         if var in self._bound:
             hint = "use it inside of the function, Let or clause that binds it"
-            self.problems.append(IllFormed(f"%{var.name} is used outside of its scope", span=var.span, hint=hint))
+            self.outside.append(IllFormed(f"%{var.name} is used outside of its scope", span=var.span, hint=hint))
         else:
             self.free[var] = None
 
@@ -54,7 +55,7 @@ class _Checker:
             if var in self._bound or var in self.free:
                 how = "is bound more than once" if var in self._bound else "is bound after it was used as a free one"
                 hint = "relay.duplicate(expr) gives an expression with variables of its own"
-                self.problems.append(IllFormed(f"%{var.name} {how}", span=var.span or span, hint=hint))
+                self.several.append(IllFormed(f"%{var.name} {how}", span=var.span or span, hint=hint))
             self._bound.add(var)
             self._open[var] += 1
 
@@ -85,6 +86,20 @@ def _parts(node: Any) -> tuple[Any, ...]:
     return children(node)
 
 
+def _checked(expr: Any) -> _Checker:
+    checker = _Checker()
+    checker.check(expr)
+    return checker
+
+
+def unbound_in(name: str, function: Function) -> list[UserError]:
+    """Uses of variables in a function of a module where nothing binds them."""
+    checker = _checked(function)
+    hint = f"make it a parameter of @{name}, or bind it by a Let"
+    free = [IllFormed(f"%{v.name} in @{name} is not bound", span=v.span, hint=hint) for v in checker.free]
+    return free + checker.outside
+
+
 def problems_of(program: Any) -> list[UserError]:
     """What is wrong with the variables of an expression or a module; an empty list where nothing is.
 
@@ -92,18 +107,10 @@ def problems_of(program: Any) -> list[UserError]:
     common.
     """
     if not isinstance(program, IRModule):
-        checker = _Checker()
-        checker.check(program)
-        return checker.problems
-    found: list[UserError] = []
-    for name, function in program.items():
-        if isinstance(function, Function):
-            checker = _Checker()
-            checker.check(function)
-            found += checker.problems
-            hint = f"make it a parameter of @{name}, or bind it by a Let"
-            found += [IllFormed(f"%{v.name} in @{name} is not bound", span=v.span, hint=hint) for v in checker.free]
-    return found
+        checker = _checked(program)
+        return checker.several + checker.outside
+    functions = [(name, f) for name, f in program.items() if isinstance(f, Function)]
+    return [p for name, f in functions for p in (*_checked(f).several, *unbound_in(name, f))]
 
 
 def well_formed(expr: Any) -> bool:

@@ -11,7 +11,8 @@ from pullback.ir.module import IRModule
 from pullback.relay.adt import Match
 from pullback.relay.analysis.call_graph import components, global_vars
 from pullback.relay.analysis.matches import unmatched_cases
-from pullback.relay.analysis.variables import free_type_vars, free_vars
+from pullback.relay.analysis.variables import free_type_vars
+from pullback.relay.analysis.well_formed import unbound_in
 from pullback.relay.expr import Function, Var, as_expr
 from pullback.relay.infer.annotate import Annotator
 from pullback.relay.infer.errors import TypeInferenceError, raise_all
@@ -75,7 +76,9 @@ def _infer_functions(inferencer: Inferencer, functions: dict[str, Function]) -> 
         for name in component:
             inferencer.declare(functions[name])
         for name in component:
+            inferencer.function = name if len(functions) > 1 else None
             inferencer.infer(functions[name])
+    inferencer.function = None
 
 
 def _reachable(expr: Any, module: IRModule) -> dict[str, Function]:
@@ -94,9 +97,7 @@ def _reachable(expr: Any, module: IRModule) -> dict[str, Function]:
 def _unbound(functions: dict[str, Function]) -> Iterator[UserError]:
     """Variables of functions that nothing binds."""
     for name, function in functions.items():
-        for var in free_vars(function):
-            hint = f"make it a parameter of @{name}, or bind it by a Let"
-            yield TypeInferenceError(f"%{var.name} in @{name} is not bound", span=var.span, hint=hint)
+        yield from unbound_in(name, function)
         for type_var in free_type_vars(function):
             hint = "a function binds those that it lists: Function(params, body, ret_type, type_params)"
             message = f"the type variable {type_var.name} in @{name} is not bound"

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from pullback.relay.op import (  # noqa: F401
+    adjoint,
     annotate,
     boxes,
     convolution,

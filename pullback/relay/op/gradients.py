@@ -24,6 +24,7 @@ def register_gradients() -> None:
     """Register the rules of this file, once all operators are defined."""
     for name, rule in RULES.items():
         register_gradient(name, rule)
+    register_gradient("dyn.arange", RULES["arange"])  # the same call, where the numbers are no constants
 
 
 def _named(name: str) -> Callable[..., Any]:
@@ -197,7 +198,7 @@ def _stack(orig: Call, grad: Expr) -> list[Any]:
     return [Tuple(tuple(squeeze(part, axis=[axis]) for part in split(grad, count, axis=axis)))]
 
 
-@_rule("arange", "dyn.arange")
+@_rule("arange")
 def _arange(orig: Call, grad: Expr) -> list[Any]:
     """Element k is start + k · step; how many there are does not move."""
     start, stop, step = orig.args

@@ -1,6 +1,8 @@
 """Types of relay text.
 
 t ::= Tensor[(2, n, ?), float32] | float32 | (t, …) | fn [A](t, …) -> t | ref(t) | A | List[t, …] | _ | meta[…][…]
+
+``_`` is a type that inference is to find; a variable that is said to have it is not declared at all.
 """
 
 from __future__ import annotations
@@ -73,6 +75,11 @@ class Types(Cursor):
         if start.text in DTYPES:
             return TensorType((), start.text, span=self.span(start))
         return self._named_type()
+
+    def annotation(self, mark: str) -> Type | None:
+        """The type after the mark; None where there is no mark, and for ``_``."""
+        type_ = self.type() if self.accept(mark) else None
+        return None if isinstance(type_, IncompleteType) else type_
 
     def _tuple_type(self) -> Type:
         start = self.tokens[self.position - 1]

@@ -9,6 +9,8 @@ from pullback.ir.pass_context import PassContext, PassInfo
 from pullback.ir.passes import ModulePass, Pass, PrintIR, Sequential, module_pass, set_pass_of_name
 from pullback.relay.transform.alter_op_layout import AlterOpLayout
 from pullback.relay.transform.backward_fold_scale_axis import BackwardFoldScaleAxis
+from pullback.relay.transform.batching_ops import BatchingOps
+from pullback.relay.transform.build_config import build_config
 from pullback.relay.transform.canonicalize_cast import CanonicalizeCast
 from pullback.relay.transform.canonicalize_ops import CanonicalizeOps
 from pullback.relay.transform.combine_parallel_batch_matmul import CombineParallelBatchMatmul
@@ -22,6 +24,7 @@ from pullback.relay.transform.dynamic_to_static import DynamicToStatic
 from pullback.relay.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relay.transform.eta_expand import EtaExpand
 from pullback.relay.transform.fast_math import FastMath
+from pullback.relay.transform.flatten_atrous_conv import FlattenAtrousConv
 from pullback.relay.transform.fold_constant import FoldConstant, FoldConstantExpr
 from pullback.relay.transform.fold_scale_axis import FoldScaleAxis
 from pullback.relay.transform.forward_fold_scale_axis import ForwardFoldScaleAxis
@@ -33,27 +36,31 @@ from pullback.relay.transform.inline import Inline
 from pullback.relay.transform.lambda_lift import LambdaLift
 from pullback.relay.transform.lazy_gradient_init import LazyGradientInit
 from pullback.relay.transform.legalize import Legalize
+from pullback.relay.transform.merge_composite import MergeComposite
 from pullback.relay.transform.partial_evaluate import PartialEvaluate
 from pullback.relay.transform.plan_devices import PlanDevices
 from pullback.relay.transform.remove_unused_functions import RemoveUnusedFunctions
 from pullback.relay.transform.simplify_expr import SimplifyExpr
 from pullback.relay.transform.simplify_inference import SimplifyInference
 from pullback.relay.transform.split_args import SplitArgs
+from pullback.relay.transform.standard import standard_passes
 from pullback.relay.transform.to_anf import ToANormalForm
 from pullback.relay.transform.to_basic_block import ToBasicBlockNormalForm
 from pullback.relay.transform.to_cps import to_cps, un_cps
 from pullback.relay.transform.to_gnf import ToGraphNormalForm
+from pullback.relay.transform.to_mixed_precision import ToMixedPrecision
 
 __all__ = [
-    "AlterOpLayout", "ApplyPassToFunction", "BackwardFoldScaleAxis", "CanonicalizeCast", "CanonicalizeOps",
-    "CombineParallelBatchMatmul", "CombineParallelConv2D", "CombineParallelDense", "ConvertLayout",
-    "DeadCodeElimination", "Defunctionalization", "DefuseOps", "DynamicToStatic", "EliminateCommonSubexpr", "EtaExpand",
-    "FastMath", "FoldConstant", "FoldConstantExpr", "FoldScaleAxis", "ForwardFoldScaleAxis", "FunctionPass", "FuseOps",
-    "InferType", "InferTypeLocal", "Inline", "LambdaLift", "LazyGradientInit", "Legalize", "ModulePass",
-    "PartialEvaluate", "Pass", "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument", "PlanDevices",
-    "PrintIR", "RemoveUnusedFunctions", "Sequential", "SimplifyExpr", "SimplifyInference", "SplitArgs", "ToANormalForm",
-    "ToBasicBlockNormalForm", "ToGraphNormalForm", "first_order_gradient", "function_pass", "gradient", "module_pass",
-    "pass_instrument", "to_cps", "un_cps",
+    "AlterOpLayout", "ApplyPassToFunction", "BackwardFoldScaleAxis", "BatchingOps", "CanonicalizeCast",
+    "CanonicalizeOps", "CombineParallelBatchMatmul", "CombineParallelConv2D", "CombineParallelDense", "ConvertLayout",
+    "DeadCodeElimination", "Defunctionalization", "DefuseOps", "DynamicToStatic", "EliminateCommonSubexpr",
+    "EtaExpand", "FastMath", "FlattenAtrousConv", "FoldConstant", "FoldConstantExpr", "FoldScaleAxis",
+    "ForwardFoldScaleAxis", "FunctionPass", "FuseOps", "InferType", "InferTypeLocal", "Inline", "LambdaLift",
+    "LazyGradientInit", "Legalize", "MergeComposite", "ModulePass", "PartialEvaluate", "Pass", "PassContext",
+    "PassInfo", "PassInstrument", "PassTimingInstrument", "PlanDevices", "PrintIR", "RemoveUnusedFunctions",
+    "Sequential", "SimplifyExpr", "SimplifyInference", "SplitArgs", "ToANormalForm", "ToBasicBlockNormalForm",
+    "ToGraphNormalForm", "ToMixedPrecision", "build_config", "first_order_gradient", "function_pass", "gradient",
+    "module_pass", "pass_instrument", "standard_passes", "to_cps", "un_cps",
 ]  # fmt: skip
 
 

@@ -121,8 +121,14 @@ def _along(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[Tenso
 
 
 def _concatenate(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
-    found, axis = _moved(attrs["axis"], new, old, types)
-    return None if axis is None else Inferred([found] * len(old), [found], {**attrs, "axis": axis})
+    """Along blocks too: each tensor has whole ones."""
+    found = next((layout for layout in (old if new is None else new) if layout is not None), None)
+    axis = attrs["axis"] % types[0].ndim
+    if new is not None and found is not None:
+        if old[0] is None or len(letters(old[0])) <= axis or not letters(old[0])[axis].isupper():
+            return None
+        axis = letters(found).index(letters(old[0])[axis])
+    return Inferred([found] * len(old), [found], {**attrs, "axis": axis})
 
 
 def _split(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
@@ -139,21 +145,33 @@ def _both_plain(new: Any, old: list[Layout]) -> bool:
     return old[0] is not None and is_plain(old[0]) and sorted(old[0]) == sorted(new[0])
 
 
+def _same_axes(new: Any, old: list[Layout], rank: int) -> bool:
+    """Whether the first argument had a plain layout, and has the same axes now, some in blocks perhaps."""
+    known = old[0] is not None and is_plain(old[0]) and len(old[0]) == rank
+    return known and (new is None or sorted(primal(new[0])) == sorted(old[0]))  # type: ignore[arg-type]
+
+
 def _reduce(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
+    """Blocks of an axis that is summed up are too; of one that is kept they are of size 1."""
+    if not _same_axes(new, old, types[0].ndim):
+        return None
     layout = old[0] if new is None else new[0]
-    if layout is None or old[0] is None or len(old[0]) != types[0].ndim:
-        return None
-    if new is not None and not _both_plain(new, old):
-        return None
     given = attrs["axis"]
     axes = range(types[0].ndim) if given is None else [a % types[0].ndim for a in _ints(given)]
-    gone = {old[0][a] for a in axes}
+    gone = {old[0][a] for a in axes}  # type: ignore[index]
     if attrs["exclude"]:
-        gone = set(old[0]) - gone
-    new_axes = tuple(i for i, letter in enumerate(layout) if letter in gone)
-    out = layout if attrs["keepdims"] else "".join(letter for letter in layout if letter not in gone)
+        gone = set(old[0]) - gone  # type: ignore[arg-type]
+    out, new_axes = "", []
+    for i, part in enumerate(parts(layout)):
+        letter = part[-1]
+        if letter.upper() not in gone:
+            out += part
+            continue
+        new_axes.append(i)
+        if attrs["keepdims"]:
+            out += letter if letter.isupper() else f"1{letter}"
     if new is not None:
-        attrs = {**attrs, "axis": new_axes, "exclude": False}
+        attrs = {**attrs, "axis": tuple(new_axes), "exclude": False}
     return Inferred([layout], [out], attrs)
 
 
@@ -162,12 +180,18 @@ def _ints(value: Any) -> Sequence[int]:
 
 
 def _pad(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
+    """Of an axis in blocks, whole ones are added."""
+    if not _same_axes(new, old, types[0].ndim):
+        return None
     layout = old[0] if new is None else new[0]
-    if new is not None:
-        if not _both_plain(new, old):
+    sizes = {part[-1].upper(): int(part[:-1]) for part in parts(layout) if part[-1].islower()}
+    widths = []
+    for letter in letters(layout):
+        added = attrs["pad_width"][old[0].index(letter)] if letter.isupper() else (0, 0)  # type: ignore[union-attr]
+        if any(n % sizes.get(letter, 1) for n in added):
             return None
-        attrs = {**attrs, "pad_width": tuple(attrs["pad_width"][old[0].index(c)] for c in layout)}  # type: ignore[union-attr]
-    return Inferred([layout, ""][: len(old)], [layout], attrs)
+        widths.append(tuple(n // sizes.get(letter, 1) for n in added))
+    return Inferred([layout, ""][: len(old)], [layout], {**attrs, "pad_width": tuple(widths)})
 
 
 def _transpose(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:

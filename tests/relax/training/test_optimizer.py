@@ -173,7 +173,7 @@ def test_own_optimizers() -> None:
     assert states[0] == 4 and repr(ada) == "AdaGrad(lr=0.1)"
 
 
-def test_relax_optimizer_is_the_same_module() -> None:
+def test_relax_optimizer_has_the_same_optimizers() -> None:
     assert relax.optimizer.SGD is SGD
 
 

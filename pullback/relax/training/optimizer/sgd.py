@@ -42,9 +42,12 @@ class MomentumSGD(Optimizer):
     g ← g + weight_decay · p                       with maximize, g ← -g first
     v ← momentum · v + (1 - dampening) · g         in the first step, and without momentum, v ← g, as in PyTorch
     p ← p - lr · v                                 with nesterov p ← p - lr · (g + momentum · v)
+
+    ``relax.optimizer.MomentumSGD`` is the reference's, which begins with v = 0 and dampens the first step too.
     """
 
     slots = ("v",)
+    _whole_first = True  # whether v ← g in the first step
 
     def __init__(
         self,
@@ -68,7 +71,10 @@ class MomentumSGD(Optimizer):
         momentum, dampening = step.value("momentum", dtype), step.values["dampening"]
         gradient = regularized(step, param, gradient)
         addend: Expr = gradient
-        if not is_zero(dampening) and not is_zero(step.values["momentum"]):
+        if not self._whole_first:
+            if not is_zero(dampening):
+                addend = op.multiply(cast(complement(dampening), dtype), gradient)
+        elif not is_zero(dampening) and not is_zero(step.values["momentum"]):
             is_whole = op.equal(step.count, const(0, "int64"))
             if isinstance(momentum, Var):  # it may be 0 in some steps
                 is_whole = op.logical_or(is_whole, op.equal(momentum, const(0.0, dtype)))
