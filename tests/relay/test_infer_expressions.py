@@ -259,9 +259,9 @@ def test_functions_of_a_module_that_share_a_part() -> None:
     assert found["f"].body is found["g"].body.fields[0]
 
 
-@pytest.mark.parametrize("kind", ["graph", "lets", "fields"])
+@pytest.mark.parametrize("kind", ["graph", "lets", "fields", "nested", "calls"])
 def test_time_is_linear(kind: str) -> None:
-    """A graph of 2^4000 paths, and chains that are longer than Python's stack."""
+    """A graph of 2^4000 paths, a type of 2^1000 leaves, and chains that are longer than Python's stack."""
     y: Expr = x(3)
     count = 4_000
     if kind == "graph":
@@ -272,9 +272,20 @@ def test_time_is_linear(kind: str) -> None:
         y = names[-1]
         for i in reversed(range(10_000)):
             y = Let(names[i], (names[i - 1] if i else const(1.0)) + const(1.0), y)
-    else:
+    elif kind == "fields":
         for _ in range(count):
             y = TupleGetItem(Tuple((y, const(1))), 0)
+    elif kind == "nested":
+        for _ in range(count // 4):
+            y = Tuple((y, y))
+        for _ in range(count // 4):
+            y = TupleGetItem(y, 1)
+    else:
+        param = var("param")
+        inner: Expr = param
+        for _ in range(count):
+            inner = call_op("tanh", inner)
+        y = Function((param,), inner)(y)
     found = infer_expr(y)
     assert found.checked_type == (scalar_type("float32") if kind == "lets" else tensor(3))
 

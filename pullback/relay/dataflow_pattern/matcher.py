@@ -7,7 +7,7 @@ from typing import Any
 
 from pullback.ir.node import structural_equal
 from pullback.ir.op import Op
-from pullback.relay.analysis.variables import free_vars
+from pullback.relay.analysis.equality import alpha_equal
 from pullback.relay.dataflow_pattern.graph import DataflowGraph
 from pullback.relay.dataflow_pattern.patterns import (
     AltPattern,
@@ -86,7 +86,7 @@ class Matcher:
     def _expr(self, pattern: ExprPattern, expr: Any) -> bool:
         if isinstance(pattern.expr, Op) or isinstance(expr, Op):
             return pattern.expr is expr
-        return same_expr(pattern.expr, expr)
+        return alpha_equal(pattern.expr, expr)
 
     def _var(self, pattern: VarPattern, expr: Any) -> bool:
         return isinstance(expr, Var) and pattern.name in ("", expr.name)
@@ -242,11 +242,6 @@ def same_value(value: Any, wanted: Any) -> bool:
     if isinstance(value, (int, float, str, bool)) and isinstance(wanted, (int, float, str, bool)):
         return value == wanted
     return structural_equal(value, wanted)
-
-
-def same_expr(a: Any, b: Any) -> bool:
-    """Whether two expressions have the same structure, and the same free variables at the same places."""
-    return a is b or (structural_equal(a, b) and free_vars(a) == free_vars(b))
 
 
 _CASES: dict[type, Callable[[Matcher, Any, Any], bool]] = {

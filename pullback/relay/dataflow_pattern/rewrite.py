@@ -7,8 +7,9 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
+from pullback.relay.analysis.equality import alpha_equal
 from pullback.relay.dataflow_pattern.groups import PARTITIONED, Group, Groups
-from pullback.relay.dataflow_pattern.matcher import Found, same_expr
+from pullback.relay.dataflow_pattern.matcher import Found
 from pullback.relay.dataflow_pattern.patterns import DFPattern, FunctionPattern
 from pullback.relay.expr import Call, Expr, as_expr
 from pullback.relay.infer import infer_expr
@@ -90,7 +91,7 @@ def rewrite(
                 expr = infer_expr(expr, mod)
             assert callback.pattern is not None
             expr = _Rewriter(Groups(callback.pattern, expr), _call_back(callback)).visit(expr)
-        if same_expr(before, expr) or any(callback.rewrite_once for callback in callbacks):
+        if alpha_equal(before, expr) or any(callback.rewrite_once for callback in callbacks):
             return expr
     names = ", ".join(type(callback).__name__ for callback in callbacks)
     hint = "their replacements match the patterns again: say rewrite_once=True, or make the patterns narrower"

@@ -89,6 +89,11 @@ class Solver:
         """The type with all that is known put in."""
         return type_ if isinstance(type_, _LEAVES) else _Resolver(self).visit(type_)
 
+    def final(self) -> Callable[[Type], Type]:
+        """:meth:`resolve` of a solver to which nothing is added any more: it remembers what it has resolved."""
+        resolver = _Resolver(self)
+        return resolver.visit
+
     def unknowns(self, types: Iterable[Type]) -> tuple[set[IncompleteType], set[IncompleteType]]:
         """The unknowns that the types are made of, and those among them of which nothing is known."""
         walk = _Unknowns(self)
