@@ -63,7 +63,7 @@ from pullback.relay.ty import (
     TypeRelation,
     TypeVar,
 )
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 LISTS = Lists()
 T = TensorType((3,))

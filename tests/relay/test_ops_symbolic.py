@@ -15,7 +15,8 @@ from pullback.relay.testing import run_infer_type
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import IncompleteType, TensorType, TupleType
 
-n, c, h, w = te.size_var("n"), te.size_var("c"), te.size_var("h"), te.var("w", "int64")
+n, c, h = (te.size_var(name, "int32") for name in "nch")
+w = te.var("w")
 
 
 def _x(*shape: Any, dtype: str = "float32") -> Any:

@@ -425,6 +425,8 @@ def test_every_operator_reads_back():
     }  # fmt: skip
     seen = 0
     for name, op in registry.Op.registry.items():
+        if name.startswith("relax."):  # of the graph IR, as other tests have asked for them
+            continue
         signature = op.signature
         attrs = {n: required[n] for n, d in signature.attrs.items() if ir.op.is_required(d) or n == "target_shape"}
         args = [relay.var(f"x{i}") for i in range(1 if signature.variadic else len(signature.tensors))]
