@@ -51,7 +51,7 @@ ONE = [
     ("def @f(x) { 1 }", "expected a parameter, found `x`", "x", "parameters are written %x"),
     ("def f(%x) { %x }", "expected the name of a function, found `f`", "f", "def @main"),
     ("def @f(%x) %x", "expected `{` before the body", "%x", ""),
-    ("def @f(%x) { %x.inff }", "expected `}` after the body, found `.`", ".", ""),
+    ("def @f(%x) { (%x).inff }", "expected `}` after the body, found `.`", ".", ""),
     ("def @f(%x) { %x; }", "a body ends in its result", ";", "leave out this one"),
     ("def @f(%x) { let %y = %x %y }", "expected `;` after the value of %y", "%x", ""),
     ("def @f(%x) { let y = %x; y }", "expected a variable after `let`, found `y`", "y", "let %x = …;"),
