@@ -16,6 +16,7 @@ from pullback.relay import adt
 from pullback.relay import expr as relay
 from pullback.relay.infer import infer_module
 from pullback.relay.text.expressions import Expressions
+from pullback.relay.text.source import NAMELESS
 from pullback.relay.ty import GlobalTypeVar
 
 VERSIONS = ("0.0.5", "0.0.4")
@@ -161,7 +162,7 @@ class _Definitions(Expressions):
 @deep
 def parse(
     source: str,
-    source_name: str = "from_string",
+    source_name: str = NAMELESS,
     init_module: IRModule | None = None,
     init_meta_table: Mapping[str, Sequence[Any]] | None = None,
     *,
@@ -184,7 +185,7 @@ def parse(
 
 
 @deep
-def parse_expr(source: str, source_name: str = "from_string", init_module: IRModule | None = None) -> relay.Expr:
+def parse_expr(source: str, source_name: str = NAMELESS, init_module: IRModule | None = None) -> relay.Expr:
     """The expression of a text, such as ``"fn (%x: float32) { exp(%x) }"``; ``free_var %x: float32;`` declares free
     variables. Functions and data types that it names are those of ``init_module``; without one, functions may be any.
 
@@ -194,7 +195,7 @@ def parse_expr(source: str, source_name: str = "from_string", init_module: IRMod
 
 
 @deep
-def fromtext(source: str, source_name: str = "from_string") -> Any:
+def fromtext(source: str, source_name: str = NAMELESS) -> Any:
     """What a text with its version line says: a module where it has definitions, otherwise an expression."""
     reader = _Definitions(_text(source), source_name, None, {})
     reader.version(required=True)
