@@ -16,6 +16,7 @@ from pullback.relay import adt
 from pullback.relay import expr as relay
 from pullback.relay.infer import infer_module
 from pullback.relay.text.expressions import Expressions
+from pullback.relay.text.saved import metadata
 from pullback.relay.text.source import NAMELESS
 from pullback.relay.ty import GlobalTypeVar
 
@@ -42,8 +43,6 @@ class _Definitions(Expressions):
 
     def _sections(self, meta: Mapping[str, Sequence[Any]]) -> None:
         """The metadata at the end, and objects that the caller brings."""
-        from pullback.relay.text.saved import metadata
-
         last = self.tokens[-2] if len(self.tokens) > 1 else None
         if last is not None and last.kind == "metadata":
             del self.tokens[-2]
@@ -70,12 +69,9 @@ class _Definitions(Expressions):
 
     def definitions(self) -> IRModule:
         """All definitions: data types first, as functions may name them before."""
-        starts = [k for k, token in enumerate(self.tokens) if token.kind == "word" and token.text in _BEGINS]
-        starts = [k for k in starts if not (self.tokens[k].text == "type" and self.tokens[k - 1].text == "extern")]
+        starts = [k for k in range(len(self.tokens)) if self._begins(k)]
         if self.token.kind not in ("end", "unknown") and (not starts or self.position < starts[0]):
-            hint = (
-                "def @f(%x: float32) { … } defines a function, type T { … } a data type; parse_expr reads expressions"
-            )
+            hint = "def @f(%x) { … } defines a function, type T { … } a data type; parse_expr reads expressions"
             self.mistake(f"expected a definition, found {self.token}", self.token, hint)
         ends = [*starts[1:], len(self.tokens) - 1]
         types = [(a, b) for a, b in zip(starts, ends, strict=False) if self.tokens[a].text != "def"]
@@ -89,6 +85,13 @@ class _Definitions(Expressions):
         for start, end in functions:
             self._one(start, end, self._function_definition)
         return self.module
+
+    def _begins(self, k: int) -> bool:
+        """Whether a definition begins at a token."""
+        token, after, before = self.tokens[k], self.tokens[min(k + 1, len(self.tokens) - 1)], self.tokens[max(k - 1, 0)]
+        if token.kind != "word" or token.text not in _BEGINS or after.text == "=":  # type=1 is an attribute
+            return False
+        return not (token.text == "type" and before.text == "extern")
 
     def _declare_type(self, start: int) -> None:
         self.position = start
