@@ -33,4 +33,20 @@ __all__ = [
 ]  # fmt: skip
 
 
-ON_FIRST_USE = ("contrib", "error", "parser", "relay", "testing")  # the older face, which few programs need
+ON_FIRST_USE = ("contrib", "error", "parser", "relay", "testing", "topi")  # the older face, which few programs need
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *ON_FIRST_USE, "__version__"])
+
+
+_missing = missing_from(globals())
+
+
+def __getattr__(name: str) -> Any:
+    """The importers and the older face, which are loaded when they are first used."""
+    if name in frontend.IMPORTERS:
+        return frontend.importer(name)
+    if name in ON_FIRST_USE:
+        return importlib.import_module(f"pullback.{name}")
+    return _missing(name)
