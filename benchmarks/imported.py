@@ -16,7 +16,9 @@ PEERS = {
     "torch-channels-last": "eager-channels-last",
     "torch-compile": "compile",
     "torch-compile-channels-last": "compile-channels-last",
+    "torch-compile-pullback": "compile-pullback",
 }
+OURS_IN_TORCH = "torch-compile-pullback"  # no peer: PyTorch's loop and optimizer around our forward and backward parts
 WORST = 1.1  # of one model's step, beside the best peer's; all together are to be below 1
 COLUMNS = ["side", "step", "rounds", "time / best peer", "memory of steps", "first step"]
 
@@ -56,7 +58,8 @@ def run(
 
 def default_peers(name: str) -> list[str]:
     """Of images, channels-last too."""
-    return [peer for peer in PEERS if CASES[name].has_images or not peer.endswith("channels-last")]
+    peers = [peer for peer in PEERS if peer != OURS_IN_TORCH]
+    return [peer for peer in peers if CASES[name].has_images or not peer.endswith("channels-last")]
 
 
 def sides_of(name: str, peers: list[str], threads: int) -> list[Side]:
@@ -67,16 +70,26 @@ def sides_of(name: str, peers: list[str], threads: int) -> list[Side]:
 
 def ratio(measured: list[Measurement]) -> float | None:
     """Our step's time divided by that of the best peer; None where there is none of either."""
-    ours, *peers = (m.seconds("step") if m.failure is None else None for m in measured)
-    best = min((seconds for seconds in peers if seconds is not None), default=None)
-    return None if ours is None or best is None else ours / best
+    times = _times(measured)
+    return times[OURS] / best if OURS in times and (best := _best(times)) is not None else None
+
+
+def _times(measured: list[Measurement]) -> dict[str, float]:
+    """The step of each side that ran."""
+    found = {m.side.name: m.seconds("step") for m in measured if m.failure is None}
+    return {side: seconds for side, seconds in found.items() if seconds is not None}
+
+
+def _best(times: dict[str, float]) -> float | None:
+    """The best peer's step."""
+    return min((seconds for side, seconds in times.items() if side not in (OURS, OURS_IN_TORCH)), default=None)
 
 
 def rows(sides: list[Measurement]) -> list[list[str]]:
     """A row for each side of a model; of one that failed, its own words."""
     found = []
-    times = {m.side.name: m.seconds("step") for m in sides if m.failure is None}
-    best = min((t for side, t in times.items() if side != OURS and t is not None), default=None)
+    times = _times(sides)
+    best = _best(times)
     for m in sides:
         step = times.get(m.side.name)
         if step is None:

@@ -113,7 +113,7 @@ def _efficientnet() -> Any:
 
 CASES = {
     "resnet18": Imported(
-        "ResNet-18, 8 images of 3×128×128, SGD", _resnet18, _images(8, 128), _classes(CLASSES, 8), "sgd", 1e-3
+        "ResNet-18, 8 images of 3×128×128, SGD", _resnet18, _images(8, 128), _classes(CLASSES, 8), "sgd", 1e-4
     ),
     "mobilenet_v2": Imported(
         "MobileNetV2, 16 images of 3×96×96, SGD", _mobilenet, _images(16, 96), _classes(CLASSES, 16), "sgd", 1e-3
@@ -132,6 +132,6 @@ CASES = {
     ),
     "efficientnet_lite0": Imported(
         "EfficientNet-lite0, 16 images of 3×96×96, SGD", _efficientnet, _images(16, 96, "inputs"),
-        _classes(CLASSES, 16), "sgd", 1e-3, needs=("efficientnet_lite_pytorch",),
+        _classes(CLASSES, 16), "sgd", 1e-4, needs=("efficientnet_lite_pytorch",),
     ),
 }  # fmt: skip

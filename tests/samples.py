@@ -28,6 +28,8 @@ BINARY_SHAPES = (
 )
 UNTESTED = (
     "relax.call_tir",  # no op in the sense of this table: it calls kernels
+    "relax.call_packed",  # nor these: they call registered functions
+    "relax.call_pure_packed",
     *(
         f"relax.{name}" for name in ("branch", "custom", "custom_gradient", "fori_loop", "loop", "scan", "while_loop")
     ),  # these take functions

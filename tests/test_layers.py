@@ -38,7 +38,7 @@ ROOMS = (
     ("pullback.nn",),
     ("pullback.sklearn",),
     ("pullback.relax.frontend",),
-    ("pullback.relay", "pullback.contrib", "pullback.testing"),
+    ("pullback.relay", "pullback.contrib", "pullback.error", "pullback.parser", "pullback.testing", "pullback.topi"),
     ("pullback", "pullback.shortcuts", "pullback.func"),  # the package's face
     ("pullback.demo",),
     ("pullback.cli", "pullback.__main__", "pullback.show", "pullback.command"),
@@ -59,7 +59,10 @@ EXCEPTIONS = {
 DYNAMIC = {
     "pullback.relax": "relax.training, relax.build and the like are public names; they are found on first use",
     "pullback": "relay and its like are loaded on first use",
+    "pullback.ir": "relay's types are public names there; they are found on first use",
     "pullback.relay": "its rooms are loaded on first use",
+    "pullback.relay.backend": "executors are loaded on first use",
+    "pullback.relay.testing": "models are loaded on first use",
     "pullback.relax.frontend": "importers are loaded on first use, with their tables",
     "pullback.relax.frontend.torch.exporting": "PyTorch, or an error that says how to install it",
     "pullback.shortcuts": "short names, pullback.training and the like, are those of other packages",

@@ -1,7 +1,8 @@
 """PyTorch's side of a training step of a model of PyTorch.
 
 Variants: `eager`; `compile`, forward and loss compiled. With `-channels-last` images and the weights of convolutions
-are kept channels-last. Optimizers are the fused ones, the fastest of PyTorch's three forms.
+are kept channels-last; with `-pullback` our backend compiles. Optimizers are the fused ones, the fastest of PyTorch's
+three forms.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from benchmarks.imported_cases import CASES
 from benchmarks.workers.protocol import Cases, need, serve, start_watching_memory, versions_of
 
-CHANNELS_LAST = "-channels-last"
+CHANNELS_LAST, PULLBACK = "-channels-last", "-pullback"
 
 
 def load() -> dict[str, str]:
@@ -25,6 +26,9 @@ def load() -> dict[str, str]:
 
 def prepare(name: str, variant: str) -> Cases:
     import torch
+
+    if variant.endswith(PULLBACK):
+        import pullback.relax.frontend.torch  # noqa: F401  registers the backend, where the package is not installed
 
     case = CASES[name]
     need(*case.needs)
@@ -39,7 +43,8 @@ def prepare(name: str, variant: str) -> Cases:
         logits = found[case.output] if case.output else found
         return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
 
-    function = torch.compile(loss_of) if variant.startswith("compile") else loss_of
+    backend = "pullback" if variant.endswith(PULLBACK) else "inductor"
+    function = torch.compile(loss_of, backend=backend) if variant.startswith("compile") else loss_of
     parameters = list(module.parameters())
     optimizer = (
         torch.optim.SGD(parameters, case.learning_rate, momentum=0.9, fused=True)

@@ -20,7 +20,7 @@ import numpy as np
 from pullback import codegen
 from pullback.deploy.export import flags
 from pullback.deploy.header import CTYPES, c_name, check_name
-from pullback.deploy.source import inlined_source, text
+from pullback.deploy.source import functions_in, inlined_source, text
 from pullback.deploy.targets import PLATFORMS
 from pullback.deploy.toolchain import Toolchain
 from pullback.driver.artifact import Layout
@@ -80,7 +80,7 @@ class FunctionLibrary:
 
         Raises ArgumentError where a size is not known, or ``name`` is no name of C.
         """
-        check_name(name)
+        _check_name(name)
         main = module["main"]
         free = sorted({v.name for v in symbolic_vars(main.struct_info)})
         if free:
@@ -256,6 +256,15 @@ __attribute__((weak)) EXPORTED const void *pullback_function_library(void)
     return &table;
 }}
 """
+
+
+def _check_name(name: str) -> None:
+    """Raise an ArgumentError unless the function can have this name in C, beside the runtime's own."""
+    check_name(name)
+    taken = {"call", "constants", "exported", "last_error", "messages", "pool", "table", "values"}
+    if name in taken.union(functions_in(inlined_source("function_one.c"))):
+        hint = f'such as name="{name}_net"'
+        raise ArgumentError(f"the runtime has a {name} of its own, so no function can be called so", hint=hint)
 
 
 def _distinct(names: Sequence[str], library: str) -> list[str]:

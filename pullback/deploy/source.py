@@ -48,7 +48,7 @@ def inlined_source(name: str) -> str:
 
 def check_symbols(name: str) -> None:
     """Raise an ArgumentError where functions of this name would be some of the runtime's, beside which they stand."""
-    functions = re.findall(r"^(?:static|PB_API)\b[^;={}()]*?\b(\w+)\(", runtime_source() + _WRAPPERS, re.M)
+    functions = functions_in(runtime_source() + _WRAPPERS)
     own = {name, *(f"{name}_{end}" for end in re.findall(r"\bNAME_(\w+)", _WRAPPERS))}
     if taken := own.intersection(
         [*functions, "chosen", "hyperparameters", "metadata", "programs", "sorted", "tensors"]
@@ -57,6 +57,11 @@ def check_symbols(name: str) -> None:
             f"the runtime has a {min(taken)} of its own, so no library can be called {name}",
             hint=f'such as name="{name}_net"',
         )
+
+
+def functions_in(source: str) -> list[str]:
+    """The names of the functions that C text defines for itself."""
+    return re.findall(r"^(?:static|PB_API)\b[^;={}()]*?\b(\w+)\(", source, re.M)
 
 
 def constant_symbols(program: Program) -> dict[bytes, str]:

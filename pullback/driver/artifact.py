@@ -24,7 +24,14 @@ from pullback.driver.pipeline import donations
 from pullback.ir.errors import PullbackError
 from pullback.relax.expr import Function
 from pullback.relax.matching import bind_sizes
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, flat_infos, symbolic_vars
+from pullback.relax.struct_info import (
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    flat_infos,
+    symbolic_vars,
+)
 from pullback.relax.transform.plan_memory import Place, Plan
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.expr import nbytes
@@ -126,6 +133,10 @@ class Artifact:
 
 def _is_type(kind: TensorType, info: StructInfo) -> bool:
     """Whether a tensor of that kind has the type, as far as it is known."""
+    if isinstance(info, ShapeStructInfo):  # sizes are numbers of their own
+        return kind.dtype == "int64" and kind.shape == (len(info.values),)
+    if isinstance(info, PrimStructInfo):
+        return kind.dtype == info.dtype and kind.shape == ()
     if not isinstance(info, TensorStructInfo) or kind.dtype != info.dtype or info.ndim not in (-1, len(kind.shape)):
         return False
     return all(a == b for a, b in zip(kind.shape, info.shape or kind.shape, strict=True) if isinstance(b, int))

@@ -26,7 +26,8 @@ from pullback.ir.module import IRModule
 from pullback.ir.words import guided
 from pullback.relax.expr import Function
 from pullback.relax.interpreter import evaluate
-from pullback.relax.struct_info import symbolic_vars
+from pullback.relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TupleStructInfo, symbolic_vars
+from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, allocate_zeros, tensor
@@ -234,7 +235,7 @@ class InterpretedCall:
     def __call__(self) -> list[Tensor]:
         arrays = _nest(self.function.signature, [t.numpy() for t in self.flat])  # type: ignore[misc]
         result = evaluate(self.function.executable.module, self.function.name, arrays)
-        leaves = _leaves(result)
+        leaves = _leaves(result, self.function.signature.result)
         fresh = len(leaves) - len(self.donated)  # results that overwrite nothing come first
         with self._lock:
             for value, i in zip(leaves[fresh:], self.donated, strict=True):
@@ -251,5 +252,10 @@ class InterpretedCall:
                 break
 
 
-def _leaves(value: Any) -> list[np.ndarray]:
-    return [leaf for v in value for leaf in _leaves(v)] if isinstance(value, tuple) else [value]
+def _leaves(value: Any, info: StructInfo) -> list[Any]:
+    """A result's values, one after another; of a shape, an array of its sizes."""
+    if isinstance(info, TupleStructInfo):
+        return [leaf for v, field in zip(value, info.fields, strict=True) for leaf in _leaves(v, field)]
+    if isinstance(info, ShapeStructInfo):
+        return [np.array(value, np.int64)]
+    return [np.array(value, numpy_dtype(info.dtype)) if isinstance(info, PrimStructInfo) else value]

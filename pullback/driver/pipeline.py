@@ -54,6 +54,7 @@ from pullback.relax.transform.raise_ops import RaiseOps
 from pullback.relax.transform.rematerialize import Rematerialize
 from pullback.relax.transform.repeat_broadcasts import RepeatBroadcasts
 from pullback.relax.transform.resolve_match_cast import resolve_match_casts
+from pullback.relax.transform.returned_sizes import sizes_as_constants
 from pullback.relax.transform.share_prefixes import SharePrefixes
 from pullback.relax.transform.simplify import Simplify
 from pullback.relax.transform.simplify_loops import SimplifyLoops
@@ -127,6 +128,7 @@ def lower_function(
     ):
         watch.look()
         work = show_stage(step.name, step(work), name)
+    work[name] = sizes_as_constants(work[name])
     return work, donations(function)
 
 

@@ -10,6 +10,8 @@ from pullback.relax.advice import shape_advice
 from pullback.relax.boxes import is_handle
 from pullback.relax.expr import Function
 from pullback.relax.struct_info import (
+    PrimStructInfo,
+    ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
@@ -121,13 +123,17 @@ def donated_inputs(function: Function) -> tuple[int, ...]:
 
 
 def nested(info: StructInfo, flat: Iterator[Any]) -> Any:
-    """The next values, nested as a type is; StopIteration when there are too few.
+    """The next values, nested as a type is, shapes and scalars of the host as Python has them; StopIteration when there
+    are too few.
 
     No closure that calls itself: such a one is garbage only the collector finds, and would keep the values until then.
     """
     if isinstance(info, TupleStructInfo):
         return tuple([nested(field, flat) for field in info.fields])
-    return next(flat)
+    value = next(flat)
+    if isinstance(info, ShapeStructInfo):
+        return tuple(value.numpy().tolist())
+    return value.numpy().item() if isinstance(info, PrimStructInfo) else value
 
 
 def _fits(expected: Any, given: int, sizes: dict[Var, int]) -> bool:

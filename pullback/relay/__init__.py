@@ -14,6 +14,7 @@ import importlib
 from typing import Any
 
 from pullback.ir.errors import NoAttribute, suggestion
+from pullback.ir.node import Span
 from pullback.relay import op
 from pullback.relay.adt import (
     Clause,
@@ -90,9 +91,10 @@ _ROOMS = {
     "testing": ["testing"],
     "text": ["parse", "parse_expr", "fromtext", "astext", "save_json", "load_json"],
     "transform": ["transform"],
-    "ty": ["ty"],
+    "ty": ["ty", "ShapeVar"],
     "type_functor": ["type_functor", "TypeFunctor", "TypeVisitor", "TypeMutator"],
     "visitor": ["bind"],
+    "vm": ["vm"],
 }
 _WHERE = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -117,10 +119,50 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "Call", "Clause", "Constant", "Constructor", "Expr", "ExprWithOp", "FuncType", "Function", "FunctionWithFields",
-    "GlobalTypeVar", "GlobalVar", "If", "IncompleteType", "Let", "Match", "Op", "Pattern", "PatternConstructor",
-    "PatternTuple", "PatternVar", "PatternWildcard", "RefCreate", "RefRead", "RefType", "RefWrite", "RelayExpr",
-    "RelayRefType", "TensorType", "Tuple", "TupleGetItem", "TupleType", "TupleWrapper", "Type", "TypeCall",
-    "TypeConstraint", "TypeData", "TypeKind", "TypeRelation", "TypeVar", "Var", "const", "duplicate", "op",
-    "scalar_type", "var",
+    "Call",
+    "Clause",
+    "Constant",
+    "Constructor",
+    "Expr",
+    "ExprWithOp",
+    "FuncType",
+    "Function",
+    "FunctionWithFields",
+    "GlobalTypeVar",
+    "GlobalVar",
+    "If",
+    "IncompleteType",
+    "Let",
+    "Match",
+    "Op",
+    "Pattern",
+    "PatternConstructor",
+    "PatternTuple",
+    "PatternVar",
+    "PatternWildcard",
+    "RefCreate",
+    "RefRead",
+    "RefType",
+    "RefWrite",
+    "RelayExpr",
+    "RelayRefType",
+    "Span",
+    "TensorType",
+    "Tuple",
+    "TupleGetItem",
+    "TupleType",
+    "TupleWrapper",
+    "Type",
+    "TypeCall",
+    "TypeConstraint",
+    "TypeData",
+    "TypeKind",
+    "TypeRelation",
+    "TypeVar",
+    "Var",
+    "const",
+    "duplicate",
+    "op",
+    "scalar_type",
+    "var",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Ahead-of-time compilation: functions of relay as native code, and as C libraries that need no Python.
 
-    step = aot.compile(relay.transform.gradient(loss), mod)
-    loss, gradients = step(x, w=w)
-    step.export_c("build/step")          # step.h, libstep.so, libstep.a
+step = aot.compile(relay.transform.gradient(loss), mod)
+loss, gradients = step(x, w=w)
+step.export_c("build/step")          # step.h, libstep.so, libstep.a
 """
 
 from __future__ import annotations

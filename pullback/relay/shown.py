@@ -1,10 +1,13 @@
-"""Nodes of relay are shown as relay text."""
+"""Nodes of relay are shown as relay text and saved as JSON; modules import its standard library. All of it is loaded
+when it is first used."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pullback.ir.module import IRModule, set_import_from_std
 from pullback.ir.node import Node
+from pullback.ir.saved import set_json
 
 
 class Shown(Node):
@@ -27,3 +30,25 @@ class Shown(Node):
         from pullback.relay.text import astext, pretty_print
 
         return pretty_print(node) if to_read else astext(node, **options)
+
+
+def _save(node: Any) -> str:
+    from pullback.relay.text import save_json
+
+    return save_json(node)
+
+
+def _load(text: str) -> Any:
+    from pullback.relay.text import load_json
+
+    return load_json(text)
+
+
+def _import(module: IRModule, name: str) -> None:
+    from pullback.relay.prelude import import_from_std
+
+    import_from_std(module, name)
+
+
+set_json(_save, _load)
+set_import_from_std(_import)

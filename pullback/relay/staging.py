@@ -5,9 +5,10 @@ data types and matches are computed meanwhile, so what is left of them is what t
 references hold graph values, the branches of a match are chosen. What depends on values of tensors is written:
 
 - an ``If`` on a tensor becomes one of the graph IR; what its branches write to references is a result of it;
-- a function that calls itself and takes tensors becomes one of the graph IR, which makes tail calls loops.
+- a function that calls itself and takes tensors becomes one of the graph IR, which makes tail calls loops;
+- where branches give functions or references, what comes after them is written once for each (gradients of branches).
 
-What has no form there is a :class:`NotDataflow`: a function or data that one of two branches chooses, say.
+What has no form there is a :class:`NotDataflow`: a function or data that running chooses in the middle of something.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pullback.relay.adt import (
 from pullback.relay.attrs import Attrs
 from pullback.relay.evaluate.arrays import complete_attrs
 from pullback.relay.evaluate.graph import Uses, free_variables
-from pullback.relay.evaluate.values import ConstructorValue
+from pullback.relay.evaluate.values import Data
 from pullback.relay.expr import (
     Call,
     Constant,
@@ -56,6 +57,7 @@ from pullback.relay.op.registry import Op
 from pullback.relay.ty import FuncType, Type
 
 MOST_UNROLLED = 10_000  # calls of one function inside of one another
+MOST_COPIES = 64  # of what comes after branches
 MOST_NESTED = 50  # branches inside of one another
 MOST_FOLDED = 64  # elements of a constant that is computed meanwhile
 HINT = (
@@ -66,6 +68,10 @@ HINT = (
 
 class NotDataflow(UserError):
     """A construct that has no form in the graph IR."""
+
+
+class Unjoinable(NotDataflow):
+    """What two branches give is no value of the graph IR."""
 
 
 class UnknownType(UserError):
@@ -146,7 +152,7 @@ class Stager:
         most_calls: int | None = None,
     ) -> None:
         self.module, self.builder, self.aliases = module, builder, aliases or {}
-        self.recursion, self.calls_left = recursion, most_calls
+        self.recursion, self.calls_left, self.copies_left = recursion, most_calls, MOST_COPIES
         self._globals: dict[str, StagedFunction] = {}
         self._writes: list[tuple[StagedRef, Any]] = []  # references written to, with what they held before
         self._born = 0
@@ -195,7 +201,9 @@ class Stager:
     def _recursive(self, function: StagedFunction, arguments: Sequence[Any], span: Any) -> Any:
         """A call of a function that calls itself, as a function of the graph IR."""
         if not self.recursion:
-            raise NotDataflow(f"recursion: {function.name} calls itself", span=span or function.function.span, hint=HINT)
+            raise NotDataflow(
+                f"recursion: {function.name} calls itself", span=span or function.function.span, hint=HINT
+            )
         operands = [to_graph(a) for a in arguments]
         known = self._written.get(function)
         if known is not None:
@@ -275,9 +283,13 @@ class Stager:
         found = scope.find(expr)
         while found is None and isinstance(expr, Let):
             chain.append(expr)
-            self._bind(expr, scope)
-            expr = expr.body
-            found = scope.find(expr)
+            if isinstance(expr.value, If) and scope.find(expr.value) is None:
+                found = self._chosen(expr, scope)
+            else:
+                self._bind(expr, scope)
+            if found is None:
+                expr = expr.body
+                found = scope.find(expr)
         if found is None:
             scope.check_once(expr)
             before = self._effects
@@ -335,7 +347,10 @@ class Stager:
             return StagedRef(value, self._born)
         if isinstance(expr, RefRead):
             self._effects += 1
-            return self._ref(expr.ref, scope, expr.span).value
+            content = self._ref(expr.ref, scope, expr.span).value
+            if isinstance(content, Undecided):
+                raise Unjoinable(content.message, span=content.span, hint=HINT)
+            return content
         if isinstance(expr, RefWrite):
             ref, value = self._ref(expr.ref, scope, expr.span), self.value(expr.value, scope)
             self._effects += 1
@@ -378,13 +393,14 @@ class Stager:
 
     def _primitive(self, op: Any, arguments: Sequence[Any], attrs: Any, span: Any) -> Any:
         if isinstance(op, Constructor):
-            return ConstructorValue(op.tag, arguments, op)
+            return Data(op.tag, arguments, op)
         attrs = complete_attrs(op, attrs)
         if op.lower is None:
             return self._operator_of_values(op, arguments, attrs, span)
         operands = [to_graph(a, f"an argument of {op.name}", span) for a in arguments]
         with span_scope(span):
-            return self._folded(op, arguments, attrs) or self.emit(lower_call(op, operands, attrs))
+            folded = self._folded(op, arguments, attrs)
+            return self.emit(lower_call(op, operands, attrs)) if folded is None else folded
 
     def _folded(self, op: Op, arguments: Sequence[Any], attrs: Attrs) -> relax.Constant | None:
         """The result of an operator of small integers that are known: of shapes, counters and conditions."""
@@ -435,25 +451,59 @@ class Stager:
         condition = self._condition(expr, scope)
         if isinstance(condition, bool):
             return self.value(expr.true_branch if condition else expr.false_branch, scope)
+        return self._either(expr, condition, scope, self.value)
+
+    def _chosen(self, let: Let, scope: Scope) -> Any:
+        """Binds an if. Where its branches give functions, references or data, of which running chooses one, what comes
+        after it is part of each branch; the value of that, else None."""
+        choice: Any = let.value
+        effects = dict(scope.effects)
+        try:
+            self._bind(let, scope)
+            return None
+        except Unjoinable:
+            self.copies_left -= 1
+            if self.copies_left < 0:
+                raise
+        scope.effects.clear()
+        scope.effects.update(effects)
+
+        def rest(branch: Any, inside: Scope) -> Any:
+            inside.values[choice] = inside.values[let.variable] = self.value(branch, inside)
+            return self.value(let.body, inside)
+
+        return self._either(choice, self._condition(choice, scope), scope, rest, last=True)
+
+    def _either(
+        self,
+        expr: If,
+        condition: relax.Expr,
+        scope: Scope,
+        value_of: Callable[[Any, Scope], Any],
+        last: bool = False,
+    ) -> Any:
+        """What ``value_of`` gives of the branch that running chooses, with what the branches write to references.
+        ``last``: what references hold after it is probably not needed, and may be undecided."""
         blocks, values, writes = [], [], []
         for taken, branch in ((True, expr.true_branch), (False, expr.false_branch)):
             mark, born = len(self._writes), self._born
             with self.builder.inner():
-                values.append(self.value(branch, scope.branch(expr, taken)))
+                values.append(value_of(branch, scope.branch(expr, taken)))
                 blocks.append(self.builder.finish(relax.Tuple(())).blocks)
             writes.append({ref: now for ref, now in self._undo(mark).items() if ref.born <= born})
         changed = list(dict.fromkeys([*writes[0], *writes[1]]))
-        wholes = [(value, *[w.get(r, r.value) for r in changed]) for value, w in zip(values, writes, strict=True)]
         leaves: tuple[list[Any], list[Any]] = ([], [])
-        shape = _joined(*wholes, *leaves, expr.span)
+        shape = _joined(*values, *leaves, expr.span)
+        shapes = [_content(*[w.get(r, r.value) for w in writes], *leaves, expr.span, last) for r in changed]
         single = len(leaves[0]) == 1
         outputs = [v[0] if single else relax.Tuple(tuple(v)) for v in leaves]
         bodies = [relax.SeqExpr(b, output) for b, output in zip(blocks, outputs, strict=True)]
         with span_scope(expr.span):
             results = self.emit(relax.If(condition, *bodies))
-        value, *contents = shape(iter((results,) if single else results))
-        for ref, content in zip(changed, contents, strict=True):
-            self._write(ref, content, expr.span)
+        rest = iter((results,) if single else results)
+        value = shape(rest)
+        for ref, content in zip(changed, shapes, strict=True):
+            self._write(ref, content(rest), expr.span)
         return value
 
     def _match(self, expr: Match, scope: Scope) -> Any:
@@ -475,10 +525,34 @@ def _matches(pattern: Pattern, value: Any, binds: dict[Any, Any]) -> bool:
             _matches(p, v, binds) for p, v in zip(pattern.patterns, value, strict=True)
         )
     if isinstance(pattern, PatternConstructor):
-        if not isinstance(value, ConstructorValue) or value.tag != pattern.constructor.tag:
+        if not isinstance(value, Data) or value.tag != pattern.constructor.tag:
             return False
         return all(_matches(p, v, binds) for p, v in zip(pattern.patterns, value.fields, strict=False))
     return True
+
+
+class Undecided:
+    """What a reference holds after branches that cannot be joined: to read it is an error."""
+
+    __slots__ = ("message", "span")
+
+    def __init__(self, error: Unjoinable) -> None:
+        self.message, self.span = error.message, error.span
+
+
+def _content(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any, last: bool) -> Callable[[Any], Any]:
+    """:func:`_joined` of what a reference holds; with ``last`` it may be undecided."""
+    own: tuple[list[Any], list[Any]] = ([], [])
+    try:
+        shape = _joined(one, two, *own, span)
+    except Unjoinable as error:
+        if not last:
+            raise
+        undecided = Undecided(error)
+        return lambda results: undecided
+    ones += own[0]
+    twos += own[1]
+    return shape
 
 
 def _joined(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any) -> Callable[[Any], Any]:
@@ -486,10 +560,10 @@ def _joined(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any) -> 
     if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
         parts = [_joined(a, b, ones, twos, span) for a, b in zip(one, two, strict=True)]
         return lambda results: tuple([part(results) for part in parts])
-    if isinstance(one, ConstructorValue) and isinstance(two, ConstructorValue) and one.tag == two.tag:
+    if isinstance(one, Data) and isinstance(two, Data) and one.tag == two.tag:
         fields = _joined(tuple(one.fields), tuple(two.fields), ones, twos, span)
         tag, constructor = one.tag, one.constructor
-        return lambda results: ConstructorValue(tag, fields(results), constructor)
+        return lambda results: Data(tag, fields(results), constructor)
     if isinstance(one, relax.Expr) and isinstance(two, relax.Expr):
         if one is two and isinstance(one, relax.Constant):
             return lambda results: one
@@ -498,15 +572,15 @@ def _joined(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any) -> 
         return next
     if one is two:
         return lambda results: one
-    odd = next(v for v in (one, two) if not isinstance(v, (relax.Expr, tuple)))
+    odd = next((v for v in (one, two) if not isinstance(v, (relax.Expr, tuple))), one)
     message = f"{_construct(odd)}: the branches of an if choose one of two, by the value of a tensor"
-    raise NotDataflow(message, span=span, hint=HINT)
+    raise Unjoinable(message, span=span, hint=HINT)
 
 
 def _construct(value: Any) -> str:
     if isinstance(value, StagedRef):
         return "reference"
-    return "data type" if isinstance(value, ConstructorValue) else "closure"
+    return "data type" if isinstance(value, Data) else "closure"
 
 
 def _kind(value: Any) -> str:
@@ -514,7 +588,7 @@ def _kind(value: Any) -> str:
         return f"a tuple of {len(value)} values"
     if isinstance(value, relax.Expr):
         return format_info(value.struct_info)
-    if isinstance(value, ConstructorValue):
+    if isinstance(value, Data):
         return f"a value of constructor {value.constructor.name}" if value.constructor is not None else "data"
     return "a reference" if isinstance(value, StagedRef) else "a function"
 

@@ -28,7 +28,7 @@ _ALIGNMENT = 64
 _MOST_AXES = 64
 
 
-def save_param_dict(params: Mapping[str, Any]) -> bytes:
+def save_param_dict(params: Mapping[str, Any]) -> bytearray:
     """The parameters, tensors or arrays by name, as bytes.
 
     >>> load_param_dict(save_param_dict({"w": np.ones(3, "float32")}))["w"].shape
@@ -38,7 +38,7 @@ def save_param_dict(params: Mapping[str, Any]) -> bytes:
     for name, value in params.items():
         if not isinstance(name, str):
             raise ArgumentError(f"a parameter's name is a string, got {name!r:.40}")
-        held = tensor(getattr(value, "data", value) if _is_constant(value) else value)
+        held = tensor(value.data if _is_constant(value) else value)
         entries.append([name, held.dtype, list(held.shape)])
         arrays.append(np.asarray(held))
     header = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
@@ -49,12 +49,12 @@ def save_param_dict(params: Mapping[str, Any]) -> bytes:
         parts += [b"\0" * (-at % _ALIGNMENT), data]
         at += -at % _ALIGNMENT + len(data)
     whole = b"".join(parts)
-    return whole + hashlib.sha256(whole).digest()
+    return bytearray(whole + hashlib.sha256(whole).digest())
 
 
 def _is_constant(value: Any) -> bool:
     """Whether it is a constant of relay: what has a tensor."""
-    return isinstance(getattr(value, "data", None), Tensor)
+    return not isinstance(value, (np.ndarray, Tensor)) and isinstance(getattr(value, "data", None), Tensor)
 
 
 def load_param_dict(param_bytes: bytes) -> dict[str, Tensor]:

@@ -1,5 +1,7 @@
 """Tensor expressions."""
 
+from __future__ import annotations
+
 from pullback.te.tensor import (
     Reduce,
     ReduceAxis,
@@ -14,8 +16,17 @@ from pullback.te.tensor import (
     reduction,
     sum,
 )
+from pullback.tir.expr import Var
 
 __all__ = [
     "Reduce", "ReduceAxis", "Tensor", "TensorLoad", "compute", "max", "min", "placeholder", "prod", "reduce_axis",
-    "reduction", "sum",
+    "reduction", "size_var", "sum", "var",
 ]  # fmt: skip
+
+
+def var(name: str = "n", dtype: str = "int64") -> Var:
+    """A variable of the loop IR: a symbolic size of a shape."""
+    return Var(name, dtype)
+
+
+size_var = var

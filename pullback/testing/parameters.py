@@ -52,11 +52,12 @@ def parameters(*value_sets: Sequence[Any], ids: Sequence[str] | None = None) -> 
     caller[common] = whole  # pytest finds fixtures by the module's variables
 
     def part(i: int) -> Any:
-        @pytest.fixture
-        def found(request: Any) -> Any:
-            return request.getfixturevalue(common)[i]
+        def found(**values: Any) -> Any:
+            return values[common][i]
 
-        return found
+        argument = inspect.Parameter(common, inspect.Parameter.KEYWORD_ONLY)
+        found.__signature__ = inspect.Signature([argument])  # type: ignore[attr-defined]  # what pytest looks at
+        return pytest.fixture(found)
 
     return [part(i) for i in range(len(value_sets[0]))]
 

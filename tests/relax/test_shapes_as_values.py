@@ -47,3 +47,30 @@ def test_gradient_through_a_shape_in_a_variable(target):
 def test_static_sizes():
     text = '@R.function\ndef main(x: R.Tensor((3, 1), "float32")):\n    s = R.shape([3])\n    return R.reshape(x, s)\n'
     assert from_source(text).ret_struct_info.shape == (3,)
+
+
+RETURNED = {
+    "a shape": ("return R.shape([n, 4])", (3, 4)),
+    "a shape in a variable": ("s = R.shape([n * 2, n + 1])\n    return s", (6, 4)),
+    "an empty shape": ("return R.shape([])", ()),
+    "a size": ("return R.prim_value(n * 2)", 6),
+    "a number": ("return R.prim_value(2.5)", 2.5),
+}
+
+
+@pytest.mark.parametrize("target", ["debug", "llvm"])
+@pytest.mark.parametrize("name", RETURNED)
+def test_shapes_and_sizes_are_returned(name, target):
+    body, expected = RETURNED[name]
+    module = IRModule({"main": from_source(f"{HEAD}    {body}\n")})
+    given = pullback.compile(module, target).function("main")(X)
+    assert given == expected and type(given) is type(expected)
+
+
+@pytest.mark.parametrize("target", ["debug", "llvm"])
+def test_shapes_are_returned_beside_tensors(target):
+    body = "y = R.exp(x)\n    return (R.shape([n, 2]), (y, R.prim_value(n)), R.shape([7]))"
+    module = IRModule({"main": from_source(f"{HEAD}    {body}\n")})
+    shape, (y, size), seven = pullback.compile(module, target).function("main")(X)
+    assert shape == (3, 2) and size == 3 and seven == (7,)
+    np.testing.assert_allclose(y.numpy(), np.exp(X), rtol=1e-6)

@@ -118,6 +118,20 @@ def fibonacci(n: Any) -> Any:
     return np.int32(a)
 
 
+def branch_gradient() -> relay.Function:
+    """The gradient of a branch: each gives functions and cells, so what follows is part of both."""
+    x, w = matrix("x"), matrix("w")
+    condition = call_op("greater", relay.sum(x), relay.const(0.0))
+    chosen = relay.If(condition, x * w, relay.exp(x))
+    return relay.transform.gradient(relay.Function([x, w], relay.sum(chosen * x)))
+
+
+def _branch_gradient(x: Any, w: Any) -> Any:
+    if x.sum() > 0:
+        return (x * w * x).sum(), (2 * x * w, x * x)
+    return (np.exp(x) * x).sum(), (np.exp(x) * (x + 1), np.zeros_like(w))
+
+
 def chosen_function() -> relay.Function:
     """A branch gives a function: no form in the graph IR."""
     x, w, v, u = matrix("x"), matrix("w"), matrix("v"), matrix("u")
@@ -144,6 +158,8 @@ CASES = [
     Case("other_branch", branch, (-X, W), _branch),
     Case("branch_on_references", branch_on_references, (X, W), lambda x, w: (x * w if w.sum() > 0 else x) - w),
     Case("branch_writes", branch_on_references, (X, -W), lambda x, w: (x * w if w.sum() > 0 else x) - w),
+    Case("branch_gradient", branch_gradient, (X, W), _branch_gradient),
+    Case("other_branch_gradient", branch_gradient, (-X, W), _branch_gradient),
     Case("tail_recursion", tail_recursion, (X,), halved),
     Case("recursion", recursion, (np.int32(10),), fibonacci),
     Case("chosen_function", chosen_function, (X, W), lambda x, w: x * w if x.sum() > 0 else x + w, native=False),

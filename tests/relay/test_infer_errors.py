@@ -30,7 +30,7 @@ from pullback.relay.expr import (
 from pullback.relay.infer import TypeInferenceError, infer_expr, infer_module
 from pullback.relay.op.registry import get
 from pullback.relay.ty import FuncType, GlobalTypeVar, RefType, TensorType, TupleType, TypeCall, TypeVar
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 LISTS = Lists()
 X = var("x", shape=(2, 3))
@@ -320,8 +320,8 @@ def test_mistakes_of_all_functions_of_a_module() -> None:
     with pytest.raises(TypeInferenceError) as caught:
         infer_module(module)
     assert [e.message for e in caught.value.errors] == [
-        "%a is no tuple, but Tensor[(3), float32], in %a.0",
-        "%b is no function, but Tensor[(3), float32], in %b(%b)",
+        "@f: %a is no tuple, but Tensor[(3), float32], in %a.0",
+        "@g: %b is no function, but Tensor[(3), float32], in %b(%b)",
     ]
 
 

@@ -152,6 +152,11 @@ def test_damaged_json(text, message):
     assert message in str(caught.value)
 
 
+def test_the_names_of_the_ir():
+    assert ir.load_json(ir.save_json(F32)) == F32
+    assert relay.load_json(relay.save_json(F32)) == F32
+
+
 def test_what_is_no_text():
     with pytest.raises(ir.ScriptError, match="is a string, got bytes"):
         load_json(b"{}")

@@ -51,7 +51,7 @@ from pullback.relax.mutator import copy_with_new_vars, emit_body
 from pullback.relax.op.primal_gradient import PrimalRule
 from pullback.relax.op_calls import is_op
 from pullback.relax.regions import is_control
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, has_adjoint, same_info
 from pullback.relax.transform.checkpoints import Copies, unmarked
 from pullback.relax.transform.control_gradients import adjoint_of_control
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
@@ -253,7 +253,7 @@ def differentiate(
         target = _target(name, Function(function.params, forward_body), target_index)
         refuse_what_has_no_gradient(forward, target, dict.fromkeys(wanted, 1), kernels)
         sweep = ReverseSweep(builder, forward, {p: 1 << k for k, p in enumerate(wanted)}, kernels)
-        sweep.copies = Copies(builder, forward, again)
+        sweep.copies, sweep.whole_tuples = Copies(builder, forward, again), True
         sweep.begin(target)
         sweep.run()
         adjoints = tuple(sweep.final(p) for p in wanted)
@@ -286,6 +286,7 @@ class ReverseSweep:
         self.adjoints: dict[Var, Adjoint] = {}
         self.twins: Twins = {}
         self.copies = Copies(builder, (), ())
+        self.whole_tuples = False  # whether adjoints of tuples are variables of their own
         self.recursions = recursions or {}
         around = {label: gradient.calls for label, gradient in self.recursions.items()}
         self.zeros = StructuralZeros(Roots(roots, (), around)) if zeros is None else zeros
@@ -318,7 +319,22 @@ class ReverseSweep:
             adjoint = self.adjoints.get(binding.var)
             if binding.var in self.active and adjoint is not None and self.roots.passes_on(binding):
                 with span_scope(binding.span):
-                    self.propagate(binding, adjoint)
+                    self.propagate(binding, self.as_tuple(binding, adjoint) if self.whole_tuples else adjoint)
+
+    def as_tuple(self, binding: Binding, adjoint: Adjoint) -> Adjoint:
+        """The adjoint of a tuple as items of one variable, ``t_adjoint = (a, b)``: of one whose fields are tensors with
+        adjoints. Where some are zeros, rules see which."""
+        info, value = binding.var.struct_info, binding.value
+        if not isinstance(info, TupleStructInfo) or is_control(value) or not isinstance(value, (Call, Tuple)):
+            return adjoint
+        tensors = all(isinstance(f, TensorStructInfo) and has_adjoint(f) and not is_handle(f) for f in info.fields)
+        if not tensors or any(part is None for part in adjoint):
+            return adjoint
+        whole = self.builder.emit(Tuple(tuple(adjoint)), self.name_of(binding.var))
+        items = [TupleGetItem(whole, k) for k in range(len(adjoint))]
+        found = [self.zeros.degrees.get(part, DENSE) for part in adjoint]
+        self.zeros.degrees |= dict(zip((*items, whole), (*found, max(found, default=DENSE)), strict=True))
+        return items
 
     def propagate(self, binding: Binding, adjoint: Adjoint) -> None:
         """Carry the adjoint of a binding's variable to what its value reads."""
@@ -408,7 +424,10 @@ class ReverseSweep:
             return known
         if isinstance(more, list):
             known = known if known is not None else [None] * len(more)
-            return [self.add(k, m, f"{name}_{i}", roots) for i, (k, m) in enumerate(zip(known, more, strict=True))]
+            return [
+                m if k is None and isinstance(m, Var) and self.whole_tuples else self.add(k, m, f"{name}_{i}", roots)
+                for i, (k, m) in enumerate(zip(known, more, strict=True))
+            ]
         if known is not None and is_handle(more.struct_info):
             raise InternalError(f"{name}: a box is unboxed twice, and its adjoints cannot be added up")
         total = more if known is None else Op.get("add")(known, more)

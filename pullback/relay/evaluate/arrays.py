@@ -73,9 +73,9 @@ class _Operator:
     def __call__(self, arguments: Sequence[Any]) -> Any:
         key = tuple([(a.shape, a.dtype) if type(a) is np.ndarray else self._kind(a) for a in arguments])
         ready = self.ready.get(key)
-        if ready is None:
-            ready = self.ready[key] = self._of([type_of_value(a) for a in arguments])
         try:
+            if ready is None:
+                ready = self.ready[key] = self._of([type_of_value(a) for a in arguments])
             return ready(arguments)
         except UserError as error:
             raise located(error, self.op, self.span) from None

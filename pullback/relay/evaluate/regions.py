@@ -35,7 +35,6 @@ from pullback.runtime.memory import BorrowedMemory
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.target import Target
 
-
 MOST_INLINED = 2000  # calls in a function that becomes one region
 
 
@@ -365,7 +364,9 @@ class NativeCallable(CallableFunction):
         if key not in self._regions:
             function: Any = self.function
             program: Any = self.interpreter
-            region = Region([function.body], function.params, Uses(function), program.target, program.module, whole=True)
+            region = Region(
+                [function.body], function.params, Uses(function), program.target, program.module, whole=True
+            )
             try:
                 region.compile(key, values)
             except UserError:  # no dataflow, or a mistake: the evaluator finds out which, and where

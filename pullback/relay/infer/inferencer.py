@@ -65,6 +65,7 @@ class Inferencer:
         self.type_args: dict[Call, tuple[Type, ...]] = {}
         self.declared: dict[Function, FuncType] = {}
         self.errors: list[UserError] = []
+        self.function: str | None = None  # the global function that errors without a place name
         self._checked: set[int] = set()  # annotations
         self._reported: set[tuple[str, Span | None]] = set()
         self._todo: list[Any] = []
@@ -78,7 +79,7 @@ class Inferencer:
             task = self._todo.pop()
             if isinstance(task, Node):
                 if task not in self.types:
-                    _STEPS[_kind(task)](self, task)
+                    _step(task)(self, task)
             else:
                 task[0](self, *task[1:])
             self.solver.solve()
@@ -100,6 +101,8 @@ class Inferencer:
 
     def report(self, error: UserError) -> None:
         """Add the mistake, unless the same was reported for the same place."""
+        if error.span is None and self.function is not None:
+            error = type(error)(f"@{self.function}: {error.message}", hint=error.hint)
         if (error.message, error.span) not in self._reported:
             self._reported.add((error.message, error.span))
             self.errors.append(error)
@@ -504,8 +507,13 @@ _STEPS: dict[type, Callable[[Inferencer, Any], None]] = {
 }
 
 
-def _kind(node: Any) -> type:
+def _step(node: Any) -> Callable[[Inferencer, Any], None]:
+    """What begins with a node of its class, which the table learns."""
+    found = _STEPS.get(type(node))
+    if found is not None:
+        return found
     for kind in type(node).__mro__:
         if kind in _STEPS:
-            return kind
+            found = _STEPS[type(node)] = _STEPS[kind]
+            return found
     raise TypeInferenceError(f"{type(node).__name__} is no expression of relay")

@@ -76,7 +76,9 @@ def _infer_functions(inferencer: Inferencer, functions: dict[str, Function]) -> 
         for name in component:
             inferencer.declare(functions[name])
         for name in component:
+            inferencer.function = name if len(functions) > 1 else None
             inferencer.infer(functions[name])
+    inferencer.function = None
 
 
 def _reachable(expr: Any, module: IRModule) -> dict[str, Function]:

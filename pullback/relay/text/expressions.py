@@ -92,7 +92,7 @@ class Expressions(Attributes):
 
     def _let(self) -> tuple[relay.Var, relay.Expr]:
         name = self.expect_kind("local", "a variable after `let`", hint="let %x = …;")
-        annotation = self.type() if self.accept(":") else None
+        annotation = self.annotation(":")
         self.expect("=", "after the variable of a let", hint="let %x: float32 = …;")
         var = relay.Var(name.value, annotation, span=self.span(name, name))
         if self.at("fn", "{"):  # a function may name itself
@@ -104,7 +104,7 @@ class Expressions(Attributes):
 
     def _free_var(self) -> None:
         name = self.expect_kind("local", "a variable after `free_var`")
-        annotation = self.type() if self.accept(":") else None
+        annotation = self.annotation(":")
         self.free[name.value] = relay.Var(name.value, annotation, span=self.span(name, name))
         self._semicolon(f"after {name.text}")
 
@@ -125,12 +125,16 @@ class Expressions(Attributes):
         return left
 
     def _operand(self) -> relay.Expr:
-        start = self.token
-        if not self.accept("-"):
-            return self._applied(self._atom(), start)
-        if self.token.kind == "number":
-            return self._applied(self._constant(self.take(), negative=True), start)
-        return relay.Call(self._operator("negative", start), (self._operand(),), span=self.span(start))
+        start, minuses = self.token, 0
+        while self.accept("-"):
+            minuses += 1
+        first = self.token
+        if minuses and first.kind == "number":
+            return self._applied(self._constant(self.take(), negative=minuses % 2 == 1), start)
+        value = self._applied(self._atom(), first)
+        for _ in range(minuses):
+            value = relay.Call(self._operator("negative", start), (value,), span=self.span(start))
+        return value
 
     def _applied(self, value: Any, start: Token) -> Any:
         """What stands after an atom: calls and fields."""
@@ -338,7 +342,7 @@ class Expressions(Attributes):
                 if not self.accept(","):
                     self.expect(")", "after the parameters")
                     break
-            result = self.type() if self.accept("->") else None
+            result = self.annotation("->")
             body = self.block()
         return relay.Function(tuple(params), body, result, tuple(type_params), Attrs(attrs), span=self.span(start))
 
@@ -346,7 +350,7 @@ class Expressions(Attributes):
         name = self.expect_kind("local", "a parameter", hint="parameters are written %x or %x: float32")
         if any(other.name == name.value for other in others):
             self.mistake(f"two parameters have the name `{name.text}`", name)
-        annotation = self.type() if self.accept(":") else None
+        annotation = self.annotation(":")
         var = relay.Var(name.value, annotation, span=self.span(name, name))
         return self.locals.bind(name.value, var)
 
@@ -400,7 +404,7 @@ class Expressions(Attributes):
         if token.text == "_":
             return adt.PatternWildcard(span=self.span(token))
         if token.kind == "local":
-            annotation = self.type() if self.accept(":") else None
+            annotation = self.annotation(":")
             var = relay.Var(token.value, annotation, span=self.span(token, token))
             return adt.PatternVar(self.locals.bind(token.value, var), span=self.span(token))
         if token.text == "(":

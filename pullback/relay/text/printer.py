@@ -24,9 +24,9 @@ from pullback.relay.text.meta import OMITTED, MetaTable
 from pullback.relay.text.names import Names, begun_by_letter, written
 from pullback.relay.text.tokens import WORDS, is_plain
 from pullback.relay.text.type_printer import TypePrinter
-from pullback.relay.text.uses import uses
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import GlobalTypeVar, Type
+from pullback.relay.visitor import children, post_order
 from pullback.tir.expr import PrimExpr
 
 VERSION = '#[version = "0.0.5"]'
@@ -78,7 +78,7 @@ class _Printer:
         """Begin a definition: nodes are not shared between definitions."""
         self.known: dict[int, str] = {}
         self.commented: set[int] = set()
-        self.uses: Counter[int] = Counter() if root is None else uses(root)
+        self.uses: Counter[int] = Counter() if root is None else _uses(root)
         self.types.forget_sizes()
 
     def whole(self, node: Any) -> str:
@@ -214,21 +214,20 @@ class _Printer:
         return f"({', '.join(fields)}{',' * (len(fields) == 1)})"
 
     def _item(self, expr: relay.TupleGetItem) -> str:
-        return f"{self.expr(expr.tuple_value)}.{expr.index}"
+        value = self.expr(expr.tuple_value)
+        inner = f"({value})" if isinstance(expr.tuple_value, relay.Constant) else value  # 1.0 would be a number
+        return f"{inner}.{expr.index}"
 
     def _call(self, call: relay.Call) -> str:
         args = [self.expr(a) for a in call.args]
-        args += self._attrs(call.attrs, call.op)
+        is_constructor = isinstance(call.op, adt.Constructor)
+        callee = call.op.name if is_constructor else self.expr(call.op)
         inferred = isinstance(call.op, Op) or call.checked_type_ is not None  # again, when the text is read
-        types = () if inferred else call.type_args
-        if isinstance(call.op, adt.Constructor):
-            callee = call.op.name
-            if not (call.op.inputs or args or types):
-                return callee
-        else:
-            callee = self.expr(call.op)
-        applied = f"<{', '.join(self.types.type(t) for t in types)}>" if types else ""
-        return f"{callee}{applied}({', '.join(args)})"
+        types = "" if inferred else ", ".join(self.types.type(t) for t in call.type_args)
+        args += self._attrs(call.attrs, call.op)
+        if is_constructor and not (call.op.inputs or args or types):
+            return callee
+        return f"{callee}{f'<{types}>' if types else ''}({', '.join(args)})"
 
     def _constructor(self, constructor: adt.Constructor) -> str:
         """A constructor that is not called; one without fields would read as a call."""
@@ -239,21 +238,20 @@ class _Printer:
         while isinstance(body, relay.Let) and (
             body is let or (self.uses[id(body)] <= 1 and id(body) not in self.known)
         ):
-            if isinstance(body.value, relay.Function):
-                declared = self._declare(body.variable)  # it may name itself
-                value = self._own_function(body)
-            else:
-                value = self.expr(body.value, last=True)
-                declared = self._declare(body.variable)
+            declared = self._declare(body.variable)
+            value = self._let_value(body)
             self._line(f"let {declared} = {value};")
             body = body.body
         return self.expr(body, last=True)
 
-    def _own_function(self, let: relay.Let) -> str:
-        """A function that may name itself: one that is used elsewhere, too, gets its number inside the let."""
-        if self.uses[id(let.value)] > 1 and id(let.value) not in self.known and id(let.variable) in uses(let.value):
-            return self._between("{", lambda: self.expr(let.value), "}")
-        return self.expr(let.value, last=True)
+    def _let_value(self, let: relay.Let) -> str:
+        value = let.value
+        if id(value) not in self.known:
+            if isinstance(value, relay.Let) and self.uses[id(value)] <= 1:
+                return self._between("(", lambda: self._let(value), ")")
+            if isinstance(value, relay.Function) and self.uses[id(value)] > 1 and id(let.variable) in _uses(value):
+                return self._between("{", lambda: self.expr(value), "}")  # its number is for where its name is known
+        return self.expr(value, last=True)
 
     def _if(self, expr: relay.If) -> str:
         condition = self.expr(expr.cond)
@@ -326,6 +324,11 @@ class _Printer:
         if isinstance(value, (AnySize, PrimExpr)):
             return self.types.size(value, explicit=True)
         return self.meta.reference(value)
+
+
+def _uses(root: Any) -> Counter[int]:
+    """For each node below ``root``, by identity, how many places use it."""
+    return Counter(id(child) for node in post_order(root) for child in children(node))
 
 
 def _key(name: str) -> str:

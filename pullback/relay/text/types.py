@@ -1,6 +1,8 @@
 """Types of relay text.
 
 t ::= Tensor[(2, n, ?), float32] | float32 | (t, …) | fn [A](t, …) -> t | ref(t) | A | List[t, …] | _ | meta[…][…]
+
+``_`` is a type that inference is to find; a variable that is said to have it is not declared at all.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from pullback import tir
 from pullback.ir.errors import ScriptError, UserError, suggestion
 from pullback.relay.text.cursor import Cursor
 from pullback.relay.text.literals import number
+from pullback.relay.text.reference_metadata import NotRead
 from pullback.relay.text.scope import Scope
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import (
@@ -73,6 +76,11 @@ class Types(Cursor):
         if start.text in DTYPES:
             return TensorType((), start.text, span=self.span(start))
         return self._named_type()
+
+    def annotation(self, mark: str) -> Type | None:
+        """The type after the mark; None where there is no mark, and for ``_``."""
+        type_ = self.type() if self.accept(mark) else None
+        return None if isinstance(type_, IncompleteType) else type_
 
     def _tuple_type(self) -> Type:
         start = self.tokens[self.position - 1]
@@ -226,6 +234,11 @@ class Types(Cursor):
             self.fail(f"the meta table has no entry {key!r}{suggestion(key, self.meta)}; it has: {known}", token, hint)
         if index >= len(entries):
             self.fail(f"meta[{key}] has {len(entries)} objects, there is none at {index}", token)
+        if isinstance(entries[index], NotRead):
+            hint = (
+                "constants and variables of sizes are read from the reference's metadata; init_meta_table brings others"
+            )
+            self.fail(f"{token.text} is a {entries[index].kind}, which is not read", token, hint)
         if not isinstance(entries[index], kind):
             self.fail(f"{token.text} is no {what.split()[-1]}, it is a {type(entries[index]).__name__}", token)
         return entries[index]
