@@ -90,7 +90,8 @@ class _Definitions(Expressions):
         return self.module
 
     def _declare_type(self, start: int) -> None:
-        name = self.tokens[start + 1 + (self.tokens[start].text == "extern")]
+        self.position = start
+        name = self.after(2 if self.at("extern") else 1)
         if name.kind == "name":
             if name.text in self.type_names:
                 self.mistake(f"the data type `{name.text}` is defined twice", name)
