@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, NoAttribute, UserError, suggestion
-from pullback.ir.module import IRModule, set_import_from_std
+from pullback.ir.module import IRModule
 from pullback.ir.node import structural_equal
 from pullback.relay.adt import Constructor, TypeData
 from pullback.relay.expr import Function, GlobalVar
@@ -35,7 +35,8 @@ def standard(name: str) -> IRModule:
     if name not in _FILES:
         hint = f"there are: {', '.join(_FILES)}"
         raise ArgumentError(f"the standard library has no {name!r}{suggestion(str(name), _FILES)}", hint=hint)
-    text = resources.files("pullback.relay.std").joinpath(name).read_text(encoding="utf-8")
+    folder = resources.files("pullback.relay").joinpath("std")  # not imported: relay.std is an operator
+    text = folder.joinpath(name).read_text(encoding="utf-8")
     module = IRModule()
     for needed in _FILES[name]:
         module.update(standard(needed))
@@ -69,9 +70,6 @@ def _signature(function: Any) -> Any:
     if not isinstance(function, Function):
         return function
     return FuncType(tuple(p.type_annotation for p in function.params), function.ret_type, function.type_params)
-
-
-set_import_from_std(import_from_std)
 
 
 class Prelude:

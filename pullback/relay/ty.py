@@ -23,6 +23,7 @@ from pullback.ir.module import TypeName
 from pullback.ir.node import Node, Symbol
 from pullback.relay.shown import Shown
 from pullback.tir.expr import DTYPES, PrimExpr
+from pullback.tir.polynomial import same
 
 
 class TypeKind(IntEnum):
@@ -45,9 +46,12 @@ class Any(Node):
     """A size that is only known when the program runs; ``?`` in text."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TensorType(Type):
-    """A tensor of the shape, whose sizes are ints, :class:`Any` or expressions of the loop IR, and of the dtype."""
+    """A tensor of the shape, whose sizes are ints, :class:`Any` or expressions of the loop IR, and of the dtype.
+
+    Two of them are equal that have equal sizes: ``n + n`` is ``2 * n``.
+    """
 
     shape: tuple[AnyValue, ...]
     dtype: str = "float32"
@@ -60,6 +64,14 @@ class TensorType(Type):
             raise DTypeError(f"unknown dtype {dtype!r}", hint=f"the dtypes are {', '.join(DTYPES)}")
         object.__setattr__(self, "shape", sizes)
         object.__setattr__(self, "dtype", dtype)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorType) or self.dtype != other.dtype or len(self.shape) != len(other.shape):
+            return False
+        return all(map(_same_size, self.shape, other.shape))
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, tuple(s if isinstance(s, int) else None for s in self.shape)))
 
     @property
     def concrete_shape(self) -> tuple[int, ...]:
@@ -76,6 +88,12 @@ class TensorType(Type):
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+
+def _same_size(a: AnyValue, b: AnyValue) -> bool:
+    if isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
+        return a is b or same(a, b)
+    return not isinstance(a, PrimExpr) and not isinstance(b, PrimExpr) and bool(a == b)
 
 
 def _size(size: AnyValue) -> AnyValue:

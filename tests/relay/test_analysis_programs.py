@@ -63,7 +63,7 @@ from pullback.relay.ty import (
     TypeRelation,
     TypeVar,
 )
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 LISTS = Lists()
 T = TensorType((3,))
@@ -290,6 +290,38 @@ def test_check_features() -> None:
     analysis.check_features(SHARED, [Feature.fCall, Feature.fOp, Feature.fVar], "the test")
     with pytest.raises(UserError, match="the test cannot take RefCreate, RefRead"):
         analysis.check_features(RefRead(RefCreate(X)), [Feature.fVar], "the test")
+
+
+# equality
+
+W = var("w", shape=(3,))
+P, Q = TypeVar("p"), TypeVar("q")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "alpha", "graph"),
+    [
+        (X, X, True, True),
+        (X, W, False, True),
+        (Function((X,), SHARED), Function((W,), call_op("tanh", W)), True, True),
+        (Function((X,), X + W), Function((X,), X + X), False, False),
+        (X - W, W - X, False, True),
+        (const(1), const(2), False, False),
+        (Tuple((SHARED, SHARED)), Tuple((SHARED, call_op("tanh", X))), False, False),
+        (T, TensorType((3,)), True, True),
+        (P, Q, False, True),
+        (FuncType((P,), P, (P,)), FuncType((Q,), Q, (Q,)), True, True),
+        (FuncType((P,), P), FuncType((Q,), Q), False, True),
+    ],
+)
+def test_equality(a: Any, b: Any, alpha: bool, graph: bool) -> None:
+    assert (analysis.alpha_equal(a, b), analysis.graph_equal(a, b)) == (alpha, graph)
+    for assertion, holds in ((analysis.assert_alpha_equal, alpha), (analysis.assert_graph_equal, graph)):
+        if holds:
+            assertion(a, b)
+        else:
+            with pytest.raises(ValueError, match="differ"):
+                assertion(a, b)
 
 
 # normal forms

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback import relax, relay, te, tir
+from pullback import IRModule, relax, relay, te, tir
 from pullback.ir.errors import ArgumentError, CallError, NameNotFound, PullbackError
 from pullback.relay import op
 from pullback.relay.expr import Call, Function, TupleGetItem, TupleWrapper, const, var
@@ -85,6 +85,11 @@ def test_names_of_the_reference(name: str) -> None:
         found = getattr(found, part)
         assert part in dir(found) or found is not None
     assert callable(found)
+
+
+def test_the_standard_library_hides_no_operator() -> None:
+    relay.prelude.Prelude(IRModule())
+    assert relay.std is op.std
 
 
 def test_namespaces_are_modules() -> None:

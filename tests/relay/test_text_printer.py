@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pullback import ir, relay
+from pullback import ir, relax, relay
 from pullback.ir.node import Span
 from pullback.relay import adt, ty
 from pullback.relay.infer import infer_expr, infer_module
@@ -376,3 +376,18 @@ def test_shared_programs_are_short():
     text = astext(value)
     assert text.count("\n") == 1 + 100
     ir.assert_structural_equal(parse_expr(text), value)
+
+
+def test_modules_in_notebooks():
+    module = parse(VERSION + "def @main(%x: Tensor[(2), float32]) { %x < 1f }", infer_types=False)
+    assert module._repr_html_() == ("<pre>def @main(%x: Tensor[(2), float32]) {\n  less(%x, 1f)\n}\n</pre>")
+
+
+def test_modules_of_other_languages_keep_their_text():
+    x = relax.Var("x", relax.TensorStructInfo((2,), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(relax.op.exp(x))
+    module = builder.get()
+    assert module.astext() == module.script() == str(module)
+    assert "R.function" in str(module)

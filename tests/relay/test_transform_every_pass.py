@@ -20,6 +20,8 @@ PASSES: dict[str, Callable[[], Any]] = {
     "BackwardFoldScaleAxis": transform.BackwardFoldScaleAxis,
     "BatchingOps": transform.BatchingOps,
     "AlterOpLayout": transform.AlterOpLayout,
+    "AnnotateSpans": transform.AnnotateSpans,
+    "standard_passes": transform.standard_passes,
     "CanonicalizeCast": transform.CanonicalizeCast,
     "CanonicalizeOps": transform.CanonicalizeOps,
     "CombineParallelDense": lambda: transform.CombineParallelDense(2),

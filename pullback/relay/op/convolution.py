@@ -21,9 +21,11 @@ from pullback.relay.op.rules import (
     padding,
     product,
     python_value,
+    quotient,
     repeated,
     same_size,
     shape_of,
+    total,
 )
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
@@ -140,9 +142,12 @@ def _one_input(weight: Any, layout: str, rank: int) -> Any:
 
 def window_size(size: Any, window: Any, stride: int, before: int, after: int, dilation: int) -> Any:
     """How many windows an axis has."""
-    if is_any(size) or is_any(window):
+    if isinstance(size, AnySize) or is_any(window):
         return AnySize()
-    return (size + before + after - (window - 1) * dilation - 1) // stride + 1
+    room = before + after - (window - 1) * dilation - 1
+    if stride == 1:
+        return total([size, room + 1])
+    return total([quotient(total([size, room]), stride), 1])
 
 
 def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs], Type | None]:
@@ -173,11 +178,11 @@ def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs
             size, before, after = data[letter], pads[i], pads[i + rank]
             if not transposed:
                 found[letter] = window_size(size, window, stride, before, after, dilation)
-            elif is_any(size) or is_any(window):
+            elif is_any(window):
                 found[letter] = AnySize()
             else:
-                spread = (size - 1) * stride + (window - 1) * dilation + 1
-                found[letter] = spread - before - after + attrs["output_padding"][i]
+                more = (window - 1) * dilation + 1 - before - after + attrs["output_padding"][i] - stride
+                found[letter] = total([product([size, stride]), more])
         return TensorType(tuple(found[c] for c in attrs["out_layout"] or layout), attrs["out_dtype"] or x.dtype)
 
     return relation

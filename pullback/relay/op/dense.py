@@ -30,8 +30,8 @@ from pullback.relay.op.rules import (
     same,
     same_size,
     shape_of,
+    total,
 )
-from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 
 # -- products of matrices
@@ -310,10 +310,7 @@ def _cropped(x: Any, pad_width: Any) -> Any:
 def padded_shape(shape: Any, pad_width: Any) -> tuple[Any, ...]:
     if len(shape) != len(pad_width):
         raise ShapeError(f"nn.pad: data has {len(shape)} axes, pad_width {len(pad_width)} pairs")
-    return tuple(
-        AnySize() if is_any(s) and any(p) else s if is_any(s) else s + sum(p)
-        for s, p in zip(shape, pad_width, strict=True)
-    )
+    return tuple(total([s, *p]) for s, p in zip(shape, pad_width, strict=True))
 
 
 define(

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from pullback import relax, tir
 from pullback.ir.errors import InternalError, UserError
@@ -23,9 +24,9 @@ _REMEMBERED = 4096  # meanings of calls of one op, attributes and types
 
 def info_of(type_: Type, size: tir.Var | None = None) -> StructInfo:
     """The graph IR's type of a tensor, or of a tuple of such; each ``Any`` becomes a symbolic size of its own, or
-    ``size``."""
+    ``size``. A size that is an expression becomes a variable, the same one each time."""
     if isinstance(type_, TensorType):
-        sizes = [(size or tir.Var("any", "int64")) if isinstance(s, AnySize) else s for s in type_.shape]
+        sizes = [(size or tir.Var("any", "int64")) if isinstance(s, AnySize) else _symbol(s) for s in type_.shape]
         return TensorStructInfo(sizes, type_.dtype)
     if isinstance(type_, TupleType):
         return TupleStructInfo(tuple(info_of(f, size) for f in type_.fields))
@@ -33,12 +34,34 @@ def info_of(type_: Type, size: tir.Var | None = None) -> StructInfo:
 
 
 def type_of(info: StructInfo) -> Type:
-    """relay's type of a graph IR's tensor or tuple; what is no constant size becomes ``Any``."""
+    """relay's type of a graph IR's tensor or tuple; what is no constant size, nor one that ``info_of`` has made a
+    variable of, becomes ``Any``."""
     if isinstance(info, TupleStructInfo):
         return TupleType(tuple(type_of(f) for f in info.fields))
     if isinstance(info, TensorStructInfo) and info.shape is not None:
-        return TensorType(tuple(s if isinstance(s, int) else AnySize() for s in info.shape), info.dtype)
+        return TensorType(tuple(s if isinstance(s, int) else _written(s) for s in info.shape), info.dtype)
     raise UserError(f"{info} is no type of relay", hint="tensors of known rank and tuples of them are")
+
+
+_symbols: WeakKeyDictionary[Any, tir.Var] = WeakKeyDictionary()  # of sizes that are expressions
+_sizes: WeakKeyDictionary[tir.Var, Any] = WeakKeyDictionary()  # the other way around
+
+
+def _symbol(size: Any) -> Any:
+    """A variable of the graph IR for a size that is an expression, of whatever dtype; an int is itself."""
+    if isinstance(size, int):
+        return size
+    if size not in _symbols:
+        known = isinstance(size, tir.Var) and size.dtype == "int64"
+        _symbols[size] = size if known else tir.Var(getattr(size, "name", "size"), "int64")
+        _sizes[_symbols[size]] = ref(size)
+    return _symbols[size]
+
+
+def _written(size: Any) -> Any:
+    """The size that became this variable; ``Any`` for all else."""
+    found = _sizes.get(size)
+    return AnySize() if found is None or found() is None else found()
 
 
 def lower_call(op: Op, args: Sequence[Any], attrs: Any) -> Any:

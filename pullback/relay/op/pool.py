@@ -12,7 +12,7 @@ from pullback.relay.attrs import Attrs
 from pullback.relay.op.blocks import with_blocks
 from pullback.relay.op.convolution import SPACE, adapt_windows
 from pullback.relay.op.registry import OpPattern, define
-from pullback.relay.op.rules import is_any, maybe_ints, padding, repeated, shape_of
+from pullback.relay.op.rules import maybe_ints, padding, quotient, repeated, shape_of, total
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 
@@ -41,9 +41,9 @@ def _windows(rank: int) -> Callable[[Any, Attrs], Any]:
         found = []
         for i, size in enumerate(shape):
             reach = (attrs["pool_size"][i] - 1) * attrs["dilation"][i] + 1
-            room = AnySize() if is_any(size) else size + pads[i] + pads[i + rank] - reach
-            divide = (lambda a, b: -(-a // b)) if attrs["ceil_mode"] else (lambda a, b: a // b)
-            found.append(room if is_any(room) else divide(room, attrs["strides"][i]) + 1)
+            stride = attrs["strides"][i]
+            room = total([size, pads[i] + pads[i + rank] - reach + (stride - 1 if attrs["ceil_mode"] else 0)])
+            found.append(room if isinstance(room, AnySize) else total([quotient(room, stride), 1]))
         return found
 
     return sizes

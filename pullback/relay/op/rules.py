@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -104,6 +107,10 @@ def tensor_type(op: str, type_: Type) -> TensorType:
     return type_
 
 
+def is_one(size: Any) -> bool:
+    return isinstance(size, int) and size == 1
+
+
 def is_any(size: Any) -> bool:
     """Whether the size is not known as an int."""
     return not isinstance(size, int)
@@ -116,10 +123,10 @@ def same(types: list[Type], attrs: Any) -> Type | None:
 
 def joined_size(op: str, a: Any, b: Any) -> Any:
     """The size of an axis along which two tensors broadcast."""
-    if a == 1 or b == 1:
-        return b if a == 1 else a
+    if is_one(a) or is_one(b):
+        return b if is_one(a) else a
     if is_any(a) or is_any(b):
-        return b if is_any(a) else a
+        return b if isinstance(a, AnySize) or not is_any(b) else a
     if a != b:
         raise ShapeError(f"{op}: sizes {a} and {b} do not broadcast")
     return a
@@ -159,17 +166,47 @@ def same_size(op: str, sizes: Sequence[Any]) -> Any:
     known = [s for s in sizes if not is_any(s)]
     if any(s != known[0] for s in known):
         raise ShapeError(f"{op}: sizes {', '.join(map(str, known))} differ")
-    return known[0] if known else AnySize()
+    symbols = [s for s in sizes if not isinstance(s, AnySize)]
+    return known[0] if known else symbols[0] if symbols else AnySize()
 
 
 def product(sizes: Sequence[Any]) -> Any:
     """Of sizes; what is not known makes it unknown, unless one is 0."""
-    result: Any = 1
-    for size in sizes:
-        if size == 0:
-            return 0
-        result = AnySize() if is_any(size) or is_any(result) else result * size
-    return result
+    if any(isinstance(size, int) and size == 0 for size in sizes):
+        return 0
+    if any(isinstance(size, AnySize) for size in sizes):
+        return AnySize()
+    known = math.prod(size for size in sizes if isinstance(size, int))
+    symbols = [size for size in sizes if not isinstance(size, int)]
+    result: Any = functools.reduce(operator.mul, symbols) if symbols else known
+    return result * known if symbols and known != 1 else result
+
+
+def total(sizes: Sequence[Any]) -> Any:
+    """Of sizes; what is not known makes it unknown."""
+    if any(isinstance(size, AnySize) for size in sizes):
+        return AnySize()
+    known = sum(size for size in sizes if isinstance(size, int))
+    symbols = [size for size in sizes if not isinstance(size, int)]
+    result: Any = functools.reduce(operator.add, symbols) if symbols else known
+    return result + known if symbols and known != 0 else result
+
+
+def quotient(size: Any, by: int) -> Any:
+    """⌊size / by⌋ of a size; what is not known stays so."""
+    return size if isinstance(size, AnySize) or by == 1 else size // by
+
+
+def ratio(sizes: Sequence[Any], by: Sequence[Any]) -> Any:
+    """The product of the sizes through that of others, some of which they are; unknown where it does not come out."""
+    left = [size for size in sizes if is_any(size)]
+    for size in (size for size in by if is_any(size)):
+        place = next((i for i, other in enumerate(left) if other is size), None)
+        if place is None or isinstance(size, AnySize):
+            return AnySize()
+        del left[place]
+    whole, part = (math.prod(size for size in some if not is_any(size)) for some in (sizes, by))
+    return product([*left, whole // part]) if part and whole % part == 0 else AnySize()
 
 
 def is_unknown(type_: Type | None) -> bool:

@@ -21,12 +21,15 @@ from pullback.relay.op.rules import (
     is_dynamic,
     maybe_ints,
     number,
+    product,
     python_value,
     rank_of,
+    ratio,
     same,
     same_size,
     shape_of,
     tensors_of,
+    total,
 )
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
@@ -91,7 +94,7 @@ def new_shape(shape: Sequence[Any], codes: Sequence[int], allowzero: bool = Fals
             result += shape[at:]
             at = len(shape)
         elif code == -3:
-            result.append(_product(taken(), taken()))
+            result.append(product([taken(), taken()]))
         elif code == -4:
             if i + 2 > len(codes):
                 raise ShapeError(f"reshape: -4 in newshape {codes} must be followed by two sizes")
@@ -103,10 +106,6 @@ def new_shape(shape: Sequence[Any], codes: Sequence[int], allowzero: bool = Fals
     if sum(isinstance(s, int) and s == -1 for s in result) > 1:
         raise ShapeError(f"reshape: only one size of newshape {codes} can be -1")
     return result
-
-
-def _product(a: Any, b: Any) -> Any:
-    return AnySize() if isinstance(a, AnySize) or isinstance(b, AnySize) else a * b
 
 
 def _parted(size: Any, first: int, second: int, codes: Sequence[int]) -> list[Any]:
@@ -142,9 +141,12 @@ def _resolved(found: list[Any], shape: Sequence[Any], codes: Sequence[int]) -> l
     if not any(isinstance(s, int) and s == -1 for s in found):
         return found
     rest = [s for s in found if not (isinstance(s, int) and s == -1)]
-    known = [math.prod(s for s in sizes if not is_any(s)) for sizes in (shape, rest)]
-    copied = sum(map(is_any, rest)) == sum(map(is_any, shape)) and not {-3, -4} & set(codes)
-    size = known[0] // known[1] if copied and known[1] and known[0] % known[1] == 0 else AnySize()
+    size: Any = AnySize()
+    if not any(isinstance(s, AnySize) for s in (*shape, *rest)):
+        size = ratio(shape, rest)
+    elif not {-3, -4} & set(codes) and sum(map(is_any, rest)) == sum(map(is_any, shape)):
+        known = [math.prod(s for s in sizes if not is_any(s)) for sizes in (shape, rest)]
+        size = known[0] // known[1] if known[1] and known[0] % known[1] == 0 else AnySize()
     return [size if isinstance(s, int) and s == -1 else s for s in found]
 
 
@@ -314,12 +316,8 @@ def _joined(types: list[Type], attrs: Attrs) -> Type | None:
         raise ShapeError(f"concatenate: the tensors have {', '.join(str(t.ndim) for t in fields)} axes")
     axis = axis_of("concatenate", attrs["axis"], rank)
     columns = list(zip(*(t.shape for t in fields), strict=True))
-    sizes = [same_size("concatenate", c) if i != axis else _total(c) for i, c in enumerate(columns)]
+    sizes = [same_size("concatenate", c) if i != axis else total(c) for i, c in enumerate(columns)]
     return TensorType(tuple(sizes), fields[0].dtype)
-
-
-def _total(sizes: Sequence[Any]) -> Any:
-    return AnySize() if any(map(is_any, sizes)) else sum(sizes)
 
 
 define(
@@ -410,10 +408,21 @@ def _repeat(x: Any, *, repeats: int, axis: int | None) -> Any:
     return ops.repeat(x, repeats, axis)
 
 
+def _repeated(types: list[Type], attrs: Attrs) -> Type | None:
+    x = types[0]
+    if not isinstance(x, TensorType) or x.is_concrete:
+        return None
+    if attrs["axis"] is None:
+        return TensorType((product([*x.shape, attrs["repeats"]]),), x.dtype)
+    axis = axis_of("repeat", attrs["axis"], x.ndim)
+    return TensorType(tuple(product([s, attrs["repeats"]]) if i == axis else s for i, s in enumerate(x.shape)), x.dtype)
+
+
 define(
     "repeat",
     "data | repeats, axis=None",
     _repeat,
+    relation=_repeated,
     adapt=lambda args, attrs: (args, attrs | {"repeats": ints("repeats", attrs["repeats"])[0]}),
     pattern=OpPattern.BROADCAST,
     shown=("repeats",),
@@ -430,11 +439,21 @@ def _adapt_tile(args: list[Any], attrs: dict[str, Any]) -> Any:
     return args, {"reps": reps}
 
 
+def _tiled(types: list[Type], attrs: Attrs) -> Type | None:
+    x, reps = types[0], attrs["reps"]
+    if not isinstance(x, TensorType) or x.is_concrete:
+        return None
+    rank = max(x.ndim, len(reps))
+    shape, reps = (1,) * (rank - x.ndim) + x.shape, (1,) * (rank - len(reps)) + reps
+    return TensorType(tuple(product([s, r]) for s, r in zip(shape, reps, strict=True)), x.dtype)
+
+
 define(
     "tile",
     "data | reps",
     lambda x, *, reps: ops.tile(x, reps),
     adapt=_adapt_tile,
+    relation=_tiled,
     pattern=OpPattern.BROADCAST,
     shown=("reps",),
     doc="data as a whole, reps[k] times along each axis.",

@@ -19,6 +19,7 @@ from pullback.runtime.tensor import Tensor, tensor
 
 _MODELS = ("dcgan", "densenet", "dqn", "init", "lstm", "mlp", "mobilenet", "nat", "resnet", "squeezenet", "vgg")
 _ELSEWHERE = {
+    "add_nat_definitions": "pullback.relay.testing.nat",
     "count": "pullback.relay.testing.nat",
     "make_nat_value": "pullback.relay.testing.nat",
     "make_nat_expr": "pullback.relay.testing.nat",

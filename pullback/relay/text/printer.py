@@ -24,9 +24,9 @@ from pullback.relay.text.meta import OMITTED, MetaTable
 from pullback.relay.text.names import Names, begun_by_letter, written
 from pullback.relay.text.tokens import WORDS, is_plain
 from pullback.relay.text.type_printer import TypePrinter
-from pullback.relay.text.uses import uses
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import GlobalTypeVar, Type
+from pullback.relay.visitor import children, post_order
 from pullback.tir.expr import PrimExpr
 
 VERSION = '#[version = "0.0.5"]'
@@ -78,7 +78,7 @@ class _Printer:
         """Begin a definition: nodes are not shared between definitions."""
         self.known: dict[int, str] = {}
         self.commented: set[int] = set()
-        self.uses: Counter[int] = Counter() if root is None else uses(root)
+        self.uses: Counter[int] = Counter() if root is None else _uses(root)
         self.types.forget_sizes()
 
     def whole(self, node: Any) -> str:
@@ -249,7 +249,7 @@ class _Printer:
         if id(value) not in self.known:
             if isinstance(value, relay.Let) and self.uses[id(value)] <= 1:
                 return self._between("(", lambda: self._let(value), ")")
-            if isinstance(value, relay.Function) and self.uses[id(value)] > 1 and id(let.variable) in uses(value):
+            if isinstance(value, relay.Function) and self.uses[id(value)] > 1 and id(let.variable) in _uses(value):
                 return self._between("{", lambda: self.expr(value), "}")  # its number is for where its name is known
         return self.expr(value, last=True)
 
@@ -324,6 +324,11 @@ class _Printer:
         if isinstance(value, (AnySize, PrimExpr)):
             return self.types.size(value, explicit=True)
         return self.meta.reference(value)
+
+
+def _uses(root: Any) -> Counter[int]:
+    """For each node below ``root``, by identity, how many places use it."""
+    return Counter(id(child) for node in post_order(root) for child in children(node))
 
 
 def _key(name: str) -> str:
