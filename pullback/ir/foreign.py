@@ -176,7 +176,7 @@ OPS: dict[str, str] = {
     "vmap": "write pullback.vmap(f), or relax.transform.VMap of a module",
     "jit": "everything is compiled: pullback.compile(module)",
     "print": "a graph has no side effects: return the value as a second result",
-    "call_dps_packed": "write R.call_tir",
+    "call_dps_packed": "write R.call_packed(name, x, sinfo_args=…), whose function returns what it gives",
 }
 
 # Names of arguments.

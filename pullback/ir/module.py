@@ -65,7 +65,7 @@ _import_from_std = None
 
 
 def set_import_from_std(function: Any) -> None:
-    """Install what ``import_from_std`` of modules does (``relay/prelude.py`` does so on import)."""
+    """Install what ``import_from_std`` of modules does (``relay/shown.py`` does so on import)."""
     global _import_from_std
     _import_from_std = function
 

@@ -100,17 +100,15 @@ def build(
 def optimize(
     mod: IRModule | Function, target: Any = None, params: Mapping[str, Any] | None = None
 ) -> tuple[IRModule, dict[str, Any]]:
-    """The module that :func:`build` compiles, after relay's optimizations, and the parameters that are no constants in
-    it: those of ``params`` become such."""
+    """The module after relay's optimizations (``transform.standard_passes``, those of the context's level), and the
+    parameters that are no constants in it: those of ``params`` become such."""
     module = IRModule.from_expr(mod) if isinstance(mod, Function) else mod.copy()
     Target("llvm" if target is None else target)
     if params:
         module["main"] = bind_params_by_name(module["main"], params)
-    from pullback.relay import transform
+    from pullback.relay.transform import standard_passes
 
-    for step in ("InferType", "SimplifyInference", "FoldConstant", "EliminateCommonSubexpr", "FoldConstant"):
-        module = getattr(transform, step)()(module)
-    return module, {}
+    return standard_passes()(module), {}
 
 
 def _value(name: str, declared: Any, given: Any) -> Any:

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, NoAttribute, UserError, suggestion
-from pullback.ir.module import IRModule, set_import_from_std
+from pullback.ir.module import IRModule
 from pullback.ir.node import structural_equal
 from pullback.relay.adt import Constructor, TypeData
 from pullback.relay.expr import Function, GlobalVar
@@ -40,7 +40,7 @@ def standard(name: str) -> IRModule:
     module = IRModule()
     for needed in _FILES[name]:
         module.update(standard(needed))
-    return parse(text, name, init_module=module)
+    return parse(text, f"<std>/{name}", init_module=module)
 
 
 def import_from_std(module: IRModule, name: str) -> None:
@@ -70,9 +70,6 @@ def _signature(function: Any) -> Any:
     if not isinstance(function, Function):
         return function
     return FuncType(tuple(p.type_annotation for p in function.params), function.ret_type, function.type_params)
-
-
-set_import_from_std(import_from_std)
 
 
 class Prelude:

@@ -1,9 +1,11 @@
-"""Nodes of relay are shown as relay text, and saved as JSON."""
+"""Nodes of relay are shown as relay text and saved as JSON; modules import its standard library. All of it is loaded
+when it is first used."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pullback.ir.module import IRModule, set_import_from_std
 from pullback.ir.node import Node
 from pullback.ir.saved import set_json
 
@@ -42,4 +44,11 @@ def _load(text: str) -> Any:
     return load_json(text)
 
 
+def _import(module: IRModule, name: str) -> None:
+    from pullback.relay.prelude import import_from_std
+
+    import_from_std(module, name)
+
+
 set_json(_save, _load)
+set_import_from_std(_import)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pullback.ir.errors import InternalError
+from pullback.ir.errors import ArgumentError
 from pullback.relay.adt import TypeData
 from pullback.relay.ty import (
     FuncType,
@@ -42,7 +42,8 @@ class TypeFunctor:
         for kind in type(type_).__mro__:
             if kind in _METHODS:
                 return getattr(self, _METHODS[kind])(type_)
-        raise InternalError(f"{type(type_).__name__} is no type of relay")
+        hint = "relay.TensorType(shape, dtype) and its like are"
+        raise ArgumentError(f"{type(type_).__name__} is no type of relay", hint=hint)
 
     def visit_type_var(self, type_: TypeVar) -> Any:
         raise NotImplementedError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pullback.ir.depth import on_large_stack
-from pullback.ir.errors import CallError, InternalError, UserError
+from pullback.ir.errors import ArgumentError, CallError, UserError
 from pullback.ir.op import Op
 from pullback.relay.adt import (
     Clause,
@@ -60,6 +60,11 @@ __all__ = [
 
 _SHALLOW = 40  # levels that Python's own stack holds, whatever a case does at each
 
+_HINTS = {
+    "expression": "relay.var, relay.const and calls of operators are",
+    "pattern": "relay.PatternVar(var) and its like are",
+}
+
 _METHODS: dict[type, str] = {
     Function: "visit_function",
     Call: "visit_call",
@@ -102,7 +107,7 @@ def _case(table: dict[type, Any], node: Any, what: str) -> Any:
         if kind in table:
             found = table[type(node)] = table[kind]
             return found
-    raise InternalError(f"{type(node).__name__} is no {what} of relay")
+    raise ArgumentError(f"{type(node).__name__} is no {what} of relay", hint=_HINTS[what])
 
 
 def children(expr: Any) -> tuple[Any, ...]:

@@ -48,8 +48,9 @@ from pullback.relay.expr import (
     const,
     var,
 )
-from pullback.relay.infer import infer_expr
+from pullback.relay.infer import infer_expr, infer_module
 from pullback.relay.op.registry import get
+from pullback.relay.testing import mobilenet
 from pullback.relay.ty import (
     FuncType,
     GlobalTypeVar,
@@ -63,7 +64,7 @@ from pullback.relay.ty import (
     TypeRelation,
     TypeVar,
 )
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 LISTS = Lists()
 T = TensorType((3,))
@@ -292,6 +293,38 @@ def test_check_features() -> None:
         analysis.check_features(RefRead(RefCreate(X)), [Feature.fVar], "the test")
 
 
+# equality
+
+W = var("w", shape=(3,))
+P, Q = TypeVar("p"), TypeVar("q")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "alpha", "graph"),
+    [
+        (X, X, True, True),
+        (X, W, False, True),
+        (Function((X,), SHARED), Function((W,), call_op("tanh", W)), True, True),
+        (Function((X,), X + W), Function((X,), X + X), False, False),
+        (X - W, W - X, False, True),
+        (const(1), const(2), False, False),
+        (Tuple((SHARED, SHARED)), Tuple((SHARED, call_op("tanh", X))), False, False),
+        (T, TensorType((3,)), True, True),
+        (P, Q, False, True),
+        (FuncType((P,), P, (P,)), FuncType((Q,), Q, (Q,)), True, True),
+        (FuncType((P,), P), FuncType((Q,), Q), False, True),
+    ],
+)
+def test_equality(a: Any, b: Any, alpha: bool, graph: bool) -> None:
+    assert (analysis.alpha_equal(a, b), analysis.graph_equal(a, b)) == (alpha, graph)
+    for assertion, holds in ((analysis.assert_alpha_equal, alpha), (analysis.assert_graph_equal, graph)):
+        if holds:
+            assertion(a, b)
+        else:
+            with pytest.raises(ValueError, match="differ"):
+                assertion(a, b)
+
+
 # normal forms
 
 
@@ -392,6 +425,12 @@ def test_multiplications() -> None:
     assert macs(call_op("nn.dense", var("a", shape=(7, 5)), var("b", shape=(3, 5)))) == 7 * 5 * 3
     batched = call_op("nn.batch_matmul", var("a", shape=(2, 7, 5)), var("b", shape=(2, 3, 5)))
     assert macs(Tuple((batched, SHARED))) == 2 * 7 * 5 * 3
+
+
+def test_multiplications_of_a_model() -> None:
+    """MobileNet's paper says 569 million."""
+    module, _ = mobilenet.get_workload()
+    assert analysis.get_total_mac_number(infer_module(module)["main"]) == 568_740_352
 
 
 def test_search_fc_transpose() -> None:

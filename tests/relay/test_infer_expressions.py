@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pullback import tir
 from pullback.ir import IRModule, Span
+from pullback.ir.errors import ShapeError
 from pullback.ir.node import structural_equal
 from pullback.relay.adt import Clause, Match, PatternTuple, PatternVar
 from pullback.relay.expr import (
@@ -221,6 +223,21 @@ def test_a_size_that_is_not_known_fits_every_other(param: Any, argument: Any) ->
     assert call.checked_type == tensor(*param) and call.args[0].checked_type == tensor(*argument)
 
 
+N, M = tir.Var("n", "int64"), tir.Var("m", "int64")
+
+
+def test_sizes_that_are_variables() -> None:
+    """One of the same value fits; it fits a number, as it may be that; another variable does not fit."""
+    p = x(N + N)
+    function = Function((p,), p)
+    for size in (N * 2, ANY, 6):
+        assert infer_expr(function(x(size))).checked_type == tensor(N + N)
+    with pytest.raises(ShapeError, match="axis 0 is m against"):
+        infer_expr(function(x(M)))
+    assert infer_expr(If(const(True), x(N), x(M))).checked_type == tensor(ANY)
+    assert infer_expr(If(const(True), x(N), x(N))).checked_type == tensor(N)
+
+
 def test_a_parameter_of_several_calls_takes_all_sizes() -> None:
     f, a = var("f"), var("a")
     program = Let(f, Function((a,), a + a), Tuple((f(x(3)), f(x(ANY)))))
@@ -259,9 +276,9 @@ def test_functions_of_a_module_that_share_a_part() -> None:
     assert found["f"].body is found["g"].body.fields[0]
 
 
-@pytest.mark.parametrize("kind", ["graph", "lets", "fields"])
+@pytest.mark.parametrize("kind", ["graph", "lets", "fields", "nested", "calls"])
 def test_time_is_linear(kind: str) -> None:
-    """A graph of 2^4000 paths, and chains that are longer than Python's stack."""
+    """A graph of 2^4000 paths, a type of 2^1000 leaves, and chains that are longer than Python's stack."""
     y: Expr = x(3)
     count = 4_000
     if kind == "graph":
@@ -272,9 +289,20 @@ def test_time_is_linear(kind: str) -> None:
         y = names[-1]
         for i in reversed(range(10_000)):
             y = Let(names[i], (names[i - 1] if i else const(1.0)) + const(1.0), y)
-    else:
+    elif kind == "fields":
         for _ in range(count):
             y = TupleGetItem(Tuple((y, const(1))), 0)
+    elif kind == "nested":
+        for _ in range(count // 4):
+            y = Tuple((y, y))
+        for _ in range(count // 4):
+            y = TupleGetItem(y, 1)
+    else:
+        param = var("param")
+        inner: Expr = param
+        for _ in range(count):
+            inner = call_op("tanh", inner)
+        y = Function((param,), inner)(y)
     found = infer_expr(y)
     assert found.checked_type == (scalar_type("float32") if kind == "lets" else tensor(3))
 

@@ -22,6 +22,7 @@ from pullback.relay.adt import (
 from pullback.relay.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, Var, call_op, const, var
 from pullback.relay.infer import infer_expr, infer_module
 from pullback.relay.loops import while_loop
+from pullback.relay.prelude import Prelude
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import (
     FuncType,
@@ -34,7 +35,7 @@ from pullback.relay.ty import (
     scalar_type,
 )
 from pullback.relay.visitor import post_order
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 F3, I0 = TensorType((3,), "float32"), scalar_type("int32")
 
@@ -240,3 +241,15 @@ def test_lists_of_different_sizes_join_in_branches() -> None:
     short, long = var("s", lists.of(F3)), var("l", lists.of(TensorType((5,))))
     found = infer_expr(If(const(True), short, long), lists.module)
     assert found.checked_type == lists.of(TensorType((AnySize(),)))
+
+
+def test_the_prelude_without_declared_results() -> None:
+    """What its functions return follows from what they are made of."""
+    declared, module = Prelude(IRModule()).mod, IRModule()
+    module.update(declared)
+    for name, function in declared.items():
+        module[name] = Function(function.params, function.body, None, function.type_params)
+    wanted, found = infer_module(declared), infer_module(module)
+    assert len(found) > 20
+    for name in declared:
+        assert structural_equal(found[name].checked_type, wanted[name].checked_type)

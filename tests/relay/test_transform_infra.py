@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pullback import relay
 from pullback.ir import IRModule, assert_structural_equal
 from pullback.ir.errors import ArgumentError, CallError, UserError
 from pullback.ir.transform import PassContext, PassInfo, pass_instrument
 from pullback.relay import transform
-from pullback.relay.expr import Function, GlobalVar, const
+from pullback.relay.expr import Call, Function, GlobalVar, const
 from pullback.relay.expr import call_op as op
 from pullback.relay.ty import TensorType
-from tests.relay.dataflow import free, ops_in, ran, typed
+from pullback.relay.visitor import post_order
+from tests.relay.dataflow import free, ops_in, ran, same_values, typed
 
 
 def log_of(function: Function) -> Function:
@@ -140,7 +142,54 @@ def test_what_instruments_see() -> None:
 
     steps = [transform.FoldConstant(), transform.FastMath()]
     ran(transform.Sequential(steps), program(), opt_level=4, instruments=[Note()])
-    assert seen == ["InferType", "sequential", "FoldConstant", "InferType", "FastMath"]
+    before, required, after = "InferType", "InferType", "InferType"
+    assert seen == [before, "sequential", "FoldConstant", after, required, "FastMath", after]
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        (2, ["nn.conv2d", "add", "add", "add"]),
+        (3, ["nn.conv2d", "add", "multiply"]),
+    ],
+)
+def test_standard_passes(level: int, expected: list[str]) -> None:
+    function = program()
+    with PassContext(opt_level=level):
+        module, params = relay.optimize(function)
+    assert params == {} and ops_in(module["main"]) == expected
+    same_values(function, module["main"])
+
+
+def test_parameters_that_become_constants() -> None:
+    x, w, s = free("x", 2, 4), free("w", 3, 4), free("s", 4)
+    function = Function((x, w, s), op("nn.dense", op("multiply", x, s), w))
+    given = {"w": np.ones((3, 4), "float32"), "s": np.arange(4, dtype="float32")}
+    with PassContext(opt_level=3):
+        module, _ = relay.optimize(function, params=given)
+    assert ops_in(module["main"]) == ["nn.dense"] and len(module["main"].params) == 1
+
+
+def test_build_config() -> None:
+    seen: list[Any] = []
+
+    def trace(module: IRModule, info: PassInfo, is_before: bool) -> None:
+        seen.append((info.name, is_before))
+
+    with transform.build_config(opt_level=3, disabled_pass=["FoldConstant"], trace=trace) as context:
+        transform.Sequential([transform.FoldConstant(), transform.CanonicalizeOps()])(IRModule())
+    assert context.opt_level == 3 and context is not PassContext.current()
+    types = [("InferType", True), ("InferType", False)]  # required, and after the pass
+    inner = [*types, ("CanonicalizeOps", True), *types, ("CanonicalizeOps", False)]
+    assert seen == [("sequential", True), *inner, ("sequential", False)]
+
+
+def test_annotate_spans() -> None:
+    after = ran(transform.AnnotateSpans(), program())
+    assert_structural_equal(after, typed(program()))
+    spans = [node.span for node in post_order(after) if isinstance(node, Call)]
+    assert all(span is not None and span.file == "GeneratedSource" for span in spans)
+    assert len({span.line for span in spans if span is not None}) > 3
 
 
 def test_printing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pullback.ir import CallError, Span, UserError
+from pullback.ir.errors import ArgumentError
 from pullback.ir.node import structural_equal
 from pullback.relay import analysis
 from pullback.relay.adt import Clause, Match, PatternTuple, PatternVar, PatternWildcard
@@ -51,7 +52,7 @@ from pullback.relay.visitor import (
     post_order_visit,
     substitute,
 )
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 
 def every_expression() -> tuple[Expr, Var]:
@@ -312,3 +313,16 @@ def test_bind_refuses_bound_variables(inside: str) -> None:
 def test_bind_takes_variables() -> None:
     with pytest.raises(CallError, match="bind replaces variables, not str"):
         bind(var("x"), {"x": const(1.0)})
+
+
+@pytest.mark.parametrize("ask", [analysis.free_vars, ExprVisitor().visit, lambda e: post_order_visit(e, print)])
+def test_what_is_no_expression(ask: Any) -> None:
+    with pytest.raises(ArgumentError, match="int is no expression of relay"):
+        ask(3)
+
+
+def test_what_is_no_type_and_no_pattern() -> None:
+    with pytest.raises(ArgumentError, match="str is no type of relay"):
+        analysis.check_kind("float32")
+    with pytest.raises(ArgumentError, match="Var is no pattern of relay"):
+        PatternVisitor().visit(var("x"))

@@ -9,6 +9,7 @@ from pullback.relay.analysis.counts import (
     list_op_freqs,
     search_fc_transpose,
 )
+from pullback.relay.analysis.equality import alpha_equal, assert_alpha_equal, assert_graph_equal, graph_equal
 from pullback.relay.analysis.feature import Feature, check_features, detect_feature
 from pullback.relay.analysis.fused import extract_fused_functions
 from pullback.relay.analysis.kinds import check_kind
@@ -31,6 +32,9 @@ __all__ = [
     "all_dtypes",
     "all_type_vars",
     "all_vars",
+    "alpha_equal",
+    "assert_alpha_equal",
+    "assert_graph_equal",
     "bound_type_vars",
     "bound_vars",
     "check_basic_block_normal_form",
@@ -44,6 +48,7 @@ __all__ = [
     "free_type_vars",
     "free_vars",
     "get_total_mac_number",
+    "graph_equal",
     "list_op_freqs",
     "post_order_visit",
     "search_fc_transpose",

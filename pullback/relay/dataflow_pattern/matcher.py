@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pullback.ir.errors import UserError
+from pullback.ir.module import IRModule
 from pullback.ir.node import structural_equal
 from pullback.ir.op import Op
-from pullback.relay.analysis.variables import free_vars
+from pullback.relay.analysis.equality import alpha_equal
 from pullback.relay.dataflow_pattern.graph import DataflowGraph
 from pullback.relay.dataflow_pattern.patterns import (
     AltPattern,
@@ -38,14 +40,14 @@ Found = dict[DFPattern, list[Any]]
 
 
 class Matcher:
-    """Matches patterns against parts of one expression."""
+    """Matches patterns against parts of one expression; ``module`` has the functions and data types that it uses."""
 
-    def __init__(self, graph: DataflowGraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: DataflowGraph, module: IRModule | None = None) -> None:
+        self.graph, self.module = graph, module
         self._found: Found = {}
         self._trail: list[DFPattern] = []  # in the order in which they matched
         self._several = False  # whether a pattern may match more than one expression
-        self._types: dict[Any, Type] = {}
+        self._types: dict[Any, Type | None] = {}
 
     def match(self, pattern: DFPattern, expr: Any) -> Found | None:
         """The expressions that each part of the pattern matches (several where it is the path of a DominatorPattern);
@@ -86,7 +88,7 @@ class Matcher:
     def _expr(self, pattern: ExprPattern, expr: Any) -> bool:
         if isinstance(pattern.expr, Op) or isinstance(expr, Op):
             return pattern.expr is expr
-        return same_expr(pattern.expr, expr)
+        return alpha_equal(pattern.expr, expr)
 
     def _var(self, pattern: VarPattern, expr: Any) -> bool:
         return isinstance(expr, Var) and pattern.name in ("", expr.name)
@@ -146,12 +148,16 @@ class Matcher:
         return all(name in expr.attrs and same_value(expr.attrs[name], v) for name, v in pattern.attrs.items())
 
     def _type_of(self, expr: Any) -> Type | None:
+        """The expression's type; None where it has none, or none that is known."""
         if not isinstance(expr, Expr):
             return None
         if expr.checked_type_ is not None:
             return expr.checked_type_
         if expr not in self._types:
-            self._types[expr] = infer_expr(expr).checked_type
+            try:
+                self._types[expr] = infer_expr(expr, self.module).checked_type
+            except UserError:
+                self._types[expr] = None
         return self._types[expr]
 
     def _tensor(self, expr: Any) -> TensorType | None:
@@ -242,11 +248,6 @@ def same_value(value: Any, wanted: Any) -> bool:
     if isinstance(value, (int, float, str, bool)) and isinstance(wanted, (int, float, str, bool)):
         return value == wanted
     return structural_equal(value, wanted)
-
-
-def same_expr(a: Any, b: Any) -> bool:
-    """Whether two expressions have the same structure, and the same free variables at the same places."""
-    return a is b or (structural_equal(a, b) and free_vars(a) == free_vars(b))
 
 
 _CASES: dict[type, Callable[[Matcher, Any, Any], bool]] = {

@@ -7,8 +7,9 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
+from pullback.relay.analysis.equality import alpha_equal
 from pullback.relay.dataflow_pattern.groups import PARTITIONED, Group, Groups
-from pullback.relay.dataflow_pattern.matcher import Found, same_expr
+from pullback.relay.dataflow_pattern.matcher import Found
 from pullback.relay.dataflow_pattern.patterns import DFPattern, FunctionPattern
 from pullback.relay.expr import Call, Expr, as_expr
 from pullback.relay.infer import infer_expr
@@ -74,8 +75,8 @@ def rewrite(
     """The expression with every place that matches a callback's pattern replaced by what the callback returns, until
     nothing changes any more. Of overlapping places the one nearer to the result counts.
 
-    ``mod`` has the global functions and data types, where callbacks require types. UserError where the expression
-    still changes after 100 rounds.
+    ``mod`` has the global functions and data types, where callbacks or patterns ask for types. UserError where the
+    expression still changes after 100 rounds.
     """
     callbacks = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
     for callback in callbacks:
@@ -89,8 +90,8 @@ def rewrite(
             if callback.require_type:
                 expr = infer_expr(expr, mod)
             assert callback.pattern is not None
-            expr = _Rewriter(Groups(callback.pattern, expr), _call_back(callback)).visit(expr)
-        if same_expr(before, expr) or any(callback.rewrite_once for callback in callbacks):
+            expr = _Rewriter(Groups(callback.pattern, expr, mod), _call_back(callback)).visit(expr)
+        if alpha_equal(before, expr) or any(callback.rewrite_once for callback in callbacks):
             return expr
     names = ", ".join(type(callback).__name__ for callback in callbacks)
     hint = "their replacements match the patterns again: say rewrite_once=True, or make the patterns narrower"

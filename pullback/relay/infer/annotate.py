@@ -30,7 +30,7 @@ from pullback.relay.expr import (
     set_checked_type,
 )
 from pullback.relay.infer.inferencer import Inferencer
-from pullback.relay.ty import FuncType, Type
+from pullback.relay.ty import FuncType
 from pullback.relay.type_visitor import same_or
 from pullback.relay.visitor import post_order
 
@@ -44,19 +44,13 @@ class Annotator:
     def __init__(self, inferencer: Inferencer) -> None:
         self.inferencer = inferencer
         self.new: dict[Any, Any] = {}
-        self._resolved: dict[int, Type] = {}
+        self._type = inferencer.solver.final()
 
     def annotate(self, expr: Any) -> Any:
         for node in post_order(expr):
             if node not in self.new:
                 self.new[node] = self._annotated(node)
         return self.new[expr]
-
-    def _type(self, type_: Type) -> Type:
-        found = self._resolved.get(id(type_))
-        if found is None:
-            found = self._resolved[id(type_)] = self.inferencer.solver.resolve(type_)
-        return found
 
     def _annotated(self, node: Any) -> Any:
         if isinstance(node, Op):

@@ -22,6 +22,7 @@ _MODULES = (
     "temp_op_attr", "vgg",
 )  # fmt: skip
 _ELSEWHERE = {
+    "add_nat_definitions": "pullback.relay.testing.nat",
     "count": "pullback.relay.testing.nat",
     "make_nat_value": "pullback.relay.testing.nat",
     "make_nat_expr": "pullback.relay.testing.nat",

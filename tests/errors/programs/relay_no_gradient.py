@@ -3,8 +3,13 @@
 from pullback import relay
 
 
+for name in ("own.sharpen", "own.quantize"):
+    if name not in relay.op.Op.registry:
+        relay.op.register(name).set_num_inputs(1).add_type_rel("Identity")
+
 x = relay.var("x", shape=(2, 3))
-f = relay.Function([x], relay.Tuple([relay.topk(x, k=1, ret_type="values"), relay.nn.fast_softmax(x)]))
+sharpen, quantize = relay.op.get("own.sharpen"), relay.op.get("own.quantize")
+f = relay.Function([x], quantize(relay.exp(sharpen(x))))
 
 
 def mistake():
