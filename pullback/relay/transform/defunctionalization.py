@@ -21,14 +21,14 @@ from pullback.ir.depth import deep
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
-from pullback.relay.adt import Clause, Constructor, Match, PatternConstructor, PatternVar, TypeData
+from pullback.relay.adt import Clause, Constructor, Match, Pattern, PatternConstructor, PatternVar, TypeData
 from pullback.relay.analysis import free_vars
 from pullback.relay.expr import Call, Expr, Function, GlobalVar, Let, Var
 from pullback.relay.transform.to_anf import is_primitive
 from pullback.relay.transform.to_basic_block import to_basic_block_normal_form
 from pullback.relay.ty import FuncType, GlobalTypeVar, RefType, TupleType, Type, TypeCall, TypeVar
 from pullback.relay.type_visitor import TypeMutator, TypeVisitor, substitute
-from pullback.relay.visitor import ExprMutator
+from pullback.relay.visitor import ExprMutator, PatternMutator
 
 MOST_COPIES = 10_000  # of functions of a module
 
@@ -214,6 +214,9 @@ class _Converter(ExprMutator):
             result = self.memo_map[old] = Let(self.visit(old.variable), value, result, span=old.span)
         return result
 
+    def visit_pattern(self, pattern: Pattern) -> Pattern:
+        return _PatternVariables(self).visit(pattern)
+
     def visit_function(self, function: Function) -> Expr:
         return function if is_primitive(function) else self.closure(function, None, {})
 
@@ -302,6 +305,16 @@ class _Converter(ExprMutator):
         body = Call(callee, closures.params, {}, given, span=function.span)
         closures.clauses.append(Clause(PatternConstructor(constructor), body))
         return Call(constructor, (), span=function.span)
+
+
+class _PatternVariables(PatternMutator):
+    """A pattern with the variables of a converter."""
+
+    def __init__(self, converter: _Converter) -> None:
+        self.converter = converter
+
+    def visit_var(self, var: Var) -> Var:
+        return self.converter.visit(var)
 
 
 def _solve(type_: Type, known: Type, variables: set[TypeVar], found: dict[TypeVar, Type]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.module import IRModule
-from pullback.relay.adt import Constructor
+from pullback.relay.adt import Constructor, Pattern
 from pullback.relay.expr import Call, Expr, Function, GlobalVar, Var
 from pullback.relay.transform.infra import FunctionPass
 from pullback.relay.ty import TypeCall, TypeVar
@@ -39,6 +39,9 @@ class _Expander(ExprMutator):
             return super().visit_call(call)
         args = self._all(call.args)
         return call if args is call.args else Call(call.op, args, call.attrs, call.type_args, span=call.span)
+
+    def visit_pattern(self, pattern: Pattern) -> Pattern:
+        return pattern  # its constructors are not handed on
 
     def visit_constructor(self, constructor: Constructor) -> Expr:
         if not self.options.expand_constructor:
