@@ -36,7 +36,7 @@ from pullback.relay.adt import (
 from pullback.relay.attrs import Attrs
 from pullback.relay.evaluate.arrays import complete_attrs
 from pullback.relay.evaluate.graph import Uses, free_variables
-from pullback.relay.evaluate.values import ConstructorValue
+from pullback.relay.evaluate.values import Data
 from pullback.relay.expr import (
     Call,
     Constant,
@@ -393,7 +393,7 @@ class Stager:
 
     def _primitive(self, op: Any, arguments: Sequence[Any], attrs: Any, span: Any) -> Any:
         if isinstance(op, Constructor):
-            return ConstructorValue(op.tag, arguments, op)
+            return Data(op.tag, arguments, op)
         attrs = complete_attrs(op, attrs)
         if op.lower is None:
             return self._operator_of_values(op, arguments, attrs, span)
@@ -525,7 +525,7 @@ def _matches(pattern: Pattern, value: Any, binds: dict[Any, Any]) -> bool:
             _matches(p, v, binds) for p, v in zip(pattern.patterns, value, strict=True)
         )
     if isinstance(pattern, PatternConstructor):
-        if not isinstance(value, ConstructorValue) or value.tag != pattern.constructor.tag:
+        if not isinstance(value, Data) or value.tag != pattern.constructor.tag:
             return False
         return all(_matches(p, v, binds) for p, v in zip(pattern.patterns, value.fields, strict=False))
     return True
@@ -560,10 +560,10 @@ def _joined(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any) -> 
     if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
         parts = [_joined(a, b, ones, twos, span) for a, b in zip(one, two, strict=True)]
         return lambda results: tuple([part(results) for part in parts])
-    if isinstance(one, ConstructorValue) and isinstance(two, ConstructorValue) and one.tag == two.tag:
+    if isinstance(one, Data) and isinstance(two, Data) and one.tag == two.tag:
         fields = _joined(tuple(one.fields), tuple(two.fields), ones, twos, span)
         tag, constructor = one.tag, one.constructor
-        return lambda results: ConstructorValue(tag, fields(results), constructor)
+        return lambda results: Data(tag, fields(results), constructor)
     if isinstance(one, relax.Expr) and isinstance(two, relax.Expr):
         if one is two and isinstance(one, relax.Constant):
             return lambda results: one
@@ -580,7 +580,7 @@ def _joined(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any) -> 
 def _construct(value: Any) -> str:
     if isinstance(value, StagedRef):
         return "reference"
-    return "data type" if isinstance(value, ConstructorValue) else "closure"
+    return "data type" if isinstance(value, Data) else "closure"
 
 
 def _kind(value: Any) -> str:
@@ -588,7 +588,7 @@ def _kind(value: Any) -> str:
         return f"a tuple of {len(value)} values"
     if isinstance(value, relax.Expr):
         return format_info(value.struct_info)
-    if isinstance(value, ConstructorValue):
+    if isinstance(value, Data):
         return f"a value of constructor {value.constructor.name}" if value.constructor is not None else "data"
     return "a reference" if isinstance(value, StagedRef) else "a function"
 

@@ -29,7 +29,7 @@ from pullback.relay.expr import (
 )
 from pullback.relay.infer import infer_module
 from pullback.relay.ty import RefType, TensorType, TupleType, Type, TypeCall, TypeVar
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 SHAPES: list[tuple[int, ...]] = [(), (3,), (2, 3), (2, 1)]
 Scope = list[tuple[Type, Expr]]

@@ -30,7 +30,7 @@ from pullback.relay.expr import (
 from pullback.relay.infer import TypeInferenceError, infer_expr, infer_module
 from pullback.relay.op.registry import get
 from pullback.relay.ty import FuncType, GlobalTypeVar, RefType, TensorType, TupleType, TypeCall, TypeVar
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 LISTS = Lists()
 X = var("x", shape=(2, 3))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback import relax, relay, te, tir
+from pullback import IRModule, relax, relay, te, tir
 from pullback.ir.errors import ArgumentError, CallError, NameNotFound, PullbackError
 from pullback.relay import op
 from pullback.relay.expr import Call, Function, TupleGetItem, TupleWrapper, const, var
@@ -72,7 +72,8 @@ vision.all_class_non_max_suppression vision.get_valid_counts vision.multibox_pri
 vision.non_max_suppression vision.roi_align vision.roi_pool
 random.multinomial random.normal random.threefry_generate random.threefry_key random.threefry_split random.uniform
 annotation.on_device annotation.stop_fusion annotation.checkpoint
-nn.avg_pool2d_grad nn.max_pool2d_grad nn.conv2d_backward_weight
+dft stft sliding_window reinterpret sparse_reshape sparse_fill_empty_rows nn.avg_pool2d_grad nn.max_pool2d_grad
+nn.conv2d_backward_weight
 op.transform.reshape op.tensor.add op.reduce.sum op.reduce.logsumexp op.algorithm.topk op.nn.dense op.op.get
 op.op.register op.dyn.reshape op.dyn.nn.pad op.dyn.image.resize2d op.register_gradient op.OpPattern op.register_pattern
 """.split()  # noqa: SIM905
@@ -85,6 +86,11 @@ def test_names_of_the_reference(name: str) -> None:
         found = getattr(found, part)
         assert part in dir(found) or found is not None
     assert callable(found)
+
+
+def test_the_standard_library_hides_no_operator() -> None:
+    relay.prelude.Prelude(IRModule())
+    assert relay.std is op.std
 
 
 def test_namespaces_are_modules() -> None:

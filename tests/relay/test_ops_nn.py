@@ -330,6 +330,18 @@ CASES = [
         attrs={"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1)},
     ),
     *_pools(),
+    Case(
+        "nn.avg_pool2d",
+        [integers(0, 99, 2, 4, 7, 6)],
+        lambda x: np.trunc(torch_of(lambda a: F.avg_pool2d(a.double(), 2, 2))(x)).astype("int32"),
+        attrs={"pool_size": 2, "strides": 2},
+    ),
+    Case(
+        "nn.max_pool2d",
+        [integers(0, 99, 2, 4, 7, 6, dtype="uint8")],
+        lambda x: torch_of(lambda a: F.max_pool2d(a.double(), 2, 2))(x).astype("uint8"),
+        attrs={"pool_size": 2, "strides": 2},
+    ),
     Case("nn.batch_norm", [X, normal(4), normal(4), normal(4), uniform(0.5, 2, 4)], _batch_norm),
     Case(
         "nn.batch_norm",

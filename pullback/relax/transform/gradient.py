@@ -322,18 +322,17 @@ class ReverseSweep:
                     self.propagate(binding, self.as_tuple(binding, adjoint) if self.whole_tuples else adjoint)
 
     def as_tuple(self, binding: Binding, adjoint: Adjoint) -> Adjoint:
-        """The adjoint of a tuple as items of one variable, ``t_adjoint = (a, b)``: of one whose fields are tensors, and
-        are all known, or made zeros for a rule."""
+        """The adjoint of a tuple as items of one variable, ``t_adjoint = (a, b)``: of one whose fields are tensors with
+        adjoints. Where some are zeros, rules see which."""
         info, value = binding.var.struct_info, binding.value
         if not isinstance(info, TupleStructInfo) or is_control(value) or not isinstance(value, (Call, Tuple)):
             return adjoint
         tensors = all(isinstance(f, TensorStructInfo) and has_adjoint(f) and not is_handle(f) for f in info.fields)
-        if not tensors or (not isinstance(value, Call) and any(part is None for part in adjoint)):
+        if not tensors or any(part is None for part in adjoint):
             return adjoint
-        parts = self.materialize(adjoint, binding.var)
-        whole = self.builder.emit(Tuple(tuple(parts)), self.name_of(binding.var))
-        items = [TupleGetItem(whole, k) for k in range(len(parts))]
-        found = [self.zeros.degrees.get(part, DENSE) for part in parts]
+        whole = self.builder.emit(Tuple(tuple(adjoint)), self.name_of(binding.var))
+        items = [TupleGetItem(whole, k) for k in range(len(adjoint))]
+        found = [self.zeros.degrees.get(part, DENSE) for part in adjoint]
         self.zeros.degrees |= dict(zip((*items, whole), (*found, max(found, default=DENSE)), strict=True))
         return items
 

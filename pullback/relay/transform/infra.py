@@ -45,6 +45,7 @@ class FunctionPass(Pass):
 
     def run(self, module: IRModule) -> IRModule:
         from pullback.relay.infer import infer_module
+        from pullback.relay.transform.infer_type import InferType
 
         if self.typed:
             module = infer_module(module)
@@ -52,7 +53,7 @@ class FunctionPass(Pass):
         for name, function in module.items():
             if optimizable(function):
                 result[name] = self.function(function, module)
-        return infer_module(result)
+        return InferType()(result)
 
 
 @dataclass(frozen=True)
