@@ -15,6 +15,7 @@ from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relay.adt import Constructor, Match
 from pullback.relay.expr import Call, Function, GlobalVar, If, Let, RefCreate, RefRead, RefWrite, Tuple, Var
+from pullback.relay.transform.infra import FunctionPass, optimizable
 from pullback.relay.visitor import children
 
 
@@ -135,6 +136,24 @@ class Purity:
         if isinstance(function, Match):
             return max((self._call_of(c.rhs) for c in function.clauses), default=Effect.NONE)
         return Effect.NONE if isinstance(function, Tuple) else Effect.WRITES
+
+
+@dataclass(frozen=True)
+class EffectPass(FunctionPass):
+    """A pass over functions that knows what expressions do: override :meth:`change`."""
+
+    def change(self, function: Function, purity: Purity) -> Function:
+        raise NotImplementedError(f"{self.name} does not override change")
+
+    def run(self, module: IRModule) -> IRModule:
+        from pullback.relay.infer import infer_module
+
+        purity = Purity(module)
+        result = module.copy()
+        for name, function in module.items():
+            if optimizable(function):
+                result[name] = self.change(function, purity)
+        return infer_module(result)
 
 
 @dataclass(frozen=True)
