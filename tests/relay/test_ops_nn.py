@@ -445,6 +445,11 @@ def test_type(call: Any, shapes: Any, result: Any) -> None:
             (2, 9, 9, 4),
             [(3, 3, 4, 6)],
         ),
+        (
+            lambda x, w: op.nn.conv2d(x, w, channels=6, kernel_size=3, data_layout="NCHW2c", kernel_layout="OIHW4i2o"),
+            (2, 2, 9, 9, 2),
+            [(3, 1, 3, 3, 4, 2)],
+        ),
         (lambda x, w: op.nn.conv3d(x, w, channels=6, kernel_size=3), (2, 4, 9, 9, 9), [(6, 4, 3, 3, 3)]),
         (lambda x, w: op.nn.conv2d_transpose(x, w, channels=6, kernel_size=3), (2, 4, 9, 9), [(4, 6, 3, 3)]),
         (lambda x, w: op.nn.bias_add(x, w), (2, 4, 9), [(4,)]),

@@ -578,7 +578,7 @@ define(
 # -- layouts
 
 
-def _letters(layout: str) -> list[tuple[str, int]]:
+def letters(layout: str) -> list[tuple[str, int]]:
     """``NCHW4c`` as axes and, of those that are parts, their sizes: [("N", 0), …, ("c", 4)]."""
     found: list[tuple[str, int]] = []
     digits = ""
@@ -598,7 +598,7 @@ def _letters(layout: str) -> list[tuple[str, int]]:
 
 def layout_transform(x: Any, *, src_layout: str, dst_layout: str) -> Any:
     """``x``, whose axes are ``src_layout``, in ``dst_layout``."""
-    source, target = _letters(src_layout), _letters(dst_layout)
+    source, target = letters(src_layout), letters(dst_layout)
     if len(source) != rank_of(x):
         raise ShapeError(f"layout_transform: data has {rank_of(x)} axes, {src_layout} {len(source)}")
     if {n.upper() for n, _ in source} != {n.upper() for n, _ in target}:
