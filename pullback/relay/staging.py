@@ -421,9 +421,8 @@ class Stager:
             return _constants(op.numpy(values, attrs))
         found = resolve(op, values, attrs)
         if found is None:
-            unknown = [str(k) for k, v in enumerate(values) if v is None]
-            message = f"{op.name}: its result's shape depends on values that only running tells (arguments "
-            raise NotDataflow(f"{message}{', '.join(unknown)})", span=span, hint=HINT)
+            message = f"{op.name}: the shape of its result depends on values that only running tells"
+            raise NotDataflow(message, span=span, hint=HINT)
         other, kept, static_attrs = found
         return self._primitive(other, [arguments[k] for k in kept], static_attrs, span)
 
