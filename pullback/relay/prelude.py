@@ -40,7 +40,7 @@ def standard(name: str) -> IRModule:
     module = IRModule()
     for needed in _FILES[name]:
         module.update(standard(needed))
-    return parse(text, name, init_module=module)
+    return parse(text, f"<std>/{name}", init_module=module)
 
 
 def import_from_std(module: IRModule, name: str) -> None:

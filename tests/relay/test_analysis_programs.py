@@ -48,8 +48,9 @@ from pullback.relay.expr import (
     const,
     var,
 )
-from pullback.relay.infer import infer_expr
+from pullback.relay.infer import infer_expr, infer_module
 from pullback.relay.op.registry import get
+from pullback.relay.testing import mobilenet
 from pullback.relay.ty import (
     FuncType,
     GlobalTypeVar,
@@ -424,6 +425,12 @@ def test_multiplications() -> None:
     assert macs(call_op("nn.dense", var("a", shape=(7, 5)), var("b", shape=(3, 5)))) == 7 * 5 * 3
     batched = call_op("nn.batch_matmul", var("a", shape=(2, 7, 5)), var("b", shape=(2, 3, 5)))
     assert macs(Tuple((batched, SHARED))) == 2 * 7 * 5 * 3
+
+
+def test_multiplications_of_a_model() -> None:
+    """MobileNet's paper says 569 million."""
+    module, _ = mobilenet.get_workload()
+    assert analysis.get_total_mac_number(infer_module(module)["main"]) == 568_740_352
 
 
 def test_search_fc_transpose() -> None:

@@ -72,7 +72,8 @@ vision.all_class_non_max_suppression vision.get_valid_counts vision.multibox_pri
 vision.non_max_suppression vision.roi_align vision.roi_pool
 random.multinomial random.normal random.threefry_generate random.threefry_key random.threefry_split random.uniform
 annotation.on_device annotation.stop_fusion annotation.checkpoint
-nn.avg_pool2d_grad nn.max_pool2d_grad nn.conv2d_backward_weight
+dft stft sliding_window reinterpret sparse_reshape sparse_fill_empty_rows nn.avg_pool2d_grad nn.max_pool2d_grad
+nn.conv2d_backward_weight
 op.transform.reshape op.tensor.add op.reduce.sum op.reduce.logsumexp op.algorithm.topk op.nn.dense op.op.get
 op.op.register op.dyn.reshape op.dyn.nn.pad op.dyn.image.resize2d op.register_gradient op.OpPattern op.register_pattern
 """.split()  # noqa: SIM905

@@ -215,6 +215,10 @@ def _roi_align(x: np.ndarray, rois: np.ndarray) -> np.ndarray:
     return result
 
 
+def _complex(z: np.ndarray) -> list[np.ndarray]:
+    return [z.real.astype("float32"), z.imag.astype("float32")]
+
+
 ROIS = np.array([[0, 1, 1, 4, 3], [1, 0, 2, 5, 4]], "float32")
 CROPS = np.array([[0.0, 0.0, 1.0, 1.0], [0.2, 0.6, 0.7, 0.1], [-0.2, 0.5, 1.3, 0.9]], "float32")
 NUMBERS = np.array([1, 0, 1], "int32")
@@ -345,6 +349,56 @@ CASES = [
         lambda x, *s: op.nn.sparse_dense(x, s, sparse_lhs=True),
         dynamic=False,
     ),
+    Case(
+        "sparse_reshape",
+        [np.array([[0, 1, 2], [1, 0, 3]]), np.array([2, 2, 4]), np.array([4, -1])],
+        lambda i, s, n: [np.array([[1, 2], [2, 3]]), np.array([4, 4])],
+    ),
+    Case(
+        "sparse_fill_empty_rows",
+        [np.array([[0, 1], [2, 0], [2, 3]]), np.array([5, 6, 7], "int32"), np.array([4, 5]), np.array([9], "int32")],
+        lambda *a: [
+            np.array([[0, 1], [1, 0], [2, 0], [2, 3], [3, 0]]),
+            np.array([5, 9, 6, 7, 9], "int32"),
+            np.array([False, True, False, True]),
+        ],
+        dynamic=False,
+    ),
+    Case(
+        "sliding_window",
+        [normal(2, 3, 6, 7)],
+        lambda x: np.lib.stride_tricks.sliding_window_view(x, (2, 3), (2, 3))[:, :, ::2, ::3],
+        attrs={"axis": 2, "window_shape": [2, 3], "strides": [2, 3]},
+    ),
+    Case(
+        "dft",
+        [normal(2, 6), normal(2, 6)],
+        lambda r, i: _complex(np.fft.fft(r + 1j * i)),
+    ),
+    Case("dft", [normal(3, 5), normal(3, 5)], lambda r, i: _complex(np.fft.ifft(r + 1j * i)), attrs={"inverse": True}),
+    Case(
+        "stft",
+        [normal(2, 20), uniform(0.5, 1, 6)],
+        torch_of(
+            lambda x, w: torch.view_as_real(
+                torch.stft(x, 8, 3, 6, w, center=False, normalized=True, onesided=True, return_complex=True)
+            )
+        ),
+        lambda x, w: op.stft(x, 8, 3, 6, w, normalized=True),
+        tolerance=1e-4,
+    ),
+    Case(
+        "stft",
+        [normal(2, 20)],
+        torch_of(
+            lambda x: torch.view_as_real(
+                torch.stft(x, 8, window=torch.ones(8), center=False, onesided=False, return_complex=True)
+            )
+        ),
+        lambda x: op.stft(x, 8, onesided=False),
+        tolerance=1e-4,
+    ),
+    Case("reinterpret", [normal(3, 4)], lambda x: x.view("int32"), attrs={"dtype": "int32"}),
     Case("vision.multibox_prior", [IMAGE], _priors, attrs={"sizes": (0.5, 0.25), "ratios": (1, 2)}, dynamic=False),
     Case(
         "vision.multibox_transform_loc",

@@ -85,8 +85,8 @@ CASES = [
     _together("concatenate", np.concatenate, -1),
     _together("stack", np.stack, 0),
     _together("stack", np.stack, -1),
-    Case("split", [X], lambda x: np.split(x, 2, 2), attrs={"indices_or_sections": 2, "axis": 2}, dynamic=False),
-    Case("split", [X], lambda x: np.split(x, [1], 2), attrs={"indices_or_sections": (1,), "axis": -1}, dynamic=False),
+    Case("split", [X], lambda x: np.split(x, 2, 2), attrs={"indices_or_sections": 2, "axis": 2}),
+    Case("split", [X], lambda x: np.split(x, [1], 2), attrs={"indices_or_sections": (1,), "axis": -1}),
     Case(
         "meshgrid",
         [normal(3), normal(2)],

@@ -76,6 +76,10 @@ def test_type(call: Any, shape: tuple[Any, ...]) -> None:
 
 
 def test_types_of_several_results() -> None:
+    parts = run_infer_type(op.split(_x(3, n), 4, 1).astuple())
+    assert parts.checked_type == TupleType([TensorType((3, n // 4))] * 4)
+    parts = run_infer_type(op.split(_x(3, n), (2, 7), 1).astuple())
+    assert parts.checked_type == TupleType([TensorType((3, 2)), TensorType((3, 5)), TensorType((3, n - 7))])
     parts = run_infer_type(op.split(_x(n, 6, c), 3, 1).astuple())
     assert parts.checked_type == TupleType([TensorType((n, 2, c))] * 3)
     vectors = [var(name, IncompleteType()) for name in "gbmv"]

@@ -296,6 +296,13 @@ def test_values_of_attributes(text, value):
     assert found == value and type(found) is type(value)
 
 
+def test_words_as_names_of_attributes():
+    module = read('def @f(%x, type=1, "def"=2) { %x(if=3, extern=4) }\ndef @g() { 1 }')
+    assert dict(module["f"].attrs) == {"type": 1, "def": 2}
+    assert dict(module["f"].body.attrs) == {"if": 3, "extern": 4}
+    assert "g" in module
+
+
 def test_mappings_and_sizes_as_attributes():
     attrs = parse_expr('fn (%x: Tensor[(n), int8]) { %x(a={"b"=1, c=[2]}, d=[n, (n + 1)], e=m: int64) }').body.attrs
     assert attrs.a.b == 1 and attrs.a.c == (2,)

@@ -11,6 +11,7 @@ from pullback.relay import adt, ty
 from pullback.relay.infer import infer_expr, infer_module
 from pullback.relay.prelude import Prelude
 from pullback.relay.text import astext, parse, parse_expr
+from pullback.relay.transform import AnnotateSpans
 
 VERSION = '#[version = "0.0.5"]\n'
 F32 = ty.TensorType((), "float32")
@@ -299,10 +300,16 @@ def test_annotations():
     assert texts == VERSION + "fn (%x: float32 /* Var */) {\n  exp(%x) /* Call */\n} /* Function */"
 
 
-def test_spans_of_source_text_are_not_shown():
-    assert "span" not in str(parse(VERSION + "def @main(%x: float32) { exp(%x) }"))
-    with ir.span_scope(Span("model.py", 3, 1)):
-        assert "span" not in str(relay.exp(relay.var("x", F32)))
+def test_spans():
+    """Places in texts that have a name are shown, those in Python and in mere strings are not."""
+    text = VERSION + "def @main(%x: float32) {\n  exp(%x)\n}"
+    assert "span" not in str(parse(text))
+    assert "exp(%x) /* ty=float32 span=model.rly:3:3 */" in str(parse(text, "model.rly"))
+    assert "exp(%x) /* ty=float32 span=GeneratedSource:3:3 */" in str(AnnotateSpans()(parse(text)))
+    for file in ("model.py", "<stdin>"):
+        with ir.span_scope(Span(file, 3, 1)):
+            assert "span" not in str(relay.exp(relay.var("x", F32)))
+    assert "span" not in str(Prelude(ir.IRModule()).mod)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 from pullback.ir.errors import ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
-from pullback.relay.op.blocks import with_blocks
+from pullback.relay.op.blocks import shape_in, sizes_of, with_blocks
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     cast,
@@ -56,9 +56,9 @@ def _kernel_shape(rank: int, transposed: bool) -> Callable[[TensorType, Mapping[
     def shape(x: TensorType, attrs: Mapping[str, Any]) -> Any:
         channels, kernel = attrs["channels"], maybe_ints("kernel_size", attrs["kernel_size"])
         layout, groups = attrs["kernel_layout"], attrs["groups"]
-        if channels is None or kernel is None or not set(layout) <= set("OI" + SPACE[rank]):
+        if channels is None or kernel is None:
             return None
-        inputs = dict(zip(attrs["data_layout"], x.shape, strict=True))["C"]
+        inputs = sizes_of(attrs["data_layout"], x.shape)["C"]
         if is_any(inputs):
             return None
         if transposed:
@@ -67,8 +67,7 @@ def _kernel_shape(rank: int, transposed: bool) -> Callable[[TensorType, Mapping[
             ends = {"O": inputs, "I": channels // inputs}
         else:
             ends = {"O": channels, "I": inputs // groups}
-        sizes = ends | dict(zip(SPACE[rank], kernel, strict=True))
-        return tuple(sizes[letter] for letter in layout)
+        return shape_in(layout, ends | dict(zip(SPACE[rank], kernel, strict=True)))
 
     return shape
 

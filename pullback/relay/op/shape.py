@@ -23,6 +23,7 @@ from pullback.relay.op.rules import (
     number,
     product,
     python_value,
+    quotient,
     rank_of,
     ratio,
     same,
@@ -32,7 +33,7 @@ from pullback.relay.op.rules import (
     total,
 )
 from pullback.relay.ty import Any as AnySize
-from pullback.relay.ty import TensorType, Type
+from pullback.relay.ty import TensorType, TupleType, Type
 
 _MOVES = {"pattern": OpPattern.INJECTIVE}
 
@@ -369,11 +370,27 @@ def _split(x: Any, *, indices_or_sections: Any, axis: int) -> Any:
     return tuple(parts[i] for i in range(sections if isinstance(sections, int) else len(sections) + 1))
 
 
+def _split_type(types: list[Type], attrs: Attrs) -> Type | None:
+    x, parts = types[0], attrs["indices_or_sections"]
+    if not isinstance(x, TensorType) or x.is_concrete:
+        return None
+    axis = axis_of("split", attrs["axis"], x.ndim)
+    size = x.shape[axis]
+    if isinstance(size, int):
+        return None
+    if isinstance(parts, int):
+        sizes = [quotient(size, parts)] * parts
+    else:
+        sizes = [b - a for a, b in zip((0, *parts), parts, strict=False)] + [total([size, -parts[-1]])]
+    return TupleType(tuple(TensorType((*x.shape[:axis], s, *x.shape[axis + 1 :]), x.dtype) for s in sizes))
+
+
 define(
     "split",
     "data | indices_or_sections, axis=0",
     _split,
     adapt=_adapt_split,
+    relation=_split_type,
     returns=_parts,
     shown=("indices_or_sections",),
     doc="data in several parts along the axis: in so many equal ones, or cut at these places. A tuple.",
@@ -561,7 +578,7 @@ define(
 # -- layouts
 
 
-def _letters(layout: str) -> list[tuple[str, int]]:
+def letters(layout: str) -> list[tuple[str, int]]:
     """``NCHW4c`` as axes and, of those that are parts, their sizes: [("N", 0), …, ("c", 4)]."""
     found: list[tuple[str, int]] = []
     digits = ""
@@ -581,7 +598,7 @@ def _letters(layout: str) -> list[tuple[str, int]]:
 
 def layout_transform(x: Any, *, src_layout: str, dst_layout: str) -> Any:
     """``x``, whose axes are ``src_layout``, in ``dst_layout``."""
-    source, target = _letters(src_layout), _letters(dst_layout)
+    source, target = letters(src_layout), letters(dst_layout)
     if len(source) != rank_of(x):
         raise ShapeError(f"layout_transform: data has {rank_of(x)} axes, {src_layout} {len(source)}")
     if {n.upper() for n, _ in source} != {n.upper() for n, _ in target}:

@@ -9,6 +9,7 @@ from typing import NoReturn
 from pullback.ir.errors import ScriptError
 from pullback.ir.node import Span
 
+NAMELESS = "from_string"  # what a text is called that is only a string
 MOST_SHOWN = 20  # mistakes that one error shows
 
 
