@@ -12,7 +12,7 @@ from pullback import IRModule, relax, relay, te, tir
 from pullback.ir import assert_structural_equal
 from pullback.ir.errors import ArgumentError, CallError, NameNotFound, PullbackError
 from pullback.relay import op
-from pullback.relay.expr import Call, Function, TupleGetItem, TupleWrapper, const, var
+from pullback.relay.expr import Call, Function, Tuple, TupleGetItem, TupleWrapper, as_expr, const, var
 from pullback.relay.op import Op, OpPattern
 from pullback.relay.op.gradients import RULES
 from pullback.relay.testing import run_infer_type
@@ -31,7 +31,7 @@ def _cases() -> list[Case]:
 def test_every_operator_has_a_sample() -> None:
     pytest.importorskip("torch")
     sampled = {case.op for case in _cases()} | {f"random.{name}" for name in RANDOM}
-    own = {name for name in Op.registry if not name.startswith(("relax.", "own."))}
+    own = {name for name in Op.registry if not name.startswith(("relax.", "own.", "gradient."))}
     assert own - sampled == set()
 
 
@@ -47,7 +47,7 @@ def test_every_rule_of_a_gradient_has_an_operator() -> None:
     assert [name for name in RULES if name not in Op.registry] == []
 
 
-@pytest.mark.parametrize("name", sorted(n for n in Op.registry if not n.startswith(("relax.", "own."))))
+@pytest.mark.parametrize("name", sorted(n for n in Op.registry if not n.startswith(("relax.", "own.", "gradient."))))
 def test_an_operator_explains_itself(name: str) -> None:
     found = op.get(name)
     assert found.name == name and str(found) == name
@@ -129,6 +129,25 @@ def test_calls_with_wrong_arguments() -> None:
         op.nn.dense(x, x, unit=3)
     with pytest.raises(CallError, match=r"softmax takes \(data, axis=-1\), got 3 arguments"):
         op.nn.softmax(x, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x, t: op.nn.relu(t), r"nn\.relu: argument 'data' must be a tensor, got a value of TupleType"),
+        (lambda x, t: op.add(x, t), "add: argument 'rhs' must be a tensor"),
+        (lambda x, t: op.nn.dense(t, x), r"nn\.dense: argument 'data' must be a tensor"),
+        (lambda x, t: op.nn.relu(Function([x], x)), "got a value of FuncType"),
+        (lambda x, t: op.concatenate(x, 0), "concatenate: the argument must be a tuple of tensors"),
+        (lambda x, t: op.concatenate([t, x], 0), "concatenate: an argument must be a tensor"),
+        (lambda x, t: op.stack(x), "stack: the argument must be a tuple of tensors"),
+        (lambda x, t: op.einsum(x, "ij"), "einsum: the argument must be a tuple of tensors"),
+    ],
+)
+def test_tuples_and_tensors(call: Any, words: str) -> None:
+    x = var("x", shape=(2, 3))
+    with pytest.raises(PullbackError, match=words):
+        run_infer_type(as_expr(call(x, Tuple([x, x]))))
 
 
 def test_make_is_the_call_of_the_program() -> None:

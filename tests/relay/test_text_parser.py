@@ -428,7 +428,7 @@ def test_every_operator_reads_back():
         "multiplier": 3, "newshape": (-1,), "num_groups": 2, "num_segments": 3, "out_shape": (2,), "output_shape": (3,),
         "pad_width": ((0, 0), (1, 1)), "paddings": ((0, 0), (0, 0)), "pooled_size": (2, 2), "repeats": 2, "reps": (2,),
         "scale": 1.0, "shape": (2, 3), "shift": 1, "size": (4,), "spatial_scale": 0.5, "src_layout": "NCHW",
-        "strides": (1, 1), "target_shape": (2, 2),
+        "n_fft": 8, "strides": (1, 1), "target_shape": (2, 2), "window_shape": (2, 2),
     }  # fmt: skip
     seen = 0
     for name, op in registry.Op.registry.items():

@@ -8,7 +8,7 @@ from pullback.relay.op.registry import OpPattern, define
 
 
 def _noted(name: str, signature: str = "data", **rules: Any) -> None:
-    rules = {"relation": lambda types, attrs: types[0], "pattern": OpPattern.OPAQUE} | rules
+    rules = {"relation": lambda types, attrs: types[0], "pattern": OpPattern.OPAQUE, "tuples": True} | rules
     define(name, signature, lambda x, **attrs: tuple(x) if isinstance(x, list) else x, doc="data itself.", **rules)
 
 

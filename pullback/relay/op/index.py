@@ -350,6 +350,7 @@ define(
     "adv_index",
     "inputs",
     _adv_index,
+    tuples=True,
     relation=of_unknown(_advanced),
     doc="data[i, j, …] as NumPy has it, of the tuple (data, i, j, …); the indices broadcast.",
     **_MOVES,

@@ -123,6 +123,8 @@ def result_type(op: Op, arg_types: Sequence[Type], attrs: Attrs) -> Type:
 
     Raises UserError where the arguments do not fit.
     """
+    if not op.tuples:
+        _expect_tensors(op, arg_types)
     if op.relation is not None:
         found = op.relation(list(arg_types), attrs)
         if found is not None:
@@ -137,6 +139,16 @@ def result_type(op: Op, arg_types: Sequence[Type], attrs: Attrs) -> Type:
         except UserError:
             raise in_words(error, op) from None
     return type_of(found["main"].ret_struct_info)
+
+
+def _expect_tensors(op: Op, arg_types: Sequence[Type]) -> None:
+    for i, given in enumerate(arg_types):
+        if not isinstance(given, TensorType):
+            names = op.signature.tensors
+            what = f"argument {names[i]!r}" if i < len(names) else f"argument {i}"
+            hint = "the fields of a tuple t are t[0], t[1], …" if isinstance(given, TupleType) else None
+            kind = type(given).__name__
+            raise UserError(f"{op.name}: {what} must be a tensor, got a value of {kind}", hint=hint)
 
 
 _NAMES = {"astype": "cast", "concat": "concatenate", "permute_dims": "transpose", "flip": "reverse", "const": "const"}

@@ -264,6 +264,7 @@ define(
     "einsum",
     "data | equation",
     _einsum,
+    tuples=True,
     relation=_einsum_type,
     shown=("equation",),
     doc="The sum of products that the equation says, of the tensors of a tuple.",

@@ -47,6 +47,7 @@ class Op(ir.Op):
     are not known. ``complete(arg_types, attrs)`` returns the argument types with those filled in that follow from the
     others and the attributes, such as a weight's. ``returns`` is the number of results, or a function of the call that
     says it, of an op with several. ``shown`` are attributes that text shows even where they have their default.
+    ``tuples`` says that arguments may be tuples.
     ``static`` and ``numpy`` are what operators of values have, see above.
 
     Four rules say what a call in Python is, where it differs from the call in the program. ``python`` are defaults that
@@ -69,6 +70,7 @@ class Op(ir.Op):
     face: Callable[..., Any] | None = field(default=None, compare=False)
     pattern: int = field(default=OpPattern.OPAQUE, compare=False)
     stateful: bool = field(default=False, compare=False)
+    tuples: bool = field(default=False, compare=False)
     shown: tuple[str, ...] = field(default=(), compare=False)
     attributes: dict[str, Any] = field(default_factory=dict, compare=False)
     levels: dict[str, int] = field(default_factory=dict, compare=False)  # with which attributes were noted
@@ -242,7 +244,7 @@ def of_graph(op: ir.Op) -> Op:
             return op(*args, **attrs)
         return op(list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args), **attrs)
 
-    return Op(op.name, op.signature, _not_of_the_graph, lower=lower, doc=op.doc)
+    return Op(op.name, op.signature, _not_of_the_graph, lower=lower, tuples=True, doc=op.doc)
 
 
 relay.set_ops(get)

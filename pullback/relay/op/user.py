@@ -27,7 +27,7 @@ def register(op_name: str, describe: str = "", lower: Callable[..., Any] | None 
     """
     if op_name in Op.registry:
         raise ArgumentError(f"there is a relay operator {op_name!r} already", hint="choose another name")
-    return define(op_name, "args*", lower, doc=describe)
+    return define(op_name, "args*", lower, tuples=True, doc=describe)
 
 
 def register_lower(op_name: str, lower: Callable[..., Any] | None = None) -> Any:
