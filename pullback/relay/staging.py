@@ -262,7 +262,11 @@ class Stager:
         if declared is None:
             hint = "declare it, relay.Function(params, body, ret_type), or infer it: relay.transform.InferType()"
             raise UnknownType(f"recursion: the type of what {function.name} gives is not known", span=span, hint=hint)
-        return info_of(declared)
+        try:
+            return info_of(declared)
+        except UserError as error:
+            message = f"recursion: {function.name} calls itself, and gives {declared}"
+            raise NotDataflow(message, span=span or function.function.span, hint=HINT) from error
 
     def global_function(self, name: str, span: Any = None) -> StagedFunction:
         """A function of the module."""
@@ -417,9 +421,8 @@ class Stager:
             return _constants(op.numpy(values, attrs))
         found = resolve(op, values, attrs)
         if found is None:
-            unknown = [str(k) for k, v in enumerate(values) if v is None]
-            message = f"{op.name}: its result's shape depends on values that only running tells (arguments "
-            raise NotDataflow(f"{message}{', '.join(unknown)})", span=span, hint=HINT)
+            message = f"{op.name}: the shape of its result depends on values that only running tells"
+            raise NotDataflow(message, span=span, hint=HINT)
         other, kept, static_attrs = found
         return self._primitive(other, [arguments[k] for k in kept], static_attrs, span)
 

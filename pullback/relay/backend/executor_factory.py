@@ -141,3 +141,6 @@ class ExecutorFactory(Library):
 
     def __repr__(self) -> str:
         return f"ExecutorFactory({self.name!r}, {len(self.program.inputs)} inputs, {len(self.params)} with values)"
+
+
+ExecutorFactoryModule = GraphExecutorFactoryModule = AOTExecutorFactoryModule = ExecutorFactory  # the reference's names

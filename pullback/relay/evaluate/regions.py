@@ -53,7 +53,7 @@ class NativeArrays:
 
     def shown(self, value: Tensor) -> Tensor:
         """A tensor for a caller, whose memory is no array of somebody else."""
-        return value.copy() if isinstance(value._memory, BorrowedMemory) else value
+        return _own(value)
 
     def truth(self, value: Any, span: Any) -> bool:
         """The truth of a condition."""
@@ -354,7 +354,9 @@ class NativeCallable(CallableFunction):
 
     def _run(self, values: Sequence[Any]) -> Any:
         region = self._region(values) if self.function is not None else None
-        return super()._run(values) if region is None else region(values)[0]
+        if region is not None:
+            return region(values)[0]
+        return super()._run([_own(v) for v in values])
 
     def _region(self, values: Sequence[Any]) -> Region | None:
         """The whole function as a region, for arguments of these types."""
@@ -373,6 +375,13 @@ class NativeCallable(CallableFunction):
                 region = None
             self._regions[key] = region
         return self._regions[key]
+
+
+def _own(value: Any) -> Any:
+    """A value whose tensors are no array of a caller's: the program may keep it."""
+    if isinstance(value, Tensor):
+        return value.copy() if isinstance(value._memory, BorrowedMemory) else value
+    return tuple(map(_own, value)) if isinstance(value, tuple) else value
 
 
 def _is_data(value: Any) -> bool:
