@@ -110,7 +110,8 @@ def __getattr__(name: str) -> Any:
     else:
         found = getattr(op, name, None)
         if found is None:
-            raise NoAttribute(f"there is no relay.{name}{suggestion(name, [*_WHERE, *Op.registry])}")
+            hint = "relay.op.get(name) finds any operator"
+            raise NoAttribute(f"there is no relay.{name}{suggestion(name, [*_WHERE, *Op.registry])}", hint=hint)
     globals()[name] = found
     return found
 

@@ -262,7 +262,11 @@ class Stager:
         if declared is None:
             hint = "declare it, relay.Function(params, body, ret_type), or infer it: relay.transform.InferType()"
             raise UnknownType(f"recursion: the type of what {function.name} gives is not known", span=span, hint=hint)
-        return info_of(declared)
+        try:
+            return info_of(declared)
+        except UserError as error:
+            message = f"recursion: {function.name} calls itself, and gives {declared}"
+            raise NotDataflow(message, span=span or function.function.span, hint=HINT) from error
 
     def global_function(self, name: str, span: Any = None) -> StagedFunction:
         """A function of the module."""
