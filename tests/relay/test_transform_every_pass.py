@@ -117,6 +117,17 @@ def data_types() -> Program:
     return module, [drawn(3)]
 
 
+def unknown_sizes() -> Program:
+    x, w, b = relay.var("x", shape=(relay.Any(), 4)), relay.const(drawn(5, 4)), relay.const(drawn(5))
+    y = op("nn.dense", op("multiply", x, relay.const(np.arange(1, 5, dtype="float32"))), w)
+    y = op("nn.relu", op("nn.bias_add", op("multiply", y, relay.const(2.0)), b))
+    y = op("concatenate", [y, op("zeros_like", y), op("nn.softmax", y)], axis=1)
+    z = op("nn.dense", x, w)
+    shape = op("shape_of", z, dtype="int64")
+    y = op("add", op("sum", y, axis=1, keepdims=True), op("dyn.reshape", op("add", z, z), shape))
+    return IRModule.from_expr(relay.Function([x], y)), [drawn(3, 4)]
+
+
 def references() -> Program:
     x = free("x", 3)
     cell, ignored = relay.var("cell"), relay.var("ignored")
@@ -126,7 +137,10 @@ def references() -> Program:
     return IRModule.from_expr(relay.Function([x], body)), [drawn(3)]
 
 
-PROGRAMS = {f.__name__: f for f in (straight, first_order, higher_order, network, recursion, data_types, references)}
+PROGRAMS = {
+    f.__name__: f
+    for f in (straight, first_order, higher_order, network, recursion, data_types, references, unknown_sizes)
+}
 
 
 def numbers(value: Any) -> list[np.ndarray]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
 from pullback.relay.expr import Function
+from pullback.relay.text import astext, parse
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,6 @@ class AnnotateSpans(Pass):
     """Give every expression a span in the text of the module."""
 
     def run(self, module: IRModule) -> IRModule:
-        from pullback.relay.text import astext, parse
-
         found = parse(astext(module), "GeneratedSource")
         result = module.copy()
         for name, function in found.items():
