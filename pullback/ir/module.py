@@ -100,7 +100,10 @@ class IRModule:
         """A module with the function ``main``, and with ``functions`` and data types beside it. An expression of relay
         that is no function becomes one of its free variables."""
         whole = getattr(function, "as_function", None)
-        return IRModule({**(functions or {}), "main": whole() if whole is not None else function}, None, type_defs)
+        main = whole() if whole is not None else function
+        if hasattr(main, "named") and GLOBAL_SYMBOL in main.attrs:  # it is known by the module's name for it
+            main = main.with_attr(GLOBAL_SYMBOL, "main")
+        return IRModule({**(functions or {}), "main": main}, None, type_defs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         hint = "compile it: pullback.compile(module).function(name)(…), or train it: pullback.trainer(module, …)"

@@ -399,8 +399,9 @@ def node_items(node: Any) -> list[tuple[str, Any]]:
     return custom() if custom is not None else list(structure(node))
 
 
-def structural_hash(node: Any) -> int:
-    """A hash that agrees with :func:`structural_equal`; the same from run to run (blake2b, 64 bits)."""
+def structural_hash(node: Any, map_free_vars: bool = True) -> int:
+    """A hash that agrees with :func:`structural_equal`; the same from run to run (blake2b, 64 bits). Symbols that
+    nothing binds count by their place, whatever ``map_free_vars`` says: what is equal has one hash either way."""
     return int.from_bytes(structural_digest(node)[:8], "little")
 
 

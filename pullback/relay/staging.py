@@ -262,7 +262,11 @@ class Stager:
         if declared is None:
             hint = "declare it, relay.Function(params, body, ret_type), or infer it: relay.transform.InferType()"
             raise UnknownType(f"recursion: the type of what {function.name} gives is not known", span=span, hint=hint)
-        return info_of(declared)
+        try:
+            return info_of(declared)
+        except UserError as error:
+            message = f"recursion: {function.name} calls itself, and gives {declared}"
+            raise NotDataflow(message, span=span or function.function.span, hint=HINT) from error
 
     def global_function(self, name: str, span: Any = None) -> StagedFunction:
         """A function of the module."""
@@ -417,9 +421,8 @@ class Stager:
             return _constants(op.numpy(values, attrs))
         found = resolve(op, values, attrs)
         if found is None:
-            unknown = [str(k) for k, v in enumerate(values) if v is None]
-            message = f"{op.name}: its result's shape depends on values that only running tells (arguments "
-            raise NotDataflow(f"{message}{', '.join(unknown)})", span=span, hint=HINT)
+            message = f"{op.name}: the shape of its result depends on values that only running tells"
+            raise NotDataflow(message, span=span, hint=HINT)
         other, kept, static_attrs = found
         return self._primitive(other, [arguments[k] for k in kept], static_attrs, span)
 
@@ -443,7 +446,7 @@ class Stager:
             return bool(condition.data.item())
         if not isinstance(condition, relax.Expr):
             raise NotDataflow(f"the condition of an if is {_kind(condition)}", span=expr.span, hint=HINT)
-        if condition.struct_info.ndim:
+        if getattr(condition.struct_info, "ndim", 0):
             condition = self.builder.emit(ops.reshape(condition, ()))
         return condition
 
@@ -493,8 +496,10 @@ class Stager:
             writes.append({ref: now for ref, now in self._undo(mark).items() if ref.born <= born})
         changed = list(dict.fromkeys([*writes[0], *writes[1]]))
         leaves: tuple[list[Any], list[Any]] = ([], [])
-        shape = _joined(*values, *leaves, expr.span)
-        shapes = [_content(*[w.get(r, r.value) for w in writes], *leaves, expr.span, last) for r in changed]
+        shape = _joined(values[0], values[1], *leaves, expr.span)
+        shapes = [
+            _content(writes[0].get(r, r.value), writes[1].get(r, r.value), *leaves, expr.span, last) for r in changed
+        ]
         single = len(leaves[0]) == 1
         outputs = [v[0] if single else relax.Tuple(tuple(v)) for v in leaves]
         bodies = [relax.SeqExpr(b, output) for b, output in zip(blocks, outputs, strict=True)]

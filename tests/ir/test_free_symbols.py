@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pullback import relax, relay, tir
-from pullback.ir import IRModule, assert_structural_equal, structural_equal
+from pullback.ir import IRModule, assert_structural_equal, structural_equal, structural_hash
 from pullback.relay.adt import Clause, Match, PatternVar
 from pullback.relay.expr import Function, Let
 from pullback.relay.expr import var as relay_var
@@ -80,6 +80,11 @@ def test_free_symbols_correspond_unless_it_is_said(a, b):
     assert structural_equal(a, b, map_free_vars=True)
     assert structural_equal(a, a, map_free_vars=False)
     assert not structural_equal(a, b, map_free_vars=False)
+
+
+@pytest.mark.parametrize(("a", "b"), FREE)
+def test_hashes_agree(a, b):
+    assert structural_hash(a) == structural_hash(b) == structural_hash(a, map_free_vars=False)
 
 
 def test_the_difference_says_what_is_free():

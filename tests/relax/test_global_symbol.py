@@ -60,6 +60,15 @@ def test_a_function_alone_carries_its_name_and_prints_it():
     assert from_source(alone.script()).attrs == alone.attrs
 
 
+def test_a_module_of_one_function_calls_it_main():
+    @R.function
+    def alone(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        return x
+
+    assert symbols(IRModule.from_expr(alone)) == {"main": "main"}
+    assert symbols(IRModule({"main": alone})) == {"main": "alone"}, "as it is given"
+
+
 def test_a_builder_gives_names_and_private_ones_none():
     builder = relax.BlockBuilder()
     x = relax.Var("x", R.Tensor((4,)))

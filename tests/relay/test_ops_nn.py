@@ -371,7 +371,7 @@ CASES = [
         tolerance=1e-4,
     ),
     Case("nn.group_norm", [X, *CHANNELS], _group_norm, attrs={"num_groups": 2}, tolerance=1e-4),
-    Case("nn.lrn", [X], _lrn, attrs={"size": 3, "alpha": 0.1}, dynamic=False),
+    Case("nn.lrn", [X], _lrn, attrs={"size": 3, "alpha": 0.1}),
     Case(
         "nn.cross_entropy",
         [uniform(0.1, 1, 5, 3), uniform(0, 1, 5, 3)],
@@ -444,6 +444,11 @@ def test_type(call: Any, shapes: Any, result: Any) -> None:
             lambda x, w: op.nn.conv2d(x, w, channels=6, kernel_size=3, data_layout="NHWC", kernel_layout="HWIO"),
             (2, 9, 9, 4),
             [(3, 3, 4, 6)],
+        ),
+        (
+            lambda x, w: op.nn.conv2d(x, w, channels=6, kernel_size=3, data_layout="NCHW2c", kernel_layout="OIHW4i2o"),
+            (2, 2, 9, 9, 2),
+            [(3, 1, 3, 3, 4, 2)],
         ),
         (lambda x, w: op.nn.conv3d(x, w, channels=6, kernel_size=3), (2, 4, 9, 9, 9), [(6, 4, 3, 3, 3)]),
         (lambda x, w: op.nn.conv2d_transpose(x, w, channels=6, kernel_size=3), (2, 4, 9, 9), [(4, 6, 3, 3)]),

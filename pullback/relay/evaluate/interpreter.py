@@ -182,7 +182,8 @@ def checked(name: str, declared: Any, given: Any) -> Any:
             raise DTypeError(f"%{name} must have dtype {declared.dtype}, got {dtype}", hint=hint)
         if given.shape != declared.shape and not fits(declared.shape, given.shape):
             sizes = ", ".join("?" if isinstance(s, AnySize) else str(s) for s in declared.shape)
-            raise ShapeError(f"%{name} must have shape ({sizes}), got {tuple(given.shape)}")
+            hint = "the parameter's type says so: relay.Any() in it takes any size"
+            raise ShapeError(f"%{name} must have shape ({sizes}), got {tuple(given.shape)}", hint=hint)
     return given
 
 

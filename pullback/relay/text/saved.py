@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from pullback import tir
+from pullback.ir.depth import deep
 from pullback.ir.errors import NameNotFound, PullbackError, ScriptError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.node import Node, Span
@@ -118,6 +119,7 @@ _NAMES = {kind.__name__ if kind.__module__ != "pullback.tir.expr" else f"tir.{ki
 _NAME_OF = {kind: name for name, kind in _NAMES.items()}
 
 
+@deep
 def save_json(node: Any) -> str:
     """A module, expression, type or pattern of relay as JSON; spans and inferred types are kept.
 
@@ -128,6 +130,7 @@ def save_json(node: Any) -> str:
     return json.dumps({"format": FORMAT, "version": FORMAT_VERSION, "nodes": writer.nodes, "root": root})
 
 
+@deep
 def load_json(text: str) -> Any:
     """What :func:`save_json` wrote, structurally equal.
 

@@ -45,9 +45,9 @@ from pullback.relay.transform.simplify_expr import SimplifyExpr
 from pullback.relay.transform.simplify_inference import SimplifyInference
 from pullback.relay.transform.split_args import SplitArgs
 from pullback.relay.transform.standard import standard_passes
-from pullback.relay.transform.to_anf import ToANormalForm
+from pullback.relay.transform.to_anf import ToANormalForm, ToANormalFormExpr
 from pullback.relay.transform.to_basic_block import ToBasicBlockNormalForm
-from pullback.relay.transform.to_cps import to_cps, un_cps
+from pullback.relay.transform.to_cps import ToCPS, UnCPS, to_cps, un_cps
 from pullback.relay.transform.to_gnf import ToGraphNormalForm
 from pullback.relay.transform.to_mixed_precision import ToMixedPrecision
 
@@ -60,7 +60,8 @@ __all__ = [
     "InferTypeLocal", "Inline", "LambdaLift", "LazyGradientInit", "Legalize", "MergeComposite", "ModulePass",
     "PartialEvaluate", "Pass", "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument", "PlanDevices",
     "PrintIR", "RemoveUnusedFunctions", "Sequential", "SimplifyExpr", "SimplifyInference", "SplitArgs",
-    "ToANormalForm", "ToBasicBlockNormalForm", "ToGraphNormalForm", "ToMixedPrecision", "build_config",
+    "ToANormalForm", "ToANormalFormExpr", "ToBasicBlockNormalForm", "ToCPS",
+    "ToGraphNormalForm", "ToMixedPrecision", "UnCPS", "build_config",
     "first_order_gradient", "function_pass", "gradient", "module_pass", "pass_instrument", "standard_passes", "to_cps",
     "un_cps",
 ]  # fmt: skip

@@ -22,6 +22,8 @@ from pullback.relay.visitor import ExprMutator
 class EtaExpand(FunctionPass):
     """Expands constructors, global functions, or both."""
 
+    opt_level = 1
+
     expand_constructor: bool = False
     expand_global_var: bool = False
 

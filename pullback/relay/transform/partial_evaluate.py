@@ -85,6 +85,8 @@ _RANDOM = {"nn.dropout"}
 class PartialEvaluate(FunctionPass):
     """The functions of a module, with all computed that is known."""
 
+    opt_level = 1
+
     def run(self, module: IRModule) -> IRModule:
         from pullback.relay.infer import infer_module
 

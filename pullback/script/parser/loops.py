@@ -54,7 +54,10 @@ class LoopFunctionParser(FunctionParser):
             self.enter_body()
             body = self.block(self.node.body)
         params = self.matched_parameters(params)
-        attrs = {k: v for k, v in self.attrs.items() if k != "tir.noalias"}  # parameters never overlap here
+        alias = self.attrs.get("tir.noalias")
+        attrs = dict(self.attrs)
+        if alias is not None and getattr(alias, "value", alias):  # it goes without saying: parameters never overlap
+            del attrs["tir.noalias"]
         return PrimFunc(self.node.name, params, body, attrs, span=self.span)
 
     def matched_parameters(self, params: Sequence[Buffer | Var | T.Handle]) -> tuple[Buffer | Var, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pullback import relax
-from pullback.ir import Op, structural_equal
+from pullback.ir import Op, UserError, structural_equal
 from pullback.script import from_source
 from pullback.script import relax as R
 
@@ -29,6 +29,12 @@ def test_words_for_the_inputs_dtype(name, word):
 
 def test_every_op_that_has_it_takes_the_words():
     assert {*CALLS, "nn.conv1d", "nn.conv3d", "nn.conv2d_transpose"} <= {*WITH_IT}
+
+
+def test_an_op_with_a_dtype_of_its_own_does_not_take_them():
+    x, scale, zero = (relax.Var(n, R.Tensor((2,), d)) for n, d in (("x", "float32"), ("s", "float32"), ("z", "int8")))
+    with pytest.raises(UserError, match="out_dtype must be one of"):
+        R.quantize(x, scale, zero, out_dtype="void")
 
 
 def test_scripts_that_say_void():

@@ -177,3 +177,20 @@ def test_a_model_with_marks_trains_as_without():
         results.append(values(Gradient("main")(module), "main_adjoint", *params))
     for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["debug", "llvm"])
+def test_marks_in_a_loop_change_nothing(target):
+    """There `checkpoint_every` says what is computed again."""
+    text = (
+        "@R.function\ndef main(x: R.Tensor((3, 3), 'float32'), y: R.Tensor((3, 3), 'float32')):\n    z = x\n"
+        "    for i in R.range(3):\n        s = R.grad.start_checkpoint(z)\n        a = R.sin(s)\n"
+        "        z = R.grad.end_checkpoint(R.multiply(a, y))\n    return R.sum(z)\n"
+    )
+    plain = text.replace("R.grad.start_checkpoint", "").replace("R.grad.end_checkpoint", "")
+    results = [
+        values(Gradient("main")(IRModule({"main": from_source(t)})), "main_adjoint", X, Y, target=target)
+        for t in (text, plain)
+    ]
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
