@@ -68,7 +68,7 @@ class TensorType(Type):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TensorType) or self.dtype != other.dtype or len(self.shape) != len(other.shape):
             return False
-        return all(map(_same_size, self.shape, other.shape))
+        return all(map(same_size, self.shape, other.shape))
 
     def __hash__(self) -> int:
         return hash((self.dtype, tuple(s if isinstance(s, int) else None for s in self.shape)))
@@ -90,7 +90,8 @@ class TensorType(Type):
         return len(self.shape)
 
 
-def _same_size(a: AnyValue, b: AnyValue) -> bool:
+def same_size(a: AnyValue, b: AnyValue) -> bool:
+    """Whether two sizes of a shape are equal: expressions for whatever value their variables have."""
     if isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
         if a is b or structural_equal(a, b, map_free_vars=False):
             return True

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pullback import IRModule, relax, relay, te, tir
+from pullback.ir import assert_structural_equal
 from pullback.ir.errors import ArgumentError, CallError, NameNotFound, PullbackError
 from pullback.relay import op
 from pullback.relay.expr import Call, Function, TupleGetItem, TupleWrapper, const, var
@@ -32,6 +33,14 @@ def test_every_operator_has_a_sample() -> None:
     sampled = {case.op for case in _cases()} | {f"random.{name}" for name in RANDOM}
     own = {name for name in Op.registry if not name.startswith(("relax.", "own."))}
     assert own - sampled == set()
+
+
+def test_calls_read_back() -> None:
+    """The text of every sample means the same again."""
+    pytest.importorskip("torch")
+    for case in _cases():
+        function = case.function()
+        assert_structural_equal(relay.parse_expr(relay.astext(function)), function)
 
 
 def test_every_rule_of_a_gradient_has_an_operator() -> None:

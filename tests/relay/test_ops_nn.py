@@ -371,7 +371,7 @@ CASES = [
         tolerance=1e-4,
     ),
     Case("nn.group_norm", [X, *CHANNELS], _group_norm, attrs={"num_groups": 2}, tolerance=1e-4),
-    Case("nn.lrn", [X], _lrn, attrs={"size": 3, "alpha": 0.1}, dynamic=False),
+    Case("nn.lrn", [X], _lrn, attrs={"size": 3, "alpha": 0.1}),
     Case(
         "nn.cross_entropy",
         [uniform(0.1, 1, 5, 3), uniform(0, 1, 5, 3)],

@@ -123,7 +123,6 @@ CASES = [
         [normal(2, 4, 3, 5)],
         lambda x: x.reshape(2, 2, 2, 3, 5).transpose(0, 1, 3, 4, 2),
         attrs={"src_layout": "NCHW", "dst_layout": "NCHW2c"},
-        dynamic=False,
     ),
     Case(
         "layout_transform",

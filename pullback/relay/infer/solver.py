@@ -27,9 +27,9 @@ from pullback.relay.ty import (
     Type,
     TypeCall,
     TypeVar,
+    same_size,
 )
 from pullback.relay.type_visitor import TypeMutator, TypeVisitor, same_or, substitute
-from pullback.tir.polynomial import same
 
 _LEAVES = (TensorType, TypeVar, GlobalTypeVar)
 _FLOW, _WIDEN, _EQUAL = range(3)
@@ -249,7 +249,7 @@ def _join_tensors(a: TensorType, b: TensorType, how: int) -> TensorType:
     for axis, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)):
         if isinstance(x, AnySize) or isinstance(y, AnySize):
             sizes.append(y if isinstance(y, AnySize) else x)
-        elif same(x, y):
+        elif same_size(x, y):
             sizes.append(y)
         elif how == _WIDEN:
             sizes.append(AnySize())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from pullback.ir.errors import ShapeError
-from pullback.relay.op.rules import product, quotient
-from pullback.relay.op.shape import layout_transform, letters
+from pullback.relay.op.shape import layout_transform
 
 
 def with_blocks(lower: Callable[..., Any], *layouts: str) -> Callable[..., Any]:
@@ -33,20 +31,3 @@ def _plain(layout: str) -> str:
 
 def _moved(x: Any, source: str, target: str) -> Any:
     return x if source == target else layout_transform(x, src_layout=source, dst_layout=target)
-
-
-def sizes_of(layout: str, shape: Sequence[Any]) -> dict[str, Any]:
-    """The sizes of whole axes, by their letters, of a tensor of the layout."""
-    names = [name for name, _ in letters(layout)]
-    if len(names) != len(shape):
-        raise ShapeError(f"a tensor of the layout {layout} has {len(names)} axes, not {len(shape)}")
-    found: dict[str, Any] = {}
-    for name, size in zip(names, shape, strict=True):
-        found[name.upper()] = product([found.get(name.upper(), 1), size])
-    return found
-
-
-def shape_in(layout: str, sizes: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The shape of a tensor of the layout whose whole axes have these sizes."""
-    blocks = {name.upper(): size for name, size in letters(layout) if size}
-    return tuple(size or quotient(sizes[name], blocks.get(name, 1)) for name, size in letters(layout))

@@ -8,7 +8,7 @@ from typing import Any
 from pullback.ir.errors import ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
-from pullback.relay.op.blocks import shape_in, sizes_of, with_blocks
+from pullback.relay.op.blocks import with_blocks
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     cast,
@@ -27,6 +27,7 @@ from pullback.relay.op.rules import (
     shape_of,
     total,
 )
+from pullback.relay.op.shape import shape_in, sizes_of
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 
@@ -189,10 +190,11 @@ def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs
 
 for _rank, _space in SPACE.items():
     _ones, _zeros = (1,) * _rank, (0,) * _rank
+    _pads = (0,) * max(_rank, 2)
     _layouts = f"data_layout='NC{_space}', kernel_layout='{{}}{_space}', out_layout='', "
     define(
         f"nn.conv{_rank}d",
-        f"data, weight | strides={_ones}, padding={_zeros}, dilation={_ones}, groups=1, channels=None, "
+        f"data, weight | strides={_ones}, padding={_pads}, dilation={_ones}, groups=1, channels=None, "
         f"kernel_size=None, {_layouts.format('OI')}out_dtype=''",
         with_blocks(_lower(f"nn.conv{_rank}d", _rank, False), "data_layout", "kernel_layout"),
         adapt=lambda args, attrs, rank=_rank: adapt_windows(rank, ("strides", "dilation"), args, attrs),
@@ -204,7 +206,7 @@ for _rank, _space in SPACE.items():
     )
     define(
         f"nn.conv{_rank}d_transpose",
-        f"data, weight | strides={_ones}, padding={_zeros}, dilation={_ones}, groups=1, channels=None, "
+        f"data, weight | strides={_ones}, padding={_pads}, dilation={_ones}, groups=1, channels=None, "
         f"kernel_size=None, {_layouts.format('IO')}output_padding={_zeros}, out_dtype=''",
         with_blocks(_lower(f"nn.conv{_rank}d_transpose", _rank, True), "data_layout", "kernel_layout"),
         adapt=lambda args, attrs, rank=_rank: adapt_windows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.ir.errors import ShapeError
@@ -596,6 +596,30 @@ def letters(layout: str) -> list[tuple[str, int]]:
     return found
 
 
+def sizes_of(layout: str, shape: Sequence[Any]) -> dict[str, Any]:
+    """The sizes of whole axes, by their letters, of a tensor of the layout."""
+    names = [name for name, _ in letters(layout)]
+    if len(names) != len(shape):
+        raise ShapeError(f"a tensor of the layout {layout} has {len(names)} axes, not {len(shape)}")
+    found: dict[str, Any] = {}
+    for name, size in zip(names, shape, strict=True):
+        found[name.upper()] = product([found.get(name.upper(), 1), size])
+    return found
+
+
+def shape_in(layout: str, sizes: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The shape of a tensor of the layout whose whole axes have these sizes."""
+    blocks = {name.upper(): size for name, size in letters(layout) if size}
+    return tuple(size or quotient(sizes[name], blocks.get(name, 1)) for name, size in letters(layout))
+
+
+def _transformed(types: list[Type], attrs: Attrs) -> Type | None:
+    x = types[0]
+    if not isinstance(x, TensorType) or x.is_concrete:
+        return None
+    return TensorType(shape_in(attrs["dst_layout"], sizes_of(attrs["src_layout"], x.shape)), x.dtype)
+
+
 def layout_transform(x: Any, *, src_layout: str, dst_layout: str) -> Any:
     """``x``, whose axes are ``src_layout``, in ``dst_layout``."""
     source, target = letters(src_layout), letters(dst_layout)
@@ -631,6 +655,7 @@ define(
     "layout_transform",
     "data | src_layout, dst_layout",
     layout_transform,
+    relation=_transformed,
     shown=("src_layout", "dst_layout"),
     doc="data, whose axes are src_layout, in dst_layout: NCHW → NHWC, or NCHW → NCHW4c with a part of an axis.",
     **_MOVES,
